@@ -15,7 +15,7 @@ from penstock.files.errors import FileError
 from penstock.files.file_system import OS, SYSTEM_CLOCK, Clock
 from penstock.landing.journal import latest
 from penstock.landing.table_paths import Layout
-from penstock.log.plausible_clock import JUMP, PlausibleClock
+from penstock.log.plausible_clock import MAX_DRIFT_S, PlausibleClock
 
 HOUR_S = 3_600.0
 
@@ -73,7 +73,7 @@ class BelievedClock:
     def _daemon_agrees(self, time: float) -> bool:
         try:
             document = self._daemon.clock() if self._daemon is not None else {}
-            if not document.get("right") or abs(float(document["time"]) - time) > JUMP:
+            if not document.get("right") or abs(float(document["time"]) - time) > MAX_DRIFT_S:
                 return False
         except (PenstockError, KeyError, TypeError, ValueError, AttributeError):
             return False

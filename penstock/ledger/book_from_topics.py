@@ -163,7 +163,7 @@ def gap_rows(gap: Gap, begin: int, end: int | None = None) -> dict[SourceBucket,
     ``unknown``.
     """
     end = gap.end if end is None else end
-    rows_by_bucket = gap.places(begin, end) if begin < end else {}
+    rows_by_bucket = gap.rows_by_bucket(begin, end) if begin < end else {}
     return {(source or "unknown", bucket): rows for (source, bucket), rows in rows_by_bucket.items()}
 
 

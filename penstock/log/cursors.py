@@ -11,7 +11,7 @@ from penstock.files.file_system import FileSystem, replace_durably
 from penstock.log.documents import decode, encode
 from penstock.log.errors import write_error
 from penstock.log.read.topic_reader import TopicReader
-from penstock.log.settings import MAX_NAME
+from penstock.log.settings import MAX_NAME_BYTES
 
 FOLDER = "cursors"
 LAST_OFFSET = 2**63 - 1
@@ -54,8 +54,8 @@ class Cursors:
 
         Raises ValueError for a bad name or offset, LogFull.
         """
-        if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
-            raise ValueError(f"{name!r} is not a cursor name: {_NAME.pattern}, at most {MAX_NAME} characters")
+        if not _NAME.fullmatch(name) or len(name) > MAX_NAME_BYTES:
+            raise ValueError(f"{name!r} is not a cursor name: {_NAME.pattern}, at most {MAX_NAME_BYTES} characters")
         if not 0 <= offset <= LAST_OFFSET:
             raise ValueError(f"offset {offset} of a cursor is not one of 0 to {LAST_OFFSET}")
         try:

@@ -31,9 +31,9 @@ from penstock.log.errors import (
 from penstock.log.plausible_clock import FILE_NAME as CLOCK
 from penstock.log.plausible_clock import PlausibleClock, newest_stored
 from penstock.log.read.segment_view import StoredBatch
-from penstock.log.resources import Budget, Handles, Reserve, Shared
+from penstock.log.resources import Budget, OpenFiles, Reserve, SharedResources
 from penstock.log.retention.dropping import Swept
-from penstock.log.settings import MAX_NAME, TopicSettings, checked
+from penstock.log.settings import MAX_NAME_BYTES, TopicSettings, validate_settings
 from penstock.log.store.visibility import CommitBarrier
 from penstock.log.topic import Topic
 from penstock.log.transactions.transactions import Limits, Transactions
@@ -98,8 +98,8 @@ class Log:
             )
             threads = Committers(committers)
             reserve = Reserve(fs, directory / RESERVE)
-            self._shared = Shared(
-                fs, self.clock, threads, reserve, Budget(max_bytes), Handles(), limits.producer_memory
+            self._shared = SharedResources(
+                fs, self.clock, threads, reserve, Budget(max_bytes), OpenFiles(), limits.producer_memory
             )
             reserve.restore()
             self._measure()
@@ -120,7 +120,7 @@ class Log:
         with os.scandir(self.directory) as entries:
             folders = [entry.name for entry in entries if _NAME.fullmatch(entry.name) and entry.is_dir()]
         for name in folders:
-            if (own := topic_state.look(self._fs, self.directory / name)) is not None:
+            if (own := topic_state.load_or_clear(self._fs, self.directory / name)) is not None:
                 yield name, own
 
     def _measure(self) -> None:
@@ -208,7 +208,7 @@ class Log:
             if deleted := topic_state.is_deleted(path):
                 topic_state.clear(self._fs, path)
             if changes:
-                topic_state.write_changes(self._fs, path, checked(changes))
+                topic_state.write_changes(self._fs, path, validate_settings(changes))
             if deleted:
                 topic_state.revive(self._fs, path)
             self._fs.sync_directory(self.directory)
@@ -231,7 +231,7 @@ class Log:
         topic = self.topic(name)
         with self._lock:
             settings = topic.settings.changed(changes)
-            changed = {**topic_state.read_changes(self._fs, topic.path), **checked(changes)}
+            changed = {**topic_state.read_changes(self._fs, topic.path), **validate_settings(changes)}
             full = self._keep(topic, changed, RETAIN in changes)
             topic.writer.settings = settings
         if full:
@@ -387,7 +387,7 @@ def _observed(name: str, observer: Observer) -> Callable[[StoredBatch], None]:
 def _check_name(name: str, internal: bool) -> None:
     if not _NAME.fullmatch(name) or name in (".", ".."):
         raise InvalidTopicName(r"Topic must conform to pattern [a-z0-9_\-.]+")
-    if len(name) > MAX_NAME:
-        raise InvalidTopicName(f"a topic name has at most {MAX_NAME} characters")
+    if len(name) > MAX_NAME_BYTES:
+        raise InvalidTopicName(f"a topic name has at most {MAX_NAME_BYTES} characters")
     if name.startswith("_") and not internal:
         raise InvalidTopicName(f"topic {name!r}: names that begin with '_' are reserved")

@@ -23,15 +23,15 @@ from penstock.log.store import index, segment
 
 FILE_NAME = "CLOCK"
 """Beside the topics; no topic can have this name."""
-JUMP = 600.0
+MAX_DRIFT_S = 600.0
 """Seconds by which the clock may differ from what passed: it is set right by less all the time."""
-OFF = 86_400.0
+MAX_DOWNTIME_S = 86_400.0
 """Seconds for which penstock may have been off before a start."""
-STEADY = 600.0
+STEADY_AFTER_S = 600.0
 """Seconds for which a clock must have said again what it should."""
-BEHIND = 3_600.0
+BEHIND_BELIEVED_AFTER_S = 3_600.0
 """Seconds after which a clock that is behind is believed: nothing is dropped for that."""
-EARLIEST = 1_735_689_600.0
+EARLIEST_TIME_S = 1_735_689_600.0
 """2025-01-01: a clock before it was never set."""
 COMMAND = "penstock clock --accept"
 _LOGGER = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class PlausibleClock:
         self._since: float | None = None
         self._agrees: float | None = None
         self._accepted = False
-        self._look(OFF)
+        self._look(MAX_DOWNTIME_S)
 
     def _kept(self) -> float:
         try:
@@ -89,7 +89,7 @@ class PlausibleClock:
 
     def micros(self) -> int:
         """What the clock says."""
-        return round(self._look(JUMP) * 1e6)
+        return round(self._look(MAX_DRIFT_S) * 1e6)
 
     def monotonic(self) -> float:
         """Seconds that passed."""
@@ -98,13 +98,13 @@ class PlausibleClock:
     @property
     def right(self) -> bool:
         """Whether the clock is believed."""
-        self._look(JUMP)
+        self._look(MAX_DRIFT_S)
         return self._since is None
 
     def state(self) -> ClockState:
         """What is to be told."""
         with self._lock:
-            now = self._look(JUMP)
+            now = self._look(MAX_DRIFT_S)
             if self._since is None:
                 return ClockState(True, accepted=self._accepted, time=now)
             wait = self._patience(now)
@@ -114,7 +114,7 @@ class PlausibleClock:
     def expected(self) -> float:
         """Return what the clock should say, in seconds since the epoch: what it says, as long as it is believed."""
         with self._lock:
-            now = self._look(JUMP)
+            now = self._look(MAX_DRIFT_S)
             return now if self._since is None else self._should()
 
     def accept(self) -> None:
@@ -129,7 +129,7 @@ class PlausibleClock:
     def keep(self) -> None:
         """Keep what the clock should say, for the next start; where the disk takes it."""
         with self._lock:
-            self._look(JUMP)
+            self._look(MAX_DRIFT_S)
             with contextlib.suppress(OSError):
                 replace_durably(self._fs, self._path, encode({"time": self._should(), "ahead": self._ahead()}))
 
@@ -145,13 +145,13 @@ class PlausibleClock:
             now, passed = self._clock.micros() / 1e6, self._clock.monotonic()
             off = now - self._said - (passed - self._at)
             if self._since is None:
-                if -JUMP <= off <= allowed:
+                if -MAX_DRIFT_S <= off <= allowed:
                     self._said, self._at = now, passed
                 else:
                     self._doubt(off, passed)
-            elif abs(off) <= JUMP:
+            elif abs(off) <= MAX_DRIFT_S:
                 self._agrees = passed if self._agrees is None else self._agrees
-                if passed - self._agrees >= STEADY:
+                if passed - self._agrees >= STEADY_AFTER_S:
                     _LOGGER.info("the clock is right again")
                     self._believe(now)
             else:
@@ -166,7 +166,7 @@ class PlausibleClock:
     def _go_on(self, now: float, off: float, passed: float) -> None:
         """It is still wrong: as before, or otherwise."""
         self._agrees = None
-        if abs(off - self._off) > JUMP:
+        if abs(off - self._off) > MAX_DRIFT_S:
             self._doubt(off, passed)
         wait = self._patience(now)
         if self._since is not None and wait is not None and passed - self._since >= wait:
@@ -187,10 +187,10 @@ def patience(off: float, now: float) -> float | None:
     """For how long a clock that is off by ``off`` seconds must go on to be believed; None where that is of no use."""
     if off > 0:
         return off
-    return min(-off, BEHIND) if now >= EARLIEST else None
+    return min(-off, BEHIND_BELIEVED_AFTER_S) if now >= EARLIEST_TIME_S else None
 
 
-def kept_state(topics: Path, clock: Clock = SYSTEM_CLOCK) -> ClockState:
+def load_clock_state(topics: Path, clock: Clock = SYSTEM_CLOCK) -> ClockState:
     """What a daemon kept in the folder of the topics, beside the clock now."""
     try:
         kept = decode((topics / FILE_NAME).read_bytes(), topics / FILE_NAME) or {}
@@ -199,7 +199,7 @@ def kept_state(topics: Path, clock: Clock = SYSTEM_CLOCK) -> ClockState:
         return ClockState(True)
     now = clock.micros() / 1e6
     off = ahead or now - should
-    if not ahead and -JUMP <= off <= OFF:
+    if not ahead and -MAX_DRIFT_S <= off <= MAX_DOWNTIME_S:
         return ClockState(True)
     return ClockState(False, round(off, 1), patience(off, now))
 
@@ -211,9 +211,9 @@ def newest_stored(fs: FileSystem, directory: Path, topics: list[str]) -> int:
 
 def _newest(fs: FileSystem, topic: Path) -> int:
     for first in reversed(segment.first_offsets(fs.names(topic))):
-        files = segment.Files(topic, first)
+        files = segment.SegmentFiles(topic, first)
         with contextlib.suppress(OSError):
-            records = index.read(fs.read(files.index), files.mark)
+            records = index.read(fs.read(files.index), files.fingerprint)
             if len(records) and index.valid(records[-1:]).all():
                 return int(records["last"][-1])
     return 0

@@ -17,14 +17,14 @@ from penstock.log.errors import LogFull
 from penstock.log.plausible_clock import PlausibleClock
 
 T = TypeVar("T")
-OPEN_TOPICS = 200
+MAX_OPEN_TOPICS = 200
 """Topics whose files are kept open for writing, four each: within the usual limit of 1,024 a process."""
-PRODUCER_MEMORY = 86_400.0
+PRODUCER_MEMORY_S = 86_400.0
 RESERVE_BYTES = 256 << 10
 """Room for some gaps with many counts, and for a new segment."""
 
 
-class Holder(Protocol):
+class FileHolder(Protocol):
     """Who holds files open."""
 
     lock: threading.Lock
@@ -33,15 +33,15 @@ class Holder(Protocol):
         """Close the files; under ``lock``."""
 
 
-class Handles:
+class OpenFiles:
     """Keeps the files of the topics open that were written last, those of at most ``limit``."""
 
-    def __init__(self, limit: int = OPEN_TOPICS) -> None:
+    def __init__(self, limit: int = MAX_OPEN_TOPICS) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        self._holders: OrderedDict[int, Holder] = OrderedDict()
+        self._holders: OrderedDict[int, FileHolder] = OrderedDict()
 
-    def used(self, holder: Holder) -> None:
+    def used(self, holder: FileHolder) -> None:
         """Somebody, whose lock the caller has, holds files now."""
         with self._lock:
             self._holders[id(holder)] = holder
@@ -55,7 +55,7 @@ class Handles:
                     other.lock.release()
                 self.forget(other)
 
-    def forget(self, holder: Holder) -> None:
+    def forget(self, holder: FileHolder) -> None:
         """It holds none any more."""
         with self._lock:
             self._holders.pop(id(holder), None)
@@ -141,7 +141,7 @@ class Reserve:
 
 
 @dataclass(slots=True)
-class Shared:
+class SharedResources:
     """What the topics of one log share. ``producer_memory`` in seconds."""
 
     fs: FileSystem
@@ -149,8 +149,8 @@ class Shared:
     committers: Committers
     reserve: Reserve
     budget: Budget = field(default_factory=Budget)
-    handles: Handles = field(default_factory=Handles)
-    producer_memory: float = PRODUCER_MEMORY
+    handles: OpenFiles = field(default_factory=OpenFiles)
+    producer_memory: float = PRODUCER_MEMORY_S
     refused: tuple[float, str] = (-math.inf, "")
     """When something was not stored for want of room (monotonic), and why."""
     recovered: list[Callable[[str, int], None]] = field(default_factory=list)

@@ -19,7 +19,7 @@ MERGE_ROWS = 65_536
 """Appends that wait together are merged up to this size: larger batches gain nothing and are slower to sample."""
 COMMIT_BYTES = 32 << 20
 """What one commit takes at most (but at least one append), so that memory and latency stay bounded."""
-MAX_NAME = 200
+MAX_NAME_BYTES = 200
 """Longest topic or cursor name in bytes, so that file names made of it stay below 255."""
 ANYBODY = "*"
 _CHOICES = {
@@ -54,13 +54,13 @@ class TopicSettings:
     writers: tuple[str, ...] = (ANYBODY,)
 
     @classmethod
-    def of(cls, group: Any) -> TopicSettings:
+    def from_config(cls, group: Any) -> TopicSettings:
         """The settings whose values are the attributes of ``group`` (a ``TopicConfig``); others are left out."""
         return cls(**{field.name: getattr(group, field.name) for field in fields(cls)})
 
     def changed(self, changes: Mapping[str, object]) -> TopicSettings:
         """These settings with some replaced. Raises InvalidSetting, naming the key."""
-        return replace(self, **checked(changes))
+        return replace(self, **validate_settings(changes))
 
     def document(self) -> dict[str, Any]:
         """As a JSON-ready mapping."""
@@ -68,7 +68,7 @@ class TopicSettings:
         return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 
-def checked(changes: Mapping[str, object]) -> dict[str, Any]:
+def validate_settings(changes: Mapping[str, object]) -> dict[str, Any]:
     """``changes`` with each value of its key's type. Raises InvalidSetting, naming the key."""
     return {key: _checked(key, value) for key, value in changes.items()}
 

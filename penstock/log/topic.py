@@ -24,7 +24,7 @@ from penstock.log.cursors import Cursors, Lag, lag, lags
 from penstock.log.errors import CorruptBatch, LogClosed, LogError, LogFull, MessageTooLarge
 from penstock.log.read.segment_view import StoredBatch
 from penstock.log.read.topic_reader import TopicReader
-from penstock.log.resources import Shared
+from penstock.log.resources import SharedResources
 from penstock.log.retention.dropping import Swept
 from penstock.log.retention.maintenance import Maintenance
 from penstock.log.settings import COMMIT_BYTES, MAX_BATCH_BYTES, TopicSettings
@@ -47,7 +47,7 @@ class Topic:
     Raises UnknownFormat.
     """
 
-    def __init__(self, path: Path, settings: TopicSettings, shared: Shared) -> None:
+    def __init__(self, path: Path, settings: TopicSettings, shared: SharedResources) -> None:
         self.name = path.name
         self.path = path
         self.cursors = Cursors(shared.fs, path)
@@ -197,7 +197,7 @@ class Topic:
 
     def announce(self) -> None:
         """Tell the subscribers what has become visible; holding the writer's lock."""
-        for one in self.writer.take_seen():
+        for one in self.writer.take_published():
             first, last = int(one.timestamps[0]), int(one.timestamps[-1])
             event = StoredBatch(one.base, len(one.timestamps), first, last, one.origin, one.framed.length, one.load)
             for callback in self._subscribers:
@@ -206,7 +206,7 @@ class Topic:
                 except Exception:
                     _LOGGER.exception("a subscriber of topic %s failed", self.name)
 
-    def mending(self, read: Callable[[], T]) -> T:
+    def read_repaired(self, read: Callable[[], T]) -> T:
         """What ``read`` gives; what cannot be read is made a gap first. Raises CorruptBatch if that is no help."""
         try:
             return read()

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.files.file_system import FileSystem, replace_durably
 from penstock.log.documents import decode, encode
 from penstock.log.errors import InvalidSetting, UnknownFormat
-from penstock.log.settings import checked
+from penstock.log.settings import validate_settings
 from penstock.log.store.gaps import COPY_NAME, FILE_NAME
 
 SETTINGS = ("settings.json", "settings.copy.json")
@@ -20,7 +20,7 @@ DELETED = "DELETED"
 """The file that says so; the topic's gaps stay beside it, so that no offset is given again."""
 
 
-def look(fs: FileSystem, directory: Path) -> dict[str, Any] | None:
+def load_or_clear(fs: FileSystem, directory: Path) -> dict[str, Any] | None:
     """The settings that were changed for a topic, as far as they can be read; None where it was deleted.
 
     Then what is left of it is removed. Raises OSError.
@@ -48,7 +48,7 @@ def read_changes(fs: FileSystem, directory: Path) -> dict[str, Any]:
     for data in found:
         with contextlib.suppress(KeyError, TypeError, AttributeError, InvalidSetting):
             if (document := decode(data, directory / SETTINGS[0])) is not None:
-                changes = checked(document["settings"])
+                changes = validate_settings(document["settings"])
                 if found != [data] * len(SETTINGS):
                     _mend(fs, directory, data)
                 return changes

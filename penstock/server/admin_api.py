@@ -116,7 +116,7 @@ class AdminApi:
         return [cursor for one in topics for cursor in self._cursors(one)]
 
     def _cursors(self, topic: Topic) -> list[pb.Cursor]:
-        found, offsets, lags = [], topic.cursors.all(), topic.mending(topic.lags)
+        found, offsets, lags = [], topic.cursors.all(), topic.read_repaired(topic.lags)
         for name in (name for name in offsets if name in lags):  # others were set or removed just now
             cursor, lag = pb.Cursor(topic=topic.name, name=name, offset=offsets[name]), lags[name]
             cursor.lag_entries, cursor.lag_bytes, cursor.lag_seconds = lag.entries, lag.bytes, lag.seconds
@@ -152,7 +152,7 @@ class AdminApi:
 
 def _extent(described: pb.TopicDescription, topic: Topic) -> None:
     """Fill in what there is of a topic, and since when."""
-    extent = topic.mending(topic.reader().extent)
+    extent = topic.read_repaired(topic.reader().extent)
     described.start, described.end = extent.start, extent.end
     described.gaps.extend(map(_gap, extent.gaps))
     sizes = {entry.name: entry.stat().st_size for entry in os.scandir(topic.path) if entry.is_file()}

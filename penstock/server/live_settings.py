@@ -31,8 +31,8 @@ class LogSettings(TypedDict):
 def log_settings(settings: Settings) -> LogSettings:
     """The part of the settings that is the log's. Counts without messages are kept as topics are by default."""
     limits = settings.transactions
-    defaults = TopicSettings.of(settings.log.topic_defaults)
-    overrides = {name: TopicSettings.of(config) for name, config in settings.topic.items()}
+    defaults = TopicSettings.from_config(settings.log.topic_defaults)
+    overrides = {name: TopicSettings.from_config(config) for name, config in settings.topic.items()}
     return LogSettings(
         defaults=defaults,
         overrides={RECEIPTS: defaults, **overrides},

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.landing.believed_clock import BelievedClock
 from penstock.landing.table_paths import Layout
-from penstock.log.plausible_clock import BEHIND, JUMP, STEADY
+from penstock.log.plausible_clock import BEHIND_BELIEVED_AFTER_S, MAX_DRIFT_S, STEADY_AFTER_S
 from penstock.testing import FakeClock
 from tests.landing.clocks import DaemonAnswers
 
@@ -46,7 +46,9 @@ def test_clock_is_believed_when_daemon_and_process_agree(
     assert BelievedClock(layout, daemon, clock).now() == START
 
 
-@pytest.mark.parametrize("answers", [{"is_away": True}, {"right": False}, {"ahead": JUMP + 1}, {"ahead": -JUMP - 1}])
+@pytest.mark.parametrize(
+    "answers", [{"is_away": True}, {"right": False}, {"ahead": MAX_DRIFT_S + 1}, {"ahead": -MAX_DRIFT_S - 1}]
+)
 def test_clock_is_not_believed_when_daemon_does_not_vouch_for_it(
     layout: Layout, clock: FakeClock, answers: dict[str, object]
 ) -> None:
@@ -86,7 +88,7 @@ def test_start_with_wrong_clock_is_noticed_by_time_of_last_life(
     believed = BelievedClock(layout, daemon, clock)
     assert believed.now() is None
     clock.jump(-730 * DAY)
-    let_pass(believed, clock, STEADY + 600)
+    let_pass(believed, clock, STEADY_AFTER_S + 600)
     assert believed.now() == clock.now
 
 
@@ -95,7 +97,7 @@ def test_clock_that_was_set_back_is_believed_again_once_it_has_gone_on(
 ) -> None:
     believed = BelievedClock(layout, daemon, clock)
     clock.jump(-30 * DAY)
-    let_pass(believed, clock, BEHIND + 600)
+    let_pass(believed, clock, BEHIND_BELIEVED_AFTER_S + 600)
     assert believed.now() == clock.now
 
 
@@ -115,7 +117,7 @@ def test_age_of_files_counts_only_hours_after_a_doubt(layout: Layout, clock: Fak
     clock.jump(-DAY)
     believed.watch()
     clock.jump(DAY)
-    let_pass(believed, clock, STEADY + 600)
+    let_pass(believed, clock, STEADY_AFTER_S + 600)
     assert believed.now() == clock.now
     assert believed.settled_now(6) is None
     let_pass(believed, clock, 6 * 3600)

@@ -19,7 +19,7 @@ from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import EventPost
 from penstock.ledger.receipt import receipt
 from penstock.log import Log, Swept, TopicSettings
-from penstock.log.plausible_clock import STEADY
+from penstock.log.plausible_clock import STEADY_AFTER_S
 from penstock.records import EMPTY_BODY, body
 from penstock.testing import FakeClock
 
@@ -198,7 +198,7 @@ def test_the_timeline_says_for_how_long_a_clock_was_not_believed(watched: Watche
     else:
         watched.clock.jump(-jump)
         watched.look()
-        watched.clock.advance(STEADY)
+        watched.clock.advance(STEADY_AFTER_S)
     (said,) = watched.look()
     passed = "15 min" if cure == "accepted" else "25 min"
     assert said.endswith(f"what it should say; believed again after {passed}")

@@ -17,7 +17,7 @@ from penstock.ledger.daily_rollup import day_of
 from penstock.ledger.ledger import CURSOR, Ledger, balance_of
 from penstock.ledger.posts import BadPost, ClientPost
 from penstock.log import Log
-from penstock.log.store.segment import Files, read_synced, write_synced
+from penstock.log.store.segment import SegmentFiles, read_synced, write_synced
 from penstock.records import EMPTY_BODY, body
 from penstock.testing import CrashingFileSystem, FakeClock
 
@@ -173,7 +173,7 @@ def test_a_corrupt_batch_is_a_gap_in_the_balance_after_a_restart(log: Log, tmp_p
 
 def killed_before_the_last_was_published(topics: Path, name: str, unpublished: Callable[[Log], object]) -> None:
     """A log that ended when what ``unpublished`` appends to the topic was written, and readers did not see it yet."""
-    log, files = Log(topics), Files(topics / name, 0)
+    log, files = Log(topics), SegmentFiles(topics / name, 0)
     append(log)
     Ledger(log, topics, ["events-udp"]).write_checkpoint()
     synced = read_synced(OS, files) if files.data.exists() else None

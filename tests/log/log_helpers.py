@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.counts import Origin
 from penstock.files.file_system import SYSTEM_CLOCK, Clock, File, FileSystem, SystemFile, SystemFiles
 from penstock.log import Log, Topic, TopicReader, TopicSettings
-from penstock.log.store.segment import Files, first_offsets
+from penstock.log.store.segment import SegmentFiles, first_offsets
 from penstock.records import body
 
 BUCKET = 1_700_000_040
@@ -76,9 +76,9 @@ def offsets(source: Topic | TopicReader) -> list[int]:
     return [value for stored in reader.read(0) for value in stored.batch.column("offset").to_pylist()]
 
 
-def last_files(path: Path) -> Files:
+def last_files(path: Path) -> SegmentFiles:
     """The files of the active segment of the topic in ``path``."""
-    return Files(path, first_offsets(p.name for p in path.iterdir())[-1])
+    return SegmentFiles(path, first_offsets(p.name for p in path.iterdir())[-1])
 
 
 def flip(path: Path, position: int, mask: int = 1) -> None:

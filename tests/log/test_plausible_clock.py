@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.log import Limits, Log, ProducerSequence, TopicSettings
-from penstock.log.plausible_clock import BEHIND, FILE_NAME, JUMP, OFF, STEADY, PlausibleClock, kept_state
+from penstock.log.plausible_clock import (
+    BEHIND_BELIEVED_AFTER_S,
+    FILE_NAME,
+    MAX_DOWNTIME_S,
+    MAX_DRIFT_S,
+    STEADY_AFTER_S,
+    PlausibleClock,
+    load_clock_state,
+)
 from penstock.testing import FakeClock
 from tests.fuzzed import documents
 from tests.log.log_helpers import UNSYNCED, fill, origin, payloads, rows
@@ -54,11 +62,11 @@ def test_a_clock_a_year_ahead_drops_nothing_and_heals_when_it_is_right_again(
     assert payloads(topic) == [b"a", b"b", b"ahead"]
     assert not log.clock.right
     assert "the clock is 365 days ahead of what it should say: retention by age" in caplog.text
-    assert not kept_state(tmp_path, clock).right
+    assert not load_clock_state(tmp_path, clock).right
     clock.jump(-YEAR)
-    run(log, clock, STEADY + 600)
+    run(log, clock, STEADY_AFTER_S + 600)
     assert log.clock.right
-    assert kept_state(tmp_path, clock).right
+    assert load_clock_state(tmp_path, clock).right
     fill(topic, [b"after"], [b"more"])
     assert times(topic)[-1] == pytest.approx(clock.now, abs=1)
     run(log, clock, 8 * DAY, 3600)
@@ -72,7 +80,7 @@ def test_what_a_wrong_clock_stamped_goes_with_what_came_after_it(tmp_path, clock
     clock.jump(YEAR)
     fill(topic, [b"ahead"])
     clock.jump(-YEAR)
-    run(log, clock, STEADY + 600)
+    run(log, clock, STEADY_AFTER_S + 600)
     fill(topic, [b"1"], [b"2"])
     run(log, clock, 8 * DAY, 3600)
     assert b"ahead" not in payloads(topic)
@@ -105,7 +113,7 @@ def test_a_clock_that_was_ahead_from_the_first_start_is_believed_once_it_was_rig
     clock.jump(-YEAR)
     fill(topic, [b"not yet believed"])
     assert times(topic)[-1] > clock.now + YEAR - 10
-    run(log, clock, BEHIND + 600)
+    run(log, clock, BEHIND_BELIEVED_AFTER_S + 600)
     fill(topic, [b"b"])
     assert times(topic)[-1] == pytest.approx(clock.now, abs=1)
     log.close()
@@ -138,13 +146,13 @@ def test_or_by_itself_once_it_has_run_for_as_long(tmp_path, clock):
     log.close()
 
 
-@pytest.mark.parametrize("seconds", [JUMP - 1, -JUMP + 1])
+@pytest.mark.parametrize("seconds", [MAX_DRIFT_S - 1, -MAX_DRIFT_S + 1])
 def test_a_clock_that_is_set_a_little_is_believed(tmp_path, clock, seconds):
     log = opened(tmp_path, clock)
     clock.jump(seconds)
     assert log.clock.right
     log.close()
-    clock.jump(OFF - 10)
+    clock.jump(MAX_DOWNTIME_S - 10)
     log = opened(tmp_path, clock)
     assert log.clock.right
     log.close()
@@ -199,6 +207,6 @@ def test_a_damaged_file_is_as_none(tmp_path, clock, data):
 def test_any_bytes_in_its_file_are_no_reason_not_to_start(tmp_path_factory, data, newest):
     folder = tmp_path_factory.mktemp("topics")
     (folder / FILE_NAME).write_bytes(data)
-    assert isinstance(kept_state(folder, FakeClock()).text(), str)
+    assert isinstance(load_clock_state(folder, FakeClock()).text(), str)
     clock = PlausibleClock(FakeClock(), UNSYNCED, folder / FILE_NAME, lambda: newest * 1_000_000)
     assert isinstance(clock.state().text(), str)

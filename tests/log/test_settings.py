@@ -13,7 +13,7 @@ VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text
 
 
 def test_the_configuration_gives_the_same_defaults():
-    assert TopicSettings.of(TopicConfig()) == TopicSettings()
+    assert TopicSettings.from_config(TopicConfig()) == TopicSettings()
 
 
 def test_changes_replace_what_they_name():

@@ -100,7 +100,7 @@ def test_positions_survive_many_segments_and_the_loss_of_their_file(tmp_path, lo
             topic.append(rows(b"x"), origin(buffer=name, begin=n * 32, end=n * 32 + 32)).result(10)
         files = last_files(topic.path)
     if lost:
-        files.known.unlink()
+        files.start_state.unlink()
     with opened(tmp_path, settings=settings) as topic:
         assert (topic.buffer_position("a"), topic.buffer_position("b")) == (160, 192)
 

@@ -17,7 +17,7 @@ from typing import Literal
 from penstock.config import ListenerConfig, Settings
 from penstock.ingest.sockets import CannotListen, check_address, open_socket
 from penstock.java.runtime import NoJava, find_java
-from penstock.log.plausible_clock import kept_state
+from penstock.log.plausible_clock import load_clock_state
 from penstock.supervise.reload import running_supervisor
 
 TERMS = 3
@@ -161,7 +161,7 @@ def clock(_: Settings) -> Iterator[Finding]:
 
 def clock_jump(settings: Settings) -> Iterator[Finding]:
     """Whether the clock says what it should by what the log daemon kept."""
-    state = kept_state(settings.topics)
+    state = load_clock_state(settings.topics)
     text = state.text()
     if text:
         what, _, advice = text.rpartition(": ")

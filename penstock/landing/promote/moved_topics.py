@@ -22,7 +22,7 @@ def left_behind(topics: Path, one: OffsetMap, since: int) -> dict[tuple[str, int
         counts.setdefault(place, {})[Name.PROMOTED] = rows
     for gap in reader.gaps():
         begin, end = max(gap.begin, since), min(gap.end, one.end)
-        for (source, bucket), rows in (gap.places(begin, end) if begin < end else {}).items():
+        for (source, bucket), rows in (gap.rows_by_bucket(begin, end) if begin < end else {}).items():
             of_place = counts.setdefault((source or "unknown", bucket), {})
             of_place[Name.GAP + gap.reason] = of_place.get(Name.GAP + gap.reason, 0) + rows
     return counts

@@ -162,7 +162,7 @@ def in_gaps(missing: Runs, gaps: Iterable[Gap]) -> tuple[Runs, dict[SourceBucket
 
 def _places(gap: Gap, covered: Runs) -> Counter[SourceBucket]:
     """Source and bucket of offsets inside a gap."""
-    places, begins, _ = zip(*gap.stretches(), strict=True)
+    places, begins, _ = zip(*gap.spans_by_bucket(), strict=True)
     numbers = np.diff(below(covered, np.array([*begins, gap.end], np.int64))).tolist()
     found: Counter[SourceBucket] = Counter()
     for place, number in zip(places, numbers, strict=True):

@@ -79,7 +79,7 @@ class FlightStore:
 
     def gaps(self, topic: str) -> list[Gap]:
         """All gaps of a topic, sorted. Raises NoSuchTopic."""
-        return [Gap.of(found) for found in self.ask("gaps", {"topic": topic})]
+        return [Gap.from_document(found) for found in self.ask("gaps", {"topic": topic})]
 
     def read(self, part: Range, schema: pa.Schema, *, wanted: str = "", fail: bool = False) -> Iterator[pa.RecordBatch]:
         """See TopicStore. What the daemon finds corrupt it makes a gap at once."""

@@ -80,7 +80,7 @@ def _listener(seen: Seen) -> Step:
     if seen.row is not None:
         details = {name: _plain(seen.row[name]) for name in ("source", "bucket", "received")}
         return Step("received", f"by {details['source']}, minute {details['bucket']}, {details['received']}", details)
-    places = seen.gap.places(seen.offset, seen.offset + 1) if seen.gap else {}
+    places = seen.gap.rows_by_bucket(seen.offset, seen.offset + 1) if seen.gap else {}
     for source, bucket in places:
         if source:
             text = f"by {source}, about the minute {_time(bucket * 1_000_000)}"

@@ -17,7 +17,7 @@ from penstock.counts import Origin, summed
 from penstock.log.settings import MERGE_BYTES, MERGE_ROWS, Durability
 from penstock.log.store import row_format
 from penstock.log.store.batch_format import Framed, Message, document, frame
-from penstock.log.store.producers import ProducerEntry, ProducerSequence, Taken
+from penstock.log.store.producers import ProducerEntry, ProducerSequence, StoredAppend
 
 Timestamps = npt.NDArray[np.int64]
 
@@ -35,7 +35,7 @@ class Appended:
     durability: Durability = "synced"
 
 
-def appended(taken: Taken, durability: Durability) -> Appended:
+def appended(taken: StoredAppend, durability: Durability) -> Appended:
     """The answer to an append that was stored before."""
     times = np.arange(taken.time, taken.time + taken.count, dtype=np.int64)
     return Appended(taken.first, taken.count, times, durability)
@@ -74,7 +74,7 @@ class BatchGroup:
         return self.rows + item.body.num_rows <= MERGE_ROWS and self.size + item.size <= MERGE_BYTES
 
 
-def grouped(items: Iterable[QueuedAppend]) -> list[BatchGroup]:
+def group_appends(items: Iterable[QueuedAppend]) -> list[BatchGroup]:
     """The batches to write, in order.
 
     What comes from one log buffer keeps its order over all of its groups, so that a torn write never leaves a later
@@ -94,7 +94,7 @@ def grouped(items: Iterable[QueuedAppend]) -> list[BatchGroup]:
     return groups
 
 
-def joined(origins: list[Origin]) -> Origin:
+def join_origins(origins: list[Origin]) -> Origin:
     """The origin of a batch made of several: counts summed, times and positions joined."""
     first = origins[0]
     if len(origins) == 1:
@@ -137,7 +137,7 @@ class Prepared:
 def prepare(group: BatchGroup, base: int, time: int, position: int) -> Prepared:
     """Give a group its offsets from ``base`` and timestamps from ``time`` on, and frame it for ``position``."""
     times = np.arange(time, time + group.rows, dtype=np.int64)
-    origin = joined([item.origin for item in group.items])
+    origin = join_origins([item.origin for item in group.items])
     producers = _producers(group, base, time)
     described = document(origin, base, group.rows, (time, time + group.rows - 1), position, producers)
     if (rows := _few(group)) is not None:

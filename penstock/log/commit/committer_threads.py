@@ -32,14 +32,14 @@ class Committers:
         if kept is not None and not kept:
             kept.append(work)
         else:
-            self.leave(work)
+            self.hand_over(work)
 
-    def leave(self, work: Work) -> None:
+    def hand_over(self, work: Work) -> None:
         """As ``schedule``, also for what was kept."""
         self._queue.put(work)
 
     @contextlib.contextmanager
-    def keeping(self) -> Iterator[list[Work]]:
+    def scheduling_locally(self) -> Iterator[list[Work]]:
         """What this thread schedules meanwhile is kept in the list, one at a time: it does it itself, or leaves it.
 
         To wake a thread that sleeps costs as much as a small commit.
@@ -50,7 +50,7 @@ class Committers:
         finally:
             self._own.kept = None
             for work in kept:
-                self.leave(work)
+                self.hand_over(work)
 
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:

@@ -11,7 +11,7 @@ from penstock.log.commit.batching import Appended, QueuedAppend, appended
 from penstock.log.errors import OutOfSequence, WriteFailed
 from penstock.log.settings import Durability
 from penstock.log.store import row_format
-from penstock.log.store.producers import Producers, ProducerSequence, Taken, check_next, check_same, checksum
+from penstock.log.store.producers import Producers, ProducerSequence, StoredAppend, check_next, check_same, checksum
 from penstock.records import Body, Rows
 
 NO_TIMES = np.empty(0, np.int64)
@@ -100,13 +100,13 @@ def _checksum(body: Body) -> int:
     return row_format.checksum(body) if isinstance(body, Rows) else checksum(body)
 
 
-def _coming(first: QueuedAppend) -> Taken:
+def _coming(first: QueuedAppend) -> StoredAppend:
     """What is going to be stored of an append that has no place yet."""
     sequence = first.producer.sequence if first.producer else 0
-    return Taken(sequence, -1, first.body.num_rows, 0, first.checksum)
+    return StoredAppend(sequence, -1, first.body.num_rows, 0, first.checksum)
 
 
-def _taken(producer: ProducerSequence, producers: Producers, coming: Mapping[int, QueuedAppend]) -> Taken | None:
+def _taken(producer: ProducerSequence, producers: Producers, coming: Mapping[int, QueuedAppend]) -> StoredAppend | None:
     """What was stored under this number; None where it is the next one. Raises OutOfSequence."""
     last = max(coming, default=None)
     if last is None:

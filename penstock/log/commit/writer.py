@@ -8,17 +8,17 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.log.commit.batching import Prepared, QueuedAppend, grouped, prepare, resolve
+from penstock.log.commit.batching import Prepared, QueuedAppend, group_appends, prepare, resolve
 from penstock.log.commit.deduplication import Deduplicator, answer_others
 from penstock.log.errors import LogError, write_error
-from penstock.log.plausible_clock import JUMP
-from penstock.log.resources import Shared
+from penstock.log.plausible_clock import MAX_DRIFT_S
+from penstock.log.resources import SharedResources
 from penstock.log.settings import Durability, TopicSettings
 from penstock.log.store import batch_copies, index, segment
 from penstock.log.store.gaps import Gaps
 from penstock.log.store.producers import Producers
 from penstock.log.store.recovery import Recovery
-from penstock.log.store.segment import Segment, StartState, State
+from penstock.log.store.segment import Segment, SegmentState, StartState
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ _LOGGER = logging.getLogger(__name__)
 class Writer:
     """Writes the topic in ``path``. ``positions`` are the log buffers' positions up to which frames are stored."""
 
-    def __init__(self, shared: Shared, path: Path, gaps: Gaps, settings: TopicSettings) -> None:
+    def __init__(self, shared: SharedResources, path: Path, gaps: Gaps, settings: TopicSettings) -> None:
         self.lock = threading.Lock()
         self.settings = settings
         self.positions: dict[str, int] = {}
@@ -113,7 +113,7 @@ class Writer:
                 active.sync()
                 self.publish()
             except OSError as error:
-                self.take_back(mark)
+                self.roll_back(mark)
                 raise write_error(error) from error
         self.enter(stored)
         return stored
@@ -139,7 +139,7 @@ class Writer:
         self._unseen += prepared
         return prepared
 
-    def take_back(self, mark: State) -> None:
+    def roll_back(self, mark: SegmentState) -> None:
         """Take back what was appended since the active segment was at ``mark``; again later, where that fails now."""
         self._unseen = [one for one in self._unseen if one.base < mark.end]
         if self._segment is not None:
@@ -159,7 +159,7 @@ class Writer:
         state = active.state
         base, position, time = state.end, state.length, max(state.last + 1, now)
         prepared: list[Prepared] = []
-        for group in grouped(items):
+        for group in group_appends(items):
             prepared.append(prepare(group, base, time, position))
             base, time, position = base + group.rows, time + group.rows, position + prepared[-1].framed.length
         return prepared
@@ -181,7 +181,7 @@ class Writer:
             self._seen += self._unseen
             self._unseen = []
 
-    def take_seen(self) -> list[Prepared]:
+    def take_published(self) -> list[Prepared]:
         """The batches that were published since this was last asked."""
         seen, self._seen = self._seen, []
         return seen
@@ -201,7 +201,7 @@ class Writer:
         """Whether all that was written is published."""
         return not self._unseen
 
-    def begin_exactly(self) -> State:
+    def begin_at_exact_position(self) -> SegmentState:
         """All is published and the next append goes to this place of the active segment. Raises LogError."""
         active = self.active()
         self.flush()
@@ -213,7 +213,7 @@ class Writer:
         clock = self._shared.clock
         now = clock.micros()
         aged = now - state.oldest >= settings.rotate_after * 1e6
-        ahead = state.last > now + JUMP * 1e6 and clock.right
+        ahead = state.last > now + MAX_DRIFT_S * 1e6 and clock.right
         if state.batches > 0 and (state.length >= settings.segment_size_limit or aged or ahead):
             active = self._roll(active)
         if ahead:  # a wrong clock gave those times: in a segment of their own, the right ones go on

@@ -17,7 +17,7 @@ from penstock.files.file_system import OS
 from penstock.log.store import gaps, index, segment
 from penstock.log.store.batch_format import PREAMBLE
 from penstock.log.store.gaps import Gap, uncovered
-from penstock.log.store.segment import Files
+from penstock.log.store.segment import SegmentFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def glance(directory: Path) -> IntactTopic | None:
 
 def _is_leftover(name: str, firsts: Collection[int]) -> bool:
     """Report whether a file belongs to an operation that did not complete."""
-    return name.endswith(".tmp") or (segment.is_part(name) and int(name.partition(".")[0]) not in firsts)
+    return name.endswith(".tmp") or (segment.is_companion_file(name) and int(name.partition(".")[0]) not in firsts)
 
 
 def _load_gaps(directory: Path, names: Collection[str]) -> list[Gap] | None:
@@ -63,28 +63,28 @@ def _load_gaps(directory: Path, names: Collection[str]) -> list[Gap] | None:
 def _check_segments(directory: Path, firsts: Sequence[int], gaps_of_topic: Sequence[Gap]) -> IntactTopic | None:
     end = length = time = 0
     for first in firsts:
-        summary = _summarize_index(Files(directory, first), first == firsts[-1])
+        summary = _summarize_index(SegmentFiles(directory, first), first == firsts[-1])
         if summary is None or end > first or any(uncovered(gaps_of_topic, end, first)):
             return None
         end, length, time = summary[0], summary[1], summary[2] or time
     # Invariant: data behind the synced length is not published, and the synced length never exceeds the data.
-    synced = segment.read_synced(OS, Files(directory, firsts[-1]))
+    synced = segment.read_synced(OS, SegmentFiles(directory, firsts[-1]))
     if synced != (length, end) or (gaps_of_topic and gaps_of_topic[-1].end > end):
         return None
     return IntactTopic(end, time if end and any(uncovered(gaps_of_topic, end - 1, end)) else 0, gaps_of_topic)
 
 
-def _summarize_index(files: Files, last: bool) -> tuple[int, int, int] | None:
+def _summarize_index(files: SegmentFiles, last: bool) -> tuple[int, int, int] | None:
     """Return end, length and last time from a segment's index; None if it is unusable or the data differ."""
     data = files.index.read_bytes()
-    records = index.read(data, files.mark)
+    records = index.read(data, files.fingerprint)
     begin = int(records["position"][0]) if len(records) else PREAMBLE.size
-    complete = index.form(data, files.mark) is not None and len(data) == index.HEADER_SIZE + records.nbytes
+    complete = index.form(data, files.fingerprint) is not None and len(data) == index.HEADER_SIZE + records.nbytes
     if not complete or not index.dense(records, files.first, begin):
         return None
     end, length = index.end_of(records, files.first, begin)
     time = int(records["last"][-1]) if len(records) else 0
-    return (end, length, time) if _ends_at(files.data, length, segment.ROOM if last else 0) else None
+    return (end, length, time) if _ends_at(files.data, length, segment.MAX_PREALLOCATED_BYTES if last else 0) else None
 
 
 def _ends_at(path: Path, length: int, max_zeros: int) -> bool:

@@ -17,7 +17,7 @@ from penstock.log.errors import CorruptBatch
 from penstock.log.store import batch_format, index
 from penstock.log.store.batch_format import Message
 from penstock.log.store.scan import scan
-from penstock.log.store.segment import Files
+from penstock.log.store.segment import SegmentFiles
 from penstock.log.store.visibility import ReaderGate
 from penstock.records import BadBatch, concatenated
 
@@ -57,7 +57,7 @@ class SegmentView:
     """The synced part of a segment. Not thread-safe: owned by one reader."""
 
     def __init__(self, directory: Path, first: int, gate: ReaderGate | None = None) -> None:
-        self.files = Files(directory, first)
+        self.files = SegmentFiles(directory, first)
         self.first = first
         self._gate = gate or ReaderGate(directory.parent)
         # Fast path: as strings, because a followed topic is refreshed often and a Path is slow to build.
@@ -120,7 +120,7 @@ class SegmentView:
         self.index_unusable = True
         self._records, self._count = index.EMPTY, 0
         self._append_records(
-            scan(self._data, self.first, index.read(self._read_index(0, header=True), self.files.mark)).records
+            scan(self._data, self.first, index.read(self._read_index(0, header=True), self.files.fingerprint)).records
         )
 
     def _continues(self, added: index.IndexRecords, length: int) -> bool:
@@ -141,7 +141,7 @@ class SegmentView:
     def _read_index(self, skipped: int, header: bool = False) -> bytes:
         try:
             with open(self.files.index, "rb") as file:
-                if not header and index.form(file.read(index.HEADER_SIZE), self.files.mark) is None:
+                if not header and index.form(file.read(index.HEADER_SIZE), self.files.fingerprint) is None:
                     return b""
                 file.seek(0 if header else index.HEADER_SIZE + skipped * index.RECORD.itemsize)
                 return file.read()

@@ -20,27 +20,27 @@ import pyarrow as pa
 
 from penstock.counts import Origin
 from penstock.files.file_system import Bytes, File, FileSystem
-from penstock.log.commit.batching import joined
+from penstock.log.commit.batching import join_origins
 from penstock.log.read.segment_view import SegmentView
 from penstock.log.retention.dropping import size_of, view_of
 from penstock.log.settings import MERGE_BYTES, MERGE_ROWS, Compression
 from penstock.log.store import batch_format, index
 from penstock.log.store.batch_format import Message
 from penstock.log.store.gaps import Gap, uncovered
-from penstock.log.store.segment import Files
+from penstock.log.store.segment import SegmentFiles
 from penstock.records import concatenated
 
 _FORM_OF_COMPRESSION = {"none": index.MERGED, "zstd": index.ZSTD}
 
 
-def is_compacted(fs: FileSystem, files: Files, compression: Compression) -> bool:
+def is_compacted(fs: FileSystem, files: SegmentFiles, compression: Compression) -> bool:
     """Report whether a sealed segment has its final form."""
     with contextlib.suppress(FileNotFoundError):
-        return index.form(fs.read(files.index), files.mark) == _FORM_OF_COMPRESSION[compression]
+        return index.form(fs.read(files.index), files.fingerprint) == _FORM_OF_COMPRESSION[compression]
     return False
 
 
-def compact(fs: FileSystem, files: Files, compression: Compression, gaps: Sequence[Gap]) -> tuple[int, int]:
+def compact(fs: FileSystem, files: SegmentFiles, compression: Compression, gaps: Sequence[Gap]) -> tuple[int, int]:
     """Rewrite a sealed segment and return its size on the disk before and after.
 
     Leaves out batches that ``gaps`` (all of the topic) cover, and damaged batches, which must be gaps already. Raises
@@ -54,7 +54,7 @@ def compact(fs: FileSystem, files: Files, compression: Compression, gaps: Sequen
         with _new_file(fs, data) as file:
             packed = index.pack(_Rewriting(view, gaps, file, codec).run())
         with _new_file(fs, records) as file:
-            file.write([index.header(_FORM_OF_COMPRESSION[compression], files.mark) + packed.tobytes()], 0)
+            file.write([index.header(_FORM_OF_COMPRESSION[compression], files.fingerprint) + packed.tobytes()], 0)
         _replace_files(fs, files, data, records)
     except OSError:
         # The temporary files are useless now; a file that cannot be removed is removed when the topic is opened.
@@ -74,7 +74,7 @@ def _new_file(fs: FileSystem, path: Path) -> Iterator[File]:
         file.sync()
 
 
-def _replace_files(fs: FileSystem, files: Files, data: Path, records: Path) -> None:
+def _replace_files(fs: FileSystem, files: SegmentFiles, data: Path, records: Path) -> None:
     # Order: remove the index, sync, replace the data, put the new index in place, sync. Crash: without an index the
     # data are scanned.
     for path in (files.index, *((files.copies,) if files.is_internal else ())):
@@ -139,7 +139,7 @@ class _Rewriting:
 
     def _write_run(self, run: _Run) -> None:
         batch = concatenated(run.batches)
-        origin = joined([message.origin for message in run.messages])
+        origin = join_origins([message.origin for message in run.messages])
         base, times = run.messages[0].base, (run.messages[0].first, run.messages[-1].last)
         producers = tuple(entry for message in run.messages for entry in message.producers)
         document = batch_format.document(origin, base, run.rows, times, self.position, producers)

@@ -19,8 +19,8 @@ from penstock.log.read.segment_view import SegmentView
 from penstock.log.settings import TopicSettings
 from penstock.log.store import batch_copies, batch_format, segment
 from penstock.log.store.gaps import CORRUPT, EXPIRED_READ, EXPIRED_UNREAD, Gap, Gaps, uncovered
-from penstock.log.store.recovery import lost_gaps
-from penstock.log.store.segment import Files
+from penstock.log.store.recovery import gaps_for_lost_records
+from penstock.log.store.segment import SegmentFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Swept:
 class Sealed:
     """A sealed segment: offsets [first, end), ``size`` in bytes on the disk."""
 
-    files: Files
+    files: SegmentFiles
     end: int
     size: int
 
@@ -52,17 +52,17 @@ def sealed_segments(fs: FileSystem, directory: Path) -> list[Sealed]:
     firsts = segment.first_offsets(fs.names(directory))
     segments = []
     for first, following in pairwise(firsts):
-        files = Files(directory, first)
+        files = SegmentFiles(directory, first)
         segments.append(Sealed(files, following, size_of(files)))
     return segments
 
 
-def size_of(files: Files) -> int:
+def size_of(files: SegmentFiles) -> int:
     """Return the bytes of a segment on the disk."""
     return sum(path.stat().st_size for path in (files.data, files.index) if path.exists())
 
 
-def view_of(files: Files, is_sealed: bool = True) -> SegmentView:
+def view_of(files: SegmentFiles, is_sealed: bool = True) -> SegmentView:
     """Return a segment's current state."""
     view = SegmentView(files.directory, files.first)
     view.refresh(sealed=is_sealed)
@@ -151,7 +151,7 @@ def account_for_rows(view: SegmentView, gaps: Gaps, begin: int, end: int, reason
     messages = [view.message(record) for record in records]
     bad = records[[message is None for message in messages]]
     copies = batch_copies.read(view.files).copies if len(bad) else []
-    corrupt_gaps = [_clip(gap, begin, end) for gap in lost_gaps(bad, covered, copies=copies)]
+    corrupt_gaps = [_clip(gap, begin, end) for gap in gaps_for_lost_records(bad, covered, copies=copies)]
     covered = sorted([*covered, *corrupt_gaps], key=lambda gap: gap.begin)
     readable = [message for message in messages if message is not None]
     return [*corrupt_gaps, *(_make_gap(readable, b, e, reason) for b, e in uncovered(covered, begin, end))]

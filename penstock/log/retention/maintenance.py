@@ -12,7 +12,7 @@ from penstock.log import topic_state
 from penstock.log.commit.writer import Writer
 from penstock.log.cursors import Cursors
 from penstock.log.errors import write_error
-from penstock.log.resources import Shared
+from penstock.log.resources import SharedResources
 from penstock.log.retention.compaction import compact, is_compacted
 from penstock.log.retention.dropping import (
     Sealed,
@@ -25,7 +25,7 @@ from penstock.log.retention.dropping import (
 )
 from penstock.log.retention.verify import Verification
 from penstock.log.store.gaps import DELETED, Gap, Gaps
-from penstock.log.store.segment import Files, first_offsets
+from penstock.log.store.segment import SegmentFiles, first_offsets
 
 BEYOND_ALL_OFFSETS = 1 << 63
 """An offset beyond all offsets."""
@@ -39,7 +39,7 @@ class Maintenance:
     Threads: ``_lock`` serializes them; the writer's lock is held briefly.
     """
 
-    def __init__(self, shared: Shared, path: Path, gaps: Gaps, cursors: Cursors, writer: Writer) -> None:
+    def __init__(self, shared: SharedResources, path: Path, gaps: Gaps, cursors: Cursors, writer: Writer) -> None:
         self._shared = shared
         self._path = path
         self._gaps = gaps
@@ -117,7 +117,7 @@ class Maintenance:
             self._writer.close()
             firsts = first_offsets(fs.names(self._path))
             for first, following in zip_longest(firsts, firsts[1:]):
-                view = view_of(Files(self._path, first), is_sealed=following is not None)
+                view = view_of(SegmentFiles(self._path, first), is_sealed=following is not None)
                 self._gaps.add(account_for_rows(view, self._gaps, first, following or view.end, DELETED))
             # Order: the gaps before the mark, so that the counts of the deleted rows are never lost.
             topic_state.mark_deleted(fs, self._path)

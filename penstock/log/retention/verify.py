@@ -13,7 +13,7 @@ from penstock.files.file_system import FileSystem, replace_durably
 from penstock.log.read.segment_view import SegmentView
 from penstock.log.store import batch_copies, index, segment
 from penstock.log.store.gaps import CORRUPT, Gap, Gaps, uncovered
-from penstock.log.store.recovery import lost_gaps, set_aside
+from penstock.log.store.recovery import gaps_for_lost_records, preserve_bytes
 
 
 class Verification:
@@ -48,7 +48,7 @@ class Verification:
         records = view.records[(view.records["base"] < end) & (view.records["base"] + view.records["rows"] > begin)]
         messages = [view.message(record) for record in records]
         # A copy of the batch may still exist; with it nothing is lost.
-        if None in messages and batch_copies.put_back(self._fs, view.files):
+        if None in messages and batch_copies.restore_batches(self._fs, view.files):
             messages = [view.message(record) for record in records]
         bad = records[np.array([message is None for message in messages], np.bool_)]
         good = records[np.array([message is not None for message in messages], np.bool_)]
@@ -67,8 +67,8 @@ class Verification:
         # Order: the damaged bytes are in `quarantine/` before the gap is synced, because compaction drops them once
         # they are a gap.
         for position, length in zip(bad["position"].tolist(), bad["length"].tolist(), strict=True):
-            set_aside(self._fs, view.files, view.data, position, position + length)
-        added = lost_gaps(bad, self._gaps.all(), copies=batch_copies.read(view.files).copies)
+            preserve_bytes(self._fs, view.files, view.data, position, position + length)
+        added = gaps_for_lost_records(bad, self._gaps.all(), copies=batch_copies.read(view.files).copies)
         self._gaps.add(added)
         lost = [Gap(b, e, CORRUPT) for b, e in uncovered(self._gaps.all(), *missing)]
         self._gaps.add(lost)
@@ -80,4 +80,6 @@ class Verification:
         records = [index.record(m) if (m := view.message(r)) is not None else tuple(r) for r in view.records]
         if not sealed:
             self._release()
-        replace_durably(self._fs, view.files.index, index.header(mark=view.files.mark) + index.pack(records).tobytes())
+        replace_durably(
+            self._fs, view.files.index, index.header(fingerprint=view.files.fingerprint) + index.pack(records).tobytes()
+        )

@@ -24,7 +24,7 @@ from penstock.log.errors import UnknownFormat
 from penstock.log.store.batch_format import Message
 from penstock.log.store.gaps import Gap
 from penstock.log.store.index import IndexRecords
-from penstock.log.store.segment import Files
+from penstock.log.store.segment import SegmentFiles
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -53,22 +53,22 @@ class Journal:
     length: int = -1
 
 
-def line(files: Files, message: Message, parts: Iterable[Bytes]) -> bytes:
+def line(files: SegmentFiles, message: Message, parts: Iterable[Bytes]) -> bytes:
     """The journal's line of a batch; ``parts`` are its bytes."""
     m = message
-    told = {"segment": files.mark, "base": m.base, "rows": m.rows, "crc": f"{m.crc:08x}", "at": m.position}
+    told = {"segment": files.fingerprint, "base": m.base, "rows": m.rows, "crc": f"{m.crc:08x}", "at": m.position}
     copy = {"data": base64.b64encode(b"".join(parts)).decode()} if files.is_internal else {}
     return encode_line({**told, **m.origin.document(), **copy})
 
 
-def read(files: Files) -> Journal:
+def read(files: SegmentFiles) -> Journal:
     """The journal of a segment; empty where there is none, or another segment's."""
     known: dict[int, BatchCopy] = {}
     damaged: list[object] = []
     position = 0
     with contextlib.suppress(UnknownFormat):  # it is made anew
         for position, (mark, copy) in read_lines_from(files.copies, _copy_of, damaged=damaged.append):  # noqa: B007
-            if mark == files.mark:
+            if mark == files.fingerprint:
                 known[copy.base] = copy
     whole = not damaged and files.copies.exists() and files.copies.stat().st_size == position
     return Journal([known[base] for base in sorted(known)], position if whole else -1)
@@ -80,7 +80,7 @@ def _copy_of(told: dict[str, Any]) -> tuple[int, BatchCopy]:
     return int(told["segment"]), BatchCopy(base, base + rows, crc, position, Origin.from_document(told), data, told)
 
 
-def put_back(fs: FileSystem, files: Files) -> bool:
+def restore_batches(fs: FileSystem, files: SegmentFiles) -> bool:
     """Write batches of an internal topic whose bytes are not what they were again, in their places; whether any were.
 
     Raises OSError.
@@ -102,7 +102,9 @@ def _holds(data: pa.Buffer, copy: BatchCopy) -> bool:
     return bytes(memoryview(data)[copy.position : copy.position + len(copy.data)]) == copy.data
 
 
-def restore(fs: FileSystem, files: Files, data: pa.Buffer, messages: Sequence[Message], bad: IndexRecords) -> int:
+def rebuild(
+    fs: FileSystem, files: SegmentFiles, data: pa.Buffer, messages: Sequence[Message], bad: IndexRecords
+) -> int:
     """Make the journal tell of ``messages``, and of ``bad`` what it told; its length. Raises OSError."""
     journal = read(files)
     ranges = list(zip(bad["base"].tolist(), (bad["base"] + bad["rows"]).tolist(), strict=True))

@@ -28,7 +28,7 @@ CORRUPT = "corrupt"
 DELETED = "deleted"
 EXPIRED_READ = "expired_read"
 EXPIRED_UNREAD = "expired_unread"
-JOIN_FROM = 100
+MIN_GAPS_SAVED = 100
 """So many gaps must become fewer for the file to be written anew."""
 JOINED_BUCKETS = 5000
 """Sources and buckets of one gap made of several, at most: what is written anew is not one ever longer line."""
@@ -62,14 +62,14 @@ class Gap:
         return {**told, "received": received}
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Gap:
+    def from_document(cls, document: Mapping[str, Any]) -> Gap:
         """From ``document``. Raises KeyError, ValueError, TypeError or AttributeError."""
         counts = {s: {int(b): int(n) for b, n in buckets.items()} for s, buckets in document["counts"].items()}
         return cls(
             int(document["begin"]), int(document["end"]), str(document["reason"]), counts, _received_of(document)
         )
 
-    def stretches(self) -> Iterator[tuple[tuple[str, int], int, int]]:
+    def spans_by_bucket(self) -> Iterator[tuple[tuple[str, int], int, int]]:
         """Source and bucket, and which offsets [begin, end) are theirs; the rest is of source "", bucket 0.
 
         A gap knows how many rows of each it has, not where: they are taken to lie in order of time. So the parts
@@ -81,10 +81,10 @@ class Gap:
             at = min(at + n, self.end)
         yield ("", 0), at, self.end
 
-    def places(self, begin: int, end: int) -> dict[tuple[str, int], int]:
+    def rows_by_bucket(self, begin: int, end: int) -> dict[tuple[str, int], int]:
         """The rows of [begin, end) by source and bucket."""
         found: dict[tuple[str, int], int] = {}
-        for place, first, last in self.stretches():
+        for place, first, last in self.spans_by_bucket():
             if (inside := min(end, last) - max(begin, first)) > 0:
                 found[place] = found.get(place, 0) + inside
         return found
@@ -97,7 +97,7 @@ def _received_of(document: Mapping[str, Any]) -> dict[str, dict[int, dict[str, i
     return {s: {int(b): {str(k): int(v) for k, v in n.items()} for b, n in bs.items()} for s, bs in told.items()}
 
 
-def line(gap: Gap) -> bytes:
+def encode_gap(gap: Gap) -> bytes:
     """A gap as a line of the file."""
     return encode_line(gap.document())
 
@@ -105,7 +105,7 @@ def line(gap: Gap) -> bytes:
 def _read(path: Path, position: int = 0, **more: Any) -> list[tuple[int, Gap]]:
     """The gaps from a byte position on, each with the position after it. Raises OSError, UnknownFormat."""
     try:
-        return list(read_lines_from(path, Gap.of, position, **more))
+        return list(read_lines_from(path, Gap.from_document, position, **more))
     except file_errors.UnknownFormat as error:
         raise UnknownFormat(str(error)) from None
 
@@ -132,7 +132,7 @@ def _known(gaps: Sequence[Gap], gap: Gap) -> bool:
     return list(uncovered(gaps, gap.begin, gap.end)) != [(gap.begin, gap.end)]
 
 
-def joined(gaps: Sequence[Gap], through: int) -> list[Gap]:
+def join_adjacent_gaps(gaps: Sequence[Gap], through: int) -> list[Gap]:
     """``gaps`` (sorted), those of one reason that follow each other and end at or before ``through`` made one."""
     found: list[Gap] = []
     run: list[Gap] = []
@@ -264,7 +264,7 @@ class Gaps:
             self._keep_copy(_bytes(self._path))
 
     def _text(self) -> bytes:
-        return b"".join(map(line, self._gaps))
+        return b"".join(map(encode_gap, self._gaps))
 
     def _keep_copy(self, data: bytes) -> None:
         """Have the copy made anew; where that fails, the next start does it."""
@@ -293,10 +293,10 @@ class Gaps:
         Raises OSError, and then all is as before.
         """
         with self._lock:
-            fewer = joined(self._gaps, through)
-            if len(self._gaps) - len(fewer) < JOIN_FROM:
+            fewer = join_adjacent_gaps(self._gaps, through)
+            if len(self._gaps) - len(fewer) < MIN_GAPS_SAVED:
                 return
-            text = b"".join(map(line, fewer))
+            text = b"".join(map(encode_gap, fewer))
             replace_durably(self._fs, self._path, text)
             self._gaps, self._copied = fewer, False
             self._keep_copy(text)

@@ -44,9 +44,9 @@ _HEADER = struct.Struct("<8sIIII40s")
 _BLANK = bytes(40)
 
 
-def header(form: int = AS_WRITTEN, mark: int = 0) -> bytes:
+def header(form: int = AS_WRITTEN, fingerprint: int = 0) -> bytes:
     """The header of an index whose segment has this form and mark."""
-    return _HEADER.pack(MAGIC, VERSION, RECORD.itemsize, form, mark, _BLANK)
+    return _HEADER.pack(MAGIC, VERSION, RECORD.itemsize, form, fingerprint, _BLANK)
 
 
 HEADER = header()
@@ -108,19 +108,19 @@ def unpack(data: bytes | memoryview) -> IndexRecords:
     return np.frombuffer(data, RECORD, len(data) // RECORD.itemsize)
 
 
-def read(data: bytes, mark: int = 0) -> IndexRecords:
+def read(data: bytes, fingerprint: int = 0) -> IndexRecords:
     """The records of an index file; none when its header is not ours, or of a segment with another mark."""
-    return unpack(data[HEADER_SIZE:]) if form(data, mark) is not None else EMPTY
+    return unpack(data[HEADER_SIZE:]) if form(data, fingerprint) is not None else EMPTY
 
 
-def form(data: bytes, mark: int = 0) -> int | None:
+def form(data: bytes, fingerprint: int = 0) -> int | None:
     """The form of the segment that an index file tells; None when its header is not ours, or of another ``mark``."""
     if len(data) < HEADER_SIZE:
         return None
-    magic, version, size, told, marked, rest = _HEADER.unpack_from(data)
-    if (magic, version, size, rest) != (MAGIC, VERSION, RECORD.itemsize, _BLANK) or told not in _FORMS:
+    magic, version, size, stored_form, stored_fingerprint, rest = _HEADER.unpack_from(data)
+    if (magic, version, size, rest) != (MAGIC, VERSION, RECORD.itemsize, _BLANK) or stored_form not in _FORMS:
         return None
-    return int(told) if not mark or marked in (0, mark) else None
+    return int(stored_form) if not fingerprint or stored_fingerprint in (0, fingerprint) else None
 
 
 def valid(many: IndexRecords) -> npt.NDArray[np.bool_]:

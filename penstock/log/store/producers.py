@@ -19,7 +19,7 @@ from crc32c import crc32c
 from penstock.log.errors import OutOfSequence
 from penstock.records import bounds
 
-REMEMBERED = 256
+ANSWERS_PER_PRODUCER = 256
 """Answers kept of each producer."""
 MAX_PRODUCERS = 100_000
 """Producers kept of each topic; the one that was silent for longest is forgotten first."""
@@ -60,7 +60,7 @@ UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class StoredAppend:
     """An append of a producer that is stored: its number, offsets [first, first + count), first timestamp (us).
 
     ``checksum`` is that of its rows, or UNKNOWN.
@@ -100,7 +100,7 @@ def _absorb(column: pa.Array[Any], crc: int) -> int:
     return int(crc32c(memoryview(column.buffers()[2] or b"")[begin:end], crc)) if end > begin else crc
 
 
-def check_same(producer: ProducerSequence, count: int, rows_checksum: int, taken: Taken) -> None:
+def check_same(producer: ProducerSequence, count: int, rows_checksum: int, taken: StoredAppend) -> None:
     """Raises OutOfSequence where other rows than those of ``taken`` come under its number."""
     if count != taken.count or taken.checksum not in (UNKNOWN, rows_checksum):
         raise OutOfSequence(
@@ -115,12 +115,12 @@ class Producers:
     def __init__(self, memory: float, name: str = "") -> None:
         self._memory = memory
         self._name = name
-        self._known: OrderedDict[str, deque[Taken]] = OrderedDict()  # the one that was silent for longest first
+        self._known: OrderedDict[str, deque[StoredAppend]] = OrderedDict()  # the one that was silent for longest first
         self._unsure: set[str] = set()
         self._answers = 0
         self._told = False
 
-    def find(self, producer: ProducerSequence) -> Taken | None:
+    def find(self, producer: ProducerSequence) -> StoredAppend | None:
         """What was stored under this number; None for the next one, or of a producer that is not known.
 
         None too for what was damaged: it is stored again. Raises OutOfSequence.
@@ -141,14 +141,14 @@ class Producers:
         known = self._known.get(producer_id)
         return None if known is None else known[-1].sequence
 
-    def enter(self, producer_id: str, taken: Taken) -> None:
+    def enter(self, producer_id: str, taken: StoredAppend) -> None:
         """Remember what was stored; entered again, it changes nothing."""
         known = self._known.setdefault(producer_id, deque())
         if not known or taken.sequence > known[-1].sequence:
             known.append(taken)
             self._unsure.discard(producer_id)
             self._answers += 1
-            self._trim(known, REMEMBERED)
+            self._trim(known, ANSWERS_PER_PRODUCER)
         elif taken.sequence > known[0].sequence and all(taken.sequence != other.sequence for other in known):
             known.insert(bisect(known, taken.sequence, key=lambda other: other.sequence), taken)  # was damaged
             self._answers += 1
@@ -163,7 +163,7 @@ class Producers:
         """What was stored last of those that are known may be damaged: their next number may be any."""
         self._unsure = set(self._known)
 
-    def _trim(self, known: deque[Taken], keep: int) -> None:
+    def _trim(self, known: deque[StoredAppend], keep: int) -> None:
         while len(known) > keep:
             known.popleft()
             self._answers -= 1
@@ -193,7 +193,7 @@ class Producers:
     def enter_all(self, entries: Iterable[ProducerEntry]) -> None:
         """Remember what a stored batch's document tells."""
         for name, *taken in entries:
-            self.enter(name, Taken(*taken))
+            self.enter(name, StoredAppend(*taken))
 
     def clear(self) -> None:
         """Forget all."""
@@ -221,11 +221,11 @@ class Producers:
         for name, many in document.get("producers", {}).items():
             sums = checksums.get(name) or [UNKNOWN] * len(many)
             for (sequence, first, count, time), told in zip(many, sums, strict=True):
-                self.enter(str(name), Taken(int(sequence), int(first), int(count), int(time), int(told)))
+                self.enter(str(name), StoredAppend(int(sequence), int(first), int(count), int(time), int(told)))
         self._unsure.update(name for name in document.get("unsure", ()) if name in self._known)
 
 
-def _numbers(taken: Taken) -> list[int]:
+def _numbers(taken: StoredAppend) -> list[int]:
     return [taken.sequence, taken.first, taken.count, taken.time]
 
 
@@ -244,7 +244,7 @@ def _begins(producer: ProducerSequence, last: int) -> bool:
     return producer.by_rows and number == 0 and epoch > last >> EPOCH_BITS
 
 
-def _check_room(producer: ProducerSequence, known: Iterable[Taken]) -> None:
+def _check_room(producer: ProducerSequence, known: Iterable[StoredAppend]) -> None:
     """Raises OutOfSequence for a number between those that are stored, unless what was stored there was damaged."""
     before = [taken for taken in known if taken.sequence < producer.sequence]
     last = before[-1] if before else None

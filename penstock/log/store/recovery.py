@@ -20,7 +20,7 @@ from penstock.log.store.batch_format import Message
 from penstock.log.store.gaps import CORRUPT, DELETED, Gap, Gaps, uncovered
 from penstock.log.store.producers import Producers
 from penstock.log.store.scan import Scan, scan
-from penstock.log.store.segment import Files, Segment, StartState, State
+from penstock.log.store.segment import Segment, SegmentFiles, SegmentState, StartState
 from penstock.records import BadBatch
 
 QUARANTINE = "quarantine"
@@ -49,7 +49,7 @@ class Recovery:
         end = 0
         for number, first in enumerate(firsts[:-1]):
             self._enter_missing(end, first)
-            end = self._check_sealed(Files(self._directory, first), firsts[number + 1])
+            end = self._check_sealed(SegmentFiles(self._directory, first), firsts[number + 1])
         if not firsts:
             return self._start(max(end, self._gap_end())), self._positions
         self._enter_missing(end, firsts[-1])
@@ -62,20 +62,20 @@ class Recovery:
             stem, dot, suffix = name.partition(".")
             if name.endswith(".tmp"):
                 self._fs.remove(path)
-            elif segment.is_part(name) and int(stem) not in firsts:
+            elif segment.is_companion_file(name) and int(stem) not in firsts:
                 if dot + suffix == ".index":
                     self._enter_lost(path, int(stem))
                 self._fs.remove(path)
 
     def _enter_lost(self, path: Path, first: int) -> None:
-        records = index.read(self._fs.read(path), Files(self._directory, first).mark)
+        records = index.read(self._fs.read(path), SegmentFiles(self._directory, first).fingerprint)
         if len(records) and index.dense(records, first, int(records["position"][0])):
-            copies = batch_copies.read(Files(self._directory, first)).copies
-            self._gaps.add(lost_gaps(records, self._gaps.all(), DELETED, copies))
+            copies = batch_copies.read(SegmentFiles(self._directory, first)).copies
+            self._gaps.add(gaps_for_lost_records(records, self._gaps.all(), DELETED, copies))
 
     def _resume(self, firsts: list[int]) -> Segment:
         """Open the last segment, or a new one behind it when its end is bad."""
-        files = Files(self._directory, firsts[-1])
+        files = SegmentFiles(self._directory, firsts[-1])
         found = self._scan(files, segment.read_synced(self._fs, files))
         self._remember(files, found, firsts[:-1])
         kept = self._repair(files, found)
@@ -85,15 +85,15 @@ class Recovery:
             return self._start(start)
         oldest = int(kept["first"][0]) if len(kept) else 0
         copied = self._fs.size(files.copies)
-        return Segment(self._fs, files, State(found.length, end, len(kept), oldest, self._last, copied))
+        return Segment(self._fs, files, SegmentState(found.length, end, len(kept), oldest, self._last, copied))
 
     def _start(self, first: int) -> Segment:
         known = StartState(self._positions, self._producers.document())
         return segment.create(self._fs, self._directory, first, known, self._last)
 
-    def _remember(self, files: Files, found: Scan, earlier: list[int]) -> None:
+    def _remember(self, files: SegmentFiles, found: Scan, earlier: list[int]) -> None:
         """Positions and producers, as of the segment's beginning and from its batches."""
-        known = segment.read_known(self._fs, files)
+        known = segment.read_start_state(self._fs, files)
         if known is None:
             self._walk(earlier)
         else:
@@ -109,7 +109,7 @@ class Recovery:
     def _walk(self, firsts: list[int]) -> None:
         """Positions and producers from all batches of the given segments."""
         for first in firsts:
-            files = Files(self._directory, first)
+            files = SegmentFiles(self._directory, first)
             self._advance(_messages(self._fs.map(files.data), self._index(files)))
 
     def _advance(self, messages: Iterable[Message]) -> None:
@@ -124,7 +124,7 @@ class Recovery:
     def _gap_end(self) -> int:
         return max((gap.end for gap in self._gaps.all()), default=0)
 
-    def _check_sealed(self, files: Files, following: int) -> int:
+    def _check_sealed(self, files: SegmentFiles, following: int) -> int:
         """The end of a sealed segment, its index rebuilt when its shape is wrong."""
         records = self._index(files)
         begin = int(records["position"][0]) if len(records) else batch_format.PREAMBLE.size
@@ -137,35 +137,35 @@ class Recovery:
         self._last = int(records["last"][-1]) if len(records) else self._last
         return end
 
-    def _scan(self, files: Files, claim: tuple[int, int] | None) -> Scan:
-        batch_copies.put_back(self._fs, files)
+    def _scan(self, files: SegmentFiles, claim: tuple[int, int] | None) -> Scan:
+        batch_copies.restore_batches(self._fs, files)
         return scan(self._fs.map(files.data), files.first, self._index(files), claim)
 
-    def _index(self, files: Files) -> index.IndexRecords:
+    def _index(self, files: SegmentFiles) -> index.IndexRecords:
         try:
-            return index.read(self._fs.read(files.index), files.mark)
+            return index.read(self._fs.read(files.index), files.fingerprint)
         except FileNotFoundError:
             return index.EMPTY
 
-    def _repair(self, files: Files, found: Scan) -> index.IndexRecords:
+    def _repair(self, files: SegmentFiles, found: Scan) -> index.IndexRecords:
         """Make the files of a segment agree with what was found in it; the records that stay."""
         data = self._fs.map(files.data)
         bad = found.records[found.bad]
         for begin, length in zip(bad["position"].tolist(), bad["length"].tolist(), strict=True):
             if begin < found.length:
-                set_aside(self._fs, files, data, begin, begin + length)
+                preserve_bytes(self._fs, files, data, begin, begin + length)
         if not _is_room(data[found.length :]):
-            set_aside(self._fs, files, data, found.length, found.size)
+            preserve_bytes(self._fs, files, data, found.length, found.size)
         if len(bad):
-            self._gaps.add(lost_gaps(bad, self._gaps.all(), copies=batch_copies.read(files).copies))
+            self._gaps.add(gaps_for_lost_records(bad, self._gaps.all(), copies=batch_copies.read(files).copies))
         self._last = found.last or self._last
         kept = found.records[: len(found.records) - found.lost]
-        batch_copies.restore(self._fs, files, data, found.messages, bad)
+        batch_copies.rebuild(self._fs, files, data, found.messages, bad)
         self._cut(files, found, data)
         self._restore(files, kept, found)
         return kept
 
-    def _cut(self, files: Files, found: Scan, data: pa.Buffer) -> None:
+    def _cut(self, files: SegmentFiles, found: Scan, data: pa.Buffer) -> None:
         """Cut the data behind the last readable batch; a damaged schema message is written anew."""
         schema = bytes(memoryview(batch_format.PREAMBLE))
         damaged = found.preamble == len(schema) and data[: len(schema)].to_pybytes() != schema
@@ -177,9 +177,9 @@ class Recovery:
                 file.write([schema], 0)
             file.sync()
 
-    def _restore(self, files: Files, kept: index.IndexRecords, found: Scan) -> None:
+    def _restore(self, files: SegmentFiles, kept: index.IndexRecords, found: Scan) -> None:
         """Rewrite index and synced length where they are not what they should be."""
-        expected = index.header(mark=files.mark) + kept.tobytes()
+        expected = index.header(fingerprint=files.fingerprint) + kept.tobytes()
         if not self._holds(files.index, expected):
             replace_durably(self._fs, files.index, expected)
         end, _ = index.end_of(kept, files.first, found.preamble)
@@ -188,7 +188,7 @@ class Recovery:
             self._sync_again(files, claim[0] if claim else 0, found.length)
             segment.write_synced(self._fs, files, found.length, end)
 
-    def _sync_again(self, files: Files, synced: int, length: int) -> None:
+    def _sync_again(self, files: SegmentFiles, synced: int, length: int) -> None:
         """Write again what is not known to be synced, and sync it.
 
         A writer that was killed may not have come to it, or have been told that it failed: then the pages can be read
@@ -219,7 +219,7 @@ def _messages(data: pa.Buffer, records: index.IndexRecords) -> Iterator[Message]
             yield batch_format.parse(data, position)
 
 
-def set_aside(fs: FileSystem, files: Files, data: pa.Buffer, begin: int, end: int) -> None:
+def preserve_bytes(fs: FileSystem, files: SegmentFiles, data: pa.Buffer, begin: int, end: int) -> None:
     """Copy bytes [begin, end) of a segment to the topic's folder ``quarantine``; durable when it returns."""
     end = min(end, data.size)
     if begin >= end:
@@ -238,7 +238,7 @@ def _is_room(data: pa.Buffer) -> bool:
     return not np.frombuffer(memoryview(data), np.uint8).any()
 
 
-def lost_gaps(
+def gaps_for_lost_records(
     lost: index.IndexRecords, known: list[Gap], reason: str = CORRUPT, copies: Sequence[BatchCopy] = ()
 ) -> list[Gap]:
     """Gaps for the records of what cannot be read, where there are none yet; with the counts that ``copies`` tell."""

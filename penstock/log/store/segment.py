@@ -23,15 +23,15 @@ SUFFIX = ".arrows"
 PRODUCERS = ("producers", "checksums", "unsure")
 """Of a .state file: what producers were known."""
 DIGITS = 20
-ROOM = 256 << 10
+MAX_PREALLOCATED_BYTES = 256 << 10
 """Bytes of zeros behind what is written, at most."""
-SMALL = ROOM // 16
+SMALL = MAX_PREALLOCATED_BYTES // 16
 """Bytes of an append for which room is made, at most."""
 _CLAIM = struct.Struct("<qqq")
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class SegmentFiles:
     """The paths of the segment whose first offset is ``first``."""
 
     directory: Path
@@ -43,9 +43,9 @@ class Files:
         return self.directory.name
 
     @property
-    def mark(self) -> int:
+    def fingerprint(self) -> int:
         """Of topic and first offset: in the files beside the data, so that another segment's are not believed."""
-        return _mark(self.topic, self.first)
+        return _fingerprint(self.topic, self.first)
 
     @property
     def data(self) -> Path:
@@ -60,7 +60,7 @@ class Files:
         return self._path(".synced")
 
     @property
-    def known(self) -> Path:
+    def start_state(self) -> Path:
         return self._path(".state")
 
     @property
@@ -75,14 +75,14 @@ class Files:
     @property
     def all(self) -> tuple[Path, ...]:
         """The data file first: without it, the others mean nothing."""
-        return self.data, self.index, self.synced, self.known, self.copies
+        return self.data, self.index, self.synced, self.start_state, self.copies
 
     def _path(self, suffix: str) -> Path:
         return self.directory / f"{self.first:0{DIGITS}}{suffix}"
 
 
 @lru_cache(1024)
-def _mark(topic: str, first: int) -> int:
+def _fingerprint(topic: str, first: int) -> int:
     return crc32c(f"{topic}/{first}".encode()) or 1
 
 
@@ -105,7 +105,7 @@ def stored_bytes(directory: Path) -> int:
     return total
 
 
-def is_part(name: str) -> bool:
+def is_companion_file(name: str) -> bool:
     """Whether a file belongs to a segment, beside its data."""
     stem, _, suffix = name.partition(".")
     return (
@@ -119,12 +119,12 @@ def is_part(name: str) -> bool:
 SYNCED_FORMAT = 1
 
 
-def synced_words(length: int, end: int, version: int = SYNCED_FORMAT, mark: int = 0) -> tuple[int, int, int]:
+def synced_words(length: int, end: int, version: int = SYNCED_FORMAT, fingerprint: int = 0) -> tuple[int, int, int]:
     """The words of the .synced file of the segment with this mark."""
-    return length, end, version << 32 | crc32c(struct.pack("<qqi", length, end, version), mark)
+    return length, end, version << 32 | crc32c(struct.pack("<qqi", length, end, version), fingerprint)
 
 
-def read_synced(fs: FileSystem, files: Files) -> tuple[int, int] | None:
+def read_synced(fs: FileSystem, files: SegmentFiles) -> tuple[int, int] | None:
     """Synced length and end offset that the .synced file claims; None when it is missing, damaged, or another's.
 
     Raises UnknownFormat.
@@ -132,7 +132,10 @@ def read_synced(fs: FileSystem, files: Files) -> tuple[int, int] | None:
     try:
         length, end, check = _CLAIM.unpack(fs.read(files.synced))
         version = check >> 32
-        if not any((length, end, check) == synced_words(length, end, version, mark) for mark in (files.mark, 0)):
+        if not any(
+            (length, end, check) == synced_words(length, end, version, fingerprint)
+            for fingerprint in (files.fingerprint, 0)
+        ):
             return None
     except (FileNotFoundError, struct.error):
         return None
@@ -141,9 +144,9 @@ def read_synced(fs: FileSystem, files: Files) -> tuple[int, int] | None:
     return length, end
 
 
-def write_synced(fs: FileSystem, files: Files, length: int, end: int) -> None:
+def write_synced(fs: FileSystem, files: SegmentFiles, length: int, end: int) -> None:
     """Create or repair a .synced file."""
-    replace_durably(fs, files.synced, _CLAIM.pack(*synced_words(length, end, mark=files.mark)))
+    replace_durably(fs, files.synced, _CLAIM.pack(*synced_words(length, end, fingerprint=files.fingerprint)))
 
 
 # The file .state: what was known when the segment began: up to which position each log buffer was stored, and the
@@ -158,19 +161,19 @@ class StartState:
     producers: dict[str, Any] = field(default_factory=dict)
 
 
-def write_known(fs: FileSystem, files: Files, known: StartState) -> None:
+def write_start_state(fs: FileSystem, files: SegmentFiles, known: StartState) -> None:
     """Write the .state file of a new segment."""
     told = {"topic": files.topic, "first": files.first, "positions": known.positions}
-    replace_durably(fs, files.known, encode({**told, **known.producers}))
+    replace_durably(fs, files.start_state, encode({**told, **known.producers}))
 
 
-def read_known(fs: FileSystem, files: Files) -> StartState | None:
+def read_start_state(fs: FileSystem, files: SegmentFiles) -> StartState | None:
     """What was known when the segment began; None when the file is missing, damaged or of another segment.
 
     Raises UnknownFormat.
     """
     try:
-        document = decode(fs.read(files.known), files.known) or {}
+        document = decode(fs.read(files.start_state), files.start_state) or {}
         if (document.get("topic", files.topic), document.get("first", files.first)) != (files.topic, files.first):
             return None
         positions = {str(buffer): int(position) for buffer, position in document["positions"].items()}
@@ -180,7 +183,7 @@ def read_known(fs: FileSystem, files: Files) -> StartState | None:
 
 
 @dataclass(slots=True)
-class State:
+class SegmentState:
     """How far a segment goes: ``length`` bytes, offsets up to ``end``, ``batches`` index records.
 
     ``oldest`` and ``last`` are timestamps in microseconds (``oldest`` 0 while it is empty), ``copied`` the bytes of
@@ -194,9 +197,9 @@ class State:
     last: int
     copied: int = 0
 
-    def copy(self) -> State:
+    def copy(self) -> SegmentState:
         """The same, to be kept."""
-        return State(self.length, self.end, self.batches, self.oldest, self.last, self.copied)
+        return SegmentState(self.length, self.end, self.batches, self.oldest, self.last, self.copied)
 
 
 class Segment:
@@ -214,7 +217,7 @@ class Segment:
     disk, too. Room that is left is cut off at the end, or by recovery.
     """
 
-    def __init__(self, fs: FileSystem, files: Files, state: State) -> None:
+    def __init__(self, fs: FileSystem, files: SegmentFiles, state: SegmentState) -> None:
         self._fs = fs
         self.files = files
         self.state = state
@@ -267,7 +270,7 @@ class Segment:
     def _make_room(self, written: int) -> None:
         """Behind an append, where the last room is used up: half of what there is, so that small topics stay small."""
         end = self.state.length + written
-        room = min(ROOM, end // 2) if written <= SMALL else 0
+        room = min(MAX_PREALLOCATED_BYTES, end // 2) if written <= SMALL else 0
         if end <= self._room_end or room < written:
             return
         self._room_end = end + room  # also where there is none: it is not tried again soon
@@ -322,10 +325,10 @@ class Segment:
         state = self.state
         if state.length != self.published.length:
             self._opened()
-            self._words.store(*synced_words(state.length, state.end, mark=self.files.mark))
+            self._words.store(*synced_words(state.length, state.end, fingerprint=self.files.fingerprint))
             self.published = state.copy()
 
-    def roll_back(self, state: State) -> None:
+    def roll_back(self, state: SegmentState) -> None:
         """Take back what was written behind ``state`` and is not published. Raises OSError; then again before all."""
         self._dirty = self._dirty or state.length != self.state.length
         self.state = state.copy()
@@ -378,11 +381,11 @@ def create(fs: FileSystem, directory: Path, first: int, known: StartState, last:
 
     Raises OSError, and then nothing of it is left. The data file comes last: where it is, the others are.
     """
-    files = Files(directory, first)
-    state = State(PREAMBLE.size, first, 0, 0, last)
+    files = SegmentFiles(directory, first)
+    state = SegmentState(PREAMBLE.size, first, 0, 0, last)
     try:
-        write_known(fs, files, known)
-        replace_durably(fs, files.index, index.header(mark=files.mark))
+        write_start_state(fs, files, known)
+        replace_durably(fs, files.index, index.header(fingerprint=files.fingerprint))
         write_synced(fs, files, state.length, state.end)
         replace_durably(fs, files.data, PREAMBLE)
         return Segment(fs, files, state)
@@ -391,7 +394,7 @@ def create(fs: FileSystem, directory: Path, first: int, known: StartState, last:
         raise
 
 
-def remove(fs: FileSystem, files: Files) -> None:
+def remove(fs: FileSystem, files: SegmentFiles) -> None:
     """Remove the files of a segment, as far as that is possible."""
     for path in files.all:
         with contextlib.suppress(OSError):

@@ -18,7 +18,7 @@ from penstock.log.commit.writer import Writer
 from penstock.log.documents import decode, encode
 from penstock.log.errors import LogError, write_error
 from penstock.log.store import index
-from penstock.log.store.segment import Files, Segment, State
+from penstock.log.store.segment import Segment, SegmentFiles, SegmentState
 from penstock.log.store.visibility import CommitBarrier
 
 SUFFIX = ".intent"
@@ -32,7 +32,7 @@ class AtomicCommit:
         self._fs = fs
         self._intent = intent
         self._appends = appends
-        self._rollback_points: dict[Writer, tuple[Segment, State]] = {}
+        self._rollback_points: dict[Writer, tuple[Segment, SegmentState]] = {}
         self._lock = threading.Lock()
         self._is_rolled_back = False
 
@@ -41,7 +41,7 @@ class AtomicCommit:
         if not self._appends:
             return {}
         for writer in self._appends:
-            mark = writer.begin_exactly()
+            mark = writer.begin_at_exact_position()
             self._rollback_points[writer] = (writer.active(), mark)
         try:
             self._write_intent()
@@ -81,7 +81,7 @@ class AtomicCommit:
 
     def _roll_back(self) -> None:
         for writer, (_, mark) in self._rollback_points.items():
-            writer.take_back(mark)
+            writer.roll_back(mark)
         try:
             self._finish_rollback()
         except OSError:
@@ -108,7 +108,7 @@ def undo_undecided(fs: FileSystem, intent: Path, topics: Path) -> None:
     document = decode(fs.read(intent), intent)
     try:
         lengths = [
-            (Files(topics / name, int(first)), int(length), int(batches))
+            (SegmentFiles(topics / name, int(first)), int(length), int(batches))
             for name, (first, length, batches) in (document or {})["places"].items()
         ]
     except (KeyError, TypeError, ValueError, AttributeError):

@@ -15,7 +15,7 @@ from penstock.counts import Origin
 from penstock.files.file_system import File, FileSystem
 from penstock.log.commit.batching import QueuedAppend
 from penstock.log.errors import MessageTooLarge, WriteFailed, write_error
-from penstock.log.store.producers import ProducerSequence, Taken, check_same, checksum
+from penstock.log.store.producers import ProducerSequence, StoredAppend, check_same, checksum
 
 SUFFIX = ".staged"
 
@@ -43,7 +43,7 @@ class Staged:
     lock: threading.Lock = field(default_factory=threading.Lock)
     open: bool = True
     _entries: list[_Entry] = field(default_factory=list)
-    _numbers: dict[tuple[str, ProducerSequence], Taken] = field(default_factory=dict)
+    _numbers: dict[tuple[str, ProducerSequence], StoredAppend] = field(default_factory=dict)
     _length: int = 0
     _file: File | None = None
 
@@ -55,7 +55,7 @@ class Staged:
         Raises MessageTooLarge, OutOfSequence (the same number, other rows), LogFull and WriteFailed.
         """
         if producer is not None:
-            numbered = Taken(producer.sequence, -1, body.num_rows, 0, checksum(body))
+            numbered = StoredAppend(producer.sequence, -1, body.num_rows, 0, checksum(body))
             if (earlier := self._numbers.get((topic, producer))) is not None:
                 check_same(producer, numbered.count, numbered.checksum, earlier)
                 return

@@ -19,7 +19,7 @@ from penstock.files.file_system import Clock, FileSystem
 from penstock.log.commit.batching import Appended, Prepared, QueuedAppend, resolve
 from penstock.log.commit.writer import Writer
 from penstock.log.errors import ForeignTransaction, LogFull, TransactionTimedOut, UnknownTransaction
-from penstock.log.resources import PRODUCER_MEMORY
+from penstock.log.resources import PRODUCER_MEMORY_S
 from penstock.log.settings import TopicSettings
 from penstock.log.store.producers import ProducerSequence
 from penstock.log.store.visibility import CommitBarrier
@@ -42,7 +42,7 @@ class Limits:
     max_size: int = 64 << 20
     max_open: int = 1000
     max_open_per_owner: int = 100
-    producer_memory: float = PRODUCER_MEMORY
+    producer_memory: float = PRODUCER_MEMORY_S
 
 
 class Topics(Protocol):

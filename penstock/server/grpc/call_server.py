@@ -118,7 +118,7 @@ class CallServer:
     def _run(self) -> None:
         while not self._is_over:
             if self._leader is threading.current_thread():
-                with self._committers.keeping() as kept:
+                with self._committers.scheduling_locally() as kept:
                     self._lead(kept)
             else:
                 self._stand_by()
@@ -153,7 +153,7 @@ class CallServer:
             return 0.0
         now = time.monotonic()
         if self._busy_since or now < self._slow_until or now - (since or now) > PATIENCE:
-            self._committers.leave(kept.pop())
+            self._committers.hand_over(kept.pop())
         return since or now
 
     def _take(self, event: Any) -> None:
@@ -175,7 +175,7 @@ class CallServer:
             self._busy_since = 0.0
             self._done += 1
         if more:
-            self._committers.leave(work)
+            self._committers.hand_over(work)
 
     def _stand_by(self) -> None:
         """Take over from one who is busy for too long; where little is to be done, sleep until it is called."""

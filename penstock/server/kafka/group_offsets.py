@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from penstock.errors import PenstockError
 from penstock.log import Topic
 from penstock.log.cursors import LAST_OFFSET
-from penstock.log.settings import MAX_NAME
+from penstock.log.settings import MAX_NAME_BYTES
 from penstock.server.auth.rights import Principal
 from penstock.server.entries_api import EntriesApi
 from penstock.server.kafka.calls import Call, code_of
@@ -32,7 +32,7 @@ def cursor_of(group: str) -> str:
     """The cursor of a group. Raises Refused for a name that is too long."""
     plain = _PLAIN.fullmatch(group) and not group.startswith(ENCODED)
     cursor = group if plain else ENCODED + group.encode(errors="surrogatepass").hex()
-    if not group or len(cursor) > MAX_NAME:
+    if not group or len(cursor) > MAX_NAME_BYTES:
         raise Refused(ErrorCode.invalid_group_id)
     return cursor
 

@@ -36,4 +36,4 @@ def _lags(log: Log, name: str) -> dict[str, Lag]:
         return lags(folder, Cursors(OS, folder).all(), log.clock.micros())
     except CorruptBatch:
         topic = log.topic(name)
-        return topic.mending(topic.lags)
+        return topic.read_repaired(topic.lags)

@@ -34,7 +34,7 @@ from penstock.landing.writing.batch_commit import known_keys
 from penstock.landing.writing.compaction import compact_table, remove_old_files
 from penstock.ledger.book import Book
 from penstock.ledger.receipt import receipt
-from penstock.log.store.gaps import Gap, line
+from penstock.log.store.gaps import Gap, encode_gap
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
 from tests.landing.clocks import DaemonAnswers, Later, believed
@@ -271,7 +271,7 @@ def test_a_rebuild_agrees_when_the_log_has_expired_and_all_is_rolled_up(
         compact_table(table.layout.landed)
         expected = kept(running)
     gap = Gap(0, 9, "expired_read", {"events-udp": {BUCKET: 9}})
-    (topics / "t" / "gaps.jsonl").write_bytes(line(gap))
+    (topics / "t" / "gaps.jsonl").write_bytes(encode_gap(gap))
     assert rebuilt(topics, table.layout) == expected
     assert expected[0] == {"landed.event": 3, "landed.message": 1, "duplicate": 1, "deleted.asked": 4}
 

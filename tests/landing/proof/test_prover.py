@@ -12,7 +12,7 @@ from penstock.landing.journal import Journal
 from penstock.landing.proof.proofs import Proof, read_proofs, write_proofs
 from penstock.landing.proof.prover import Prover, rebuild
 from penstock.log import Log, TopicSettings
-from penstock.log.store.gaps import Gap, line
+from penstock.log.store.gaps import Gap, encode_gap
 from tests.spark.spark_helpers import BUCKET, HandWritten, append, event, flip, landed_event, landed_message
 
 PLACE = ("events-udp", BUCKET)
@@ -162,7 +162,7 @@ def test_a_file_of_the_table_that_is_gone_leaves_its_rows_unaccounted(topics: Pa
 def test_offsets_in_gaps_are_counted_by_their_reason(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [b"a"] * 5)
     gap = Gap(1, 4, "expired_unread", {"tcp": {BUCKET: 2}, "udp": {BUCKET + 60: 1}})
-    (topics / "t" / "gaps.jsonl").write_bytes(line(gap))
+    (topics / "t" / "gaps.jsonl").write_bytes(encode_gap(gap))
     table.commit({"t": 3}, [landed_message(0)])
     table.commit({"t": 5}, [landed_message(4)])
     first, second = prove(topics, table)
@@ -173,7 +173,7 @@ def test_offsets_in_gaps_are_counted_by_their_reason(topics: Path, table: HandWr
 def test_what_expired_before_the_first_batch_costs_nothing_for_each_offset(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [b"a"])
     rows = 200_000_000
-    (topics / "t" / "gaps.jsonl").write_bytes(line(Gap(1, 1 + rows, "expired_unread", {"udp": {BUCKET: rows}})))
+    (topics / "t" / "gaps.jsonl").write_bytes(encode_gap(Gap(1, 1 + rows, "expired_unread", {"udp": {BUCKET: rows}})))
     table.commit({"t": 1 + rows}, [landed_message(0)])
     tracemalloc.start()
     (proof,) = prove(topics, table)
@@ -267,7 +267,7 @@ def test_a_rebuild_agrees_also_when_the_log_has_expired_since(topics: Path, tabl
     (commit,) = Journal(table.layout).update()
     proofs = prover.prove(commit)
     write_proofs(table.layout, 0, proofs)
-    (topics / "t" / "gaps.jsonl").write_bytes(line(Gap(0, 4, "expired_read", {"events-udp": {BUCKET: 4}})))
+    (topics / "t" / "gaps.jsonl").write_bytes(encode_gap(Gap(0, 4, "expired_read", {"events-udp": {BUCKET: 4}})))
     assert proofs[0].total("duplicate") == 1
     assert list(rebuild(topics, table.layout)) == proofs
 

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.log.commit.batching import QueuedAppend, grouped, joined, prepare, resolve
+from penstock.log.commit.batching import QueuedAppend, group_appends, join_origins, prepare, resolve
 from penstock.log.settings import MERGE_ROWS
 from penstock.records import body
 from tests.log.log_helpers import origin, rows
@@ -22,18 +22,18 @@ def begins(groups):
 
 def test_what_enters_by_an_api_is_merged_by_source_bucket_and_codec():
     items = [waiting("a", begin=0), waiting("b", begin=1), waiting("a", begin=2), waiting("a", begin=3, bucket=60)]
-    assert begins(grouped(items)) == [[0, 2], [1], [3]]
+    assert begins(group_appends(items)) == [[0, 2], [1], [3]]
 
 
 def test_frames_of_a_buffer_are_never_reordered():
     items = [waiting(buffer="x", begin=n, bucket=60 * (n // 2 % 2)) for n in range(6)]
-    assert begins(grouped(items)) == [[0, 1], [2, 3], [4, 5]]
+    assert begins(group_appends(items)) == [[0, 1], [2, 3], [4, 5]]
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["", "x", "y"]), st.sampled_from([0, 60]))))
 def test_every_append_is_in_one_group_and_each_buffer_in_order(kinds):
     items = [waiting(s, b, n, bucket=k) for n, (s, b, k) in enumerate(kinds)]
-    flat = [item for group in grouped(items) for item in group.items]
+    flat = [item for group in group_appends(items) for item in group.items]
     assert sorted(map(id, flat)) == sorted(map(id, items))
     for buffer in "xy":
         order = [item.origin.begin for item in flat if item.origin.buffer == buffer]
@@ -42,20 +42,20 @@ def test_every_append_is_in_one_group_and_each_buffer_in_order(kinds):
 
 def test_a_group_is_bounded_but_takes_one_append_whatever_its_size():
     items = [waiting(count=MERGE_ROWS + 1), waiting(count=MERGE_ROWS - 1), waiting(), waiting()]
-    assert [group.rows for group in grouped(items)] == [MERGE_ROWS + 1, MERGE_ROWS, 1]
+    assert [group.rows for group in group_appends(items)] == [MERGE_ROWS + 1, MERGE_ROWS, 1]
 
 
 def test_counts_are_summed_and_times_and_positions_joined():
     one = origin(first=3, last=5, counts={"taken": 2, "open": 1}, buffer="b", begin=0, end=64)
     two = origin(first=1, last=4, counts={"taken": 1, "open": -1}, buffer="b", begin=64, end=96)
-    whole = joined([one, two])
+    whole = join_origins([one, two])
     assert (whole.first, whole.last, whole.begin, whole.end) == (1, 5, 0, 96)
     assert whole.document()["counts"] == {"taken": 3}
 
 
 def test_each_append_is_told_its_own_offsets_and_timestamps():
     items = [waiting(count=2), waiting(count=3)]
-    (group,) = grouped(items)
+    (group,) = group_appends(items)
     resolve(prepare(group, 10, 1000, 0), "synced")
     answers = [item.future.result(0) for item in items]
     assert [(a.first, a.count, a.timestamps.tolist()) for a in answers] == [
@@ -67,5 +67,5 @@ def test_each_append_is_told_its_own_offsets_and_timestamps():
 def test_slices_of_a_body_are_stored_as_the_rows_they_are():
     whole = body([b"a", b"b", b"c"])
     item = QueuedAppend(whole.slice(1, 1), origin(), 1, Future())
-    (group,) = grouped([item])
+    (group,) = group_appends([item])
     assert prepare(group, 0, 0, 0).load().column("payload").to_pylist() == [b"b"]

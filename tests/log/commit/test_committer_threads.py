@@ -51,12 +51,12 @@ def test_a_thread_keeps_what_it_schedules_one_at_a_time_where_it_says_so_and_lea
         names[name] = threading.current_thread().name
         return False
 
-    with pool.keeping() as kept:
+    with pool.scheduling_locally() as kept:
         pool.schedule(lambda: work("mine"))
         pool.schedule(lambda: work("another"))
         kept.pop()()
         pool.schedule(lambda: work("left"))
-        pool.leave(kept.pop())
+        pool.hand_over(kept.pop())
         pool.schedule(lambda: work("forgotten"))
     pool.schedule(lambda: work("later"))
     pool.close()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.files.file_system import OS
 from penstock.log import Gap, Log, TopicReader, TopicSettings, UnknownFormat
 from penstock.log.read.glance import glance
-from penstock.log.store.segment import ROOM, Files, read_synced, synced_words, write_synced
+from penstock.log.store.segment import MAX_PREALLOCATED_BYTES, SegmentFiles, read_synced, synced_words, write_synced
 from penstock.testing import FakeClock
 from penstock.testing.damage import DAMAGES
 from tests.log.log_helpers import UNSYNCED, fill, last_files, opened, payloads
@@ -88,9 +88,9 @@ def flip_bit(path: Path, position: int) -> None:
     path.write_bytes(data)
 
 
-def sealed_segment(folder: Path) -> Files:
+def sealed_segment(folder: Path) -> SegmentFiles:
     """Return the first existing segment, which is sealed."""
-    return Files(folder, 2)
+    return SegmentFiles(folder, 2)
 
 
 DISORDER: list[tuple[str, Callable[[Path], object]]] = [
@@ -124,7 +124,7 @@ DISORDER: list[tuple[str, Callable[[Path], object]]] = [
 def test_preallocated_space_of_the_last_segment_is_intact(folder: Path) -> None:
     intact = glance(folder)
     data = last_files(folder).data
-    data.write_bytes(data.read_bytes() + bytes(ROOM))
+    data.write_bytes(data.read_bytes() + bytes(MAX_PREALLOCATED_BYTES))
     assert glance(folder) == intact is not None
     data.write_bytes(data.read_bytes() + bytes(1))
     assert glance(folder) is None
@@ -166,7 +166,7 @@ def test_unknown_format_is_reported(folder: Path) -> None:
     files = last_files(folder)
     synced = read_synced(OS, files)
     assert synced is not None
-    words = synced_words(*synced, version=2, mark=files.mark)
+    words = synced_words(*synced, version=2, fingerprint=files.fingerprint)
     files.synced.write_bytes(b"".join(word.to_bytes(8, "little", signed=True) for word in words))
     with pytest.raises(UnknownFormat, match="has format 2"):
         glance(folder)

@@ -14,7 +14,7 @@ from penstock.counts import Counts, by_bucket
 from penstock.log import Topic
 from penstock.log.settings import TopicSettings
 from penstock.log.store import batch_copies
-from penstock.log.store.segment import Files
+from penstock.log.store.segment import SegmentFiles
 from penstock.testing import cut_tail, flip_bit, zero_page
 from tests.fuzzed import journals
 from tests.log.log_helpers import BUCKET, UNSYNCED, last_files, opened, origin, payloads, rows
@@ -125,7 +125,7 @@ def test_what_was_taken_back_is_not_told_of(tmp_path: Path) -> None:
 @given(journals("segment", "base", "rows", "crc", "at", "data", "source", "bucket", "counts"))
 def test_any_bytes_are_read_without_an_error(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        files = Files(Path(folder) / "t", 0)
+        files = SegmentFiles(Path(folder) / "t", 0)
         files.copies.parent.mkdir()
         files.copies.write_bytes(data)
         for copy in batch_copies.read(files).copies:

@@ -12,14 +12,23 @@ from hypothesis import strategies as st
 
 from penstock.files.file_system import OS
 from penstock.log import UnknownFormat
-from penstock.log.store.gaps import FILE_NAME, JOIN_FROM, Gap, Gaps, joined, line, load, uncovered
+from penstock.log.store.gaps import (
+    FILE_NAME,
+    MIN_GAPS_SAVED,
+    Gap,
+    Gaps,
+    encode_gap,
+    join_adjacent_gaps,
+    load,
+    uncovered,
+)
 from penstock.testing import CrashingFileSystem
 from tests.fuzzed import RAW, journals
 
 ONE = Gap(3, 9, "corrupt", {"events": {60: 4, 120: 2}})
 TWO = Gap(9, 12, "expired unread", {})
 ONE_LATER = Gap(500, 501, "corrupt")
-ENDS = [(ONE, len(line(ONE))), (TWO, len(line(ONE) + line(TWO)))]
+ENDS = [(ONE, len(encode_gap(ONE))), (TWO, len(encode_gap(ONE) + encode_gap(TWO)))]
 
 
 def parse(data):
@@ -39,16 +48,16 @@ def test_gaps_are_there_when_the_file_is_opened_again(tmp_path):
     assert gaps.all() == Gaps(OS, tmp_path).all() == [ONE, TWO]
 
 
-@given(st.integers(0, 2 * len(line(ONE))))
+@given(st.integers(0, 2 * len(encode_gap(ONE))))
 def test_a_file_cut_anywhere_has_the_gaps_of_its_whole_lines(cut):
-    assert parse((line(ONE) + line(TWO))[:cut]) == [gap for gap, end in ENDS if cut >= end]
+    assert parse((encode_gap(ONE) + encode_gap(TWO))[:cut]) == [gap for gap, end in ENDS if cut >= end]
 
 
-@given(st.integers(0, len(line(ONE)) - 2), st.integers(1, 255))
+@given(st.integers(0, len(encode_gap(ONE)) - 2), st.integers(1, 255))
 def test_a_flipped_byte_costs_its_line_only(position, mask):
-    bad = bytearray(line(ONE))
+    bad = bytearray(encode_gap(ONE))
     bad[position] ^= mask
-    assert parse(bytes(bad) + line(TWO)) == [TWO]
+    assert parse(bytes(bad) + encode_gap(TWO)) == [TWO]
 
 
 @given(RAW | journals("begin", "end", "reason", "counts", "received"))
@@ -73,7 +82,7 @@ def test_what_could_not_be_synced_is_not_there_after_a_kill(tmp_path, fails):
 
 
 def test_what_is_added_behind_a_torn_line_stands_on_a_line_of_its_own(tmp_path):
-    (tmp_path / "gaps.jsonl").write_bytes(line(ONE)[:-5])
+    (tmp_path / "gaps.jsonl").write_bytes(encode_gap(ONE)[:-5])
     Gaps(OS, tmp_path).add([TWO])
     assert Gaps(OS, tmp_path).all() == [TWO]
 
@@ -107,22 +116,22 @@ def test_gaps_that_overlap_lead_nobody_back():
 def test_the_parts_of_a_gap_come_to_its_counts_together():
     gap = Gap(10, 20, "expired_unread", {"b": {60: 3, 120: 1}, "a": {60: 4}})
     whole = {("a", 60): 4, ("b", 60): 3, ("b", 120): 1, ("", 0): 2}
-    assert gap.places(10, 20) == gap.places(0, 99) == whole
-    assert (gap.places(10, 15), gap.places(20, 30)) == ({("a", 60): 4, ("b", 60): 1}, {})
+    assert gap.rows_by_bucket(10, 20) == gap.rows_by_bucket(0, 99) == whole
+    assert (gap.rows_by_bucket(10, 15), gap.rows_by_bucket(20, 30)) == ({("a", 60): 4, ("b", 60): 1}, {})
     for middle in range(10, 21):
-        parts = Counter(gap.places(10, middle))
-        parts.update(gap.places(middle, 20))
+        parts = Counter(gap.rows_by_bucket(10, middle))
+        parts.update(gap.rows_by_bucket(middle, 20))
         assert parts == whole
 
 
 def test_what_was_received_comes_back():
     received = {"a": {60: {"taken": 5, "accepted": 3}}}
     for gap in (Gap(0, 3, "deleted", {"a": {60: 3}}, received), Gap(3, 4, "corrupt"), Gap(4, 5, "deleted", {}, {})):
-        assert parse(line(gap)) == [gap]
+        assert parse(encode_gap(gap)) == [gap]
 
 
 def test_lines_of_another_format_are_refused_by_its_number(tmp_path):
-    text = line(ONE)[8:-1].replace(b'"v":1', b'"v":2')
+    text = encode_gap(ONE)[8:-1].replace(b'"v":1', b'"v":2')
     for data in (b"%08x%s\n" % (crc32c(text), text),):
         (tmp_path / "gaps.jsonl").write_bytes(data)
         for read in (lambda: Gaps(OS, tmp_path), lambda: load(tmp_path / "gaps.jsonl")):
@@ -157,7 +166,7 @@ def test_joined_gaps_tell_the_same_together(steps, through):
         received = {s: {b: {"accepted": n} for b, n in buckets.items()} for s, buckets in counts.items()}
         gaps.append(Gap(at + skip, at + skip + size, reason, counts, received if known else None))
         at = gaps[-1].end
-    fewer = joined(gaps, through)
+    fewer = join_adjacent_gaps(gaps, through)
     assert total(fewer) == total(gaps)
     assert [gap for gap in fewer if gap.end > through] == [gap for gap in gaps if gap.end > through]
     below = [gap for gap in fewer if gap.end <= through]
@@ -169,25 +178,30 @@ def test_joined_gaps_tell_the_same_together(steps, through):
 
 def test_many_gaps_become_few_and_readers_see_them_before_and_after(tmp_path):
     gaps, path = Gaps(OS, tmp_path), tmp_path / "gaps.jsonl"
-    for number in range(JOIN_FROM):
+    for number in range(MIN_GAPS_SAVED):
         gaps.add([Gap(number, number + 1, "expired_read", {"a": {60: 1}}, {"a": {60: {"accepted": 1}}})])
         assert load(path) == gaps.all()
-    gaps.join(JOIN_FROM)
-    assert len(gaps.all()) == JOIN_FROM  # one too few
-    gaps.add([Gap(JOIN_FROM, JOIN_FROM + 1, "expired_read", {"a": {60: 1}}, {"a": {60: {"accepted": 1}}}), ONE_LATER])
-    gaps.join(JOIN_FROM + 1)
+    gaps.join(MIN_GAPS_SAVED)
+    assert len(gaps.all()) == MIN_GAPS_SAVED  # one too few
+    gaps.add(
+        [
+            Gap(MIN_GAPS_SAVED, MIN_GAPS_SAVED + 1, "expired_read", {"a": {60: 1}}, {"a": {60: {"accepted": 1}}}),
+            ONE_LATER,
+        ]
+    )
+    gaps.join(MIN_GAPS_SAVED + 1)
     whole = Gap(0, 101, "expired_read", {"a": {60: 101}}, {"a": {60: {"accepted": 101}}})
     assert gaps.all() == load(path) == Gaps(OS, tmp_path).all() == [whole, ONE_LATER]
-    path.write_bytes(path.read_bytes() + line(Gap(900, 901, "corrupt"))[:-1])  # without its end
+    path.write_bytes(path.read_bytes() + encode_gap(Gap(900, 901, "corrupt"))[:-1])  # without its end
     assert load(path) == [whole, ONE_LATER]
-    path.write_bytes(line(ONE) * 50)
+    path.write_bytes(encode_gap(ONE) * 50)
     assert load(path) == [ONE] * 50
 
 
 def test_when_gaps_cannot_be_joined_all_is_as_before(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     gaps = Gaps(fs, tmp_path)
-    gaps.add([Gap(number, number + 1, "deleted") for number in range(JOIN_FROM + 1)])
+    gaps.add([Gap(number, number + 1, "deleted") for number in range(MIN_GAPS_SAVED + 1)])
     before = gaps.all()
     fs.free = 20
     with pytest.raises(OSError, match="No space"):
@@ -195,7 +209,7 @@ def test_when_gaps_cannot_be_joined_all_is_as_before(tmp_path):
     fs.free = None
     assert gaps.all() == load(tmp_path / "gaps.jsonl") == before
     gaps.join(1000)
-    assert gaps.all() == [Gap(0, JOIN_FROM + 1, "deleted")]
+    assert gaps.all() == [Gap(0, MIN_GAPS_SAVED + 1, "deleted")]
 
 
 def test_a_damaged_line_is_taken_from_the_copy_with_its_counts(tmp_path, caplog):
@@ -217,7 +231,7 @@ def test_a_damaged_line_is_taken_from_the_copy_with_its_counts(tmp_path, caplog)
 def test_a_copy_that_lags_behind_gives_nothing_twice(tmp_path):
     parts = [Gap(n, n + 1, "expired_read", {"in": {60: 1}}, {}) for n in range(4)]
     Gaps(OS, tmp_path).add(parts)
-    (tmp_path / "gaps.jsonl").write_bytes(line(Gap(0, 4, "expired_read", {"in": {60: 4}}, {})))  # joined, and killed
+    (tmp_path / "gaps.jsonl").write_bytes(encode_gap(Gap(0, 4, "expired_read", {"in": {60: 4}}, {})))
     assert [(gap.begin, gap.end) for gap in Gaps(OS, tmp_path).all()] == [(0, 4)]
 
 

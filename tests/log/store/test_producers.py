@@ -9,8 +9,16 @@ from hypothesis import strategies as st
 
 from penstock.log import Limits, Log, LogFull, OutOfSequence, ProducerSequence, TopicSettings
 from penstock.log.store import index
-from penstock.log.store.producers import EPOCH_BITS, REMEMBERED, UNKNOWN, Producers, Taken, check_same, checksum
-from penstock.log.store.segment import Files
+from penstock.log.store.producers import (
+    ANSWERS_PER_PRODUCER,
+    EPOCH_BITS,
+    UNKNOWN,
+    Producers,
+    StoredAppend,
+    check_same,
+    checksum,
+)
+from penstock.log.store.segment import SegmentFiles
 from penstock.records import ANNOTATIONS, BODY, body, decode, encode
 from penstock.testing import CrashingFileSystem, FakeClock
 from tests.log.log_helpers import UNSYNCED, flip, last_files, opened, origin, payloads, rows
@@ -32,14 +40,14 @@ def test_a_repeated_number_is_answered_as_the_first_time_and_stored_once(tmp_pat
 
 def test_a_gap_and_what_is_older_than_remembered_are_refused(tmp_path):
     with opened(tmp_path) as topic:
-        for number in range(REMEMBERED + 1):
+        for number in range(ANSWERS_PER_PRODUCER + 1):
             append(topic, number, b"x").result(10)
         with pytest.raises(OutOfSequence, match="leaves a gap"):
-            append(topic, REMEMBERED + 2, b"x").result(10)
+            append(topic, ANSWERS_PER_PRODUCER + 2, b"x").result(10)
         with pytest.raises(OutOfSequence, match="older"):
             append(topic, 0, b"x").result(10)
         assert append(topic, 1, b"x").result(10).first == 1
-        assert append(topic, 0, b"x", name="other").result(10).first == REMEMBERED + 1
+        assert append(topic, 0, b"x", name="other").result(10).first == ANSWERS_PER_PRODUCER + 1
 
 
 @pytest.mark.parametrize("other", [[b"a", b"c"], [b"ab", b""], [b"b", b"a"], [b"a"], [b"a", None]])
@@ -73,10 +81,10 @@ def test_a_retry_is_answered_after_many_other_appends_and_after_thousands_of_oth
 def test_the_answer_to_what_a_version_without_checksums_stored_is_given_by_its_number_of_rows(tmp_path):
     producers = Producers(100)
     producers.load({"producers": {"p": [[0, 5, 2, 7]]}})
-    assert producers.find(ProducerSequence("p", 0)) == Taken(0, 5, 2, 7, UNKNOWN)
-    check_same(ProducerSequence("p", 0), 2, 123, Taken(0, 5, 2, 7, UNKNOWN))
+    assert producers.find(ProducerSequence("p", 0)) == StoredAppend(0, 5, 2, 7, UNKNOWN)
+    check_same(ProducerSequence("p", 0), 2, 123, StoredAppend(0, 5, 2, 7, UNKNOWN))
     with pytest.raises(OutOfSequence):
-        check_same(ProducerSequence("p", 0), 1, 123, Taken(0, 5, 2, 7, UNKNOWN))
+        check_same(ProducerSequence("p", 0), 1, 123, StoredAppend(0, 5, 2, 7, UNKNOWN))
 
 
 def test_requests_that_wait_together_are_told_apart(tmp_path):
@@ -98,7 +106,7 @@ def test_numbers_are_known_after_a_restart_and_over_segments(tmp_path, lost):
             append(topic, number, b"%d" % number).result(10)
         files = last_files(topic.path)
     if lost:
-        files.known.unlink()
+        files.start_state.unlink()
     with opened(tmp_path, settings=settings) as topic:
         assert [append(topic, number, b"%d" % number).result(10).first for number in (3, 4, 5)] == [3, 4, 5]
         with pytest.raises(OutOfSequence, match="stored already, with other rows"):
@@ -145,8 +153,8 @@ def test_whoever_got_the_answer_goes_on_where_the_snapshot_is_damaged_too(tmp_pa
             append(topic, number, b"%d" % number).result(10)
         append(topic, 0, b"other", name="q").result(10)
         files = last_files(topic.path)
-    files.known.unlink()
-    damage(Files(topic.path, 3), 0)
+    files.start_state.unlink()
+    damage(SegmentFiles(topic.path, 3), 0)
     with opened(tmp_path, settings=settings) as topic:
         assert [append(topic, number, b"%d" % number).result(10).first for number in (2, 4)] == [2, 5]
 
@@ -206,9 +214,9 @@ def test_only_so_many_producers_are_kept(monkeypatch):
     monkeypatch.setattr("penstock.log.store.producers.MAX_PRODUCERS", 50)
     producers = Producers(100)
     for number in range(51):
-        producers.enter(f"p{number}", Taken(0, number, 1, number))
+        producers.enter(f"p{number}", StoredAppend(0, number, 1, number))
     assert producers.find(ProducerSequence("p0", 9)) is None
-    assert producers.find(ProducerSequence("p1", 0)) == Taken(0, 1, 1, 1)
+    assert producers.find(ProducerSequence("p1", 0)) == StoredAppend(0, 1, 1, 1)
 
 
 def test_of_many_answers_the_older_ones_go_and_each_producer_keeps_its_last(monkeypatch):
@@ -216,7 +224,7 @@ def test_of_many_answers_the_older_ones_go_and_each_producer_keeps_its_last(monk
     producers = Producers(100)
     for number in range(12):
         for name in range(9):
-            producers.enter(f"p{name}", Taken(number, number, 1, number))
+            producers.enter(f"p{name}", StoredAppend(number, number, 1, number))
     assert all(producers.find(ProducerSequence(f"p{name}", 11)) for name in range(9))
     with pytest.raises(OutOfSequence, match="older"):
         producers.find(ProducerSequence("p0", 0))
@@ -241,13 +249,13 @@ def test_a_checksum_is_that_of_the_rows_wherever_they_lie_in_memory(keys, values
 def test_a_snapshot_tells_all_that_is_known(appends):
     producers, numbers = Producers(100), dict.fromkeys("abc", 0)
     for time, (name, count) in enumerate(appends):
-        producers.enter(name, Taken(numbers[name], time, count, time))
+        producers.enter(name, StoredAppend(numbers[name], time, count, time))
         numbers[name] += 1
     loaded = Producers(100)
     loaded.load(producers.document())
     assert loaded.document() == producers.document()
     for name, following in numbers.items():
-        for number in range(max(0, following - REMEMBERED), following):
+        for number in range(max(0, following - ANSWERS_PER_PRODUCER), following):
             assert (
                 loaded.find(ProducerSequence(name, number))
                 == producers.find(ProducerSequence(name, number))

@@ -16,7 +16,7 @@ from penstock.log import TopicSettings, UnknownFormat
 from penstock.log.commit.batching import BatchGroup, QueuedAppend, prepare
 from penstock.log.store import index, segment
 from penstock.log.store.batch_format import PREAMBLE
-from penstock.log.store.segment import Files, StartState
+from penstock.log.store.segment import SegmentFiles, StartState
 from penstock.testing import CrashingFileSystem
 from tests.log.log_helpers import flip, last_files, opened, origin, payloads, rows
 
@@ -37,18 +37,18 @@ def append(active, *payloads):
 
 
 def test_files_are_named_by_the_first_offset_in_20_digits(tmp_path):
-    files = Files(tmp_path, 42)
+    files = SegmentFiles(tmp_path, 42)
     assert files.data.name == "00000000000000000042.arrows"
-    assert {files.index.suffix, files.synced.suffix, files.known.suffix} == {".index", ".synced", ".state"}
+    assert {files.index.suffix, files.synced.suffix, files.start_state.suffix} == {".index", ".synced", ".state"}
     names = [files.data.name, f"{7:020}.arrows", f"{8:020}.index", "x.arrows", "1.arrows", "²" * 20 + ".arrows"]
     assert segment.first_offsets(names) == [7, 42]
 
 
 def test_a_new_segment_is_an_empty_arrow_stream(tmp_path):
     segment.create(OS, tmp_path, 5, StartState({"b": 64}), 9).release()
-    assert pa.ipc.open_stream(Files(tmp_path, 5).data.read_bytes()).read_all().num_rows == 0
-    assert segment.read_known(OS, Files(tmp_path, 5)) == StartState({"b": 64})
-    assert segment.read_synced(OS, Files(tmp_path, 5)) == (PREAMBLE.size, 5)
+    assert pa.ipc.open_stream(SegmentFiles(tmp_path, 5).data.read_bytes()).read_all().num_rows == 0
+    assert segment.read_start_state(OS, SegmentFiles(tmp_path, 5)) == StartState({"b": 64})
+    assert segment.read_synced(OS, SegmentFiles(tmp_path, 5)) == (PREAMBLE.size, 5)
 
 
 def test_every_append_is_published_with_its_index_record(tmp_path):
@@ -177,19 +177,19 @@ def test_an_index_that_cannot_be_written_undoes_the_append(tmp_path):
 
 @pytest.mark.parametrize("data", [b"", b"x", b"00000000{}", b"\xff" * 20])
 def test_damaged_helper_files_count_as_missing(tmp_path, data):
-    files = Files(tmp_path, 0)
-    files.known.write_bytes(data)
+    files = SegmentFiles(tmp_path, 0)
+    files.start_state.write_bytes(data)
     files.synced.write_bytes(data)
-    assert segment.read_known(OS, files) is None
+    assert segment.read_start_state(OS, files) is None
     assert segment.read_synced(OS, files) is None
 
 
 def test_helper_files_of_another_format_are_refused_and_damaged_ones_are_not_taken_for_these(tmp_path):
-    files = Files(tmp_path, 0)
+    files = SegmentFiles(tmp_path, 0)
     text = json.dumps({"format": 2, "positions": {}, "producers": {}}).encode()
-    files.known.write_bytes(b"%08x" % crc32c(text) + text)
+    files.start_state.write_bytes(b"%08x" % crc32c(text) + text)
     files.synced.write_bytes(struct.pack("<qqq", *segment.synced_words(300, 5, 2)))
-    for read in (segment.read_known, segment.read_synced):
+    for read in (segment.read_start_state, segment.read_synced):
         with pytest.raises(UnknownFormat, match=r"0\.(state|synced) has format 2, this version of Penstock reads 1"):
             read(OS, files)
     segment.write_synced(OS, files, 300, 5)
@@ -211,7 +211,7 @@ def test_the_side_file_of_another_segment_in_its_place_is_not_believed(tmp_path,
                 topic.append(rows(b"%d" % number * 20), told).result(10)
     topic, first = other
     firsts = [int(path.stem) for path in sorted((tmp_path / topic).glob("*.arrows"))]
-    wrong = Files(tmp_path / topic, firsts[0] if first == 0 else firsts[-1])
+    wrong = SegmentFiles(tmp_path / topic, firsts[0] if first == 0 else firsts[-1])
     right = last_files(tmp_path / "t")
     getattr(right, side).write_bytes(getattr(wrong, side).read_bytes())
     with opened(tmp_path, "t", settings) as topic:
