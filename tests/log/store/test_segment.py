@@ -70,7 +70,11 @@ def test_small_appends_are_written_where_zeros_are_and_the_file_grows_seldom(tmp
     for number in range(1000):
         append(active, b"%d" % number)
         sizes.append(active.files.data.stat().st_size)
-        assert active.state.length <= sizes[-1] <= max(1.5 * active.state.length, active.state.length + segment.ROOM)
+        assert (
+            active.state.length
+            <= sizes[-1]
+            <= max(1.5 * active.state.length, active.state.length + segment.MAX_PREALLOCATED_BYTES)
+        )
     assert len(set(sizes)) < 30
     data = active.files.data.read_bytes()
     assert not any(data[active.state.length :])
