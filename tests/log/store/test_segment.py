@@ -204,7 +204,7 @@ def test_helper_files_of_another_format_are_refused_and_damaged_ones_are_not_tak
     assert segment.read_synced(OS, files) == (300, 5)
 
 
-@pytest.mark.parametrize("side", ["synced", "index", "known"])
+@pytest.mark.parametrize("side", ["synced", "index", "start_state"])
 @pytest.mark.parametrize("other", [("t", 0), ("other", 12)])
 def test_the_side_file_of_another_segment_in_its_place_is_not_believed(tmp_path, side, other):
     settings = TopicSettings(segment_size_limit=2000)
