@@ -2,7 +2,7 @@
 
 Read ``described_routes``, ``routes`` (every route is made here, in ``admin_routes`` or in ``server.monitoring_api``),
 ``openapi`` (what the document says of them), ``request_bodies``, ``body_limits``, ``application``, then ``docs_page``.
-Imports ``config``, ``process``, ``slogd`` and ``server``.
+Imports ``config``, ``process``, ``wire``, ``slogd`` and ``server``.
 """
 
 __all__ = [

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from starlette.requests import Request
@@ -11,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.slogd.errors import BadRequest, TooLong, UnknownEncoding
 from penstock.slogd.json.values import first_value
+from penstock.wire.unpacking import PART_BYTES
 
 _GZIP = 16 + zlib.MAX_WBITS
 _PLAIN = ("", "identity")
@@ -40,7 +42,11 @@ def _bounded(scope: Scope, receive: Receive, limit: int) -> Receive:
         if body and unpacked is None and encoding not in _PLAIN:
             raise UnknownEncoding(f"content-encoding {encoding[:50]!r}: gzip is understood")
         if unpacked is not None:
-            body = unpacked.more(body, limit + 1 - size, last=not message.get("more_body", False))
+            parts = []
+            for part in unpacked.parts(body, limit + 1 - size, last=not message.get("more_body", False)):
+                parts.append(part)
+                await asyncio.sleep(0)  # others are served between the parts
+            body = b"".join(parts)
         size += len(body)
         if size > limit:
             raise TooLong(f"The request is longer than {limit} bytes")
@@ -55,21 +61,24 @@ class _Unpacked:
     def __init__(self) -> None:
         self._stream, self._begun = zlib.decompressobj(_GZIP), False
 
-    def more(self, data: bytes, room: int, *, last: bool) -> bytes:
-        """What the next bytes hold, ``room`` bytes of it at most. Raises BadRequest."""
-        found = bytearray()
+    def parts(self, data: bytes, room: int, *, last: bool) -> Iterator[bytes]:
+        """Yield what the next bytes hold in parts, ``room`` bytes of it at most. Raises BadRequest."""
+        part = b""
         try:
-            while data and len(found) < room:
+            # A part that is full may leave more of its input in the stream.
+            while room > 0 and (data or (len(part) == PART_BYTES and not self._stream.eof)):
                 if self._stream.eof:
                     self._stream = zlib.decompressobj(_GZIP)
                 self._begun = True
-                found += self._stream.decompress(data, room - len(found))
+                part = self._stream.decompress(data, min(room, PART_BYTES))
                 data = self._stream.unused_data or self._stream.unconsumed_tail
+                room -= len(part)
+                if part:
+                    yield part
         except zlib.error:
             raise BadRequest("The body is no gzip") from None
-        if last and self._begun and len(found) < room and not self._stream.eof:
+        if last and self._begun and room > 0 and not self._stream.eof:
             raise BadRequest("The body is cut short: its gzip has no end")
-        return bytes(found)
 
 
 async def json_object(request: Request) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from penstock.server.http.request_bodies import RequestBodies, json_object
+from penstock.server.http.request_bodies import PART_BYTES, RequestBodies, _Unpacked, json_object
 from penstock.slogd.errors import ApiError, TooLong
 from tests.fuzzed import json_texts
 
@@ -58,3 +58,38 @@ def test_a_packed_body_is_unpacked_however_it_comes(text: str, size: int, split:
 def test_a_small_body_that_becomes_a_large_one_is_refused() -> None:
     with pytest.raises(TooLong):
         read(gzip.compress(b" " * 10_000_000), b"gzip")
+
+
+def test_large_compressed_body_is_unpacked_in_parts_between_which_others_run() -> None:
+    text = json.dumps({"a": "x" * (40 << 20)}).encode()
+    packed, turns, sizes = gzip.compress(text), 0, list[int]()
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": packed, "more_body": False}
+
+    async def app(_: Scope, receive: Receive, __: Send) -> None:
+        nonlocal turns
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        others = asyncio.ensure_future(count_turns())
+        sizes.append(len((await receive())["body"]))
+        others.cancel()
+
+    async def send(_: Message) -> None:
+        """Nothing is answered here."""
+
+    scope = {"type": "http", "method": "POST", "headers": [(b"content-encoding", b"gzip")]}
+    asyncio.run(RequestBodies(app, lambda: 64 << 20)(scope, receive, send))
+    assert sizes == [len(text)]
+    assert turns >= len(text) // PART_BYTES
+
+
+def test_end_of_a_body_that_the_last_input_held_back_is_read() -> None:
+    for size in range(3 * PART_BYTES - 20, 3 * PART_BYTES + 20):
+        packed = gzip.compress(bytes(size), 9)
+        assert b"".join(_Unpacked().parts(packed, size + 1, last=True)) == bytes(size)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import Any
 
 import pytest
@@ -82,3 +83,23 @@ def test_response_of_random_bytes_is_parsed_or_refused(data: bytes) -> None:
 def test_response_with_impossible_numbers_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not a GetLogsResponse"):
         parse_logs(GetLogsResponse(logs=[LogEntry(**fields)]).SerializeToString())
+
+
+def test_append_with_too_many_entries_is_refused_before_it_takes_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    began = time.process_time()
+    with pytest.raises(BadRequest, match="An append may have 1000000 entries"):
+        parse_append(b"\x12\x00" * (32 << 20))
+    assert time.process_time() - began < 10
+    monkeypatch.setattr(decode, "MAX_ENTRIES", 1000)
+    topic = b"\x0a\x01t"
+    for entry in (b"\x12\x00", b"\x12\x82\x00\x2a\x00"):
+        with pytest.raises(BadRequest, match="An append may have"):
+            parse_append(topic + entry * 1001)
+    append = parse_append(topic + b"\x12\x00" * 1000 + b"\x1a\x01\x12")
+    assert len(as_batch(append.body)) == 1000
+
+
+def test_payload_with_tags_of_entries_is_no_entry() -> None:
+    payload = b"\x12" * 2_000_000
+    append = parse_append(AppendRequest(topic="t", logs=[LogEntry(raw_bytes=payload)]).SerializeToString())
+    assert as_batch(append.body).column("payload").to_pylist() == [payload]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from penstock.records import as_batch, body
 from penstock.slogd.columns.entries import to_body
 from penstock.slogd.errors import BadRequest
+from penstock.slogd.json import append_request
 from penstock.slogd.json.append_request import parse_append
 from penstock.slogd.json.entry_documents import dumps, logs_document
 from penstock.slogd.slogd_pb2 import LogEntry
@@ -150,3 +151,24 @@ def test_payload_under_another_name_is_refused(name: str) -> None:
     with pytest.raises(BadRequest, match="raw_bytes has it in base64"):
         parse({name: "eA=="})
     assert parse({"raw_bytes": "eA==", name: "eA=="})[0]["payload"] == b"x"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"logs":[' + b",".join([b"{}"] * 11) + b"]}", "An append may have"),
+        (b'{"x":[' + b",".join([b"[]"] * 100) + b"]}", "The body has more than 80 values"),
+    ],
+)
+def test_body_with_too_many_values_is_refused(body: bytes, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(append_request, "MAX_ENTRIES", 10)
+    monkeypatch.setattr(append_request, "MAX_VALUES", 80)
+    with pytest.raises(BadRequest, match=message):
+        parse_append("t", body)
+
+
+def test_texts_that_look_like_many_values_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(append_request, "MAX_VALUES", 80)
+    text = '{[,\\"\\\\,' * 100
+    append = parse_append("t", b'{"logs":[{"annotations":{"a":%s}}]}' % json.dumps(text).encode())
+    assert as_batch(append.body).column("annotations").to_pylist() == [[("a", text)]]
