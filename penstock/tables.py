@@ -30,14 +30,20 @@ from penstock.landing.typed.typed_delta import typed_names
 
 
 class NoSuchView(PenstockError, ValueError):
-    """There is no view of that name; the text names those that there are."""
+    """An unknown view name; the text lists the existing ones."""
 
 
 def open(folder: Path | str, view: str = "landed", storage_options: Mapping[str, str] | None = None) -> ds.Dataset:
-    """The rows that are committed now, lazily: of a view, a typed table (``events_click``), or ``landed`` for all.
+    """Return the rows committed now, lazily: those of a view, a typed table (``events_click``), or all (``landed``).
 
-    ``folder`` may be a URL (s3, gs, abfss), then ``storage_options`` are delta-rs's. Raises NoSuchView, UnknownFormat,
-    TablesAway, TablesRefused.
+    Args:
+        folder: The folder of the tables, or a URL (s3, gs, abfss).
+        view: ``landed``, ``events``, ``syslog``, ``messages``, ``quarantine``, or the name of a typed table.
+        storage_options: Options of delta-rs for a URL.
+
+    Raises:
+        NoSuchView, UnknownFormat, TablesAway, TablesRefused.
+
     """
     place = check_place(folder) if isinstance(folder, str) else str(folder)
     if is_url(place):
@@ -52,7 +58,7 @@ def open(folder: Path | str, view: str = "landed", storage_options: Mapping[str,
 
 def _check(view: str, typed: Sequence[str]) -> None:
     if view != "landed" and view not in VIEWS:
-        raise NoSuchView(f"there is no view {view!r}: known are {', '.join(['landed', *VIEWS, *typed])}")
+        raise NoSuchView(f"there is no view {view!r}; existing views: {', '.join(['landed', *VIEWS, *typed])}")
 
 
 def _of_view(rows: ds.Dataset, view: str) -> ds.Dataset:
@@ -105,7 +111,7 @@ def dataset_of(
 def _dataset(paths: Sequence[str], schema: pa.Schema, folder: str, system: Any) -> Any:
     options = ds.ParquetReadOptions(dictionary_columns=None, coerce_int96_timestamp_unit="us")
     columns = [schema.field(name) for name in PARTITION_COLUMNS if name in schema.names]
-    by_folder = ds.partitioning(schema.empty_table().select([one.name for one in columns]).schema, flavor="hive")
+    by_folder = ds.partitioning(schema.empty_table().select([column.name for column in columns]).schema, flavor="hive")
     return ds.dataset(
         list(paths),
         schema=schema,

@@ -1,8 +1,9 @@
-"""The tables and the log asked with SQL, in one answer and without Spark: DuckDB on the files as they are.
+"""SQL over the tables and the log in one answer, without Spark: DuckDB on the files.
 
-Read ``tables`` (what can be asked), ``cut`` (the table as of one batch), ``log_tail`` (what of the log has not
-landed), ``query`` (both as views of DuckDB), ``search`` (for a text), ``quarantined``, ``answers`` (for people and
-programs), ``configured``. Imports ``landing``, ``tables``, ``process`` and ``config``.
+Start with ``tables`` (the queryable tables and topics) and ``query`` (both as views of DuckDB). ``cut`` takes the
+table as of one batch, ``log_tail`` adds the rows of the log that have not landed; ``search`` and ``quarantined`` are
+built on queries, ``answers`` formats results, and ``configured`` starts from settings. Imports ``landing``,
+``tables``, ``process`` and ``config``.
 """
 
 __all__ = [  # noqa: RUF022 reading order

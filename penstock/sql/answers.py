@@ -1,4 +1,4 @@
-"""An answer for people and for other programs: cells of a table, JSON, CSV."""
+"""Results for people and programs: table cells, JSON, CSV."""
 
 from __future__ import annotations
 
@@ -14,42 +14,44 @@ import pyarrow as pa
 from penstock.process.terminal import visible
 from penstock.sql.query import BadQuery, Query
 
-CELL = 60
-"""Characters of a value that are shown."""
-SOON = 1.0
-"""Seconds. An answer that took longer says so, and why."""
+MAX_CELL_CHARACTERS = 60
+"""Limit for the characters of a value in a table."""
+SLOW_AFTER_S = 1.0
+"""Time after which an answer states how long it took, and why."""
 
 
 def rows_of(rows: pa.Table) -> list[dict[str, Any]]:
-    """As Python's values; a map is a dictionary. Raises BadQuery for a value that Python has not."""
+    """Return the rows as Python values, maps as dictionaries. Raises BadQuery for a value that Python cannot
+    represent.
+    """
     try:
         return rows.to_pylist(maps_as_pydicts="lossy")
     except (OverflowError, ValueError, TypeError) as error:
-        raise BadQuery(f"a value of the answer cannot be shown ({error}): cast it to VARCHAR") from None
+        raise BadQuery(f"a value of the answer cannot be represented ({error}): cast it to VARCHAR") from None
 
 
 def cell(value: Any) -> str:
-    """A value in a table: short, and without control characters."""
+    """Return a value for a table: short, and without control characters."""
     text = value if isinstance(value, str) else _text(value)
-    return visible(text if len(text) <= CELL else f"{text[: CELL - 1]}…")
+    return visible(text if len(text) <= MAX_CELL_CHARACTERS else f"{text[: MAX_CELL_CHARACTERS - 1]}…")
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether a column's values are set right."""
+    """Return whether the values of a column are aligned right."""
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
 
 
 def json_text(rows: pa.Table) -> str:
-    """An array of objects; bytes, times and decimals are texts, and what is no number is null. Raises BadQuery."""
+    """Return a JSON array of objects. Bytes, times and decimals become text, NaN and infinity null. Raises BadQuery."""
     plain = [{name: _number(value) for name, value in row.items()} for row in rows_of(rows)]
     try:
         return json.dumps(plain, default=_text, allow_nan=False)
     except (ValueError, TypeError) as error:
-        raise BadQuery(f"a value of the answer is none of JSON ({error}): cast it to VARCHAR") from None
+        raise BadQuery(f"JSON cannot represent a value of the answer ({error}): cast it to VARCHAR") from None
 
 
 def csv_text(rows: pa.Table) -> str:
-    """With a line of heads; what is nested is JSON, and null is nothing."""
+    """Return CSV with a header. Nested values are JSON, null is empty."""
     text = io.StringIO()
     out = csv.writer(text, lineterminator="\n")
     out.writerow(rows.column_names)
@@ -59,7 +61,7 @@ def csv_text(rows: pa.Table) -> str:
 
 
 def scope(query: Query) -> str:
-    """What was asked: how far the table went, and how much of the log was newer; "" where neither was needed."""
+    """Return what was read: the table's batch and the newer messages of the log; empty if neither was needed."""
     if query.batch is None:
         return ""
     newer = f", and {query.newer:,} newer messages of the log" if query.newer else ""
@@ -67,8 +69,8 @@ def scope(query: Query) -> str:
 
 
 def slowness(query: Query) -> str:
-    """How long the answer took, of how much, and what helps; "" where it came soon."""
-    if query.took <= SOON:
+    """Return how long the answer took, over how much data, and what helps; empty if it was fast."""
+    if query.took <= SLOW_AFTER_S:
         return ""
     size = sum(file.size for file in query.files)
     table = f"{len(query.files):,} files, {size / 1e6:,.0f} MB"
@@ -80,7 +82,7 @@ def _number(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A value that JSON does not have."""
+    """Return a value that JSON has no type for as text."""
     if value is None:
         return ""
     if isinstance(value, bytes):

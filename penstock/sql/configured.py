@@ -1,4 +1,4 @@
-"""What can be asked with a configuration: the tables, and the topics where its pipeline reads them."""
+"""The queryable tables of a configuration: the tables, and the topics that its pipeline reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.sql.tables import Tables
 
 
 def tables_of(settings: Settings, landed_only: bool = False, readable: Iterable[str] | None = None) -> Tables:
-    """For who may read the topics ``readable``, None for all.
+    """Return the tables for a user who may read the topics ``readable``; None for all.
 
     Raises SchemasUnknown, BadTransform, OSError, ConfigError.
     """

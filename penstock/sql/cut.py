@@ -1,4 +1,7 @@
-"""The table as of one micro-batch, and up to where that had landed each topic: there the log goes on."""
+"""A consistent cut: the table as of one batch, and the offset at which the log continues for each topic.
+
+Invariant: files, offsets and keys belong to the same batch. The cut is repeated if a batch is committed in between.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +22,25 @@ from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import all_typed
 from penstock.landing.writing.batch_commit import TableMovedOn, runs_through
 
-ATTEMPTS = 50
-PAUSE = 0.02
-"""Seconds. A commit takes about as long."""
+MAX_ATTEMPTS = 50
+RETRY_PAUSE_S = 0.02
+"""Pause between attempts; a commit takes about as long."""
 
 
 class TableTooBusy(PenstockError, RuntimeError):
-    """Batch after batch was committed while the table was looked at."""
+    """A table in which a batch was committed during every attempt to read it."""
 
 
 class StateElsewhere(PenstockError, RuntimeError):
-    """The tables are at a URL, and what their pipeline keeps is on another machine."""
+    """Tables at a URL whose pipeline keeps its state on another machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """``files``: those of the table through ``batch`` (-1 for none). ``ended``: by topic, and by request to land out of
-    turn, how far they had landed. ``keys``: those of the events that landed. ``typed``: the files of typed tables.
+    """The table through ``batch`` (-1: no batch): its ``files``, and the offsets at which each topic and backfill
+    request had ``ended``.
+
+    ``keys`` are those of landed events; ``typed`` the files of typed tables by view.
     """
 
     batch: int = -1
@@ -46,52 +51,58 @@ class Cut:
     typed: Mapping[str, list[TableFile]] = field(default_factory=dict)
 
     def beyond(self, topic: str, start: int, end: int) -> list[OffsetRange]:
-        """What of the offsets [start, end) of a topic has not landed, by its own turn or by a request."""
-        here = max(start, self.ended.get(topic, 0))
-        mine = [
-            one for one in self.requests.values() if one.topic == topic and not one.again and one.name in self.ended
+        """Return the offsets in [start, end) of a topic that have not landed, in order or by a request."""
+        ordered_end = max(start, self.ended.get(topic, 0))
+        topic_requests = [
+            request
+            for request in self.requests.values()
+            if request.topic == topic and not request.again and request.name in self.ended
         ]
-        done = [run for one in mine for run in one.part(0, self.ended[one.name])]
-        owed = [run for one in mine for run in one.part(self.ended[one.name], one.rows)]
-        left = [(max(low, start), min(high, here)) for low, high in owed]
-        return [*sorted((low, high) for low, high in left if low < high), *without(here, end, done)]
+        landed_runs = [run for request in topic_requests for run in request.part(0, self.ended[request.name])]
+        open_runs = [run for request in topic_requests for run in request.part(self.ended[request.name], request.rows)]
+        clipped_runs = [(max(low, start), min(high, ordered_end)) for low, high in open_runs]
+        return [
+            *sorted((low, high) for low, high in clipped_runs if low < high),
+            *without(ordered_end, end, landed_runs),
+        ]
 
 
 def take_cut(layout: Layout, window: int) -> Cut:
-    """The table as it is now. ``window``: that of duplicates, in microseconds.
+    """Return the current cut of a table. ``window`` is that of duplicates, in microseconds.
 
     Raises TableTooBusy, UnknownFormat, DamagedFile, StateElsewhere.
     """
     if not is_begun(layout):
         if layout.at is not None and table_of(layout).newest() >= 0:
-            raise StateElsewhere(f"{layout.landed}: its pipeline knows how far it has landed: ask where that runs")
+            raise StateElsewhere(f"{layout.landed}: its pipeline's state is on another machine: run the query there")
         return Cut()
     damaged: DamagedFile | None = None
-    for _ in range(ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         try:
-            return _cut(layout, window)
+            return _try_cut(layout, window)
         except (TableMovedOn, FileNotFoundError):
             damaged = None
-        except DamagedFile as error:  # or Delta's log was just being tidied
+        except DamagedFile as error:  # or a clean-up removed files of Delta's log in between
             damaged = error
-        time.sleep(PAUSE)
-    raise damaged or TableTooBusy(f"{layout.landed}: batch after batch was committed meanwhile; ask again")
+        time.sleep(RETRY_PAUSE_S)
+    raise damaged or TableTooBusy(f"{layout.landed}: batches were committed during every attempt; run the query again")
 
 
-def _cut(layout: Layout, window: int) -> Cut:
+def _try_cut(layout: Layout, window: int) -> Cut:
     table = table_of(layout)
     batch = table.newest()
     files = table.active()
-    typed = {one.folder.name: one.through(batch) for one in all_typed(layout)}
+    typed = {typed_table.folder.name: typed_table.through(batch) for typed_table in all_typed(layout)}
     keys = runs_through(table, layout.keys, window, batch, lambda: Record(layout).keys())
-    found = Cut(batch, files, _ended(layout, batch), keys, requests(layout.refills), typed)
+    cut = Cut(batch, files, _end_offsets(layout, batch), keys, requests(layout.refills), typed)
+    # Invariant: a batch that was committed in between may have moved rows from the log to the table.
     if table.newest() != batch:
         raise TableMovedOn
-    return found
+    return cut
 
 
-def _ended(layout: Layout, batch: int) -> dict[str, int]:
-    """From Spark's plan of the batch, or the journal where Spark has forgotten it."""
+def _end_offsets(layout: Layout, batch: int) -> dict[str, int]:
+    """Return the end offsets of a batch from Spark's plan, or from the journal if Spark removed the plan."""
     ended: dict[str, int] = {}
     if batch >= 0:
         try:

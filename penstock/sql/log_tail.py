@@ -1,4 +1,4 @@
-"""What of the log has not landed, as the rows that it will be: by the landing's own rules."""
+"""The part of the log that has not landed, as the rows that it will become by the landing's own rules."""
 
 from __future__ import annotations
 
@@ -23,30 +23,35 @@ from penstock.sql.tables import Tables
 
 
 def rows_beyond(
-    tables: Tables, cut: Cut, ranges: Sequence[Range], tell: Callable[[int], None]
+    tables: Tables, cut: Cut, ranges: Sequence[Range], report_progress: Callable[[int], None]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of ``ranges`` (LANDED; ``landed_at`` is null), without duplicates of what is in the table or here.
+    """Yield the rows of ``ranges`` (schema LANDED, ``landed_at`` null), without duplicates of rows in the table or
+    in the tail.
 
-    ``tell`` hears how many messages were read.
+    ``report_progress`` is called with the number of messages read so far.
     """
-    judge, transformation, done = StreamJudge(cut.keys, tables.window), Transformation(tables.transform.steps()), 0
+    judge, transformation, messages_read = (
+        StreamJudge(cut.keys, tables.window),
+        Transformation(tables.transform.steps()),
+        0,
+    )
     for source in gathered(_sources(tables, ranges)):
         for kind, rows in rows_to_land(source.rows, tables.rules, transformation, None):
-            yield _with_folders(kind, rows.filter(_fresh(rows, judge)) if _may_repeat(kind, rows) else rows)
-        done += source.rows.num_rows
-        tell(done)
+            yield _with_folders(kind, rows.filter(_is_no_duplicate(rows, judge)) if _may_repeat(kind, rows) else rows)
+        messages_read += source.rows.num_rows
+        report_progress(messages_read)
 
 
 def ranges_beyond(tables: Tables, cut: Cut) -> list[Range]:
-    """The offsets of the topics that the pipeline reads, and who asks may, that have not landed."""
+    """Return the unlanded offsets of the topics that the pipeline reads and the user may read."""
     views = tables.store.views(tables.patterns) if tables.store is not None else {}
-    mine = [(name, view) for name, view in views.items() if tables.may_read(name)]
-    return [Range(name, *run) for name, view in mine for run in cut.beyond(name, view.start, view.end)]
+    readable_views = [(name, view) for name, view in views.items() if tables.may_read(name)]
+    return [Range(name, *run) for name, view in readable_views for run in cut.beyond(name, view.start, view.end)]
 
 
 def _sources(tables: Tables, ranges: Sequence[Range]) -> Iterator[Source]:
-    for one in ranges:
-        for rows in tables.store.read(one, LOG_ROW) if tables.store is not None else ():
+    for offset_range in ranges:
+        for rows in tables.store.read(offset_range, LOG_ROW) if tables.store is not None else ():
             yield Source(of_the_log(rows))
 
 
@@ -54,15 +59,15 @@ def _may_repeat(kind: MessageKind, rows: pa.RecordBatch) -> bool:
     return kind in WITH_UUID and rows["uuid"].null_count < rows.num_rows
 
 
-def _fresh(rows: pa.RecordBatch, judge: StreamJudge) -> pa.Array[Any]:
-    has = as_mask(pc.is_valid(rows["uuid"]))
-    before, repeats = judge.judged(EventsSeen.of(rows.filter(pa.array(has))))
+def _is_no_duplicate(rows: pa.RecordBatch, judge: StreamJudge) -> pa.Array[Any]:
+    with_uuid = as_mask(pc.is_valid(rows["uuid"]))
+    landed_before, repeats = judge.judged(EventsSeen.of(rows.filter(pa.array(with_uuid))))
     fresh = np.ones(rows.num_rows, bool)
-    fresh[has] = ~(before | repeats)
+    fresh[with_uuid] = ~(landed_before | repeats)
     return pa.array(fresh)
 
 
 def _with_folders(kind: MessageKind, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """LANDED: besides the columns of a file those that its folders name."""
+    """Add the columns that the folders of a file name: kind and date."""
     named = pa.repeat(pa.scalar(kind.value, pa.string()), rows.num_rows)
     return pa.RecordBatch.from_arrays([*rows.columns, named, pc.cast(rows["timestamp"], pa.date32())], schema=LANDED)

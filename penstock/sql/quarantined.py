@@ -1,4 +1,7 @@
-"""Messages in quarantine: by reason and shape, the newest first, and in order to be sent back. All of it bounded."""
+"""Quarantined messages: by reason and shape, the newest first, and in order for sending back.
+
+Limit: every function reads a bounded number of rows within ``SECONDS``, because the console calls them.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,18 @@ from penstock.landing.rows.engine import quoted
 from penstock.sql.query import Query
 from penstock.sql.tables import Tables
 
-NEWEST = 100_000
-"""Rows that are grouped."""
-MOST_GROUPS = 200
-SECONDS = 30.0
-AT_ONCE = 2_000
-"""Rows that are read and sent at once."""
-MOST_COUNTED = 1_000_000
-"""Rows of which it is looked whether they were sent before."""
+MAX_GROUPED_ROWS = 100_000
+"""Limit for the newest rows that are grouped by shape."""
+MAX_GROUPS = 200
+TIMEOUT_S = 30.0
+SEND_BATCH_ROWS = 2_000
+"""Rows that are read and sent back in one step."""
+MAX_CHECKED_ROWS = 1_000_000
+"""Limit for the rows that are checked against earlier send-backs."""
 _TEXT = "left(coalesce(try(decode(payload)), payload::VARCHAR), 400)"
 _STEPS = (
-    (r':\s*"(?:[^"\\]|\\.)*("|$)', ': "..."'),  # values that are texts
-    (r"(\\x[0-9A-F]{2})+", r"\\x.."),  # as DuckDB shows bytes that are no text
+    (r':\s*"(?:[^"\\]|\\.)*("|$)', ': "..."'),  # text values
+    (r"(\\x[0-9A-F]{2})+", r"\\x.."),  # DuckDB's form of bytes that are not text
     (r"[0-9]+", "9"),
     (r"\s+", " "),
 )
@@ -33,25 +36,25 @@ _STEPS = (
 
 def _shape() -> str:
     text = _TEXT
-    for pattern, put in _STEPS:
-        text = f"regexp_replace({text}, {quoted(pattern)}, {quoted(put)}, 'g')"
+    for pattern, replacement in _STEPS:
+        text = f"regexp_replace({text}, {quoted(pattern)}, {quoted(replacement)}, 'g')"
     return f"left({text}, 120)"
 
 
 SHAPE = _shape()
-"""What a payload looks like, in SQL: its beginning with texts and numbers left out."""
-_IN_QUARANTINE = f"FROM landed WHERE kind = {quoted(MessageKind.QUARANTINE)}"
+"""SQL expression for the shape of a payload: its beginning, with texts and numbers replaced."""
+_FROM_QUARANTINE = f"FROM landed WHERE kind = {quoted(MessageKind.QUARANTINE)}"
 _PAYLOAD = "coalesce(payload, ''::BLOB) AS payload"
 _ROW = f'topic, "partition", "offset", timestamp, source, reason, {_PAYLOAD}, key, annotations'
-_PLACE = 'timestamp, topic, coalesce("partition", -1), "offset"'
+_SORT_KEY = 'timestamp, topic, coalesce("partition", -1), "offset"'
 
 
 class UnknownReason(PenstockError, ValueError):
-    """No message was ever in quarantine for this reason; the text names those that there are."""
+    """A reason that no quarantined message has; the text names the existing reasons."""
 
 
-class Place(NamedTuple):
-    """Where a row stands among all of quarantine, in time."""
+class RowPosition(NamedTuple):
+    """The sort position of a row in quarantine, by time."""
 
     timestamp: datetime
     topic: str
@@ -59,36 +62,36 @@ class Place(NamedTuple):
     offset: int
 
     @classmethod
-    def of(cls, row: Row) -> Place:
+    def of(cls, row: Row) -> RowPosition:
         return cls(row.timestamp, row.topic, -1 if row.partition is None else row.partition, row.offset)
 
     def sql(self) -> str:
-        """As a row of SQL."""
+        """Return the position as an SQL row."""
         moment = quoted(self.timestamp.isoformat())
         return f"(TIMESTAMPTZ {moment}, {quoted(self.topic)}, {self.partition}, {self.offset})"
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which messages are meant: with this reason, of this topic, that look like this; empty is any."""
+    """A selection of quarantined messages by reason, topic and shape; empty matches all."""
 
     reason: str = ""
     topic: str = ""
     shape: str = ""
 
     def sql(self) -> str:
-        """What follows a WHERE."""
-        named = (("reason", self.reason), ("topic", self.topic), (SHAPE, self.shape))
-        return "".join(f" AND {column} = {quoted(value)}" for column, value in named if value)
+        """Return the conditions after a WHERE."""
+        conditions = (("reason", self.reason), ("topic", self.topic), (SHAPE, self.shape))
+        return "".join(f" AND {column} = {quoted(expected)}" for column, expected in conditions if expected)
 
     def words(self) -> str:
-        """For people."""
+        """Return the selection in words."""
         parts = (("reason", self.reason), ("topic", self.topic), ("that look like", self.shape))
-        return ", ".join(f"{name} {value}" for name, value in parts if value) or "all reasons, all topics"
+        return ", ".join(f"{name} {expected}" for name, expected in parts if expected) or "all reasons, all topics"
 
 
 class Group(NamedTuple):
-    """Messages of one reason and shape: how many, from where, and the newest."""
+    """Messages of one reason and shape: their number, sources and topics, and the newest."""
 
     reason: str
     shape: str
@@ -99,7 +102,9 @@ class Group(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """What a selection has: its messages, how many of them can be sent back and were before, and the newest's time."""
+    """The size of a selection: its messages, those of the log (which can be sent back), those sent before, and the
+    newest time.
+    """
 
     messages: int
     of_log: int
@@ -108,86 +113,95 @@ class Extent(NamedTuple):
 
 
 def check(tables: Tables, selection: Selection) -> None:
-    """Raises UnknownReason for a reason that no message in quarantine has, and that is none of ours."""
+    """Raise UnknownReason for a reason that is neither Penstock's nor of a quarantined message."""
     if not selection.reason or selection.reason in set(Reason):
         return
-    found = [row["reason"] for row in _asked(tables, f"SELECT DISTINCT reason {_IN_QUARANTINE}")]
-    if selection.reason not in found:
-        known = ", ".join(sorted({*map(str, Reason), *filter(None, found)}))
-        raise UnknownReason(f"nothing is in quarantine for {selection.reason!r}; the reasons are {known}")
+    reasons = [row["reason"] for row in _query_table(tables, f"SELECT DISTINCT reason {_FROM_QUARANTINE}")]
+    if selection.reason not in reasons:
+        known_reasons = ", ".join(sorted({*map(str, Reason), *filter(None, reasons)}))
+        raise UnknownReason(f"nothing is in quarantine for {selection.reason!r}; the reasons are {known_reasons}")
 
 
 def groups(tables: Tables) -> list[Group]:
-    """The newest messages by reason and shape, the most first."""
-    newest = f"SELECT *, {SHAPE} AS shape {_IN_QUARANTINE} ORDER BY timestamp DESC LIMIT {NEWEST}"
+    """Return the newest messages by reason and shape, the largest group first."""
+    newest = f"SELECT *, {SHAPE} AS shape {_FROM_QUARANTINE} ORDER BY timestamp DESC LIMIT {MAX_GROUPED_ROWS}"
     query = (
         "SELECT reason, shape, count(*) AS messages, list(DISTINCT source) AS sources, list(DISTINCT topic) AS topics, "  # noqa: S608  quoted
-        f"max(timestamp) AS newest FROM ({newest}) GROUP BY ALL ORDER BY messages DESC, newest DESC LIMIT {MOST_GROUPS}"
+        f"max(timestamp) AS newest FROM ({newest}) GROUP BY ALL ORDER BY messages DESC, newest DESC LIMIT {MAX_GROUPS}"
     )
-    return [Group(**row) for row in _asked(tables, query)]
+    return [Group(**row) for row in _query_table(tables, query)]
 
 
-def newest(tables: Tables, selection: Selection, limit: int, before: Place | None = None) -> list[Row]:
-    """Messages of a selection, the newest first."""
-    beyond = f" AND ({_PLACE}) < {before.sql()}" if before else ""
-    order = ", ".join(f"{column} DESC" for column in _PLACE.split(", ", 2)[:2])
-    return _rows(tables, f'{selection.sql()}{beyond} ORDER BY {order}, "offset" DESC LIMIT {limit}')
+def newest(tables: Tables, selection: Selection, limit: int, before: RowPosition | None = None) -> list[Row]:
+    """Return the messages of a selection, the newest first."""
+    beyond = f" AND ({_SORT_KEY}) < {before.sql()}" if before else ""
+    order = ", ".join(f"{column} DESC" for column in _SORT_KEY.split(", ", 2)[:2])
+    return _quarantined_rows(tables, f'{selection.sql()}{beyond} ORDER BY {order}, "offset" DESC LIMIT {limit}')
 
 
 def extent(tables: Tables, selection: Selection) -> Extent:
-    """How much a selection is."""
+    """Return the size of a selection."""
     of_log = 'count(*) FILTER ("partition" IS NULL)'
     query = (
-        f"SELECT count(*) AS messages, {of_log} AS of_log, max(timestamp) AS newest {_IN_QUARANTINE}{selection.sql()}"
+        f"SELECT count(*) AS messages, {of_log} AS of_log, max(timestamp) AS newest {_FROM_QUARANTINE}{selection.sql()}"
     )
-    (found,) = _asked(tables, query)
-    return Extent(before=_sent_before(tables, selection), **found)
+    (counts,) = _query_table(tables, query)
+    return Extent(before=_sent_before(tables, selection), **counts)
 
 
 def _sent_before(tables: Tables, selection: Selection) -> int:
     sent = sent_before(tables.layout)
     if not sent:
         return 0
-    places = f'SELECT topic, "offset" {_IN_QUARANTINE}{selection.sql()} AND "partition" IS NULL LIMIT {MOST_COUNTED}'
-    return sum((row["topic"], row["offset"]) in sent for row in _asked(tables, places))
+    query = (
+        f'SELECT topic, "offset" {_FROM_QUARANTINE}{selection.sql()} AND "partition" IS NULL LIMIT {MAX_CHECKED_ROWS}'
+    )
+    return sum((row["topic"], row["offset"]) in sent for row in _query_table(tables, query))
 
 
 def in_order(tables: Tables, selection: Selection, through: datetime | None) -> Iterator[list[Row]]:
-    """The messages of a selection that can be sent back, the oldest first, some at once.
+    """Yield the messages of a selection that can be sent back in steps, the oldest first.
 
-    ``through``: up to this time; what is sent back may come to quarantine again, and is not to be sent for ever.
+    ``through`` limits the time: a message that is quarantined again after it was sent back must not be sent for ever.
     """
-    after: Place | None = None
+    after: RowPosition | None = None
     while through is not None:
-        beyond = f" AND ({_PLACE}) > {after.sql()}" if after else ""
+        beyond = f" AND ({_SORT_KEY}) > {after.sql()}" if after else ""
         until = f" AND timestamp <= TIMESTAMPTZ {quoted(through.isoformat())}"
         rest = f'{selection.sql()} AND "partition" IS NULL{until}{beyond} ORDER BY timestamp, topic, "offset"'
-        found = _rows(tables, f"{rest} LIMIT {AT_ONCE}")
-        if not found:
+        rows = _quarantined_rows(tables, f"{rest} LIMIT {SEND_BATCH_ROWS}")
+        if not rows:
             return
-        yield found
-        after = Place.of(found[-1])
+        yield rows
+        after = RowPosition.of(rows[-1])
 
 
 def send_all(
-    tables: Tables, selection: Selection, sender: SendBack, through: datetime | None, tell: Callable[[int], bool]
+    tables: Tables,
+    selection: Selection,
+    sender: SendBack,
+    through: datetime | None,
+    report_progress: Callable[[int], bool],
 ) -> tuple[int, int]:
-    """How many were sent back, and how many the fix left. ``tell`` hears how many were looked at; False ends it."""
-    sent = left = looked = 0
+    """Send a selection back; return how many messages were sent and how many the fix did not change.
+
+    ``report_progress`` is called with the number of checked messages; it ends the run by returning False.
+    """
+    sent = unchanged = checked = 0
     for rows in in_order(tables, selection, through):
-        some = sender.run(rows)
-        sent, left, looked = sent + some[0], left + some[1], looked + len(rows)
-        if not tell(looked):
+        step_counts = sender.run(rows)
+        sent, unchanged, checked = sent + step_counts[0], unchanged + step_counts[1], checked + len(rows)
+        if not report_progress(checked):
             break
-    return sent, left
+    return sent, unchanged
 
 
-def _rows(tables: Tables, rest: str) -> list[Row]:
-    found = _asked(tables, f"SELECT {_ROW} {_IN_QUARANTINE}{rest}")
-    return [Row(**{**row, "reason": row["reason"] or "", "annotations": row["annotations"] or []}) for row in found]
+def _quarantined_rows(tables: Tables, rest: str) -> list[Row]:
+    rows = _query_table(tables, f"SELECT {_ROW} {_FROM_QUARANTINE}{rest}")
+    return [Row(**{**row, "reason": row["reason"] or "", "annotations": row["annotations"] or []}) for row in rows]
 
 
-def _asked(tables: Tables, query: str) -> list[dict[str, Any]]:
-    """The answer of the table alone. Raises BadQuery, also when it takes too long, and what ``Query`` raises."""
-    with Query(replace(tables, store=None), query, seconds=SECONDS) as asked:
-        return asked.answer().to_pylist()
+def _query_table(tables: Tables, query: str) -> list[dict[str, Any]]:
+    """Query the table alone, without the log. Raises BadQuery, also after ``TIMEOUT_S``, and what ``Query`` raises."""
+    with Query(replace(tables, store=None), query, timeout_s=TIMEOUT_S) as query_run:
+        return query_run.answer().to_pylist()

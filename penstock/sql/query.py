@@ -1,4 +1,9 @@
-"""A query over the tables and what of the log has not landed yet, as views of DuckDB with the names that Spark has."""
+"""A query over the tables and the unlanded part of the log, as views of DuckDB with the names that Spark uses.
+
+Invariant: a message of the log is in the answer once, either from the table or from the log, whatever is committed
+during the query. A query reads nothing but the data: DuckDB's access to other files and its settings are locked before
+the user's text runs.
+"""
 
 from __future__ import annotations
 
@@ -27,22 +32,22 @@ from penstock.landing.table_schema import LANDED, VIEW_COLUMNS
 from penstock.landing.topics.topic_store import Range
 from penstock.landing.typed.columns import TAKEN, TypedTable
 from penstock.landing.watermarks import WATERMARKS, kept_watermarks
-from penstock.sql.cut import ATTEMPTS, Cut, TableTooBusy, take_cut
+from penstock.sql.cut import MAX_ATTEMPTS, Cut, TableTooBusy, take_cut
 from penstock.sql.log_tail import ranges_beyond, rows_beyond
 from penstock.sql.tables import Tables
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
-LOOK = 0.1
+INTERRUPT_INTERVAL_S = 0.1
 TOPICS = "topics"
-"""The schema whose tables are the topics of the log, as they are."""
+"""Schema whose tables are the topics of the log."""
 _TEXTS = re.compile(r"'(?:[^']|'')*'")
 _BOUNDS = ("SET memory_limit = '2GB'", "SET max_temp_directory_size = '8GB'")
-"""For queries that have to end in time: who asks is somebody else."""
+"""Limits for queries with a time limit: they come from other users."""
 _CLOSED = ("SET enable_external_access = false", "SET lock_configuration = true")
 _REPEATED_NAMES = ("Map keys must be unique", "Arrow map contains duplicate key")
-"""What DuckDB says of files that landed before names of annotations were made unique."""
+"""Errors of DuckDB for files that landed before annotation names became unique."""
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -50,50 +55,50 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 
 
 class BadQuery(PenstockError, ValueError):
-    """A query that cannot be answered; the text says why."""
+    """A query that cannot be answered."""
 
 
 class Query:
-    """A connection to the tables as they were when it was opened, for one query; close it, or use it in a ``with``.
+    """A connection to the tables as of its opening, for one query. Close it, or use it in a ``with``.
 
-    ``batch``: through which the table was read, None where nobody asked for it; ``files``: those it has; ``newer``: how
-    many messages of the log were read besides; ``took``: seconds until the answer.
+    ``batch`` is the batch through which the table was read, None if no table was needed; ``files`` are its files,
+    ``newer`` the messages of the log that were read in addition, and ``took`` the seconds until the answer.
     """
 
     def __init__(
         self,
         tables: Tables,
         text: str,
-        tell: Callable[[int], None] = lambda _: None,
-        seconds: float | None = None,
+        report_progress: Callable[[int], None] = lambda _: None,
+        timeout_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``seconds``: how long it may take in all, None for ever.
+        """Open the views that ``text`` needs. ``timeout_s`` limits the whole query; None for no limit.
 
         Raises BadQuery, TableTooBusy, UnknownFormat, DamagedFile.
         """
-        self._tables, self._text, self._tell = tables, text, tell
+        self._tables, self._text, self._report_progress = tables, text, report_progress
         self.batch: int | None = None
         self.files: Sequence[TableFile] = ()
         self.newer = 0
         self.took = 0.0
         self._clock, self._began = clock, clock()
-        self._aside = tempfile.TemporaryDirectory(prefix="penstock-sql-")
+        self._scratch = tempfile.TemporaryDirectory(prefix="penstock-sql-")
         self._connection = duckdb.connect(":memory:", config=_SETTINGS)
-        self._seconds = seconds
+        self._timeout_s = timeout_s
         self._closed = threading.Event()
-        if seconds is not None:
-            threading.Thread(target=self._stop_in_time, args=(seconds,), daemon=True).start()
+        if timeout_s is not None:
+            threading.Thread(target=self._stop_in_time, args=(timeout_s,), daemon=True).start()
         try:
             self._connection.execute("SET TimeZone = 'UTC'")
-            self._connection.execute(f"SET temp_directory = {quoted(self._aside.name)}")
+            self._connection.execute(f"SET temp_directory = {quoted(self._scratch.name)}")
             _check_one_select(text)
-            for statement in _BOUNDS if seconds is not None else ():
+            for statement in _BOUNDS if timeout_s is not None else ():
                 self._connection.execute(statement)
             self._make_views({word.casefold() for word in re.findall(r"\w+", _TEXTS.sub("", text))})
         except duckdb.Error as error:
             self.close()
-            raise BadQuery(self._words(error)) from None
+            raise BadQuery(self._explain_error(error)) from None
         except BaseException:
             self.close()
             raise
@@ -107,103 +112,115 @@ class Query:
         self.close()
 
     def close(self) -> None:
-        """Forget everything."""
+        """Release the connection and the scratch folder."""
         self._closed.set()
         self._connection.close()
-        self._aside.cleanup()
+        self._scratch.cleanup()
 
     def answer(self, limit: int | None = None) -> pa.Table:
-        """The rows, at most ``limit``. Raises BadQuery."""
+        """Return the rows, at most ``limit``. Raises BadQuery."""
         try:
             rows = self._connection.sql(self._text)
-            found: pa.Table = (rows if limit is None else rows.limit(limit)).to_arrow_table()
+            answer: pa.Table = (rows if limit is None else rows.limit(limit)).to_arrow_table()
             self.took = self._clock() - self._began
-            return found.rename_columns(_different(found.column_names))
+            return answer.rename_columns(_unique_names(answer.column_names))
         except duckdb.Error as error:
-            raise BadQuery(self._words(error)) from None
+            raise BadQuery(self._explain_error(error)) from None
 
-    def _words(self, error: duckdb.Error) -> str:
-        return _words(error, self._text, self._seconds, [*VIEWS, *(one.view for one in self._tables.typed)])
+    def _explain_error(self, error: duckdb.Error) -> str:
+        return _explain_error(
+            error, self._text, self._timeout_s, [*VIEWS, *(typed_table.view for typed_table in self._tables.typed)]
+        )
 
-    def _stop_in_time(self, seconds: float) -> None:
-        """Again and again: between two statements there is nothing to interrupt."""
-        late = not self._closed.wait(seconds)
-        while late and not self._closed.wait(LOOK):
+    def _stop_in_time(self, timeout_s: float) -> None:
+        """Interrupt the query repeatedly: an interrupt between two statements has no effect."""
+        expired = not self._closed.wait(timeout_s)
+        while expired and not self._closed.wait(INTERRUPT_INTERVAL_S):
             with contextlib.suppress(duckdb.Error):
                 self._connection.interrupt()
 
     def _make_views(self, words: set[str]) -> None:
-        """Only those that may be meant."""
+        """Create the views that the words of the query may refer to; others would cost a read of the log."""
         if TOPICS in words:
             self._make_topics(words)
         if "watermarks" in words:
-            self._keep("watermarks", _watermarks(self._tables))
-        if words & {"landed", "show", *VIEWS, *(one.view for one in self._tables.typed)}:
+            self._store("watermarks", _watermarks(self._tables))
+        if words & {"landed", "show", *VIEWS, *(typed_table.view for typed_table in self._tables.typed)}:
             self._make_landed()
+        # Order: locked last, because the views above read files and change settings.
         for statement in _CLOSED:
             self._connection.execute(statement)
 
     def _make_landed(self) -> None:
-        cut = self._with_what_waits()
+        cut = self._load_tail()
         self.batch, self.files = cut.batch, cut.files
         columns = ", ".join(f'"{name}"' for name in LANDED.names)
         table = f"UNION ALL SELECT {columns} FROM {self._files(cut)}" if cut.files else ""  # noqa: S608  our own words
         self._connection.execute(f"CREATE VIEW landed AS SELECT {columns} FROM _tail {table}")  # noqa: S608
         for view, kind in VIEWS.items():
-            named = ", ".join("data::JSON AS data" if n == "data" else f'"{n}"' for n in VIEW_COLUMNS[view].split(", "))
-            self._connection.execute(f"CREATE VIEW {view} AS SELECT {named} FROM landed WHERE kind = '{kind.value}'")  # noqa: S608
-        for one in self._tables.typed:
-            self._make_typed(one, cut.typed.get(one.view, []))
+            view_columns = ", ".join(
+                "data::JSON AS data" if column == "data" else f'"{column}"' for column in VIEW_COLUMNS[view].split(", ")
+            )
+            selection = f"SELECT {view_columns} FROM landed WHERE kind = '{kind.value}'"  # noqa: S608
+            self._connection.execute(f"CREATE VIEW {view} AS {selection}")
+        for typed_table in self._tables.typed:
+            self._make_typed(typed_table, cut.typed.get(typed_table.view, []))
 
     def _make_typed(self, table: TypedTable, files: Sequence[TableFile]) -> None:
-        """What is in the table, and what it is about to have."""
-        waits, rows = f"_tail_{table.view}", f"_files_{table.view}"
-        given = ", ".join(f'{value} AS "{name}"' for name, value in table.given.items())
-        own = ", ".join(f'{value} AS "{name}"' for name, value in table.values.items())
-        taken = ", ".join(f'"{name}"' for name in (*TAKEN, "date"))
-        tail = f"(SELECT *, {given} FROM _tail WHERE kind = 'event' AND type = {quoted(table.type)})"  # noqa: S608
-        self._connection.execute(f"CREATE VIEW {waits} AS SELECT {taken}, {own} FROM {tail}")  # noqa: S608
-        columns = ", ".join(f'"{one.name}"' for one in table.schema)
-        union = f"UNION ALL SELECT {columns} FROM {rows}" if files else ""  # noqa: S608
+        """Create the view of a typed table: its files, and the unlanded rows as it will store them."""
+        tail_view, file_view = f"_tail_{table.view}", f"_files_{table.view}"
+        derived = ", ".join(f'{value} AS "{name}"' for name, value in table.given.items())
+        values = ", ".join(f'{value} AS "{name}"' for name, value in table.values.items())
+        common = ", ".join(f'"{name}"' for name in (*TAKEN, "date"))
+        tail = f"(SELECT *, {derived} FROM _tail WHERE kind = 'event' AND type = {quoted(table.type)})"  # noqa: S608
+        self._connection.execute(f"CREATE VIEW {tail_view} AS SELECT {common}, {values} FROM {tail}")  # noqa: S608
+        columns = ", ".join(f'"{column.name}"' for column in table.schema)
+        union = f"UNION ALL SELECT {columns} FROM {file_view}" if files else ""  # noqa: S608
         if files:
-            self._connection.register(rows, self._dataset(self._tables.layout.typed(table.name), files, table.schema))
-        self._connection.execute(f"CREATE VIEW {table.view} AS SELECT {columns} FROM {waits} {union}")  # noqa: S608
+            self._connection.register(
+                file_view, self._dataset(self._tables.layout.typed(table.name), files, table.schema)
+            )
+        self._connection.execute(f"CREATE VIEW {table.view} AS SELECT {columns} FROM {tail_view} {union}")  # noqa: S608
 
     def _dataset(self, folder: TablePath, files: Sequence[TableFile], schema: pa.Schema = LANDED) -> ds.Dataset:
-        """Rows of topics that who asks may read."""
+        """Return the table's rows of topics that the user may read."""
         import pyarrow.dataset as ds
 
         from penstock.tables import dataset_of
 
-        rows = dataset_of(folder, files, schema, Path(self._aside.name))
+        rows = dataset_of(folder, files, schema, Path(self._scratch.name))
         if self._tables.readable is None:
             return rows
         topics = pa.array(sorted(self._tables.readable), pa.string())
         return rows.filter(ds.field("topic").isin(topics) & ds.field("partition").is_null())
 
     def _files(self, cut: Cut) -> str:
-        """The rows of the table, for a FROM. Who may not read all topics gets no files that a query could name."""
+        """Return the FROM clause of the table's rows.
+
+        A user who may not read all topics gets a dataset instead of file names, which the query could read without the
+        filter.
+        """
         folder, readable = self._tables.layout.landed, self._tables.readable
         if readable is None and isinstance(folder, Path):
-            copies = Path(self._aside.name)
+            copies = Path(self._scratch.name)
             self._connection.execute(f"SET allowed_directories = [{quoted(str(folder))}, {quoted(str(copies))}]")
-            paths = [folder / one if one.live is None else copy_live_rows(folder, one, copies) for one in cut.files]
+            paths = [folder / file if file.live is None else copy_live_rows(folder, file, copies) for file in cut.files]
             files = ", ".join(quoted(str(path)) for path in paths)
             return f"read_parquet([{files}], hive_partitioning = true, hive_types = {{'kind': VARCHAR, 'date': DATE}})"
         self._connection.register("_files", self._dataset(folder, cut.files))
         return "_files"
 
-    def _with_what_waits(self) -> Cut:
-        """The table as it is now, and beside it what it does not have. Raises TableTooBusy."""
+    def _load_tail(self) -> Cut:
+        """Take a cut and load the unlanded rows into ``_tail``. Raises TableTooBusy."""
         tables = self._tables
-        for _ in range(ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             cut = take_cut(tables.layout, tables.window)
             ranges = ranges_beyond(tables, cut)
-            rows = rows_beyond(tables, cut, ranges, self._count)
-            self._keep("_tail", pa.RecordBatchReader.from_batches(LANDED, rows))
-            if not _some_went(ranges, tables):
+            rows = rows_beyond(tables, cut, ranges, self._set_newer)
+            self._store("_tail", pa.RecordBatchReader.from_batches(LANDED, rows))
+            if not _has_expired(ranges, tables):
                 return cut
-        raise TableTooBusy(f"{tables.layout.landed}: what had landed was dropped from the log meanwhile; ask again")
+        raise TableTooBusy(f"{tables.layout.landed}: retention dropped rows during every attempt; run the query again")
 
     def _make_topics(self, words: set[str]) -> None:
         self._connection.execute(f"CREATE SCHEMA {TOPICS}")
@@ -212,58 +229,60 @@ class Query:
             if words.issuperset(re.findall(r"\w+", name.casefold())) and self._tables.may_read(name):
                 rows = store.read(Range(name, view.start, view.end), LOG_ROW) if store is not None else iter(())
                 batches = map(with_unique_annotations, rows)
-                self._keep(f'{TOPICS}."{name}"', pa.RecordBatchReader.from_batches(LOG_ROW, batches))
+                self._store(f'{TOPICS}."{name}"', pa.RecordBatchReader.from_batches(LOG_ROW, batches))
 
-    def _keep(self, name: str, rows: pa.RecordBatchReader | pa.Table) -> None:
-        """Rows as a table: what is much goes to the disk, and may be asked for more than once."""
+    def _store(self, name: str, rows: pa.RecordBatchReader | pa.Table) -> None:
+        """Store rows as a table: large ones spill to disk, and a query may read them more than once."""
         self._connection.register("_given", rows)
         self._connection.execute(f"CREATE OR REPLACE TABLE {name} AS FROM _given")
         self._connection.unregister("_given")
 
-    def _count(self, messages: int) -> None:
+    def _set_newer(self, messages: int) -> None:
         self.newer = messages
-        self._tell(messages)
+        self._report_progress(messages)
 
 
-def _different(names: list[str]) -> list[str]:
-    """Names of columns, so that each is there once."""
-    found: list[str] = []
+def _unique_names(names: list[str]) -> list[str]:
+    """Return column names that are unique, numbered if necessary."""
+    unique: list[str] = []
     for name in names:
         numbered = (name if number == 0 else f"{name}_{number}" for number in itertools.count())
-        found.append(next(one for one in numbered if one not in found))
-    return found
+        unique.append(next(candidate for candidate in numbered if candidate not in unique))
+    return unique
 
 
-def _some_went(ranges: Sequence[Range], tables: Tables) -> bool:
-    """Whether retention may have dropped what was to be read: then it has landed."""
+def _has_expired(ranges: Sequence[Range], tables: Tables) -> bool:
+    """Return whether retention dropped offsets of ``ranges``; they have landed by then."""
     views = tables.store.views(tables.patterns) if tables.store is not None else {}
-    return any(one.topic in views and views[one.topic].start > one.begin for one in ranges)
+    return any(
+        offset_range.topic in views and views[offset_range.topic].start > offset_range.begin for offset_range in ranges
+    )
 
 
 def _check_one_select(text: str) -> None:
-    """Raises BadQuery, duckdb.Error."""
+    """Raise BadQuery or duckdb.Error unless the text is one SELECT."""
     statements = duckdb.extract_statements(text)
     if len(statements) != 1:
-        raise BadQuery("one query at a time, please" if statements else "there is no query")
+        raise BadQuery("only one statement is allowed" if statements else "the query is empty")
     if statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
-        raise BadQuery("the tables can only be asked: SELECT")
+        raise BadQuery("the tables are read-only: only SELECT is allowed")
 
 
-def _words(error: duckdb.Error, text: str, seconds: float | None, views: Sequence[str]) -> str:
-    """What DuckDB says, and what may be meant."""
+def _explain_error(error: duckdb.Error, text: str, timeout_s: float | None, views: Sequence[str]) -> str:
+    """Return DuckDB's message, with what may be meant."""
     if isinstance(error, duckdb.InterruptException):
-        return f"stopped after {seconds or 0:.0f} s: ask for less, by date or topic"
+        return f"stopped after {timeout_s or 0:.0f} s: select less, by date or topic"
     words = str(error).strip().replace("\n\n", "\n")
     if any(sign in words for sign in _REPEATED_NAMES):
-        return "a row has an annotation's name twice, and DuckDB takes no such map: run `penstock tables repair` once"
+        return "a row has an annotation name twice, which DuckDB refuses: run `penstock tables repair` once"
     if isinstance(error, duckdb.CatalogException):
-        words = f"{words.splitlines()[0]} There are landed, {', '.join(views)}, watermarks and {TOPICS}.NAME."
+        words = f"{words.splitlines()[0]} Existing views: landed, {', '.join(views)}, watermarks and {TOPICS}.NAME."
     elif isinstance(error, duckdb.ParserException) and re.search(r"\boffset\b", text, re.IGNORECASE):
-        words += '\nthe column "offset" is written in quotes: it is a word of SQL'
+        words += '\nthe column "offset" needs quotes: it is an SQL keyword'
     return words
 
 
 def _watermarks(tables: Tables) -> pa.Table:
     rows = [row for row in kept_watermarks(tables.layout) if tables.may_read(row[1])]
-    columns: dict[str, list[Any]] = {name: [row[at] for row in rows] for at, name in enumerate(WATERMARKS.names)}
+    columns: dict[str, list[Any]] = {name: [row[index] for row in rows] for index, name in enumerate(WATERMARKS.names)}
     return pa.table(columns, schema=WATERMARKS)

@@ -1,4 +1,4 @@
-"""Messages that have a text in them, wherever they are."""
+"""Full-text search in messages, landed or not."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from penstock.sql.query import Query
 from penstock.sql.tables import Tables
 
 
-class Found(NamedTuple):
-    """A message: its place (``topic:offset``, of Kafka ``topic/partition:offset``), when it was stored, its kind."""
+class Match(NamedTuple):
+    """A message: its position (``topic:offset``, for Kafka ``topic/partition:offset``), time, kind and payload."""
 
     place: str
     timestamp: datetime
@@ -19,17 +19,17 @@ class Found(NamedTuple):
     payload: bytes
 
 
-def containing(tables: Tables, text: str, limit: int, seconds: float | None = None) -> list[Found]:
-    """The newest messages whose payload or annotations have ``text``, at most ``limit``.
+def containing(tables: Tables, text: str, limit: int, timeout_s: float | None = None) -> list[Match]:
+    """Return the newest messages whose payload, data or annotations contain ``text``, at most ``limit``.
 
-    Raises BadQuery, also after ``seconds``, and what ``Query`` raises.
+    Raises BadQuery, also after ``timeout_s``, and what ``Query`` raises.
     """
-    wanted = quoted(text)
-    place = """topic || coalesce('/' || "partition", '') || ':' || "offset\""""
+    literal = quoted(text)
+    position = """topic || coalesce('/' || "partition", '') || ':' || "offset\""""
     query = (
-        f"SELECT {place}, timestamp, kind, coalesce(payload, encode(data), ''::BLOB) FROM landed "  # noqa: S608  quoted
-        f"WHERE contains(payload::VARCHAR, encode({wanted})::VARCHAR) OR contains(data, {wanted}) "
-        f'OR contains(annotations::VARCHAR, {wanted}) ORDER BY timestamp DESC, "offset" DESC'
+        f"SELECT {position}, timestamp, kind, coalesce(payload, encode(data), ''::BLOB) FROM landed "  # noqa: S608  quoted
+        f"WHERE contains(payload::VARCHAR, encode({literal})::VARCHAR) OR contains(data, {literal}) "
+        f'OR contains(annotations::VARCHAR, {literal}) ORDER BY timestamp DESC, "offset" DESC'
     )
-    with Query(tables, query, seconds=seconds) as asked:
-        return [Found(*row.values()) for row in asked.answer(limit).to_pylist()]
+    with Query(tables, query, timeout_s=timeout_s) as search:
+        return [Match(*row.values()) for row in search.answer(limit).to_pylist()]

@@ -1,4 +1,4 @@
-"""What can be asked."""
+"""The queryable tables and topics of one user."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from penstock.landing.typed.columns import TypedTable
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What can be asked. ``store`` and ``patterns``: where topics are read, and which of them the pipeline lands; None
-    where it lands no topics of the log. ``window``: that of duplicates, in microseconds. ``readable``: the topics that
-    who asks may read, None for all. ``typed``: the typed tables.
+    """The queryable tables and topics.
+
+    ``store`` reads topics of the log, None if the pipeline lands none; ``patterns`` selects those that it lands.
+    ``window`` is that of duplicates, in microseconds. ``readable`` has the topics that the user may read, None for
+    all.
     """
 
     layout: Layout
@@ -29,5 +31,5 @@ class Tables:
     typed: tuple[TypedTable, ...] = ()
 
     def may_read(self, topic: str) -> bool:
-        """Whether who asks may read a topic."""
+        """Return whether the user may read a topic."""
         return self.readable is None or topic in self.readable

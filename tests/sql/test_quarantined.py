@@ -12,7 +12,7 @@ from penstock.landing.quarantine.send_back import SendBack
 from penstock.landing.table_paths import Layout
 from penstock.sql import quarantined
 from penstock.sql.quarantined import (
-    Place,
+    RowPosition,
     Selection,
     UnknownReason,
     check,
@@ -54,7 +54,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
 def test_the_newest_come_first_page_by_page(tables: Tables) -> None:
     first = newest(tables, Selection(), 4)
     assert [one.place for one in first] == ["t/2:9", "u:8", "t:7", "t:6"]
-    assert [one.offset for one in newest(tables, Selection(), 9, Place.of(first[-1]))] == [5, 4, 3, 2, 1, 0]
+    assert [one.offset for one in newest(tables, Selection(), 9, RowPosition.of(first[-1]))] == [5, 4, 3, 2, 1, 0]
     assert [one.source for one in first] == ["udp-1", "udp-0", "udp-1", "udp-0"]
     assert first[1].payload == b""
 
@@ -88,7 +88,7 @@ def test_what_is_asked_with_is_no_sql(tables: Tables) -> None:
 
 
 def test_a_selection_is_sent_back_once_whole_and_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quarantined, "AT_ONCE", 2)
+    monkeypatch.setattr(quarantined, "SEND_BATCH_ROWS", 2)
     tables, log, told = written(tmp_path), Log(), []
     chosen = Selection("bad_json")
     about = extent(tables, chosen)

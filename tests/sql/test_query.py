@@ -213,14 +213,14 @@ def test_watermarks_are_as_they_were_kept(tables: Tables) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no query"),
-        ("select 1; select 2", "one query"),
+        ("", "query is empty"),
+        ("select 1; select 2", "only one statement"),
         ("selec 1", "syntax error"),
-        ("select * from nosuch", "There are landed, events"),
-        ("select offset from events", "written in quotes"),
-        ("create table x as select 1", "only be asked"),
-        ("copy (select 1) to '/tmp/never'", "only be asked"),
-        ("set threads = 1", "only be asked"),
+        ("select * from nosuch", "Existing views: landed, events"),
+        ("select offset from events", "needs quotes"),
+        ("create table x as select 1", "only SELECT is allowed"),
+        ("copy (select 1) to '/tmp/never'", "only SELECT is allowed"),
+        ("set threads = 1", "only SELECT is allowed"),
         ("select * from read_text('/etc/passwd')", "disabled"),
         ("select 1 / 'x'", "Could not convert"),
     ],
@@ -262,7 +262,7 @@ def test_who_may_not_read_a_topic_sees_nothing_of_it(topics: Path, tables: Table
 def test_a_query_that_takes_too_long_is_stopped(topics: Path, tables: Tables) -> None:
     with (
         pytest.raises(BadQuery, match="stopped after"),
-        Query(tables, "select sum(a.range * b.range) from range(1000000) a, range(1000000) b", seconds=0.2) as query,
+        Query(tables, "select sum(a.range * b.range) from range(1000000) a, range(1000000) b", timeout_s=0.2) as query,
     ):
         query.answer()
 

@@ -19,7 +19,7 @@ from penstock.process.terminal import visible
 if TYPE_CHECKING:
     from penstock.config import Settings
     from penstock.landing.trace.tracer import Trace, Tracer
-    from penstock.sql.search import Found
+    from penstock.sql.search import Match
 
 MOST, SHOWN = 20, 160
 
@@ -87,7 +87,7 @@ def _found(tracer: Tracer, message: str) -> TraceOutcome:
     return TraceOutcome(None, f"{no_topic}no event with this uuid has landed or waits in the log")
 
 
-def _containing(settings: Settings, text: str) -> list[Found]:
+def _containing(settings: Settings, text: str) -> list[Match]:
     """The newest messages that have a text in them; none where DuckDB is not there to look."""
     try:
         from penstock.sql.configured import tables_of
@@ -97,7 +97,7 @@ def _containing(settings: Settings, text: str) -> list[Found]:
     return containing(tables_of(settings), text, MOST)
 
 
-def _list(text: str, matches: list[Found]) -> None:
+def _list(text: str, matches: list[Match]) -> None:
     for one in matches:
         payload = visible(one.payload.decode(errors="replace")[:SHOWN])
         line = Text(f"{one.place}  {one.timestamp:%Y-%m-%d %H:%M:%S}  {one.kind}  {payload}")

@@ -21,7 +21,7 @@ from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.trace.stations import Step
 from penstock.landing.trace.tracer import DELETED, DROPPED, DUPLICATE, KEPT, PENDING, PLACE, PROMOTED, Trace, Tracer
 from penstock.sql.configured import tables_of
-from penstock.sql.search import Found, containing
+from penstock.sql.search import Match, containing
 
 MOST = 50
 SECONDS = 30.0
@@ -127,7 +127,7 @@ def at_time(settings: Settings, moment: datetime, readable: Readable) -> str:
     return table(heads, rows, {1}) if rows else '<div class="dim">No message was stored then or later.</div>'
 
 
-def listing(asked: str, found: list[Found]) -> str:
+def listing(asked: str, found: list[Match]) -> str:
     """Messages with a text in them, newest first; HTML."""
     if not found:
         return f'<div class="bad">No message in the log or the tables has {escape(repr(asked))} in it.</div>'

@@ -19,7 +19,7 @@ from penstock.console.wording import clock, exact
 from penstock.errors import PenstockError
 from penstock.landing.quarantine.send_back import Row
 from penstock.sql.configured import tables_of
-from penstock.sql.quarantined import NEWEST, Group, Place, Selection, check, groups, newest
+from penstock.sql.quarantined import MAX_GROUPED_ROWS, Group, RowPosition, Selection, check, groups, newest
 from penstock.sql.tables import Tables
 
 PAGE = 25
@@ -66,16 +66,16 @@ def address(chosen: Selection, before: str = "") -> str:
     return f"/quarantine?{named}" if named else "/quarantine"
 
 
-def place_of(text: str) -> Place | None:
+def place_of(text: str) -> RowPosition | None:
     """The place that a page's address names. Raises ValueError."""
     if not text:
         return None
     moment, partition, offset, topic = text.split(" ", 3)
-    return Place(datetime.fromisoformat(moment), topic, int(partition), int(offset))
+    return RowPosition(datetime.fromisoformat(moment), topic, int(partition), int(offset))
 
 
 def _text_of(row: Row) -> str:
-    place = Place.of(row)
+    place = RowPosition.of(row)
     return f"{place.timestamp.isoformat()} {place.partition} {place.offset} {place.topic}"
 
 
@@ -99,7 +99,7 @@ def by_group(found: list[Group], chosen: Selection) -> str:
             ]
         )
     whole = sum(one.messages for one in found)
-    told = f"The newest {exact(NEWEST)} are grouped. " if whole >= NEWEST else ""
+    told = f"The newest {exact(MAX_GROUPED_ROWS)} are grouped. " if whole >= MAX_GROUPED_ROWS else ""
     more = f"And {exact(len(found) - MOST_GROUPS)} groups more. " if len(found) > MOST_GROUPS else ""
     everything = f'<a href="{address(Selection())}">all of them</a>' if chosen != Selection() else ""
     heads = ["reason", "looks like", "messages", "source", "topic", "newest"]

@@ -63,7 +63,7 @@ def build(daemon: Daemon, settings: Settings) -> None:
 
 def asked(settings: Settings, text: str, readable: frozenset[str] | None, limit: int) -> tuple[pa.Table, str]:
     """The rows, and what was asked in which time. Raises PenstockError, OSError."""
-    with Query(tables_of(settings, readable=readable), text, seconds=SECONDS) as query:
+    with Query(tables_of(settings, readable=readable), text, timeout_s=SECONDS) as query:
         rows = query.answer(limit)
         return rows, "; ".join(filter(None, [slowness(query) or f"{query.took:.2f} s", scope(query)]))
 
