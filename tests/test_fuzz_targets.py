@@ -39,14 +39,14 @@ TOPIC_FILES = (
 )
 TOKEN = "config/test_daemon_access.py::test_arbitrary_bytes_are_a_valid_token_or_damage"
 TOML = "config/test_sources.py::test_arbitrary_file_raises_only_config_errors"
-ENDPOINTS = "supervise/test_reload.py::test_any_bytes_are_endpoints_or_none"
+ENDPOINTS = "supervise/test_reload.py::test_random_bytes_are_endpoints_or_empty"
 REQUESTS = "server/grpc/test_call_errors.py::test_any_bytes_are_a_request_or_refused"
 ANSWERS = "client/log/test_calls.py::test_an_answer_of_any_bytes_means_something_or_is_an_error_of_the_client"
 BODIES = "server/http/test_request_bodies.py::test_a_body_of_any_bytes_is_an_object_or_an_error_of_the_api"
 CTL = "cli/listener/test_ctl.py::test_any_answer_is_an_object_or_ends_the_command_in_one_line"
 HASHES = "kafka/client/test_java_partitioner.py::test_many_keys_at_once_have_the_same_hashes"
 CERTIFICATES = "config/keys/test_security.py::test_arbitrary_certificates_are_refused_with_the_key"
-PROTOBUF = "slogd/columns/test_decode.py::test_any_bytes_are_read_as_protobuf_reads_them_or_refused"
+PROTOBUF = "slogd/columns/test_decode.py::test_random_bytes_are_parsed_like_protobuf_or_refused"
 VALUES = "files/test_json_values.py::test_arbitrary_bytes_raise_only_value_errors"
 POSTS = "ledger/test_posts.py::test_any_document_is_a_post_or_a_bad_post"
 KAFKA_RECORDS = "server/kafka/records/test_decode.py::test_any_bytes_with_a_good_checksum_are_records_or_refused"
@@ -143,10 +143,10 @@ TARGETS = {
     "ledger/posts.py": POSTS,
     "log/cursors.py": "log/test_cursors.py::test_any_bytes_are_an_offset_that_can_be_read_from",
     "log/plausible_clock.py": ("log/test_plausible_clock.py::test_any_bytes_in_its_file_are_no_reason_not_to_start"),
-    "log/read/filter_syntax.py": "log/read/test_filters.py::test_no_text_raises_anything_but_bad_filter",
-    "log/read/glance.py": "log/read/test_glance.py::test_files_of_any_bytes_are_no_topic_in_order",
+    "log/read/filter_syntax.py": "log/read/test_filters.py::test_any_text_is_parsed_or_raises_bad_filter",
+    "log/read/glance.py": "log/read/test_glance.py::test_file_of_random_bytes_is_not_intact",
     "log/read/segment_view.py": (
-        "log/read/test_topic_reader.py::test_a_reader_takes_side_files_of_any_bytes_and_finds_nothing_that_is_not_there"
+        "log/read/test_topic_reader.py::test_reader_finds_only_existing_rows_with_random_side_files"
     ),
     "log/retention/compaction.py": ANY_INDEX,
     "log/settings.py": "log/test_settings.py::test_any_changes_give_settings_or_a_clear_error",
@@ -160,10 +160,10 @@ TARGETS = {
     "log/store/visibility.py": "log/store/test_visibility.py::test_any_bytes_are_a_word_that_readers_get_past",
     "log/topic_state.py": "log/test_topic_state.py::test_any_bytes_are_settings_or_refused",
     "log/transactions/atomic_commit.py": (
-        "log/transactions/test_transactions.py::test_any_bytes_of_an_intent_are_taken_back_or_put_aside"
+        "log/transactions/test_transactions.py::test_intent_of_random_bytes_is_rolled_back_or_renamed"
     ),
     "log/transactions/staging.py": (
-        "log/transactions/test_transactions.py::test_what_is_staged_is_committed_as_it_was_or_not_at_all"
+        "log/transactions/test_transactions.py::test_damaged_staged_rows_are_committed_unchanged_or_not_at_all"
     ),
     "logbuffer/aeron/blocks.py": "logbuffer/aeron/test_blocks.py::test_a_block_ends_where_aerons_scanner_ends",
     "logbuffer/aeron/inspector.py": "logbuffer/aeron/test_inspector.py::test_a_damaged_file_is_shown_or_refused",
@@ -210,13 +210,13 @@ TARGETS = {
     "server/kafka/records/varints.py": KAFKA_RECORDS,
     "slogd/columns/decode.py": PROTOBUF,
     "slogd/columns/gathered.py": PROTOBUF,
-    "slogd/json/append_request.py": "slogd/json/test_append_request.py::test_no_bytes_raise_anything_but_bad_request",
-    "slogd/json/entry_documents.py": "slogd/json/test_entry_documents.py::test_every_any_can_be_read",
-    "slogd/json/values.py": "slogd/json/test_values.py::test_any_bytes_are_a_value_or_refused",
+    "slogd/json/append_request.py": "slogd/json/test_append_request.py::test_random_bytes_raise_only_bad_request",
+    "slogd/json/entry_documents.py": "slogd/json/test_entry_documents.py::test_random_any_has_a_document",
+    "slogd/json/values.py": "slogd/json/test_values.py::test_random_bytes_are_a_value_or_refused",
     "spark/query/proof_worker.py": DAMAGED_FILES,
     "spark/source/options.py": "spark/source/test_options.py::test_no_text_raises_anything_but_bad_option",
     "supervise/endpoints.py": ENDPOINTS,
-    "supervise/reload.py": "supervise/test_reload.py::test_any_bytes_are_an_outcome_or_none",
+    "supervise/reload.py": "supervise/test_reload.py::test_random_bytes_are_an_outcome_or_none",
     "wire/bulk.py": "wire/test_bulk.py::test_any_bytes_are_items_or_refused",
     "wire/datagrams.py": "wire/test_datagrams.py::test_payloads_are_the_datagrams_wherever_they_lie",
     "wire/decoded.py": ("wire/test_decoded.py::test_tags_are_those_of_plog_without_empty_ones_and_the_last_key_counts"),
