@@ -60,9 +60,11 @@ class GelfDecoder:
         others = chunks | ((datagrams.lengths > 1) & _COMPRESSED[first, second])
         found: list[tuple[int, bytes]] = []
         for row, message in self._made_whole(datagrams, np.flatnonzero(others), chunks, now, counts):
-            if message is not None:
+            if isinstance(message, bytes):
                 found.append((row, message))
                 size += len(message)
+            elif message is Refusal.OVERSIZE:  # max_size bytes of it were unpacked, and took as long
+                size += self._max_size
             if size >= self._max_size:
                 taken = row + 1
                 break
@@ -91,7 +93,7 @@ class GelfDecoder:
 
     def _made_whole(
         self, datagrams: Datagrams, rows: Ints, chunks: np.ndarray, now: float, counts: Counts
-    ) -> Iterator[tuple[int, bytes | None]]:
+    ) -> Iterator[tuple[int, bytes | Refusal | None]]:
         """Each of ``rows``, which are compressed or chunks, with the message that it is, or completes."""
         whole = rows[~chunks[rows]]
         packed = iter(values_of(datagrams.payloads(whole)))
@@ -114,12 +116,11 @@ class GelfDecoder:
         _, assembled = self._table.add(chunk.key, chunk.header, chunk.number, chunk.part, b"", now, counts)
         return None if assembled is None else assembled.payload
 
-    def _unpacked(self, message: bytes, counts: Counts) -> bytes | None:
-        """An accepted message as it was before it was compressed; None where it is refused after all."""
+    def _unpacked(self, message: bytes, counts: Counts) -> bytes | Refusal:
+        """Return an accepted message as it was before it was compressed, or why it is refused after all."""
         found = unpacked(message, self._max_size) if is_compressed(message[:2]) else message
         if isinstance(found, Refusal):
             counts.absorb({f"{Name.REFUSED}{found}": 1, Name.ACCEPTED: -1})
-            return None
         return found
 
     def _count_unboxed(self, counts: Counts, number: int) -> None:

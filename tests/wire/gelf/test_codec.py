@@ -108,7 +108,7 @@ def test_a_compressed_bomb_is_refused_and_the_round_goes_on_in_parts() -> None:
     decoder = GelfDecoder(max_size=100_000)
     large = [zlib.compress(json.dumps({"_x": "y" * 60_000}).encode()) for _ in range(10)]
     first = decoder.decode(Datagrams.of([bomb, *large, small]), 0.0)
-    assert (first.taken, first.body.num_rows, first.counts["refused.oversize"]) == (3, 2, 1)
+    assert (first.taken, first.body.num_rows, first.counts["refused.oversize"]) == (1, 0, 1)
     rows, counts = decoded(GelfDecoder(max_size=100_000), [bomb, *large, small])
     assert (len(rows), counts["refused.oversize"], counts["accepted"]) == (11, 1, 11)
 
@@ -145,3 +145,11 @@ def test_any_bytes_are_counted(rounds: list[list[bytes]]) -> None:
     total.absorb(decoder.expire(1e9))
     assert open_books(total) == []
     assert (total["open"], decoder.held_bytes) == (0, 0)
+
+
+def test_round_ends_at_message_that_is_too_large_unpacked() -> None:
+    bombs = [zlib.compress(bytes(2000))] * 5
+    first = GelfDecoder(max_size=1000).decode(Datagrams.of([*bombs, text(1)], ports=[1] * 6), 0.0)
+    assert (first.taken, first.counts["refused.oversize"]) == (1, 1)
+    rows, counts = decoded(GelfDecoder(max_size=1000), [*bombs, text(1)])
+    assert (len(rows), counts["refused.oversize"]) == (1, 5)
