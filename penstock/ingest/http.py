@@ -158,9 +158,13 @@ class DoorsApp:
         listener = self._listener
         sizes = (listener.max_line, listener.max_body, listener.max_messages)
         asked = Request(scope["method"], path, b"", query, headers, *sizes)
+        allowed = _cors_headers(asked, listener.allow_origins)
+        if allowed and asked.method == "OPTIONS" and "access-control-request-method" in asked.headers:
+            await _send(send, Answer(204, headers=allowed | _preflight_headers(asked)))
+            return
         answer = await self._answer(asked, receive, scope["state"]["sender"])
         if answer is not None:
-            await _send(send, answer)
+            await _send(send, replace(answer, headers={**answer.headers, **allowed}))
 
     async def _answer(self, asked: Request, receive: Receive, sender: Sender) -> Answer | None:
         """None where the client has gone."""
@@ -193,6 +197,21 @@ class DoorsApp:
             if small is not None:
                 return door.receive(replace(packed, body=small))
         return await self._large.run(lambda: door.receive(replace(packed, body=unpacked(packed.body, encoding, most))))
+
+
+def _cors_headers(request: Request, origins: Sequence[str]) -> dict[str, str]:
+    """Return what lets a page of a permitted origin read the answer; nothing for others, and for no browser."""
+    origin = request.headers.get("origin", "")
+    if not origin or not ("*" in origins or origin in origins):
+        return {}
+    return {"access-control-allow-origin": "*" if "*" in origins else origin, "vary": "Origin"}
+
+
+def _preflight_headers(request: Request) -> dict[str, str]:
+    """Return what answers a browser's question before a request: any header may be sent."""
+    names = request.headers.get("access-control-request-headers", "")
+    allowed = {"access-control-allow-headers": names} if names else {}
+    return {"access-control-allow-methods": "POST, PUT, GET", "access-control-max-age": "7200", **allowed}
 
 
 async def _body(receive: Receive, headers: Mapping[str, str], most: int) -> bytes | None:

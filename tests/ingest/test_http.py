@@ -75,6 +75,38 @@ def test_questions_whether_the_listener_works_need_no_token(tmp_path: Path) -> N
         until(lambda: running.counts["request_refused.token"] == 4)
 
 
+PREFLIGHT = {"access-control-request-method": "POST", "access-control-request-headers": "content-type,x-own"}
+
+
+def test_pages_of_permitted_origins_may_send(tmp_path: Path) -> None:
+    page, other = {"origin": "https://app.example"}, {"origin": "https://other.example"}
+    settings = {"allow_origins": ["https://app.example"], "tokens": ["secret"]}
+    with requests_to(tmp_path, "http", **settings) as (running, port):
+        logs = f"http://127.0.0.1:{port}/v1/logs"
+        answer = httpx.options(logs, headers={**page, **PREFLIGHT}, timeout=30)
+        assert answer.status_code == 204
+        assert answer.headers["access-control-allow-origin"] == "https://app.example"
+        assert answer.headers["access-control-allow-headers"] == "content-type,x-own"
+        answer = httpx.options(logs, headers={**other, **PREFLIGHT}, timeout=30)
+        assert (answer.status_code, "access-control-allow-origin" in answer.headers) == (401, False)
+        body, token = request(1).SerializeToString(), {"authorization": "Bearer secret"}
+        answer = httpx.post(logs, content=body, headers={**page, **token}, timeout=30)
+        assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, "https://app.example")
+        refused = httpx.post(logs, content=body, headers=page, timeout=30)
+        assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, "https://app.example")
+        assert "access-control-allow-origin" not in httpx.post(logs, content=body, headers=token, timeout=30).headers
+        assert len(running.rows) == 2
+
+
+def test_no_origin_is_permitted_by_default_and_all_by_a_star(tmp_path: Path) -> None:
+    headers = {"origin": "https://app.example", **PREFLIGHT}
+    with requests_to(tmp_path / "none", "http") as (_, port):
+        assert httpx.options(f"http://127.0.0.1:{port}/v1/logs", headers=headers, timeout=30).status_code == 404
+    with requests_to(tmp_path / "all", "http", allow_origins=["*"]) as (_, port):
+        answer = httpx.options(f"http://127.0.0.1:{port}/v1/logs", headers=headers, timeout=30)
+        assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (204, "*")
+
+
 def test_nobody_is_answered_before_the_log_has_it(web: tuple[Requests, httpx.Client]) -> None:
     running, client = web
     running.log_goes_on = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, tzinfo
 from typing import Literal
 
@@ -93,6 +94,8 @@ class MultilineConfig(Section):
         return self
 
 
+ORIGIN = re.compile(r"\*|https?://[a-z0-9.-]{1,253}(:[0-9]{1,5})?|https?://\[[0-9a-f:.]+\](:[0-9]{1,5})?")
+"""An origin as browsers send it: in lower case, without a path."""
 REQUEST_PROTOCOLS = ("http", "otlp_grpc")
 """Protocols with a response, which confirms that the log has the messages."""
 
@@ -137,6 +140,9 @@ class ListenerConfig(SenderTlsConfig):
         description="one of them comes with each request; empty = none is asked for (http, otlp_grpc)",
     )
     allow_from: tuple[Network, ...] = Field((), description="networks that may send; empty = all")
+    allow_origins: tuple[str, ...] = Field(
+        (), description="web origins whose pages may send from a browser, such as https://app.example; * = all (http)"
+    )
     idle_timeout: Seconds = Field(0, description="a connection silent for this long is closed; 0 = never (tcp)")
     shared_key: str = Field(
         "", json_schema_extra=SECRET, description="what senders have to know; empty = nothing is asked for (forward)"
@@ -178,6 +184,10 @@ class ListenerConfig(SenderTlsConfig):
 
     @model_validator(mode="after")
     def _doors_know_their_codec(self) -> ListenerConfig:
+        if self.allow_origins and self.protocol != "http":
+            raise ValueError("allow_origins is for http listeners only")
+        if wrong := [origin for origin in self.allow_origins if not ORIGIN.fullmatch(origin)]:
+            raise ValueError(f"allow_origins: {wrong[0]!r} is neither * nor such as https://app.example:8443")
         if not self.asks_answers:
             if self.tokens:
                 raise ValueError("tokens are for http and otlp_grpc listeners only")

@@ -32,6 +32,8 @@ def test_request_listeners_use_tcp_and_respond(protocol: str) -> None:
         ("http", "framing", "lf", "multiline and framing"),
         ("otlp_grpc", "multiline", {"indented": True}, "multiline and framing"),
         ("http", "max_body", "200MiB", "max_unfinished is less than one request"),
+        ("http", "allow_origins", ["app.example"], "is neither"),
+        ("tcp", "allow_origins", ["*"], "allow_origins is for http"),
         ("http", "tokens", [""], "a token consists of printable"),
         ("http", "allow_from", ["nowhere"], "nowhere"),
     ],
