@@ -96,7 +96,7 @@ def test_a_query_is_answered_on_the_page_and_what_is_wrong_with_it(
     assert "asked-for,1," in Path(download.value.path()).read_text()
     page.get_by_label("query").fill("select * from nosuch")
     page.keyboard.press("Control+Enter")
-    expect(page.locator("pre.bad")).to_contain_text("There are landed, events", timeout=WAIT)
+    expect(page.locator("pre.bad")).to_contain_text("Existing views: landed, events", timeout=WAIT)
     assert wrong == []
 
 
