@@ -61,7 +61,7 @@ def test_messages_without_topic_are_dropped() -> None:
     assert kafka.stat()["kafka"]["droppedMessageRate"]["count"] == 5
 
 
-def test_a_message_that_cannot_be_encrypted_has_failed() -> None:
+def test_message_that_cannot_be_encrypted_has_failed() -> None:
     encryption = {"key": KEY, "transformation": "AES/CBC/NoPadding"}
     kafka = handler(UNREACHABLE, default_topic="x", encryption=encryption)
     assert kafka.deliver(messages(None, payloads=[b"no whole block"]), ORIGIN) == Delivered(0, failed=1)

@@ -55,7 +55,7 @@ def test_clause_matches_a_single_annotation_and_joins_any_two() -> None:
     assert matches("k:a AND v:2", *rows) == [True, True, True]
 
 
-def test_not_binds_before_and_before_or() -> None:
+def test_precedence_is_not_then_and_then_or() -> None:
     rows = ({"a": ""}, {"b": ""}, {"c": ""}, {"a": "", "c": ""}, None)
     assert matches("k:a OR k:b AND k:c", *rows) == [True, False, False, True, False]
     assert matches("(k:a OR k:b) AND k:c", *rows) == [False, False, False, True, False]

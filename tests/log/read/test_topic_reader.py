@@ -165,7 +165,7 @@ def run(program, *arguments):
     return process.stdout.decode().split()
 
 
-def test_a_segment_is_read_by_plain_arrow_without_this_package(topic):
+def test_plain_arrow_reads_a_segment_without_this_package(topic):
     program = """
         import sys, glob
         import pyarrow.ipc
@@ -178,7 +178,7 @@ def test_a_segment_is_read_by_plain_arrow_without_this_package(topic):
     assert run(program, topic.path) == [str(n) for n in range(30)]
 
 
-def test_another_process_reads_while_this_one_writes(tmp_path):
+def test_reader_in_another_process_follows_the_writer(tmp_path):
     program = """
         import sys, pathlib
         from penstock.log import TopicReader
@@ -206,13 +206,13 @@ def test_another_process_reads_while_this_one_writes(tmp_path):
     assert len(list(topic.path.glob("*.arrows"))) > 3
 
 
-def test_reading_needs_no_right_to_write(topic):
+def test_reader_needs_no_write_permission(topic):
     for file in topic.path.iterdir():
         os.chmod(file, 0o444)
     assert np.array_equal(offsets(TopicReader(topic.path)), np.arange(30))
 
 
-def test_reading_many_segments_keeps_few_files_open(topic):
+def test_reader_of_many_segments_has_few_open_files(topic):
     fill(topic, *([b"x" * 3000] for _ in range(100)))
     reader, before = topic.reader(), len(os.listdir("/proc/self/fd"))
     batches = [s.batch for s in reader.read(0)]

@@ -91,7 +91,7 @@ def test_repeated_commit_returns_the_same_answer(log):
     assert payloads(log.topic("a")) == [b"1"]
 
 
-def test_an_empty_transaction_can_be_committed(log):
+def test_empty_transaction_is_committed(log):
     assert log.transactions.commit(log.transactions.begin()) == {}
 
 
