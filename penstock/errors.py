@@ -40,8 +40,8 @@ PenstockError
     NotDecrypted  (kafka.client.encryption)
     CannotLoad  (kafka.client.plugins)
     LargeMessageError  (kafka.errors)
-        InvalidOffset
         InvalidChunk
+        InvalidOffset
         MessageDropped
         NoCommittedOffset
         OffsetNotTracked
@@ -69,6 +69,8 @@ PenstockError
         TablesRefused
     SchemaDiffers  (landing.table.delta_table)
     TableChanged  (landing.table.delta_table)
+    VectorStays  (landing.table.delta_table)
+    FeatureNotWritten  (landing.table.features)
     AnotherWriter  (landing.table.one_writer)
     DataLoss  (landing.topics.topic_store)
     BrokenFile  (landing.trace.tracer)
@@ -112,8 +114,11 @@ PenstockError
             NotConnected
         UnsupportedProcessor
     BodyTooSlow  (process.http_limits)
+    TinyChunks  (process.http_limits)
     TooManyBodies  (process.http_limits)
     BadBatch  (records)
+    NotDelivered  (server.alarms.delivery)
+    BadFlightData  (server.flight.batch_messages)
     CallEnded  (server.grpc.calls)
     BadFrame  (server.kafka.errors)
     BadRecords  (server.kafka.errors)
@@ -154,6 +159,7 @@ PenstockError
     NoSuchView  (tables)
     PipeFailed  (testing.pipe)
     NotForward  (wire.forward.requests)
+    NotJson  (wire.json_text)
     Malformed  (wire.protobuf)
     Refused  (wire.requests)
     Bomb  (wire.unpacking)

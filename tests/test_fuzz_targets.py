@@ -93,7 +93,7 @@ TARGETS = {
     "kafka/large/assembler.py": "kafka/large/test_assembler.py::test_any_record_is_taken_or_refused",
     "kafka/large/headers.py": "kafka/large/test_headers.py::test_any_value_is_a_header_or_refused",
     "kafka/large/safe_offsets.py": "kafka/large/test_safe_offsets.py::test_any_metadata_is_somebodys",
-    "kafka/large/segments.py": "kafka/large/test_segments.py::test_any_bytes_are_a_segment_or_not",
+    "kafka/large/chunks.py": "kafka/large/test_chunks.py::test_any_bytes_are_a_chunk_or_not",
     "landing/backfill/requests.py": DAMAGED_FILES,
     "landing/checkpoint_repair.py": DAMAGED_FILES,
     "landing/daemon_connection.py": (
@@ -275,6 +275,8 @@ NO_PARSERS = {
     "ingest/otlp_grpc.py": "files of certificates, for gRPC; requests go to wire",
     "wire/doors.py": "the table of doors",
     "ingest/tls.py": "bytes of a connection, passed to OpenSSL and on",
+    "landing/deletion/foreign.py": "a version beneath a checksum that ``files.checked_document`` has checked",
+    "spark/views.py": "file names of the table, from delta-rs",
     "landing/table/one_writer.py": "a name beneath a checksum that ``files.checked_document`` has checked",
     "spark/query/part_results.py": OWN,
     "cli/kafka/files.py": PASSED_ON,
