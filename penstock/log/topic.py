@@ -1,4 +1,7 @@
-"""A topic: appends in groups, gaps, verification. One writer; readers work on the folder alone."""
+"""A topic that is open for writing: queues appends, commits them in groups, and runs its maintenance.
+
+Start at `Topic.append` (queue) and `Topic._work` (commit). Readers need only the folder, not this object.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +39,16 @@ T = TypeVar("T")
 __all__ = ["Appended", "StoredBatch", "Topic"]
 _LOGGER = logging.getLogger(__name__)
 _NULL_ROW = records.body([None])
-SMALL_BODY = 64 << 10
-FLUSH_AFTER = 0.1
-"""Seconds after which what is only written is synced also while more comes in."""
+SMALL_BODY_BYTES = 64 << 10
+MAX_UNSYNCED_S = 0.1
+"""Longest time that written rows wait for their sync, and readers for them, while further appends arrive."""
 
 
 class Topic:
     """One topic, open for writing. Made by ``Log.topic``. All methods may be called from any thread.
+
+    Locks: ``_queue_lock`` guards the queue and is held for moments only; ``_writing`` is the writer's lock, held by
+    the committer during a whole commit with its fsync. Order: ``_writing`` before ``_queue_lock``, never the reverse.
 
     Raises UnknownFormat.
     """
@@ -54,53 +60,55 @@ class Topic:
         self._shared = shared
         self._queue_lock = threading.Lock()
         self._idle = threading.Condition(self._queue_lock)
-        self._waiting: deque[QueuedAppend] = deque()
+        self._queue: deque[QueuedAppend] = deque()
         self._scheduled = False
         self._unflushed_since = 0.0
-        self._closed: LogError | None = None
+        self._closed_reason: LogError | None = None
         self._subscribers: tuple[Callable[[StoredBatch], None], ...] = ()
         self._gaps = Gaps(shared.fs, path)
         self.writer = Writer(shared, path, self._gaps, settings)
         self._writing = self.writer.lock
         self._maintenance = Maintenance(shared, path, self._gaps, self.cursors, self.writer)
-        self.cursors.all()  # of a format that is not known: refused here
-        with contextlib.suppress(LogFull):  # it opens all the same, and is brought in order when there is space
+        # An unknown format of the cursors must fail here: retention would drop rows that they protect.
+        self.cursors.all()
+        # On a full disk the topic is readable all the same; its recovery is repeated when there is space.
+        with contextlib.suppress(LogFull):
             self.writer.active()
 
     @property
     def settings(self) -> TopicSettings:
-        """The settings in force; ``Log.configure`` changes them."""
+        """Return the settings in force; ``Log.configure`` changes them."""
         return self.writer.settings
 
     @property
     def start(self) -> int:
-        """The first offset that can be read (``end`` when there is none)."""
+        """Return the first readable offset; ``end`` if no row is readable."""
         return self.reader().start
 
     @property
     def end(self) -> int:
-        """One past the last synced offset."""
+        """Return the offset after the last synced row."""
         end = self.writer.end
         return self.reader().end if end is None else end
 
     def reader(self) -> TopicReader:
-        """A reader of this topic, for one thread."""
+        """Return a reader of this topic, for one thread."""
         return TopicReader(self.path)
 
     def gaps(self) -> list[Gap]:
-        """All gaps, sorted by offset."""
+        """Return all gaps, sorted by offset."""
         return self._gaps.all()
 
     def lag(self, cursor: str) -> Lag:
-        """How far a cursor is behind; one that was never committed is at the beginning. Raises CorruptBatch."""
+        """Return the lag of a cursor; a cursor that was never committed starts at offset 0. Raises CorruptBatch."""
         return lag(self.reader(), self.cursors.all().get(cursor, 0), self._shared.clock.micros())
 
     def lags(self) -> dict[str, Lag]:
-        """How far each cursor is behind. Raises CorruptBatch."""
+        """Return the lag of each cursor. Raises CorruptBatch."""
         return lags(self.path, self.cursors.all(), self._shared.clock.micros())
 
     def buffer_position(self, buffer: str) -> int:
-        """Up to which position the frames of a log buffer are stored here; 0 when there are none."""
+        """Return the position up to which the frames of a log buffer are stored; 0 if none are."""
         return self.writer.positions.get(buffer, 0)
 
     def subscribe(self, callback: Callable[[StoredBatch], None]) -> None:
@@ -109,20 +117,22 @@ class Topic:
             self._subscribers = (*self._subscribers, callback)
 
     def unsubscribe(self, callback: Callable[[StoredBatch], None]) -> None:
-        """Take back a subscription."""
+        """Remove a subscription."""
         with self._queue_lock:
-            self._subscribers = tuple(known for known in self._subscribers if known != callback)
+            self._subscribers = tuple(subscriber for subscriber in self._subscribers if subscriber != callback)
 
     def append(
         self, body: records.Body, origin: Origin, *, producer: ProducerSequence | None = None
     ) -> Future[Appended]:
-        """Store the rows of ``body`` (a batch of BODY), all or none; resolved when they are as durable as configured.
+        """Queue the rows of ``body`` (a batch of BODY) to be stored all or none.
 
-        A number of a ``producer`` that is stored already is answered as it was then. The future fails with
-        MessageTooLarge, OutOfSequence, LogFull, WriteFailed, LogClosed or (deleted meanwhile) UnknownTopic. An empty
-        body is stored as a row of nulls in an internal topic, so that its counts have an offset; elsewhere it stores
-        nothing and must have no counts. Frames of a log buffer that are stored already resolve with count 0. Raises
-        ValueError for a body of another schema.
+        The future resolves when they are as durable as configured. A sequence number of a ``producer`` that is stored
+        already gets its first answer again; frames of a log buffer that are stored already resolve with count 0. An
+        empty body becomes a row of nulls in an internal topic, so that its counts have an offset; elsewhere it stores
+        nothing and must have no counts.
+
+        The future fails with MessageTooLarge, OutOfSequence, LogFull, WriteFailed, LogClosed or, if the topic is
+        deleted during the wait, UnknownTopic. Raises ValueError for a body of another schema.
         """
         future: Future[Appended] = Future()
         if isinstance(body, pa.RecordBatch) and not body.schema.equals(records.BODY):
@@ -144,62 +154,72 @@ class Topic:
         future.set_result(Appended(self.end, 0, np.empty(0, np.int64)))
         return future
 
-    def _enqueue(self, item: QueuedAppend) -> None:
+    def _enqueue(self, append: QueuedAppend) -> None:
         with self._queue_lock:
-            if self._closed is not None:
-                item.future.set_exception(self._closed)
+            if self._closed_reason is not None:
+                append.future.set_exception(self._closed_reason)
                 return
-            self._waiting.append(item)
+            self._queue.append(append)
             if not self._scheduled:
+                # Group commit: a topic is scheduled once, and appends that arrive during its commit share the next
+                # fsync.
                 self._scheduled = True
                 self._shared.committers.schedule(self._work)
 
     def _work(self) -> bool:
-        """Commit once; whether there is more by then."""
+        """Commit one group of appends; return whether more are waiting."""
         with self._writing:
-            items = self._take()
+            appends = self._take_group()
             try:
-                self.writer.write(items)
+                self.writer.write(appends)
             except Exception as error:  # noqa: BLE001 - every append that waits gets an answer
                 if isinstance(error, LogFull):
                     self._shared.refused = (self._shared.clock.monotonic(), str(error))
-                _fail(items, error)
+                _fail(appends, error)
             self.announce()
-            if not self.writer.flushed and self._may_flush():
+            # Durability ``written``: the sync follows the answers.
+            if not self.writer.flushed and self._should_flush():
                 self._flush()
         with self._queue_lock:
-            self._scheduled = bool(self._waiting)
+            # Under the queue's lock: an append between the test and the reset would otherwise wait without a
+            # committer.
+            self._scheduled = bool(self._queue)
             if not self._scheduled:
                 self._idle.notify_all()
             return self._scheduled
 
-    def _may_flush(self) -> bool:
-        """Whether what is only written is to be synced now: nobody waits for the disk, or readers waited for long."""
+    def _should_flush(self) -> bool:
+        """Report whether to sync now: no append waits, or readers have waited for MAX_UNSYNCED_S."""
         self._unflushed_since = self._unflushed_since or time.monotonic()
-        return not self._waiting or time.monotonic() - self._unflushed_since > FLUSH_AFTER
+        return not self._queue or time.monotonic() - self._unflushed_since > MAX_UNSYNCED_S
 
     def _flush(self) -> None:
         try:
             self.writer.flush()
             self._unflushed_since = 0.0
         except LogError as error:
-            _LOGGER.warning("topic %s: what was written is not synced yet: %s", self.name, error)
+            _LOGGER.warning("topic %s: written rows are not synced yet: %s", self.name, error)
         self.announce()
 
-    def _take(self) -> list[QueuedAppend]:
-        taken: list[QueuedAppend] = []
+    def _take_group(self) -> list[QueuedAppend]:
+        appends: list[QueuedAppend] = []
         size = 0
         with self._queue_lock:
-            while self._waiting and (not taken or size + self._waiting[0].size <= COMMIT_BYTES):
-                taken.append(self._waiting.popleft())
-                size += taken[-1].size
-        return [item for item in taken if item.future.set_running_or_notify_cancel()]
+            # Limit: COMMIT_BYTES, but at least one append, so that a large one is not stuck.
+            while self._queue and (not appends or size + self._queue[0].size <= COMMIT_BYTES):
+                appends.append(self._queue.popleft())
+                size += appends[-1].size
+        return [append for append in appends if append.future.set_running_or_notify_cancel()]
 
     def announce(self) -> None:
-        """Tell the subscribers what has become visible; holding the writer's lock."""
-        for one in self.writer.take_published():
-            first, last = int(one.timestamps[0]), int(one.timestamps[-1])
-            event = StoredBatch(one.base, len(one.timestamps), first, last, one.origin, one.framed.length, one.load)
+        """Call the subscribers for newly published batches. The caller holds the writer's lock, which keeps them in
+        order.
+        """
+        for batch in self.writer.take_published():
+            first, last = int(batch.timestamps[0]), int(batch.timestamps[-1])
+            event = StoredBatch(
+                batch.base, len(batch.timestamps), first, last, batch.origin, batch.framed.length, batch.load
+            )
             for callback in self._subscribers:
                 try:
                     callback(event)
@@ -207,24 +227,27 @@ class Topic:
                     _LOGGER.exception("a subscriber of topic %s failed", self.name)
 
     def read_repaired(self, read: Callable[[], T]) -> T:
-        """What ``read`` gives; what cannot be read is made a gap first. Raises CorruptBatch if that is no help."""
+        """Return ``read()``; if rows are damaged, turn them into a gap and read again.
+
+        Raises CorruptBatch if they are still unreadable.
+        """
         try:
             return read()
-        except CorruptBatch as bad:
-            self.verify(bad.begin, bad.end)
+        except CorruptBatch as damage:
+            self.verify(damage.begin, damage.end)
             return read()
 
     def verify(self, begin: int = 0, end: int | None = None) -> list[Gap]:
-        """Check the checksums of all batches with rows in [begin, end), and the indices.
+        """Check the checksums of all batches with rows in [begin, end), and the indices; return the new gaps.
 
-        A bad batch becomes a gap, synced before this returns, its bytes copied to ``quarantine/``; an index that is
-        wrong is made anew. The new gaps. Raises LogFull, WriteFailed, UnknownFormat.
+        A damaged batch becomes a gap, synced on return, and its bytes are copied to ``quarantine/``; a wrong index is
+        rebuilt. Raises LogFull, WriteFailed, UnknownFormat.
         """
         self.check_open()
         return self._maintenance.verify(begin, self.end if end is None else end)
 
     def compact(self) -> tuple[int, int]:
-        """Rewrite sealed segments in larger batches, compressed as configured: their bytes before and after.
+        """Rewrite sealed segments in larger batches, compressed as configured; return their bytes before and after.
 
         Raises LogFull, WriteFailed.
         """
@@ -232,54 +255,56 @@ class Topic:
         return self._maintenance.compact()
 
     def sweep(self) -> list[Swept]:
-        """Close the active segment when it is old, drop what retention allows, compress; what was dropped.
+        """Close an old active segment, drop what retention allows and compress; return what was dropped.
 
-        What cannot be done now (the disk is full) is left for the next time.
+        Work that fails now, for example on a full disk, is repeated by the next sweep.
         """
-        swept: list[Swept] = []
+        dropped: list[Swept] = []
         try:
             self.check_open()
-            swept = self._shared.reserve.for_making_room(self._expire)
+            dropped = self._shared.reserve.for_making_room(self._roll_and_expire)
             if self.settings.compression != "none":
                 self._maintenance.compact()
         except (LogError, BadBatch) as error:
-            _LOGGER.warning("topic %s is not swept: %s", self.name, error)
-        return swept
+            _LOGGER.warning("topic %s: sweep failed and is repeated later: %s", self.name, error)
+        return dropped
 
-    def _expire(self) -> list[Swept]:
+    def _roll_and_expire(self) -> list[Swept]:
         with self._writing:
-            if not self.writer.flushed:  # it failed, and nothing came after it
+            if not self.writer.flushed:  # a sync failed, and no later append repeated it
                 self._flush()
             self.writer.retire()
             self.announce()
         return self._maintenance.expire()
 
     def remove(self) -> None:
-        """Remove everything but the gaps, which then cover all, of a closed topic. Raises LogFull, WriteFailed."""
+        """Remove all files of a closed topic except its gaps, which then cover all offsets. Raises LogFull,
+        WriteFailed.
+        """
         self._shared.reserve.for_making_room(self._maintenance.remove)
 
     def close(self, reason: LogError | None = None) -> None:
-        """Refuse further appends; everything appended before is committed by the committers first."""
+        """Refuse further appends; the committers still store all earlier ones."""
         with self._queue_lock:
-            self._closed = reason or LogClosed(f"topic {self.name} is closed")
+            self._closed_reason = reason or LogClosed(f"topic {self.name} is closed")
 
     def reopen(self) -> None:
-        """Take appends again."""
+        """Accept appends again."""
         with self._queue_lock:
-            self._closed = None
+            self._closed_reason = None
 
     @property
     def closed(self) -> bool:
-        """Whether appends are refused."""
-        return self._closed is not None
+        """Report whether appends are refused."""
+        return self._closed_reason is not None
 
     def check_open(self) -> None:
-        """Raises LogClosed or UnknownTopic, when appends are refused."""
-        if self._closed is not None:
-            raise self._closed
+        """Raise LogClosed or UnknownTopic if appends are refused."""
+        if self._closed_reason is not None:
+            raise self._closed_reason
 
     def settle(self) -> None:
-        """Wait until nothing is waiting any more."""
+        """Wait until no append is waiting or being committed."""
         with self._idle:
             self._idle.wait_for(lambda: not self._scheduled)
 
@@ -293,11 +318,11 @@ def _size(body: records.Body) -> int:
     if isinstance(body, records.Rows):
         return body.size
     size = body.get_total_buffer_size()  # five times faster than nbytes, which knows of slices
-    return size if size <= SMALL_BODY else body.nbytes
+    return size if size <= SMALL_BODY_BYTES else body.nbytes
 
 
 def exceeded(name: str, settings: TopicSettings, body: records.Body, size: int) -> MessageTooLarge | None:
-    """Why a topic does not take ``body``, which has ``size`` bytes; None where it does."""
+    """Return the error for a ``body`` of ``size`` bytes that exceeds a limit; None if it does not."""
     limit = settings.message_size_limit
     if size > MAX_BATCH_BYTES:
         return MessageTooLarge(f"{size} bytes in one append; at most {MAX_BATCH_BYTES}")
@@ -309,7 +334,7 @@ def exceeded(name: str, settings: TopicSettings, body: records.Body, size: int) 
     return None
 
 
-def _fail(items: list[QueuedAppend], error: Exception) -> None:
-    for item in items:
-        if not item.future.done():
-            item.future.set_exception(error)
+def _fail(appends: list[QueuedAppend], error: Exception) -> None:
+    for append in appends:
+        if not append.future.done():
+            append.future.set_exception(error)

@@ -1,4 +1,7 @@
-"""Appends that wait together become few batches: same source, bucket, codec and buffer, in the order they came."""
+"""Grouping of waiting appends into few batches, in the order of their arrival.
+
+A batch has one source, bucket, codec and log buffer, because its origin describes all of its rows.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,9 @@ Timestamps = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where an append went: offsets [first, first + count), one timestamp each (int64, microseconds).
+    """The answer to an append: offsets [first, first + count), one timestamp each (int64, microseconds).
 
-    ``durability``: what is promised: ``synced``, or ``written``.
+    ``durability`` is the promise that holds: ``synced`` or ``written``.
     """
 
     first: int
@@ -35,17 +38,17 @@ class Appended:
     durability: Durability = "synced"
 
 
-def appended(taken: StoredAppend, durability: Durability) -> Appended:
-    """The answer to an append that was stored before."""
-    times = np.arange(taken.time, taken.time + taken.count, dtype=np.int64)
-    return Appended(taken.first, taken.count, times, durability)
+def answer_stored(stored: StoredAppend, durability: Durability) -> Appended:
+    """Return the answer to an append that was stored before."""
+    times = np.arange(stored.time, stored.time + stored.count, dtype=np.int64)
+    return Appended(stored.first, stored.count, times, durability)
 
 
 @dataclass(slots=True)
 class QueuedAppend:
-    """An append that waits to be committed; ``size`` is its body's size in bytes.
+    """An append that waits for its commit; ``size`` is the size of its body in bytes.
 
-    What waits together becomes columns together: rows are left as they came until then.
+    Rows stay rows until the commit, because one conversion to columns per batch is cheaper than one per append.
     """
 
     body: records.Body
@@ -54,7 +57,7 @@ class QueuedAppend:
     future: Future[Appended]
     producer: ProducerSequence | None = None
     checksum: int = 0
-    """Of the rows, where there is a producer."""
+    """CRC32C of the rows; 0 without a producer."""
 
 
 @dataclass(slots=True)
@@ -74,28 +77,28 @@ class BatchGroup:
         return self.rows + item.body.num_rows <= MERGE_ROWS and self.size + item.size <= MERGE_BYTES
 
 
-def group_appends(items: Iterable[QueuedAppend]) -> list[BatchGroup]:
-    """The batches to write, in order.
+def group_appends(appends: Iterable[QueuedAppend]) -> list[BatchGroup]:
+    """Return the batches to write, in order.
 
-    What comes from one log buffer keeps its order over all of its groups, so that a torn write never leaves a later
+    Order: frames of one log buffer keep their order across all batches, so that a torn write never leaves a later
     frame stored and an earlier one lost.
     """
     groups: list[BatchGroup] = []
     newest: dict[tuple[object, ...], tuple[tuple[object, ...], BatchGroup]] = {}
-    for item in items:
-        origin = item.origin
+    for append in appends:
+        origin = append.origin
         key = (origin.source, origin.bucket, origin.codec, origin.buffer)
         slot = ("buffer", origin.buffer) if origin.buffer else key
         last = newest.get(slot)
-        if last is None or last[0] != key or not last[1].takes(item):
+        if last is None or last[0] != key or not last[1].takes(append):
             groups.append(BatchGroup())
             newest[slot] = last = (key, groups[-1])
-        last[1].add(item)
+        last[1].add(append)
     return groups
 
 
 def join_origins(origins: list[Origin]) -> Origin:
-    """The origin of a batch made of several: counts summed, times and positions joined."""
+    """Return the origin of a batch made of several: counts summed, times and positions joined."""
     first = origins[0]
     if len(origins) == 1:
         return first
@@ -114,7 +117,7 @@ def join_origins(origins: list[Origin]) -> Origin:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A group as it will be stored."""
+    """A group as it will be stored: offsets, timestamps, and the framed message for ``position``."""
 
     group: BatchGroup
     origin: Origin
@@ -124,33 +127,33 @@ class Prepared:
     position: int
     producers: list[ProducerEntry]
     load: Callable[[], pa.RecordBatch]
-    """Gives the rows as a topic has them (SCHEMA)."""
+    """Returns the rows with SCHEMA, for subscribers; decoded only if one asks."""
 
     @property
     def message(self) -> Message:
-        """As it will be found in the segment."""
+        """Return the message as a reader will parse it."""
         first, last = int(self.timestamps[0]), int(self.timestamps[-1])
         rows, framed = len(self.timestamps), self.framed
         return Message(self.position, framed.length, self.base, rows, first, last, framed.crc, self.origin)
 
 
 def prepare(group: BatchGroup, base: int, time: int, position: int) -> Prepared:
-    """Give a group its offsets from ``base`` and timestamps from ``time`` on, and frame it for ``position``."""
+    """Assign offsets from ``base`` and timestamps from ``time`` on, and frame the group for ``position``."""
     times = np.arange(time, time + group.rows, dtype=np.int64)
     origin = join_origins([item.origin for item in group.items])
-    producers = _producers(group, base, time)
+    producers = _producer_entries(group, base, time)
     described = document(origin, base, group.rows, (time, time + group.rows - 1), position, producers)
-    if (rows := _few(group)) is not None:
+    if (rows := _rows_if_few(group)) is not None:
         framed = row_format.frame(rows, base, time, described)
-        load = partial(_loaded, framed)
+        load = partial(_decode_frame, framed)
     else:
-        framed = frame(batch := _batch(group, base, times), described)
-        load = partial(_same, batch)
+        framed = frame(batch := _build_batch(group, base, times), described)
+        load = partial(_return_batch, batch)
     return Prepared(group, origin, base, times, framed, position, producers, load)
 
 
-def _few(group: BatchGroup) -> records.Rows | None:
-    """The rows of a group that has few and no columns of them."""
+def _rows_if_few(group: BatchGroup) -> records.Rows | None:
+    """Return the rows of a small group without columns; None for other groups."""
     bodies = [item.body for item in group.items]
     few = 0 < group.rows <= row_format.FEW and group.size <= row_format.MOST
     if not few or not all(isinstance(body, records.Rows) for body in bodies):
@@ -158,28 +161,28 @@ def _few(group: BatchGroup) -> records.Rows | None:
     return records.Rows(chain.from_iterable(bodies))  # type: ignore[arg-type]  # looked at above
 
 
-def _loaded(framed: Framed) -> pa.RecordBatch:
+def _decode_frame(framed: Framed) -> pa.RecordBatch:
     return records.decode(b"".join(framed.parts))[0]
 
 
-def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _return_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def _batch(group: BatchGroup, base: int, times: Timestamps) -> pa.RecordBatch:
+def _build_batch(group: BatchGroup, base: int, times: Timestamps) -> pa.RecordBatch:
     body = records.concatenated([item.body for item in group.items])
     stamps = pa.array(times).view(records.SCHEMA.field("timestamp").type)
     offsets = pa.array(np.arange(base, base + body.num_rows, dtype=np.int64))
     return pa.RecordBatch.from_arrays([offsets, stamps, *body.columns], schema=records.SCHEMA)
 
 
-def _producers(group: BatchGroup, base: int, time: int) -> list[ProducerEntry]:
+def _producer_entries(group: BatchGroup, base: int, time: int) -> list[ProducerEntry]:
     entries: list[ProducerEntry] = []
     done = 0
-    for item in group.items:
-        count = item.body.num_rows
-        if item.producer is not None:
-            entry = (item.producer.id, item.producer.sequence, base + done, count, time + done, item.checksum)
+    for append in group.items:
+        count = append.body.num_rows
+        if append.producer is not None:
+            entry = (append.producer.id, append.producer.sequence, base + done, count, time + done, append.checksum)
             entries.append(entry)
         done += count
     return entries
@@ -188,8 +191,8 @@ def _producers(group: BatchGroup, base: int, time: int) -> list[ProducerEntry]:
 def resolve(prepared: Prepared, durability: Durability) -> None:
     """Answer all appends of a stored batch."""
     done = 0
-    for item in prepared.group.items:
-        count = item.body.num_rows
+    for append in prepared.group.items:
+        count = append.body.num_rows
         times = prepared.timestamps[done : done + count]
-        item.future.set_result(Appended(prepared.base + done, count, times, durability))
+        append.future.set_result(Appended(prepared.base + done, count, times, durability))
         done += count

@@ -1,4 +1,4 @@
-"""A small pool of threads that commits: a topic with waiting appends is scheduled once, whoever it has to wait for."""
+"""The pool of committer threads. A topic with waiting appends is scheduled once, and any thread commits it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 
 Work = Callable[[], bool]
-"""Says whether there is more to do."""
+"""Returns whether more work is waiting."""
 
 
 class Committers:
-    """``count`` threads that run what is scheduled, first come first served; what has more to do comes again.
+    """``count`` threads that run scheduled work in order of arrival; unfinished work is queued again.
 
-    Where nobody else waits it goes on where it was: two threads that take turns hand over much more than the work.
+    Fast path: if nothing else is queued, the thread repeats its work itself. Handing it to another thread costs more
+    than a small commit.
     """
 
     def __init__(self, count: int) -> None:
         self._queue: SimpleQueue[Work | None] = SimpleQueue()
-        self._own = threading.local()
+        self._local = threading.local()
         self._threads = [
             threading.Thread(target=self._run, name=f"committer-{number}", daemon=True) for number in range(count)
         ]
@@ -28,28 +29,28 @@ class Committers:
 
     def schedule(self, work: Work) -> None:
         """Run ``work``, which must not raise, as soon as a thread is free."""
-        kept: list[Work] | None = getattr(self._own, "kept", None)
-        if kept is not None and not kept:
-            kept.append(work)
+        local_work: list[Work] | None = getattr(self._local, "local_work", None)
+        if local_work is not None and not local_work:
+            local_work.append(work)
         else:
             self.hand_over(work)
 
     def hand_over(self, work: Work) -> None:
-        """As ``schedule``, also for what was kept."""
+        """Queue work for the committer threads, even inside ``scheduling_locally``."""
         self._queue.put(work)
 
     @contextlib.contextmanager
     def scheduling_locally(self) -> Iterator[list[Work]]:
-        """What this thread schedules meanwhile is kept in the list, one at a time: it does it itself, or leaves it.
+        """Collect the first work this thread schedules in a list, so that the thread itself can run it.
 
-        To wake a thread that sleeps costs as much as a small commit.
+        Waking a sleeping thread costs as much as a small commit. Work that remains in the list is queued at the end.
         """
-        self._own.kept = kept = list[Work]()
+        self._local.local_work = local_work = list[Work]()
         try:
-            yield kept
+            yield local_work
         finally:
-            self._own.kept = None
-            for work in kept:
+            self._local.local_work = None
+            for work in local_work:
                 self.hand_over(work)
 
     def _run(self) -> None:
@@ -60,7 +61,7 @@ class Committers:
                 self._queue.put(work)
 
     def close(self) -> None:
-        """Wait until everything scheduled is done, then end the threads."""
+        """Wait until all scheduled work is done, then end the threads."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:

@@ -1,4 +1,7 @@
-"""Which of the waiting appends are to be stored: each frame of a log buffer, and each number of a producer, once."""
+"""Selection of the waiting appends that must be stored: each frame and each producer number once.
+
+Invariant: a retry never stores rows a second time, and a skipped frame is always stored already.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock.log.commit.batching import Appended, QueuedAppend, appended
+from penstock.log.commit.batching import Appended, QueuedAppend, answer_stored
 from penstock.log.errors import OutOfSequence, WriteFailed
 from penstock.log.settings import Durability
 from penstock.log.store import row_format
@@ -19,7 +22,9 @@ NO_TIMES = np.empty(0, np.int64)
 
 @dataclass(slots=True)
 class Deduplicated:
-    """``fresh`` are to be stored; ``stored`` are frames that are there already; ``again`` ask for one of the fresh."""
+    """Sorted appends: ``fresh`` must be stored; ``stored`` are frames that are stored already; ``again`` repeat a
+    fresh one.
+    """
 
     fresh: list[QueuedAppend] = field(default_factory=list)
     stored: list[QueuedAppend] = field(default_factory=list)
@@ -27,72 +32,72 @@ class Deduplicated:
 
 
 class Deduplicator:
-    """Remembers the log buffers of which a frame failed. One thread at a time."""
+    """The frames of log buffers that failed, and the selection. Owned by the Writer: one thread at a time."""
 
     def __init__(self) -> None:
         self.durability: Durability = "synced"
         self._refused: dict[str, int] = {}
 
-    def sort(self, items: Iterable[QueuedAppend], positions: Mapping[str, int], producers: Producers) -> Deduplicated:
-        """Sort out waiting appends. Those of producers that need no storing, or must not be, are answered."""
-        found = Deduplicated()
+    def sort(self, appends: Iterable[QueuedAppend], positions: Mapping[str, int], producers: Producers) -> Deduplicated:
+        """Sort waiting appends; answer producer appends that are stored already or must be refused."""
+        selection = Deduplicated()
         reached = dict(positions)
-        coming: dict[str, dict[int, QueuedAppend]] = {}
-        for item in items:
-            if item.origin.buffer:
-                self._sort_frame(item, reached, found)
-            elif item.producer is not None:
-                self._sort_number(item, producers, coming.setdefault(item.producer.id, {}), found)
+        pending: dict[str, dict[int, QueuedAppend]] = {}
+        for append in appends:
+            if append.origin.buffer:
+                self._sort_frame(append, reached, selection)
+            elif append.producer is not None:
+                self._sort_producer_append(append, producers, pending.setdefault(append.producer.id, {}), selection)
             else:
-                found.fresh.append(item)
-        return found
+                selection.fresh.append(append)
+        return selection
 
-    def _sort_frame(self, item: QueuedAppend, reached: dict[str, int], found: Deduplicated) -> None:
-        buffer, end = item.origin.buffer, item.origin.end
-        if not self._admits(item):
+    def _sort_frame(self, append: QueuedAppend, reached: dict[str, int], selection: Deduplicated) -> None:
+        buffer, end = append.origin.buffer, append.origin.end
+        if not self._admits(append):
             return
-        (found.fresh if end > reached.get(buffer, 0) else found.stored).append(item)
+        (selection.fresh if end > reached.get(buffer, 0) else selection.stored).append(append)
         reached[buffer] = max(end, reached.get(buffer, 0))
 
-    def _admits(self, item: QueuedAppend) -> bool:
-        """Whether a frame may go on: not while an earlier one of its log buffer has failed and not come again.
+    def _admits(self, append: QueuedAppend) -> bool:
+        """Report whether a frame may be stored: not until an earlier failed frame of its log buffer was retried.
 
-        Else a later frame would be stored, and the failed one then be skipped as stored already.
+        If a later frame were stored, the position would pass the failed one, and its retry would be skipped as stored.
         """
-        buffer, begin = item.origin.buffer, item.origin.begin
+        buffer, begin = append.origin.buffer, append.origin.begin
         failed = self._refused.get(buffer)
         if failed is None or begin <= failed:
             self._refused.pop(buffer, None)
             return True
         self._refused[buffer] = begin
-        item.future.set_exception(WriteFailed(f"an earlier frame of buffer {buffer} failed: begin again there"))
+        append.future.set_exception(WriteFailed(f"an earlier frame of buffer {buffer} failed: begin again there"))
         return False
 
-    def _sort_number(
-        self, item: QueuedAppend, producers: Producers, coming: dict[int, QueuedAppend], found: Deduplicated
+    def _sort_producer_append(
+        self, append: QueuedAppend, producers: Producers, pending: dict[int, QueuedAppend], selection: Deduplicated
     ) -> None:
-        assert item.producer is not None
-        producer, item.checksum = item.producer, _checksum(item.body)
+        assert append.producer is not None
+        producer, append.checksum = append.producer, _checksum(append.body)
         try:
-            if (first := coming.get(producer.sequence)) is not None:
-                check_same(producer, item.body.num_rows, item.checksum, _coming(first))
-                found.again.append((item, first))
+            if (first := pending.get(producer.sequence)) is not None:
+                check_same(producer, append.body.num_rows, append.checksum, _expected_append(first))
+                selection.again.append((append, first))
                 return
-            taken = _taken(producer, producers, coming)
-            if taken is not None:
-                check_same(producer, item.body.num_rows, item.checksum, taken)
+            stored = _find_stored(producer, producers, pending)
+            if stored is not None:
+                check_same(producer, append.body.num_rows, append.checksum, stored)
         except OutOfSequence as error:
-            item.future.set_exception(error)
+            append.future.set_exception(error)
             return
-        if taken is not None:
-            item.future.set_result(appended(taken, self.durability))
+        if stored is not None:
+            append.future.set_result(answer_stored(stored, self.durability))
         else:
-            coming[producer.sequence] = item
-            found.fresh.append(item)
+            pending[producer.sequence] = append
+            selection.fresh.append(append)
 
-    def refuse(self, items: Iterable[QueuedAppend]) -> None:
-        """These were not stored: their log buffers begin again there."""
-        for origin in (item.origin for item in items if item.origin.buffer):
+    def refuse(self, appends: Iterable[QueuedAppend]) -> None:
+        """Record that these appends failed: their log buffers must continue with them."""
+        for origin in (append.origin for append in appends if append.origin.buffer):
             self._refused[origin.buffer] = max(origin.begin, self._refused.get(origin.buffer, 0))
 
 
@@ -100,29 +105,33 @@ def _checksum(body: Body) -> int:
     return row_format.checksum(body) if isinstance(body, Rows) else checksum(body)
 
 
-def _coming(first: QueuedAppend) -> StoredAppend:
-    """What is going to be stored of an append that has no place yet."""
+def _expected_append(first: QueuedAppend) -> StoredAppend:
+    """Return the description of an append of this group, which has no offset yet."""
     sequence = first.producer.sequence if first.producer else 0
     return StoredAppend(sequence, -1, first.body.num_rows, 0, first.checksum)
 
 
-def _taken(producer: ProducerSequence, producers: Producers, coming: Mapping[int, QueuedAppend]) -> StoredAppend | None:
-    """What was stored under this number; None where it is the next one. Raises OutOfSequence."""
-    last = max(coming, default=None)
+def _find_stored(
+    producer: ProducerSequence, producers: Producers, pending: Mapping[int, QueuedAppend]
+) -> StoredAppend | None:
+    """Return the stored append with this number; None if it is the next number. Raises OutOfSequence."""
+    last = max(pending, default=None)
     if last is None:
         return producers.find(producer)
     if producer.sequence > last:
-        check_next(producer, last, last, coming[last].body.num_rows)
+        check_next(producer, last, last, pending[last].body.num_rows)
         return None
-    taken = producers.find(producer)
-    if taken is None:
+    stored = producers.find(producer)
+    if stored is None:
         raise OutOfSequence(f"producer {producer.id!r}: {producer.sequence} comes after {last}")
-    return taken
+    return stored
 
 
-def answer_others(found: Deduplicated, end: int, durability: Durability) -> None:
-    """Answer those that needed no storing, once the fresh ones are answered; ``end`` is the topic's end."""
-    for item in found.stored:
-        item.future.set_result(Appended(end, 0, NO_TIMES, durability))
-    for item, first in found.again:
-        item.future.set_result(first.future.result())
+def answer_duplicates(selection: Deduplicated, end: int, durability: Durability) -> None:
+    """Answer the appends that needed no storing; ``end`` is the end of the topic. The fresh ones are answered
+    already.
+    """
+    for append in selection.stored:
+        append.future.set_result(Appended(end, 0, NO_TIMES, durability))
+    for append, first in selection.again:
+        append.future.set_result(first.future.result())

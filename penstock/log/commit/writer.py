@@ -1,4 +1,8 @@
-"""The one writer of a topic: appends become batches of the active segment. One thread at a time: hold ``lock``."""
+"""The writer of a topic: turns waiting appends into synced, published batches of the active segment.
+
+Invariant: an append is answered only after its rows are as durable as the topic's settings promise, and a refused
+append leaves no rows. Start at `Writer.write`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.log.commit.batching import Prepared, QueuedAppend, group_appends, prepare, resolve
-from penstock.log.commit.deduplication import Deduplicator, answer_others
+from penstock.log.commit.deduplication import Deduplicator, answer_duplicates
 from penstock.log.errors import LogError, write_error
 from penstock.log.plausible_clock import MAX_DRIFT_S
 from penstock.log.resources import SharedResources
@@ -24,41 +28,47 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Writer:
-    """Writes the topic in ``path``. ``positions`` are the log buffers' positions up to which frames are stored."""
+    """The only writer of the topic in ``path``. The caller holds ``lock`` during every method that writes.
+
+    ``positions`` are the stored positions of the log buffers. Lives as long as its Topic; a failed recovery is
+    repeated at the next use.
+    """
 
     def __init__(self, shared: SharedResources, path: Path, gaps: Gaps, settings: TopicSettings) -> None:
         self.lock = threading.Lock()
         self.settings = settings
         self.positions: dict[str, int] = {}
         self.producers = Producers(shared.producer_memory, path.name)
-        self.owes: Callable[[], None] | None = None
-        """What must be done (it raises OSError) before anything is written: a transaction could not be taken back."""
+        self.pending_rollback: Callable[[], None] | None = None
+        """Rollback of a failed transaction that must succeed before anything is written; it raises OSError."""
         self._shared = shared
         self._path = path
         self._gaps = gaps
         self._internal = path.name.startswith("_")
-        self._admission = Deduplicator()
+        self._deduplicator = Deduplicator()
         self._segment: Segment | None = None
-        self._unseen: list[Prepared] = []
-        self._seen: list[Prepared] = []
+        self._unpublished: list[Prepared] = []
+        self._published: list[Prepared] = []
 
     @property
     def end(self) -> int | None:
-        """One past the last published offset; None while the topic is not open."""
+        """Return the offset after the last published row; None while the segment is not open."""
         active = self._segment
         return None if active is None else active.published.end
 
     def active(self) -> Segment:
-        """The active segment; opened by recovery, which is tried again after it failed. Raises LogError."""
+        """Return the active segment; the first call runs the recovery. Raises LogError."""
         try:
-            if self.owes is not None:
-                self.owes()
-                self.owes = None
+            if self.pending_rollback is not None:
+                # Order: rows of an aborted transaction are cut before the next append could follow them.
+                self.pending_rollback()
+                self.pending_rollback = None
             return self._segment or self._recover()
         except OSError as error:
             raise write_error(error) from error
 
     def _recover(self) -> Segment:
+        # A recovery that failed halfway may have filled them in part.
         self.producers.clear()
         recovery = Recovery(self._shared.fs, self._path, self._gaps, self.producers)
         self._segment, self.positions = recovery.run()
@@ -66,106 +76,119 @@ class Writer:
             observer(self._path.name, self._segment.published.end)
         return self._segment
 
-    def write(self, items: list[QueuedAppend]) -> None:
-        """Store what is not stored already, as one group, and answer. Raises LogError, and then nothing is stored."""
-        level = self._admission.durability = self.level
+    def write(self, appends: list[QueuedAppend]) -> None:
+        """Store the new appends among ``appends`` as one group, and answer all. Raises LogError; then nothing is
+        stored.
+        """
+        level = self._deduplicator.durability = self.level
         try:
             active = self.active()
-            admitted = self._admission.sort(items, self.positions, self.producers)
+            # A log buffer whose frame failed must retry it before later frames are accepted, see `Deduplicator`.
+            admitted = self._deduplicator.sort(appends, self.positions, self.producers)
         except LogError:
-            self._admission.refuse(items)
+            self._deduplicator.refuse(appends)
             raise
         if admitted.fresh:
             try:
-                stored = self._store(active, admitted.fresh)
+                stored = self._append_and_sync(active, admitted.fresh)
             except LogError:
-                self._admission.refuse(admitted.fresh)
+                self._deduplicator.refuse(admitted.fresh)
                 raise
-            for one in stored:
-                resolve(one, level)
-        answer_others(admitted, self._end, level)
+            for batch in stored:
+                # Order: answered after sync and publish. Duplicates are answered last, because they refer to the
+                # stored appends.
+                resolve(batch, level)
+        answer_duplicates(admitted, self._written_end, level)
 
-    def admit(self, items: list[QueuedAppend]) -> list[QueuedAppend]:
-        """Those of a transaction's appends that are to be stored. Raises OutOfSequence, LogError."""
+    def admit(self, appends: list[QueuedAppend]) -> list[QueuedAppend]:
+        """Return the appends of a transaction that must be stored. Raises OutOfSequence and LogError."""
         self.active()
-        self._admission.durability = "synced"
-        fresh = self._admission.sort(items, self.positions, self.producers).fresh
-        for item in items:
+        self._deduplicator.durability = "synced"
+        new_appends = self._deduplicator.sort(appends, self.positions, self.producers).fresh
+        for item in appends:
             if item.future.done():
                 item.future.result()
-        return fresh
+        return new_appends
 
     @property
     def level(self) -> Durability:
-        """What an answer promises."""
+        """Return the durability that an answer promises."""
         return "synced" if self.settings.durability == "synced" else "written"
 
     @property
-    def _end(self) -> int:
+    def _written_end(self) -> int:
         return self._segment.state.end if self._segment is not None else 0
 
-    def _store(self, active: Segment, items: list[QueuedAppend]) -> list[Prepared]:
-        active = self._fresh(active)
-        mark = active.state.copy()
-        stored = self.append(items)
+    def _append_and_sync(self, active: Segment, appends: list[QueuedAppend]) -> list[Prepared]:
+        active = self._roll_if_due(active)
+        before = active.state.copy()
+        stored = self.append(appends)
         if self.level == "synced":
             try:
                 active.sync()
                 self.publish()
             except OSError as error:
-                self.roll_back(mark)
+                # Crash: a failed sync may have written some of the pages. The rows are cut, because their senders are
+                # told that they failed and will send them again.
+                self.roll_back(before)
                 raise write_error(error) from error
         self.enter(stored)
         return stored
 
-    def append(self, items: list[QueuedAppend]) -> list[Prepared]:
-        """Write items to the active segment as one group, neither synced nor published. Raises LogError."""
+    def append(self, appends: list[QueuedAppend]) -> list[Prepared]:
+        """Write appends to the active segment as one group, neither synced nor published. Raises LogError."""
         active = self.active()
-        prepared = self._prepare(active, items, self._shared.clock.micros())
-        parts = [part for one in prepared for part in one.framed.parts]
-        messages = [one.message for one in prepared]
-        lines = zip(messages, prepared, strict=True)
-        copies = b"".join([batch_copies.line(active.files, message, one.framed.parts) for message, one in lines])
-        size = sum(one.framed.length for one in prepared) + len(prepared) * index.RECORD.itemsize + len(copies)
+        prepared = self._prepare(active, appends, self._shared.clock.micros())
+        parts = [part for batch in prepared for part in batch.framed.parts]
+        messages = [batch.message for batch in prepared]
+        described = zip(messages, prepared, strict=True)
+        copies = b"".join(
+            [batch_copies.line(active.files, message, batch.framed.parts) for message, batch in described]
+        )
+        size = sum(batch.framed.length for batch in prepared) + len(prepared) * index.RECORD.itemsize + len(copies)
+        # Limit: checked before the write. Internal topics are exempt: they hold the counts and posts of the balance,
+        # which must go on while events are refused.
         if not self._internal:
             self._shared.reserve.check()
             self._shared.budget.check(size)
         try:
+            # One write for the whole group, so that an error cuts all of it: the group is stored or refused as a whole.
             active.append(parts, list(map(index.record, messages)), copies)
         except OSError as error:
             raise write_error(error) from error
         self._shared.budget.add(size)
         self._shared.handles.used(self)
-        self._unseen += prepared
+        self._unpublished += prepared
         return prepared
 
-    def roll_back(self, mark: SegmentState) -> None:
-        """Take back what was appended since the active segment was at ``mark``; again later, where that fails now."""
-        self._unseen = [one for one in self._unseen if one.base < mark.end]
+    def roll_back(self, before: SegmentState) -> None:
+        """Discard the appends behind ``before``; if that fails, the segment repeats it before the next write."""
+        self._unpublished = [batch for batch in self._unpublished if batch.base < before.end]
         if self._segment is not None:
             with contextlib.suppress(OSError):
-                self._segment.roll_back(mark)
+                self._segment.roll_back(before)
 
-    def enter(self, stored: list[Prepared]) -> None:
-        """Remember the positions and numbers of what is stored."""
-        for one in stored:
-            if one.origin.buffer:
-                reached = self.positions.get(one.origin.buffer, 0)
-                self.positions[one.origin.buffer] = max(one.origin.end, reached)
-            self.producers.enter_all(one.producers)
+    def enter(self, batches: list[Prepared]) -> None:
+        """Record the log buffer positions and producer numbers of stored batches."""
+        for batch in batches:
+            if batch.origin.buffer:
+                position = self.positions.get(batch.origin.buffer, 0)
+                self.positions[batch.origin.buffer] = max(batch.origin.end, position)
+            self.producers.enter_all(batch.producers)
 
-    def _prepare(self, active: Segment, items: list[QueuedAppend], now: int) -> list[Prepared]:
-        """Give the items their offsets, strictly increasing timestamps and places."""
+    def _prepare(self, active: Segment, appends: list[QueuedAppend], now: int) -> list[Prepared]:
+        """Assign offsets, strictly increasing timestamps and file positions."""
         state = active.state
+        # Invariant: timestamps grow even if the clock jumps back; searches by time rely on it.
         base, position, time = state.end, state.length, max(state.last + 1, now)
         prepared: list[Prepared] = []
-        for group in group_appends(items):
+        for group in group_appends(appends):
             prepared.append(prepare(group, base, time, position))
             base, time, position = base + group.rows, time + group.rows, position + prepared[-1].framed.length
         return prepared
 
     def flush(self) -> None:
-        """Sync and publish what is only written. Raises LogError."""
+        """Sync and publish appends that are only written. Raises LogError."""
         if self._segment is None or self._segment.clean:
             return
         try:
@@ -175,40 +198,44 @@ class Writer:
             raise write_error(error) from error
 
     def publish(self) -> None:
-        """Let readers see what is synced. Raises OSError."""
+        """Make synced appends visible to readers. Raises OSError."""
         if self._segment is not None:
             self._segment.publish()
-            self._seen += self._unseen
-            self._unseen = []
+            self._published += self._unpublished
+            self._unpublished = []
 
     def take_published(self) -> list[Prepared]:
-        """The batches that were published since this was last asked."""
-        seen, self._seen = self._seen, []
-        return seen
+        """Return the batches published since the last call."""
+        batches, self._published = self._published, []
+        return batches
 
     @property
     def size(self) -> int:
-        """Bytes of the active segment."""
+        """Return the length of the active segment in bytes."""
         return 0 if self._segment is None else self._segment.state.length
 
     @property
     def room(self) -> int:
-        """Bytes of the active segment's file in which nothing is yet."""
+        """Return the number of preallocated bytes of the active segment."""
         return 0 if self._segment is None else self._segment.room
 
     @property
     def flushed(self) -> bool:
-        """Whether all that was written is published."""
-        return not self._unseen
+        """Report whether all written appends are published."""
+        return not self._unpublished
 
     def begin_at_exact_position(self) -> SegmentState:
-        """All is published and the next append goes to this place of the active segment. Raises LogError."""
+        """Publish everything and return the exact state of the segment that the next append goes to. Raises
+        LogError.
+
+        A transaction records this state before it writes, so that a crash can be rolled back to it.
+        """
         active = self.active()
         self.flush()
-        return self._fresh(active).state.copy()
+        return self._roll_if_due(active).state.copy()
 
-    def _fresh(self, active: Segment) -> Segment:
-        """The segment to append to: a new one where the active one is large or old enough. Raises LogError."""
+    def _roll_if_due(self, active: Segment) -> Segment:
+        """Return the segment to append to: a new one if the active one is large or old enough. Raises LogError."""
         state, settings = active.state, self.settings
         clock = self._shared.clock
         now = clock.micros()
@@ -216,12 +243,14 @@ class Writer:
         ahead = state.last > now + MAX_DRIFT_S * 1e6 and clock.right
         if state.batches > 0 and (state.length >= settings.segment_size_limit or aged or ahead):
             active = self._roll(active)
-        if ahead:  # a wrong clock gave those times: in a segment of their own, the right ones go on
+        # A wrong clock stamped the last rows too far in the future. They stay in a segment of their own, and correct
+        # timestamps go on in the next one; otherwise all later rows would carry the wrong time.
+        if ahead:
             active.state.last = now
         return active
 
     def retire(self) -> None:
-        """Begin a new segment where the entries of the active one are old; forget producers. Raises LogError."""
+        """Start a new segment if the rows of the active one are old, and forget silent producers. Raises LogError."""
         active, now = self.active(), self._shared.clock.micros()
         self._forget_producers()
         state, settings = active.state, self.settings
@@ -232,10 +261,12 @@ class Writer:
     def _roll(self, active: Segment) -> Segment:
         self.flush()
         self._forget_producers()
-        known = StartState(self.positions, self.producers.document())
+        start_state = StartState(self.positions, self.producers.document())
         try:
+            # Order: the old segment is complete on the disk before the next one exists. Crash: in between, recovery
+            # resumes the sealed segment.
             active.seal()
-            following = segment.create(self._shared.fs, self._path, active.state.end, known, active.state.last)
+            following = segment.create(self._shared.fs, self._path, active.state.end, start_state, active.state.last)
         except OSError as error:
             raise write_error(error) from error
         self._segment = following
@@ -244,20 +275,25 @@ class Writer:
 
     def _forget_producers(self) -> None:
         if self._shared.clock.right:
+            # Only with a plausible clock: a jump ahead would forget all producers, and their retries would be stored
+            # twice.
             self.producers.forget(self._shared.clock.micros())
 
     def release(self) -> None:
-        """Close the files; they are opened again when they are needed."""
+        """Close the files; the next use opens them again."""
         if self._segment is not None:
             self._segment.release()
 
     def close(self) -> None:
-        """Sync and close the files. The index need not be synced: it is compared with the data at the next start."""
+        """Publish what is written, as far as possible, and close the files."""
+        # The index is not synced: the next start compares it with the data.
         self._shared.handles.forget(self)
         if self._segment is not None:
             try:
                 self.flush()
             except LogError as error:
-                _LOGGER.warning("topic %s is closed with rows that are written, not synced: %s", self._path.name, error)
+                _LOGGER.warning(
+                    "topic %s: closed with rows that are written but not synced: %s", self._path.name, error
+                )
             self._segment.release()
             self._segment = None

@@ -1,6 +1,9 @@
-"""Opening a topic after anything: what can be saved is saved, what cannot becomes a gap, nothing is deleted unseen.
+"""Recovery of a topic's files when it is opened: damaged batches become gaps, all other rows stay.
 
-Every step may be repeated: bytes go to ``quarantine/`` and are synced, then the gap is synced, then files are cut.
+Invariant: every offset below the topic's end is a row or in a gap, whatever happened to the files.
+
+Order and crashes: damaged bytes are copied to ``quarantine/`` and synced, then the gap is synced, then files are cut.
+Each step may be repeated, so a crash during recovery only makes the next one repeat it. Start at `Recovery.run`.
 """
 
 from __future__ import annotations
@@ -24,12 +27,12 @@ from penstock.log.store.segment import Segment, SegmentFiles, SegmentState, Star
 from penstock.records import BadBatch
 
 QUARANTINE = "quarantine"
-COPIED = 1 << 20
-"""Bytes written again at once."""
+REWRITE_CHUNK_BYTES = 1 << 20
+"""Size of one write while unsynced data is rewritten; bounds the memory of the copy."""
 
 
 class Recovery:
-    """Brings a topic's folder in order and opens its active segment."""
+    """One recovery of a topic's folder. Runs in the thread that opens the topic, which holds the writer's lock."""
 
     def __init__(self, fs: FileSystem, directory: Path, gaps: Gaps, producers: Producers) -> None:
         self._fs = fs
@@ -40,23 +43,25 @@ class Recovery:
         self._last = 0
 
     def run(self) -> tuple[Segment, dict[str, int]]:
-        """The active segment and the position up to which each log buffer is stored; the producers are entered.
+        """Repair the folder, then return the active segment and the stored position of each log buffer.
 
-        Raises OSError, and UnknownFormat.
+        The producers passed to the constructor are filled. Raises OSError and UnknownFormat.
         """
         firsts = segment.first_offsets(self._fs.names(self._directory))
-        self._tidy(firsts)
+        self._remove_leftovers(firsts)
         end = 0
         for number, first in enumerate(firsts[:-1]):
-            self._enter_missing(end, first)
+            self._add_gaps_for_missing_offsets(end, first)
             end = self._check_sealed(SegmentFiles(self._directory, first), firsts[number + 1])
         if not firsts:
-            return self._start(max(end, self._gap_end())), self._positions
-        self._enter_missing(end, firsts[-1])
+            return self._start_segment(max(end, self._gap_end())), self._positions
+        self._add_gaps_for_missing_offsets(end, firsts[-1])
         return self._resume(firsts), self._positions
 
-    def _tidy(self, firsts: list[int]) -> None:
-        """Remove what was never finished; the index of a segment that is gone tells what was in it."""
+    def _remove_leftovers(self, firsts: list[int]) -> None:
+        """Remove unfinished files and the companions of removed segments."""
+        # Order: indices first. The index of a segment whose data file is gone names the lost rows; the copies, which
+        # have their counts, are read with it and must still exist.
         for name in sorted(self._fs.names(self._directory), key=lambda name: (not name.endswith(".index"), name)):
             path = self._directory / name
             stem, dot, suffix = name.partition(".")
@@ -64,60 +69,64 @@ class Recovery:
                 self._fs.remove(path)
             elif segment.is_companion_file(name) and int(stem) not in firsts:
                 if dot + suffix == ".index":
-                    self._enter_lost(path, int(stem))
+                    self._add_gaps_of_removed_segment(path, int(stem))
                 self._fs.remove(path)
 
-    def _enter_lost(self, path: Path, first: int) -> None:
+    def _add_gaps_of_removed_segment(self, path: Path, first: int) -> None:
         records = index.read(self._fs.read(path), SegmentFiles(self._directory, first).fingerprint)
         if len(records) and index.dense(records, first, int(records["position"][0])):
             copies = batch_copies.read(SegmentFiles(self._directory, first)).copies
             self._gaps.add(gaps_for_lost_records(records, self._gaps.all(), DELETED, copies))
 
     def _resume(self, firsts: list[int]) -> Segment:
-        """Open the last segment, or a new one behind it when its end is bad."""
+        """Open the last segment, or start a new one behind it if its end is damaged."""
         files = SegmentFiles(self._directory, firsts[-1])
-        found = self._scan(files, segment.read_synced(self._fs, files))
-        self._remember(files, found, firsts[:-1])
-        kept = self._repair(files, found)
-        end, _ = index.end_of(kept, files.first, found.preamble)
-        start = max(found.end, self._gap_end())
+        scanned = self._scan(files, segment.read_synced(self._fs, files))
+        self._load_positions_and_producers(files, scanned, firsts[:-1])
+        records = self._repair(files, scanned)
+        end, _ = index.end_of(records, files.first, scanned.preamble)
+        start = max(scanned.end, self._gap_end())
+        # Offsets of lost rows are in a gap and are never reused, so the next row goes to a new segment behind them.
         if start > end:
-            return self._start(start)
-        oldest = int(kept["first"][0]) if len(kept) else 0
+            return self._start_segment(start)
+        oldest = int(records["first"][0]) if len(records) else 0
         copied = self._fs.size(files.copies)
-        return Segment(self._fs, files, SegmentState(found.length, end, len(kept), oldest, self._last, copied))
+        return Segment(self._fs, files, SegmentState(scanned.length, end, len(records), oldest, self._last, copied))
 
-    def _start(self, first: int) -> Segment:
-        known = StartState(self._positions, self._producers.document())
-        return segment.create(self._fs, self._directory, first, known, self._last)
+    def _start_segment(self, first: int) -> Segment:
+        start_state = StartState(self._positions, self._producers.document())
+        return segment.create(self._fs, self._directory, first, start_state, self._last)
 
-    def _remember(self, files: SegmentFiles, found: Scan, earlier: list[int]) -> None:
-        """Positions and producers, as of the segment's beginning and from its batches."""
-        known = segment.read_start_state(self._fs, files)
-        if known is None:
-            self._walk(earlier)
+    def _load_positions_and_producers(self, files: SegmentFiles, scanned: Scan, earlier: list[int]) -> None:
+        """Set positions and producers as of the start of the segment, then apply its batches."""
+        start_state = segment.read_start_state(self._fs, files)
+        if start_state is None:
+            self._read_all_batches(earlier)
         else:
-            self._positions = dict(known.positions)
+            self._positions = dict(start_state.positions)
             with contextlib.suppress(TypeError, ValueError, AttributeError):
-                self._producers.load(known.producers)
-        self._advance(found.messages)
-        for copy in batch_copies.read(files).copies if found.bad else ():  # a damaged one was stored all the same
-            self._reach(copy.origin)
-        if found.bad or known is None:  # the last number of a producer may stand in what cannot be read
+                self._producers.load(start_state.producers)
+        self._apply_messages(scanned.messages)
+        # A damaged batch was acknowledged: its frames must not be stored again, so its copy also advances the
+        # position.
+        for copy in batch_copies.read(files).copies if scanned.bad else ():
+            self._advance_position(copy.origin)
+        # The last number of a producer may be in an unreadable batch: its next number is then accepted whatever it is.
+        if scanned.bad or start_state is None:
             self._producers.doubt()
 
-    def _walk(self, firsts: list[int]) -> None:
-        """Positions and producers from all batches of the given segments."""
+    def _read_all_batches(self, firsts: list[int]) -> None:
+        """Apply the batches of the given segments; slow, only if the snapshot of the last segment is lost."""
         for first in firsts:
             files = SegmentFiles(self._directory, first)
-            self._advance(_messages(self._fs.map(files.data), self._index(files)))
+            self._apply_messages(_messages(self._fs.map(files.data), self._index(files)))
 
-    def _advance(self, messages: Iterable[Message]) -> None:
+    def _apply_messages(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            self._reach(message.origin)
+            self._advance_position(message.origin)
             self._producers.enter_all(message.producers)
 
-    def _reach(self, origin: Origin) -> None:
+    def _advance_position(self, origin: Origin) -> None:
         if origin.buffer:
             self._positions[origin.buffer] = max(origin.end, self._positions.get(origin.buffer, 0))
 
@@ -125,15 +134,17 @@ class Recovery:
         return max((gap.end for gap in self._gaps.all()), default=0)
 
     def _check_sealed(self, files: SegmentFiles, following: int) -> int:
-        """The end of a sealed segment, its index rebuilt when its shape is wrong."""
+        """Return the end of a sealed segment; scan it and rebuild its index if the index does not fit the data."""
         records = self._index(files)
+        # Fast path: a dense index that ends where the file ends is believed without reading the data. Damage within a
+        # batch is found by its checksum when it is read.
         begin = int(records["position"][0]) if len(records) else batch_format.PREAMBLE.size
         end, length = index.end_of(records, files.first, begin)
         if not index.dense(records, files.first, begin) or length != self._fs.size(files.data) or end > following:
-            found = self._scan(files, None)
-            records = self._repair(files, found)
-            end = found.end
-            self._enter_missing(end, following, CORRUPT)
+            scanned = self._scan(files, None)
+            records = self._repair(files, scanned)
+            end = scanned.end
+            self._add_gaps_for_missing_offsets(end, following, CORRUPT)
         self._last = int(records["last"][-1]) if len(records) else self._last
         return end
 
@@ -147,68 +158,73 @@ class Recovery:
         except FileNotFoundError:
             return index.EMPTY
 
-    def _repair(self, files: SegmentFiles, found: Scan) -> index.IndexRecords:
-        """Make the files of a segment agree with what was found in it; the records that stay."""
+    def _repair(self, files: SegmentFiles, scanned: Scan) -> index.IndexRecords:
+        """Make the files of a segment agree with its scan; return the remaining records."""
         data = self._fs.map(files.data)
-        bad = found.records[found.bad]
+        bad = scanned.records[scanned.bad]
+        # Order: copies of damaged bytes, then the gaps, then the cut. A crash in between leaves the damage in place,
+        # and the next recovery finds it again.
         for begin, length in zip(bad["position"].tolist(), bad["length"].tolist(), strict=True):
-            if begin < found.length:
+            if begin < scanned.length:
                 preserve_bytes(self._fs, files, data, begin, begin + length)
-        if not _is_room(data[found.length :]):
-            preserve_bytes(self._fs, files, data, found.length, found.size)
+        # Zeros are the preallocation of a writer that was killed; there is nothing to preserve.
+        if not _is_all_zeros(data[scanned.length :]):
+            preserve_bytes(self._fs, files, data, scanned.length, scanned.size)
         if len(bad):
             self._gaps.add(gaps_for_lost_records(bad, self._gaps.all(), copies=batch_copies.read(files).copies))
-        self._last = found.last or self._last
-        kept = found.records[: len(found.records) - found.lost]
-        batch_copies.rebuild(self._fs, files, data, found.messages, bad)
-        self._cut(files, found, data)
-        self._restore(files, kept, found)
-        return kept
+        self._last = scanned.last or self._last
+        records = scanned.records[: len(scanned.records) - scanned.lost]
+        batch_copies.rebuild(self._fs, files, data, scanned.messages, bad)
+        self._cut_tail(files, scanned, data)
+        self._repair_companions(files, records, scanned)
+        return records
 
-    def _cut(self, files: SegmentFiles, found: Scan, data: pa.Buffer) -> None:
-        """Cut the data behind the last readable batch; a damaged schema message is written anew."""
+    def _cut_tail(self, files: SegmentFiles, scanned: Scan, data: pa.Buffer) -> None:
+        """Cut the data behind the last readable batch, and rewrite a damaged schema message."""
         schema = bytes(memoryview(batch_format.PREAMBLE))
-        damaged = found.preamble == len(schema) and data[: len(schema)].to_pybytes() != schema
-        if found.size <= found.length and not damaged:
+        damaged = scanned.preamble == len(schema) and data[: len(schema)].to_pybytes() != schema
+        if scanned.size <= scanned.length and not damaged:
             return
         with contextlib.closing(self._fs.open(files.data)) as file:
-            file.truncate(max(found.length, found.preamble))
+            file.truncate(max(scanned.length, scanned.preamble))
             if damaged:
                 file.write([schema], 0)
             file.sync()
 
-    def _restore(self, files: SegmentFiles, kept: index.IndexRecords, found: Scan) -> None:
-        """Rewrite index and synced length where they are not what they should be."""
-        expected = index.header(fingerprint=files.fingerprint) + kept.tobytes()
-        if not self._holds(files.index, expected):
+    def _repair_companions(self, files: SegmentFiles, records: index.IndexRecords, scanned: Scan) -> None:
+        """Rewrite the index and the synced length if they differ from the data."""
+        expected = index.header(fingerprint=files.fingerprint) + records.tobytes()
+        if not self._has_content(files.index, expected):
             replace_durably(self._fs, files.index, expected)
-        end, _ = index.end_of(kept, files.first, found.preamble)
+        end, _ = index.end_of(records, files.first, scanned.preamble)
         claim = segment.read_synced(self._fs, files)
-        if claim != (found.length, end):
-            self._sync_again(files, claim[0] if claim else 0, found.length)
-            segment.write_synced(self._fs, files, found.length, end)
+        if claim != (scanned.length, end):
+            # Order: the rows behind the stored length become visible with the new one, so they must be on the disk
+            # first.
+            self._rewrite_unsynced(files, claim[0] if claim else 0, scanned.length)
+            segment.write_synced(self._fs, files, scanned.length, end)
 
-    def _sync_again(self, files: SegmentFiles, synced: int, length: int) -> None:
-        """Write again what is not known to be synced, and sync it.
+    def _rewrite_unsynced(self, files: SegmentFiles, synced: int, length: int) -> None:
+        """Write the bytes behind the synced length again, and sync them.
 
-        A writer that was killed may not have come to it, or have been told that it failed: then the pages can be read
-        and are not on the disk, and no later sync brings them there.
+        A killed writer may not have synced them, or its sync may have failed. After a failed sync their pages are
+        readable and clean, but not on the disk, and an fdatasync alone would not write them.
         """
         data = self._fs.map(files.data)
         with contextlib.closing(self._fs.open(files.data)) as file:
-            for position in range(min(synced, length), length, COPIED):
-                file.write([data[position : min(position + COPIED, length)].to_pybytes()], position)
+            for position in range(min(synced, length), length, REWRITE_CHUNK_BYTES):
+                file.write([data[position : min(position + REWRITE_CHUNK_BYTES, length)].to_pybytes()], position)
             file.truncate(length)
             file.sync()
 
-    def _holds(self, path: Path, data: bytes) -> bool:
+    def _has_content(self, path: Path, data: bytes) -> bool:
         try:
             return self._fs.read(path) == data
         except FileNotFoundError:
             return False
 
-    def _enter_missing(self, begin: int, end: int, reason: str = DELETED) -> None:
-        """Offsets that no segment has become a gap."""
+    def _add_gaps_for_missing_offsets(self, begin: int, end: int, reason: str = DELETED) -> None:
+        """Add gaps for the offsets [begin, end) that are in no segment."""
         parts = list(uncovered(self._gaps.all(), begin, end))
         self._gaps.add([Gap(b, e, reason) for b, e in parts])
 
@@ -220,7 +236,7 @@ def _messages(data: pa.Buffer, records: index.IndexRecords) -> Iterator[Message]
 
 
 def preserve_bytes(fs: FileSystem, files: SegmentFiles, data: pa.Buffer, begin: int, end: int) -> None:
-    """Copy bytes [begin, end) of a segment to the topic's folder ``quarantine``; durable when it returns."""
+    """Copy bytes [begin, end) of a segment to the topic's folder ``quarantine``; durable on return."""
     end = min(end, data.size)
     if begin >= end:
         return
@@ -228,27 +244,31 @@ def preserve_bytes(fs: FileSystem, files: SegmentFiles, data: pa.Buffer, begin: 
     if not folder.exists():
         fs.make_directory(folder)
         fs.sync_directory(files.directory)
-    path = folder / f"{files.first:0{segment.DIGITS}}-{begin}-{end}"
-    copy = memoryview(data)[begin:end]
-    if not path.exists() or fs.read(path) != copy:
-        replace_durably(fs, path, copy)
+    path = folder / f"{files.first:0{segment.OFFSET_DIGITS}}-{begin}-{end}"
+    damaged_bytes = memoryview(data)[begin:end]
+    # The name has segment and range, so a repeated recovery finds its own copy and does not fill the disk.
+    if not path.exists() or fs.read(path) != damaged_bytes:
+        replace_durably(fs, path, damaged_bytes)
 
 
-def _is_room(data: pa.Buffer) -> bool:
+def _is_all_zeros(data: pa.Buffer) -> bool:
     return not np.frombuffer(memoryview(data), np.uint8).any()
 
 
 def gaps_for_lost_records(
-    lost: index.IndexRecords, known: list[Gap], reason: str = CORRUPT, copies: Sequence[BatchCopy] = ()
+    lost: index.IndexRecords, existing_gaps: list[Gap], reason: str = CORRUPT, copies: Sequence[BatchCopy] = ()
 ) -> list[Gap]:
-    """Gaps for the records of what cannot be read, where there are none yet; with the counts that ``copies`` tell."""
-    found: list[Gap] = []
+    """Return gaps for the records of unreadable batches, except for offsets that are in a gap already.
+
+    Counts come from ``copies``; without a copy, the index record names source and bucket.
+    """
+    gaps: list[Gap] = []
     for record in lost:
         base, source = int(record["base"]), bytes(record["source"]).decode(errors="replace")
-        for begin, end in uncovered(known, base, base + int(record["rows"])):
-            told = list(batch_copies.gaps(copies, begin, end, reason))
-            for at, until in uncovered(told, begin, end):
-                counts = {source: {int(record["bucket"]): until - at}} if source else {}
-                told.append(Gap(at, until, reason, counts))
-            found += sorted(told, key=lambda gap: gap.begin)
-    return found
+        for begin, end in uncovered(existing_gaps, base, base + int(record["rows"])):
+            parts = list(batch_copies.gaps(copies, begin, end, reason))
+            for start, until in uncovered(parts, begin, end):
+                counts = {source: {int(record["bucket"]): until - start}} if source else {}
+                parts.append(Gap(start, until, reason, counts))
+            gaps += sorted(parts, key=lambda gap: gap.begin)
+    return gaps

@@ -1,4 +1,8 @@
-"""A topic's segment: its files, and the writer of the active one."""
+"""The files of one segment and the writer of a topic's active segment.
+
+Invariant: readers look only at the bytes below the published length, and every byte below it is on the disk. Start at
+`Segment.append`, `Segment.sync` and `Segment.publish`, which run in this order for each commit.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +25,13 @@ from penstock.log.store.batch_format import PREAMBLE
 
 SUFFIX = ".arrows"
 PRODUCERS = ("producers", "checksums", "unsure")
-"""Of a .state file: what producers were known."""
-DIGITS = 20
+"""Keys of the producers in a .state file."""
+OFFSET_DIGITS = 20
 MAX_PREALLOCATED_BYTES = 256 << 10
-"""Bytes of zeros behind what is written, at most."""
-SMALL = MAX_PREALLOCATED_BYTES // 16
-"""Bytes of an append for which room is made, at most."""
-_CLAIM = struct.Struct("<qqq")
+"""Upper bound of the zeros behind the written bytes: the most that a topic wastes until the segment is closed."""
+MAX_SMALL_APPEND_BYTES = MAX_PREALLOCATED_BYTES // 16
+"""Largest append that preallocates: larger ones would use up the zeros at once."""
+_SYNCED_WORDS = struct.Struct("<qqq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +43,16 @@ class SegmentFiles:
 
     @property
     def topic(self) -> str:
-        """The topic's name."""
+        """Return the name of the topic."""
         return self.directory.name
 
     @property
     def fingerprint(self) -> int:
-        """Of topic and first offset: in the files beside the data, so that another segment's are not believed."""
+        """Return a number that identifies the topic and the first offset.
+
+        The index, the synced length and the copies contain it, so that a file of another segment, copied or restored
+        to this path by mistake, is not believed.
+        """
         return _fingerprint(self.topic, self.first)
 
     @property
@@ -69,16 +77,20 @@ class SegmentFiles:
 
     @property
     def is_internal(self) -> bool:
-        """Whether it is a segment of an internal topic."""
+        """Report whether the topic is internal."""
         return self.topic.startswith("_")
 
     @property
     def all(self) -> tuple[Path, ...]:
-        """The data file first: without it, the others mean nothing."""
+        """Return all paths, the data file first.
+
+        Order: removal takes this order. Without the data file the others are leftovers that recovery removes; a data
+        file without the others would look like damage.
+        """
         return self.data, self.index, self.synced, self.start_state, self.copies
 
     def _path(self, suffix: str) -> Path:
-        return self.directory / f"{self.first:0{DIGITS}}{suffix}"
+        return self.directory / f"{self.first:0{OFFSET_DIGITS}}{suffix}"
 
 
 @lru_cache(1024)
@@ -87,15 +99,15 @@ def _fingerprint(topic: str, first: int) -> int:
 
 
 def first_offsets(names: Iterable[str]) -> list[int]:
-    """The first offsets of the segments among a folder's file names, ascending."""
+    """Return the first offsets of the segments among the file names of a folder, ascending."""
     stems = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
-    return sorted(int(stem) for stem in stems if len(stem) == DIGITS and stem.isascii() and stem.isdigit())
+    return sorted(int(stem) for stem in stems if len(stem) == OFFSET_DIGITS and stem.isascii() and stem.isdigit())
 
 
 def stored_bytes(directory: Path) -> int:
-    """The bytes of a topic's segments (and of their room), indices not counted.
+    """Return the bytes of a topic's segments, preallocated bytes included and indices excluded.
 
-    Raises FileNotFoundError where there is no such topic.
+    Raises FileNotFoundError if the topic does not exist.
     """
     total = 0
     for entry in os.scandir(directory):
@@ -106,10 +118,13 @@ def stored_bytes(directory: Path) -> int:
 
 
 def is_companion_file(name: str) -> bool:
-    """Whether a file belongs to a segment, beside its data."""
+    """Report whether a file belongs to a segment and is not its data file."""
     stem, _, suffix = name.partition(".")
     return (
-        suffix in ("index", "synced", "state", "copies") and len(stem) == DIGITS and stem.isascii() and stem.isdigit()
+        suffix in ("index", "synced", "state", "copies")
+        and len(stem) == OFFSET_DIGITS
+        and stem.isascii()
+        and stem.isdigit()
     )
 
 
@@ -120,17 +135,17 @@ SYNCED_FORMAT = 1
 
 
 def synced_words(length: int, end: int, version: int = SYNCED_FORMAT, fingerprint: int = 0) -> tuple[int, int, int]:
-    """The words of the .synced file of the segment with this mark."""
+    """Return the words of the .synced file of the segment with this fingerprint."""
     return length, end, version << 32 | crc32c(struct.pack("<qqi", length, end, version), fingerprint)
 
 
 def read_synced(fs: FileSystem, files: SegmentFiles) -> tuple[int, int] | None:
-    """Synced length and end offset that the .synced file claims; None when it is missing, damaged, or another's.
+    """Return the length and end offset in the .synced file; None if it is missing, damaged or another segment's.
 
     Raises UnknownFormat.
     """
     try:
-        length, end, check = _CLAIM.unpack(fs.read(files.synced))
+        length, end, check = _SYNCED_WORDS.unpack(fs.read(files.synced))
         version = check >> 32
         if not any(
             (length, end, check) == synced_words(length, end, version, fingerprint)
@@ -145,30 +160,31 @@ def read_synced(fs: FileSystem, files: SegmentFiles) -> tuple[int, int] | None:
 
 
 def write_synced(fs: FileSystem, files: SegmentFiles, length: int, end: int) -> None:
-    """Create or repair a .synced file."""
-    replace_durably(fs, files.synced, _CLAIM.pack(*synced_words(length, end, fingerprint=files.fingerprint)))
+    """Create or repair a .synced file durably."""
+    replace_durably(fs, files.synced, _SYNCED_WORDS.pack(*synced_words(length, end, fingerprint=files.fingerprint)))
 
 
-# The file .state: what was known when the segment began: up to which position each log buffer was stored, and the
-# producers.
+# The file .state is a snapshot from the start of the segment: recovery reads it and the segment's batches, and
+# therefore
+# never has to read earlier segments.
 
 
 @dataclass(slots=True)
 class StartState:
-    """What a topic remembers beside its rows: positions of log buffers, and ``Producers.document``."""
+    """Stored positions of log buffers, and the producers as ``Producers.document`` returns them."""
 
     positions: dict[str, int] = field(default_factory=dict)
     producers: dict[str, Any] = field(default_factory=dict)
 
 
-def write_start_state(fs: FileSystem, files: SegmentFiles, known: StartState) -> None:
-    """Write the .state file of a new segment."""
-    told = {"topic": files.topic, "first": files.first, "positions": known.positions}
-    replace_durably(fs, files.start_state, encode({**told, **known.producers}))
+def write_start_state(fs: FileSystem, files: SegmentFiles, start_state: StartState) -> None:
+    """Write the .state file of a new segment. Raises OSError."""
+    header = {"topic": files.topic, "first": files.first, "positions": start_state.positions}
+    replace_durably(fs, files.start_state, encode({**header, **start_state.producers}))
 
 
 def read_start_state(fs: FileSystem, files: SegmentFiles) -> StartState | None:
-    """What was known when the segment began; None when the file is missing, damaged or of another segment.
+    """Return the state at the start of the segment; None if the file is missing, damaged or another segment's.
 
     Raises UnknownFormat.
     """
@@ -184,10 +200,10 @@ def read_start_state(fs: FileSystem, files: SegmentFiles) -> StartState | None:
 
 @dataclass(slots=True)
 class SegmentState:
-    """How far a segment goes: ``length`` bytes, offsets up to ``end``, ``batches`` index records.
+    """The extent of a segment: ``length`` bytes, offsets up to ``end``, ``batches`` index records.
 
-    ``oldest`` and ``last`` are timestamps in microseconds (``oldest`` 0 while it is empty), ``copied`` the bytes of
-    its journal of copies.
+    ``oldest`` and ``last`` are timestamps in microseconds; ``oldest`` is 0 while the segment is empty. ``copied`` is
+    the length of the journal of copies in bytes.
     """
 
     length: int
@@ -198,23 +214,26 @@ class SegmentState:
     copied: int = 0
 
     def copy(self) -> SegmentState:
-        """The same, to be kept."""
+        """Return a snapshot, for example to roll back to."""
         return SegmentState(self.length, self.end, self.batches, self.oldest, self.last, self.copied)
 
 
 class Segment:
-    """The active segment of a topic, open for writing. One thread at a time.
+    """The active segment of a topic, open for writing.
 
-    What is appended is written, then synced, then published: readers see it from then on. The index and the copies
-    follow the synced data: after a power cut, what they mention was there. Files are opened when they are needed;
-    ``release`` closes them.
+    Owned by the topic's Writer, whose lock the caller holds: one thread at a time. Files are opened on first use and
+    closed by ``release``; the state in memory stays.
 
-    The system drops pages that it could not bring to the disk, and says so once: so what is not synced stays in memory,
-    and is written again after a sync that failed.
+    Order: data, fdatasync of the data, then index and copies, then the synced length. A crash after the data leaves a
+    tail that recovery keeps if it is whole. A crash before the synced length leaves rows that were never acknowledged.
 
-    Where appends are small, the data file has room behind them: zeros, which Arrow takes for the end of a stream. To
-    sync what is written in their place takes three quarters of the time of a sync that has to bring a new length to the
-    disk, too. Room that is left is cut off at the end, or by recovery.
+    Unsynced parts stay in memory: after a failed fdatasync Linux may mark the pages as clean and drop their content
+    (PostgreSQL's "fsyncgate", 2018), so that a later fdatasync succeeds without the data. `_rewrite_unsynced` writes
+    them again first.
+
+    Small appends go into preallocated zeros, which Arrow reads as the end of the stream: an fdatasync of an overwrite
+    takes three quarters of the time of one that must also store a new length. The zeros are cut when the segment is
+    closed, or by recovery.
     """
 
     def __init__(self, fs: FileSystem, files: SegmentFiles, state: SegmentState) -> None:
@@ -223,14 +242,14 @@ class Segment:
         self.state = state
         self.published = state.copy()
         self._dirty = False
-        self._room_end = 0
-        self._unindexed: list[tuple[int, bytes]] = []
-        self._uncopied: list[tuple[int, bytes]] = []
+        self._preallocated_end = 0
+        self._unwritten_records: list[tuple[int, bytes]] = []
+        self._unwritten_copies: list[tuple[int, bytes]] = []
         self._unsynced: list[tuple[int, Sequence[Bytes]]] = []
-        self._dropped = False
+        self._sync_failed = False
         self._open: contextlib.ExitStack | None = None
 
-    def _opened(self) -> None:
+    def _ensure_open(self) -> None:
         if self._open is not None:
             return
         with contextlib.ExitStack() as stack:
@@ -242,22 +261,28 @@ class Segment:
             self._open = stack.pop_all()
 
     def append(self, parts: Sequence[Bytes], records: Sequence[index.Record], copies: bytes = b"") -> None:
-        """Write whole messages, their ``records`` and ``copies``. Raises OSError, and then nothing of them stays."""
+        """Write whole messages, with their ``records`` and ``copies`` kept for `sync`.
+
+        Raises OSError; then no byte of them remains visible, and `undo_failure` runs again before the next write.
+        """
         try:
             self.undo_failure()
-            if self._dropped:  # else memory would fill with what the disk does not take
+            # Limit: while the disk refuses to sync, unsynced parts must not accumulate in memory.
+            if self._sync_failed:
                 self.sync()
             self._dirty = True
+            # Order: the flag first. If the write fails halfway, the bytes behind the state's length must be cut before
+            # anything else is written, or a torn message could be read as a stored one.
             written = self._data.write(parts, self.state.length)
             self._dirty = False
-            self._make_room(written)
+            self._preallocate(written)
         except OSError:
             with contextlib.suppress(OSError):
                 self.undo_failure()
             raise
         first, last = records[0], records[-1]
-        self._unindexed.append((first.base, b"".join([record.packed() for record in records])))
-        self._uncopied.append((first.base, copies))
+        self._unwritten_records.append((first.base, b"".join([record.packed() for record in records])))
+        self._unwritten_copies.append((first.base, copies))
         state = self.state
         self._unsynced.append((state.length, parts))
         state.length += written
@@ -267,86 +292,110 @@ class Segment:
         state.oldest = state.oldest or first.first
         state.last = last.last
 
-    def _make_room(self, written: int) -> None:
-        """Behind an append, where the last room is used up: half of what there is, so that small topics stay small."""
+    def _preallocate(self, written: int) -> None:
+        """Write zeros behind an append that used up the last ones."""
         end = self.state.length + written
-        room = min(MAX_PREALLOCATED_BYTES, end // 2) if written <= SMALL else 0
-        if end <= self._room_end or room < written:
+        # Limit: at most half of the segment's size, so that thousands of small topics stay small on the disk.
+        preallocation = min(MAX_PREALLOCATED_BYTES, end // 2) if written <= MAX_SMALL_APPEND_BYTES else 0
+        if end <= self._preallocated_end or preallocation < written:
             return
-        self._room_end = end + room  # also where there is none: it is not tried again soon
+        # Also after a failed write: the next attempt waits until the segment has grown.
+        self._preallocated_end = end + preallocation
         try:
-            self._data.write([bytes(room)], end)
+            self._data.write([bytes(preallocation)], end)
         except OSError:
-            with contextlib.suppress(OSError):  # the disk may be full: others need what is left of it
+            # Preallocation is optional: on a full disk the space is returned to appends of other topics.
+            with contextlib.suppress(OSError):
                 self._data.truncate(end)
 
-    def _cut_room(self) -> None:
-        """Raises OSError; then again later. Nothing needs to be synced but where no recovery looks at the end again."""
+    def _cut_preallocated(self) -> None:
+        """Cut the zeros. Raises OSError.
+
+        No fdatasync: recovery cuts zeros again at the end of a last segment, and `seal` syncs a segment that recovery
+        no longer looks at.
+        """
         if self.room:
             self._data.truncate(self.state.length)
-        self._room_end = 0
+        self._preallocated_end = 0
 
     @property
     def room(self) -> int:
-        """Bytes of zeros behind what is written."""
-        return max(0, self._room_end - self.state.length)
+        """Return the number of preallocated bytes behind the written ones."""
+        return max(0, self._preallocated_end - self.state.length)
 
     def sync(self) -> None:
-        """Bring what is written to the disk. Raises OSError: what is not synced stays unseen."""
+        """Flush all appends to the disk, then write their index records and copies. Raises OSError.
+
+        After an error the appends stay invisible; `sync` may be called again.
+        """
         self.undo_failure()
-        if self._unindexed:
-            self._write_again()
+        if self._unwritten_records:
+            self._rewrite_unsynced()
             self._sync_data()
-            self._unsynced, self._dropped = [], False
-            added = b"".join([packed for _, packed in self._unindexed])
+            # Order: index and copies follow the synced data. After a power failure a record without data would look
+            # like a lost batch; data without a record is found by recovery's scan. Neither is synced here: both can be
+            # rebuilt from the data.
+            self._unsynced, self._sync_failed = [], False
+            added = b"".join([packed for _, packed in self._unwritten_records])
             self._index.write([added], self._index_length - len(added))
-            copies = b"".join(text for _, text in self._uncopied)
+            copies = b"".join(text for _, text in self._unwritten_copies)
             self._copies.write([copies], self.state.copied - len(copies))
-            self._unindexed, self._uncopied = [], []
+            self._unwritten_records, self._unwritten_copies = [], []
 
     def _sync_data(self) -> None:
         try:
             self._data.sync()
         except OSError:
-            self._dropped = bool(self._unsynced)
-            with contextlib.suppress(
-                OSError
-            ):  # at once: whoever opens the file after a kill must not believe its pages
-                self._write_again()
+            self._sync_failed = bool(self._unsynced)
+            # Crash: rewrite at once, so that the pages are dirty again. A process that opens the file after a kill
+            # would otherwise read clean pages that are not on the disk.
+            with contextlib.suppress(OSError):
+                self._rewrite_unsynced()
             raise
 
-    def _write_again(self) -> None:
-        if self._dropped:
+    def _rewrite_unsynced(self) -> None:
+        if self._sync_failed:
             for position, parts in self._unsynced:
                 self._data.write(parts, position)
 
     def publish(self) -> None:
-        """Let readers see what is synced."""
+        """Store the synced length, from which on readers see the appends. Raises OSError.
+
+        The words are a shared mapping: readers in other processes see them at once, without a system call.
+        """
         state = self.state
         if state.length != self.published.length:
-            self._opened()
+            self._ensure_open()
+            # Order: only after `sync`. The mapping itself is not synced: after a power failure an older length is
+            # correct too, because recovery scans the data behind it.
             self._words.store(*synced_words(state.length, state.end, fingerprint=self.files.fingerprint))
             self.published = state.copy()
 
     def roll_back(self, state: SegmentState) -> None:
-        """Take back what was written behind ``state`` and is not published. Raises OSError; then again before all."""
+        """Discard the appends behind ``state``, which must not be published yet.
+
+        Raises OSError; then `undo_failure` repeats the cut before anything else is written.
+        """
         self._dirty = self._dirty or state.length != self.state.length
         self.state = state.copy()
-        self._unindexed = [records for records in self._unindexed if records[0] < state.end]
-        self._uncopied = [copy for copy in self._uncopied if copy[0] < state.end]
+        self._unwritten_records = [records for records in self._unwritten_records if records[0] < state.end]
+        self._unwritten_copies = [copy for copy in self._unwritten_copies if copy[0] < state.end]
         self._unsynced = [part for part in self._unsynced if part[0] < state.length]
-        self._dropped = self._dropped and bool(self._unsynced)
+        self._sync_failed = self._sync_failed and bool(self._unsynced)
         self.undo_failure()
 
     def undo_failure(self) -> None:
-        """Cut off what a failed append left behind: it must never be read as stored. Raises OSError."""
-        self._opened()
+        """Cut the remains of a failed append. Raises OSError."""
+        self._ensure_open()
         if self._dirty:
-            self._room_end = 0
+            self._preallocated_end = 0
             self._data.truncate(self.state.length)
             self._sync_data()
-            self._index.truncate(self._index_length - sum(len(packed) for _, packed in self._unindexed))
-            self._copies.truncate(self.state.copied - sum(len(text) for _, text in self._uncopied))
+            # Order: the cut of the data is synced before its index and copies are cut, and before the next append may
+            # reuse the offsets: after a power failure the discarded rows must not come back beside new rows of the
+            # same offsets.
+            self._index.truncate(self._index_length - sum(len(packed) for _, packed in self._unwritten_records))
+            self._copies.truncate(self.state.copied - sum(len(text) for _, text in self._unwritten_copies))
             self._dirty = False
 
     @property
@@ -355,36 +404,39 @@ class Segment:
 
     @property
     def clean(self) -> bool:
-        """Whether all that was written is published."""
+        """Report whether all written bytes are published."""
         return not self._dirty and self.state.length == self.published.length
 
     def seal(self) -> None:
-        """Bring everything to the disk, the index included, and publish it."""
+        """Flush everything to the disk, index and copies included, and publish it. Raises OSError."""
         self.sync()
-        self._cut_room()
+        self._cut_preallocated()
         self._data.sync()
+        # Recovery trusts the index of a sealed segment without a scan, so the index must be on the disk before the
+        # next segment exists.
         self._index.sync()
         self._copies.sync()
         self.publish()
 
     def release(self) -> None:
-        """Close the files; they are opened again when they are needed."""
+        """Close the files; the next use opens them again."""
         if self._open is not None:
             with contextlib.suppress(OSError):
-                self._cut_room()
+                self._cut_preallocated()
             self._open.close()
             self._open = None
 
 
-def create(fs: FileSystem, directory: Path, first: int, known: StartState, last: int) -> Segment:
+def create(fs: FileSystem, directory: Path, first: int, start_state: StartState, last: int) -> Segment:
     """Start an empty segment at offset ``first``; ``last`` is the topic's last timestamp.
 
-    Raises OSError, and then nothing of it is left. The data file comes last: where it is, the others are.
+    Order: the data file last. A segment exists from the moment of its data file, so the others must be complete by
+    then; a crash before leaves companions without data, which recovery removes. Raises OSError; then no file remains.
     """
     files = SegmentFiles(directory, first)
     state = SegmentState(PREAMBLE.size, first, 0, 0, last)
     try:
-        write_start_state(fs, files, known)
+        write_start_state(fs, files, start_state)
         replace_durably(fs, files.index, index.header(fingerprint=files.fingerprint))
         write_synced(fs, files, state.length, state.end)
         replace_durably(fs, files.data, PREAMBLE)
@@ -395,7 +447,7 @@ def create(fs: FileSystem, directory: Path, first: int, known: StartState, last:
 
 
 def remove(fs: FileSystem, files: SegmentFiles) -> None:
-    """Remove the files of a segment, as far as that is possible."""
+    """Remove the files of a segment; files that cannot be removed stay."""
     for path in files.all:
         with contextlib.suppress(OSError):
             fs.remove(path)

@@ -87,7 +87,7 @@ class AtomicCommit:
         except OSError:
             for writer in self._rollback_points:
                 # A topic that cannot be cut now is cut before its next write: `owes` is called first.
-                writer.owes = self._finish_rollback
+                writer.pending_rollback = self._finish_rollback
 
     def _finish_rollback(self) -> None:
         """Cut off the transaction's data in all topics, then remove the intent. Raises OSError."""
