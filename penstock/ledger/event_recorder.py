@@ -119,7 +119,7 @@ class EventRecorder:
             self._record_loss(place, grown, now)
         state = self._log.clock.state()
         self._record_state("clock", "" if state.right else state.text().partition(":")[0], now)
-        self._record_state("disk", self._log.no_room(DISK_RECOVERY_S), now)
+        self._record_state("disk", self._log.recent_space_error(DISK_RECOVERY_S), now)
         self._record_retention(now)
         self._post_due(now, last)
         self._looks += 1

@@ -1,4 +1,4 @@
-"""Named cursors of a topic: up to which offset a reader has read, kept in one small file each."""
+"""Named cursors of a topic: the offset up to which a reader has read, one small file each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SUFFIX = ".cursor"
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What a cursor has not passed: entries, bytes (as stored), and how old the first of them is, seconds."""
+    """The unread part of a topic: entries, bytes (as stored), and the age of its first entry in seconds."""
 
     entries: int
     bytes: int
@@ -29,13 +29,13 @@ class Lag:
 
 
 def lag(reader: TopicReader, offset: int, now: int) -> Lag:
-    """How far a cursor at ``offset`` is behind at ``now`` (microseconds). Raises CorruptBatch."""
+    """Return the lag of a cursor at ``offset`` at time ``now`` (microseconds). Raises CorruptBatch."""
     entries, size, first = reader.backlog(offset)
     return Lag(entries, size, max((now - first) / 1e6 if entries else 0.0, 0.0))
 
 
 def lags(directory: Path, cursors: Mapping[str, int], now: int) -> dict[str, Lag]:
-    """How far each of a topic's cursors is behind; the topic need not be open. Raises CorruptBatch."""
+    """Return the lag of each cursor of a topic, which need not be open. Raises CorruptBatch."""
     if not cursors:
         return {}
     reader = TopicReader(directory)
@@ -50,7 +50,7 @@ class Cursors:
         self._folder = directory / FOLDER
 
     def commit(self, name: str, offset: int, note: str = "") -> None:
-        """Set a cursor; durable when this returns. ``note`` is kept with it, for whoever set it.
+        """Set a cursor; durable on return. ``note`` is stored for the owner of the cursor.
 
         Raises ValueError for a bad name or offset, LogFull.
         """
@@ -71,7 +71,7 @@ class Cursors:
             raise write_error(error) from error
 
     def note(self, name: str) -> str:
-        """What was noted when a cursor was set; empty where nothing was, or its file is damaged."""
+        """Return the note of a cursor; empty if it has none or its file is damaged."""
         path = self._folder / (name + _SUFFIX)
         try:
             return str((decode(self._fs.read(path), path) or {}).get("note", ""))
@@ -79,26 +79,26 @@ class Cursors:
             return ""
 
     def remove(self, name: str) -> None:
-        """Forget a cursor; nothing happens when there is none."""
+        """Remove a cursor if it exists."""
         if name in self.all():
             self._fs.remove(self._folder / (name + _SUFFIX))
             self._fs.sync_directory(self._folder)
 
     def all(self) -> dict[str, int]:
-        """All cursors by name; one whose file is damaged begins again at 0. Raises UnknownFormat."""
+        """Return all cursors by name; a damaged one is at 0. Raises UnknownFormat."""
         try:
             names = [name for name in self._fs.names(self._folder) if name.endswith(_SUFFIX)]
         except FileNotFoundError:
             return {}
-        found = {name.removesuffix(_SUFFIX): self._read(self._folder / name) for name in sorted(names)}
-        return {name: offset for name, offset in found.items() if offset is not None}
+        offsets = {name.removesuffix(_SUFFIX): self._read(self._folder / name) for name in sorted(names)}
+        return {name: offset for name, offset in offsets.items() if offset is not None}
 
     def _read(self, path: Path) -> int | None:
         try:
             offset = int((decode(self._fs.read(path), path) or {})["offset"])
-        except FileNotFoundError:  # removed just now
+        except FileNotFoundError:  # removed during the call
             return None
         except (ValueError, KeyError, TypeError):
             offset = -1
-        # The reader is still registered: what it has not read must not go as read.
+        # A damaged cursor still protects its topic: at 0, retention drops nothing as read that its reader has not read.
         return offset if 0 <= offset <= LAST_OFFSET else 0

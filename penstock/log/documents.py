@@ -1,4 +1,4 @@
-"""The log's small files: checked documents whose errors are the log's."""
+"""Checked documents of the log, with the log's errors."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from penstock.log.errors import UnknownFormat
 __all__ = ["decode", "encode"]
 
 
-def decode(data: bytes, path: Path) -> dict[str, Any] | None:
-    """The object of the file's bytes; None when they are damaged. Raises UnknownFormat, naming ``path``."""
+def decode(content: bytes, path: Path) -> dict[str, Any] | None:
+    """Return the object in ``content``; None if it is damaged. Raises UnknownFormat with ``path``."""
     try:
-        return checked_document.decode(data, path)
+        return checked_document.decode(content, path)
     except file_errors.UnknownFormat as error:
         raise UnknownFormat(str(error)) from None

@@ -1,4 +1,4 @@
-"""What the log raises. Everything is a LogError."""
+"""Errors of the log. All are LogErrors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class LogError(PenstockError):
 
 
 class UnknownTopic(LogError):
-    """There is no topic of that name."""
+    """The topic does not exist."""
 
 
 class InvalidTopicName(LogError):
@@ -23,27 +23,27 @@ class InvalidTopicName(LogError):
 
 
 class TopicExists(LogError):
-    """There is a topic of that name already."""
+    """A topic of that name exists already."""
 
 
 class InvalidSetting(LogError):
-    """A setting that does not exist, or a value that it cannot have; the text begins with its key."""
+    """A setting that does not exist, or an invalid value; the text starts with its key."""
 
 
 class UnknownFormat(LogError, file_errors.UnknownFormat):
-    """The topic's files were written by another version, in a format that this one does not know."""
+    """The topic's files have a format that this version does not support."""
 
 
 class OutOfSequence(LogError):
-    """A producer's sequence number is older than what is remembered, leaves a gap, or is stored with other rows."""
+    """A producer's sequence number is older than the remembered ones, leaves a gap, or is stored with other rows."""
 
 
 class UnknownTransaction(LogError):
-    """There is no open transaction of that id."""
+    """No open transaction has that id."""
 
 
 class ForeignTransaction(LogError):
-    """The transaction was begun by somebody else."""
+    """The transaction belongs to another client."""
 
 
 class TransactionTimedOut(LogError):
@@ -59,7 +59,7 @@ class MessageTooLarge(LogError):
 
 
 class LogFull(LogError):
-    """The disk is full, or a limit is reached. Nothing of the append was stored; it works when there is space again."""
+    """The disk is full, or a limit is reached. Nothing of the append is stored; a retry works when there is space."""
 
 
 class WriteFailed(LogError):
@@ -84,7 +84,7 @@ class CorruptBatch(LogError):
 
 
 def write_error(error: OSError) -> LogError:
-    """The LogError for an error of the file system while writing; callers hear of it, so it names no file."""
+    """Return the LogError for a failed write. Its text reaches clients and therefore names no file."""
     if error.errno in NO_SPACE:
         return LogFull(f"no space left: {error.strerror}")
     return WriteFailed(f"cannot write: {error.strerror or error}")

@@ -1,4 +1,4 @@
-"""All topics of a directory."""
+"""The topics of a directory: opening, creating, configuring and deleting them, and their shared resources."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from penstock.log.transactions.transactions import Limits, Transactions
 
 LOCK = "LOCK"
 RESERVE = "RESERVE"
-"""Files beside the topics; no topic can have these names."""
-RETAIN = "retain_bytes"
-"""The setting that makes room."""
+"""Files in the folder of the topics; their capitals are not allowed in the name of a topic."""
+RETENTION_SETTING = "retain_bytes"
+"""The setting whose change may free space, and may therefore use the reserve."""
 _LOGGER = logging.getLogger(__name__)
 _NAME = re.compile(r"[a-z0-9_\-.]+")
 _NO_OVERRIDES: Mapping[str, TopicSettings] = MappingProxyType({})
@@ -53,8 +53,8 @@ Observer = Callable[[str, StoredBatch], None]
 class Log:
     """The topics in ``directory``, open for writing: one Log at a time, in one process. Raises LogLocked.
 
-    ``committers`` threads write for all topics; ``max_bytes`` 0 is no limit. All methods may be called from any
-    thread.
+    ``committers`` threads write for all topics; ``max_bytes`` 0 means no limit. All methods may be called from any
+    thread. Locks: ``_lock`` guards the tables of topics; a topic's own locks guard its files.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Log:
         self._observers: list[Observer] = []
         self._sweep_observers: list[Callable[[list[Swept]], None]] = []
         self._closed = False
-        self._told: set[str] = set()
+        self._reported_formats: set[str] = set()
         limits = transactions or Limits()
         fs.make_directory(directory)
         try:
@@ -90,9 +90,10 @@ class Log:
         try:
             self._barrier = CommitBarrier(fs, directory)
             self.transactions = Transactions(self, fs, clock, self._barrier, limits)
+            # Order: interrupted transactions first, before a recovery of single topics could accept half of one.
             self.transactions.recover()
-            self._own = dict(self._find())
-            self._names = set(self._own)
+            self._own_settings = dict(self._find_topics())
+            self._names = set(self._own_settings)
             self.clock = PlausibleClock(
                 clock, fs, directory / CLOCK, lambda: newest_stored(fs, directory, sorted(self._names))
             )
@@ -102,8 +103,8 @@ class Log:
                 fs, self.clock, threads, reserve, Budget(max_bytes), OpenFiles(), limits.producer_memory
             )
             reserve.restore()
-            self._measure()
-            if self._barrier.died:
+            self._measure_usage()
+            if self._barrier.writer_died:
                 self._open_all()
                 self._barrier.free()
         except BaseException:
@@ -112,61 +113,62 @@ class Log:
 
     @property
     def committers(self) -> Committers:
-        """The threads that write for all topics."""
+        """Return the threads that write for all topics."""
         return self._shared.committers
 
-    def _find(self) -> Iterator[tuple[str, Mapping[str, object]]]:
-        """The topics there are, with the settings changed for each; what is left of deleted ones is removed."""
+    def _find_topics(self) -> Iterator[tuple[str, Mapping[str, object]]]:
+        """Yield the existing topics with their changed settings; remove the remains of deleted ones."""
         with os.scandir(self.directory) as entries:
             folders = [entry.name for entry in entries if _NAME.fullmatch(entry.name) and entry.is_dir()]
         for name in folders:
             if (own := topic_state.load_or_clear(self._fs, self.directory / name)) is not None:
                 yield name, own
 
-    def _measure(self) -> None:
-        """Add up the bytes of all topics on the disk, where they are limited."""
+    def _measure_usage(self) -> None:
+        """Add up the bytes of all topics on the disk, if they are limited."""
         if self._shared.budget.limit:
             size = sum(_size(self.directory / name) for name in self.names(internal=True))
             room = sum(topic.writer.room for topic in list(self._topics.values()))
             self._shared.budget.measured(max(0, size - room))
 
     def _open_all(self) -> None:
-        """Bring all topics in order; one whose format is not known is left alone."""
+        """Recover all topics except those of an unknown format."""
         for name in self.names(internal=True):
             with contextlib.suppress(UnknownFormat):
                 self.topic(name, internal=True)
 
     def settings(self, name: str) -> TopicSettings:
-        """The settings of a topic, whether it exists or not."""
+        """Return the settings of a topic, whether it exists or not."""
         topic = self._topics.get(name)
         if topic is not None:
             return topic.settings
-        own = self._own.get(name)
+        own = self._own_settings.get(name)
         return self._configured(name).changed(own) if own else self._configured(name)
 
     def _configured(self, name: str) -> TopicSettings:
-        """As the configuration has it. Internal topics are kept for ever, unless it names them."""
+        """Return the configured settings. Internal topics are kept forever unless the configuration names them."""
         settings = self._overrides.get(name)
         if settings is None and name.startswith("_"):
             return replace(self._defaults, stale_after=math.inf, retain_bytes=0)
         return settings or self._defaults
 
     def topic(self, name: str, *, create: bool = False, internal: bool = False) -> Topic:
-        """The topic ``name``, recovered when it is opened for the first time.
+        r"""Return the topic ``name``, recovered when it is opened for the first time.
 
-        Raises InvalidTopicName (it must match [a-z0-9_\\-.]+, and begin with "_" only with ``internal``),
+        Raises InvalidTopicName (it must match [a-z0-9_\-.]+, and may start with "_" only with ``internal``),
         UnknownTopic, TooManyTopics, UnknownFormat, LogFull and LogClosed.
         """
-        known = self._topics.get(name)
-        if known is not None and (internal or not name.startswith("_")):
-            return known
+        # Fast path without the lock: the table only grows, except for a deletion, whose topic refuses appends itself.
+        open_topic = self._topics.get(name)
+        if open_topic is not None and (internal or not name.startswith("_")):
+            return open_topic
         _check_name(name, internal)
         with self._lock:
             self._check_open()
             if name not in self._names:
                 if not create:
                     raise UnknownTopic(f"there is no topic {name!r}")
-                self._make(name, {})
+                self._make_folder(name, {})
             return self._topics.get(name) or self._open(name)
 
     def _check_open(self) -> None:
@@ -186,7 +188,7 @@ class Log:
         return topic
 
     def create(self, name: str, changes: Mapping[str, object] = _NO_CHANGES) -> Topic:
-        """A new topic, with settings of its own.
+        """Create a topic with settings of its own.
 
         Raises TopicExists, InvalidTopicName, TooManyTopics, InvalidSetting, LogFull, WriteFailed and LogClosed.
         """
@@ -196,15 +198,17 @@ class Log:
             if name in self._names:
                 raise TopicExists(f"there is a topic {name!r} already")
             self._configured(name).changed(changes)
-            self._make(name, changes)
+            self._make_folder(name, changes)
             return self._open(name)
 
-    def _make(self, name: str, changes: Mapping[str, object]) -> None:
-        """Make the topic's folder, or take that of a deleted one again."""
+    def _make_folder(self, name: str, changes: Mapping[str, object]) -> None:
+        """Create the topic's folder, or revive that of a deleted topic."""
         self.check_writable(name, internal=True)
         path = self.directory / name
         try:
             self._fs.make_directory(path)
+            # Order: old files go first, then the new settings, then the mark of the deletion. Crash: in between the
+            # topic stays deleted, and no old row or setting comes back.
             if deleted := topic_state.is_deleted(path):
                 topic_state.clear(self._fs, path)
             if changes:
@@ -217,35 +221,37 @@ class Log:
         self._names.add(name)
 
     def check_writable(self, name: str, *, internal: bool = False) -> None:
-        """Raises InvalidTopicName, and TooManyTopics where it does not exist and cannot be made."""
+        """Raise InvalidTopicName, or TooManyTopics if the topic does not exist and cannot be created."""
         _check_name(name, internal)
         if name not in self._names and not name.startswith("_") and len(self.names()) >= self._max_topics:
-            raise TooManyTopics(f"log.max_topics: there are {self._max_topics} topics already")
+            raise TooManyTopics(
+                f"log.max_topics: {self._max_topics} topics exist already: delete topics or raise the limit"
+            )
 
     def configure(self, name: str, changes: Mapping[str, object]) -> TopicSettings:
-        """Change settings of a topic: kept with it, in force at once. The settings then.
+        """Change settings of a topic, durably and at once; return its settings.
 
-        On a full disk ``retain_bytes`` makes room at once. Raises UnknownTopic, InvalidTopicName, InvalidSetting,
-        LogFull and WriteFailed.
+        On a full disk a change of ``retain_bytes`` frees space at once. Raises UnknownTopic, InvalidTopicName,
+        InvalidSetting, LogFull and WriteFailed.
         """
         topic = self.topic(name)
         with self._lock:
             settings = topic.settings.changed(changes)
             changed = {**topic_state.read_changes(self._fs, topic.path), **validate_settings(changes)}
-            full = self._keep(topic, changed, RETAIN in changes)
+            full = self._write_changes(topic, changed, RETENTION_SETTING in changes)
             topic.writer.settings = settings
         if full:
             topic.sweep()
             self._shared.reserve.restore()
         return settings
 
-    def _keep(self, topic: Topic, changed: Mapping[str, object], makes_room: bool) -> bool:
-        """Write the changed settings down; whether the reserve had to be given up for that. Raises LogError."""
-        tried = 0
+    def _write_changes(self, topic: Topic, changed: Mapping[str, object], makes_room: bool) -> bool:
+        """Store the changed settings; return whether the reserve was used for it. Raises LogError."""
+        attempts = 0
 
         def write() -> None:
-            nonlocal tried
-            tried += 1
+            nonlocal attempts
+            attempts += 1
             try:
                 topic_state.write_changes(self._fs, topic.path, changed)
             except OSError as error:
@@ -255,7 +261,7 @@ class Log:
             self._shared.reserve.for_making_room(write)
         else:
             write()
-        return tried > 1
+        return attempts > 1
 
     def reconfigure(
         self,
@@ -265,15 +271,15 @@ class Log:
         max_bytes: int,
         transactions: Limits,
     ) -> None:
-        """Go on with another configuration; what was changed for a topic by ``configure`` stays changed.
+        """Continue with another configuration; changes by ``configure`` stay in force.
 
-        ``transactions.producer_memory`` is that of topics opened from now on.
+        ``transactions.producer_memory`` applies to topics that are opened later.
         """
         with self._lock:
             self._defaults, self._overrides, self._max_topics = defaults, overrides, max_topics
             self._shared.budget.limit, self._shared.producer_memory = max_bytes, transactions.producer_memory
             self.transactions.limits = transactions
-            self._measure()
+            self._measure_usage()
             for name, topic in self._topics.items():
                 with contextlib.suppress(UnknownFormat):
                     topic.writer.settings = self._configured(name).changed(
@@ -281,78 +287,83 @@ class Log:
                     )
 
     def delete(self, name: str) -> None:
-        """Delete a topic: its offsets become a gap ``deleted`` with its counts, then its data goes.
+        """Delete a topic: its offsets become a gap ``deleted`` with its counts, then its data is removed.
 
-        When the name comes back, its offsets go on. Raises UnknownTopic, InvalidTopicName, LogFull and WriteFailed.
+        If the name is used again, offsets continue. Raises UnknownTopic, InvalidTopicName, LogFull and WriteFailed.
         """
         topic = self.topic(name)
         topic.close(UnknownTopic(f"there is no topic {name!r}"))
         topic.settle()
         try:
+            # Order: appends are refused and the queue is empty first, so that no row arrives behind the gap.
             topic.remove()
         except LogError:
             topic.reopen()
             raise
         with self._lock:
             self._topics.pop(name, None)
-            self._own.pop(name, None)
+            self._own_settings.pop(name, None)
             self._names.discard(name)
 
     def sweep(self) -> list[Swept]:
-        """Drop what retention allows, close segments that are old; what went. What fails is tried again next time."""
+        """Drop what retention allows and close old segments; return what was dropped. Failures are repeated next
+        time.
+        """
         self.transactions.expire()
-        swept: list[Swept] = []
+        dropped: list[Swept] = []
         for name in self.names(internal=True):
-            with contextlib.suppress(UnknownTopic), self._telling():
-                swept += self.topic(name, internal=True).sweep()
+            with contextlib.suppress(UnknownTopic), self._reporting_unknown_formats():
+                dropped += self.topic(name, internal=True).sweep()
         self._shared.reserve.restore()
-        self._measure()
+        self._measure_usage()
         self.clock.keep()
         for observer in self._sweep_observers:
-            observer(swept)
-        return swept
+            observer(dropped)
+        return dropped
 
     @contextlib.contextmanager
-    def _telling(self) -> Iterator[None]:
-        """Go on where the format of a topic is not known; that is told once."""
+    def _reporting_unknown_formats(self) -> Iterator[None]:
+        """Skip a topic of an unknown format; log it once."""
         try:
             yield
         except UnknownFormat as error:
-            if str(error) not in self._told:
-                self._told.add(str(error))
+            if str(error) not in self._reported_formats:
+                self._reported_formats.add(str(error))
                 _LOGGER.error("%s", error)
 
     def names(self, *, internal: bool = False) -> list[str]:
-        """The names of all topics, sorted; those of internal ones with ``internal``."""
+        """Return the names of all topics, sorted; with ``internal`` also internal ones."""
         with self._lock:
             names = sorted(self._names)
         return names if internal else [name for name in names if not name.startswith("_")]
 
     def observe(self, observer: Observer) -> None:
-        """Call ``observer`` (name, batch) for every synced batch of every topic; never block in it."""
+        """Call ``observer`` (name, batch) for each synced batch of each topic, on the committing thread: never
+        block.
+        """
         with self._lock:
             self._observers.append(observer)
             for name, topic in self._topics.items():
                 topic.subscribe(_observed(name, observer))
 
     def observe_recoveries(self, observer: Callable[[str, int], None]) -> None:
-        """Call ``observer`` (name, end) when a topic was brought in order: rows and gaps may be new; never block in it.
+        """Call ``observer`` (name, end) after each recovery of a topic, which may add rows and gaps; never block.
 
-        That is when it is opened, or later, where there was no room for it.
+        A topic is recovered when it is opened, or later if the disk was full.
         """
         self._shared.recovered.append(observer)
 
     def observe_sweeps(self, observer: Callable[[list[Swept]], None]) -> None:
-        """Call ``observer`` after every sweep with what went."""
+        """Call ``observer`` after each sweep with what was dropped."""
         self._sweep_observers.append(observer)
 
-    def no_room(self, within: float) -> str:
-        """Why something was not stored for want of room within the last seconds; empty where all was."""
-        at, why = self._shared.refused
-        return why if self.clock.monotonic() - at < within else ""
+    def recent_space_error(self, within: float) -> str:
+        """Return why an append was refused for lack of space within the last seconds; empty if none was."""
+        time, reason = self._shared.refused
+        return reason if self.clock.monotonic() - time < within else ""
 
     def close(self) -> None:
-        """Commit what was appended, then close all files. Appends from now on fail with LogClosed."""
+        """Commit all appends, then close all files. Later appends fail with LogClosed."""
         with self._lock:
             if self._closed:
                 return
@@ -363,6 +374,7 @@ class Log:
             topic.close()
         for topic in topics:
             topic.settle()
+        # Order: every topic has refused new appends and emptied its queue before the threads end.
         self._shared.committers.close()
         for topic in topics:
             topic.release()
@@ -372,7 +384,7 @@ class Log:
 
 
 def _size(folder: Path) -> int:
-    """Bytes of the files in a topic's folder, also while they come and go."""
+    """Return the bytes of the files in a topic's folder; files may come and go during the call."""
     size = 0
     for file in os.scandir(folder):
         with contextlib.suppress(FileNotFoundError):

@@ -1,9 +1,9 @@
-"""The machine's clock, watched: retention by age and the ledger's roll-up wait while it cannot be right.
+"""A watched clock: retention by age and the ledger's roll-up wait while the machine's clock is implausible.
 
-What the clock should say is known: what it said last (kept in ``CLOCK`` beside the topics, else the newest stored
-entry's time), and how much time has passed since by the monotonic clock. A clock that is off by more is not believed
-before it says again what it should, or has gone on for as long as it is ahead (an hour where it is behind), or somebody
-says that it is right. So a wrong clock costs nothing, and a machine that was off for long keeps things for longer.
+The expected time is the last believed one (stored in ``CLOCK`` in the folder of the topics, otherwise the newest
+stored entry's time) plus the time that passed on the monotonic clock. A clock that differs by more is believed again
+when it agrees with the expected time, when it has run on for as long as it is ahead (an hour if it is behind), or when
+an operator accepts it. So a wrong clock drops nothing, and a machine that was off for long keeps rows for longer.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from penstock.files.file_system import SYSTEM_CLOCK, Clock, FileSystem, replace_
 from penstock.log.store import index, segment
 
 FILE_NAME = "CLOCK"
-"""Beside the topics; no topic can have this name."""
+"""File in the folder of the topics; its capitals are not allowed in the name of a topic."""
 MAX_DRIFT_S = 600.0
-"""Seconds by which the clock may differ from what passed: it is set right by less all the time."""
+"""Largest plausible step: time synchronisation corrects by less all the time."""
 MAX_DOWNTIME_S = 86_400.0
-"""Seconds for which penstock may have been off before a start."""
+"""Longest plausible downtime before a start."""
 STEADY_AFTER_S = 600.0
-"""Seconds for which a clock must have said again what it should."""
+"""Time for which a wrong clock must agree with the expected time before it is believed again."""
 BEHIND_BELIEVED_AFTER_S = 3_600.0
-"""Seconds after which a clock that is behind is believed: nothing is dropped for that."""
+"""Time after which a clock that is behind is believed: it drops nothing too early."""
 EARLIEST_TIME_S = 1_735_689_600.0
 """2025-01-01: a clock before it was never set."""
 COMMAND = "penstock clock --accept"
@@ -39,10 +39,10 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ClockState:
-    """Whether the clock is believed, by how many seconds it is ahead (negative: behind), and when it will be believed.
+    """Whether the clock is believed, how many seconds it is ahead (negative: behind), and when it will be believed.
 
-    ``believed_in`` is in seconds; None where it never is by itself. ``accepted``: an operator said that the clock is
-    right, and nothing has contradicted that since. ``time``: what the clock says, seconds since the epoch.
+    ``believed_in`` is in seconds; None if it is never believed by itself. ``accepted``: an operator accepted the
+    clock, and it has not jumped since. ``time`` is the clock's time in seconds since the epoch.
     """
 
     right: bool
@@ -52,7 +52,7 @@ class ClockState:
     time: float = 0.0
 
     def text(self) -> str:
-        """In words; empty when all is right."""
+        """Return a sentence for users; empty if the clock is believed."""
         if self.right:
             return ""
         how = f"{_span(abs(self.ahead))} {'ahead of' if self.ahead > 0 else 'behind'} what it should say"
@@ -63,149 +63,148 @@ class ClockState:
         )
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Return a JSON-ready document."""
         return asdict(self) | {"text": self.text()}
 
 
 class PlausibleClock:
-    """A ``Clock`` that watches another one. From any thread. ``newest``: the newest entry's time, microseconds."""
+    """A ``Clock`` that watches another one. From any thread. ``newest``: time of the newest entry, microseconds."""
 
     def __init__(self, clock: Clock, fs: FileSystem, path: Path, newest: Callable[[], int] = lambda: 0) -> None:
         self._clock, self._fs, self._path = clock, fs, path
         self._lock = threading.RLock()
-        known = self._kept() or newest() / 1e6
-        self._said, self._at = known or clock.micros() / 1e6, clock.monotonic()
-        self._off = 0.0
-        self._since: float | None = None
-        self._agrees: float | None = None
+        last_time = self._load_time() or newest() / 1e6
+        self._believed_time, self._believed_at = last_time or clock.micros() / 1e6, clock.monotonic()
+        self._offset = 0.0
+        self._wrong_since: float | None = None
+        self._agrees_since: float | None = None
         self._accepted = False
-        self._look(MAX_DOWNTIME_S)
+        self._compare(MAX_DOWNTIME_S)
 
-    def _kept(self) -> float:
+    def _load_time(self) -> float:
         try:
             return float((decode(self._fs.read(self._path), self._path) or {})["time"])
         except (OSError, KeyError, TypeError, ValueError, UnknownFormat):
             return 0.0
 
     def micros(self) -> int:
-        """What the clock says."""
-        return round(self._look(MAX_DRIFT_S) * 1e6)
+        """Return the clock's time, believed or not: entries are stamped with it."""
+        return round(self._compare(MAX_DRIFT_S) * 1e6)
 
     def monotonic(self) -> float:
-        """Seconds that passed."""
+        """Return seconds on the monotonic clock."""
         return self._clock.monotonic()
 
     @property
     def right(self) -> bool:
-        """Whether the clock is believed."""
-        self._look(MAX_DRIFT_S)
-        return self._since is None
+        """Report whether the clock is believed."""
+        self._compare(MAX_DRIFT_S)
+        return self._wrong_since is None
 
     def state(self) -> ClockState:
-        """What is to be told."""
+        """Return the state for users."""
         with self._lock:
-            now = self._look(MAX_DRIFT_S)
-            if self._since is None:
+            now = self._compare(MAX_DRIFT_S)
+            if self._wrong_since is None:
                 return ClockState(True, accepted=self._accepted, time=now)
-            wait = self._patience(now)
-            left = None if wait is None else max(0.0, wait - (self.monotonic() - self._since))
-            return ClockState(False, round(self._off, 1), left, time=now)
+            wait = self._wait(now)
+            remaining = None if wait is None else max(0.0, wait - (self.monotonic() - self._wrong_since))
+            return ClockState(False, round(self._offset, 1), remaining, time=now)
 
     def expected(self) -> float:
-        """Return what the clock should say, in seconds since the epoch: what it says, as long as it is believed."""
+        """Return the expected time in seconds since the epoch: the clock's time while it is believed."""
         with self._lock:
-            now = self._look(MAX_DRIFT_S)
-            return now if self._since is None else self._should()
+            now = self._compare(MAX_DRIFT_S)
+            return now if self._wrong_since is None else self._expected()
 
     def accept(self) -> None:
-        """Believe the clock from now on."""
+        """Believe the clock from now on, as an operator says."""
         with self._lock:
             now = self._clock.micros() / 1e6
-            if self._since is not None:
-                _LOGGER.info("the clock is taken as right, as somebody said so")
+            if self._wrong_since is not None:
+                _LOGGER.info("clock: accepted by an operator")
             self._accepted = True
             self._believe(now)
 
     def keep(self) -> None:
-        """Keep what the clock should say, for the next start; where the disk takes it."""
+        """Store the expected time for the next start; ignore a disk that refuses it."""
         with self._lock:
-            self._look(MAX_DRIFT_S)
+            self._compare(MAX_DRIFT_S)
             with contextlib.suppress(OSError):
-                replace_durably(self._fs, self._path, encode({"time": self._should(), "ahead": self._ahead()}))
+                replace_durably(self._fs, self._path, encode({"time": self._expected(), "ahead": self._ahead()}))
 
     def _ahead(self) -> float:
-        return 0.0 if self._since is None else self._off
+        return 0.0 if self._wrong_since is None else self._offset
 
-    def _should(self) -> float:
-        return self._said + self._clock.monotonic() - self._at
+    def _expected(self) -> float:
+        return self._believed_time + self._clock.monotonic() - self._believed_at
 
-    def _look(self, allowed: float) -> float:
-        """What the clock says, seconds, compared with what it should."""
+    def _compare(self, allowed: float) -> float:
+        """Return the clock's time in seconds after a comparison with the expected time."""
         with self._lock:
             now, passed = self._clock.micros() / 1e6, self._clock.monotonic()
-            off = now - self._said - (passed - self._at)
-            if self._since is None:
+            off = now - self._believed_time - (passed - self._believed_at)
+            if self._wrong_since is None:
                 if -MAX_DRIFT_S <= off <= allowed:
-                    self._said, self._at = now, passed
+                    self._believed_time, self._believed_at = now, passed
                 else:
                     self._doubt(off, passed)
             elif abs(off) <= MAX_DRIFT_S:
-                self._agrees = passed if self._agrees is None else self._agrees
-                if passed - self._agrees >= STEADY_AFTER_S:
-                    _LOGGER.info("the clock is right again")
+                self._agrees_since = passed if self._agrees_since is None else self._agrees_since
+                if passed - self._agrees_since >= STEADY_AFTER_S:
+                    _LOGGER.info("clock: it agrees with the expected time again")
                     self._believe(now)
             else:
-                self._go_on(now, off, passed)
+                self._judge_again(now, off, passed)
             return now
 
     def _doubt(self, off: float, passed: float) -> None:
-        self._off, self._since, self._agrees, self._accepted = off, passed, None, False
+        self._offset, self._wrong_since, self._agrees_since, self._accepted = off, passed, None, False
         _LOGGER.warning("%s", self.state().text())
         self.keep()
 
-    def _go_on(self, now: float, off: float, passed: float) -> None:
-        """It is still wrong: as before, or otherwise."""
-        self._agrees = None
-        if abs(off - self._off) > MAX_DRIFT_S:
+    def _judge_again(self, now: float, off: float, passed: float) -> None:
+        """Decide about a clock that is still wrong, by the same amount or by another one."""
+        self._agrees_since = None
+        if abs(off - self._offset) > MAX_DRIFT_S:
             self._doubt(off, passed)
-        wait = self._patience(now)
-        if self._since is not None and wait is not None and passed - self._since >= wait:
-            _LOGGER.warning("the clock is taken as right: it has gone on steadily for %s", _span(wait))
+        wait = self._wait(now)
+        if self._wrong_since is not None and wait is not None and passed - self._wrong_since >= wait:
+            _LOGGER.warning("clock: believed after it ran steadily for %s", _span(wait))
             self._believe(now)
 
-    def _patience(self, now: float) -> float | None:
-        """For how long it must go on as it is to be believed; None where that is of no use."""
-        return patience(self._off, now)
+    def _wait(self, now: float) -> float | None:
+        return time_to_belief(self._offset, now)
 
     def _believe(self, now: float) -> None:
-        self._said, self._at = now, self._clock.monotonic()
-        self._off, self._since, self._agrees = 0.0, None, None
+        self._believed_time, self._believed_at = now, self._clock.monotonic()
+        self._offset, self._wrong_since, self._agrees_since = 0.0, None, None
         self.keep()
 
 
-def patience(off: float, now: float) -> float | None:
-    """For how long a clock that is off by ``off`` seconds must go on to be believed; None where that is of no use."""
+def time_to_belief(off: float, now: float) -> float | None:
+    """Return how long a clock that is off by ``off`` seconds must run on to be believed; None if it never is."""
     if off > 0:
         return off
     return min(-off, BEHIND_BELIEVED_AFTER_S) if now >= EARLIEST_TIME_S else None
 
 
 def load_clock_state(topics: Path, clock: Clock = SYSTEM_CLOCK) -> ClockState:
-    """What a daemon kept in the folder of the topics, beside the clock now."""
+    """Return the state that a daemon stored in the folder of the topics, compared with the clock now."""
     try:
-        kept = decode((topics / FILE_NAME).read_bytes(), topics / FILE_NAME) or {}
-        should, ahead = float(kept["time"]), float(kept["ahead"])
+        stored = decode((topics / FILE_NAME).read_bytes(), topics / FILE_NAME) or {}
+        expected, ahead = float(stored["time"]), float(stored["ahead"])
     except (OSError, KeyError, TypeError, ValueError, UnknownFormat):
         return ClockState(True)
     now = clock.micros() / 1e6
-    off = ahead or now - should
+    off = ahead or now - expected
     if not ahead and -MAX_DRIFT_S <= off <= MAX_DOWNTIME_S:
         return ClockState(True)
-    return ClockState(False, round(off, 1), patience(off, now))
+    return ClockState(False, round(off, 1), time_to_belief(off, now))
 
 
 def newest_stored(fs: FileSystem, directory: Path, topics: list[str]) -> int:
-    """The newest timestamp that the topics' indices tell, microseconds; 0 where they tell none."""
+    """Return the newest timestamp in the topics' indices, microseconds; 0 if they have none."""
     return max((_newest(fs, directory / name) for name in topics), default=0)
 
 

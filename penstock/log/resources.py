@@ -1,4 +1,4 @@
-"""What the topics of one log share: files, clock, threads, limits."""
+"""Resources that all topics of a log share: open files, the byte budget, the disk reserve, clock and threads."""
 
 from __future__ import annotations
 
@@ -18,51 +18,52 @@ from penstock.log.plausible_clock import PlausibleClock
 
 T = TypeVar("T")
 MAX_OPEN_TOPICS = 200
-"""Topics whose files are kept open for writing, four each: within the usual limit of 1,024 a process."""
+"""Topics with files open for writing, four each: within the usual limit of 1,024 descriptors per process."""
 PRODUCER_MEMORY_S = 86_400.0
 RESERVE_BYTES = 256 << 10
-"""Room for some gaps with many counts, and for a new segment."""
+"""Space for some gaps with many counts and for a new segment, which deletions need on a full disk."""
 
 
 class FileHolder(Protocol):
-    """Who holds files open."""
+    """An owner of open files."""
 
     lock: threading.Lock
 
     def release(self) -> None:
-        """Close the files; under ``lock``."""
+        """Close the files. The caller holds ``lock``."""
 
 
 class OpenFiles:
-    """Keeps the files of the topics open that were written last, those of at most ``limit``."""
+    """The owners of open files, most recent last; at most ``limit`` keep them open. From any thread."""
 
     def __init__(self, limit: int = MAX_OPEN_TOPICS) -> None:
         self._limit = limit
         self._lock = threading.Lock()
         self._holders: OrderedDict[int, FileHolder] = OrderedDict()
 
-    def used(self, holder: FileHolder) -> None:
-        """Somebody, whose lock the caller has, holds files now."""
+    def touch(self, holder: FileHolder) -> None:
+        """Record that ``holder``, whose lock the caller has, has open files; close those of the least recent ones."""
         with self._lock:
             self._holders[id(holder)] = holder
             self._holders.move_to_end(id(holder))
             extra = list(self._holders.values())[: max(0, len(self._holders) - self._limit)]
-        for other in extra:
-            if other.lock.acquire(blocking=False):  # who is just writing keeps them
+        for idle_holder in extra:
+            # Never wait: two writers that wait for each other's lock would deadlock. A busy holder keeps its files.
+            if idle_holder.lock.acquire(blocking=False):
                 try:
-                    other.release()
+                    idle_holder.release()
                 finally:
-                    other.lock.release()
-                self.forget(other)
+                    idle_holder.lock.release()
+                self.forget(idle_holder)
 
     def forget(self, holder: FileHolder) -> None:
-        """It holds none any more."""
+        """Record that ``holder`` has no open files."""
         with self._lock:
             self._holders.pop(id(holder), None)
 
 
 class Budget:
-    """How many bytes all topics have together; ``limit`` 0 is no limit."""
+    """The bytes of all topics together; ``limit`` 0 means no limit. From any thread."""
 
     def __init__(self, limit: int = 0) -> None:
         self.limit = limit
@@ -70,27 +71,27 @@ class Budget:
         self._lock = threading.Lock()
 
     @property
-    def used(self) -> int:
+    def touch(self) -> int:
         return self._used
 
     def add(self, size: int) -> None:
-        """Bytes were written, or (negative) removed."""
+        """Add written bytes, or negative removed ones."""
         with self._lock:
             self._used += size
 
     def measured(self, size: int) -> None:
-        """The bytes there are, counted again."""
+        """Replace the running total by a measured one, which corrects drift from files that others remove."""
         with self._lock:
             self._used = size
 
     def check(self, size: int) -> None:
-        """Raises LogFull where ``size`` more bytes are too many."""
+        """Raise LogFull if ``size`` more bytes exceed the limit."""
         if self.limit and self._used + size > self.limit:
-            raise LogFull(f"log.max_bytes: {self._used} of {self.limit} bytes are used, and {size} are to be written")
+            raise LogFull(f"log.max_bytes: {self._used} of {self.limit} bytes are used, {size} more do not fit")
 
 
 class Reserve:
-    """A file that is given up when the disk is full, so that what makes room can write down what it does."""
+    """A file that is removed when the disk is full, so that a deletion can record its gaps first. From any thread."""
 
     def __init__(self, fs: FileSystem, path: Path) -> None:
         self._fs = fs
@@ -98,31 +99,32 @@ class Reserve:
         self._lock = threading.Lock()
         self._in_use = False
 
-    def for_making_room(self, call: Callable[[], T]) -> T:
-        """What ``call`` gives, which is to make room; called again with the reserve given up where the disk is full.
+    def for_making_room(self, free_space: Callable[[], T]) -> T:
+        """Return ``free_space()``; if the disk is full, remove the reserve and call it again.
 
-        Meanwhile nothing is appended. Raises as ``call``.
+        Appends are refused during the second call, or they would take the space. Raises the exceptions of
+        ``free_space``.
         """
         try:
-            return call()
+            return free_space()
         except LogFull:
             with self._lock:
                 if not self.free():
                     raise
                 self._in_use = True
                 try:
-                    return call()
+                    return free_space()
                 finally:
                     self._in_use = False
                     self.restore()
 
     def check(self) -> None:
-        """Raises LogFull while it is needed to make room: who appends must not take what was given up."""
+        """Raise LogFull while a deletion uses the reserve: appends must not take its space."""
         if self._in_use:
-            raise LogFull("no space left: room is being made")
+            raise LogFull("no space left on the disk: rows are being dropped, try again")
 
     def free(self) -> bool:
-        """Give it up; False when there is none."""
+        """Remove the reserve; return False if it does not exist."""
         try:
             self._fs.remove(self._path)
         except OSError:
@@ -130,7 +132,7 @@ class Reserve:
         return True
 
     def restore(self) -> None:
-        """Have it again, where there is room."""
+        """Create the reserve again if there is space."""
         if self._path.exists() and self._fs.size(self._path) == RESERVE_BYTES:
             return
         try:
@@ -142,7 +144,7 @@ class Reserve:
 
 @dataclass(slots=True)
 class SharedResources:
-    """What the topics of one log share. ``producer_memory`` in seconds."""
+    """Resources shared by the topics of one log. ``producer_memory`` in seconds."""
 
     fs: FileSystem
     clock: PlausibleClock
@@ -152,6 +154,6 @@ class SharedResources:
     handles: OpenFiles = field(default_factory=OpenFiles)
     producer_memory: float = PRODUCER_MEMORY_S
     refused: tuple[float, str] = (-math.inf, "")
-    """When something was not stored for want of room (monotonic), and why."""
+    """Monotonic time and reason of the last append that was refused for lack of space."""
     recovered: list[Callable[[str, int], None]] = field(default_factory=list)
-    """Called with name and end of a topic that was brought in order, before anything is appended to it."""
+    """Called with name and end of a recovered topic, before anything is appended to it."""

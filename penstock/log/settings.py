@@ -1,4 +1,4 @@
-"""Settings of a topic, and the limits that no setting can lift."""
+"""Settings of a topic, and the limits that no setting can exceed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MAX_BATCH_BYTES = 512 << 20
 """Largest body of one append: well below the 2 GiB that 32-bit Arrow offsets can address."""
 MERGE_BYTES = 8 << 20
 MERGE_ROWS = 65_536
-"""Appends that wait together are merged up to this size: larger batches gain nothing and are slower to sample."""
+"""Largest merged batch: larger ones gain nothing, and a reader of few rows must load all of it."""
 COMMIT_BYTES = 32 << 20
-"""What one commit takes at most (but at least one append), so that memory and latency stay bounded."""
+"""Largest commit (but at least one append); bounds its memory and the latency of the next one."""
 MAX_NAME_BYTES = 200
-"""Longest topic or cursor name in bytes, so that file names made of it stay below 255."""
+"""Longest name of a topic or cursor, which is ASCII: file names derived from it stay below 255 bytes."""
 ANYBODY = "*"
 _CHOICES = {
     "durability": get_args(Durability),
@@ -54,45 +54,45 @@ class TopicSettings:
     writers: tuple[str, ...] = (ANYBODY,)
 
     @classmethod
-    def from_config(cls, group: Any) -> TopicSettings:
-        """The settings whose values are the attributes of ``group`` (a ``TopicConfig``); others are left out."""
-        return cls(**{field.name: getattr(group, field.name) for field in fields(cls)})
+    def from_config(cls, config: Any) -> TopicSettings:
+        """Return the settings from the attributes of ``config`` (a ``TopicConfig``); other attributes are ignored."""
+        return cls(**{field.name: getattr(config, field.name) for field in fields(cls)})
 
     def changed(self, changes: Mapping[str, object]) -> TopicSettings:
-        """These settings with some replaced. Raises InvalidSetting, naming the key."""
+        """Return these settings with some replaced. Raises InvalidSetting with the key."""
         return replace(self, **validate_settings(changes))
 
     def document(self) -> dict[str, Any]:
-        """As a JSON-ready mapping."""
+        """Return a JSON-ready document."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 
 def validate_settings(changes: Mapping[str, object]) -> dict[str, Any]:
-    """``changes`` with each value of its key's type. Raises InvalidSetting, naming the key."""
-    return {key: _checked(key, value) for key, value in changes.items()}
+    """Return ``changes`` with each value converted to its key's type. Raises InvalidSetting with the key."""
+    return {key: _validate(key, value) for key, value in changes.items()}
 
 
-def _checked(key: str, value: Any) -> Any:
+def _validate(key: str, value: Any) -> Any:
     if key in _CHOICES:
-        return _choice(key, value)
+        return _validate_choice(key, value)
     if key in _NAMES:
-        return _names(key, value)
+        return _validate_names(key, value)
     if key not in _SIZES + _TIMES:
-        raise InvalidSetting(f"{key}: there is no such setting; there are {', '.join(_KEYS)}")
+        raise InvalidSetting(f"{key} is not a setting of a topic; the settings are {', '.join(_KEYS)}")
     whole = key in _SIZES
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not 0 <= value < 1 << 62:
         raise InvalidSetting(f"{key}: {value!r} is not {'a number of bytes' if whole else 'a number of seconds'}")
     return value if whole else float(value)
 
 
-def _choice(key: str, value: Any) -> str:
+def _validate_choice(key: str, value: Any) -> str:
     if value not in _CHOICES[key]:
         raise InvalidSetting(f"{key}: {value!r} is none of {', '.join(_CHOICES[key])}")
     return str(value)
 
 
-def _names(key: str, value: Any) -> tuple[str, ...]:
+def _validate_names(key: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) and name for name in value):
         raise InvalidSetting(f"{key}: {value!r} is not a list of names")
     return tuple(value)

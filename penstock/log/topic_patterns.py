@@ -1,4 +1,4 @@
-"""Topics chosen by names and patterns."""
+"""Selection of topics by names and patterns."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 
 def is_selected(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a topic is asked for by ``patterns``: names, or ``*``, ``?`` and ``[...]`` as in a shell.
+    """Report whether ``patterns`` (names, or ``*``, ``?`` and ``[...]`` as in a shell) select a topic.
 
-    Internal topics, and what is none (their names begin with ``_`` or ``.``), only by their full name.
+    Names that start with ``_`` or ``.`` (internal topics, and other folders) are selected only by their full name.
     """
     if name.startswith(("_", ".")):
         return name in patterns

@@ -1,4 +1,4 @@
-"""What is kept with a topic beside its rows: its own settings (in two copies), and whether it was deleted."""
+"""The state of a topic besides its rows: changed settings (in two copies), and whether it is deleted."""
 
 from __future__ import annotations
 
@@ -17,79 +17,81 @@ from penstock.log.store.gaps import COPY_NAME, FILE_NAME
 SETTINGS = ("settings.json", "settings.copy.json")
 _LOGGER = logging.getLogger(__name__)
 DELETED = "DELETED"
-"""The file that says so; the topic's gaps stay beside it, so that no offset is given again."""
+"""Marks a deleted topic; its gaps stay in the folder, so that no offset is used twice."""
 
 
 def load_or_clear(fs: FileSystem, directory: Path) -> dict[str, Any] | None:
-    """The settings that were changed for a topic, as far as they can be read; None where it was deleted.
+    """Return the changed settings of a topic, as far as they are readable; None for a deleted topic.
 
-    Then what is left of it is removed. Raises OSError.
+    The remains of a deleted topic are removed. Raises OSError.
     """
     names = fs.names(directory)
     if DELETED in names:
         clear(fs, directory)
         return None
     if not set(SETTINGS).isdisjoint(names):
-        with contextlib.suppress(UnknownFormat):  # it cannot be opened
+        with contextlib.suppress(UnknownFormat):  # opening the topic will report it
             return read_changes(fs, directory)
     return {}
 
 
 def read_changes(fs: FileSystem, directory: Path) -> dict[str, Any]:
-    """The settings that were changed for this topic; a copy that is damaged or missing is written anew.
+    """Return the changed settings of a topic; a damaged or missing copy is rewritten.
 
-    Raises UnknownFormat for those of another version, and when no copy can be read: to go on without would open the
-    topic to everybody, or drop what was to be kept.
+    Raises UnknownFormat for another version, or if no copy is readable: without them the topic would be open to
+    everybody, or would drop rows that must be kept.
     """
-    found: list[bytes] = []
+    copies: list[bytes] = []
     for name in SETTINGS:
-        with contextlib.suppress(FileNotFoundError):  # never changed, or deleted just now
-            found.append(fs.read(directory / name))
-    for data in found:
+        with contextlib.suppress(FileNotFoundError):  # never changed, or deleted during the call
+            copies.append(fs.read(directory / name))
+    for content in copies:
         with contextlib.suppress(KeyError, TypeError, AttributeError, InvalidSetting):
-            if (document := decode(data, directory / SETTINGS[0])) is not None:
+            if (document := decode(content, directory / SETTINGS[0])) is not None:
                 changes = validate_settings(document["settings"])
-                if found != [data] * len(SETTINGS):
-                    _mend(fs, directory, data)
+                if copies != [content] * len(SETTINGS):
+                    _rewrite_copies(fs, directory, content)
                 return changes
-    if found:
-        raise UnknownFormat(f"{SETTINGS[0]} cannot be read: write the topic's settings anew, or remove the file")
+    if copies:
+        raise UnknownFormat(f"{SETTINGS[0]} cannot be read: write the topic's settings again, or remove the file")
     return {}
 
 
-def _mend(fs: FileSystem, directory: Path, data: bytes) -> None:
-    """Both copies are ``data``, before the good one is damaged too; on a full disk another time."""
-    _LOGGER.warning("%s: a copy of its settings was damaged or missing and is written anew", directory)
+def _rewrite_copies(fs: FileSystem, directory: Path, content: bytes) -> None:
+    """Rewrite both copies before the good one is damaged too; on a full disk the next reading does it."""
+    _LOGGER.warning("%s: a copy of the settings was damaged or missing and is rewritten", directory)
     with contextlib.suppress(OSError):
         for name in reversed(SETTINGS):
-            replace_durably(fs, directory / name, data)
+            replace_durably(fs, directory / name, content)
 
 
 def write_changes(fs: FileSystem, directory: Path, changes: Mapping[str, Any]) -> None:
-    """Keep the changed settings. Raises OSError."""
+    """Store the changed settings. Raises OSError."""
     settings = {key: list(value) if isinstance(value, tuple) else value for key, value in changes.items()}
     for name in reversed(SETTINGS):
+        # Order: the copy before the file that is read first. Crash: in between the old settings stay in force, and the
+        # copies are made equal by the next reading.
         replace_durably(fs, directory / name, encode({"settings": settings}))
 
 
 def is_deleted(directory: Path) -> bool:
-    """Whether the topic of this folder was deleted."""
+    """Report whether the topic of this folder is deleted."""
     return (directory / DELETED).exists()
 
 
 def mark_deleted(fs: FileSystem, directory: Path) -> None:
-    """From now on there is no such topic. Raises OSError."""
+    """Mark the topic as deleted, durably. Raises OSError."""
     replace_durably(fs, directory / DELETED, b"")
 
 
 def revive(fs: FileSystem, directory: Path) -> None:
-    """From now on there is such a topic again. Raises OSError."""
+    """Remove the mark of a deletion, durably. Raises OSError."""
     fs.remove(directory / DELETED)
     fs.sync_directory(directory)
 
 
 def clear(fs: FileSystem, directory: Path) -> None:
-    """Remove everything of a deleted topic but its gaps. Raises OSError."""
+    """Remove all files of a deleted topic except its gaps. Raises OSError."""
     folders = {directory}
     for path in sorted(directory.rglob("*")):
         if path.is_file() and path.name not in (FILE_NAME, COPY_NAME, DELETED):

@@ -44,24 +44,24 @@ class Holder:
 def test_who_wrote_least_recently_closes_its_files():
     handles, many = OpenFiles(2), [Holder() for _ in range(4)]
     for holder in (*many[:2], many[0], *many[2:]):
-        handles.used(holder)
+        handles.touch(holder)
     assert [holder.released for holder in many] == [1, 1, 0, 0]
 
 
 def test_as_long_as_there_is_room_nobody_closes_anything():
     handles, many = OpenFiles(5), [Holder() for _ in range(5)]
     for holder in many:
-        handles.used(holder)
+        handles.touch(holder)
     assert [holder.released for holder in many] == [0] * 5
 
 
 def test_who_is_writing_keeps_its_files():
     handles, many = OpenFiles(1), [Holder() for _ in range(3)]
     with many[0].lock:
-        handles.used(many[0])
-        handles.used(many[1])
+        handles.touch(many[0])
+        handles.touch(many[1])
         assert many[0].released == 0
-    handles.used(many[2])
+    handles.touch(many[2])
     assert [holder.released for holder in many] == [1, 1, 0]
 
 

@@ -155,7 +155,7 @@ def prepare(group: BatchGroup, base: int, time: int, position: int) -> Prepared:
 def _rows_if_few(group: BatchGroup) -> records.Rows | None:
     """Return the rows of a small group without columns; None for other groups."""
     bodies = [item.body for item in group.items]
-    few = 0 < group.rows <= row_format.FEW and group.size <= row_format.MOST
+    few = 0 < group.rows <= row_format.MAX_ROWS and group.size <= row_format.MAX_ROW_BYTES
     if not few or not all(isinstance(body, records.Rows) for body in bodies):
         return None
     return records.Rows(chain.from_iterable(bodies))  # type: ignore[arg-type]  # looked at above

@@ -157,7 +157,7 @@ class Writer:
         except OSError as error:
             raise write_error(error) from error
         self._shared.budget.add(size)
-        self._shared.handles.used(self)
+        self._shared.handles.touch(self)
         self._unpublished += prepared
         return prepared
 

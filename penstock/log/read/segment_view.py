@@ -125,7 +125,7 @@ class SegmentView:
 
     def _continues(self, added: index.IndexRecords, length: int) -> bool:
         """Report whether ``added`` continues the existing records without a hole, up to ``length``."""
-        start = batch_format.start(self._data) if not self._count else 0
+        start = batch_format.first_batch_position(self._data) if not self._count else 0
         first, position = index.end_of(self.records, self.first, start)
         return index.dense(added, first, position) and index.end_of(added, first, position)[1] == length
 

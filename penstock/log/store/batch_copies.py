@@ -1,9 +1,10 @@
-"""What a segment's batches said of themselves, a second time: for when a batch itself cannot be read any more.
+"""The journal of a segment's copies: what each batch says about itself, a second time.
 
-A journal beside the segment, a line for each batch: its offsets, and its origin with its counts. So a damaged batch
-costs its rows, and the balance closes without them. Of an internal topic, whose entries are counts and posts, a line
-has the batch itself, which is put back in its place. The journal follows the synced data, and recovery adds what it
-lacks; a compacted segment keeps the lines of the batches that became one.
+A line has a batch's offsets, origin and counts, so that a damaged batch costs its rows but the balance still closes.
+In an internal topic, whose rows are counts and posts, a line also has the batch itself, and a damaged one is restored.
+
+Order: lines are written after the data is synced; recovery adds missing lines. A compacted segment keeps the lines of
+the batches that were merged.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BatchCopy:
-    """Of the batch with the rows [base, end) and this CRC32C at byte ``position``.
+    """A line of the journal: the batch with rows [base, end) and this CRC32C at byte ``position``.
 
-    ``data`` are its bytes, where they are kept, ``told`` is the journal's line.
+    ``data`` are the batch's bytes, empty outside internal topics; ``document`` is the line itself.
     """
 
     base: int
@@ -42,77 +43,81 @@ class BatchCopy:
     position: int
     origin: Origin
     data: bytes
-    told: Mapping[str, Any]
+    document: Mapping[str, Any]
 
 
 @dataclass(slots=True)
 class Journal:
-    """What can be read of a segment's journal, by offset; ``length`` is the file's, where all of it can be read."""
+    """The readable lines of a journal by offset; ``length`` is its size, -1 if a part is unreadable."""
 
     copies: list[BatchCopy] = field(default_factory=list)
     length: int = -1
 
 
 def line(files: SegmentFiles, message: Message, parts: Iterable[Bytes]) -> bytes:
-    """The journal's line of a batch; ``parts`` are its bytes."""
+    """Return the journal line of a batch; ``parts`` are its bytes."""
     m = message
-    told = {"segment": files.fingerprint, "base": m.base, "rows": m.rows, "crc": f"{m.crc:08x}", "at": m.position}
+    document = {"segment": files.fingerprint, "base": m.base, "rows": m.rows, "crc": f"{m.crc:08x}", "at": m.position}
     copy = {"data": base64.b64encode(b"".join(parts)).decode()} if files.is_internal else {}
-    return encode_line({**told, **m.origin.document(), **copy})
+    return encode_line({**document, **m.origin.document(), **copy})
 
 
 def read(files: SegmentFiles) -> Journal:
-    """The journal of a segment; empty where there is none, or another segment's."""
-    known: dict[int, BatchCopy] = {}
+    """Return a segment's journal; an empty one if the file is missing or another segment's."""
+    copies: dict[int, BatchCopy] = {}
     damaged: list[object] = []
     position = 0
-    with contextlib.suppress(UnknownFormat):  # it is made anew
-        for position, (mark, copy) in read_lines_from(files.copies, _copy_of, damaged=damaged.append):  # noqa: B007
+    with contextlib.suppress(UnknownFormat):  # recovery rewrites it from the batches
+        for position, (mark, copy) in read_lines_from(files.copies, _parse_copy, damaged=damaged.append):  # noqa: B007
             if mark == files.fingerprint:
-                known[copy.base] = copy
+                copies[copy.base] = copy
     whole = not damaged and files.copies.exists() and files.copies.stat().st_size == position
-    return Journal([known[base] for base in sorted(known)], position if whole else -1)
+    return Journal([copies[base] for base in sorted(copies)], position if whole else -1)
 
 
-def _copy_of(told: dict[str, Any]) -> tuple[int, BatchCopy]:
-    base, rows, position, crc = *(int(told[name]) for name in ("base", "rows", "at")), int(told["crc"], 16)
-    data = base64.b64decode(told.get("data", ""))
-    return int(told["segment"]), BatchCopy(base, base + rows, crc, position, Origin.from_document(told), data, told)
+def _parse_copy(document: dict[str, Any]) -> tuple[int, BatchCopy]:
+    base, rows, position, crc = *(int(document[name]) for name in ("base", "rows", "at")), int(document["crc"], 16)
+    data = base64.b64decode(document.get("data", ""))
+    return int(document["segment"]), BatchCopy(
+        base, base + rows, crc, position, Origin.from_document(document), data, document
+    )
 
 
 def restore_batches(fs: FileSystem, files: SegmentFiles) -> bool:
-    """Write batches of an internal topic whose bytes are not what they were again, in their places; whether any were.
-
-    Raises OSError.
-    """
+    """Restore damaged batches of an internal topic in place; return whether there were any. Raises OSError."""
     if not files.is_internal:
         return False
     data = fs.map(files.data)
-    lost = [copy for copy in read(files).copies if copy.data and not _holds(data, copy)]
+    lost = [copy for copy in read(files).copies if copy.data and not _is_intact(data, copy)]
     if lost:
-        _LOGGER.warning("%s: %d damaged batches are put back from their copies", files.data, len(lost))
+        _LOGGER.warning("%s: %d damaged batches are restored from their copies", files.data, len(lost))
         with contextlib.closing(fs.open(files.data)) as file:
+            # Crash: each batch has a checksum, so one that is restored in part is found and restored again.
             for copy in lost:
                 file.write([copy.data], copy.position)
             file.sync()
     return bool(lost)
 
 
-def _holds(data: pa.Buffer, copy: BatchCopy) -> bool:
+def _is_intact(data: pa.Buffer, copy: BatchCopy) -> bool:
     return bytes(memoryview(data)[copy.position : copy.position + len(copy.data)]) == copy.data
 
 
 def rebuild(
     fs: FileSystem, files: SegmentFiles, data: pa.Buffer, messages: Sequence[Message], bad: IndexRecords
 ) -> int:
-    """Make the journal tell of ``messages``, and of ``bad`` what it told; its length. Raises OSError."""
+    """Rewrite the journal if it differs from ``messages`` and the old lines of ``bad``; return its length.
+
+    Raises OSError.
+    """
     journal = read(files)
     ranges = list(zip(bad["base"].tolist(), (bad["base"] + bad["rows"]).tolist(), strict=True))
-    kept = [copy for copy in journal.copies if any(begin <= copy.base < end for begin, end in ranges)]
-    expected = sorted([*((m.base, m.crc) for m in messages), *((copy.base, copy.crc) for copy in kept)])
+    # Lines of unreadable batches are the only record of their counts and cannot be rebuilt.
+    retained = [copy for copy in journal.copies if any(begin <= copy.base < end for begin, end in ranges)]
+    expected = sorted([*((m.base, m.crc) for m in messages), *((copy.base, copy.crc) for copy in retained)])
     if journal.length >= 0 and expected == [(copy.base, copy.crc) for copy in journal.copies]:
         return journal.length
-    lines = {copy.base: encode_line(copy.told) for copy in kept}
+    lines = {copy.base: encode_line(copy.document) for copy in retained}
     lines |= {m.base: line(files, m, [memoryview(data)[m.position : m.position + m.length]]) for m in messages}
     text = b"".join(lines[base] for base in sorted(lines))
     replace_durably(fs, files.copies, text)
@@ -120,7 +125,7 @@ def rebuild(
 
 
 def gaps(copies: Iterable[BatchCopy], begin: int, end: int, reason: str) -> Iterator[Gap]:
-    """Gaps with their counts for the batches that lie within [begin, end); those that follow each other are one."""
+    """Yield gaps with counts for the batches within [begin, end); contiguous batches share a gap."""
     run: list[BatchCopy] = []
     for copy in copies:
         if begin <= copy.base and copy.end <= end:

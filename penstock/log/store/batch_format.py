@@ -1,8 +1,8 @@
-"""One batch as bytes of a segment: an encapsulated Arrow message that carries its own checksum.
+"""The bytes of one batch: an encapsulated Arrow message with its own checksum.
 
 The custom metadata has ``penstock`` (a JSON document: v, base, rows, ts, at, producers with their checksums, and the
-batch's origin) and ``crc32c``: eight hex digits, the CRC32C of the whole encapsulated message with this field read as
-zeros. ``at`` is the message's own position in its file, so that a copy inside a payload is never taken for a batch.
+batch's origin) and ``crc32c``: eight hexadecimal digits, the CRC32C of the whole message with this field as zeros.
+``at`` is the message's position in its file, so that a copy of a batch inside a payload is never taken for a batch.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ VERSION = 1
 CRC_KEY = b"crc32c"
 CRC_BLANK = b"00000000"
 _CRC_FIELD = struct.pack("<I", len(CRC_BLANK)) + CRC_BLANK
-"""As it stands in the metadata, with its length: found by its bytes, which cannot be part of a JSON document."""
+"""The field in the metadata with its length; its zero bytes cannot occur in a JSON document, so a search finds it."""
 _THIS_VERSION = b'{"v":%d,' % VERSION
-"""How the document of a batch begins."""
+"""First bytes of a batch's document."""
 PREFIX = 8
 PREAMBLE: pa.Buffer = records.SCHEMA.serialize()
-"""The schema message every segment begins with."""
+"""The schema message at the start of every segment."""
 _PREAMBLE = PREAMBLE.to_pybytes()
 _FAILURES = (pa.ArrowException, OSError, EOFError, ValueError, TypeError, KeyError, AttributeError, struct.error)
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message found in a segment, its checksum verified: bytes [position, position + length), rows [base, end)."""
+    """A message of a segment with a verified checksum: bytes [position, position + length), rows [base, end)."""
 
     position: int
     length: int
@@ -58,7 +58,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Framed:
-    """A message ready to be written: ``parts`` one after the other are its ``length`` bytes."""
+    """A message ready to be written: its ``parts`` in sequence are ``length`` bytes."""
 
     parts: tuple[Bytes, ...]
     length: int
@@ -68,28 +68,28 @@ class Framed:
 def document(
     origin: Origin, base: int, rows: int, times: tuple[int, int], position: int, producers: Iterable[ProducerEntry] = ()
 ) -> dict[str, Any]:
-    """The JSON document of a batch; ``times`` are its first and last timestamp in microseconds."""
-    told = {"v": VERSION, "base": base, "rows": rows, "ts": list(times), "at": position, **origin.document()}
-    many = list(producers)
-    if many:  # the checksums beside them: older versions read the others
-        told |= {"producers": [entry[:-1] for entry in many], "checksums": [entry[-1] for entry in many]}
-    return told
+    """Return the JSON document of a batch; ``times`` are its first and last timestamp in microseconds."""
+    fields = {"v": VERSION, "base": base, "rows": rows, "ts": list(times), "at": position, **origin.document()}
+    entries = list(producers)
+    if entries:  # the checksums beside them: older versions read the others
+        fields |= {"producers": [entry[:-1] for entry in entries], "checksums": [entry[-1] for entry in entries]}
+    return fields
 
 
 def frame(batch: pa.RecordBatch, described: Mapping[str, Any], compression: Literal["zstd"] | None = None) -> Framed:
-    """``batch`` (SCHEMA) as a message with its checksum, without copying it."""
+    """Return ``batch`` (SCHEMA) as a message with its checksum, without copying its columns."""
     message = records.encode_parts(batch, dict(described), {CRC_KEY: CRC_BLANK}, compression)
     head, *body = message
-    at = bytes(head).index(_CRC_FIELD) + len(_CRC_FIELD) - len(CRC_BLANK)
+    crc_position = bytes(head).index(_CRC_FIELD) + len(_CRC_FIELD) - len(CRC_BLANK)
     crc = records.checksum(message)
-    parts = (head[:at], b"%08x" % crc, head[at + len(CRC_BLANK) :], *body)
+    parts = (head[:crc_position], b"%08x" % crc, head[crc_position + len(CRC_BLANK) :], *body)
     return Framed(parts, sum(map(len, parts)), crc)
 
 
 def parse(data: pa.Buffer, position: int) -> Message:
-    """The message at ``position`` of a segment's bytes.
+    """Return the message at ``position`` of a segment's bytes.
 
-    Raises BadBatch unless checksum and place are right, UnknownFormat when it is one of another version.
+    Raises BadBatch if checksum or position is wrong, UnknownFormat for another format version.
     """
     try:
         return _parse(data, position)
@@ -99,19 +99,21 @@ def parse(data: pa.Buffer, position: int) -> Message:
 
 def _parse(data: pa.Buffer, position: int) -> Message:
     view = memoryview(data)[position:]
-    mark, size = struct.unpack_from("<Ii", view)
-    if mark != records.CONTINUATION or not 0 < size <= len(view) - PREFIX:
+    continuation, size = struct.unpack_from("<Ii", view)
+    if continuation != records.CONTINUATION or not 0 < size <= len(view) - PREFIX:
         raise BadBatch("no continuation mark")
     entries = records.custom_metadata(view[PREFIX : PREFIX + size])
-    at, stated = entries[CRC_KEY]
+    crc_position, stated = entries[CRC_KEY]
     body = pa.ipc.read_message(data.slice(position)).body
     length = PREFIX + size + (body.size if body else 0)
-    crc = _checksum(view[:length], PREFIX + at)
+    # Order: the checksum is verified before the document is parsed. Nothing in a damaged message is believed but its
+    # length, which is bounded by the file.
+    crc = _checksum(view[:length], PREFIX + crc_position)
     if stated != b"%08x" % crc:
         raise BadBatch("checksum differs")
     described = json.loads(entries[records.METADATA_KEY][1])
     if described.get("at", position) != position:
-        raise BadBatch("another place")
+        raise BadBatch("position differs")
     if described["v"] != VERSION:
         raise UnknownFormat(f"a batch has format version {described['v']}, this version of Penstock reads {VERSION}")
     first, last = map(int, described["ts"])
@@ -122,26 +124,26 @@ def _parse(data: pa.Buffer, position: int) -> Message:
 
 
 def _producers(described: Mapping[str, Any]) -> tuple[ProducerEntry, ...]:
-    many = described.get("producers", ())
-    sums = described.get("checksums") or [UNKNOWN] * len(many)
+    entries = described.get("producers", ())
+    sums = described.get("checksums") or [UNKNOWN] * len(entries)
     return tuple(
-        (str(n), int(s), int(first), int(c), int(t), int(told))
-        for (n, s, first, c, t), told in zip(many, sums, strict=True)
+        (str(n), int(s), int(first), int(c), int(t), int(rows_checksum))
+        for (n, s, first, c, t), rows_checksum in zip(entries, sums, strict=True)
     )
 
 
-def _checksum(view: memoryview, at: int) -> int:
-    """CRC32C of a message whose checksum field is at ``at``."""
-    head = crc32c(CRC_BLANK, crc32c(view[:at]))
-    crc: int = crc32c(view[at + len(CRC_BLANK) :], head)
+def _checksum(view: memoryview, crc_position: int) -> int:
+    """Return the CRC32C of a message whose checksum field is at ``crc_position``, counted as zeros."""
+    head = crc32c(CRC_BLANK, crc32c(view[:crc_position]))
+    crc: int = crc32c(view[crc_position + len(CRC_BLANK) :], head)
     return crc
 
 
 def load(data: pa.Buffer, message: Message) -> pa.RecordBatch:
-    """The batch of a parsed message, zero-copy on ``data``. Raises BadBatch."""
+    """Return the batch of a parsed message, zero-copy on ``data``. Raises BadBatch."""
     try:
-        found = pa.ipc.read_message(data.slice(message.position, message.length))
-        batch = pa.ipc.read_record_batch(found, records.SCHEMA)
+        encoded = pa.ipc.read_message(data.slice(message.position, message.length))
+        batch = pa.ipc.read_record_batch(encoded, records.SCHEMA)
     except _FAILURES as error:
         raise BadBatch(f"no batch at {message.position}: {error}") from None
     if batch.num_rows != message.rows:
@@ -149,55 +151,56 @@ def load(data: pa.Buffer, message: Message) -> pa.RecordBatch:
     return batch
 
 
-def load_many(data: pa.Buffer, places: Iterable[tuple[int, int, int]], most: int) -> list[pa.RecordBatch]:
-    """The batches at ``places`` (position, length, CRC32C as the index has it), up to the first that differs.
+def load_many(data: pa.Buffer, messages: Iterable[tuple[int, int, int]], max_bytes: int) -> list[pa.RecordBatch]:
+    """Return the batches at ``messages`` (position, length, CRC32C as in the index), up to the first that differs.
 
-    For many small batches: nothing but their columns is looked at. Zero-copy where they are not compressed. It ends
-    behind ``most`` bytes of columns, also where they are. Raises BadBatch where the file does not begin as a segment.
+    Fast path for many small batches: only their columns are decoded, not their documents. Zero-copy unless compressed.
+    Limit: stops after ``max_bytes`` of columns, compressed or not. Raises BadBatch if the file does not start as a
+    segment.
     """
-    view, found, size = memoryview(data), [], 0
+    view, batches, size = memoryview(data), [], 0
     try:
         source = pa.BufferReader(data)
         stream = pa.ipc.open_stream(source)
         if not stream.schema.equals(records.SCHEMA):
             raise BadBatch("another schema")
         reached = source.tell()
-        for position, length, crc in places:
-            if size >= most or not _is_as_told(view[position : position + length], crc):
+        for position, length, crc in messages:
+            if size >= max_bytes or not _has_checksum(view[position : position + length], crc):
                 break
-            if position != reached:  # to seek where it stands costs as much as to read
+            if position != reached:  # a seek costs as much as the read of a small batch
                 source.seek(position)
             reached = position + length
-            found.append(stream.read_next_batch())
-            size += found[-1].get_total_buffer_size()
+            batches.append(stream.read_next_batch())
+            size += batches[-1].get_total_buffer_size()
     except _FAILURES as error:
         raise BadBatch(f"no batches: {error}") from None
-    return found
+    return batches
 
 
-def _is_as_told(view: memoryview, crc: int) -> bool:
-    """Whether a message has this CRC32C, says so, and is of the version that is known."""
+def _has_checksum(view: memoryview, crc: int) -> bool:
+    """Report whether a message has this CRC32C, states it, and has the supported version."""
     size = struct.unpack_from("<i", view, 4)[0] if len(view) >= PREFIX else 0
     head = bytes(view[: PREFIX + max(size, 0)])
-    at = head.find(b"%08x" % crc)
-    return at >= 0 and _THIS_VERSION in head and _checksum(view, at) == crc
+    crc_position = head.find(b"%08x" % crc)
+    return crc_position >= 0 and _THIS_VERSION in head and _checksum(view, crc_position) == crc
 
 
 def preamble_length(data: pa.Buffer) -> int:
-    """The length of the schema message that ``data`` begins with. Raises BadBatch when it is not SCHEMA's."""
-    if memoryview(data)[: len(_PREAMBLE)] == _PREAMBLE:  # as nearly always
+    """Return the length of the schema message at the start of ``data``. Raises BadBatch for another schema."""
+    if memoryview(data)[: len(_PREAMBLE)] == _PREAMBLE:  # fast path: compares bytes instead of parsing a schema
         return len(_PREAMBLE)
     try:
-        found = pa.ipc.read_message(data)
-        if not pa.ipc.read_schema(found).equals(records.SCHEMA):
+        message = pa.ipc.read_message(data)
+        if not pa.ipc.read_schema(message).equals(records.SCHEMA):
             raise BadBatch("another schema")
-        return PREFIX + int(found.metadata.size)
+        return PREFIX + int(message.metadata.size)
     except _FAILURES as error:
         raise BadBatch(f"no schema: {error}") from None
 
 
-def start(data: pa.Buffer) -> int:
-    """Where the first batch of a segment begins; where it should when the schema message is damaged."""
+def first_batch_position(data: pa.Buffer) -> int:
+    """Return the position of the first batch; with a damaged schema message, where it should be."""
     try:
         return preamble_length(data)
     except BadBatch:

@@ -1,8 +1,8 @@
-"""Gaps of a topic: offsets that hold no rows any more, why, and how many of which source and bucket.
+"""The gaps of a topic: offsets without rows, the reason, and the number of rows by source and bucket.
 
-``gaps.jsonl`` is a journal of checked lines. Nobody else has the counts of what went: so there is a copy of it, which
-the next start takes what is missing from (what it lacks too is found missing, and entered again, without counts). From
-time to time both are replaced by one in which gaps that follow each other are one.
+``gaps.jsonl`` is a journal of checked lines, and the only place with the counts of dropped rows. A copy beside it
+covers damage: the next start adds lines that one file lacks. Offsets missing from both are found by recovery and
+entered without counts. Contiguous gaps are joined from time to time, and both files are replaced.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ DELETED = "deleted"
 EXPIRED_READ = "expired_read"
 EXPIRED_UNREAD = "expired_unread"
 MIN_GAPS_SAVED = 100
-"""So many gaps must become fewer for the file to be written anew."""
-JOINED_BUCKETS = 5000
-"""Sources and buckets of one gap made of several, at most: what is written anew is not one ever longer line."""
-KEPT_FILES = 256
-"""Topics whose gaps are kept in memory for the readers of this process."""
+"""Gaps that a join must save before the file is rewritten; a rewrite costs a whole file and two fsyncs."""
+MAX_BUCKETS_PER_GAP = 5000
+"""Largest number of sources and buckets in a joined gap; bounds the length of a line."""
+MAX_CACHED_FILES = 256
+"""Number of files whose gaps stay in memory for the readers of this process."""
 _LOGGER = logging.getLogger(__name__)
 _BLANK = b"00000000"
-_TAIL = 64
+_TAIL_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Offsets [begin, end) that cannot be read. ``counts``: rows by source and bucket, where these are known.
+    """Offsets [begin, end) that cannot be read. ``counts``: rows by source and bucket, as far as recorded.
 
-    ``received`` are the counts of the batches that went, by source and bucket; None where nothing could be read.
+    ``received`` are the counts of the lost batches by source and bucket; None if they could not be read.
     """
 
     begin: int
@@ -53,57 +53,57 @@ class Gap:
     received: Mapping[str, Mapping[int, Mapping[str, int]]] | None = None
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Return a JSON-ready document."""
         counts = {source: {str(b): n for b, n in buckets.items()} for source, buckets in self.counts.items()}
-        told = {"begin": self.begin, "end": self.end, "reason": self.reason, "counts": counts}
+        document = {"begin": self.begin, "end": self.end, "reason": self.reason, "counts": counts}
         if self.received is None:
-            return told
+            return document
         received = {s: {str(b): dict(n) for b, n in buckets.items()} for s, buckets in self.received.items()}
-        return {**told, "received": received}
+        return {**document, "received": received}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Gap:
-        """From ``document``. Raises KeyError, ValueError, TypeError or AttributeError."""
+        """Parse ``document``. Raises KeyError, ValueError, TypeError or AttributeError."""
         counts = {s: {int(b): int(n) for b, n in buckets.items()} for s, buckets in document["counts"].items()}
         return cls(
             int(document["begin"]), int(document["end"]), str(document["reason"]), counts, _received_of(document)
         )
 
     def spans_by_bucket(self) -> Iterator[tuple[tuple[str, int], int, int]]:
-        """Source and bucket, and which offsets [begin, end) are theirs; the rest is of source "", bucket 0.
+        """Yield source and bucket with their offsets [begin, end); the rest has source "" and bucket 0.
 
-        A gap knows how many rows of each it has, not where: they are taken to lie in order of time. So the parts
-        of a gap come to its exact counts together.
+        A gap records the number of rows but not their offsets, so they are assumed in order of time: the parts of a
+        divided gap add up to its exact counts.
         """
-        at = self.begin
+        begin = self.begin
         for bucket, source, n in sorted((b, s, n) for s, buckets in self.counts.items() for b, n in buckets.items()):
-            yield (source, bucket), at, min(at + n, self.end)
-            at = min(at + n, self.end)
-        yield ("", 0), at, self.end
+            yield (source, bucket), begin, min(begin + n, self.end)
+            begin = min(begin + n, self.end)
+        yield ("", 0), begin, self.end
 
     def rows_by_bucket(self, begin: int, end: int) -> dict[tuple[str, int], int]:
-        """The rows of [begin, end) by source and bucket."""
-        found: dict[tuple[str, int], int] = {}
-        for place, first, last in self.spans_by_bucket():
+        """Return the number of rows of [begin, end) by source and bucket."""
+        rows: dict[tuple[str, int], int] = {}
+        for bucket, first, last in self.spans_by_bucket():
             if (inside := min(end, last) - max(begin, first)) > 0:
-                found[place] = found.get(place, 0) + inside
-        return found
+                rows[bucket] = rows.get(bucket, 0) + inside
+        return rows
 
 
 def _received_of(document: Mapping[str, Any]) -> dict[str, dict[int, dict[str, int]]] | None:
-    told = document.get("received")
-    if told is None:
+    received = document.get("received")
+    if received is None:
         return None
-    return {s: {int(b): {str(k): int(v) for k, v in n.items()} for b, n in bs.items()} for s, bs in told.items()}
+    return {s: {int(b): {str(k): int(v) for k, v in n.items()} for b, n in bs.items()} for s, bs in received.items()}
 
 
 def encode_gap(gap: Gap) -> bytes:
-    """A gap as a line of the file."""
+    """Return a gap as a line of the file."""
     return encode_line(gap.document())
 
 
 def _read(path: Path, position: int = 0, **more: Any) -> list[tuple[int, Gap]]:
-    """The gaps from a byte position on, each with the position after it. Raises OSError, UnknownFormat."""
+    """Return the gaps from a byte position on, each with the position behind it. Raises OSError, UnknownFormat."""
     try:
         return list(read_lines_from(path, Gap.from_document, position, **more))
     except file_errors.UnknownFormat as error:
@@ -115,7 +115,7 @@ def _sorted(gaps: Iterable[Gap]) -> list[Gap]:
 
 
 def uncovered(gaps: Sequence[Gap], begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """The parts of [begin, end) that no gap covers, in order. ``gaps`` are sorted and do not overlap."""
+    """Yield the parts of [begin, end) outside all gaps, in order. ``gaps`` are sorted and disjoint."""
     for number in range(bisect_right(gaps, begin, key=lambda gap: gap.end), len(gaps)):
         gap = gaps[number]
         if gap.begin >= end:
@@ -127,31 +127,35 @@ def uncovered(gaps: Sequence[Gap], begin: int, end: int) -> Iterator[tuple[int, 
         yield begin, end
 
 
-def _known(gaps: Sequence[Gap], gap: Gap) -> bool:
-    """Whether any offset of ``gap`` is in one of ``gaps`` already."""
+def _overlaps(gaps: Sequence[Gap], gap: Gap) -> bool:
+    """Report whether any offset of ``gap`` is in one of ``gaps``."""
     return list(uncovered(gaps, gap.begin, gap.end)) != [(gap.begin, gap.end)]
 
 
 def join_adjacent_gaps(gaps: Sequence[Gap], through: int) -> list[Gap]:
-    """``gaps`` (sorted), those of one reason that follow each other and end at or before ``through`` made one."""
-    found: list[Gap] = []
+    """Return ``gaps`` (sorted) with contiguous ones of one reason merged, as far as they end at or before
+    ``through``.
+    """
+    joined: list[Gap] = []
     run: list[Gap] = []
     for gap in gaps:
         if run and (
-            gap.end > through or not _continues(run[-1], gap) or _places(run) + _places([gap]) > JOINED_BUCKETS
+            gap.end > through
+            or not _is_adjacent(run[-1], gap)
+            or _count_buckets(run) + _count_buckets([gap]) > MAX_BUCKETS_PER_GAP
         ):
-            found.append(_join(run))
+            joined.append(_join(run))
             run = []
         run.append(gap)
-    return [*found, _join(run)] if run else found
+    return [*joined, _join(run)] if run else joined
 
 
-def _continues(gap: Gap, other: Gap) -> bool:
-    known = (gap.received is None) == (other.received is None)
-    return known and gap.reason == other.reason and gap.end == other.begin
+def _is_adjacent(gap: Gap, other: Gap) -> bool:
+    same_detail = (gap.received is None) == (other.received is None)
+    return same_detail and gap.reason == other.reason and gap.end == other.begin
 
 
-def _places(run: Sequence[Gap]) -> int:
+def _count_buckets(run: Sequence[Gap]) -> int:
     return sum(len(buckets) for gap in run for buckets in gap.counts.values())
 
 
@@ -163,11 +167,11 @@ def _join(run: Sequence[Gap]) -> Gap:
     for gap in run:
         for source, buckets in gap.counts.items():
             _add(counts.setdefault(source, {}), buckets)
-        for source, told in (gap.received or {}).items():
-            for bucket, named in told.items():
+        for source, by_bucket in (gap.received or {}).items():
+            for bucket, named in by_bucket.items():
                 _add(received.setdefault(source, {}).setdefault(bucket, {}), named)
-    known = received if run[0].received is not None else None
-    return Gap(run[0].begin, run[-1].end, run[0].reason, counts, known)
+    total_received = received if run[0].received is not None else None
+    return Gap(run[0].begin, run[-1].end, run[0].reason, counts, total_received)
 
 
 def _add(total: dict[Any, int], counts: Mapping[Any, int]) -> None:
@@ -176,8 +180,8 @@ def _add(total: dict[Any, int], counts: Mapping[Any, int]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """What was read of a file: which one, how much, how that ended, and the gaps in it."""
+class _CachedFile:
+    """A file as it was read last: inode, length, last bytes and gaps."""
 
     inode: int
     position: int
@@ -185,59 +189,60 @@ class _Read:
     gaps: list[Gap]
 
 
-class _Files:
-    """The gaps of files as they were read last: of one that has grown since, only what is new is read."""
+class _GapCache:
+    """Gaps of the files read last; of a file that has grown, only the new lines are read. From any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, _Read] = OrderedDict()
+        self._overlaps: OrderedDict[str, _CachedFile] = OrderedDict()
 
     def read(self, path: Path) -> list[Gap]:
         while True:
             inode = os.stat(path).st_ino
-            known = self._of(path, inode)
-            found = _read(path, known.position, damaged=_pass_over)
-            position = found[-1][0] if found else known.position
+            cached = self._cached_or_empty(path, inode)
+            added = _read(path, cached.position, damaged=_ignore_damage)
+            position = added[-1][0] if added else cached.position
             tail = _tail(path, position)
-            if os.stat(path).st_ino == inode:  # else it was replaced meanwhile
+            # A join replaced the file during the read: positions and gaps may be of different files.
+            if os.stat(path).st_ino == inode:
                 break
-        if not found:
-            return known.gaps
-        gaps = _sorted([*known.gaps, *(gap for _, gap in found)])
-        self._keep(path, _Read(inode, position, tail, gaps))
+        if not added:
+            return cached.gaps
+        gaps = _sorted([*cached.gaps, *(gap for _, gap in added)])
+        self._store(path, _CachedFile(inode, position, tail, gaps))
         return gaps
 
-    def _of(self, path: Path, inode: int) -> _Read:
+    def _cached_or_empty(self, path: Path, inode: int) -> _CachedFile:
         with self._lock:
-            known = self._known.get(str(path))
-        # The tail tells another file that got its number.
-        is_same = known is not None and known.inode == inode and _tail(path, known.position) == known.tail
-        return known if known and is_same else _Read(inode, 0, b"", [])
+            cached = self._overlaps.get(str(path))
+        # A new file may get the inode of the removed one; its last bytes differ.
+        is_same = cached is not None and cached.inode == inode and _tail(path, cached.position) == cached.tail
+        return cached if cached and is_same else _CachedFile(inode, 0, b"", [])
 
-    def _keep(self, path: Path, read: _Read) -> None:
+    def _store(self, path: Path, read: _CachedFile) -> None:
         with self._lock:
-            self._known[str(path)] = read
-            self._known.move_to_end(str(path))
-            if len(self._known) > KEPT_FILES:
-                self._known.popitem(last=False)
+            self._overlaps[str(path)] = read
+            self._overlaps.move_to_end(str(path))
+            if len(self._overlaps) > MAX_CACHED_FILES:
+                self._overlaps.popitem(last=False)
 
 
 def _tail(path: Path, position: int) -> bytes:
     with open(path, "rb") as file:
-        file.seek(max(position - _TAIL, 0))
-        return file.read(min(position, _TAIL))
+        file.seek(max(position - _TAIL_BYTES, 0))
+        return file.read(min(position, _TAIL_BYTES))
 
 
-def _pass_over(_: Damage) -> None:
-    """The owner tells of it."""
+def _ignore_damage(_: Damage) -> None:
+    """Ignore damage: only the owner of the file reports it."""
 
 
-_FILES = _Files()
+_GAP_CACHE = _GapCache()
 
 
 def load(path: Path) -> list[Gap]:
-    """The gaps in a file, sorted; not to be changed. Raises FileNotFoundError, UnknownFormat. From any thread."""
-    return _FILES.read(path)
+    """Return the gaps in a file, sorted; read-only. Raises FileNotFoundError, UnknownFormat. From any thread."""
+    return _GAP_CACHE.read(path)
 
 
 class Gaps:
@@ -248,49 +253,50 @@ class Gaps:
         self._fs = fs
         self._path, self._copy = directory / FILE_NAME, directory / COPY_NAME
         self._gaps = _sorted(gap for _, gap in _read(self._path, repair=True, fs=fs))
-        self._copied = _bytes(self._path) == _bytes(self._copy)
+        self._copied = _read_if_exists(self._path) == _read_if_exists(self._copy)
         if not self._copied:
-            self._compare_with_copy()
+            self._add_missing_from_copy()
 
-    def _compare_with_copy(self) -> None:
-        """Take what is missing from the copy, and have it made anew; what fails the next start does."""
-        copied = [gap for _, gap in _read(self._copy, damaged=_pass_over)]
-        lacking = [gap for gap in copied if not _known(self._gaps, gap)]
+    def _add_missing_from_copy(self) -> None:
+        """Add the gaps that only the copy has, then rewrite the copy; on an error the next start repeats it."""
+        copied = [gap for _, gap in _read(self._copy, damaged=_ignore_damage)]
+        lacking = [gap for gap in copied if not _overlaps(self._gaps, gap)]
         with contextlib.suppress(OSError):
             if lacking:
-                _LOGGER.warning("%s is damaged: %d gaps are taken from its copy", self._path, len(lacking))
+                _LOGGER.warning("%s is damaged: %d gaps are restored from its copy", self._path, len(lacking))
                 self._gaps = _sorted([*self._gaps, *lacking])
                 replace_durably(self._fs, self._path, self._text())
-            self._keep_copy(_bytes(self._path))
+            self._write_copy(_read_if_exists(self._path))
 
     def _text(self) -> bytes:
         return b"".join(map(encode_gap, self._gaps))
 
-    def _keep_copy(self, data: bytes) -> None:
-        """Have the copy made anew; where that fails, the next start does it."""
+    def _write_copy(self, data: bytes) -> None:
+        """Replace the copy; on an error the next start does it."""
         with contextlib.suppress(OSError):
             replace_durably(self._fs, self._copy, data)
             self._copied = True
 
     def all(self) -> list[Gap]:
-        """All gaps, sorted by offset."""
+        """Return all gaps, sorted by offset."""
         return list(self._gaps)
 
-    def add(self, many: Iterable[Gap]) -> None:
-        """Append gaps; they are on the disk when this returns. Raises OSError, and then nothing is added."""
-        added = [gap for gap in many if gap.end > gap.begin]
+    def add(self, gaps: Iterable[Gap]) -> None:
+        """Append gaps; they are durable on return. Raises OSError; then nothing is added."""
+        added = [gap for gap in gaps if gap.end > gap.begin]
         if not added:
             return
         with self._lock:
             documents = [gap.document() for gap in added]
+            # Order: the file with its fsync, then the copy, then memory. A crash in between leaves a copy that lacks
+            # the line, and the next start rewrites the copy.
             append_lines(self._path, documents, self._fs)
             self._append_to_copy(documents)
             self._gaps = _sorted([*self._gaps, *added])
 
     def join(self, through: int) -> None:
-        """Make one of gaps that follow each other, before the offset ``through``, where that saves many.
-
-        Raises OSError, and then all is as before.
+        """Join contiguous gaps before the offset ``through`` if that saves many. Raises OSError; then nothing
+        changes.
         """
         with self._lock:
             fewer = join_adjacent_gaps(self._gaps, through)
@@ -299,10 +305,10 @@ class Gaps:
             text = b"".join(map(encode_gap, fewer))
             replace_durably(self._fs, self._path, text)
             self._gaps, self._copied = fewer, False
-            self._keep_copy(text)
+            self._write_copy(text)
 
     def _append_to_copy(self, documents: Sequence[Mapping[str, Any]]) -> None:
-        """Where the copy is not the same any more it stays so until the next start."""
+        """Append to the copy while it equals the file; after an error it stays unequal until the next start."""
         if self._copied:
             self._copied = False
             with contextlib.suppress(OSError):
@@ -310,7 +316,7 @@ class Gaps:
                 self._copied = True
 
 
-def _bytes(path: Path) -> bytes:
+def _read_if_exists(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -1,7 +1,8 @@
-"""Producers: what makes a retry harmless. Each counts its appends to a topic; a number comes in once.
+"""Producers: numbered appends that are stored once, however often they are sent.
 
-The numbers travel with the batches (so that whatever is stored is remembered), and each segment begins with a
-snapshot of what was remembered then.
+Invariant: a number that is still remembered is stored at most once; a retry gets the first answer. The numbers are
+stored with the batches, and each segment starts with a snapshot, so that memory and files never disagree after a
+crash.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ from penstock.log.errors import OutOfSequence
 from penstock.records import bounds
 
 ANSWERS_PER_PRODUCER = 256
-"""Answers kept of each producer."""
+"""Answers kept per producer: covers retries of the last 256 appends."""
 MAX_PRODUCERS = 100_000
-"""Producers kept of each topic; the one that was silent for longest is forgotten first."""
+"""Producers kept per topic; the one that was silent for longest is forgotten first."""
 MAX_ANSWERS = 200_000
-"""Answers kept of each topic (60 MB of memory). Where there are more, the older ones of all producers go."""
-FEWER = (8, 1)
-"""So many of each producer stay then: as many requests may be on their way at once, or the last one."""
-ROOM = 0.9
-"""How full the memory is left then."""
+"""Answers kept per topic: 60 MB of memory. Above it, all producers lose their older answers."""
+TRIMMED_ANSWERS = (8, 1)
+"""Answers kept per producer above MAX_ANSWERS: 8 covers the requests in flight, 1 is the minimum for retries."""
+TRIM_TARGET = 0.9
+"""Share of MAX_ANSWERS that a trim must reach, so that the next append does not trim again."""
 MAX_ID = 200
 """Longest producer id, in characters."""
 EPOCH_BITS = 47
-"""The epoch of a producer that counts rows stands above so many bits of its numbers."""
+"""Bits of a sequence number below the epoch, for producers that count rows."""
 _LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerSequence:
-    """Who appends, and its how manieth append to the topic this is. Raises ValueError for what cannot be one.
+    """A producer's id and the sequence number of one append. Raises ValueError for values out of range.
 
-    With ``by_rows`` it is the number of the append's first row instead, as Kafka's producers count; above EPOCH_BITS
-    bits stands the producer's epoch, and a greater one begins again at 0.
+    With ``by_rows`` the number is that of the append's first row, as Kafka's producers count. The bits above
+    EPOCH_BITS are the producer's epoch; a new epoch starts again at row 0.
     """
 
     id: str
@@ -56,12 +57,12 @@ class ProducerSequence:
 
 
 UNKNOWN = -1
-"""The checksum of what was stored by a version that kept none."""
+"""Checksum of an append that was stored without one; it matches any rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredAppend:
-    """An append of a producer that is stored: its number, offsets [first, first + count), first timestamp (us).
+    """A stored append of a producer: its number, offsets [first, first + count), first timestamp (us).
 
     ``checksum`` is that of its rows, or UNKNOWN.
     """
@@ -74,11 +75,11 @@ class StoredAppend:
 
 
 ProducerEntry = tuple[str, int, int, int, int, int]
-"""As it travels with a batch: producer id, and the fields of Taken."""
+"""The form in a batch's document: producer id, and the fields of StoredAppend."""
 
 
 def checksum(body: pa.RecordBatch) -> int:
-    """The CRC32C of the rows of ``body`` (BODY): the same for the same rows, wherever in memory they are."""
+    """Return the CRC32C of the rows of ``body`` (BODY), independent of their memory layout."""
     crc = 0
     for column in body.columns:
         crc = _absorb(column, crc)
@@ -86,11 +87,11 @@ def checksum(body: pa.RecordBatch) -> int:
 
 
 def _absorb(column: pa.Array[Any], crc: int) -> int:
-    if column.null_count == len(column):  # most columns of most appends
+    if column.null_count == len(column):  # fast path: most columns of most appends
         return int(crc32c(b"no values", crc))
-    places = bounds(column)
-    begin, end = int(places[0]), int(places[-1])
-    crc = int(crc32c((places - begin).tobytes(), crc))
+    offsets = bounds(column)
+    begin, end = int(offsets[0]), int(offsets[-1])
+    crc = int(crc32c((offsets - begin).tobytes(), crc))
     if column.null_count:
         crc = int(crc32c(column.is_valid().to_numpy(zero_copy_only=False).tobytes(), crc))
     if isinstance(column, pa.MapArray):
@@ -100,154 +101,161 @@ def _absorb(column: pa.Array[Any], crc: int) -> int:
     return int(crc32c(memoryview(column.buffers()[2] or b"")[begin:end], crc)) if end > begin else crc
 
 
-def check_same(producer: ProducerSequence, count: int, rows_checksum: int, taken: StoredAppend) -> None:
-    """Raises OutOfSequence where other rows than those of ``taken`` come under its number."""
-    if count != taken.count or taken.checksum not in (UNKNOWN, rows_checksum):
+def check_same(producer: ProducerSequence, count: int, rows_checksum: int, stored: StoredAppend) -> None:
+    """Raise OutOfSequence if ``stored`` has other rows under the producer's number."""
+    if count != stored.count or stored.checksum not in (UNKNOWN, rows_checksum):
         raise OutOfSequence(
-            f"producer {producer.id!r}: {producer.sequence} is stored already, with other rows ({taken.count} at offset"
-            f" {taken.first}): these {count} are not stored"
+            f"producer {producer.id!r}: {producer.sequence} is stored already, with other rows ({stored.count} at offset"
+            f" {stored.first}): these {count} are not stored"
         )
 
 
 class Producers:
-    """The producers of one topic. ``memory`` is how long a silent one is remembered, seconds."""
+    """The producers of one topic. ``memory`` is the time after which a silent one is forgotten, in seconds.
+
+    Owned by the Writer: one thread at a time. Ordered by last append, the most silent producer first.
+    """
 
     def __init__(self, memory: float, name: str = "") -> None:
         self._memory = memory
         self._name = name
-        self._known: OrderedDict[str, deque[StoredAppend]] = OrderedDict()  # the one that was silent for longest first
-        self._unsure: set[str] = set()
+        self._answers_of: OrderedDict[str, deque[StoredAppend]] = OrderedDict()
+        self._uncertain: set[str] = set()
         self._answers = 0
-        self._told = False
+        self._warned = False
 
     def find(self, producer: ProducerSequence) -> StoredAppend | None:
-        """What was stored under this number; None for the next one, or of a producer that is not known.
+        """Return the stored append with this number; None for the next number or an unknown producer.
 
-        None too for what was damaged: it is stored again. Raises OutOfSequence.
+        None also if the stored append was damaged: it is stored again. Raises OutOfSequence.
         """
-        known = self._known.get(producer.id)
-        if known is None or (producer.id in self._unsure and producer.sequence > known[-1].sequence):
+        answers = self._answers_of.get(producer.id)
+        if answers is None or (producer.id in self._uncertain and producer.sequence > answers[-1].sequence):
             return None
-        check_next(producer, known[-1].sequence, known[0].sequence, known[-1].count)
-        if producer.sequence > known[-1].sequence:
+        check_next(producer, answers[-1].sequence, answers[0].sequence, answers[-1].count)
+        if producer.sequence > answers[-1].sequence:
             return None
-        found = next((taken for taken in reversed(known) if taken.sequence == producer.sequence), None)
-        if found is None and producer.by_rows:
-            _check_room(producer, known)
-        return found
+        match = next((stored for stored in reversed(answers) if stored.sequence == producer.sequence), None)
+        if match is None and producer.by_rows:
+            _check_inside_gap(producer, answers)
+        return match
 
     def last(self, producer_id: str) -> int | None:
-        """The last number that was stored of a producer; None when it is not known."""
-        known = self._known.get(producer_id)
-        return None if known is None else known[-1].sequence
+        """Return the last stored number of a producer; None if it is unknown."""
+        answers = self._answers_of.get(producer_id)
+        return None if answers is None else answers[-1].sequence
 
-    def enter(self, producer_id: str, taken: StoredAppend) -> None:
-        """Remember what was stored; entered again, it changes nothing."""
-        known = self._known.setdefault(producer_id, deque())
-        if not known or taken.sequence > known[-1].sequence:
-            known.append(taken)
-            self._unsure.discard(producer_id)
+    def enter(self, producer_id: str, stored: StoredAppend) -> None:
+        """Remember a stored append; a repeated call changes nothing."""
+        answers = self._answers_of.setdefault(producer_id, deque())
+        if not answers or stored.sequence > answers[-1].sequence:
+            answers.append(stored)
+            self._uncertain.discard(producer_id)
             self._answers += 1
-            self._trim(known, ANSWERS_PER_PRODUCER)
-        elif taken.sequence > known[0].sequence and all(taken.sequence != other.sequence for other in known):
-            known.insert(bisect(known, taken.sequence, key=lambda other: other.sequence), taken)  # was damaged
+            self._trim(answers, ANSWERS_PER_PRODUCER)
+        elif stored.sequence > answers[0].sequence and all(stored.sequence != answer.sequence for answer in answers):
+            answers.insert(
+                bisect(answers, stored.sequence, key=lambda answer: answer.sequence), stored
+            )  # replaces a damaged one
             self._answers += 1
-        self._known.move_to_end(producer_id)
-        if len(self._known) > MAX_PRODUCERS:
-            self._forget_first()
-            self._tell()
+        self._answers_of.move_to_end(producer_id)
+        if len(self._answers_of) > MAX_PRODUCERS:
+            self._forget_most_silent()
+            self._warn_once()
         if self._answers > MAX_ANSWERS:
-            self._make_room()
+            self._trim_all()
 
     def doubt(self) -> None:
-        """What was stored last of those that are known may be damaged: their next number may be any."""
-        self._unsure = set(self._known)
+        """Mark the last appends of all producers as possibly damaged: any greater number is accepted as their next."""
+        self._uncertain = set(self._answers_of)
 
-    def _trim(self, known: deque[StoredAppend], keep: int) -> None:
-        while len(known) > keep:
-            known.popleft()
+    def _trim(self, answers: deque[StoredAppend], limit: int) -> None:
+        while len(answers) > limit:
+            answers.popleft()
             self._answers -= 1
 
-    def _make_room(self) -> None:
-        for keep in FEWER:
-            for known in self._known.values():
-                self._trim(known, keep)
-            if self._answers <= MAX_ANSWERS * ROOM:
+    def _trim_all(self) -> None:
+        for limit in TRIMMED_ANSWERS:
+            for answers in self._answers_of.values():
+                self._trim(answers, limit)
+            if self._answers <= MAX_ANSWERS * TRIM_TARGET:
                 return
 
-    def _tell(self) -> None:
-        if not self._told:
-            self._told = True
+    def _warn_once(self) -> None:
+        if not self._warned:
+            self._warned = True
             _LOGGER.warning(
-                "topic %s: more than %d producers append within transactions.producer_memory: those that are silent for"
-                " longest are forgotten, and what they send again is stored again",
+                "topic %s: more than %d producers append within transactions.producer_memory: the most silent ones are"
+                " forgotten, and their retries are stored again",
                 self._name,
                 MAX_PRODUCERS,
             )
 
-    def _forget_first(self) -> None:
-        name, known = self._known.popitem(last=False)
-        self._unsure.discard(name)
-        self._answers -= len(known)
+    def _forget_most_silent(self) -> None:
+        name, answers = self._answers_of.popitem(last=False)
+        self._uncertain.discard(name)
+        self._answers -= len(answers)
 
     def enter_all(self, entries: Iterable[ProducerEntry]) -> None:
-        """Remember what a stored batch's document tells."""
-        for name, *taken in entries:
-            self.enter(name, StoredAppend(*taken))
+        """Remember the producer entries of a stored batch."""
+        for name, *fields in entries:
+            self.enter(name, StoredAppend(*fields))
 
     def clear(self) -> None:
-        """Forget all."""
-        self._known.clear()
-        self._unsure.clear()
+        """Forget all producers."""
+        self._answers_of.clear()
+        self._uncertain.clear()
         self._answers = 0
 
     def forget(self, now: int) -> None:
-        """Forget who was silent for too long; ``now`` in microseconds."""
+        """Forget producers that were silent for too long; ``now`` in microseconds."""
         limit = now - self._memory * 1e6
-        while self._known and next(iter(self._known.values()))[-1].time < limit:
-            self._forget_first()
+        while self._answers_of and next(iter(self._answers_of.values()))[-1].time < limit:
+            self._forget_most_silent()
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready, in order of their last append; checksums stand apart, for older versions read this too."""
+        """Return a JSON-ready document, in order of the last append."""
         return {
-            "producers": {name: [_numbers(taken) for taken in known] for name, known in self._known.items()},
-            "checksums": {name: [taken.checksum for taken in known] for name, known in self._known.items()},
-            "unsure": sorted(self._unsure),
+            "producers": {name: [_numbers(stored) for stored in answers] for name, answers in self._answers_of.items()},
+            "checksums": {name: [stored.checksum for stored in answers] for name, answers in self._answers_of.items()},
+            "unsure": sorted(self._uncertain),
         }
 
     def load(self, document: Mapping[str, Any]) -> None:
-        """Enter all of ``document``. Raises TypeError, ValueError or AttributeError."""
+        """Enter all appends of ``document``. Raises TypeError, ValueError or AttributeError."""
         checksums = document.get("checksums", {})
-        for name, many in document.get("producers", {}).items():
-            sums = checksums.get(name) or [UNKNOWN] * len(many)
-            for (sequence, first, count, time), told in zip(many, sums, strict=True):
-                self.enter(str(name), StoredAppend(int(sequence), int(first), int(count), int(time), int(told)))
-        self._unsure.update(name for name in document.get("unsure", ()) if name in self._known)
+        for name, appends in document.get("producers", {}).items():
+            sums = checksums.get(name) or [UNKNOWN] * len(appends)
+            for (sequence, first, count, time), rows_checksum in zip(appends, sums, strict=True):
+                self.enter(
+                    str(name), StoredAppend(int(sequence), int(first), int(count), int(time), int(rows_checksum))
+                )
+        self._uncertain.update(name for name in document.get("unsure", ()) if name in self._answers_of)
 
 
-def _numbers(taken: StoredAppend) -> list[int]:
-    return [taken.sequence, taken.first, taken.count, taken.time]
+def _numbers(stored: StoredAppend) -> list[int]:
+    return [stored.sequence, stored.first, stored.count, stored.time]
 
 
 def check_next(producer: ProducerSequence, last: int, oldest: int, rows: int) -> None:
-    """Raises OutOfSequence unless the number follows ``last`` (an append of ``rows``), or is one from ``oldest`` on."""
+    """Raise OutOfSequence unless the number follows ``last`` (an append of ``rows``) or is at least ``oldest``."""
     following = last + (rows if producer.by_rows else 1)
-    if producer.sequence > last and producer.sequence != following and not _begins(producer, last):
+    if producer.sequence > last and producer.sequence != following and not _starts_epoch(producer, last):
         raise OutOfSequence(f"producer {producer.id!r}: {producer.sequence} leaves a gap, the next one is {following}")
     if producer.sequence < oldest:
         raise OutOfSequence(f"producer {producer.id!r}: {producer.sequence} is older than what is remembered")
 
 
-def _begins(producer: ProducerSequence, last: int) -> bool:
-    """Whether the number is the first one of a new epoch."""
+def _starts_epoch(producer: ProducerSequence, last: int) -> bool:
+    """Report whether the number is the first one of a new epoch."""
     epoch, number = divmod(producer.sequence, 1 << EPOCH_BITS)
     return producer.by_rows and number == 0 and epoch > last >> EPOCH_BITS
 
 
-def _check_room(producer: ProducerSequence, known: Iterable[StoredAppend]) -> None:
-    """Raises OutOfSequence for a number between those that are stored, unless what was stored there was damaged."""
-    before = [taken for taken in known if taken.sequence < producer.sequence]
+def _check_inside_gap(producer: ProducerSequence, answers: Iterable[StoredAppend]) -> None:
+    """Raise OutOfSequence for a number between stored ones, unless the append there was damaged."""
+    before = [stored for stored in answers if stored.sequence < producer.sequence]
     last = before[-1] if before else None
-    newest = max(taken.sequence for taken in known) >> EPOCH_BITS
+    newest = max(stored.sequence for stored in answers) >> EPOCH_BITS
     if producer.sequence >> EPOCH_BITS < newest or (last and last.sequence + last.count > producer.sequence):
         raise OutOfSequence(f"producer {producer.id!r}: {producer.sequence} is not one that comes next, nor one stored")

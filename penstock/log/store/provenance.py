@@ -1,4 +1,4 @@
-"""Where rows came from, as columns: what a batch says of all its rows."""
+"""Provenance columns: source, bucket, receive time and codec of a batch, repeated for each row."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _TYPES: dict[str, pa.DataType] = {
     "codec": pa.string(),
 }
 PROVENANCE = pa.schema(_TYPES)
-"""Source, bucket, when the first row of the batch was received, and codec."""
+"""Source, bucket, receive time of the batch's first row, and codec."""
 
 
 def provenance(origin: Origin) -> dict[str, str | int]:
-    """The value of each column of PROVENANCE; times in microseconds since the epoch."""
+    """Return the value of each column of PROVENANCE; times in microseconds since the epoch."""
     return {
         "source": origin.source,
         "bucket": origin.bucket * 1_000_000,
@@ -27,11 +27,11 @@ def provenance(origin: Origin) -> dict[str, str | int]:
 
 
 def with_provenance(batch: pa.RecordBatch, origin: Origin, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of ``schema``: those of ``batch``, and those of PROVENANCE for all its rows."""
-    known = provenance(origin)
+    """Return the columns of ``schema``: those of ``batch``, and those of PROVENANCE for all rows."""
+    constants = provenance(origin)
     columns = [
-        pa.repeat(pa.scalar(known[field.name], field.type), batch.num_rows)
-        if field.name in known
+        pa.repeat(pa.scalar(constants[field.name], field.type), batch.num_rows)
+        if field.name in constants
         else batch.column(field.name)
         for field in schema
     ]

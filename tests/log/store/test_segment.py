@@ -87,12 +87,12 @@ def test_small_appends_are_written_where_zeros_are_and_the_file_grows_seldom(tmp
 def test_large_appends_get_no_room(tmp_path):
     active = segment.create(OS, tmp_path, 0, StartState(), 0)
     for _ in range(20):
-        append(active, bytes(segment.SMALL))
+        append(active, bytes(segment.MAX_SMALL_APPEND_BYTES))
         assert active.files.data.stat().st_size == active.state.length
     append(active, b"small")
     assert active.files.data.stat().st_size == active.state.length + active.state.length // 2
-    append(active, bytes(segment.SMALL))
-    append(active, bytes(segment.SMALL))
+    append(active, bytes(segment.MAX_SMALL_APPEND_BYTES))
+    append(active, bytes(segment.MAX_SMALL_APPEND_BYTES))
     active.seal()
     assert pa.ipc.open_stream(active.files.data.read_bytes()).read_all().num_rows == 23
     active.release()

@@ -52,11 +52,11 @@ def test_readers_go_on_with_what_they_knew_when_the_writer_died(tmp_path):
     assert gate.take(lambda: 9, 4) == 4
     assert gate.take(lambda: 9, 0) == 9
     following = CommitBarrier(OS, tmp_path)
-    assert following.died
+    assert following.writer_died
     following.free()
     assert gate.take(lambda: 9, 4) == 9
     following.close()
-    assert not CommitBarrier(OS, tmp_path).died
+    assert not CommitBarrier(OS, tmp_path).writer_died
 
 
 def test_a_log_whose_writer_died_deciding_opens_all_topics_before_it_lets_readers_through(tmp_path):
@@ -93,10 +93,10 @@ def test_a_flipped_bit_in_the_word_is_found_and_has_all_topics_opened(tmp_path):
         flipped = (int.from_bytes(written, "little") ^ 1 << bit).to_bytes(8, "little")
         (tmp_path / "BARRIER").write_bytes(flipped)
         opened = CommitBarrier(OS, tmp_path)
-        assert opened.died
+        assert opened.writer_died
         opened.free()
         opened.close()
-        assert not CommitBarrier(OS, tmp_path).died
+        assert not CommitBarrier(OS, tmp_path).writer_died
 
 
 @given(st.binary(max_size=16) | st.binary(min_size=8, max_size=8))
