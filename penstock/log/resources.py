@@ -71,7 +71,7 @@ class Budget:
         self._lock = threading.Lock()
 
     @property
-    def touch(self) -> int:
+    def used(self) -> int:
         return self._used
 
     def add(self, size: int) -> None:

@@ -79,7 +79,7 @@ def _validate(key: str, value: Any) -> Any:
     if key in _NAMES:
         return _validate_names(key, value)
     if key not in _SIZES + _TIMES:
-        raise InvalidSetting(f"{key} is not a setting of a topic; the settings are {', '.join(_KEYS)}")
+        raise InvalidSetting(f"{key}: no such setting; the settings are {', '.join(_KEYS)}")
     whole = key in _SIZES
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not 0 <= value < 1 << 62:
         raise InvalidSetting(f"{key}: {value!r} is not {'a number of bytes' if whole else 'a number of seconds'}")

@@ -129,7 +129,7 @@ def test_who_appends_does_not_take_what_is_given_up_to_make_room(tmp_path):
         if not refused:
             refused.append("full")
             raise LogFull("the first time")
-        with pytest.raises(LogFull, match="room is being made"):
+        with pytest.raises(LogFull, match="rows are being dropped"):
             fill(log.topic("t"), [b"greedy"])
         return "made"
 

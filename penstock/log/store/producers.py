@@ -105,8 +105,8 @@ def check_same(producer: ProducerSequence, count: int, rows_checksum: int, store
     """Raise OutOfSequence if ``stored`` has other rows under the producer's number."""
     if count != stored.count or stored.checksum not in (UNKNOWN, rows_checksum):
         raise OutOfSequence(
-            f"producer {producer.id!r}: {producer.sequence} is stored already, with other rows ({stored.count} at offset"
-            f" {stored.first}): these {count} are not stored"
+            f"producer {producer.id!r}: {producer.sequence} is stored already, with other rows ({stored.count} at"
+            f" offset {stored.first}): these {count} are not stored"
         )
 
 
