@@ -17,9 +17,9 @@ from penstock.log import Log
 from penstock.process.http_limits import HttpLimits
 from penstock.records import body
 from penstock.server.alarms.delivery import AlarmDelivery
+from penstock.server.api.monitoring import MonitoringApi
 from penstock.server.http.body_limits import refused_family
 from penstock.server.metrics.prometheus import Family
-from penstock.server.monitoring_api import MonitoringApi
 from penstock.wire.plog.statistics import Statistics
 
 STAT = "penstock_plog_"

@@ -13,8 +13,8 @@ import yaml
 
 from docsite.metrics import families_of_everything
 from penstock.counts import Name
+from penstock.server.api.monitoring import ROUTE_FATES
 from penstock.server.metrics.prometheus import Family, render
-from penstock.server.monitoring_api import ROUTE_FATES
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 DASHBOARD = json.loads((EXAMPLES / "grafana" / "penstock.json").read_text())

@@ -172,7 +172,7 @@ TARGETS = {
     "logbuffer/recovery.py": OLD_PAGES,
     "logbuffer/reshape.py": "logbuffer/test_reshape.py::test_a_file_of_garbage_is_refused_with_one_line",
     "records.py": "test_records.py::test_arbitrary_bytes_raise_only_bad_batch",
-    "server/admin_api.py": VALUES,
+    "server/api/administration.py": VALUES,
     "server/auth/rights.py": "server/auth/test_rights.py::test_no_header_is_anybody_but_one_with_a_token",
     "server/auth/server_tls.py": CERTIFICATES,
     "server/flight/actions.py": (
@@ -191,7 +191,7 @@ TARGETS = {
     "server/http/routes.py": (
         "server/http/test_openapi_examples.py::test_every_answer_is_one_that_the_document_promises"
     ),
-    "server/read_query.py": "server/test_read_query.py::test_no_query_raises_anything_but_bad_request",
+    "server/reading/query.py": "server/reading/test_query.py::test_no_query_raises_anything_but_bad_request",
     "server/kafka/group_offsets.py": (
         "server/kafka/test_group_offsets.py::test_any_name_is_a_group_of_its_own_or_refused"
     ),

@@ -1,34 +1,25 @@
-"""The log daemon: topics served by gRPC, HTTP and Flight, the ledger beside them.
+"""Log daemon: serves topics by gRPC, HTTP, Flight and Kafka's protocol, and keeps the ledger.
 
-Read ``daemon`` (the process), ``servers``, ``entries_api`` (append, get, stream) with ``read_query``, ``entry_pages``,
-``pages_ahead`` and ``answered_pages`` (pages that are there before they are asked for), ``search_pages``, what streams
-share and wait for (``shared_pages``, ``newest``, ``wake``) and ``thread_results``,
-``admin_api``, ``permitted_topics``, ``monitoring_api``, ``live_settings``, then the doors ``grpc``, ``http``,
-``flight``, and ``auth``, ``metrics`` and ``alarms``. Imports any room before it: ``log``, ``handover``, ``supervise``,
-``slogd``, ``ledger``.
+Read ``daemon`` (the process), ``servers`` (the open ports) and ``live_settings``; then the core: ``auth`` (rights and
+the topics that a caller may use), ``reading`` (queries and pages), ``read_ahead`` (the cache of pages) and ``api``
+(what every protocol offers); then one folder per protocol: ``grpc``, ``http``, ``flight``, ``kafka``. ``event_loop``
+brings results of threads to the loop; ``metrics`` and ``alarms`` report. Imports any room before it: ``log``,
+``handover``, ``supervise``, ``slogd``, ``ledger``.
 """
 
 __all__ = [
-    "admin_api",
     "alarms",
-    "answered_pages",
+    "api",
     "auth",
     "daemon",
-    "entries_api",
-    "entry_pages",
+    "event_loop",
     "flight",
     "grpc",
     "http",
+    "kafka",
     "live_settings",
     "metrics",
-    "monitoring_api",
-    "newest",
-    "pages_ahead",
-    "permitted_topics",
-    "read_query",
-    "search_pages",
+    "read_ahead",
+    "reading",
     "servers",
-    "shared_pages",
-    "thread_results",
-    "wake",
 ]

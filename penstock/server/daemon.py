@@ -32,14 +32,14 @@ from penstock.process.process_end import end_process
 from penstock.process.reporting import configure, starting
 from penstock.server.alarms.delivery import AlarmDelivery
 from penstock.server.alarms.watch import AlarmWatch, WatchClock, words_of
+from penstock.server.api.entries import EntriesApi
+from penstock.server.api.monitoring import MonitoringApi
 from penstock.server.auth.rights import TokenAuthenticator
-from penstock.server.entries_api import EntriesApi
 from penstock.server.http.application import OPEN_PATHS, create_app
 from penstock.server.http.body_limits import refused_family
 from penstock.server.http.routes import daemon_routes
 from penstock.server.live_settings import Reconfigurer, log_settings
 from penstock.server.metrics.prometheus import Family
-from penstock.server.monitoring_api import MonitoringApi
 from penstock.server.servers import serve
 from penstock.supervise.daemon_channel import DaemonEnd
 

@@ -11,8 +11,8 @@ from penstock.handover.drain import RECEIPTS
 from penstock.handover.listener_drains import Drains
 from penstock.ledger.ledger import Ledger
 from penstock.log import Limits, Log, LogError, TopicSettings
+from penstock.server.api.monitoring import MonitoringApi
 from penstock.server.auth.rights import TokenAuthenticator
-from penstock.server.monitoring_api import MonitoringApi
 from penstock.supervise.daemon_channel import DaemonEnd, NewEvents
 
 _LOGGER = logging.getLogger(__name__)

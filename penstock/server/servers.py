@@ -17,8 +17,8 @@ from penstock.config import SecurityConfig, split_address
 from penstock.errors import PenstockError
 from penstock.process.http_limits import HttpLimits, limited_protocol
 from penstock.process.tuning import release_freed_memory
+from penstock.server.api.entries import EntriesApi
 from penstock.server.auth.server_tls import ServerTls
-from penstock.server.entries_api import EntriesApi
 from penstock.server.grpc.call_server import CallServer
 from penstock.server.grpc.service import Rpc, create_server
 
@@ -87,7 +87,7 @@ async def serve(
             await flight.start()
         web = _Uvicorn(_config(app, tls, http_limits))
         served = asyncio.create_task(web.serve(sockets=[listener]))
-        tidying = [asyncio.create_task(work) for work in (api.pages.forget_when_idle(), release_freed_memory())]
+        tidying = [asyncio.create_task(work) for work in (api.page_cache.clear_when_idle(), release_freed_memory())]
         _LOGGER.debug("gRPC on %s, HTTP on %s, Flight on %s", bound.grpc, bound.http, bound.flight or "nothing")
         if ready is not None:
             ready(bound)

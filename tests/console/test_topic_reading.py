@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 import pytest
 
 from penstock.console.topic_reading import PAGE, TopicReading
-from penstock.server import search_pages
 from tests.server.running import Running
 
 
@@ -87,7 +86,7 @@ def test_following_shows_what_comes_and_nothing_again_when_nothing_comes(filled:
 def test_a_search_goes_on_request_by_request_and_can_be_stopped(
     filled: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_pages, "SCAN_SECONDS", -1.0)  # each request looks at one batch
+    monkeypatch.setattr("penstock.server.reading.search.SCAN_SECONDS", -1.0)  # each request looks at one batch
     add(filled, 1)
     add(filled, 1)
 

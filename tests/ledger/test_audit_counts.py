@@ -17,7 +17,7 @@ from penstock.ledger.book import Book
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import AuditPost
 from penstock.log import Log
-from penstock.server.monitoring_api import MonitoringApi
+from penstock.server.api.monitoring import MonitoringApi
 from penstock.slogd.errors import BadRequest
 
 

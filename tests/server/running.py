@@ -17,8 +17,8 @@ from starlette.requests import Request
 from penstock.config import SecurityConfig
 from penstock.log import Log, TopicSettings
 from penstock.process.http_limits import HttpLimits
+from penstock.server.api.entries import EntriesApi
 from penstock.server.auth.rights import TokenAuthenticator
-from penstock.server.entries_api import EntriesApi
 from penstock.server.http.application import OPEN_PATHS, create_app
 from penstock.server.http.described_routes import DescribedRoute
 from penstock.server.http.request_bodies import json_object

@@ -11,9 +11,9 @@ from penstock.config import Settings
 from penstock.handover.listener_drains import Drains
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, TooManyTopics
+from penstock.server.api.monitoring import MonitoringApi
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.live_settings import Reconfigurer, log_settings
-from penstock.server.monitoring_api import MonitoringApi
 from penstock.slogd.errors import Unauthenticated
 from penstock.supervise.daemon_channel import Channel, DaemonEnd
 

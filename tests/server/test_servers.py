@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from penstock.log import Log, TopicSettings
-from penstock.server.entries_api import EntriesApi
+from penstock.server.api.entries import EntriesApi
 from penstock.server.http.application import create_app
 from penstock.server.http.routes import daemon_routes
 from penstock.server.servers import AddressUnavailable, Bound, serve

@@ -11,10 +11,10 @@ from pathlib import Path
 from penstock.config import Settings
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log
-from penstock.server.entries_api import EntriesApi
+from penstock.server.api.entries import EntriesApi
+from penstock.server.api.monitoring import MonitoringApi
 from penstock.server.http.application import create_app
 from penstock.server.http.routes import daemon_routes
-from penstock.server.monitoring_api import MonitoringApi
 from penstock.server.servers import Bound, serve
 
 NOW = 1_700_000_100.0

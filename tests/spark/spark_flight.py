@@ -11,9 +11,9 @@ from pathlib import Path
 import grpc
 
 from penstock.log import Log
+from penstock.server.auth.permitted_topics import PermittedTopics
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.flight.server import FlightServer
-from penstock.server.permitted_topics import PermittedTopics
 
 
 class Served:

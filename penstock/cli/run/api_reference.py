@@ -48,10 +48,10 @@ def _document() -> dict[str, Any]:
     """The OpenAPI document of a daemon, made with a log of nothing."""
     from penstock.ledger.ledger import Ledger
     from penstock.log import Log
-    from penstock.server.entries_api import EntriesApi
+    from penstock.server.api.entries import EntriesApi
+    from penstock.server.api.monitoring import MonitoringApi
     from penstock.server.http.openapi import document
     from penstock.server.http.routes import daemon_routes
-    from penstock.server.monitoring_api import MonitoringApi
 
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(data_dir=Path(folder))

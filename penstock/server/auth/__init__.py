@@ -1,7 +1,7 @@
-"""Who may do what, and TLS.
+"""Rights of callers, the topics that they may use, and TLS.
 
-Read ``rights`` (a token's rights on topics), then ``server_tls``. Imports ``config``, ``ledger``,
+Read ``rights`` (a token's rights on topics), ``permitted_topics``, then ``server_tls``. Imports ``config``, ``ledger``,
 ``log`` and ``slogd``.
 """
 
-__all__ = ["rights", "server_tls"]
+__all__ = ["permitted_topics", "rights", "server_tls"]

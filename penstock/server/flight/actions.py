@@ -10,9 +10,9 @@ from penstock.files.json_values import parse_object
 from penstock.log import CorruptBatch, Topic, TopicReader
 from penstock.log.store.segment import stored_bytes
 from penstock.log.topic_patterns import is_selected
+from penstock.server.auth.permitted_topics import PermittedTopics
 from penstock.server.auth.rights import Principal
-from penstock.server.permitted_topics import PermittedTopics
-from penstock.server.read_query import LAST_OFFSET
+from penstock.server.reading.query import LAST_OFFSET
 from penstock.slogd.errors import BadRequest, Damaged, NoSuchTopic
 
 ACTIONS = {

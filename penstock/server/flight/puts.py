@@ -13,13 +13,13 @@ import pyarrow.flight as flight
 from penstock.files.json_values import parse_object
 from penstock.log import Appended, LogError, ProducerSequence, Topic
 from penstock.records import BODY, SCHEMA
+from penstock.server.auth.permitted_topics import PermittedTopics, answer
 from penstock.server.auth.rights import Principal, TokenAuthenticator
+from penstock.server.event_loop import LoopFutures
 from penstock.server.flight.batch_messages import BatchDecoder, FlightData, bytes_field
 from penstock.server.flight.tickets import topic_of_path
 from penstock.server.grpc.call_errors import caller_of
 from penstock.server.grpc.calls import LoopCall
-from penstock.server.permitted_topics import PermittedTopics, answer
-from penstock.server.thread_results import LoopFutures
 from penstock.slogd.errors import BadRequest
 
 PIPELINED = 16
@@ -105,7 +105,7 @@ class _Put:
 
 async def _answered(arrivals: LoopFutures, topic: str, appended: Future[Appended], rows: int) -> bytes:
     try:
-        stored = await arrivals.of(appended)
+        stored = await arrivals.wait(appended)
     except LogError as error:
         raise answer(error, topic) from error
     document = {"first": stored.first, "rows": rows, "durability": stored.durability}

@@ -28,6 +28,7 @@ import pyarrow.flight as flight
 
 from penstock.process.bounded_calls import BoundedCalls
 from penstock.records import SCHEMA
+from penstock.server.auth.permitted_topics import PermittedTopics
 from penstock.server.auth.rights import Principal, TokenAuthenticator
 from penstock.server.flight.actions import ACTIONS, act
 from penstock.server.flight.batch_messages import BadFlightData, BatchEncoder, bytes_field
@@ -38,7 +39,6 @@ from penstock.server.grpc.call_server import MAX_CONNECTIONS_OPTION, CallServer
 from penstock.server.grpc.calls import Call
 from penstock.server.grpc.closed_calls import TokenForServices
 from penstock.server.grpc.pulled_answers import PAUSE, PulledAnswers
-from penstock.server.permitted_topics import PermittedTopics
 from penstock.slogd.errors import ApiError, BadRequest, Code, Stopping
 
 SERVICE = "arrow.flight.protocol.FlightService"

@@ -14,7 +14,7 @@ from penstock.files.json_values import parse_object
 from penstock.log import CorruptBatch, StoredBatch, Topic
 from penstock.log.store.provenance import PROVENANCE, with_provenance
 from penstock.records import SCHEMA, concatenated
-from penstock.server.read_query import LAST_OFFSET, parse_filter
+from penstock.server.reading.query import LAST_OFFSET, parse_filter
 from penstock.slogd.errors import BadRequest, Damaged, NoSuchTopic
 
 SMALL_ROWS = 8192

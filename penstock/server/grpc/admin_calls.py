@@ -7,9 +7,9 @@ from typing import Any
 
 import grpc
 
-from penstock.server.admin_api import AdminApi, changes_of
+from penstock.server.api.administration import AdminApi, changes_of
+from penstock.server.api.entries import EntriesApi
 from penstock.server.auth.rights import Principal
-from penstock.server.entries_api import EntriesApi
 from penstock.server.grpc.call_errors import Context, abort, caller_of, parsed
 from penstock.slogd import slogd_pb2 as pb
 

@@ -27,8 +27,8 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know 
 
 from penstock.log.commit.committer_threads import Committers, Work
 from penstock.process.bounded_calls import BoundedCalls
+from penstock.server.event_loop import LoopCalls
 from penstock.server.grpc.calls import UNIMPLEMENTED, Call, LoopCall
-from penstock.server.thread_results import LoopCalls
 from penstock.slogd.errors import Code
 
 Direct = Callable[[bytes, Call], None]

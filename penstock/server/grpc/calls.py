@@ -12,7 +12,7 @@ import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
 
 from penstock.errors import PenstockError
-from penstock.server.thread_results import LoopCalls
+from penstock.server.event_loop import LoopCalls
 
 OK = int(grpc.StatusCode.OK.value[0])
 CANCELLED = int(grpc.StatusCode.CANCELLED.value[0])

@@ -17,15 +17,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as async_health
 
 from penstock.config import SecurityConfig
+from penstock.server.api.entries import INLINE_SIZE, Accepted, EntriesApi
 from penstock.server.auth.rights import Principal
-from penstock.server.entries_api import INLINE_SIZE, Accepted, EntriesApi
 from penstock.server.grpc.admin_calls import manage_handlers
 from penstock.server.grpc.call_errors import Context, abort, caller_of, parsed, told
 from penstock.server.grpc.call_server import MAX_CONNECTIONS_OPTION, CallServer
 from penstock.server.grpc.calls import Call
 from penstock.server.grpc.closed_calls import TokenForServices
 from penstock.server.grpc.reflection import SERVICES, add_reflection
-from penstock.server.read_query import Query
+from penstock.server.reading.query import Query
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.columns.decode import parse_append
 from penstock.slogd.columns.encode import response, responses
@@ -79,7 +79,7 @@ class Entries:
         """GetLogs: answered at once where the page is there, else by the thread that reads it."""
         try:
             query, caller = _query(data), caller_of(self._api.guard, call)
-            ready = self._api.answers.ready(query, response, caller, responses)
+            ready = self._api.pages.cached(query, response, caller, responses)
             if ready is not None:
                 return call.answer(ready)
             call.watch()
@@ -90,7 +90,7 @@ class Entries:
     def _get(self, query: Query, caller: Principal, call: Call) -> None:
         try:
             if not call.left:
-                call.answer(self._api.answers.get(query, response, caller, responses))
+                call.answer(self._api.pages.get(query, response, caller, responses))
         except Exception as error:  # noqa: BLE001 - every call ends with a code
             call.refuse(*told(error))
 

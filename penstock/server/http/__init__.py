@@ -1,6 +1,6 @@
 """The HTTP API: slogd's routes and what was added to them.
 
-Read ``described_routes``, ``routes`` (every route is made here, in ``admin_routes`` or in ``server.monitoring_api``),
+Read ``described_routes``, ``routes`` (every route is made here, in ``admin_routes`` or in ``server.api.monitoring``),
 ``openapi`` (what the document says of them), ``request_bodies``, ``body_limits``, ``application``, then ``docs_page``.
 Imports ``config``, ``process``, ``wire``, ``slogd`` and ``server``.
 """

@@ -11,9 +11,9 @@ from google.protobuf.duration_pb2 import Duration
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.server.admin_api import AdminApi
+from penstock.server.api.administration import AdminApi
+from penstock.server.api.entries import EntriesApi
 from penstock.server.auth.rights import Principal
-from penstock.server.entries_api import EntriesApi
 from penstock.server.http.described_routes import DescribedRoute, json_response
 from penstock.server.http.request_bodies import json_object
 from penstock.slogd import slogd_pb2 as pb

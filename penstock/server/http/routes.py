@@ -15,12 +15,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from penstock.server.entries_api import EntriesApi
+from penstock.server.api.entries import EntriesApi
 from penstock.server.http.admin_routes import admin_routes
 from penstock.server.http.described_routes import JSON, DescribedRoute, called, json_response
 from penstock.server.metrics.prometheus import CONTENT_TYPE, Family, render
-from penstock.server.read_query import Query, parse_query
-from penstock.server.search_pages import Found, Search
+from penstock.server.reading.query import Query, parse_query
+from penstock.server.reading.search import Found, Search
 from penstock.slogd.errors import ApiError, BadRequest, Code
 from penstock.slogd.json.append_request import parse_append
 from penstock.slogd.json.entry_documents import dumps, logs_document, sorted_annotations

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.process.in_flight_bytes import RequestBytes
+from penstock.server.event_loop import LoopCalls
 from penstock.server.kafka.calls import Answer, Later, Soon
 from penstock.server.kafka.frames import Frames
 from penstock.server.kafka.limits import KafkaLimits
 from penstock.server.kafka.messages import Request, answer
-from penstock.server.thread_results import LoopCalls
 
 UNDER_WAY = 8
 """Requests of one connection that may wait for their answers at once."""

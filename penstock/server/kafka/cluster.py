@@ -13,11 +13,11 @@ from kio.schema.errors import ErrorCode
 
 from penstock.errors import PenstockError
 from penstock.log import UnknownTopic
+from penstock.server.api.entries import EntriesApi
+from penstock.server.auth.permitted_topics import check_name
 from penstock.server.auth.rights import Principal
-from penstock.server.entries_api import EntriesApi
 from penstock.server.kafka.calls import Call, code_of
 from penstock.server.kafka.messages import VERSIONS, Api, Values
-from penstock.server.permitted_topics import check_name
 
 BROKER = 0
 """The number of the one broker."""

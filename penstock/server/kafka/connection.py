@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from penstock.process.in_flight_bytes import RequestBytes
 from penstock.server.auth.rights import Principal, TokenAuthenticator
+from penstock.server.event_loop import LoopCalls
 from penstock.server.kafka.answers import Answers
 from penstock.server.kafka.calls import Address, Answer, Call, Handler, QuickHandler
 from penstock.server.kafka.cluster import api_versions
@@ -17,7 +18,6 @@ from penstock.server.kafka.limits import KafkaLimits
 from penstock.server.kafka.messages import Api, Request
 from penstock.server.kafka.requests import Requests, begun_at_once
 from penstock.server.kafka.sasl import Sasl
-from penstock.server.thread_results import LoopCalls
 from penstock.slogd.errors import Unauthenticated
 
 _LOGGER = logging.getLogger(__name__)

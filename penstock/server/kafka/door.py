@@ -8,7 +8,8 @@ import socket
 import ssl
 
 from penstock.config import split_address
-from penstock.server.entries_api import EntriesApi
+from penstock.server.api.entries import EntriesApi
+from penstock.server.event_loop import LoopCalls
 from penstock.server.kafka.calls import Address, Handler, QuickHandler
 from penstock.server.kafka.cluster import Cluster
 from penstock.server.kafka.connection import Connection, Serving
@@ -20,7 +21,6 @@ from penstock.server.kafka.limits import KafkaLimits
 from penstock.server.kafka.messages import Api
 from penstock.server.kafka.produce import Producing
 from penstock.server.kafka.topics import Topics
-from penstock.server.thread_results import LoopCalls
 
 _LOGGER = logging.getLogger(__name__)
 

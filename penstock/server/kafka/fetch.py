@@ -11,8 +11,8 @@ from kio.schema.errors import ErrorCode
 
 from penstock.errors import PenstockError
 from penstock.log import Topic
+from penstock.server.api.entries import EntriesApi
 from penstock.server.auth.rights import Principal
-from penstock.server.entries_api import EntriesApi
 from penstock.server.kafka.calls import Call, Later, code_of
 from penstock.server.kafka.fetch_sessions import Asked, Session, Sessions
 from penstock.server.kafka.messages import Values, by_topic, partitions_of

@@ -12,8 +12,8 @@ from penstock.errors import PenstockError
 from penstock.log import Topic
 from penstock.log.cursors import LAST_OFFSET
 from penstock.log.settings import MAX_NAME_BYTES
+from penstock.server.api.entries import EntriesApi
 from penstock.server.auth.rights import Principal
-from penstock.server.entries_api import EntriesApi
 from penstock.server.kafka.calls import Call, code_of
 from penstock.server.kafka.group_state import Refused
 from penstock.server.kafka.messages import Values, by_topic, partitions_of

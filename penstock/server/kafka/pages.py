@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from penstock.log import Gap, Topic, TopicReader
 from penstock.records import concatenated
-from penstock.server.entries_api import EntriesApi
-from penstock.server.entry_pages import read_page
+from penstock.server.api.entries import EntriesApi
 from penstock.server.kafka.records import encode
-from penstock.server.read_query import Query
+from penstock.server.reading.entry_pages import read_page
+from penstock.server.reading.query import Query
 
 MOST_RECORDS = 1 << 20
 AHEAD = 4 << 20
@@ -63,7 +63,7 @@ class Pages:
 
     def page(self, topic: Topic, reader: TopicReader, now: Now, offset: int, room: int) -> Page:
         """About ``room`` bytes from ``offset`` on, as it was ``seen``. Raises what ``read_page`` raises."""
-        found: Page | None = self._api.pages.taken((topic, offset, _KIND))
+        found: Page | None = self._api.page_cache.cached_or_loading((topic, offset, _KIND))
         if found is None or not _serves(found, now[1], now[2], room):
             found = _read(topic, reader, now, offset, room)
         self._served(topic, offset, found, room)
@@ -71,7 +71,7 @@ class Pages:
 
     def ready(self, topic: Topic, offset: int, room: int) -> tuple[Page, int] | None:
         """A full page that was read ahead, and the end of the topic; None where the disk must be asked."""
-        found: Page | None = self._api.pages.ready((topic, offset, _KIND))
+        found: Page | None = self._api.page_cache.cached((topic, offset, _KIND))
         end = topic.writer.end
         if found is None or end is None or not found.is_full or not _serves(found, end, topic.gaps(), room):
             return None
@@ -83,7 +83,7 @@ class Pages:
             with self._api.topics.reader(topic) as other:
                 return [_read(topic, other, seen(topic, other), offset, min(room, AHEAD))]
 
-        self._api.pages.served((topic, offset, _KIND), page, read_behind)
+        self._api.page_cache.serve((topic, offset, _KIND), page, read_behind)
 
 
 def _read(topic: Topic, reader: TopicReader, now: Now, offset: int, room: int) -> Page:

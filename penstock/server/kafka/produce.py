@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from penstock.errors import PenstockError
 from penstock.log import Appended, OutOfSequence, ProducerSequence, Topic
 from penstock.log.store.producers import EPOCH_BITS
-from penstock.server.entries_api import EntriesApi
+from penstock.server.api.entries import EntriesApi
 from penstock.server.kafka.calls import Call, Soon, code_of
 from penstock.server.kafka.errors import BadRecords, TakesLong
 from penstock.server.kafka.limits import LARGEST

@@ -10,8 +10,8 @@ from kio.schema.errors import ErrorCode
 
 from penstock.errors import PenstockError
 from penstock.log import TopicSettings
+from penstock.server.api.entries import EntriesApi
 from penstock.server.auth.rights import Principal
-from penstock.server.entries_api import EntriesApi
 from penstock.server.kafka.calls import Call, code_of
 from penstock.server.kafka.cluster import BROKER, topic_id
 from penstock.server.kafka.limits import LARGEST

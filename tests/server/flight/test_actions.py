@@ -17,9 +17,9 @@ from penstock.config import SecurityConfig, TokenConfig
 from penstock.counts import Origin
 from penstock.log import Log
 from penstock.records import body
+from penstock.server.auth.permitted_topics import PermittedTopics
 from penstock.server.auth.rights import NOBODY_ASKED
 from penstock.server.flight.actions import ACTIONS, act
-from penstock.server.permitted_topics import PermittedTopics
 from penstock.slogd.errors import ApiError
 from tests.server.running import Running
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.server.grpc.call_errors import parsed
-from penstock.server.read_query import Query
+from penstock.server.reading.query import Query
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.errors import BadRequest
 from tests.fuzzed import RAW

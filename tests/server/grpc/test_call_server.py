@@ -13,10 +13,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from penstock.log.commit.committer_threads import Committers
-from penstock.server.entries_api import READ_THREADS
+from penstock.server.api.entries import READ_THREADS
 from penstock.server.grpc import call_server
 from penstock.server.grpc.service import MAX_MESSAGE
-from penstock.server.read_query import Query
+from penstock.server.reading.query import Query
 from penstock.slogd import slogd_pb2 as pb
 from tests.server.http.test_routes import wait_for
 from tests.server.running import Running
@@ -176,7 +176,7 @@ def test_pages_of_callers_that_have_left_are_not_read(
         gate.wait(20)
         return b""
 
-    monkeypatch.setattr(running.api.answers, "get", get)
+    monkeypatch.setattr(running.api.pages, "get", get)
     call, asked = channel.unary_unary(SERVICE + "GetLogs"), pb.GetLogsRequest(topic="t").SerializeToString()
     busy = [call.future(asked, timeout=60) for _ in range(READ_THREADS)]
     wait_for(lambda: len(read) == READ_THREADS)

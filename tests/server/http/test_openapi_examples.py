@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from penstock.cli.run.api_reference import _document
-from tests.server.test_answers_words import INSIDE
+from tests.server.api.test_answers_words import INSIDE
 from tests.spark.spark_daemon import Daemon
 
 CHECKS = [

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from penstock.log import Appended
 from penstock.process.in_flight_bytes import RequestBytes
+from penstock.server.event_loop import LoopCalls
 from penstock.server.kafka.answers import UNDER_WAY, Answers
 from penstock.server.kafka.calls import Answer, Later, Soon
 from penstock.server.kafka.limits import KafkaLimits
 from penstock.server.kafka.messages import Api, Parts, Request, Values
-from penstock.server.thread_results import LoopCalls
 from tests.server.kafka.test_frames import Wire, connected
 
 pytestmark = pytest.mark.anyio

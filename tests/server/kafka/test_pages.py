@@ -5,17 +5,17 @@ import pytest
 from penstock.log import Topic
 from penstock.records import body
 from penstock.server.kafka.pages import Pages, seen
-from penstock.server.pages_ahead import MOST_AHEAD, PAGES_AHEAD
+from penstock.server.read_ahead.limits import MAX_READS_AHEAD, PAGES_AHEAD
+from tests.server.api.test_entries import flip
 from tests.server.kafka.produced import records_of
 from tests.server.running import Running
-from tests.server.test_entries_api import flip
 
 ROOM = 10_000
 
 
 @pytest.fixture(autouse=True)
 def small_pages_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.server.pages_ahead.LEAST", ROOM // 20)
+    monkeypatch.setattr("penstock.server.read_ahead.limits.MIN_PAGE_BYTES", ROOM // 20)
 
 
 def filled(door: Running, batches: int = 5, rows: int = 100) -> Topic:
@@ -44,7 +44,7 @@ def test_pages_follow_each_other_whether_they_are_kept_or_not(door: Running) -> 
             sizes.append(len(found))
             offset = found[-1] + 1
         assert len(set(sizes[:-1])) == 1, "a page is full although a batch of the log ends within it"
-        door.api.pages.forget()
+        door.api.page_cache.clear()
 
 
 def test_a_kept_page_is_not_given_to_one_who_has_less_room(door: Running) -> None:
@@ -90,18 +90,18 @@ def test_what_is_found_damaged_becomes_a_gap_and_what_follows_is_given(door: Run
 
 
 def test_what_is_kept_is_bounded(door: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.server.pages_ahead.KEPT", 3 * ROOM)
+    monkeypatch.setattr("penstock.server.read_ahead.limits.CACHE_BYTES", 3 * ROOM)
     topic, pages = filled(door), Pages(door.api)
     for offset in range(0, 400, 7):
         assert read(pages, topic, offset)[0] == offset
-    assert door.api.pages.size <= (3 + MOST_AHEAD) * ROOM
-    door.api.pages.forget()
-    assert door.api.pages.size == 0
+    assert door.api.page_cache.size <= (3 + MAX_READS_AHEAD) * ROOM
+    door.api.page_cache.clear()
+    assert door.api.page_cache.size == 0
 
 
 def all_read_ahead(door: Running) -> None:
     for _ in range(PAGES_AHEAD):
-        for page in list(door.api.pages._coming.values()):
+        for page in list(door.api.page_cache._loading.values()):
             page.exception(20)
 
 

@@ -14,10 +14,10 @@ import pytest
 from penstock.files.file_system import File, SystemFile, SystemFiles
 from penstock.log import Log, TopicSettings
 from penstock.records import body
+from penstock.server.api.entries import INLINE_SIZE, EntriesApi
+from penstock.server.auth.permitted_topics import KEPT_OF_A_TOPIC, KEPT_READERS
 from penstock.server.auth.rights import NOBODY_ASKED
-from penstock.server.entries_api import INLINE_SIZE, EntriesApi
-from penstock.server.permitted_topics import KEPT_OF_A_TOPIC, KEPT_READERS
-from penstock.server.read_query import Query
+from penstock.server.reading.query import Query
 from penstock.slogd.columns.decode import Append
 from penstock.slogd.errors import BadRequest, Damaged, Exhausted, NoSuchTopic, NotAllowed, Stopping
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.server.monitoring_api import add_up
+from penstock.server.api.monitoring import add_up
 
 
 def test_statistics_add_up_place_by_place() -> None:

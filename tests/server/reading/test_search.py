@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.config import SecurityConfig
-from penstock.server import search_pages
 from tests.server.running import Running
 
 
@@ -92,7 +91,7 @@ def filled_once(running: Running) -> Running:
 
 def test_a_search_ends_in_time_and_says_how_far_it_came(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(running)
-    monkeypatch.setattr(search_pages, "SCAN_SECONDS", -1.0)
+    monkeypatch.setattr("penstock.server.reading.search.SCAN_SECONDS", -1.0)
     found = search(running, text="plum")
     assert (int(found["begin"]) < 30, int(found["begin"]) > 0, found["end"]) == (True, True, "30")
 

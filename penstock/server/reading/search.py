@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from penstock.log import StoredBatch, Topic, TopicReader
 from penstock.log.read.filters import Filter, contains_text
-from penstock.server.entry_pages import DEFAULT_BUDGET, SCAN_SECONDS, mending
-from penstock.server.read_query import LAST_OFFSET, parse_filter
+from penstock.server.reading.entry_pages import DEFAULT_BUDGET, SCAN_SECONDS, mending
+from penstock.server.reading.query import LAST_OFFSET, parse_filter
 from penstock.slogd.columns.entries import sizes
 from penstock.slogd.errors import BadRequest
 from penstock.slogd.json.values import parse_time

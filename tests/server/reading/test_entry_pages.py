@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.log import Gap
 from penstock.records import body
-from penstock.server.entry_pages import Page, before, since
+from penstock.server.reading.entry_pages import Page, before, since
 from penstock.slogd.columns.entries import sizes
 from tests.slogd.columns.test_entries import START, stored
 

@@ -19,8 +19,8 @@ from penstock.config.complaints import in_words
 from penstock.files.json_values import parse_json
 from penstock.log import Cursors, Gap, LogError, Topic, TopicSettings
 from penstock.log.store.segment import first_offsets
+from penstock.server.auth.permitted_topics import PermittedTopics, answer, check_name
 from penstock.server.auth.rights import Principal
-from penstock.server.permitted_topics import PermittedTopics, answer, check_name
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.errors import BadRequest, NotAllowed
 

@@ -6,14 +6,14 @@ from concurrent.futures import Future
 
 import pytest
 
-from penstock.server.thread_results import LoopFutures
+from penstock.server.event_loop import LoopFutures
 
 
 def test_results_and_errors_arrive_from_any_thread() -> None:
     async def run() -> list[object]:
         arrivals = LoopFutures(asyncio.get_running_loop())
         futures: list[Future[int]] = [Future() for _ in range(200)]
-        waiting = asyncio.gather(*(arrivals.of(future) for future in futures), return_exceptions=True)
+        waiting = asyncio.gather(*(arrivals.wait(future) for future in futures), return_exceptions=True)
         await asyncio.sleep(0)
 
         def answer(part: int) -> None:
@@ -36,12 +36,12 @@ def test_who_gives_up_does_not_cancel_what_was_asked_for() -> None:
     async def run() -> bool:
         arrivals = LoopFutures(asyncio.get_running_loop())
         future: Future[int] = Future()
-        task = asyncio.create_task(arrivals.of(future))
+        task = asyncio.create_task(arrivals.wait(future))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         future.set_result(1)
-        return await arrivals.of(future) == 1 and not future.cancelled()
+        return await arrivals.wait(future) == 1 and not future.cancelled()
 
     assert asyncio.run(run())

@@ -24,7 +24,7 @@ from penstock.server.http.described_routes import DescribedRoute
 from penstock.server.http.request_bodies import json_object
 from penstock.server.metrics.prometheus import Family, of_statistics
 from penstock.server.metrics.topic_metrics import of_topics
-from penstock.server.read_query import LAST_OFFSET
+from penstock.server.reading.query import LAST_OFFSET
 from penstock.slogd.errors import BadRequest, Exhausted, NoSuchTopic
 
 MAX_DIGITS = 15

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.log import CorruptBatch, Gap, Topic, TopicReader
-from penstock.server.read_query import Query
+from penstock.server.reading.query import Query
 from penstock.slogd.columns.entries import sizes
 from penstock.slogd.errors import Damaged, NoSuchTopic
 

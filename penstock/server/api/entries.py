@@ -17,18 +17,16 @@ from typing import TypeVar
 import pyarrow as pa
 
 from penstock.log import Appended, Log, LogError, ProducerSequence, Topic, TopicReader
-from penstock.server.admin_api import AdminApi, Post
-from penstock.server.answered_pages import AnsweredPages, Render
+from penstock.server.api.administration import AdminApi, Post
+from penstock.server.auth.permitted_topics import PermittedTopics, answer
 from penstock.server.auth.rights import NOBODY_ASKED, Principal, TokenAuthenticator
-from penstock.server.entry_pages import DEFAULT_BUDGET, Page, page_of, read_page, start_of
-from penstock.server.newest import NewestOfTopics
-from penstock.server.pages_ahead import PagesAhead
-from penstock.server.permitted_topics import PermittedTopics, answer
-from penstock.server.read_query import Query
-from penstock.server.search_pages import Found, Search, find
-from penstock.server.shared_pages import Read, SharedPages
-from penstock.server.thread_results import LoopFutures
-from penstock.server.wake import Wake
+from penstock.server.event_loop import LoopFutures, Wake
+from penstock.server.read_ahead.encoded_pages import Encode, EncodedPages
+from penstock.server.read_ahead.page_cache import PageCache
+from penstock.server.read_ahead.stream_pages import FollowedTopics, ReadStreamPage, SharedPages
+from penstock.server.reading.entry_pages import DEFAULT_BUDGET, Page, page_of, read_page, start_of
+from penstock.server.reading.query import Query
+from penstock.server.reading.search import Found, Search, find
 from penstock.slogd.columns.decode import Append
 from penstock.slogd.errors import ApiError, BadRequest, Stopping
 
@@ -60,10 +58,10 @@ class EntriesApi:
         self.guard.on_change = self._wake_all
         self.manage = AdminApi(self.topics, post)
         self.threads = ThreadPoolExecutor(READ_THREADS, "penstock-read")
-        self.pages = PagesAhead(self.threads)
-        self.answers = AnsweredPages(self.topics, self.pages)
+        self.page_cache = PageCache(self.threads)
+        self.pages = EncodedPages(self.topics, self.page_cache)
         self._arrivals: LoopFutures | None = None
-        self._pages_of_all, self._newest = SharedPages(), NewestOfTopics()
+        self._shared_pages, self._followed = SharedPages(), FollowedTopics()
         self._wakes: set[Wake] = set()
         self._closed = False
 
@@ -122,17 +120,17 @@ class EntriesApi:
     async def _later(self, appended: Future[Appended], topic: str) -> Accepted:
         self._arrivals = self._arrivals or LoopFutures(asyncio.get_running_loop())
         try:
-            return _accepted(await self._arrivals.of(appended))
+            return _accepted(await self._arrivals.wait(appended))
         except LogError as error:
             raise answer(error, topic) from error
 
-    async def get(self, query: Query, render: Render[T], caller: Principal = NOBODY_ASKED) -> T:
+    async def get(self, query: Query, render: Encode[T], caller: Principal = NOBODY_ASKED) -> T:
         """One page of SCHEMA batches as ``render`` makes it: at once where it is there, else on a reader thread.
 
         Raises BadRequest, NotAllowed, NoSuchTopic, Damaged.
         """
-        ready = self.answers.ready(query, render, caller)
-        return ready if ready is not None else await self.run(lambda: self.answers.get(query, render, caller))
+        ready = self.pages.cached(query, render, caller)
+        return ready if ready is not None else await self.run(lambda: self.pages.get(query, render, caller))
 
     async def search(self, search: Search, render: Callable[[Found], T], caller: Principal = NOBODY_ASKED) -> T:
         """A page of what is looked for, as ``render`` makes it. Raises NotAllowed, NoSuchTopic, BadRequest, Damaged."""
@@ -145,7 +143,7 @@ class EntriesApi:
 
         return await self.run(found)
 
-    async def follow(self, query: Query, render: Render[T], caller: Principal = NOBODY_ASKED) -> AsyncGenerator[T]:
+    async def follow(self, query: Query, render: Encode[T], caller: Principal = NOBODY_ASKED) -> AsyncGenerator[T]:
         """Pages from the start asked for, then what is appended, until the caller leaves or the server stops.
 
         Where to start is settled when this returns: what is appended from then on is seen, also from the end on.
@@ -164,7 +162,7 @@ class EntriesApi:
         return self._pages(topic, reader, offset, query, render, caller)
 
     async def _pages(
-        self, topic: Topic, reader: TopicReader, offset: int, query: Query, render: Render[T], caller: Principal
+        self, topic: Topic, reader: TopicReader, offset: int, query: Query, render: Encode[T], caller: Principal
     ) -> AsyncGenerator[T]:
         def shown(batches: list[pa.RecordBatch], following: int) -> T:
             return render(batches, following if query.filter_text else 0)
@@ -176,12 +174,12 @@ class EntriesApi:
             return answered(read_page(topic, reader, offset, query.page, DEFAULT_BUDGET, query))
 
         async def read() -> tuple[int, T | None]:
-            batches = newest.behind(offset) if not query.filter_text else []
+            batches = newest.following(offset) if not query.filter_text else []
             return answered(page_of(batches, offset, query)) if batches else await self.run(from_files)
 
         loop = asyncio.get_running_loop()
         told, due = offset, loop.time() + TELL_EVERY
-        with self._newest.of(topic) as newest, self.waking([topic]) as wake:
+        with self._followed.follow(topic) as newest, self.waking([topic]) as wake:
             while not self._closed:
                 # Cleared before reading: what is stored from here on is either read or wakes us again.
                 wake.clear()
@@ -204,11 +202,11 @@ class EntriesApi:
             raise Stopping("The server is stopping")
 
     async def _page(
-        self, topic: Topic, offset: int, query: Query, render: Render[T], read: Read[T]
+        self, topic: Topic, offset: int, query: Query, render: Encode[T], read: ReadStreamPage[T]
     ) -> tuple[int, T | None]:
         """What ``read`` gives; of all that is stored it is shared with the other streams that stand there."""
         if not query.filter_text and query.micros is None:
-            return await self._pages_of_all.page((topic, offset, query.page, render), read)
+            return await self._shared_pages.page((topic, offset, query.page, render), read)
         return await read()
 
     @contextlib.contextmanager

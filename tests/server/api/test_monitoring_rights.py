@@ -14,11 +14,11 @@ from starlette.types import ASGIApp
 from penstock.config import SecurityConfig, Settings, TokenConfig
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log
+from penstock.server.api.entries import EntriesApi
+from penstock.server.api.monitoring import MonitoringApi
 from penstock.server.auth.rights import TokenAuthenticator
-from penstock.server.entries_api import EntriesApi
 from penstock.server.http.application import create_app
 from penstock.server.http.routes import daemon_routes
-from penstock.server.monitoring_api import MonitoringApi
 
 RIGHTS: dict[str, dict[str, Any]] = {
     "web": {"read": ("web-*",)},

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.server.read_query import DEFAULT_MESSAGES, LAST_OFFSET, Query, parse_query
+from penstock.server.reading.query import DEFAULT_MESSAGES, LAST_OFFSET, Query, parse_query
 from penstock.slogd.errors import BadRequest
 from penstock.slogd.slogd_pb2 import GetLogsRequest
 
