@@ -20,20 +20,20 @@ import deltalake
 from bench.timing import fastest
 from penstock.counts import Counts, Origin
 from penstock.files.checked_lines import append_lines
-from penstock.landing.checkpoint_repair import mend, sweep
 from penstock.landing.journal import Commit
-from penstock.landing.proof.proofs import Proof
-from penstock.landing.proof.rollup import KEEP, ROLL_AT, roll_up
-from penstock.landing.status import status
 from penstock.landing.table.begun_table import begin_table
 from penstock.landing.table.delta_table import DELTA_LOG, KEEP_HOURS
 from penstock.landing.table_paths import Layout
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import LandedPost, dump
 from penstock.log import Log
+from penstock.proof.proofs import Proof
+from penstock.proof.rollup import KEEP, ROLL_AT, roll_up
+from penstock.proof.status import status
 from penstock.records import body
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
+from penstock.upkeep.checkpoint_repair import mend, sweep
 
 FEW, MANY = 1_000, 100_000
 TOPICS = ("events", "syslog")

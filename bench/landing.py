@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.counts import Origin
-from penstock.landing.status import status
 from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.log import Log, TopicSettings
 from penstock.log.topic import Topic
+from penstock.proof.status import status
 from penstock.records import body
 from penstock.testing.processes import cpu, descendants
 

@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from bench.landing import pipeline, spent
 from penstock.counts import Origin
-from penstock.landing.status import Status, status
 from penstock.landing.table_paths import Layout
 from penstock.log import Log, Sweeper, TopicSettings
 from penstock.log.topic import Topic
+from penstock.proof.status import Status, status
 from penstock.records import binary_array, body
 from penstock.testing.processes import anonymous
 

@@ -65,7 +65,7 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 LEFT_OUT = pytest.StashKey[bool]()
-LONGEST_FIRST = ("system", "spark", "landing", "kafka", "cli")
+LONGEST_FIRST = ("system", "spark", "landing", "upkeep", "proof", "kafka", "cli")
 """Rooms whose tests take minutes: two processes end together when these begin early."""
 
 

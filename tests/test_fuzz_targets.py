@@ -94,8 +94,8 @@ TARGETS = {
     "kafka/large/headers.py": "kafka/large/test_headers.py::test_any_value_is_a_header_or_refused",
     "kafka/large/safe_offsets.py": "kafka/large/test_safe_offsets.py::test_any_metadata_is_somebodys",
     "kafka/large/chunks.py": "kafka/large/test_chunks.py::test_any_bytes_are_a_chunk_or_not",
-    "landing/backfill/requests.py": DAMAGED_FILES,
-    "landing/checkpoint_repair.py": DAMAGED_FILES,
+    "landing/requests/backfill_requests.py": DAMAGED_FILES,
+    "upkeep/checkpoint_repair.py": DAMAGED_FILES,
     "landing/daemon_connection.py": (
         "landing/test_daemon_connection.py::test_no_text_raises_anything_but_bad_connection"
     ),
@@ -105,13 +105,13 @@ TARGETS = {
     "landing/duplicates/hash_run.py": (
         "landing/duplicates/test_hash_run.py::test_no_other_file_raises_anything_but_that_it_is_no_run"
     ),
-    "landing/deletion/conditions.py": ("landing/deletion/test_conditions.py::test_any_text_is_understood_or_told"),
-    "landing/deletion/deletions.py": DAMAGED_FILES,
+    "landing/requests/conditions.py": ("landing/requests/test_conditions.py::test_any_text_is_understood_or_told"),
+    "landing/requests/deletions.py": DAMAGED_FILES,
     "landing/duplicates/landed_keys.py": DAMAGED_FILES,
     "landing/history.py": DAMAGED_FILES,
     "landing/journal.py": DAMAGED_FILES,
     "landing/rows/type_schemas.py": DAMAGED_FILES,
-    "landing/watermarks.py": DAMAGED_FILES,
+    "proof/watermarks.py": DAMAGED_FILES,
     "landing/typed/typed_since.py": DAMAGED_FILES,
     "landing/typed/typed_tables.py": DAMAGED_FILES,
     "landing/rows/data_text.py": (
@@ -127,12 +127,12 @@ TARGETS = {
     "landing/rows/strict_json.py": "landing/rows/test_json_events.py::test_no_bytes_raise_anything",
     "landing/table/begun_table.py": DAMAGED_FILES,
     "landing/table/delta_table.py": DAMAGED_FILES,
-    "landing/promote/offset_map.py": DAMAGED_FILES,
-    "landing/promote/promotion.py": DAMAGED_FILES,
-    "landing/proof/proofs.py": DAMAGED_FILES,
-    "landing/proof/rollup.py": DAMAGED_FILES,
-    "landing/quarantine/fixes.py": "landing/quarantine/test_fixes.py::test_any_payload_is_mended_or_left",
-    "landing/quarantine/send_once.py": DAMAGED_FILES,
+    "landing/from_kafka/offset_map.py": DAMAGED_FILES,
+    "upkeep/promote/promotion.py": DAMAGED_FILES,
+    "proof/proofs.py": DAMAGED_FILES,
+    "proof/rollup.py": DAMAGED_FILES,
+    "upkeep/quarantine/fixes.py": "upkeep/quarantine/test_fixes.py::test_any_payload_is_mended_or_left",
+    "upkeep/quarantine/send_once.py": DAMAGED_FILES,
     "landing/topics/from_flight.py": (
         "landing/topics/test_from_flight.py::test_any_answer_is_a_document_or_an_error_of_the_client"
     ),
@@ -275,7 +275,7 @@ NO_PARSERS = {
     "ingest/otlp_grpc.py": "files of certificates, for gRPC; requests go to wire",
     "wire/doors.py": "the table of doors",
     "ingest/tls.py": "bytes of a connection, passed to OpenSSL and on",
-    "landing/deletion/foreign.py": "a version beneath a checksum that ``files.checked_document`` has checked",
+    "proof/foreign_deletions.py": "a version beneath a checksum that ``files.checked_document`` has checked",
     "spark/views.py": "file names of the table, from delta-rs",
     "landing/table/one_writer.py": "a name beneath a checksum that ``files.checked_document`` has checked",
     "spark/query/part_results.py": OWN,

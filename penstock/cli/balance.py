@@ -28,7 +28,7 @@ from penstock.ledger.receipt_words import bar, reasons, sentence, unknown, verdi
 
 if TYPE_CHECKING:
     from penstock.config.daemon_keys import DaemonKeys
-    from penstock.landing.row_counts import Tallies
+    from penstock.landing.table.row_counts import Tallies
 
 By = Literal["listener", "topic", "type", "host"]
 TIMES = "a time such as 14:00 or 2026-01-31T14:00, or an age such as 1h"
@@ -138,8 +138,8 @@ class Ask:
         return f"last event: {event_line(events[0])}" if events else ""
 
     def _rebuilt(self) -> dict[str, Any]:
-        from penstock.landing.proof.table_posts import table_posts  # it needs pyarrow's dataset
         from penstock.ledger.rebuild import rebuild_balance
+        from penstock.proof.table_posts import table_posts  # it needs pyarrow's dataset
 
         settings = self._where.load_all()
         listeners = [listener.name for listener in settings.listener]
@@ -170,7 +170,7 @@ class Ask:
 
     def _landed(self) -> list[dict[str, Any]]:
         """Landed rows by type or host, most first."""
-        from penstock.landing.row_counts import Tallies  # Parquet takes a moment to import
+        from penstock.landing.table.row_counts import Tallies  # Parquet takes a moment to import
         from penstock.landing.table_paths import Layout
 
         within = self._within()

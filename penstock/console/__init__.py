@@ -4,7 +4,7 @@ Read ``main`` (its process), ``login``, ``daemon_poll`` with ``history`` and ``l
 what pages are made of: ``theme``, ``asked``, ``topic_reading``, ``message_view``, ``pipe_picture``, ``charts``,
 ``receipt_details``, ``findings``, ``cures``, ``wording``.
 Imports ``config``, ``client``,
-``landing``, ``sql``, ``ledger`` and ``process``; what the pages show of the daemon comes over HTTP.
+``landing``, ``upkeep``, ``sql``, ``ledger`` and ``process``; what the pages show of the daemon comes over HTTP.
 """
 
 __all__ = [  # noqa: RUF022 reading order

@@ -12,9 +12,9 @@ from penstock.console.cures import cure
 from penstock.console.theme import table
 from penstock.console.wording import clock, exact, meaning
 from penstock.counts import EXPIRED_READ, GAP_DELETED, Name
-from penstock.landing.quarantine.send_back import Row
 from penstock.ledger.receipt import PARTS, Receipt
 from penstock.ledger.receipt_words import share, verdict
+from penstock.upkeep.quarantine.send_back import Row
 
 MOST_MINUTES = 3
 LONGEST_SAMPLE = 160

@@ -1,11 +1,10 @@
-"""What becomes of a micro-batch, and the proof that nothing of it was lost; everything that needs no pyspark.
+"""From a batch of messages to a committed batch of rows, and the formats of the pipeline's files; no pyspark.
 
 Read ``table_paths``, ``offset_runs``, ``event_rules``, ``table_schema``, ``history`` and ``journal`` (what was
-committed), ``landing_lock``, ``row_counts``, ``status``, ``checkpoint_repair``, ``daemon_connection``,
-``watermarks``, then the folders: where rows come from (``topics``, ``from_kafka``), where tables are (``storage``),
-what becomes of rows (``rows``, ``transform``, ``duplicates``, ``writing``), the ``table``, ``typed`` tables beside
-it, the ``proof``, ``deletion``, ``backfill``, ``promote``, ``quarantine`` and ``trace``. Imports ``wire``, ``log``,
-``kafka``, ``ledger``, ``client`` and ``config``.
+committed), ``landing_lock``, ``daemon_connection``, then the folders: where rows come from (``topics``,
+``from_kafka``), where tables are (``storage``), what becomes of rows (``rows``, ``transform``, ``duplicates``,
+``writing``), the ``table``, ``typed`` tables beside it, and ``requests`` for other work on it. Imports ``wire``,
+``log``, ``kafka``, ``ledger``, ``client`` and ``config``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -16,9 +15,6 @@ __all__ = [  # noqa: RUF022 reading order
     "history",
     "journal",
     "landing_lock",
-    "row_counts",
-    "status",
-    "checkpoint_repair",
     "daemon_connection",
     "storage",
     "topics",
@@ -29,10 +25,5 @@ __all__ = [  # noqa: RUF022 reading order
     "writing",
     "table",
     "typed",
-    "proof",
-    "deletion",
-    "backfill",
-    "promote",
-    "quarantine",
-    "trace",
+    "requests",
 ]

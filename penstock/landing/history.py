@@ -1,6 +1,6 @@
 """What is kept of micro-batches that are proved and long done: stretches of many, a file a day, and their sum.
 
-Journal and proofs have a line for each batch; those of old ones become stretches (``penstock.landing.proof.rollup``).
+Journal and proofs have a line for each batch; those of old ones become stretches (``penstock.proof.rollup``).
 The sum says in one small document what the daily needs: how far topics have landed, and how many rows there are.
 It may be behind the files of the days, as those are written first; lines that it does not cover yet are still there.
 """

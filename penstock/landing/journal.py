@@ -26,7 +26,7 @@ PARTITION_MARK = "/"
 """Between the name and the number of a Kafka partition (``events/0``); no topic of the log has it in its name."""
 
 REFILL_MARK = "@"
-"""Between a topic and the number of a request (``penstock.landing.backfill.requests``)."""
+"""Between a topic and the number of a request (``penstock.landing.requests.backfill_requests``)."""
 
 
 @dataclass(frozen=True, slots=True)

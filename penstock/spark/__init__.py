@@ -2,7 +2,7 @@
 
 Read ``session`` with ``extensions`` and ``package_zip``, ``views`` (the tables for readers), ``source/``, ``query/``,
 ``pipeline`` (all of it as one process), ``replay``. The public names are imported when they are asked for: pyspark is
-an extra. Imports ``landing``, ``log``, ``client``, ``config``, ``java`` and ``process``.
+an extra. Imports ``landing``, ``proof``, ``upkeep``, ``log``, ``client``, ``config``, ``java`` and ``process``.
 """
 
 from __future__ import annotations

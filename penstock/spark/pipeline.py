@@ -29,13 +29,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock import config
 from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
-from penstock.landing.believed_clock import BelievedClock
-from penstock.landing.checkpoint_repair import mend, sweep
 from penstock.landing.daemon_connection import connection_of
-from penstock.landing.deletion.maintenance import Maintenance, Upkeep
 from penstock.landing.journal import Journal
 from penstock.landing.landing_lock import take_lock
-from penstock.landing.proof.ledger_posts import LedgerClient
 from penstock.landing.storage.absence import through_absence
 from penstock.landing.storage.object_errors import TablesAway
 from penstock.landing.table.begun_table import begin_table
@@ -46,10 +42,14 @@ from penstock.landing.transform.rules import TransformRules
 from penstock.landing.typed.columns import typed_tables
 from penstock.process.process_end import end_process, exit_status
 from penstock.process.reporting import configure
+from penstock.proof.ledger_posts import LedgerClient
 from penstock.spark.extensions import package_settings
 from penstock.spark.query.landing_query import Landing, RunningLanding, start_landing
 from penstock.spark.query.proof_worker import LedgerPosts, ProofWorker
 from penstock.spark.session import build_session
+from penstock.upkeep.believed_clock import BelievedClock
+from penstock.upkeep.checkpoint_repair import mend, sweep
+from penstock.upkeep.maintenance import Maintenance, Upkeep
 
 SHUTDOWN_PATIENCE = 10.0
 REPORT_EVERY = 10.0

@@ -10,9 +10,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (what everybody calls it)
 
 from penstock.landing.journal import PARTITION_MARK
-from penstock.landing.quarantine.send_back import BATCH, REPLAY_OF
-from penstock.landing.quarantine.send_once import Resender, RowIdentity, Sent, body_of
 from penstock.landing.table_schema import VIEW_COLUMNS
+from penstock.upkeep.quarantine.send_back import BATCH, REPLAY_OF
+from penstock.upkeep.quarantine.send_once import Resender, RowIdentity, Sent, body_of
 
 PLACE = ("topic", "partition", "offset")
 

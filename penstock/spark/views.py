@@ -16,8 +16,8 @@ from penstock.landing.table.table_file import TableFile, open_rows
 from penstock.landing.table_paths import Layout
 from penstock.landing.table_schema import LANDED, PARTITION_COLUMNS, VIEW_COLUMNS
 from penstock.landing.typed.typed_delta import TypedDelta, all_typed
-from penstock.landing.watermarks import WATERMARKS, kept_watermarks
 from penstock.landing.writing.written_file import ROW_GROUP, in_columns_of_today, with_place
+from penstock.proof.watermarks import WATERMARKS, kept_watermarks
 
 if TYPE_CHECKING:  # what the tables are is known without Spark
     from pyspark.sql import DataFrame, SparkSession

@@ -2,8 +2,8 @@
 
 Start with ``tables`` (the queryable tables and topics) and ``query`` (both as views of DuckDB). ``cut`` takes the
 table as of one batch, ``log_tail`` adds the rows of the log that have not landed; ``search`` and ``quarantined`` are
-built on queries, ``answers`` formats results, and ``configured`` starts from settings. Imports ``landing``,
-``tables``, ``process`` and ``config``.
+built on queries, ``answers`` formats results, and ``configured`` starts from settings. Imports
+``landing``, ``proof``, ``upkeep``, ``tables``, ``process`` and ``config``.
 """
 
 __all__ = [  # noqa: RUF022 reading order

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
-from penstock.landing.backfill.requests import Request, requests, without
-from penstock.landing.deletion.deletions import Record
 from penstock.landing.duplicates.hash_run import HashRun
 from penstock.landing.journal import read_journal, read_plan
 from penstock.landing.offset_runs import OffsetRange
+from penstock.landing.requests.backfill_requests import Request, requests, without
+from penstock.landing.requests.deletions import Record
 from penstock.landing.table.begun_table import is_begun, table_of
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import MessageKind, Reason
-from penstock.landing.quarantine.send_back import Row, SendBack, sent_before
 from penstock.landing.rows.engine import quoted
 from penstock.sql.query import Query
 from penstock.sql.tables import Tables
+from penstock.upkeep.quarantine.send_back import Row, SendBack, sent_before
 
 MAX_GROUPED_ROWS = 100_000
 """Limit for the newest rows that are grouped by shape."""

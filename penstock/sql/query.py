@@ -31,7 +31,7 @@ from penstock.landing.table.table_file import TableFile, copy_live_rows
 from penstock.landing.table_schema import LANDED, VIEW_COLUMNS
 from penstock.landing.topics.topic_store import Range
 from penstock.landing.typed.columns import TAKEN, TypedTable
-from penstock.landing.watermarks import WATERMARKS, kept_watermarks
+from penstock.proof.watermarks import WATERMARKS, kept_watermarks
 from penstock.sql.cut import MAX_ATTEMPTS, Cut, TableTooBusy, take_cut
 from penstock.sql.log_tail import ranges_beyond, rows_beyond
 from penstock.sql.tables import Tables

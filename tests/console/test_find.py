@@ -7,8 +7,8 @@ import re
 import pytest
 
 from penstock.console.pages.find import listing, stations
-from penstock.landing.trace.stations import Step
-from penstock.landing.trace.tracer import Trace
+from penstock.upkeep.trace.stations import Step
+from penstock.upkeep.trace.tracer import Trace
 
 STEPS = [Step("received", "by udp"), Step("log buffer", "udp.1"), Step("log", "topic t, offset 3")]
 TABLE = [*STEPS, Step("micro-batch", "7"), Step("table", "a file"), Step("proof", "holds")]

@@ -17,14 +17,14 @@ import pytest
 
 import penstock.tables
 from penstock.landing.from_kafka.rows import ROW
-from penstock.landing.proof.uuid_sums import hashes
 from penstock.landing.table.begun_table import begin_table
 from penstock.landing.table.plain_session import session_settings, statements
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.batch_commit import BatchCommit
-from penstock.landing.writing.compaction import compact_table
 from penstock.landing.writing.part_writer import Job, Source, write_part
+from penstock.proof.uuid_sums import hashes
 from penstock.spark.extensions import package_settings
+from penstock.upkeep.compaction.compaction import compact_table
 from tests.engines.read_uuids import ENGINES
 from tests.spark.spark_helpers import event
 

@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 
 import penstock.tables
-from penstock.landing.deletion.conditions import parse
-from penstock.landing.deletion.deletions import ASKED, FOREIGN, all_deletions, ask
-from penstock.landing.deletion.foreign import note_foreign_changes
-from penstock.landing.deletion.removal import carry_out
-from penstock.landing.proof.rows_of_batches import SnapshotRows
+from penstock.landing.requests.conditions import parse
+from penstock.landing.requests.deletions import ASKED, FOREIGN, all_deletions, ask
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.features import FeatureNotWritten
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.upkeep import compact_all
+from penstock.proof.rows_of_batches import SnapshotRows
 from penstock.sql.query import Query
 from penstock.sql.tables import Tables
+from penstock.upkeep.compaction.typed_compaction import compact_all
+from penstock.upkeep.deletion.foreign import note_foreign_changes
+from penstock.upkeep.deletion.removal import carry_out
 from tests.engines.foreign_spark import ForeignSpark
 from tests.landing.typed.typed_life import CLICK, WINDOW, Life
 from tests.landing.writing.messages import source

@@ -14,8 +14,8 @@ from penstock.landing.table.plain_session import session_settings, statements
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import Column, TypedTable
 from penstock.landing.typed.typed_delta import typed_names
-from penstock.landing.typed.upkeep import compact_typed
 from penstock.spark.extensions import package_settings
+from penstock.upkeep.compaction.typed_compaction import compact_typed
 from tests.landing.typed.typed_life import CLICK, Life, event, read
 from tests.landing.writing.messages import AT, DAY, source
 

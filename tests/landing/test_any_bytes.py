@@ -14,21 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import PenstockError
-from penstock.landing.backfill import requests
-from penstock.landing.checkpoint_repair import mend
-from penstock.landing.deletion.deletions import all_deletions
 from penstock.landing.duplicates.landed_keys import LandedKeys, mapped_runs
+from penstock.landing.from_kafka.offset_map import OffsetMap
 from penstock.landing.history import read_sum
 from penstock.landing.journal import Journal, read_journal, read_plan
-from penstock.landing.promote.offset_map import OffsetMap
-from penstock.landing.proof.proofs import latest_proofs, proved_refills, read_proofs
-from penstock.landing.quarantine.send_once import Resender, read_body
+from penstock.landing.requests import backfill_requests as requests
+from penstock.landing.requests.deletions import all_deletions
 from penstock.landing.rows.type_schemas import kept_schemas
 from penstock.landing.table.begun_table import is_begun
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_since import since
-from penstock.landing.watermarks import kept_watermarks
+from penstock.proof.proofs import latest_proofs, proved_refills, read_proofs
+from penstock.proof.watermarks import kept_watermarks
+from penstock.upkeep.checkpoint_repair import mend
+from penstock.upkeep.quarantine.send_once import Resender, read_body
 from tests.fuzzed import RAW, Bytes, documents, journals, json_texts
 from tests.landing.test_damaged_files import Sink
 

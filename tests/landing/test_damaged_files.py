@@ -13,13 +13,13 @@ from penstock.config.daemon_access import internal_token
 from penstock.errors import PenstockError
 from penstock.files.checked_lines import append_lines
 from penstock.files.errors import DamagedFile
-from penstock.landing.backfill import requests
+from penstock.landing.from_kafka.offset_map import OffsetMap
 from penstock.landing.journal import Journal, latest
-from penstock.landing.promote.offset_map import OffsetMap
-from penstock.landing.quarantine.send_once import Producer, Resender, body_of
+from penstock.landing.requests import backfill_requests as requests
 from penstock.landing.table_paths import Layout
-from penstock.landing.watermarks import keep_watermarks, kept_watermarks
+from penstock.proof.watermarks import keep_watermarks, kept_watermarks
 from penstock.records import body
+from penstock.upkeep.quarantine.send_once import Producer, Resender, body_of
 from tests.spark.spark_helpers import HandWritten, landed_message
 
 MARK = {"table": "events", "topic": "in", "until": 60, "landed": 2, "share": 1.0}

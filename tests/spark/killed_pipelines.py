@@ -8,9 +8,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
-from penstock.landing.proof.proofs import Proof, read_proofs
-from penstock.landing.proof.prover import rebuild
 from penstock.landing.table_paths import Layout
+from penstock.proof.proofs import Proof, read_proofs
+from penstock.proof.prover import rebuild
 from tests.spark.spark_daemon import Daemon
 from tests.spark.test_pipeline import append, proved_to, start, wait_for
 

@@ -19,13 +19,13 @@ import pytest
 from penstock.config import load
 from penstock.landing.journal import read_journal
 from penstock.landing.landing_lock import PipelineRunning, take_lock
-from penstock.landing.proof.evidence import read_rows
-from penstock.landing.proof.proofs import read_proofs
-from penstock.landing.proof.prover import rebuild
 from penstock.landing.table.begun_table import table_of
 from penstock.landing.table.table_file import as_written
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import BadTransform, TransformRules
+from penstock.proof.evidence import read_rows
+from penstock.proof.proofs import read_proofs
+from penstock.proof.prover import rebuild
 from penstock.spark import pipeline
 from penstock.spark.pipeline import landing_of, main, run
 from penstock.spark.query.landing_query import Landing

@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 from penstock.kafka.broker import Broker
 from penstock.landing.from_kafka.range_assembler import RangeAssembler
 from penstock.landing.from_kafka.read_back import LookBack, consumer, read
-from penstock.landing.promote.kafka_writer import KafkaOut
-from penstock.landing.quarantine.send_once import Resender
 from penstock.records import body
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.replay import chosen, replay
 from penstock.spark.views import register_views
+from penstock.upkeep.promote.kafka_writer import KafkaOut
+from penstock.upkeep.quarantine.send_once import Resender
 from tests.spark.spark_helpers import append, event
 
 pytestmark = pytest.mark.spark

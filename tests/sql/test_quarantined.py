@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from penstock.landing.quarantine.send_back import SendBack
 from penstock.landing.table_paths import Layout
 from penstock.sql import quarantined
 from penstock.sql.quarantined import (
@@ -23,8 +22,9 @@ from penstock.sql.quarantined import (
     send_all,
 )
 from penstock.sql.tables import Tables
-from tests.landing.quarantine.test_send_back import Log
+from penstock.upkeep.quarantine.send_back import SendBack
 from tests.spark.spark_helpers import HandWritten
+from tests.upkeep.quarantine.test_send_back import Log
 
 START = datetime(2026, 11, 22, tzinfo=UTC)
 

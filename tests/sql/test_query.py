@@ -9,25 +9,25 @@ from typing import Any
 
 import pytest
 
-from penstock.landing.backfill.requests import write
-from penstock.landing.deletion.conditions import parse
-from penstock.landing.deletion.deletions import ASKED
-from penstock.landing.deletion.deletions import ask as delete
-from penstock.landing.deletion.removal import carry_out
 from penstock.landing.duplicates.landed_keys import MANIFEST
 from penstock.landing.from_kafka.rows import LOG_ROW, of_the_log
+from penstock.landing.requests.backfill_requests import write
+from penstock.landing.requests.conditions import parse
+from penstock.landing.requests.deletions import ASKED
+from penstock.landing.requests.deletions import ask as delete
 from penstock.landing.table.begun_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import Range
 from penstock.landing.transform.rules import TransformRules
-from penstock.landing.watermarks import keep_watermarks
 from penstock.landing.writing.batch_commit import BatchCommit
-from penstock.landing.writing.compaction import compact_table
 from penstock.landing.writing.part_writer import Job, Source, write_part
+from penstock.proof.watermarks import keep_watermarks
 from penstock.sql import query as module
 from penstock.sql.query import BadQuery, Query
 from penstock.sql.tables import Tables
+from penstock.upkeep.compaction.compaction import compact_table
+from penstock.upkeep.deletion.removal import carry_out
 from tests.spark.spark_helpers import append, event
 
 WINDOW = 600_000_000

@@ -11,11 +11,11 @@ import pytest
 
 from penstock.drill.faults import VARIABLE, Faults
 from penstock.drill.pipe import INJECTED
-from penstock.landing.believed_clock import BelievedClock
-from penstock.landing.proof.ledger_posts import LedgerClient
 from penstock.landing.table_paths import Layout
+from penstock.proof.ledger_posts import LedgerClient
 from penstock.testing.pipe import Pipe, until
-from tests.landing.clocks import Later
+from penstock.upkeep.believed_clock import BelievedClock
+from tests.upkeep.clocks import Later
 
 TWO_YEARS = 730 * 86_400.0
 

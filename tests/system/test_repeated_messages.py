@@ -16,8 +16,8 @@ from elasticsearch import Elasticsearch
 from elasticsearch.helpers import bulk
 
 from penstock.landing.table_paths import Layout
-from penstock.landing.trace.tracer import Tracer
 from penstock.testing.pipe import Pipe, until
+from penstock.upkeep.trace.tracer import Tracer
 from tests.system.configured_pipe import SMALL, configured_pipe, listener
 from tests.system.topic_files import entries
 

@@ -41,9 +41,9 @@ def promote(
         fail(f"there is no topic {topic!r}", 2)
     try:
         from penstock.landing.landing_lock import PipelineRunning, take_lock
-        from penstock.landing.promote.kafka_writer import CannotSend
-        from penstock.landing.promote.promotion import CannotMove, Promotion
         from penstock.landing.table_paths import Layout
+        from penstock.upkeep.promote.kafka_writer import CannotSend
+        from penstock.upkeep.promote.promotion import CannotMove, Promotion
     except ImportError:
         fail("this needs confluent-kafka and Spark: pip install 'penstock-pipe[spark,kafka]'")
     layout = Layout.of(settings.tables)
@@ -61,10 +61,10 @@ def promote(
 
 
 def _move(settings: Settings, layout: Layout) -> None:
-    from penstock.landing.checkpoint_repair import mend
-    from penstock.landing.promote.moved_topics import tell
-    from penstock.landing.promote.promotion import move
-    from penstock.landing.proof.ledger_posts import LedgerAway, LedgerClient, LedgerRefused
+    from penstock.proof.ledger_posts import LedgerAway, LedgerClient, LedgerRefused
+    from penstock.proof.moved_topics import tell
+    from penstock.upkeep.checkpoint_repair import mend
+    from penstock.upkeep.promote.promotion import move
 
     mend(layout)
     for topic, one in move(layout).items():

@@ -18,9 +18,9 @@ from penstock.process.reporting import configure
 
 if TYPE_CHECKING:
     from penstock.config import Settings
-    from penstock.landing.backfill.planner import BackfillPlan
-    from penstock.landing.backfill.requests import Request
+    from penstock.landing.requests.backfill_requests import Request
     from penstock.spark.query.landing_query import Landing
+    from penstock.upkeep.backfill_planner import BackfillPlan
 
 LOOK_EVERY = 0.5
 Topics = Annotated[
@@ -38,9 +38,9 @@ def backfill(
     """Land what the tables do not have of a stretch of topics; what they have is left alone."""
     if settings.pipeline.source == "kafka":
         fail('a backfill reads the log, and pipeline.source is "kafka"', 2)
-    from penstock.landing.backfill.planner import one_at_a_time
-    from penstock.landing.checkpoint_repair import check_source
     from penstock.spark.pipeline import landing_of
+    from penstock.upkeep.backfill_planner import one_at_a_time
+    from penstock.upkeep.checkpoint_repair import check_source
 
     try:
         places = place(begin, "--from"), place(end, "--to") if end is not None else None
@@ -69,10 +69,10 @@ def _ask(
     landing: Landing, topics: Sequence[str] | None, begin: int | float, end: int | float | None
 ) -> tuple[list[BackfillPlan], list[Request]]:
     """Look, and keep the requests. While no pipeline runs, none may start meanwhile."""
-    from penstock.landing.backfill.planner import BackfillPlanner, ask
     from penstock.landing.landing_lock import is_running
     from penstock.landing.topics.from_folder import topic_names
     from penstock.spark.pipeline import tidied
+    from penstock.upkeep.backfill_planner import BackfillPlanner, ask
 
     selected = topic_names(landing.topics, landing.topic.split(","))
     running = is_running(landing.layout)
@@ -84,10 +84,10 @@ def _ask(
 
 def _carry_out(settings: Settings, landing: Landing, asked: Sequence[Request]) -> int:
     """Have the requests landed: by the pipeline that runs, or by one for this alone. The exit status."""
-    from penstock.landing.backfill.planner import is_done
     from penstock.landing.landing_lock import is_running
-    from penstock.landing.proof.ledger_posts import LedgerClient
+    from penstock.proof.ledger_posts import LedgerClient
     from penstock.spark.pipeline import run
+    from penstock.upkeep.backfill_planner import is_done
 
     with errors.status("waiting for the pipeline that runs"):
         while is_running(landing.layout) and not is_done(landing.layout, asked):
@@ -122,7 +122,7 @@ _NAMES = {
 
 
 def _tell(landing: Landing, surveys: Sequence[BackfillPlan], asked: Sequence[Request], as_json: bool) -> None:
-    from penstock.landing.backfill.planner import outcome
+    from penstock.upkeep.backfill_planner import outcome
 
     done = outcome(landing.layout, asked)
     if as_json:

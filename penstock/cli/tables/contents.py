@@ -90,7 +90,7 @@ def spark_config(settings: Configured, as_json: AsJson = False) -> None:
 @tables.command()
 def repair(settings: Configured) -> None:
     """Rewrite files in which a row has an annotation's name twice: DuckDB, Spark and Ibis cannot read those."""
-    from penstock.landing.writing.annotation_repair import repair_annotations
+    from penstock.upkeep.compaction.annotation_repair import repair_annotations
 
     with Progress("looking for repeated names"):
         repaired = repair_annotations(Layout.of(settings.tables))

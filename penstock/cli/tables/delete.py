@@ -25,9 +25,9 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Take rows out of the table, by uuid, host, type, topic, kind or date. They do not land again."""
-    from penstock.landing.deletion.conditions import BadCondition, parse
-    from penstock.landing.deletion.deletions import ASKED, Record, ask
-    from penstock.landing.deletion.removal import count
+    from penstock.landing.requests.conditions import BadCondition, parse
+    from penstock.landing.requests.deletions import ASKED, Record, ask
+    from penstock.upkeep.deletion.removal import count
 
     layout = Layout.of(settings.tables)
     try:
@@ -70,12 +70,12 @@ def _carry_out(settings: Settings, layout: Layout, number: int) -> None:
 
 def _here(settings: Settings, layout: Layout) -> None:
     """Prove what is not proved, delete, and tell the ledger; what it cannot be told now the pipeline tells it later."""
-    from penstock.landing.believed_clock import BelievedClock
-    from penstock.landing.checkpoint_repair import mend
-    from penstock.landing.deletion.removal import carry_out
-    from penstock.landing.proof.ledger_posts import LedgerClient
+    from penstock.proof.ledger_posts import LedgerClient
     from penstock.spark.pipeline import landing_of
     from penstock.spark.query.proof_worker import ProofWorker
+    from penstock.upkeep.believed_clock import BelievedClock
+    from penstock.upkeep.checkpoint_repair import mend
+    from penstock.upkeep.deletion.removal import carry_out
 
     landing = landing_of(settings)
     mend(layout)

@@ -20,7 +20,7 @@ def fill(
     """Bring into a typed table what landed before it began, each row once; a pipeline may run meanwhile."""
     from penstock.cli.tables.schema import configured
     from penstock.landing.table_paths import Layout
-    from penstock.landing.typed.fill import fill as bring_in
+    from penstock.upkeep.typed.fill import fill as bring_in
 
     wanted = configured(settings, name)
     with Progress("filling") as shown:

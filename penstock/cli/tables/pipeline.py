@@ -87,9 +87,9 @@ def status(settings: Configured, as_json: AsJson = False) -> None:
     """How far the tables are behind the topics, how fast it goes, and what was proved."""
     from penstock.client import ClientError
     from penstock.landing.daemon_connection import connection_of
-    from penstock.landing.status import status as pipeline_status
     from penstock.landing.table_paths import Layout
     from penstock.landing.topics.from_flight import FlightStore
+    from penstock.proof.status import status as pipeline_status
 
     connection = connection_of(settings)
     topics = FlightStore(replace(connection, retry_for=STATUS_PATIENCE)) if connection else settings.topics
@@ -117,11 +117,11 @@ def status(settings: Configured, as_json: AsJson = False) -> None:
 @pipeline.command()
 def compact(settings: Configured) -> None:
     """Merge the table's small files into large ones."""
-    from penstock.landing.believed_clock import BelievedClock
-    from penstock.landing.proof.ledger_posts import LedgerClient
     from penstock.landing.table.begun_table import is_begun
     from penstock.landing.table_paths import Layout
-    from penstock.landing.typed.upkeep import compact_all, remove_old
+    from penstock.proof.ledger_posts import LedgerClient
+    from penstock.upkeep.believed_clock import BelievedClock
+    from penstock.upkeep.compaction.typed_compaction import compact_all, remove_old
 
     layout = Layout.of(settings.tables)
     if not is_begun(layout):
@@ -139,7 +139,7 @@ def compact(settings: Configured) -> None:
 def land(settings: Settings, once: bool = False) -> int:
     """Run the landing pipeline until SIGTERM or SIGINT; the exit status."""
     need_spark()
-    from penstock.landing.proof.ledger_posts import LedgerClient
+    from penstock.proof.ledger_posts import LedgerClient
     from penstock.spark.pipeline import landing_of
     from penstock.spark.pipeline import run as run_landing
 

@@ -16,13 +16,13 @@ from penstock.cli.options import AsJson, Commands, Config, Configured, Override
 from penstock.cli.progress import Progress
 from penstock.config import Settings
 from penstock.errors import PenstockError
-from penstock.landing.quarantine.fixes import BadFix, Fix, as_it_is, load_fix, replacing, setting
-from penstock.landing.quarantine.preview import SAMPLES, Sample, preview
-from penstock.landing.quarantine.send_back import SendBack, alone
 from penstock.process.terminal import visible
 from penstock.sql.configured import tables_of
 from penstock.sql.quarantined import Extent, Selection, UnknownReason, check, extent, groups, newest, send_all
 from penstock.sql.tables import Tables
+from penstock.upkeep.quarantine.fixes import BadFix, Fix, as_it_is, load_fix, replacing, setting
+from penstock.upkeep.quarantine.preview import SAMPLES, Sample, preview
+from penstock.upkeep.quarantine.send_back import SendBack, alone
 
 quarantine = Commands(no_args_is_help=True, help="Messages that look like events and are none.")
 Reason = Annotated[str, typer.Option("--where", metavar="REASON", help="Only with this reason.", show_default=False)]

@@ -17,8 +17,8 @@ from penstock.cli.tables.wait import moment
 
 if TYPE_CHECKING:
     from penstock.config import Settings
-    from penstock.landing.quarantine.send_once import Resender
     from penstock.landing.table_paths import Layout
+    from penstock.upkeep.quarantine.send_once import Resender
 
 Time = Annotated[str | None, typer.Option(metavar="TIME", help="14:00, or an ISO date and time.", show_default=False)]
 
@@ -76,7 +76,7 @@ def _replay(
 
 @contextlib.contextmanager
 def _to_log(layout: Layout, connection: Where) -> Iterator[Resender]:
-    from penstock.landing.quarantine.send_once import Resender
+    from penstock.upkeep.quarantine.send_once import Resender
 
     with connection.opened() as log:
         yield Resender(layout.checkpoint.parent / "replayed.log.jsonl", log)
@@ -84,12 +84,12 @@ def _to_log(layout: Layout, connection: Where) -> Iterator[Resender]:
 
 @contextlib.contextmanager
 def _to_kafka(layout: Layout, kafka: dict[str, str]) -> Iterator[Resender]:
-    from penstock.landing.quarantine.send_once import Resender
+    from penstock.upkeep.quarantine.send_once import Resender
 
     if not kafka.get("bootstrap.servers"):
         fail("--kafka: say where, by --bootstrap or pipeline.kafka", 2)
     try:
-        from penstock.landing.promote.kafka_writer import CannotSend, KafkaOut
+        from penstock.upkeep.promote.kafka_writer import CannotSend, KafkaOut
     except ImportError:
         fail("this needs confluent-kafka: pip install 'penstock-pipe[kafka]'")
     try:

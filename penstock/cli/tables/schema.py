@@ -33,8 +33,8 @@ def infer(
 ) -> None:
     """Propose the configuration of a typed table from the events of a type that landed."""
     from penstock.landing.table_paths import Layout
-    from penstock.landing.typed.found_fields import data_of_late, fields_of
-    from penstock.landing.typed.proposal import proposal
+    from penstock.upkeep.typed.found_fields import data_of_late, fields_of
+    from penstock.upkeep.typed.proposal import proposal
 
     with errors.status("reading"):
         data = data_of_late(Layout.of(settings.tables), of_type, rows)
@@ -57,9 +57,9 @@ def diff(
 ) -> None:
     """Compare the configuration of a typed table, the table, and what landed of late; 1 where they differ."""
     from penstock.landing.table_paths import Layout
-    from penstock.landing.typed.differences import differences
-    from penstock.landing.typed.found_fields import data_of_late, fields_of
     from penstock.landing.typed.typed_since import COMPLETE, begins, since
+    from penstock.upkeep.typed.differences import differences
+    from penstock.upkeep.typed.found_fields import data_of_late, fields_of
 
     layout, wanted = Layout.of(settings.tables), configured(settings, name)
     with errors.status("reading"):

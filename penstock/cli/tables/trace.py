@@ -18,8 +18,8 @@ from penstock.process.terminal import visible
 
 if TYPE_CHECKING:
     from penstock.config import Settings
-    from penstock.landing.trace.tracer import Trace, Tracer
     from penstock.sql.search import Match
+    from penstock.upkeep.trace.tracer import Trace, Tracer
 
 MOST, SHOWN = 20, 160
 
@@ -37,7 +37,7 @@ def trace(
 ) -> None:
     """Show where a message has been; works on the files alone. The exit status is 1 where that is not known."""
     from penstock.landing.table_paths import Layout
-    from penstock.landing.trace.tracer import Tracer  # Parquet takes a moment to import
+    from penstock.upkeep.trace.tracer import Tracer  # Parquet takes a moment to import
 
     with Progress("searching") as progress:
         patterns = () if settings.pipeline.source == "kafka" else settings.pipeline.topics
@@ -69,7 +69,7 @@ class TraceOutcome:
 
 
 def _found(tracer: Tracer, message: str) -> TraceOutcome:
-    from penstock.landing.trace.tracer import PLACE, BrokenFile, NoSuchTopic
+    from penstock.upkeep.trace.tracer import PLACE, BrokenFile, NoSuchTopic
 
     place = PLACE.fullmatch(message)
     try:

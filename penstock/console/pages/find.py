@@ -18,10 +18,10 @@ from penstock.console.wording import exact
 from penstock.errors import PenstockError
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
-from penstock.landing.trace.stations import Step
-from penstock.landing.trace.tracer import DELETED, DROPPED, DUPLICATE, KEPT, PENDING, PLACE, PROMOTED, Trace, Tracer
 from penstock.sql.configured import tables_of
 from penstock.sql.search import Match, containing
+from penstock.upkeep.trace.stations import Step
+from penstock.upkeep.trace.tracer import DELETED, DROPPED, DUPLICATE, KEPT, PENDING, PLACE, PROMOTED, Trace, Tracer
 
 MOST = 50
 SECONDS = 30.0

@@ -14,9 +14,9 @@ from penstock.console.daemon_poll import Daemon
 from penstock.console.pages.quarantine import address
 from penstock.console.theme import Chart, Html, frame, panel, table
 from penstock.console.wording import exact, lasted, short
-from penstock.landing.status import Status, status
 from penstock.landing.table_paths import Layout
 from penstock.ledger.receipt import Receipt
+from penstock.proof.status import Status, status
 from penstock.sql.quarantined import Selection
 
 MOST = 50

@@ -17,10 +17,10 @@ from penstock.console.readable import readable_topics
 from penstock.console.theme import Html, frame, panel, table
 from penstock.console.wording import clock, exact
 from penstock.errors import PenstockError
-from penstock.landing.quarantine.send_back import Row
 from penstock.sql.configured import tables_of
 from penstock.sql.quarantined import MAX_GROUPED_ROWS, Group, RowPosition, Selection, check, groups, newest
 from penstock.sql.tables import Tables
+from penstock.upkeep.quarantine.send_back import Row
 
 PAGE = 25
 SHOWN = 140

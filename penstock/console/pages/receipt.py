@@ -16,12 +16,12 @@ from penstock.console.receipt_details import chip, detail, head, samples
 from penstock.console.theme import Html, panel
 from penstock.console.wording import PART_COLOURS
 from penstock.errors import PenstockError
-from penstock.landing.quarantine.send_back import Row
 from penstock.landing.table_paths import Layout
 from penstock.ledger.receipt import PARTS
 from penstock.ledger.receipt_words import unknown
 from penstock.sql.quarantined import Selection, newest
 from penstock.sql.tables import Tables
+from penstock.upkeep.quarantine.send_back import Row
 
 DAY = 86_400
 SAMPLES = 3

@@ -15,11 +15,11 @@ from penstock.console.daemon_poll import Daemon
 from penstock.console.theme import Html, panel, table
 from penstock.console.wording import exact
 from penstock.errors import PenstockError
-from penstock.landing.quarantine.fixes import Fix, as_it_is, load_fix, replacing, setting
-from penstock.landing.quarantine.preview import SAMPLES, Sample, preview
-from penstock.landing.quarantine.send_back import SendBack, alone
 from penstock.sql.quarantined import Extent, Selection, extent, newest, send_all
 from penstock.sql.tables import Tables
+from penstock.upkeep.quarantine.fixes import Fix, as_it_is, load_fix, replacing, setting
+from penstock.upkeep.quarantine.preview import SAMPLES, Sample, preview
+from penstock.upkeep.quarantine.send_back import SendBack, alone
 
 AS_IT_IS, REPLACE, SET = "as they are", "replace a text", "set a field"
 LOOK = 0.25

@@ -2,20 +2,8 @@
 
 Read ``columns`` (what fits, and how it is taken out of ``data``), ``typed_since`` (from where on they are written),
 ``typed_delta`` (such a table as a list of files), ``typed_files`` (rows that landed into its files), ``typed_tables``
-(each batch once into all of them, and since when), ``fill`` (what landed before), ``upkeep`` (files merged), then
-``found_fields`` and ``proposal`` (what a configuration could be) and ``differences`` (what it is). Imports
-``landing``, ``landing.rows``, ``landing.table``, ``landing.storage``, ``landing.writing``, ``files`` and ``config``.
+(each batch once into all of them, and since when). Imports ``landing``, ``landing.rows``, ``landing.table``,
+``landing.storage``, ``landing.writing``, ``files`` and ``config``.
 """
 
-__all__ = [  # noqa: RUF022 reading order
-    "columns",
-    "typed_since",
-    "typed_delta",
-    "typed_files",
-    "typed_tables",
-    "fill",
-    "upkeep",
-    "found_fields",
-    "proposal",
-    "differences",
-]
+__all__ = ["columns", "typed_since", "typed_delta", "typed_files", "typed_tables"]  # noqa: RUF022 reading order

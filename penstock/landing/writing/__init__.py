@@ -1,8 +1,8 @@
 """Messages into the files of the table, and their commit.
 
-Read ``part_writer`` (what a task does), ``written_file``, ``batch_commit`` (what the driver does), ``commit_beside``,
-``compaction``, ``annotation_repair``. Imports ``landing``, ``landing.storage``,
-``landing.rows``, ``landing.transform``, ``landing.duplicates``, ``landing.table`` and ``landing.topics``.
+Read ``part_writer`` (what a task does), ``written_file``, ``batch_commit`` (what the driver does), ``commit_beside``.
+Imports ``landing``, ``landing.storage``, ``landing.rows``, ``landing.transform``, ``landing.duplicates``,
+``landing.table`` and ``landing.topics``.
 """
 
-__all__ = ["part_writer", "written_file", "batch_commit", "commit_beside", "compaction", "annotation_repair"]  # noqa: RUF022
+__all__ = ["part_writer", "written_file", "batch_commit", "commit_beside"]  # noqa: RUF022 reading order

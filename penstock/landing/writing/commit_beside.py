@@ -1,7 +1,7 @@
 """Each micro-batch is committed while the tasks of the next one run; of those that are committed there is one at most.
 
 So Spark may have written down that a batch is done which the table does not have: where the process ends in between,
-``penstock.landing.checkpoint_repair`` takes that back, and Spark does the batch again.
+``penstock.upkeep.checkpoint_repair`` takes that back, and Spark does the batch again.
 """
 
 from __future__ import annotations

@@ -18,11 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.config.tables_url import TablesPlace
-from penstock.landing.checkpoint_repair import check_batches, check_source, take_back
 from penstock.landing.daemon_connection import DaemonConnection
-from penstock.landing.deletion.deletions import Record
 from penstock.landing.duplicates.landed_keys import NO_LIMIT
 from penstock.landing.journal import UnderWay
+from penstock.landing.requests.deletions import Record
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
 from penstock.landing.rows.type_schemas import keep_schemas
@@ -40,6 +39,7 @@ from penstock.spark.query.kafka_source import EXPIRY_GAP, kafka_records
 from penstock.spark.query.landing_tasks import Sources, of_kafka, of_the_log, written_parts
 from penstock.spark.query.type_schemas import parse_schemas
 from penstock.spark.source.landing_ranges import register_landing
+from penstock.upkeep.checkpoint_repair import check_batches, check_source, take_back
 
 MIN_TRIGGER = 0.1
 """Seconds. A micro-batch takes longer than that anyway."""

@@ -1,6 +1,6 @@
 """After each committed batch: enter it in the journal, prove it, write the proof down, post it to the ledger.
 
-What is long done is rolled up (``penstock.landing.proof.rollup``).
+What is long done is rolled up (``penstock.proof.rollup``).
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.files.checked_lines import read_lines, read_lines_from
-from penstock.landing.believed_clock import BelievedClock
-from penstock.landing.deletion.deletions import Record
-from penstock.landing.deletion.deletions import newest as newest_deletion
 from penstock.landing.history import read_sum
 from penstock.landing.journal import REFILL_MARK, Commit, Journal, UnderWay, latest
-from penstock.landing.proof.kafka_records import kafka_records
-from penstock.landing.proof.ledger_posts import LedgerAway, LedgerRefused
-from penstock.landing.proof.proofs import BackfillProof, Proof, ProvedBatch, latest_proofs, rolled_proofs, write_proofs
-from penstock.landing.proof.prover import Prover
-from penstock.landing.proof.reread_flight import log_records
-from penstock.landing.proof.rollup import KEEP, ROLL_AT, roll_up
+from penstock.landing.requests.deletions import Record
+from penstock.landing.requests.deletions import newest as newest_deletion
 from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
-from penstock.landing.watermarks import keep_watermarks
 from penstock.process.process_end import stop_thread
+from penstock.proof.kafka_records import kafka_records
+from penstock.proof.ledger_posts import LedgerAway, LedgerRefused
+from penstock.proof.proofs import BackfillProof, Proof, ProvedBatch, latest_proofs, rolled_proofs, write_proofs
+from penstock.proof.prover import Prover
+from penstock.proof.reread_flight import log_records
+from penstock.proof.rollup import KEEP, ROLL_AT, roll_up
+from penstock.proof.watermarks import keep_watermarks
 from penstock.spark.query.landing_query import Landing
+from penstock.upkeep.believed_clock import BelievedClock
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0

@@ -15,9 +15,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from penstock.landing.backfill.requests import own_turn, requests
 from penstock.landing.from_kafka.rows import LOG_ROW, of_the_log
 from penstock.landing.journal import REFILL_MARK
+from penstock.landing.requests.backfill_requests import own_turn, requests
 from penstock.landing.topics.topic_store import Range, TopicStore
 from penstock.landing.writing.part_writer import Source
 from penstock.process.tuning import freeze_loaded_objects

@@ -7,12 +7,12 @@ import os
 import threading
 from pathlib import Path
 
-from penstock.landing.deletion.deletions import pending
-from penstock.landing.deletion.removal import carry_out
 from penstock.landing.landing_lock import take_lock
-from penstock.landing.proof.proofs import read_proofs
+from penstock.landing.requests.deletions import pending
 from penstock.landing.table_paths import Layout
+from penstock.proof.proofs import read_proofs
 from penstock.testing.pipe import until
+from penstock.upkeep.deletion.removal import carry_out
 from tests.cli.command_line import Ended, run
 from tests.spark.spark_helpers import HandWritten, append, event, landed_event, landed_message
 

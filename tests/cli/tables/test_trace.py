@@ -14,7 +14,7 @@ from penstock.cli.options import Commands
 from penstock.cli.tables.trace import trace as command
 from penstock.landing.journal import Journal
 from penstock.landing.table_paths import Layout
-from penstock.landing.trace.tracer import PLACE
+from penstock.upkeep.trace.tracer import PLACE
 from tests.spark.spark_helpers import HandWritten, append, event, landed_event
 
 

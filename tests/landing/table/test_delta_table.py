@@ -16,7 +16,7 @@ import pytest
 
 from penstock.landing.table.delta_table import APPLICATION, CONFIGURATION, DELTA_LOG, KEEP_HOURS, DeltaTable
 from penstock.landing.table_schema import LANDED
-from penstock.landing.writing.compaction import compact_table
+from penstock.upkeep.compaction.compaction import compact_table
 from tests.landing.table.table_rows import AT, offsets_in, written
 
 

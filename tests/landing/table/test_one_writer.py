@@ -16,7 +16,7 @@ from penstock.landing.table.begun_table import begin_table, table_of
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.one_writer import AnotherWriter
 from penstock.landing.table_paths import Layout
-from penstock.landing.writing.compaction import compact_table, remove_old_files
+from penstock.upkeep.compaction.compaction import compact_table, remove_old_files
 from tests.landing.table.table_rows import written
 from tests.object_store import S3Server, Wire
 

@@ -16,19 +16,19 @@ import pytest
 import penstock
 import penstock.tables
 from penstock.cli.tables.contents import rows_by_view
-from penstock.landing.backfill.planner import BackfillPlanner
-from penstock.landing.deletion.conditions import parse
-from penstock.landing.deletion.deletions import ASKED, ask
-from penstock.landing.deletion.removal import carry_out, count
-from penstock.landing.proof.evidence import read_rows
-from penstock.landing.row_counts import HOST, Tallies
+from penstock.landing.requests.conditions import parse
+from penstock.landing.requests.deletions import ASKED, ask
+from penstock.landing.table.row_counts import HOST, Tallies
 from penstock.landing.table.table_file import TableFile, as_written, open_rows
 from penstock.landing.table_paths import Layout
-from penstock.landing.trace.find_message import find_uuid
-from penstock.landing.typed.found_fields import data_of_late
-from penstock.landing.typed.upkeep import compact_all, remove_old
+from penstock.proof.evidence import read_rows
 from penstock.sql.query import Query
 from penstock.sql.tables import Tables
+from penstock.upkeep.backfill_planner import BackfillPlanner
+from penstock.upkeep.compaction.typed_compaction import compact_all, remove_old
+from penstock.upkeep.deletion.removal import carry_out, count
+from penstock.upkeep.trace.find_message import find_uuid
+from penstock.upkeep.typed.found_fields import data_of_late
 from tests.landing.table.foreign_writer import delete_by_vector
 from tests.landing.typed.typed_life import CLICK, WINDOW, Life, event
 from tests.landing.writing.messages import source
@@ -138,7 +138,7 @@ def uuids_by_scan(folder: Path) -> list[str]:
 
 def test_no_other_module_opens_files_of_tables() -> None:
     root = Path(penstock.__file__).parent
-    rooms = [root / "landing", root / "sql", root / "spark", root / "cli" / "tables", root / "tables.py"]
+    rooms = [root / name for name in ("landing", "proof", "upkeep", "sql", "spark", "cli/tables", "tables.py")]
     modules = [path for room in rooms for path in ([room] if room.suffix else room.rglob("*.py"))]
     openers = {"parquet_file", "read_metadata", "ParquetFile", "read_table"}
     found = {

@@ -19,7 +19,7 @@ from penstock.landing.typed.columns import Column, TypedTable
 from penstock.landing.typed.typed_delta import TypedDelta, all_typed
 from penstock.landing.typed.typed_since import COMPLETE, since
 from penstock.landing.typed.typed_tables import TypedTableAhead
-from penstock.landing.typed.upkeep import compact_typed
+from penstock.upkeep.compaction.typed_compaction import compact_typed
 from tests.landing.typed.typed_life import CLICK, Life, event, read, uuids
 from tests.landing.writing.messages import AT, DAY, source
 

@@ -24,8 +24,8 @@ from penstock.landing.table.table_files import NewFile
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import TransformRules
 from penstock.landing.writing.batch_commit import BatchCommit, events_of, known_keys
-from penstock.landing.writing.compaction import compact_table
 from penstock.landing.writing.part_writer import Job, PartResult, Source, write_part
+from penstock.upkeep.compaction.compaction import compact_table
 from tests.landing.writing.messages import AT, DAY, event, known_by, source
 
 WINDOW = 600_000_000

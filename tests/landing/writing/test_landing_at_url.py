@@ -9,18 +9,18 @@ from functools import partial
 import pytest
 
 import penstock.tables
-from penstock.landing.deletion.conditions import parse
-from penstock.landing.deletion.deletions import ASKED, Record, ask
-from penstock.landing.deletion.removal import carry_out, count
-from penstock.landing.row_counts import TYPE, Tallies
+from penstock.landing.requests.conditions import parse
+from penstock.landing.requests.deletions import ASKED, Record, ask
 from penstock.landing.storage.absence import through_absence
 from penstock.landing.storage.object_errors import TablesAway
 from penstock.landing.table.begun_table import begin_table, table_of
+from penstock.landing.table.row_counts import TYPE, Tallies
 from penstock.landing.table_paths import Layout
-from penstock.landing.trace.find_message import find_uuid
 from penstock.landing.writing.batch_commit import BatchCommit
-from penstock.landing.writing.compaction import compact_table, remove_old_files
 from penstock.landing.writing.part_writer import Job, PartResult, Source, write_part
+from penstock.upkeep.compaction.compaction import compact_table, remove_old_files
+from penstock.upkeep.deletion.removal import carry_out, count
+from penstock.upkeep.trace.find_message import find_uuid
 from tests.engines.test_foreign_engines import LANDED_AT, WINDOW, messages
 from tests.object_store import S3Server
 from tests.spark.spark_helpers import event

@@ -17,11 +17,11 @@ import pytest
 from penstock.kafka import Producer
 from penstock.kafka.broker import Broker
 from penstock.landing.journal import read_journal
-from penstock.landing.proof.evidence import read_rows
-from penstock.landing.proof.proofs import read_proofs
 from penstock.landing.rows.json_events import events_in
 from penstock.landing.table.table_file import as_written
 from penstock.landing.table_paths import Layout
+from penstock.proof.evidence import read_rows
+from penstock.proof.proofs import read_proofs
 from tests.spark.spark_daemon import daemon
 from tests.spark.spark_helpers import event
 from tests.spark.test_pipeline import start, wait_for

@@ -16,16 +16,16 @@ from pyspark.sql import SparkSession
 from penstock.kafka.broker import Broker
 from penstock.kafka.large.chunks import encode_chunk
 from penstock.kafka.large.headers import LARGE_MESSAGE, V3, LargeMessageHeader, encode_large_message_header, message_key
-from penstock.landing.deletion import deletions
-from penstock.landing.deletion.conditions import parse
-from penstock.landing.deletion.deletions import ASKED, ask
-from penstock.landing.deletion.removal import carry_out
 from penstock.landing.journal import Journal
-from penstock.landing.proof.proofs import Proof
-from penstock.landing.proof.prover import Prover, rebuild
-from penstock.landing.proof.reread_kafka import KafkaRecords
+from penstock.landing.requests import deletions
+from penstock.landing.requests.conditions import parse
+from penstock.landing.requests.deletions import ASKED, ask
+from penstock.proof.proofs import Proof
+from penstock.proof.prover import Prover, rebuild
+from penstock.proof.reread_kafka import KafkaRecords
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.views import register_views
+from penstock.upkeep.deletion.removal import carry_out
 from tests.spark.spark_helpers import append, event
 
 pytestmark = pytest.mark.spark

@@ -15,15 +15,15 @@ from pyspark.sql import SparkSession
 
 from penstock.landing.duplicates.landed_keys import LandedKeys
 from penstock.landing.journal import Journal
-from penstock.landing.proof.proofs import Proof
-from penstock.landing.proof.prover import Prover
 from penstock.landing.table.begun_table import begin_table, table_of
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_files import NewFile
-from penstock.landing.writing.compaction import compact_table
+from penstock.proof.proofs import Proof
+from penstock.proof.prover import Prover
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.views import landed_schema, read_landed, register_views
 from penstock.testing.pipe import until
+from penstock.upkeep.compaction.compaction import compact_table
 from tests.spark.spark_helpers import BUCKET, append, event
 
 pytestmark = pytest.mark.spark

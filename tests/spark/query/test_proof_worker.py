@@ -11,8 +11,8 @@ import pytest
 
 from penstock.files.checked_lines import read_lines
 from penstock.landing.history import read_sum, stretches
-from penstock.landing.proof.ledger_posts import LedgerClient
-from penstock.landing.proof.proofs import read_proofs
+from penstock.proof.ledger_posts import LedgerClient
+from penstock.proof.proofs import read_proofs
 from penstock.spark.query import proof_worker as module
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker

@@ -11,25 +11,25 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.kafka.broker import Broker
-from penstock.landing.backfill.planner import BackfillPlanner, ask, is_done
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import Journal
-from penstock.landing.proof.ledger_posts import LedgerClient
-from penstock.landing.proof.prover import Prover
-from penstock.landing.proof.reread_kafka import KafkaRecords
-from penstock.landing.quarantine.send_back import SendBack
 from penstock.landing.transform.rules import BadTransform, TransformRules
+from penstock.proof.ledger_posts import LedgerClient
+from penstock.proof.prover import Prover
+from penstock.proof.reread_kafka import KafkaRecords
 from penstock.spark.pipeline import tidied
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.query.proof_worker import ProofWorker
 from penstock.spark.views import read_landed, register_views
 from penstock.sql.quarantined import Selection, newest
 from penstock.sql.tables import Tables
-from tests.landing.backfill.test_planner import rebuilt
+from penstock.upkeep.backfill_planner import BackfillPlanner, ask, is_done
+from penstock.upkeep.quarantine.send_back import SendBack
 from tests.spark.query.test_kafka_landing import GAP, plain, send
 from tests.spark.query.test_kafka_landing import topic as kafka_topic  # noqa: F401  a fixture
 from tests.spark.spark_daemon import daemon
 from tests.spark.spark_helpers import append, event
+from tests.upkeep.test_backfill_planner import rebuilt
 
 pytestmark = pytest.mark.spark
 MODULE = """

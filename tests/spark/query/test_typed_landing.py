@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 
 from penstock.kafka.broker import Broker
 from penstock.landing.journal import Journal
-from penstock.landing.proof.proofs import Proof
-from penstock.landing.proof.prover import Prover, rebuild
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import Column, TypedTable
+from penstock.proof.proofs import Proof
+from penstock.proof.prover import Prover, rebuild
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.views import register_views
 from tests.landing.typed.typed_life import CLICK, read, uuids

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
-from penstock.landing.backfill.requests import OffsetRange, write
 from penstock.landing.from_kafka.rows import ROW
+from penstock.landing.requests.backfill_requests import OffsetRange, write
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.spark.source.landing_ranges import RANGES, LandingSource, RangeReader, messages_in
 from penstock.spark.source.options import SourceOptions

@@ -1,6 +1,0 @@
-"""Where one message has been, or where and why it stopped.
-
-Read ``tracer``, ``stations``, ``find_message``. Imports ``landing``, its ``proof`` and ``promote``, and ``log``.
-"""
-
-__all__ = ["tracer", "stations", "find_message"]  # noqa: RUF022 reading order

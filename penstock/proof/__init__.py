@@ -1,0 +1,28 @@
+"""Evidence that a committed batch landed completely: each offset is a row, a duplicate, or in a gap.
+
+Start with ``proofs`` and ``prover``, which judges each offset without a row. Then ``evidence`` and ``rows_of_batches``;
+``reread``, ``reread_flight``, ``reread_kafka`` and ``kafka_records`` read the log once more; ``uuid_sums``; ``rollup``
+of old proofs; ``deleted_rows`` and ``foreign_deletions``; ``ledger_posts``, ``moved_topics`` and ``table_posts``;
+``status`` and ``watermarks``. Imports ``landing``, ``log``, ``kafka.large``, ``kafka.client``, ``client``, ``ledger``
+and ``config``.
+"""
+
+__all__ = [  # noqa: RUF022 reading order
+    "proofs",
+    "prover",
+    "evidence",
+    "rows_of_batches",
+    "reread",
+    "reread_flight",
+    "kafka_records",
+    "reread_kafka",
+    "uuid_sums",
+    "rollup",
+    "deleted_rows",
+    "foreign_deletions",
+    "ledger_posts",
+    "moved_topics",
+    "table_posts",
+    "status",
+    "watermarks",
+]

@@ -1,0 +1,185 @@
+"""Lines of batches that are proved and posted become stretches, so that journal and proofs do not grow.
+
+First the days' files, each replaced as a whole, then the sum, then the lines go: whatever is killed, each batch is
+in its line or in a stretch for whoever reads, and what was done is done again without harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from penstock.counts import Counts
+from penstock.files.checked_lines import encode_line, read_lines
+from penstock.files.file_system import OS, FileSystem, replace_durably
+from penstock.landing.history import SUFFIX, Stretch, days, read_day, read_sum, write_day, write_sum
+from penstock.landing.journal import Commit
+from penstock.landing.table_paths import Layout
+from penstock.ledger.daily_rollup import roll_counts
+from penstock.proof.proofs import Proof, ProvedBatch
+
+ROLL_AT = 1000
+"""Lines in the journal from which on it is rolled up."""
+KEEP = 500
+"""Lines that stay: the survivors of duplicates are looked for in their batches' files first, and Spark's own list is of
+the last hundred."""
+MOST_OFFSETS = 4_000_000
+"""In a stretch: a rebuild has the rows of one at a time in memory."""
+MINUTES_FOR = timedelta(days=32)
+"""After which the counts of a day are kept by day."""
+
+
+def roll_up(layout: Layout, through: int, now: Callable[[], float | None], fs: FileSystem = OS) -> int:
+    """Roll up the batches through ``through``, which are proved and posted; how many. By the one process that lands.
+
+    ``now`` returns None while the clock is not believed: then minutes of old days stay.
+    """
+    before = read_sum(layout)
+    added = [one for one in _single(layout) if before.batch < one.batch <= through]
+    new_day = False
+    for day, of_day in _by_day(added).items():
+        path = layout.history / f"{day}{SUFFIX}"
+        known = read_day(path)
+        new_day |= not known
+        last = max((one.batch for one in known), default=-1)
+        write_day(path, joined([*known, *(one for one in of_day if one.batch > last)]), fs)
+    if added:
+        write_sum(layout, before.plus(added), fs)
+    for journal in (layout.journal, layout.proofs):
+        _drop_lines(journal, through, fs)
+    if new_day and (time_s := now()) is not None:
+        _without_minutes(layout, datetime.fromtimestamp(time_s, UTC).date() - MINUTES_FOR, fs)
+    return len(added)
+
+
+def _single(layout: Layout) -> list[Stretch]:
+    """The batches in journal and proofs, each as a stretch."""
+    proofs = {one.batch: one for one in read_lines(layout.proofs, ProvedBatch.of)}
+    found: list[Stretch] = []
+    for line in read_lines(layout.journal, dict):
+        commit = Commit.of(line)
+        if line.get("moved") and found:  # with the batch before it, whose number it has
+            found[-1] = replace(found[-1], end={**found[-1].end, **commit.end})
+        else:
+            found.append(_stretch([commit], proofs.get(commit.batch, ProvedBatch(commit.batch, [], []))))
+    return found
+
+
+def _stretch(commits: Sequence[Commit], proved: ProvedBatch, totals: Mapping[str, int] | None = None) -> Stretch:
+    """Of commits that follow each other."""
+    first, last = commits[0], commits[-1]
+    end: dict[str, int] = {}
+    begin: dict[str, int] = {}
+    for commit in commits:
+        begin |= {name: span[0] for name, span in commit.spans().items() if name not in begin}
+        end |= commit.end
+    number = first.batch if first.first is None else first.first
+    whole = replace(last, begin=begin, end={name: end[name] for name in begin}, files=(), first=number)
+    return Stretch(
+        number,
+        last.batch,
+        last.landed_at,
+        end,
+        proved.totals() if totals is None else totals,
+        whole.document(),
+        tuple(proof.document() for proof in proved.proofs),
+        tuple(refill.document() for refill in proved.refills),
+    )
+
+
+def _by_day(stretches: Iterable[Stretch]) -> dict[str, list[Stretch]]:
+    found: dict[str, list[Stretch]] = {}
+    for one in stretches:
+        day = datetime.fromtimestamp(one.landed_at / 1000, UTC).date().isoformat()
+        found.setdefault(day, []).append(one)
+    return found
+
+
+def joined(stretches: Iterable[Stretch]) -> list[Stretch]:
+    """Fewer and longer ones, where they follow each other."""
+    found: list[_Group] = []
+    for one in stretches:
+        if not found or not found[-1].takes(one):
+            found.append(_Group())
+        found[-1].add(one)
+    return [group.stretch() for group in found]
+
+
+class _Group:
+    """Stretches that become one."""
+
+    def __init__(self) -> None:
+        self._members: list[Stretch] = []
+        self._ends: dict[str, int] = {}
+        self._offsets = 0
+        self._alone = False
+
+    def takes(self, one: Stretch) -> bool:
+        """Whether another one goes on where these end, all of it proved, in its topics' own turn."""
+        ranges = Commit.of(one.commit).spans()
+        follows = all(self._ends.get(name, begin) == begin for name, (begin, _) in ranges.items())
+        offsets = sum(end - begin for begin, end in ranges.values())
+        return follows and not (self._alone or _stands_alone(one)) and self._offsets + offsets <= MOST_OFFSETS
+
+    def add(self, one: Stretch) -> None:
+        self._members.append(one)
+        self._alone = _stands_alone(one)
+        for name, (begin, end) in Commit.of(one.commit).spans().items():
+            self._ends[name] = end
+            self._offsets += end - begin
+
+    def stretch(self) -> Stretch:
+        if len(self._members) == 1:
+            return self._members[0]
+        batch, totals = self._members[-1].batch, Counts()
+        proofs: dict[str, Proof] = {}
+        for one in self._members:
+            totals.absorb(one.totals)
+            for proof in map(Proof.of, one.proofs):
+                if proof.topic in proofs:
+                    proofs[proof.topic].absorb(proof)
+                else:
+                    proofs[proof.topic] = proof
+        for proof in proofs.values():
+            proof.batch = batch
+        found = _stretch(
+            [Commit.of(one.commit) for one in self._members], ProvedBatch(batch, list(proofs.values()), []), totals
+        )
+        end = {name: at for one in self._members for name, at in one.end.items()}
+        return replace(found, end=end)
+
+
+def _stands_alone(one: Stretch) -> bool:
+    """Whether something landed out of turn, or is not proved."""
+    spans = Commit.of(one.commit).spans()
+    proved = {str(proof["topic"]): (proof["begin"], proof["end"]) for proof in one.proofs}
+    return bool(one.refills) or any(proved.get(name) != span for name, span in spans.items())
+
+
+def _drop_lines(path: Path, through: int, fs: FileSystem) -> None:
+    """Without the batches through one."""
+    lines: list[dict[str, Any]] = list(read_lines(path, dict))
+    kept = [line for line in lines if int(line["batch"]) > through]
+    if len(kept) < len(lines):
+        replace_durably(fs, path, b"".join(map(encode_line, kept)))
+
+
+def _without_minutes(layout: Layout, before: date, fs: FileSystem) -> None:
+    """Keep the counts of days before one by day."""
+    for name in days(layout):
+        if name.removesuffix(SUFFIX) < before.isoformat():
+            path = layout.history / name
+            known = read_day(path)
+            kept = [replace(one, proofs=tuple(map(_of_a_day, one.proofs))) for one in known]
+            if kept != known:
+                write_day(path, kept, fs)
+
+
+def _of_a_day(told: Mapping[str, Any]) -> Mapping[str, Any]:
+    proof = Proof.of(told)
+    late = 1 << 60
+    proof.counts_by, proof.uuids = roll_counts(proof.counts_by, late), roll_counts(proof.uuids, late)
+    return proof.document()

@@ -1,0 +1,150 @@
+"""The rows that a micro-batch brought into the table: from the files it wrote, or from the table as it is now.
+
+The files a batch wrote are there when it is proved. Later they may have been merged with those of others; then its rows
+are found by its ranges of offsets, in whatever files the table has.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.landing.event_rules import WITH_UUID
+from penstock.landing.journal import PARTITION_MARK, Commit
+from penstock.landing.offset_runs import OffsetRange, inside
+from penstock.landing.requests.backfill_requests import requests, without
+from penstock.landing.storage.object_path import TablePath
+from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.table_file import TableFile, as_written, open_rows
+from penstock.landing.table_paths import Layout, partition_value
+from penstock.proof.evidence import NO_ROWS, is_of_topic, matching, read_rows
+
+RowsOf = Callable[[Commit], pa.Table]
+"""The rows (``evidence.ROWS``) of a batch."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+CACHE_BYTES = 512 << 20
+"""Most memory for rows of files that were read, as neighbouring batches have theirs in the same."""
+
+
+def of_its_files(layout: Layout) -> RowsOf:
+    """The rows of the files that a batch wrote; where one is gone, such as merged long ago, of the table as it is."""
+
+    def rows(commit: Commit) -> pa.Table:
+        if all((layout.landed / name).exists() for name in commit.files):
+            return read_rows(layout.landed, as_written(commit.files))
+        return SnapshotRows(layout)(commit)
+
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """What a file may have: names of topics and offsets, from the first to the last."""
+
+    name: TableFile
+    topics: tuple[str, str]
+    offsets: tuple[int, int]
+
+    def may_have(self, topic: str, runs: Sequence[OffsetRange]) -> bool:
+        """Whether some of a topic's offsets may be in it."""
+        named = topic.partition(PARTITION_MARK)[0]
+        if not self.topics[0] <= named <= self.topics[1]:
+            return False
+        return any(begin <= self.offsets[1] and self.offsets[0] < end for begin, end in runs)
+
+
+class SnapshotRows:
+    """The rows of batches by their offsets, from the files that make up the table now."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._landed, self._requests = layout.landed, requests(layout.refills)
+        self._files = [one for name in table_of(layout).active() if (one := _described(layout.landed, name))]
+        self._cache: OrderedDict[str, pa.Table] = OrderedDict()
+        self._room = CACHE_BYTES
+
+    def __call__(self, commit: Commit) -> pa.Table:
+        """The rows of a batch, each in its topic's turn or as it was asked for out of turn."""
+        wanted = self._wanted(commit)
+        files = [f for f in self._files if any(f.may_have(topic, runs) for topic, runs in wanted.items())]
+        parts = [_with_offsets(self._rows(file.name), wanted) for file in files]
+        return pa.concat_tables([NO_ROWS, *parts])
+
+    def _wanted(self, commit: Commit) -> dict[str, list[OffsetRange]]:
+        wanted = {topic: self._own_turn(topic, *span) for topic, span in commit.ranges().items()}
+        for name, span in commit.refills().items():
+            if request := self._requests.get(name):
+                wanted.setdefault(request.topic, []).extend(request.part(*span))
+        return wanted
+
+    def _own_turn(self, topic: str, begin: int, end: int) -> list[OffsetRange]:
+        """Without what was asked for before its turn: that is of the batch that it landed with."""
+        ahead = (one for one in self._requests.values() if one.topic == topic and not one.again)
+        return without(begin, end, (run for request in ahead for run in request.runs))
+
+    def _rows(self, name: TableFile) -> pa.Table:
+        if name in self._cache:
+            self._cache.move_to_end(name)
+            return self._cache[name]
+        rows = read_rows(self._landed, [name])
+        self._cache[name] = rows
+        self._room -= rows.nbytes
+        while self._room < 0 and len(self._cache) > 1:
+            self._room += self._cache.popitem(last=False)[1].nbytes
+        return rows
+
+
+def survivors(layout: Layout, topic: str, wanted: Mapping[str, Sequence[int]], window: int) -> dict[str, list[int]]:
+    """When events of a topic landed that have these uuids, within the window (microseconds) of the times wanted; from
+    all of the table: of use where the batches of late do not have them.
+    """
+    wanted = {uuid: times for uuid, times in wanted.items() if times}
+    times = [at for several in wanted.values() for at in several]
+    bounds = (min(times) - window, max(times) + window)
+    found: dict[str, list[int]] = {}
+    for name in table_of(layout).active():
+        if partition_value(name, "kind") in WITH_UUID and _may_be_of(layout.landed, name, topic, bounds):
+            rows = read_rows(layout.landed, [name])
+            for row in matching(rows, topic, wanted):
+                found.setdefault(row[0], []).append(row[1])
+    return found
+
+
+def _may_be_of(table: TablePath, name: TableFile, topic: str, bounds: tuple[int, int]) -> bool:
+    """Whether a file may have rows of a topic from a stretch of time, by its own statistics."""
+    known = _bounds(table, name, ("topic", "timestamp"))
+    if known is None:
+        return False
+    topics, times = known
+    first, last = ((at - EPOCH) // timedelta(microseconds=1) for at in times)
+    return bool(topics[0] <= topic <= topics[1] and first <= bounds[1] and bounds[0] <= last)
+
+
+def _with_offsets(rows: pa.Table, wanted: Mapping[str, Sequence[OffsetRange]]) -> pa.Table:
+    offsets, mine = rows["offset"].to_numpy(), np.zeros(rows.num_rows, bool)
+    for topic, runs in wanted.items():
+        mine |= is_of_topic(rows, topic).to_numpy().astype(bool) & inside(offsets, runs)
+    return rows.filter(pa.array(mine))
+
+
+def _described(table: TablePath, name: TableFile) -> _File | None:
+    """None where it is gone, or has no rows."""
+    known = _bounds(table, name, ("topic", "offset"))
+    return _File(name, *known) if known else None
+
+
+def _bounds(
+    table: TablePath, name: TableFile, columns: tuple[str, str]
+) -> tuple[tuple[Any, Any], tuple[Any, Any]] | None:
+    """Return the first and the last value of two columns; None where the file is gone, or has no rows."""
+    try:
+        with open_rows(table, name) as file:
+            first, second = (file.bounds(column) for column in columns)
+    except (FileNotFoundError, pa.ArrowInvalid):
+        return None
+    return (first, second) if first is not None and second is not None else None

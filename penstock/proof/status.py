@@ -1,0 +1,105 @@
+"""How the pipeline is doing, from its files alone: no Spark, and no daemon where the topics' folder is at hand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.counts import Counts
+from penstock.landing.history import TOTALS
+from penstock.landing.journal import Commit, latest
+from penstock.landing.landing_lock import is_running
+from penstock.landing.table_paths import Layout
+from penstock.landing.topics.from_folder import FolderStore
+from penstock.landing.topics.topic_store import TopicStore
+from penstock.proof.proofs import latest_proofs
+
+RATE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStatus:
+    """Of one topic: its end, up to where it has landed and is proved (offsets), and what waits.
+
+    ``lag`` in seconds: how long the oldest row that has not landed has been in the log; 0 where none waits.
+    """
+
+    topic: str
+    end: int
+    landed: int
+    proved: int
+    lag_rows: int
+    lag: float
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """``running``: whether a pipeline lands now. ``last_batch`` is -1 and its age None where there is none.
+
+    ``rate``: rows a second over the batches of the last minute. The sums are over all that was proved.
+    """
+
+    running: bool
+    last_batch: int
+    last_batch_age: float | None
+    rate: float
+    rows: int
+    quarantined: int
+    duplicates: int
+    unaccounted: int
+    topics: list[TopicStatus]
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+def status(topics: Path | TopicStore, layout: Layout, patterns: Sequence[str], now: float | None = None) -> Status:
+    """The pipeline that lands ``patterns`` of the topics in a folder, or in a store, into the tables of ``layout``.
+
+    Raises what the store raises, such as Unavailable.
+    """
+    store = FolderStore(topics) if isinstance(topics, Path) else topics
+    now = time.time() if now is None else now
+    rolled, commits = latest(layout)
+    totals, proved = _totals(layout)
+    last = commits[-1] if commits else None
+    landed = dict(rolled.end)
+    for commit in commits:
+        landed.update(commit.end)
+    return Status(
+        running=is_running(layout),
+        last_batch=last.batch if last else -1,
+        last_batch_age=round(max(now - last.landed_at / 1000, 0.0), 3) if last else None,
+        rate=_rate(commits, now),
+        **{name: totals[name] for name in TOTALS},
+        topics=[
+            _topic(store, name, view.end, landed.get(name, 0), proved.get(name, 0), now)
+            for name, view in store.views(patterns).items()
+        ],
+    )
+
+
+def _totals(layout: Layout) -> tuple[Counts, dict[str, int]]:
+    """How many rows of what fate are proved, and up to where each topic is."""
+    rolled, batches = latest_proofs(layout)
+    totals, proved = Counts(rolled.totals), dict(rolled.end)
+    for one in batches:
+        totals.absorb(one.totals())
+        proved.update({proof.topic: proof.end for proof in one.proofs if proof.end})
+    return totals, proved
+
+
+def _rate(commits: Sequence[Commit], now: float) -> float:
+    recent = [commit for commit in commits if commit.landed_at / 1000 > now - RATE_SECONDS]
+    rows = sum(end - begin for commit in recent for begin, end in commit.ranges().values())
+    return round(rows / RATE_SECONDS, 1)
+
+
+def _topic(store: TopicStore, topic: str, end: int, landed: int, proved: int, now: float) -> TopicStatus:
+    first = store.waiting_since(topic, landed) if landed < end else None
+    lag = max(now - first / 1e6, 0.0) if first is not None else 0.0
+    return TopicStatus(topic, end, landed, proved, end - landed, round(lag, 3))

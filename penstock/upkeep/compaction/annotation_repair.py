@@ -1,0 +1,57 @@
+"""Repair of landed rows that have an annotation's name twice, which DuckDB, Spark and Ibis cannot read.
+
+Rows get unique names as they land (``landing.rows.unique_annotations``); files that are older than that rule, or that a
+foreign writer added, are rewritten here: the same rows, under other files.
+"""
+
+from __future__ import annotations
+
+import os
+
+from penstock.landing.landing_lock import alone_at_upkeep
+from penstock.landing.rows.unique_annotations import COLUMN, unique_annotations
+from penstock.landing.storage.object_path import TablePath
+from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.table_file import TableFile, open_rows
+from penstock.landing.table_paths import Layout, place_of
+from penstock.landing.writing.written_file import ROW_GROUP, FileWriter, in_columns_of_today, with_rows
+from penstock.upkeep.compaction.compaction import kept_if_committed
+
+
+def repair_annotations(layout: Layout) -> int:
+    """Rewrite the files of the table with repeated names; return how many. Safe while the pipeline and readers run."""
+    with alone_at_upkeep(layout):
+        table = table_of(layout)
+        names = _repeating(layout, table)
+        if isinstance(table, DeltaTable) and any(name.live is not None for name in names):
+            table.apply_vectors([name for name in names if name.live is not None])
+            names = _repeating(layout, table)
+        for name in names:
+            if isinstance(table, DeltaTable):
+                with kept_if_committed(table) as written:
+                    written.append(with_rows(table.folder, name, form=table.form))
+                    table.replace([name], written)
+            else:
+                _replace_in_folder(layout, table.folder, name)
+    return len(names)
+
+
+def _repeating(layout: Layout, table: DeltaTable) -> list[TableFile]:
+    return [name for name in table.active() if has_repeated_names(layout.landed, name)]
+
+
+def has_repeated_names(table: TablePath, name: TableFile) -> bool:
+    """Whether a row of a file has two annotations of one name."""
+    with open_rows(table, name) as file:
+        columns = (batch.column(0) for batch in file.batches([COLUMN], ROW_GROUP))
+        return any(unique_annotations(column) is not column for column in columns)
+
+
+def _replace_in_folder(layout: Layout, aside: TablePath, name: TableFile) -> None:
+    # Crash: the new file is complete and synced before it takes the old one's name.
+    with FileWriter(aside, *place_of(name)) as writer, open_rows(layout.landed, name) as old:
+        for batch in old.batches(batch_rows=ROW_GROUP):
+            writer.write(in_columns_of_today(batch))
+        written = writer.close()
+    os.replace(str(aside / written.name), str(layout.landed / name))

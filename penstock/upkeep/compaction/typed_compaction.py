@@ -1,0 +1,41 @@
+"""The files of typed tables, merged and removed as those of the table ``landed`` are."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from penstock.landing.landing_lock import alone_at_upkeep
+from penstock.landing.table.begun_table import table_of
+from penstock.landing.table_paths import Layout
+from penstock.landing.typed.typed_delta import all_typed
+from penstock.upkeep.compaction.compaction import compact_table, merge, remove_old_files, sweep_table
+
+
+def compact_all(layout: Layout) -> tuple[int, int]:
+    """Merge the small files of all tables; how many became how many."""
+    removed, added = map(sum, zip(compact_table(layout.landed), compact_typed(layout), strict=True))
+    return removed, added
+
+
+def remove_old(layout: Layout) -> None:
+    """Remove files that have not been in any table for hours."""
+    remove_old_files(layout.landed)
+    remove_old_typed(layout)
+
+
+def compact_typed(layout: Layout) -> tuple[int, int]:
+    """Merge the small files of all typed tables; how many became how many."""
+    removed = added = 0
+    with alone_at_upkeep(layout):
+        newest = table_of(layout).newest()
+        for table in all_typed(layout):
+            here = merge(table, partial(table.through, newest))  # what is done again has to be found
+            removed, added = removed + here[0], added + here[1]
+    return removed, added
+
+
+def remove_old_typed(layout: Layout) -> None:
+    """Remove files that have not been in a typed table for hours."""
+    with alone_at_upkeep(layout):
+        for table in all_typed(layout):
+            sweep_table(table)

@@ -1,0 +1,6 @@
+"""A topic of the log goes on in Kafka, and the pipeline with it.
+
+Start with ``promotion``; ``kafka_writer`` sends the rows. Imports ``landing``, ``log`` and ``kafka``.
+"""
+
+__all__ = ["promotion", "kafka_writer"]  # noqa: RUF022 reading order

@@ -1,0 +1,6 @@
+"""Where one message has been, or where and why it stopped.
+
+Read ``tracer``, ``stations``, ``find_message``. Imports ``landing``, ``proof`` and ``log``.
+"""
+
+__all__ = ["tracer", "stations", "find_message"]  # noqa: RUF022 reading order

@@ -1,0 +1,35 @@
+"""What a partition of Kafka still has of offsets that are not in the table."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from penstock.kafka.broker import Broker
+from penstock.landing.offset_runs import as_runs
+from penstock.proof.reread_kafka import KafkaRecords
+from tests.spark.spark_helpers import event
+
+FAR_END = 200_000_000
+
+
+def test_absent_offsets_cost_nothing_each(kafka_broker: Broker) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka_broker.address})
+    admin.create_topics([NewTopic("mostly-gone", 1)])["mostly-gone"].result(30)
+    producer = Producer({"bootstrap.servers": kafka_broker.address})
+    for number in range(10):
+        producer.produce("mostly-gone", event(number))
+    assert producer.flush(30) == 0
+    admin.delete_records([TopicPartition("mostly-gone", 0, 3)])[TopicPartition("mostly-gone", 0)].result(30)
+    tracemalloc.start()
+    found = KafkaRecords({"bootstrap.servers": kafka_broker.address}, 100).again(
+        "mostly-gone/0", as_runs([(0, 5), (6, FAR_END)])
+    )
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [suspect.offset for suspect in found.suspects] == [3, 4, 6, 7, 8, 9]
+    gone = [(gap.begin, gap.end, gap.counts["kafka"][0]) for gap in found.gone]
+    assert gone == [(0, 3, 3), (10, FAR_END, FAR_END - 10)]
+    assert peak < 10 << 20

@@ -1,0 +1,291 @@
+"""Old lines of journal and proofs rolled up: nobody notices but by the size."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.counts import Counts
+from penstock.files.checked_lines import append_lines
+from penstock.files.file_system import OS, FileSystem
+from penstock.landing.history import Sum, days, read_sum, stretches
+from penstock.landing.journal import Commit, Journal, landed_ends, latest, read_journal
+from penstock.landing.table_paths import Layout
+from penstock.proof import rollup
+from penstock.proof.proofs import (
+    Proof,
+    latest_proofs,
+    proved_batches,
+    proved_refills,
+    read_proofs,
+    write_proofs,
+)
+from penstock.proof.prover import Prover, rebuild
+from penstock.proof.status import status
+from penstock.testing.crashes import Crashed, CrashingFileSystem
+from tests.spark.spark_helpers import BUCKET, LANDED_AT, HandWritten, append, event, landed_event, landed_message
+
+DAY = 86_400_000
+MIDNIGHT = LANDED_AT // DAY * DAY
+
+
+def roll_up(layout: Layout, through: int, fs: FileSystem = OS, day: int = 0) -> int:
+    """As it is done on the day of the first batch, or days later."""
+    return rollup.roll_up(layout, through, lambda: MIDNIGHT / 1000 + day * DAY / 1000, fs)
+
+
+def proved(topics: Path, table: HandWritten) -> None:
+    """All that was committed is in the journal, and proved."""
+    prover = Prover(topics, table.layout)
+    for commit in Journal(table.layout).update():
+        write_proofs(table.layout, commit.batch, prover.prove(commit), prover.refills(commit))
+
+
+def ten_batches(topics: Path, table: HandWritten, days: int = 1) -> None:
+    """Of two topics, with a duplicate and a lost message; each batch three offsets of one of them."""
+    for n in range(10):
+        append(topics, "a", [event(n), b"x", event(n)])
+        end, begin = {"a": 3 * n + 3}, 3 * n
+        rows = [landed_event(begin, f"u{n}", "a"), landed_message(begin + 1, "a")]
+        if n == 4:
+            append(topics, "b", [b"x", b"lost"])
+            end, rows = end | {"b": 2}, [*rows, landed_message(0, "b")]
+        table.commit(end, rows, MIDNIGHT + n * days * DAY // 10)
+    proved(topics, table)
+
+
+def covered(layout: Layout) -> dict[str, list[int]]:
+    """The offsets of all commits, by topic, in their order."""
+    found: dict[str, list[int]] = {}
+    for commit in read_journal(layout):
+        for topic, (begin, end) in commit.ranges().items():
+            found.setdefault(topic, []).extend(range(begin, end))
+    return found
+
+
+def fates(proofs: Iterator[Proof]) -> dict[tuple[str, str, int], dict[str, int]]:
+    """All counts and sums of uuids by topic, source and minute."""
+    total: dict[tuple[str, str, int], Counts] = {}
+    for proof in proofs:
+        for (source, bucket), counts in [*proof.counts_by.items(), *proof.uuids.items()]:
+            total.setdefault((proof.topic, source, bucket), Counts()).absorb(counts)
+    return {place: {name: count % (1 << 64) for name, count in of.pruned().items()} for place, of in total.items()}
+
+
+def written(layout: Layout) -> dict[tuple[str, str, int], dict[str, int]]:
+    return fates(proof for proofs in read_proofs(layout) for proof in proofs)
+
+
+def test_many_batches_become_one_stretch_that_says_the_same(topics: Path, table: HandWritten) -> None:
+    ten_batches(topics, table)
+    layout = table.layout
+    before = covered(layout), written(layout), status(topics, layout, ["*"], now=2e9), landed_ends(layout)
+    assert roll_up(layout, 7) == 8
+    assert (covered(layout), written(layout), status(topics, layout, ["*"], now=2e9), landed_ends(layout)) == before
+    assert [(one.first, one.batch) for one in stretches(layout)] == [(0, 7)]
+    assert [commit.batch for commit in latest(layout)[1]] == [8, 9]
+    assert [one.batch for one in latest_proofs(layout)[1]] == [8, 9]
+    assert before[2].unaccounted == 1
+
+
+def test_what_is_rolled_up_later_joins_the_stretch_of_its_day(topics: Path, table: HandWritten) -> None:
+    ten_batches(topics, table)
+    before = covered(table.layout), written(table.layout)
+    for through in (2, 3, 8):
+        roll_up(table.layout, through)
+    assert [(one.first, one.batch) for one in stretches(table.layout)] == [(0, 8)]
+    assert (covered(table.layout), written(table.layout)) == before
+
+
+def test_each_day_has_its_file(topics: Path, table: HandWritten) -> None:
+    ten_batches(topics, table, days=5)
+    before = covered(table.layout), written(table.layout)
+    roll_up(table.layout, 9)
+    assert len(days(table.layout)) == 5
+    assert [(one.first, one.batch) for one in stretches(table.layout)] == [(n, n + 1) for n in range(0, 10, 2)]
+    assert (covered(table.layout), written(table.layout)) == before
+
+
+def test_a_stretch_has_no_more_offsets_than_a_rebuild_can_hold(
+    topics: Path, table: HandWritten, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollup, "MOST_OFFSETS", 9)
+    ten_batches(topics, table)
+    before = covered(table.layout)
+    roll_up(table.layout, 9)
+    assert [one.batch - one.first + 1 for one in stretches(table.layout)] == [3, 2, 3, 2]
+    assert covered(table.layout) == before
+
+
+def test_the_journal_goes_on_where_it_was(topics: Path, table: HandWritten) -> None:
+    ten_batches(topics, table)
+    roll_up(table.layout, 9)
+    journal = Journal(table.layout)
+    assert journal.update() == []
+    table.commit({"a": 32}, [])
+    assert [commit.ranges() for commit in journal.update()] == [{"a": (30, 32)}]
+    assert [commit.ranges() for commit in Journal(table.layout).update()] == []
+
+
+def test_a_rebuild_proves_stretches_from_the_table(topics: Path, table: HandWritten) -> None:
+    ten_batches(topics, table)
+    before = written(table.layout)
+    roll_up(table.layout, 7)
+    again = list(rebuild(topics, table.layout))
+    assert fates(proof for proof in again if isinstance(proof, Proof)) == before
+    assert [proof.topic for proof in again] == ["a", "b", "a", "a"]
+    assert {proof.topic: proof.unaccounted for proof in again[:2] if isinstance(proof, Proof)} == {"a": [], "b": [1]}
+
+
+def test_what_is_not_proved_stands_alone(topics: Path, table: HandWritten) -> None:
+    ten_batches(topics, table)
+    lines = table.layout.proofs.read_bytes().splitlines(keepends=True)
+    table.layout.proofs.write_bytes(b"".join(lines[:3] + lines[4:]))
+    roll_up(table.layout, 9)
+    assert [(one.first, one.batch) for one in stretches(table.layout)] == [(0, 2), (3, 3), (4, 9)]
+
+
+def test_where_another_source_began_is_remembered(topics: Path, table: HandWritten) -> None:
+    ten_batches(topics, table)
+    moved = {"batch": 9, "landed_at": MIDNIGHT, "watermark": 0, "ranges": {"k/0": [70, 70]}, "files": [], "moved": True}
+    append_lines(table.layout.journal, [moved])
+    table.commit({"k/0": 72}, [])
+    assert [commit.ranges() for commit in Journal(table.layout).update()] == [{"k/0": (70, 72)}]
+    write_proofs(table.layout, 10, [Proof(10, "k/0", 70, 72)])
+    roll_up(table.layout, 10)
+    assert covered(table.layout)["k/0"] == [70, 71]
+    assert Journal(table.layout)._end["k/0"] == 72
+    roll_up(table.layout, 10)
+    assert read_sum(table.layout).end == {"a": 30, "b": 2, "k/0": 72}
+
+
+def test_a_damaged_sum_is_made_again_from_the_days(
+    topics: Path, table: HandWritten, caplog: pytest.LogCaptureFixture
+) -> None:
+    ten_batches(topics, table, days=3)
+    roll_up(table.layout, 7)
+    whole = read_sum(table.layout)
+    table.layout.rolled.write_bytes(b"00000000{}")
+    assert read_sum(table.layout) == whole
+    assert "is damaged: it is made again" in caplog.text
+    table.layout.rolled.unlink()
+    assert read_sum(table.layout) == whole != Sum()
+
+
+def test_of_days_long_past_minutes_are_not_told_apart(topics: Path, table: HandWritten) -> None:
+    rows = [landed_message(0, "a"), landed_message(1, "a", bucket=BUCKET + 60)]
+    table.commit({"a": 2}, rows, MIDNIGHT)
+    table.commit({"a": 3}, [landed_message(2, "a")], MIDNIGHT + 40 * DAY)
+    proved(topics, table)
+    roll_up(table.layout, 0)
+    assert sorted(bucket for _, _, bucket in written(table.layout)) == [BUCKET, BUCKET + 60]
+    roll_up(table.layout, 1, day=40)
+    assert written(table.layout)["a", "events-udp", BUCKET // 86_400 * 86_400] == {"landed.message": 2}
+
+
+def test_minutes_of_old_days_stay_while_the_clock_is_not_believed(topics: Path, table: HandWritten) -> None:
+    table.commit({"a": 1}, [landed_message(0, "a")], MIDNIGHT)
+    table.commit({"a": 2}, [landed_message(1, "a")], MIDNIGHT + 40 * DAY)
+    proved(topics, table)
+    rollup.roll_up(table.layout, 1, lambda: None)
+    assert ("a", "events-udp", BUCKET) in written(table.layout)
+
+
+def seen(layout: Layout, topics: Path) -> tuple[object, ...]:
+    """All that readers are told."""
+    return (
+        covered(layout),
+        written(layout),
+        landed_ends(layout),
+        status(topics, layout, ["*"], now=2e9),
+        sum(1 for _ in proved_refills(layout)),
+    )
+
+
+def test_whatever_is_killed_each_batch_is_there_once(topics: Path, table: HandWritten, tmp_path: Path) -> None:
+    ten_batches(topics, table, days=2)
+    layout = table.layout
+    roll_up(layout, 1)
+    before, stop = seen(layout, topics), 0
+    while True:
+        fs = CrashingFileSystem(layout.journal.parent, seed=stop)
+        fs.stop_after = stop
+        kept = {path: path.read_bytes() for path in layout.journal.parent.rglob("*") if path.is_file()}
+        try:
+            roll_up(layout, 7, fs)
+            break
+        except Crashed:
+            fs.crash()
+        assert seen(layout, topics) == before, f"stopped after {stop} operations"
+        roll_up(layout, 8)
+        assert seen(layout, topics) == before, f"done again after {stop} operations"
+        assert [one.batch for one in proved_batches(layout)][-1] == 9
+        for path in [path for path in layout.journal.parent.rglob("*") if path.is_file()]:
+            path.unlink()
+        for path, data in kept.items():
+            path.write_bytes(data)
+        stop += 1
+    assert stop > 20
+    assert seen(layout, topics) == before
+
+
+def test_one_that_reads_while_lines_go_finds_each_batch(topics: Path, table: HandWritten) -> None:
+    ten_batches(topics, table)
+    reading = read_journal(table.layout)
+    first = next(reading)
+    roll_up(table.layout, 8)
+    rest = [offset for commit in [first, *reading] for offset in range(*commit.ranges()["a"])]
+    assert rest == list(range(30))
+
+
+def test_a_commit_that_stands_for_several_says_so(topics: Path, table: HandWritten) -> None:
+    ten_batches(topics, table)
+    roll_up(table.layout, 7)
+    first = next(read_journal(table.layout))
+    assert (first.first, first.batch, first.files) == (0, 7, ())
+    assert Commit.of(first.document()) == first
+
+
+def work(layout: Layout, topics: Path) -> tuple[int, int]:
+    """How many files a status and a start open, and how many bytes these have."""
+    opened: list[int] = []
+    watching = True
+
+    def hear(name: str, arguments: tuple[object, ...]) -> None:
+        if watching and name == "open" and str(arguments[0]).startswith(str(layout.tables)):
+            path = Path(str(arguments[0]))
+            opened.append(path.stat().st_size if path.is_file() else 0)
+
+    sys.addaudithook(hear)
+    status(topics, layout, ["*"])
+    Journal(layout).update()
+    landed_ends(layout)
+    watching = False
+    return len(opened), sum(opened)
+
+
+def grown(table: HandWritten, first: int, last: int) -> None:
+    """So many batches more, each with a line in the journal and one of proofs, rolled up when it is time."""
+    commits = [Commit(n, {"a": 100 * n}, {"a": 100 * n + 100}, MIDNIGHT + n * 1000, 0, ()) for n in range(first, last)]
+    for at in range(0, len(commits), 50):
+        append_lines(table.layout.journal, [one.document() for one in commits[at : at + 50]])
+        for one in commits[at : at + 50]:
+            proof = Proof(one.batch, "a", one.begin["a"], one.end["a"])
+            proof.add(("udp", one.landed_at // 60_000 * 60), "landed.event", 100)
+            write_proofs(table.layout, one.batch, [proof])
+        roll_up(table.layout, commits[at : at + 50][-1].batch - 100)
+
+
+def test_status_and_start_read_as_little_after_many_batches_as_after_few(topics: Path, table: HandWritten) -> None:
+    table.layout.journal.parent.mkdir(parents=True)
+    grown(table, 0, 200)
+    few = work(table.layout, topics)
+    grown(table, 200, 3000)
+    many = work(table.layout, topics)
+    assert few[0] == many[0]
+    assert many[1] < 1.2 * few[1]
+    assert landed_ends(table.layout) == {"a": 300_000}
+    assert sum(1 for _ in read_journal(table.layout)) == 101

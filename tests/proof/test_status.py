@@ -1,0 +1,61 @@
+"""How the pipeline is doing, from its files alone."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from penstock.landing.daemon_connection import DaemonConnection
+from penstock.landing.landing_lock import take_lock
+from penstock.landing.topics.from_flight import FlightStore
+from penstock.proof.status import status
+from penstock.spark.query.landing_query import Landing
+from penstock.spark.query.proof_worker import ProofWorker
+from tests.spark.spark_flight import served
+from tests.spark.spark_helpers import HandWritten, append, event, landed_event, landed_message
+
+
+def test_lag_is_what_has_not_landed_and_how_long_it_has_waited(topics: Path, table: HandWritten) -> None:
+    append(topics, "t", [event(1), b"x", event(1)], [b"waits", b"too"])
+    append(topics, "other", [b"unread"])
+    table.commit({"t": 3}, [landed_event(0, "u1"), landed_message(1)])
+    assert ProofWorker(Landing(topics, table.layout.tables), None).step()
+    found = status(topics, table.layout, ["t"])
+    (one,) = found.topics
+    assert (one.end, one.landed, one.proved, one.lag_rows) == (5, 3, 3, 2)
+    assert 0 < one.lag < 60
+    assert (found.rows, found.duplicates, found.unaccounted, found.last_batch) == (3, 1, 0, 0)
+    assert [topic.topic for topic in status(topics, table.layout, ["*"]).topics] == ["other", "t"]
+
+
+def test_over_flight_it_is_the_same(topics: Path, table: HandWritten) -> None:
+    append(topics, "t", [b"x"] * 5)
+    table.commit({"t": 3}, [landed_message(n) for n in range(3)])
+    folder = status(topics, table.layout, ["*"], now=2e9)
+    with served(topics) as server:
+        store = FlightStore(DaemonConnection(server.address))
+        assert status(store, table.layout, ["*"], now=2e9) == folder
+    assert (folder.topics[0].end, folder.topics[0].lag_rows) == (5, 5)
+
+
+def test_rates_are_those_of_the_last_minute(topics: Path, table: HandWritten) -> None:
+    append(topics, "t", [b"x"] * 120)
+    table.commit({"t": 60}, [landed_message(n) for n in range(60)], landed_at=1_000_000)
+    table.commit({"t": 120}, [landed_message(n) for n in range(60, 120)], landed_at=1_090_000)
+    assert ProofWorker(Landing(topics, table.layout.tables), None).step()
+    found = status(topics, table.layout, ["t"], now=1_100.0)
+    assert (found.rate, found.last_batch_age) == (1.0, 10.0)
+
+
+def test_a_pipeline_that_never_ran_has_everything_before_it(topics: Path, table: HandWritten) -> None:
+    append(topics, "t", [b"x"])
+    found = status(topics, table.layout, ["*"])
+    assert (found.running, found.last_batch, found.last_batch_age, found.topics[0].lag_rows) == (False, -1, None, 1)
+
+
+def test_it_is_known_whether_a_pipeline_runs(topics: Path, table: HandWritten) -> None:
+    handle = take_lock(table.layout, threading.Event())
+    assert status(topics, table.layout, ["*"]).running
+    os.close(handle)
+    assert not status(topics, table.layout, ["*"]).running

@@ -1,0 +1,73 @@
+"""Hashes of uuids and their sums: the same for the same texts, and other ones where one is lost and one doubled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.counts import Counts
+from penstock.landing.journal import Journal
+from penstock.landing.table_paths import Layout
+from penstock.proof.proofs import Proof
+from penstock.proof.prover import Prover
+from penstock.proof.uuid_sums import CHUNK, counted, hashes
+from tests.spark.spark_helpers import BUCKET, HandWritten, append, event, landed_event, landed_message
+
+PLACE = ("events-udp", BUCKET)
+ALL = (1 << 64) - 1
+
+
+def mixed(value: int) -> int:
+    value = value + 0x9E3779B97F4A7C15 & ALL
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        value = (value ^ value >> shift) * factor & ALL
+    return value ^ value >> 31
+
+
+def plainly(text: str) -> int:
+    """The hash, a byte at a time."""
+    data = text.encode()
+    return mixed(sum((byte + 1) * (mixed(at) | 1) for at, byte in enumerate(data, 1)) + len(data) & ALL)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.text(max_size=40), max_size=20), st.integers(0, 20), st.integers(0, 20))
+def test_a_column_is_hashed_as_each_text_for_itself(texts: list[str], begin: int, end: int) -> None:
+    assert hashes(texts).tolist() == [plainly(text) for text in texts]
+    assert hashes(pa.array(texts, pa.string())[begin:end]).tolist() == [plainly(text) for text in texts[begin:end]]
+
+
+def test_long_columns_are_hashed_in_parts() -> None:
+    texts = [f"u{number}" for number in range(CHUNK + 3)]
+    assert hashes(texts)[-4:].tolist() == [plainly(text) for text in texts[-4:]]
+    assert len(set(hashes(texts).tolist())) == len(texts)
+
+
+def prove(topics: Path, table: HandWritten) -> list[Proof]:
+    prover = Prover(topics, table.layout)
+    return [proof for commit in Journal(table.layout).update() for proof in prover.prove(commit)]
+
+
+def total(*uuids: str) -> int:
+    return sum(map(plainly, uuids))
+
+
+def test_a_proof_knows_the_uuids_that_landed_and_those_of_duplicates(topics: Path, table: HandWritten) -> None:
+    append(topics, "t", [event(1), event(2), event(1), b"x"])
+    table.commit({"t": 4}, [landed_event(1, "u2"), landed_event(2, "u1"), landed_message(3)])
+    (proof,) = prove(topics, table)
+    expected = Counts(counted("landed.event", 2, total("u1", "u2")) + counted("duplicate", 1, total("u1")))
+    assert proof.uuids == {PLACE: expected}
+    assert Proof.of(proof.document()) == proof
+
+
+def test_one_event_lost_and_one_doubled_do_not_cancel_out(topics: Path, table: HandWritten, tmp_path: Path) -> None:
+    other = HandWritten(Layout.of(tmp_path / "other"))
+    table.commit({"t": 2}, [landed_event(0, "u0"), landed_event(1, "u1")])
+    other.commit({"t": 2}, [landed_event(0, "u0"), landed_event(1, "u0")])
+    (right,), (wrong,) = prove(topics, table), prove(topics, other)
+    assert right.counts_by == wrong.counts_by
+    assert right.uuids == {PLACE: counted("landed.event", 2, total("u0", "u1"))} != wrong.uuids

@@ -1,0 +1,546 @@
+"""Rows that are taken out: once, with a fate, and for good."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from penstock.landing.requests.conditions import parse
+from penstock.landing.requests.deletions import ASKED, Record, all_deletions, ask, pending
+from penstock.landing.rows.key_hashes import key_hashes
+from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.delta_table import TableChanged
+from penstock.landing.table_paths import Layout
+from penstock.landing.writing.batch_commit import known_keys
+from penstock.ledger.book import Book
+from penstock.ledger.receipt import receipt
+from penstock.log.store.gaps import Gap, encode_gap
+from penstock.proof.ledger_posts import LedgerClient
+from penstock.proof.prover import rebuild
+from penstock.proof.rollup import roll_up
+from penstock.proof.table_posts import posts_of
+from penstock.spark.query.landing_query import Landing
+from penstock.spark.query.proof_worker import ProofWorker
+from penstock.upkeep import maintenance
+from penstock.upkeep.backfill_planner import BackfillPlanner
+from penstock.upkeep.believed_clock import BelievedClock
+from penstock.upkeep.compaction.compaction import compact_table, remove_old_files
+from penstock.upkeep.deletion import removal
+from penstock.upkeep.deletion.removal import carry_out, count, expire
+from penstock.upkeep.maintenance import Maintenance, Upkeep
+from tests.spark.spark_daemon import Daemon, daemon
+from tests.spark.spark_helpers import BUCKET, HandWritten, append, event, landed_event, landed_message
+from tests.upkeep.clocks import DaemonAnswers, Later, believed
+
+WINDOW = 600_000_000
+DAY = 86_400
+
+
+@pytest.fixture
+def table(tmp_path: Path, topics: Path) -> HandWritten:
+    """Two batches: events u0 to u5, of which u2 came twice, a message and a quarantined one."""
+    made = HandWritten(Layout.of(tmp_path / "tables"))
+    append(topics, "t", [event(0), event(1), event(2), b"text"], [event(2), event(3), b"{bad", event(4), event(5)])
+    hosts = ["x", "x", "y"]
+    made.commit({"t": 4}, [*(landed_event(n, f"u{n}", host=hosts[n]) for n in range(3)), landed_message(3)])
+    bad = {"topic": "t", "offset": 6, "kind": "quarantine", "reason": "bad_json"}
+    rows = [landed_event(5, "u3", host="x"), landed_event(7, "u4", host="y"), landed_event(8, "u5", host="y")]
+    made.commit({"t": 9}, [*rows, bad])
+    return made
+
+
+def worker(topics: Path, table: HandWritten, running: Daemon | None = None) -> ProofWorker:
+    made = ProofWorker(Landing(topics, table.layout.tables), LedgerClient(running.http) if running else None)
+    assert made.step()
+    return made
+
+
+def read(layout: Layout) -> list[int]:
+    """As anybody who has deltalake."""
+    return sorted(deltalake.DeltaTable(str(layout.landed)).to_pyarrow_table()["offset"].to_pylist())
+
+
+def fates(running: Daemon) -> dict[str, int]:
+    (topic,) = running.ledger.balance().topics
+    assert topic.unaccounted == 0
+    return topic.fates
+
+
+def rebuilt(topics: Path, layout: Layout) -> tuple[dict[str, int], dict[str, int]]:
+    """Fates and uuids of the topic, from table, log and what is known of deletions."""
+    book = Book()
+    for post in posts_of(topics, layout):
+        book.post(post)
+    landed = book.snapshot().landed["t"]
+    counts: dict[str, int] = {}
+    uuids: dict[str, int] = {}
+    for told, total in ((landed.counts, counts), (landed.uuids, uuids)):
+        for of in told.values():
+            for name, n in of.items():
+                total[name] = (total.get(name, 0) + n) % (1 << 64)
+    return {name: n for name, n in counts.items() if n}, {name: n for name, n in uuids.items() if n}
+
+
+def kept(running: Daemon) -> tuple[dict[str, int], dict[str, int]]:
+    """The same as the ledger has them."""
+    landed = running.ledger.landed()["t"]
+    found: list[dict[str, int]] = []
+    for told in (landed.counts, landed.uuids):
+        total: dict[str, int] = {}
+        for of in told.values():
+            for name, n in of.items():
+                total[name] = (total.get(name, 0) + n) % (1 << 64)
+        found.append({name: n for name, n in total.items() if n})
+    return found[0], found[1]
+
+
+BEFORE = {"landed.event": 6, "landed.message": 1, "quarantined.bad_json": 1, "duplicate": 1}
+AFTER = {"landed.event": 3, "landed.message": 1, "quarantined.bad_json": 1, "duplicate": 1, "deleted.asked": 3}
+
+
+def test_rows_go_and_the_balance_says_so(tmp_path: Path, topics: Path, table: HandWritten) -> None:
+    with daemon(tmp_path) as running:
+        made = worker(topics, table, running)
+        assert fates(running) == BEFORE
+        assert count(table.layout, parse("host = 'x'")) == (3, 2)
+        ask(table.layout, ASKED, parse("host = 'x'"))
+        assert carry_out(table.layout, WINDOW) == 1
+        assert made.step()
+        assert fates(running) == AFTER
+        assert read(table.layout) == [2, 3, 6, 7, 8]
+        told = receipt(running.ledger.balance().document())
+        assert (told.parts["deleted"], told.lost, told.parts["unaccounted"]) == (3, 0, 0)
+        assert kept(running) == rebuilt(topics, table.layout)
+        assert carry_out(table.layout, WINDOW) == 0
+        assert made.step()
+        assert fates(running) == AFTER
+
+
+def test_what_no_row_has_is_a_deletion_of_nothing(topics: Path, table: HandWritten) -> None:
+    version = deltalake.DeltaTable(str(table.layout.landed)).version()
+    one = ask(table.layout, ASKED, parse("uuid = 'nobody'"))
+    assert carry_out(table.layout, WINDOW) == 1
+    assert (Record(table.layout).rows(one.number), len(read(table.layout))) == (0, 8)
+    assert deltalake.DeltaTable(str(table.layout.landed)).version() == version + 1
+
+
+def test_whole_files_go_without_being_written_again(topics: Path, table: HandWritten) -> None:
+    before = set(table_of(table.layout).active())
+    ask(table.layout, ASKED, parse("kind in ('message', 'quarantine')"))
+    carry_out(table.layout, WINDOW)
+    after = set(table_of(table.layout).active())
+    assert after < before
+    assert {name.partition("/")[0] for name in after} == {"kind=event"}
+
+
+def test_readers_that_are_at_it_find_their_files(topics: Path, table: HandWritten) -> None:
+    reader = deltalake.DeltaTable(str(table.layout.landed))
+    ask(table.layout, ASKED, parse("topic = 't'"))
+    carry_out(table.layout, WINDOW)
+    compact_table(table.layout.landed)
+    assert len(reader.to_pyarrow_table()) == 8
+    assert read(table.layout) == []
+
+
+def test_batches_that_land_meanwhile_stay(topics: Path, table: HandWritten, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = removal.write_record
+
+    def slow(*given: Any) -> None:
+        real(*given)
+        table.commit({"t": 10}, [landed_event(9, "u9", host="x")])
+
+    monkeypatch.setattr(removal, "write_record", slow)
+    ask(table.layout, ASKED, parse("host = 'x'"))
+    carry_out(table.layout, WINDOW)
+    assert read(table.layout) == [2, 3, 6, 7, 8, 9]
+    assert table_of(table.layout).newest() == 2
+
+
+def test_who_merges_files_waits_until_it_is_done(
+    topics: Path, table: HandWritten, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, merging = removal.write_record, threading.Thread(target=compact_table, args=[table.layout.landed])
+
+    def slow(*given: Any) -> None:
+        real(*given)
+        merging.start()
+        merging.join(0.2)
+        assert merging.is_alive()
+
+    monkeypatch.setattr(removal, "write_record", slow)
+    ask(table.layout, ASKED, parse("host = 'x'"))
+    carry_out(table.layout, WINDOW)
+    merging.join(20)
+    assert read(table.layout) == [2, 3, 6, 7, 8]
+
+
+def test_where_another_engine_has_merged_files_meanwhile_it_is_done_the_next_time(
+    topics: Path, table: HandWritten, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = removal.write_record
+
+    def slow(*given: Any) -> None:
+        real(*given)
+        deltalake.DeltaTable(str(table.layout.landed)).optimize.compact()
+
+    monkeypatch.setattr(removal, "write_record", slow)
+    ask(table.layout, ASKED, parse("host = 'x'"))
+    with pytest.raises(TableChanged):
+        carry_out(table.layout, WINDOW)
+    monkeypatch.undo()
+    assert len(read(table.layout)) == 8
+    assert carry_out(table.layout, WINDOW) == 1
+    assert read(table.layout) == [2, 3, 6, 7, 8]
+
+
+def test_a_deleted_uuid_does_not_land_again(topics: Path, table: HandWritten) -> None:
+    """Also where the keys are lost, and are made again from the table."""
+    layout = table.layout
+    before = known_keys(table_of(layout), layout.keys, WINDOW)
+    ask(layout, ASKED, parse("uuid in ('u1', 'u5')"))
+    carry_out(layout, WINDOW)
+    shutil.rmtree(layout.keys)
+    again = known_keys(table_of(layout), layout.keys, WINDOW, Record(layout).keys)
+
+    def keys(of: Any) -> set[tuple[int, int]]:
+        return {(int(h), int(low)) for run in of.runs for h, low in zip(run.high, run.low, strict=True)}
+
+    assert keys(again) == keys(before)
+    assert len(keys(again)) == 6
+
+
+def test_a_deleted_message_with_an_id_does_not_land_again_and_its_neighbours_stay_known(
+    topics: Path, table: HandWritten
+) -> None:
+    layout = table.layout
+    rows = [landed_message(20, uuid="c-0"), landed_message(21), landed_message(22, uuid="c-1"), landed_message(23)]
+    table.commit({"t": 24}, rows)
+    ask(layout, ASKED, parse("uuid = 'c-1'"))
+    carry_out(layout, WINDOW)
+    shutil.rmtree(layout.keys, ignore_errors=True)
+    again = known_keys(table_of(layout), layout.keys, WINDOW, Record(layout).keys)
+    wanted = key_hashes(pa.array(["t", "t"]), pa.array(["c-0", "c-1"]))[0]
+    assert set(wanted.tolist()) <= {int(high) for run in again.runs for high in run.high}
+    assert read(layout)[-3:] == [20, 21, 23]
+
+
+def test_a_backfill_does_not_bring_it_back(topics: Path, table: HandWritten) -> None:
+    worker(topics, table)
+    ask(table.layout, ASKED, parse("uuid in ('u2', 'u3')"))
+    carry_out(table.layout, WINDOW)
+    found = BackfillPlanner(topics, table.layout, ["t"], running=False).survey("t", 0, None)
+    assert (found.again.tolist(), found.ahead.tolist()) == ([], [])
+    assert found.known["deleted"] == 2
+    assert found.known["duplicate"] == 1, "of one that was deleted"
+
+
+def test_a_rebuild_knows_the_duplicate_of_a_deleted_row(tmp_path: Path, topics: Path, table: HandWritten) -> None:
+    with daemon(tmp_path) as running:
+        made = worker(topics, table, running)
+        ask(table.layout, ASKED, parse("uuid = 'u2'"))
+        carry_out(table.layout, WINDOW)
+        assert made.step()
+        assert kept(running) == rebuilt(topics, table.layout)
+        assert fates(running)["duplicate"] == 1
+        table.commit({"t": 10}, [])
+    append(topics, "t", [event(2)])
+    again = ProofWorker(Landing(topics, table.layout.tables), None)
+    assert again.step()
+    assert (again.progress.duplicates, again.progress.unaccounted) == (1, 0)
+
+
+def test_a_rebuild_agrees_when_the_log_has_expired_and_all_is_rolled_up(
+    tmp_path: Path, topics: Path, table: HandWritten
+) -> None:
+    with daemon(tmp_path) as running:
+        made = worker(topics, table, running)
+        roll_up(table.layout, 1, time.time)
+        for where in ("host = 'x'", "kind = 'quarantine'"):
+            ask(table.layout, ASKED, parse(where))
+            carry_out(table.layout, WINDOW)
+        assert made.step()
+        compact_table(table.layout.landed)
+        expected = kept(running)
+    gap = Gap(0, 9, "expired_read", {"events-udp": {BUCKET: 9}})
+    (topics / "t" / "gaps.jsonl").write_bytes(encode_gap(gap))
+    assert rebuilt(topics, table.layout) == expected
+    assert expected[0] == {"landed.event": 3, "landed.message": 1, "duplicate": 1, "deleted.asked": 4}
+
+
+def test_a_row_that_is_lost_besides_is_found(topics: Path, table: HandWritten) -> None:
+    worker(topics, table)
+    ask(table.layout, ASKED, parse("host = 'x'"))
+    carry_out(table.layout, WINDOW)
+    deltalake.DeltaTable(str(table.layout.landed)).delete("offset = 3")
+    lost = [offset for proof in rebuild(topics, table.layout) for offset in getattr(proof, "unaccounted", [])]
+    assert lost == [3]
+
+
+class Killed(BaseException):
+    """As if by SIGKILL."""
+
+
+@pytest.fixture
+def kill_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, int]:
+    """Ends this thread as it brings its so manieth file of the tables to the disk, before or after."""
+    left, real, mine = {"before": -1, "after": -1}, os.fsync, threading.get_ident()
+
+    def fsync(handle: int) -> None:
+        here = threading.get_ident() == mine and str(tmp_path / "tables") in os.readlink(f"/proc/self/fd/{handle}")
+        for moment in ("before", "after"):
+            if here:
+                left[moment] -= 1
+                if left[moment] == 0:
+                    raise Killed
+            if moment == "before":
+                real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return left
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_whatever_is_killed_it_is_done_and_counted_once(
+    tmp_path: Path, topics: Path, table: HandWritten, kill_at: dict[str, int], moment: str
+) -> None:
+    with daemon(tmp_path) as running:
+        expected, stop, kills = dict(BEFORE), 1, 0
+        for number, uuid in enumerate([f"u{n}" for n in range(6)] * 3):
+            made = worker(topics, table, running)
+            ask(table.layout, ASKED, parse(f"uuid = '{uuid}'"))
+            kill_at[moment] = stop
+            try:
+                carry_out(table.layout, WINDOW)
+                made.step()
+            except Killed:
+                kills += 1
+            stop = stop + 1 if kill_at[moment] <= 0 else 1
+            kill_at[moment] = -1
+            table_of(table.layout).begin()
+            carry_out(table.layout, WINDOW)
+            worker(topics, table, running)
+            if number < 6:
+                expected["landed.event"] -= 1
+                expected["deleted.asked"] = expected.get("deleted.asked", 0) + 1
+            assert fates(running) == {name: n for name, n in expected.items() if n}
+            assert kept(running) == rebuilt(topics, table.layout)
+        assert read(table.layout) == [3, 6]
+        assert kills > 8
+
+
+def test_killed_before_the_ledger_was_told_it_is_told_by_the_next_one(
+    tmp_path: Path, topics: Path, table: HandWritten
+) -> None:
+    with daemon(tmp_path) as running:
+        worker(topics, table, running)
+        ask(table.layout, ASKED, parse("host = 'x'"))
+        carry_out(table.layout, WINDOW)
+        for _ in range(2):
+            worker(topics, table, running)
+            assert fates(running) == AFTER
+    with daemon(tmp_path) as running:
+        assert fates(running) == AFTER, "the ledger's checkpoint has it"
+        worker(topics, table, running)
+        assert fates(running) == AFTER
+    for path in (tmp_path / "topics" / "_ledger").iterdir():
+        path.unlink()
+    with daemon(tmp_path) as running:
+        worker(topics, table, running)
+        assert fates(running) == AFTER, "a ledger that was lost is told again"
+
+
+def test_rows_older_than_their_kind_is_kept_go_by_whole_days(topics: Path, table: HandWritten) -> None:
+    now = time.time()
+    assert expire(table.layout, {"event": 10 * DAY, "message": 3 * DAY}, now + 2 * DAY) == []
+    asked = expire(table.layout, {"event": 10 * DAY, "message": 3 * DAY}, now + 5 * DAY)
+    assert [one.why for one in asked] == ["retention"]
+    carry_out(table.layout, WINDOW)
+    assert read(table.layout) == [0, 1, 2, 5, 6, 7, 8]
+    assert expire(table.layout, {"event": 10 * DAY, "message": 3 * DAY}, now + 5 * DAY) == []
+
+
+def test_much_that_is_old_goes_some_days_at_once(tmp_path: Path, topics: Path) -> None:
+    table = HandWritten(Layout.of(tmp_path / "tables"))
+    for day in range(16):
+        at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day)
+        table.commit({"t": 1 + day}, [landed_event(day, f"u{day}", timestamp=at.timestamp())])
+    asked = expire(table.layout, {"event": DAY}, datetime(2026, 1, 17, 12, tzinfo=UTC).timestamp())
+    assert len(asked) == 3
+    assert carry_out(table.layout, WINDOW) == 3
+    assert read(table.layout) == [15]
+    assert rebuilt(topics, table.layout)[0]["deleted.retention"] == 15
+    assert Record(table.layout).runs()["t"].tolist() == [[0, 15]]
+
+
+def test_what_says_that_a_row_was_dropped_may_have_an_age_too(tmp_path: Path, topics: Path) -> None:
+    table = HandWritten(Layout.of(tmp_path / "tables"))
+    rows = [landed_event(0, "u0"), landed_event(1, None, kind="dropped", reason="transformed", type=None)]
+    table.commit({"t": 2}, rows)
+    expire(table.layout, {"dropped": 5 * DAY}, time.time() + 10 * DAY)
+    carry_out(table.layout, WINDOW)
+    assert read(table.layout) == [0]
+    assert rebuilt(topics, table.layout)[0]["deleted.retention"] == 1
+
+
+def test_a_type_may_have_an_age_of_its_own(tmp_path: Path, topics: Path) -> None:
+    table = HandWritten(Layout.of(tmp_path / "tables"))
+    table.commit({"t": 3}, [landed_event(n, f"u{n}", type=name) for n, name in enumerate(("click", "view", "click"))])
+    ages = {"event": 5 * DAY, "event/click": 20 * DAY}
+    expire(table.layout, ages, time.time() + 10 * DAY)
+    carry_out(table.layout, WINDOW)
+    assert read(table.layout) == [0, 2]
+    expire(table.layout, ages, time.time() + 30 * DAY)
+    carry_out(table.layout, WINDOW)
+    assert read(table.layout) == []
+
+
+def test_maintenance_takes_nothing_out_that_is_not_proved(topics: Path, table: HandWritten) -> None:
+    settled = False
+    upkeep = Maintenance(table.layout, Upkeep(0.0, WINDOW, {"event": 0.0}), believed(table.layout), lambda: settled)
+    ask(table.layout, ASKED, parse("host = 'x'"))
+    upkeep.step()
+    assert len(read(table.layout)) == 8
+    settled = True
+    upkeep.step()
+    assert read(table.layout) == [2, 3, 6, 7, 8]
+    assert pending(table.layout) == []
+
+
+def test_a_deletion_that_is_still_being_written_is_not_taken_for_done(topics: Path, table: HandWritten) -> None:
+    upkeep = Maintenance(table.layout, Upkeep(0.0, WINDOW), believed(table.layout))
+    table.layout.deletions.mkdir(parents=True)
+    being_written = table.layout.deletions / "000001.json.new"
+    being_written.write_bytes(b"")
+    upkeep.step()
+    being_written.unlink()
+    ask(table.layout, ASKED, parse("host = 'x'"))
+    upkeep.step()
+    assert pending(table.layout) == []
+
+
+def test_a_deletion_of_before_that_is_damaged_is_named(topics: Path, table: HandWritten) -> None:
+    ask(table.layout, ASKED, parse("host = 'x'"))
+    (table.layout.deletions / "000001.json").write_text(json.dumps({"why": "asked"}))
+    with pytest.raises(ValueError, match=r"000001\.json is damaged"):
+        all_deletions(table.layout)
+
+
+def test_maintenance_deletes_expired_rows_while_clock_is_believed(
+    tmp_path: Path, topics: Path, table: HandWritten
+) -> None:
+    with daemon(tmp_path) as running:
+        made = worker(topics, table, running)
+        upkeep = Upkeep(0.0, WINDOW, {"quarantine": 30.0 * DAY})
+        clock = believed(table.layout, 40 * DAY)
+        Maintenance(table.layout, upkeep, clock, lambda: made.settled).step()
+        assert made.step()
+        assert fates(running) == {"landed.event": 6, "landed.message": 1, "duplicate": 1, "deleted.retention": 1}
+        assert kept(running) == rebuilt(topics, table.layout)
+    assert len(all_deletions(table.layout)) == 1
+
+
+def test_maintenance_deletes_no_row_by_a_clock_that_is_not_believed(
+    tmp_path: Path, topics: Path, table: HandWritten
+) -> None:
+    worker(topics, table)
+    ages = dict.fromkeys(("event", "message", "quarantine"), 400.0 * DAY)
+    for answers in (
+        DaemonAnswers(Later(730 * DAY), right=False),
+        DaemonAnswers(Later(730 * DAY), is_away=True),
+        DaemonAnswers(Later(0)),
+        DaemonAnswers(Later(730 * DAY)),  # its folder is new: it cannot know that its clock is wrong
+    ):
+        clock = BelievedClock(table.layout, answers, Later(730 * DAY))
+        Maintenance(table.layout, Upkeep(0.0, WINDOW, ages), clock).step()
+        assert all_deletions(table.layout) == []
+    assert len(read(table.layout)) == 8
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_maintenance_removes_replaced_files_only_while_clock_is_believed(
+    table: HandWritten, right: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "SWEEP_FIRST", 0.0)
+    replaced = {path for path in table.layout.landed.rglob("*.parquet") if "kind=event" in str(path)}
+    ask(table.layout, ASKED, parse("type = 'x'"))
+    carry_out(table.layout, WINDOW)
+    delta = deltalake.DeltaTable(str(table.layout.landed))
+    delta.alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+    delta.create_checkpoint()
+    long_ago = time.time() - 7 * 3600
+    for path in replaced:
+        os.utime(path, (long_ago, long_ago))
+    clock = believed(table.layout) if right else BelievedClock(table.layout, None)
+    Maintenance(table.layout, Upkeep(window=WINDOW), clock).step()
+    assert any(path.exists() for path in replaced) != right
+
+
+def test_a_table_that_is_begun_later_is_maintained_too(
+    tmp_path: Path, topics: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "LOOK", 0.01)
+    monkeypatch.setattr(maintenance, "EXPIRE_EVERY", 0.1)  # so long it waits after looks at a table half begun
+    layout = Layout.of(tmp_path / "later")
+    upkeep = Maintenance(layout, Upkeep(window=WINDOW), believed(layout))
+    upkeep.start()
+    made = HandWritten(layout)
+    append(topics, "t", [event(0), event(1)])
+    made.commit({"t": 2}, [landed_event(0, "u0", host="x"), landed_event(1, "u1", host="y")])
+    assert worker(topics, made)
+    ask(layout, ASKED, parse("host = 'x'"))
+    deadline = time.monotonic() + 30
+    while pending(layout):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    upkeep.stop(10)
+    assert read(layout) == [1]
+
+
+def test_a_deletion_that_fails_leaves_no_files_and_merging_goes_on(
+    table: HandWritten, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "LOOK", 0.005)
+    files = sorted(table.layout.landed.rglob("*.parquet"))
+    ask(table.layout, ASKED, parse("host = 'x'"))
+    damaged = max(files, key=lambda path: path.name if "kind=event" in str(path) else "")
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-8] + bytes(8))
+    merged: list[Layout] = []
+    monkeypatch.setattr(maintenance, "compact_all", lambda layout: merged.append(layout) or (0, 0))
+    upkeep = Maintenance(table.layout, Upkeep(merge_every=0.01, window=WINDOW), believed(table.layout))
+    upkeep.start()
+    deadline = time.monotonic() + 30
+    while len(merged) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    upkeep.stop(10)
+    assert pending(table.layout)
+    assert sorted(table.layout.landed.rglob("*.parquet")) == files
+    damaged.write_bytes(whole)
+    assert carry_out(table.layout, WINDOW) == 1
+
+
+def test_files_with_rows_that_went_are_removed_though_checkpoints_have_forgotten_them(table: HandWritten) -> None:
+    old = {path for path in table.layout.landed.rglob("*.parquet") if "kind=event" in str(path)}
+    ask(table.layout, ASKED, parse("type = 'x'"))
+    carry_out(table.layout, WINDOW)
+    delta = deltalake.DeltaTable(str(table.layout.landed))
+    delta.alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+    delta.create_checkpoint()
+    long_ago = time.time() - 7 * 3600
+    for path in old:
+        os.utime(path, (long_ago, long_ago))
+    before = read(table.layout)
+    remove_old_files(table.layout.landed)
+    assert not any(path.exists() for path in old)
+    assert read(table.layout) == before

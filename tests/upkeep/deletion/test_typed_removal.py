@@ -1,0 +1,93 @@
+"""What is taken out of the table is taken out of typed tables, no more and no less, killed anywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.landing.requests.conditions import parse
+from penstock.landing.requests.deletions import ASKED, ask
+from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table_paths import Layout
+from penstock.upkeep.compaction.typed_compaction import compact_typed
+from penstock.upkeep.deletion.removal import carry_out, expire
+from tests.landing.typed.test_typed_tables import kill_before_landed
+from tests.landing.typed.typed_life import WINDOW, Life, event, uuids
+from tests.landing.writing.messages import AT, source
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    made = Layout.of(tmp_path / "tables")
+    life = Life(made)
+    for batch in range(3):
+        rows = [(2 * batch + at, event(f"{name}{batch}")) for at, name in enumerate("ab")]
+        life.land(batch, [source(rows, topic=f"t{batch % 2}")])
+    return made
+
+
+def agree(layout: Layout) -> list[str]:
+    assert uuids(layout.typed("click")) == uuids(layout.landed)
+    return uuids(layout.landed)
+
+
+@pytest.mark.parametrize(
+    ("where", "left"),
+    [
+        ("uuid in ('a0', 'b2')", ["a1", "a2", "b0", "b1"]),
+        ("topic = 't1'", ["a0", "a2", "b0", "b2"]),
+        ("kind = 'event' and type = 'click' and uuid = 'a0'", ["a1", "a2", "b0", "b1", "b2"]),
+        ("kind = 'message'", ["a0", "a1", "a2", "b0", "b1", "b2"]),
+        ("type = 'view'", ["a0", "a1", "a2", "b0", "b1", "b2"]),
+        ("date < '2027-01-01'", []),
+        ("host = 'web-1' and date = '2026-02-02'", []),
+    ],
+)
+def test_both_agree(layout: Layout, where: str, left: list[str]) -> None:
+    ask(layout, ASKED, parse(where))
+    assert carry_out(layout, WINDOW) == 1
+    assert agree(layout) == left
+    compact_typed(layout)
+    assert agree(layout) == left
+
+
+def test_retention_by_type_is_theirs_too(layout: Layout) -> None:
+    expire(layout, {"event/click": 86_400}, AT / 1_000_000 + 10 * 86_400)
+    carry_out(layout, WINDOW)
+    assert agree(layout) == []
+
+
+def test_one_that_is_no_longer_configured_forgets_as_well(layout: Layout) -> None:
+    Life(layout, [])
+    ask(layout, ASKED, parse("uuid = 'a0'"))
+    carry_out(layout, WINDOW)
+    assert len(agree(layout)) == 5
+
+
+def test_killed_in_between_and_done_again_later_for_what_landed_until_then(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(layout, ASKED, parse("host = 'web-1'"))
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(DeltaTable, "delete", killed)
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(layout, WINDOW)
+    monkeypatch.undo()
+    Life(layout).land(3, [source([(9, event("c"))])])
+    carry_out(layout, WINDOW)
+    assert agree(layout) == []
+
+
+def test_rows_of_a_batch_that_the_table_does_not_have_yet_stay(layout: Layout) -> None:
+    rows = [source([(9, event("c"))])]
+    kill_before_landed(Life(layout), 3, rows)
+    ask(layout, ASKED, parse("host = 'web-1'"))
+    carry_out(layout, WINDOW)
+    assert (uuids(layout.landed), uuids(layout.typed("click"))) == ([], ["c"])
+    Life(layout).land(3, rows)
+    assert agree(layout) == ["c"]

@@ -1,0 +1,55 @@
+"""A process that lands, merges, deletes and removes old files, in random order, until somebody kills it."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+from penstock.landing.requests.conditions import IN, Condition
+from penstock.landing.requests.deletions import ASKED, Record, ask
+from penstock.landing.table.begun_table import begin_table
+from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table_paths import Layout
+from penstock.landing.writing.batch_commit import BatchCommit
+from penstock.landing.writing.part_writer import Job, write_part
+from penstock.upkeep.checkpoint_repair import sweep
+from penstock.upkeep.compaction.compaction import compact_table
+from penstock.upkeep.deletion.removal import carry_out
+from tests.landing.writing.messages import AT, event, source
+
+WINDOW = 600_000_000
+EVENTS = 20
+"""In a batch; the first of each comes again in the next one."""
+
+
+def uuids(batch: int) -> list[str]:
+    """Of the events that a batch lands."""
+    return [f"{batch}-{n}" for n in range(EVENTS)]
+
+
+def main() -> None:
+    layout, chance = Layout.of(sys.argv[1]), random.Random(int(sys.argv[2]))
+    table = begin_table(layout)
+    sweep(layout)
+    commit = BatchCommit(table, layout.keys, WINDOW, lambda: Record(layout).keys())
+    job = Job(table.folder, layout.keys, WINDOW)
+    print("ready", flush=True)
+    while True:
+        batch = table.newest() + 1
+        again = [f"{batch - 1}-0"] if batch else []
+        rows = list(enumerate(map(event, [*uuids(batch), *again]), batch * (EVENTS + 1)))
+        commit.land(batch, lambda rows=rows: [write_part([source(rows)], job, AT)])  # type: ignore[misc]
+        what = chance.random()
+        if what < 0.2:
+            compact_table(layout.landed)
+        elif what < 0.4:
+            wanted = tuple(chance.sample(uuids(chance.randint(max(0, batch - 5), batch)), 3))
+            ask(layout, ASKED, [Condition("uuid", IN, wanted)])
+        elif what < 0.6:
+            carry_out(layout, WINDOW)
+        elif what < 0.7:
+            DeltaTable(layout.landed).vacuum(0)
+
+
+if __name__ == "__main__":
+    main()

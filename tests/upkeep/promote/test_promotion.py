@@ -1,0 +1,114 @@
+"""A topic from the log to a real Kafka, with its pipeline: nothing lost, nothing twice, also when it is killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.kafka.broker import Broker
+from penstock.landing.from_kafka.offset_map import OffsetMap, map_path
+from penstock.proof.ledger_posts import LedgerClient
+from penstock.proof.moved_topics import tell
+from penstock.spark.query.landing_query import Landing, start_landing
+from penstock.spark.query.proof_worker import ProofWorker
+from penstock.spark.views import read_landed
+from penstock.upkeep.checkpoint_repair import SourceDiffers
+from penstock.upkeep.promote.kafka_writer import marks
+from penstock.upkeep.promote.promotion import FROM_HEADER, CannotMove, Promotion, move
+from penstock.upkeep.trace.tracer import Tracer
+from tests.spark.spark_daemon import daemon
+from tests.spark.spark_helpers import append, event
+
+ROWS = 12_000
+
+
+def land(spark: SparkSession, landing: Landing, ledger: LedgerClient) -> None:
+    start_landing(spark, landing, available_now=True).wait(240)
+    assert ProofWorker(landing, ledger).step()
+
+
+def test_killed_while_it_copies_it_goes_on_and_copies_each_row_once(kafka_broker: Broker, tmp_path: Path) -> None:
+    append(tmp_path / "topics", "t", *[[b"%d" % n for n in range(m, m + 1000)] for m in range(0, ROWS, 1000)])
+    landing = Landing(tmp_path / "topics", tmp_path / "tables")
+    path, name = map_path(landing.layout, "t"), f"p{uuid.uuid4().hex[:8]}"
+    arguments = ["promote", "t", "--as", name, "--bootstrap", kafka_broker.address, "-o", f"data_dir={tmp_path}"]
+    killed = subprocess.Popen([sys.executable, "-m", "penstock.cli.main", *arguments, "--copy-only", "--partitions=2"])
+    deadline = time.monotonic() + 120
+    while not path.exists() or len(path.read_bytes().splitlines()) < 2:
+        assert killed.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    killed.kill()
+    killed.wait()
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:-1]) + lines[-1][:5])  # as if it had come no further than to Kafka
+
+    kafka = {"bootstrap.servers": kafka_broker.address}
+    promotion = Promotion(landing.topics, landing.layout, "t", kafka, name)
+    copied = promotion.copy()
+    assert copied < ROWS, path.read_text()[:2000]
+    assert promotion.copy() == 0
+    promotion.close()
+    there = {
+        int(value): (partition, offset)
+        for partition in (0, 1)
+        for offset, value in marks(kafka, (name, partition), 0, FROM_HEADER)
+    }
+    assert sorted(there) == list(range(ROWS))
+    found = OffsetMap.load(path)
+    assert found is not None
+    assert [found.place(n) for n in range(ROWS)] == [there[n] for n in range(ROWS)]
+    with pytest.raises(CannotMove, match=f"is being copied to {name} already"):
+        Promotion(landing.topics, landing.layout, "t", kafka, "other")
+
+
+@pytest.mark.spark
+def test_the_pipeline_goes_on_in_kafka_where_it_was_in_the_log(
+    spark: SparkSession, kafka_broker: Broker, topics: Path, tmp_path: Path
+) -> None:
+    name, kafka = f"p{uuid.uuid4().hex[:8]}", {"bootstrap.servers": kafka_broker.address}
+    landing = Landing(topics, tmp_path / "tables")
+    append(topics, name, [event(0), event(1), b"text", event(1)])
+    with daemon(tmp_path) as running:
+        ledger = LedgerClient(running.http)
+        land(spark, landing, ledger)
+        large = event(7, data={"text": "x" * 2_000_000})
+        running.log.topic(name)
+    append(topics, name, [event(1), event(2), large, b"{bad"])
+    with daemon(tmp_path) as running:
+        ledger = LedgerClient(running.http)
+        promotion = Promotion(topics, landing.layout, name, kafka, name)
+        assert promotion.copy() == 8
+        promotion.close()
+        assert move(landing.layout)[name].landed == 4
+        assert move(landing.layout) == {}
+        for _ in range(2):
+            tell(topics, landing.layout, ledger)
+        with pytest.raises(SourceDiffers, match="landed from Kafka"):
+            start_landing(spark, landing)
+        later = replace(landing, topic=name, kafka=kafka)
+        land(spark, later, ledger)
+        balance = running.ledger.balance()
+        assert balance.unaccounted == 0, balance.document()["topics"]
+        assert {topic.topic: topic.fates for topic in balance.topics}[name]["promoted"] == 4
+    rows = [(row.partition, row.kind, row.uuid) for row in read_landed(spark, landing.tables).collect()]
+    assert sorted(rows, key=str) == sorted(
+        [
+            *((None, "event", "u0"), (None, "event", "u1"), (None, "message", None)),
+            *((0, "event", "u2"), (0, "event", "u7"), (0, "quarantine", None)),
+        ],
+        key=str,
+    )
+    tracer = Tracer(topics, landing.layout)
+    assert tracer.trace(name, 0).steps[-1].step == "kafka"
+    found = tracer.trace(name, 6)
+    assert found.fate == "promoted"
+    there = found.steps[-1].details
+    assert tracer.trace(there["topic"], there["offset"]).fate == "landed.event"

@@ -1,0 +1,114 @@
+"""Messages in quarantine, and their way back: each once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from penstock.landing.table_paths import Layout
+from penstock.upkeep.quarantine.send_back import Row, SendBack, SendingBack, alone, sent_before
+
+ROWS = [
+    ("a", 0, "bad_json", b"{x"),
+    ("a", 4, "bad_json", b"{y"),
+    ("b", 1, "missing_uuid", b"{}"),
+    ("a", 9, "bad_uuid", b"{z"),
+]
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Log:
+    """Takes each sequence number of a producer once, as the log does."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, list[tuple[bytes, dict[str, str]]]] = {}
+        self._next: dict[tuple[str, str], int] = {}
+        self.dies = ""
+
+    def append_batch(self, topic: str, body: pa.RecordBatch, producer: tuple[str, int] | None = None) -> list[int]:
+        assert producer is not None
+        expected = self._next.get((topic, producer[0]), 0)
+        assert producer[1] <= expected, "a gap in the sequence"
+        if self.dies == "before":
+            raise Killed
+        if producer[1] == expected:
+            self._next[topic, producer[0]] = expected + 1
+            for row in body.to_pylist():
+                self.stored.setdefault(topic, []).append((row["payload"], dict(row["annotations"])))
+        if self.dies == "after":
+            raise Killed
+        return list(range(body.num_rows))
+
+
+FOUND = [
+    Row(topic, None, offset, datetime(2026, 1, 1, tzinfo=UTC), "udp", reason, payload, None, [])
+    for topic, offset, reason, payload in ROWS
+]
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout.of(tmp_path)
+
+
+def rows(_: Layout, reason: str = "", topic: str = "") -> list[Row]:
+    return [row for row in FOUND if reason in ("", row.reason) and topic in ("", row.topic)]
+
+
+def test_each_row_is_sent_back_once_with_where_it_came_from(layout: Layout) -> None:
+    log = Log()
+    assert SendBack(layout, log).run(rows(layout, reason="bad_json")) == (2, 0)
+    assert SendBack(layout, log).run(rows(layout)) == (2, 0)
+    assert SendBack(layout, log).run(rows(layout)) == (0, 0)
+    assert log.stored["a"] == [
+        (b"{x", {"replay_of": "a:0"}),
+        (b"{y", {"replay_of": "a:4"}),
+        (b"{z", {"replay_of": "a:9"}),
+    ]
+    assert log.stored["b"] == [(b"{}", {"replay_of": "b:1"})]
+
+
+def test_a_fix_mends_payloads_and_may_leave_some(layout: Layout) -> None:
+    log = Log()
+    fixed = SendBack(layout, log, lambda payload: payload + b"}" if payload != b"{}" else None)
+    assert fixed.run(rows(layout)) == (3, 1)
+    assert [payload for payload, _ in log.stored["a"]] == [b"{x}", b"{y}", b"{z}"]
+    assert SendBack(layout, log).run(rows(layout)) == (1, 0), "what was left can still be sent"
+
+
+@pytest.mark.parametrize("dies", ["before", "after"])
+def test_killed_in_the_middle_it_goes_on_and_sends_nothing_twice(layout: Layout, dies: str) -> None:
+    log = Log()
+    log.dies = dies
+    with pytest.raises(Killed):
+        SendBack(layout, log, bytes.upper).run(rows(layout, topic="a"))
+    log.dies = ""
+    SendBack(layout, log).run(rows(layout))
+    assert [payload for payload, _ in log.stored["a"]] == [b"{X", b"{Y", b"{Z"]
+    assert [payload for payload, _ in log.stored["b"]] == [b"{}"]
+
+
+def test_what_came_from_kafka_stays(layout: Layout) -> None:
+    log = Log()
+    assert SendBack(layout, log).run([replace(FOUND[0], partition=0)]) == (0, 0)
+    assert log.stored == {}
+
+
+def test_what_was_sent_is_known_afterwards(layout: Layout) -> None:
+    assert sent_before(layout) == frozenset()
+    SendBack(layout, Log()).run(rows(layout, topic="a"))
+    assert sent_before(layout) == {("a", 0), ("a", 4), ("a", 9)}
+
+
+def test_two_at_once_are_told_of_each_other(layout: Layout) -> None:
+    with alone(layout), pytest.raises(SendingBack, match="somebody else"), alone(layout):
+        pass
+    with alone(layout):
+        assert sent_before(layout) == frozenset()

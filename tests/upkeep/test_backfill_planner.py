@@ -1,0 +1,180 @@
+"""Landing out of turn in a real Spark: what is not in the tables, once, and in the balance."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.ledger.book import Book
+from penstock.ledger.book_from_topics import load
+from penstock.ledger.ledger import balance_of
+from penstock.ledger.posts import ClientPost, LandedPost
+from penstock.proof.ledger_posts import LedgerClient
+from penstock.proof.proofs import BackfillProof
+from penstock.proof.prover import rebuild
+from penstock.proof.status import status
+from penstock.spark.pipeline import tidied
+from penstock.spark.query.landing_query import Landing, start_landing
+from penstock.spark.query.proof_worker import ProofWorker
+from penstock.spark.views import read_landed
+from penstock.upkeep.backfill_planner import (
+    BackfillPlan,
+    BackfillPlanner,
+    CannotBackfill,
+    ask,
+    is_done,
+    one_at_a_time,
+    outcome,
+)
+from penstock.upkeep.trace.tracer import Tracer
+from tests.spark.spark_daemon import Daemon, daemon
+from tests.spark.spark_helpers import HandWritten, append, event, landed_event, landed_message
+
+
+def land(spark: SparkSession, landing: Landing, ledger: LedgerClient) -> None:
+    """As the pipeline does, once."""
+    start_landing(spark, landing, available_now=True).wait(120)
+    assert ProofWorker(landing, ledger).step()
+
+
+def survey(landing: Landing, topic: str, begin: int, end: int | None = None) -> BackfillPlan:
+    with tidied(landing):
+        return BackfillPlanner(landing.topics, landing.layout, ["a"], running=False).survey(topic, begin, end)
+
+
+def rows(spark: SparkSession, landing: Landing) -> list[tuple[str, int]]:
+    return sorted((row.topic, row.offset) for row in read_landed(spark, landing.tables).collect())
+
+
+@pytest.fixture
+def running(tmp_path: Path, topics: Path) -> Iterator[Daemon]:
+    append(topics, "a", [event(1), b"text", event(1), b"{bad", event(2)])
+    append(topics, "b", [event(n) for n in range(6)] + [event(3), b"text"])
+    with daemon(tmp_path) as found:
+        yield found
+
+
+@pytest.mark.spark
+def test_what_was_lost_and_what_was_never_read_lands_once_and_is_in_the_balance(
+    spark: SparkSession, running: Daemon, topics: Path, tmp_path: Path
+) -> None:
+    landing, ledger = Landing(topics, tmp_path / "tables", topic="a"), LedgerClient(running.http)
+    land(spark, landing, ledger)
+    everything = [("a", 0), ("a", 1), ("a", 3), ("a", 4)]
+    assert rows(spark, landing) == everything
+    found = survey(landing, "a", 0)
+    assert (len(found.again), len(found.ahead), dict(+found.known)) == (0, 0, {"landed": 4, "duplicate": 1})
+
+    for gone in (landing.layout.landed / "kind=message").rglob("*.parquet"):
+        gone.unlink()
+    lost, unread = survey(landing, "a", 0), survey(landing, "b", 2, 7)
+    assert (lost.again.tolist(), unread.ahead.tolist()) == ([1], [2, 3, 4, 5, 6])
+    asked = [*ask(landing.layout, lost), *ask(landing.layout, unread)]
+    assert not is_done(landing.layout, asked)
+    land(spark, replace(landing, only_refills=True), ledger)
+    assert is_done(landing.layout, asked)
+    assert outcome(landing.layout, asked) == {"rows": 5, "duplicate": 1, "unaccounted": 0, "gap": 0}
+    spark.catalog.clearCache()
+    assert sorted(rows_in_files(landing)) == sorted([*everything, ("b", 2), ("b", 3), ("b", 4), ("b", 5)])
+    assert dict(+survey(landing, "b", 2, 7).known) == {"landed": 4, "duplicate": 1}
+    balance = running.ledger.balance()
+    assert balance.unaccounted == 0
+    assert balance.pending == 3, "those of b that nobody asked for"
+
+    land(spark, replace(landing, topic="*"), ledger)
+    assert sorted(rows_in_files(landing)) == [*everything, *(("b", n) for n in (0, 1, 2, 3, 4, 5, 7))]
+    balance = running.ledger.balance()
+    assert (balance.unaccounted, balance.pending) == (0, 0)
+    tracer = Tracer(topics, landing.layout, ["a"])
+    assert [tracer.trace(*at).fate for at in (("a", 1), ("b", 2), ("b", 6))] == [
+        "landed.message",
+        "landed.event",
+        "duplicate",
+    ]
+    assert status(topics, landing.layout, ["*"]).rows == 13
+    assert rebuilt(landing) == balance.document()["topics"]
+
+
+def rows_in_files(landing: Landing) -> Iterator[tuple[str, int]]:
+    """The rows of the files that there are: Spark would fail for the one that is gone."""
+    surveyor = BackfillPlanner(landing.topics, landing.layout, [], running=False)
+    for topic in ("a", "b"):
+        for part in surveyor._columns(topic, ["offset"]):
+            yield from ((topic, offset) for offset in part["offset"].to_pylist())
+
+
+def rebuilt(landing: Landing) -> object:
+    book: Book = load(landing.topics, (ClientPost,))
+    for found in rebuild(landing.topics, landing.layout):
+        if isinstance(found, BackfillProof):
+            proof = found.proof
+            book.post(
+                LandedPost(proof.topic, proof.batch, 0, proof.counts_by, 0, proof.uuids, found.number, found.ahead)
+            )
+        else:
+            book.post(LandedPost(found.topic, found.batch, found.end, found.counts_by, 0, found.uuids))
+    return balance_of(book.snapshot(), landing.topics, {}).document()["topics"]
+
+
+def test_what_no_proof_counted_is_owed_to_the_balance_and_what_is_planned_waits(
+    topics: Path, table: HandWritten
+) -> None:
+    append(topics, "t", [event(0), b"lost", event(0), b"counted", b"planned", b"new"])
+    rows = [landed_event(0, "u0")]
+    table.commit({"t": 4}, rows)
+    landing = Landing(topics, table.layout.tables, topic="t")
+    ProofWorker(landing, None).step()
+    plan = table.layout.checkpoint / "offsets" / "1"
+    plan.write_text("\n".join(["v1", '{"batchWatermarkMs":0,"batchTimestampMs":1}', json.dumps({"t": 5})]))
+    found = BackfillPlanner(topics, table.layout, ["t"], running=False).survey("t", 0, None)
+    assert (found.again.tolist(), found.owed, found.ahead.tolist()) == ([1, 3], (1, 3), [5])
+    assert dict(+found.known) == {"landed": 1, "duplicate": 1, "waiting": 1}
+    left_to_it = BackfillPlanner(topics, table.layout, ["t"], running=True).survey("t", 0, None)
+    assert (len(left_to_it.ahead), left_to_it.known["waiting"]) == (0, 2)
+
+
+def test_what_was_asked_for_is_not_asked_for_again(topics: Path, table: HandWritten) -> None:
+    append(topics, "t", [b"x"] * 6)
+    table.commit({"u": 1}, [landed_message(0, "u")])
+    first = BackfillPlanner(topics, table.layout, [], running=False).survey("t", 1, 4)
+    assert first.ahead.tolist() == [1, 2, 3]
+    (request,) = ask(table.layout, first)
+    assert request.name == "t@1"
+    second = BackfillPlanner(topics, table.layout, [], running=False).survey("t", 0, None)
+    assert (second.ahead.tolist(), second.known["waiting"]) == ([0, 4, 5], 3)
+    assert np.array_equal(first.ahead, np.arange(1, 4))
+
+
+def test_a_topic_that_is_none_and_a_second_backfill_are_refused(topics: Path, table: HandWritten) -> None:
+    topics.mkdir()
+    with pytest.raises(CannotBackfill, match="no topic 'x'"):
+        BackfillPlanner(topics, table.layout, [], running=False).survey("x", 0, None)
+    second = one_at_a_time(table.layout)
+    with one_at_a_time(table.layout), pytest.raises(CannotBackfill, match="another backfill"):
+        second.__enter__()
+
+
+@pytest.mark.spark
+def test_events_that_were_lost_land_again_though_their_keys_are_known(
+    spark: SparkSession, topics: Path, tmp_path: Path
+) -> None:
+    append(topics, "a", [event(n) for n in range(5)] + [event(1)])
+    with daemon(tmp_path) as running:
+        landing, ledger = Landing(topics, tmp_path / "tables", topic="a"), LedgerClient(running.http)
+        land(spark, landing, ledger)
+        for gone in (landing.layout.landed / "kind=event").rglob("*.parquet"):
+            gone.unlink()
+        lost = survey(landing, "a", 0)
+        asked = ask(landing.layout, lost)
+        land(spark, replace(landing, only_refills=True), ledger)
+        assert is_done(landing.layout, asked)
+        found = sorted(rows_in_files(landing))
+        assert {("a", n) for n in range(5)} <= {*found}
+        assert len(found) == 5
+        assert running.ledger.balance().unaccounted == 0

@@ -1,0 +1,93 @@
+"""What landed before a typed table began comes into it, each row once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.landing.table_paths import Layout
+from penstock.landing.typed.typed_delta import TypedDelta
+from penstock.landing.typed.typed_since import COMPLETE, since
+from penstock.upkeep.compaction.compaction import compact_table
+from penstock.upkeep.typed.fill import NotBegun, fill
+from tests.landing.typed.typed_life import CLICK, Life, event, read, uuids
+from tests.landing.writing.messages import AT, DAY, source
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    """Four batches on two days; the typed table began with the last one."""
+    made = Layout.of(tmp_path / "tables")
+    before = Life(made, [])
+    for batch in range(3):
+        rows = [(2 * batch, event(f"u{batch}", ms=batch)), (2 * batch + 1, event(f"v{batch}", "view"))]
+        partition = None if batch < 2 else 1
+        before.land(batch, [source(rows, at=AT + DAY * (batch // 2), partition=partition)])
+    Life(made).land(3, [source([(6, event("u3", ms=3))], at=AT + DAY)])
+    assert uuids(made.typed("click")) == ["u3"]
+    return made
+
+
+def test_all_of_it_and_nothing_twice(layout: Layout) -> None:
+    assert since(layout) == {"click": 2}
+    days: list[tuple[int, int]] = []
+    assert fill(layout, CLICK, lambda done, of: days.append((done, of))) == 3
+    assert [(row["uuid"], row["ms"]) for row in read(layout.typed("click"))] == [(f"u{n}", n) for n in (0, 1, 3, 2)]
+    assert (days, since(layout)) == ([(0, 2), (1, 2)], {"click": COMPLETE})
+    assert fill(layout, CLICK) == 0
+    Life(layout).land(4, [source([(7, event("u4"))])])
+    assert uuids(layout.typed("click")) == uuids(layout.landed)
+
+
+def test_a_table_that_the_pipeline_does_not_write_now_is_not_filled(layout: Layout) -> None:
+    life = Life(layout, [])
+    with pytest.raises(NotBegun, match="does not write events_click"):
+        fill(layout, CLICK)
+    life.land(4, [source([(7, event("u4"))])])
+    Life(layout)
+    assert since(layout) == {"click": 4}
+    assert fill(layout, CLICK) == 4
+    assert uuids(layout.typed("click")) == uuids(layout.landed)
+
+
+def test_killed_between_two_days_it_goes_on_where_it_was(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = TypedDelta.add, list[int]()
+
+    def dies_later(table: TypedDelta, files: Any) -> None:
+        calls.append(1)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        real(table, files)
+
+    monkeypatch.setattr(TypedDelta, "add", dies_later)
+    with pytest.raises(KeyboardInterrupt):
+        fill(layout, CLICK)
+    monkeypatch.undo()
+    assert uuids(layout.typed("click")) == ["u0", "u1", "u3"]
+    assert fill(layout, CLICK) == 1
+    assert uuids(layout.typed("click")) == uuids(layout.landed)
+
+
+def test_after_files_were_merged_it_is_the_same(layout: Layout) -> None:
+    compact_table(layout.landed)
+    assert fill(layout, CLICK) == 3
+    assert uuids(layout.typed("click")) == uuids(layout.landed)
+
+
+def test_a_batch_that_lands_meanwhile_is_there_once(layout: Layout) -> None:
+    life, landed = Life(layout), []
+
+    def land(done: int, _: int) -> None:
+        landed.append(done)
+        life.land(3 + len(landed), [source([(100 + done, event(f"w{done}"))], at=AT + DAY * done)])
+
+    fill(layout, CLICK, land)
+    assert len(landed) == 2
+    assert uuids(layout.typed("click")) == uuids(layout.landed)
+
+
+def test_a_table_that_did_not_begin_is_none(tmp_path: Path) -> None:
+    with pytest.raises(NotBegun, match="begins when the pipeline starts"):
+        fill(Layout.of(tmp_path), CLICK)

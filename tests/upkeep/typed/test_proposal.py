@@ -1,0 +1,81 @@
+"""What is proposed for events that landed can be configured, and then all of it fits."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.config import PipelineConfig
+from penstock.landing.rows.engine import compute
+from penstock.landing.typed.columns import typed_tables
+from penstock.upkeep.typed.found_fields import fields_of
+from penstock.upkeep.typed.proposal import column_names, proposal, table_name
+from tests.landing.typed.test_columns import JSON, TEXT
+
+
+def proposed(objects: list[Any], of_type: str = "click") -> str:
+    texts = pa.array([json.dumps(one, separators=(",", ":")) for one in objects])
+    return proposal(of_type, fields_of(texts), len(texts))
+
+
+def test_types_are_the_narrowest_that_hold_all_values() -> None:
+    first = {
+        "path": "/",
+        "ms": 1,
+        "share": 1,
+        "ok": True,
+        "at": "2026-01-01T00:00:00Z",
+        "day": "2026-01-01",
+        "user": {},
+    }
+    second = {"path": "2026-01-01", "ms": 1 << 40, "share": 0.5, "mixed": 1, "nothing": None}
+    assert proposed([first, second, {"mixed": "a", "path": None}, [1]]).splitlines() == [
+        "# proposed from 4 events that landed",
+        "[pipeline.typed.click]",
+        "",
+        "[pipeline.typed.click.columns]",
+        'mixed = "json"  # in 50 % of the events',
+        'ms = "bigint"  # in 50 % of the events',
+        'path = "string"  # in 50 % of the events',
+        'share = "double"  # in 50 % of the events',
+        'at = "timestamp"  # in 25 % of the events',
+        'day = "date"  # in 25 % of the events',
+        'ok = "boolean"  # in 25 % of the events',
+        'user = "json"  # in 25 % of the events',
+        "# 1 more fields have only null, or are in fewer events: they are in rest",
+    ]
+
+
+def test_names_that_no_column_can_have_are_given_another() -> None:
+    assert list(column_names(["host", "Host", "a b", "a.b", "", "1", "é", "Path", "path"])) == [
+        "data_host",
+        "data_Host_2",
+        "a_b",
+        "a_b_2",
+        "data_",
+        "data_1",
+        "data__",
+        "Path",
+        "path_2",
+    ]
+    assert [table_name(one) for one in ("click", "Page.View", "1", "é")] == ["click", "page_view", "t_1", "t__"]
+    text = proposed([{"host": 1}], "Page.View")
+    assert 'type = "Page.View"\n' in text
+    assert 'data_host = { type = "bigint", field = "host" }  # in every event\n' in text
+
+
+@given(
+    st.lists(st.dictionaries(TEXT, JSON, max_size=4), min_size=1, max_size=4),
+    st.text(st.characters(codec="utf-8"), min_size=1),
+)
+def test_what_is_proposed_can_be_configured_and_all_fits(objects: list[dict[str, Any]], of_type: str) -> None:
+    told = tomllib.loads(proposed(objects, of_type))["pipeline"]
+    (table,) = typed_tables(PipelineConfig.model_validate(told))
+    assert table.type == of_type
+    texts = pa.array([json.dumps(one, separators=(",", ":")) for one in objects])
+    assert compute({"fits": table.condition}, table.given, data=texts)["fits"].to_pylist() == [True] * len(objects)
