@@ -22,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 SLOT_SIZE = 2048
-"""Width of the slots that ``Datagrams.of`` makes: holds any datagram of an Ethernet frame."""
+"""Width of the slots that ``Datagrams.from_bytes`` makes: holds any datagram of an Ethernet frame."""
 SMALLEST_SLOT = 24
 """A slot must hold a whole fragment header, so that headers can be read as columns."""
 _LARGEST_ROUND = 2**31 - 1  # Arrow's binary type has 32-bit offsets

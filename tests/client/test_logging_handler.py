@@ -41,7 +41,7 @@ def logger() -> Iterator[logging.Logger]:
 
 def received(sock: socket.socket) -> dict[str, Any]:
     decoder = PlogDecoder()
-    while not len(payloads := decoder.decode(Datagrams.of([sock.recv(65_535)]), 0.0).body["payload"]):
+    while not len(payloads := decoder.decode(Datagrams.from_bytes([sock.recv(65_535)]), 0.0).body["payload"]):
         continue
     event: dict[str, Any] = json.loads(payloads[0].as_py())
     return event

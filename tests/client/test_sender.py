@@ -51,7 +51,7 @@ def test_everything_else_goes_as_fragments_and_comes_out_as_it_was(
     with sender_to(receiver, fragment_size=100) as sender:
         sender.send(payload, tags)
     assert sender.counts["datagrams"] == datagrams
-    decoded = PlogDecoder().decode(Datagrams.of(received(receiver, datagrams)), 0.0)
+    decoded = PlogDecoder().decode(Datagrams.from_bytes(received(receiver, datagrams)), 0.0)
     assert decoded.body["payload"].to_pylist() == [payload]
     assert decoded.body["key"].to_pylist() == [b"k" if tags else None]
 

@@ -380,6 +380,6 @@ def test_connection_gives_the_messages_that_were_sent(report: Connection) -> Non
 
 @pytest.mark.parametrize("report", DATAGRAMS, ids=lambda report: report.reference)
 def test_header_of_datagram_is_read(report: Datagram) -> None:
-    decoded = decoder_at(report.received, report.zone).decode(Datagrams.of([report.sent]), 0.0)
+    decoded = decoder_at(report.received, report.zone).decode(Datagrams.from_bytes([report.sent]), 0.0)
     assert decoded.body["payload"].to_pylist() == [report.sent]
     assert header_of(decoded.body["annotations"].to_pylist()[0]) == report.header

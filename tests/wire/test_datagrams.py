@@ -13,7 +13,7 @@ from penstock.wire.datagrams import Datagrams, spans
 
 @given(st.lists(st.binary(max_size=120), max_size=12), st.integers(24, 64), st.data())
 def test_payloads_are_the_datagrams_wherever_they_lie(sent: list[bytes], slot: int, data: st.DataObject) -> None:
-    datagrams = Datagrams.of(sent, slot_size=slot)
+    datagrams = Datagrams.from_bytes(sent, slot_size=slot)
     assert datagrams.payloads().to_pylist() == sent
     picked = data.draw(st.lists(st.integers(0, len(sent) - 1), max_size=20) if sent else st.just([]))
     starts = [data.draw(st.integers(0, len(sent[at]))) for at in picked]
@@ -25,7 +25,7 @@ def test_payloads_are_the_datagrams_wherever_they_lie(sent: list[bytes], slot: i
 
 
 def test_payloads_are_copies_that_outlive_the_memory() -> None:
-    datagrams = Datagrams.of([b"abc", b"x" * 3000])
+    datagrams = Datagrams.from_bytes([b"abc", b"x" * 3000])
     payloads = datagrams.payloads()
     datagrams.matrix[:] = 0
     datagrams.overflow[:] = 0
@@ -33,7 +33,7 @@ def test_payloads_are_copies_that_outlive_the_memory() -> None:
 
 
 def test_a_range_is_a_view_of_the_same_memory() -> None:
-    datagrams = Datagrams.of([b"a", b"b", b"c" * 2100, b"d"], ports=[1, 2, 3, 4], addresses=[5, 6, 7, 8])
+    datagrams = Datagrams.from_bytes([b"a", b"b", b"c" * 2100, b"d"], ports=[1, 2, 3, 4], addresses=[5, 6, 7, 8])
     part = datagrams.range(1, 3)
     assert (len(part), part.ports.tolist(), part.addresses.tolist()) == (2, [2, 3], [6, 7])
     assert part.payloads().to_pylist() == [b"b", b"c" * 2100]
@@ -41,7 +41,7 @@ def test_a_range_is_a_view_of_the_same_memory() -> None:
 
 
 def test_a_length_beyond_the_memory_is_cut_to_it() -> None:
-    datagrams = Datagrams.of([b"abc"], slot_size=24)
+    datagrams = Datagrams.from_bytes([b"abc"], slot_size=24)
     datagrams.lengths[0] = 1 << 31
     assert datagrams.payloads().to_pylist() == [b"abc" + b"\0" * 21]
 

@@ -39,7 +39,7 @@ class Failing:
 
 
 def test_rows_have_their_fields_and_what_is_refused_is_counted() -> None:
-    found = OwnDecoder(Letters()).decode(Datagrams.of([b"ab", b"", b"1", b"cd"]), 0.0)
+    found = OwnDecoder(Letters()).decode(Datagrams.from_bytes([b"ab", b"", b"1", b"cd"]), 0.0)
     assert [(row["payload"], dict(row["annotations"])) for row in found.body.to_pylist()] == [
         (b"ab", {"first": "a"}),
         (b"cd", {"first": "c"}),
@@ -69,7 +69,7 @@ def test_a_mistake_in_a_codec_loses_nothing(result: Any, caplog: pytest.LogCaptu
 
 @given(st.lists(st.binary(max_size=20), max_size=10))
 def test_any_bytes_are_a_row_or_refused(datagrams: list[bytes]) -> None:
-    found = OwnDecoder(Letters()).decode(Datagrams.of(datagrams), 0.0)
+    found = OwnDecoder(Letters()).decode(Datagrams.from_bytes(datagrams), 0.0)
     assert open_books(found.counts) == []
     assert found.body.num_rows == found.counts["accepted"] == len(found.rows)
 

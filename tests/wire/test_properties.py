@@ -47,7 +47,9 @@ def rows_of(batch: Any) -> list[tuple[Any, ...]]:
 def test_any_bytes_are_counted(rounds: list[list[tuple[bytes, int]]], slot_size: int) -> None:
     decoder, total = PlogDecoder(SMALL), Counts()
     for second, sent in enumerate(rounds):
-        datagrams = Datagrams.of([data for data, _ in sent], ports=[port for _, port in sent], slot_size=slot_size)
+        datagrams = Datagrams.from_bytes(
+            [data for data, _ in sent], ports=[port for _, port in sent], slot_size=slot_size
+        )
         decoded = decoder.decode(datagrams, second / 2)
         decoded.body.validate(full=True)
         check(decoder, decoded.counts, total)
@@ -81,7 +83,7 @@ def test_fragments_in_any_order_give_the_messages_sent_and_no_others(
     rest = datagrams
     for size in [*cuts, len(datagrams)]:
         now, rest = rest[:size], rest[size:]
-        decoded = decoder.decode(Datagrams.of([data for data, _ in now], ports=[port for _, port in now]), 0.0)
+        decoded = decoder.decode(Datagrams.from_bytes([data for data, _ in now], ports=[port for _, port in now]), 0.0)
         check(decoder, decoded.counts, total)
         got.update(payload for payload, _, _ in rows_of(decoded.body))
     assert set(got) <= {payload for payload, _ in messages}
@@ -103,7 +105,9 @@ def test_how_datagrams_fall_into_rounds_makes_no_difference(
         decoder, total, rows = PlogDecoder(), Counts(), []
         for at in range(0, len(datagrams), step):
             now = datagrams[at : at + step]
-            decoded = decoder.decode(Datagrams.of([data for data, _ in now], ports=[port for _, port in now]), 0.0)
+            decoded = decoder.decode(
+                Datagrams.from_bytes([data for data, _ in now], ports=[port for _, port in now]), 0.0
+            )
             check(decoder, decoded.counts, total)
             rows += rows_of(decoded.body)
         outcomes.append((rows, total.pruned(), decoder.statistics.as_dict()))

@@ -14,7 +14,7 @@ from penstock.wire.raw import RawDecoder
 @given(st.lists(st.binary(max_size=60), max_size=12))
 def test_every_datagram_that_is_not_empty_is_a_message_as_it_is(sent: list[bytes]) -> None:
     decoder = RawDecoder()
-    decoded = decoder.decode(Datagrams.of(sent), 0.0)
+    decoded = decoder.decode(Datagrams.from_bytes(sent), 0.0)
     filled = [datagram for datagram in sent if datagram]
     assert decoded.body["payload"].to_pylist() == filled
     assert decoded.rows.tolist() == [row for row, datagram in enumerate(sent) if datagram]

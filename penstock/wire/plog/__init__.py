@@ -1,9 +1,8 @@
-"""plog's UDP protocol, version 0, without I/O: datagrams of a round in, messages and counts out.
+"""plog's UDP protocol, version 0, without I/O: a round of datagrams in, messages and counts out.
 
-Read ``codec`` (what one round goes through), ``header``, ``fragments`` (fragments to messages; a message's checksum is
-judged there, in ``grouping`` and in ``reassembly``), ``grouping`` (messages whose fragments came in one round),
-``reassembly`` (the others), ``holes``, ``statistics``, ``commands``; ``cutting`` is the sender's side. Imports
-``records``, ``counts`` and the files of ``wire`` beside this folder.
+Start with ``codec``, the path of one round. A message's checksum is verified in three places: ``fragments`` (messages
+of a single fragment), ``grouping`` (messages whose fragments arrive in one round) and ``reassembly`` (all others).
+``cutting`` is the sender's side. Imports ``records``, ``counts`` and the files of ``wire`` next to this folder.
 """
 
 __all__ = [  # noqa: RUF022 reading order

@@ -1,7 +1,7 @@
-"""plog's UDP protocol: a round of datagrams in, messages and counts out (seed: plog, "UDP protocol").
+"""Decoder of plog's UDP protocol: a round of datagrams in, messages and counts out (plog's README, "UDP protocol").
 
-A first byte beyond 31 begins an unboxed message; version 0 carries commands and fragments; anything else
-is counted as invalid. Both books of the balance close after every call.
+A first byte above 31 begins an unboxed message; version 0 carries commands and fragments; everything else is counted
+as invalid. Invariant: both books, of datagrams and of messages, balance after every call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ __all__ = ["PlogDecoder", "PlogSettings"]
 
 @dataclass(frozen=True, slots=True)
 class PlogSettings:
-    """``max_size``: bytes of the largest fragmented message and of all unfinished ones; times in seconds."""
+    """Limits of the decoder.
+
+    ``max_size``: bytes of the largest fragmented message, and of all unfinished messages together; times in seconds.
+    """
 
     max_size: int = 1 << 20
     expire_time: float = 10.0
@@ -36,9 +39,9 @@ class PlogSettings:
 
 
 class PlogDecoder:
-    """Decodes the rounds of one listener; ``statistics`` has plog's keys.
+    """Decoder of one listener's rounds; ``statistics`` has plog's keys. Used by one thread.
 
-    Times are seconds of any clock that does not go back.
+    Times are seconds of a monotonic clock.
     """
 
     def __init__(self, settings: PlogSettings | None = None) -> None:
@@ -48,21 +51,21 @@ class PlogDecoder:
 
     @property
     def open_messages(self) -> int:
-        """Messages that wait for their rest."""
+        """Number of messages that wait for fragments."""
         return self._defragmenter.table.open_messages
 
     @property
     def open_fragments(self) -> int:
-        """Fragments that wait for the rest of their message."""
+        """Number of fragments held for unfinished messages."""
         return self._defragmenter.table.open_fragments
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of those fragments."""
+        """Bytes of the held fragments."""
         return self._defragmenter.table.held_bytes
 
     def decode(self, datagrams: Datagrams, now: float) -> Decoded:
-        """One round, or a part of it. Nothing that a sender can send raises."""
+        """Decode a round, or a part of one. Never raises, whatever the datagrams contain."""
         counts = self.expire(now)
         counts[Name.TAKEN] += len(datagrams)
         unboxed = (datagrams.lengths > 0) & (datagrams.matrix[: len(datagrams), 0] > header.LAST_VERSION)
@@ -71,53 +74,54 @@ class PlogDecoder:
         counts.absorb(dict.fromkeys((Name.UNBOXED, Name.SEEN, Name.ACCEPTED), len(rows)))
         self.statistics.udp_simple_messages += len(rows)
         pieces = [Piece(rows, datagrams.payloads(None if all_unboxed else rows))]
+        # Fast path: a round of unboxed messages needs no sorting, no headers and no table.
         if all_unboxed:
             joined, rows = join(pieces)
             return Decoded(joined, counts, rows=rows)
-        fragments, commands = self._sort_out(datagrams, np.flatnonzero(~unboxed), counts)
+        fragments, commands = self._classify(datagrams, np.flatnonzero(~unboxed), counts)
         if len(fragments):
             pieces += self._defragmenter.take(datagrams, fragments, now, counts)
         joined, rows = join(pieces)
         return Decoded(joined, counts, commands, rows)
 
     def decode_lines(self, lines: pa.Array[Any]) -> Decoded:
-        """Lines of TCP: each is a message as it is."""
+        """Return the lines of TCP as messages, one per line."""
         return whole_lines(lines, self.statistics)
 
     def expire(self, now: float) -> Counts:
-        """Give up what has waited for too long."""
+        """Give up messages whose fragments did not arrive in time."""
         counts = Counts()
         self._defragmenter.expire(now, counts)
         return counts
 
-    def _sort_out(self, datagrams: Datagrams, rows: Ints, counts: Counts) -> tuple[header.Fragments, list[Command]]:
-        """What is not unboxed: fragments, commands, and what is counted away."""
+    def _classify(self, datagrams: Datagrams, rows: Ints, counts: Counts) -> tuple[header.Fragments, list[Command]]:
+        """Return fragments and commands among the boxed datagrams ``rows``; count the invalid ones."""
         lengths, head = datagrams.lengths[rows], datagrams.matrix[rows, :2]
         empty = lengths == 0
         version = ~empty & (head[:, 0] != header.VERSION)
-        lone = ~empty & ~version & (lengths == 1)
-        typed = ~empty & ~version & ~lone
+        single_byte = ~empty & ~version & (lengths == 1)
+        typed = ~empty & ~version & ~single_byte
         is_command = typed & (head[:, 1] == header.COMMAND)
         is_fragment = typed & (head[:, 1] == header.FRAGMENT)
-        fragments, torn = header.parse(datagrams, rows[is_fragment])
+        fragments, short_headers = header.parse(datagrams, rows[is_fragment])
         unknown_type = int((typed & ~is_command & ~is_fragment).sum())
         self.statistics.udp_invalid_version += int(version.sum())
         self.statistics.v0_invalid_type += unknown_type
-        self.statistics.v0_invalid_multipart_header += torn + int(lone.sum())
+        self.statistics.v0_invalid_multipart_header += short_headers + int(single_byte.sum())
         counts[Name.EMPTY] += int(empty.sum())
         counts[f"{Name.INVALID}version"] += int(version.sum())
         counts[f"{Name.INVALID}type"] += unknown_type
-        counts[f"{Name.INVALID}header"] += torn + int(lone.sum())
-        return fragments, self._commands(datagrams, rows[is_command], counts)
+        counts[f"{Name.INVALID}header"] += short_headers + int(single_byte.sum())
+        return fragments, self._parse_commands(datagrams, rows[is_command], counts)
 
-    def _commands(self, datagrams: Datagrams, rows: Ints, counts: Counts) -> list[Command]:
+    def _parse_commands(self, datagrams: Datagrams, rows: Ints, counts: Counts) -> list[Command]:
         if not len(rows):
             return []
         packets = zip(rows.tolist(), values_of(datagrams.payloads(rows)), strict=True)
-        known = [command for row, packet in packets if (command := parse_command(row, packet)) is not None]
-        unknown = len(rows) - len(known)
-        counts[Name.COMMAND] += len(known)
-        counts[f"{Name.INVALID}unknown_command"] += unknown
-        self.statistics.v0_commands += len(known)
-        self.statistics.unknown_command += unknown
-        return known
+        commands = [command for row, packet in packets if (command := parse_command(row, packet)) is not None]
+        unknown_count = len(rows) - len(commands)
+        counts[Name.COMMAND] += len(commands)
+        counts[f"{Name.INVALID}unknown_command"] += unknown_count
+        self.statistics.v0_commands += len(commands)
+        self.statistics.unknown_command += unknown_count
+        return commands

@@ -1,4 +1,4 @@
-"""Commands: packets of type 00, four ASCII letters in any case and a trail."""
+"""Commands of plog's protocol: packets of type 00 with four ASCII letters in any case, then a trail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Command:
 
 
 def parse_command(index: int, packet: bytes) -> Command | None:
-    """The command of ``packet`` (version and type included), or None where the verb is not known."""
+    """Return the command in ``packet`` (version and type included), or None if the verb is unknown."""
     end = len(PREFIX) + _VERB_LENGTH
     verb = packet[len(PREFIX) : end].decode("latin-1").upper()
     return Command(index, verb, packet[end:]) if packet.startswith(PREFIX) and verb in VERBS else None

@@ -1,4 +1,4 @@
-"""The sender's side of version 0: a message cut into fragments."""
+"""Fragmentation of a message, as a sender of plog's version 0 does it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from penstock.wire.plog.header import FRAGMENT, HEADER_SIZE, VERSION
 _HEADER = struct.Struct(">BBHHHIIIHH")
 MAX_COUNT = 0xFFFF
 MAX_DATAGRAM = 65_507
-"""Most bytes of a UDP datagram over IPv4."""
+"""Largest payload of a UDP datagram over IPv4: 65,535 bytes less the IP and UDP headers."""
 _ID_MASK = 0xFFFF_FFFF
 
 
 def fragment(payload: bytes, message_id: int, *, tags: Sequence[str] = (), fragment_size: int = 1400) -> list[bytes]:
-    """The datagrams of one message: ceil((payload + tags) / ``fragment_size``), the tags on the last one.
+    """Return the datagrams of one message: ceil((payload + tags) / ``fragment_size``), with the tags in the last
+    one.
 
-    Ids are taken modulo 2^32. Raises ValueError when the message does not fit into 65,535 fragments, or
-    its tags into a datagram.
+    Ids are taken modulo 2^32. Raises ValueError if the message needs more than 65,535 fragments, or its tags do not
+    fit into a datagram.
     """
     joined = "\0".join(tags).encode()
     if not 0 < fragment_size <= MAX_DATAGRAM - HEADER_SIZE:
@@ -28,7 +29,7 @@ def fragment(payload: bytes, message_id: int, *, tags: Sequence[str] = (), fragm
     count = max(-(-(len(payload) + len(joined)) // fragment_size), 1)
     if count > MAX_COUNT:
         raise ValueError(f"a message of {len(payload)} bytes does not fit into {MAX_COUNT} fragments")
-    # All but the last must be of one size: where the tags push payload out of the last, that size shrinks.
+    # All fragments but the last have one size: if the tags push payload out of the last, that size shrinks.
     size = min(fragment_size, len(payload) // (count - 1)) if count > 1 else fragment_size
     last = len(payload) - size * (count - 1)
     if HEADER_SIZE + len(joined) + last > MAX_DATAGRAM:

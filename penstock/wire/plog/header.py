@@ -1,7 +1,7 @@
 """The 24-byte header of a version 0 fragment, read as columns.
 
-Layout, all big-endian (plog, "Packet type 01"): version, type, count, index, size, id, total, hash, tag
-length, two reserved bytes, which are ignored.
+Layout, all big-endian (plog's README, "Packet type 01"): version, type, count, index, size, id, total, hash, tag
+length, and two reserved bytes that are ignored.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ VERSION = 0
 COMMAND = 0
 FRAGMENT = 1
 LAST_VERSION = 31
-"""A first byte beyond it begins an unboxed message."""
+"""Highest first byte that is a version; a larger first byte begins an unboxed message."""
 
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """Fragments with valid headers, in order of arrival, one entry of each column a fragment.
+    """Fragments with valid headers, in order of arrival; each column has one entry per fragment.
 
-    ``rows``: where they stand among the datagrams; ``starts``: where their payload begins in the
-    datagram; ``lengths``: bytes of payload. The rest are the header's fields.
+    ``rows``: row among the datagrams; ``starts``: offset of the payload in the datagram; ``lengths``: bytes of
+    payload. The other columns are the header's fields.
     """
 
     rows: Ints
@@ -64,20 +64,22 @@ class Fragments:
         return len(self.rows)
 
     def where(self, mask: Mask | Ints) -> Fragments:
-        """Those that ``mask`` (booleans or positions) selects."""
+        """Return the fragments that ``mask`` (booleans or indices) selects."""
         return Fragments(*(getattr(self, name)[mask] for name in self.__slots__))
 
 
 def parse(datagrams: Datagrams, rows: Ints) -> tuple[Fragments, int]:
-    """The fragments among the datagrams ``rows``, and how many of these have an invalid header.
+    """Return the fragments among the datagrams ``rows``, and the number of datagrams with an invalid header.
 
-    Invalid: shorter than 24 bytes, count 0, index not below count, total negative, tags longer than
-    the datagram.
+    Invalid: shorter than 24 bytes, count 0, index not below count, total negative, tags longer than the datagram.
     """
+    # One copy of 24 bytes per datagram gives aligned rows that numpy views as header fields: no statement per
+    # datagram.
     head = np.ascontiguousarray(datagrams.matrix[rows, :HEADER_SIZE]).view(HEADER).reshape(-1)
     lengths = datagrams.lengths[rows]
     starts = HEADER_SIZE + head["tag_length"].astype(np.int64)
     valid = (lengths >= starts) & (head["index"] < head["count"]) & (head["total"] >= 0)
+    # int64 throughout: products such as size * index would overflow the header's 16-bit fields.
     columns = {name: head[name].astype(np.int64) for name in ("count", "index", "size", "id", "total", "hash")}
     fragments = Fragments(
         rows=rows,
@@ -88,15 +90,15 @@ def parse(datagrams: Datagrams, rows: Ints) -> tuple[Fragments, int]:
         tag_length=starts - HEADER_SIZE,
         **columns,
     )
-    kept = fragments if valid.all() else fragments.where(valid)
-    return kept, len(rows) - len(kept)
+    parsed = fragments if valid.all() else fragments.where(valid)
+    return parsed, len(rows) - len(parsed)
 
 
 def is_consistent(fragments: Fragments) -> Mask:
-    """Which payloads have the length that their own header gives them.
+    """Return a mask of the payloads whose length agrees with their own header.
 
-    A fragment's payload is ``size`` bytes, that of the last one ``total - size * index``; a total that
-    leaves the last one less than nothing makes every fragment inconsistent.
+    A payload has ``size`` bytes, that of the last fragment ``total - size * index``. If ``total`` leaves a negative
+    length for the last fragment, all fragments of that header are inconsistent.
     """
     last = fragments.count - 1
     rest = fragments.total - fragments.size * last

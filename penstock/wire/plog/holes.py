@@ -1,9 +1,8 @@
 """Detection of holes in the message ids of each sender.
 
-Every source (address and port) has a sorted window of its last ids. When an id is pushed out and the next
-one in the window is not its successor, the ids between were lost: a *hole* of that many messages where
-there are at most ``maximum_hole``, else one *jump*. An id that arrives after its hole was counted takes
-itself back out of it. Ids are unsigned, 32 bits, and wrap.
+Each source (address and port) has a sorted window of its latest ids. When an id is pushed out of the window and the next id is
+not its successor, the ids between them were lost: a *hole* of that many messages if there are at most ``maximum_hole``, else one
+*jump*. An id that arrives after its hole was counted is subtracted from it. Ids are unsigned, 32 bits, and wrap.
 """
 
 from __future__ import annotations
@@ -24,7 +23,11 @@ _HALF = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class HoleSettings:
-    """``ports``: sources remembered; ``ids_per_port``: ids of each; ``expire_time``: seconds of silence."""
+    """Limits of the detection.
+
+    ``ports``: sources remembered; ``ids_per_port``: ids per source; ``expire_time``: seconds of silence until a source
+    is forgotten.
+    """
 
     enabled: bool = True
     ports: int = 1024
@@ -35,9 +38,9 @@ class HoleSettings:
 
 @dataclass(slots=True)
 class HolesAndJumps:
-    """Differences: ``hole`` in lost messages (negative where late ones came in), ``jump`` in jumps.
+    """Changes of the counts: ``hole`` in lost messages (negative after late arrivals), ``jump`` in jumps.
 
-    ``dead`` is the part of ``hole`` that was still open when its source was forgotten.
+    ``dead``: the part of ``hole`` that was still open when its source was forgotten.
     """
 
     hole: int = 0
@@ -47,16 +50,16 @@ class HolesAndJumps:
 
 @dataclass(slots=True)
 class _Source:
-    """One sender. ``window`` and ``missing`` hold ids unwrapped to plain integers."""
+    """State of one sender. ``window`` and ``missing`` hold ids unwrapped to plain integers."""
 
     window: list[int]
-    seen: float
+    last_seen: float
     floor: int | None = None  # the last id that was pushed out
     missing: dict[int, None] = field(default_factory=dict)  # counted as holes, oldest first
 
 
 class HoleDetector:
-    """Windows of at most ``ports`` sources of ``ids_per_port`` ids; the source silent longest goes first."""
+    """Windows of at most ``ports`` sources of ``ids_per_port`` ids each; the longest silent source is dropped first."""
 
     def __init__(self, settings: HoleSettings) -> None:
         self._settings = settings
@@ -66,97 +69,102 @@ class HoleDetector:
         return len(self._sources)
 
     def observe(self, addresses: npt.NDArray[np.uint64], ports: Ints, ids: Ints, now: float) -> HolesAndJumps:
-        """Take in new messages in order of arrival, one entry of each array a message."""
-        found = self.expire(now)
+        """Add the ids of new messages in order of arrival; each array has one entry per message."""
+        holes = self.expire(now)
         for source, run in _by_source(addresses, ports, ids):
-            self._observe_source(source, run, now, found)
-        return found
+            self._observe_source(source, run, now, holes)
+        return holes
 
     def expire(self, now: float) -> HolesAndJumps:
-        """Forget the sources that have been silent for ``expire_time``."""
-        found = HolesAndJumps()
+        """Forget sources that have been silent for ``expire_time``."""
+        holes = HolesAndJumps()
         limit = now - self._settings.expire_time
-        while self._sources and next(iter(self._sources.values())).seen <= limit:
-            self._forget(found)
-        return found
+        while self._sources and next(iter(self._sources.values())).last_seen <= limit:
+            self._forget(holes)
+        return holes
 
-    def _observe_source(self, key: tuple[int, int], ids: Ints, now: float, found: HolesAndJumps) -> None:
+    def _observe_source(self, key: tuple[int, int], ids: Ints, now: float, holes: HolesAndJumps) -> None:
         source = self._sources.get(key)
         if source is None:
             source = self._sources[key] = _Source([int(ids[0])], now)
             ids = ids[1:]
-        source.seen = now
+        source.last_seen = now
         self._sources.move_to_end(key)
+        # Limit: senders choose their ports, so the number of sources decides memory unless it is bounded.
         if len(self._sources) > self._settings.ports:
-            self._forget(found)
-        if not self._follow_on(source, ids):
+            self._forget(holes)
+        if not self._extend_run(source, ids):
             for number in ids.tolist():
-                self._insert(source, number, found)
+                self._insert(source, number, holes)
 
-    def _follow_on(self, source: _Source, ids: Ints) -> bool:
-        """Take ``ids`` at once when they and the window are one unbroken ascending run."""
-        window, keep = source.window, self._settings.ids_per_port
+    def _extend_run(self, source: _Source, ids: Ints) -> bool:
+        """Add ``ids`` at once if they and the window form one unbroken ascending run; report whether they do."""
+        # Fast path: a sender without loss costs one comparison of arrays per round, whatever the number of its
+        # messages.
+        window, capacity = source.window, self._settings.ids_per_port
         top = window[-1]
         unbroken = top - window[0] == len(window) - 1 and bool((ids == (top + 1 + np.arange(len(ids))) % _WRAP).all())
         if unbroken:
             first, last = window[0], top + len(ids)
-            bottom = max(first, last - keep + 1)
+            bottom = max(first, last - capacity + 1)
             source.window = list(range(bottom, last + 1))
             source.floor = bottom - 1 if bottom > first else source.floor
         return unbroken
 
-    def _insert(self, source: _Source, number: int, found: HolesAndJumps) -> None:
+    def _insert(self, source: _Source, number: int, holes: HolesAndJumps) -> None:
         window, largest = source.window, self._settings.maximum_hole
+        # Unwrap: the id is taken as the nearest one to the newest id, up to 2^31 ahead or behind.
         number = window[-1] + (number - window[-1] + _HALF) % _WRAP - _HALF
         floor = source.floor if source.floor is not None else window[0] - 1
         if number <= floor and floor - number > largest and number not in source.missing:
-            self._restart(source, number, found)
+            self._restart(source, number, holes)
         elif source.floor is not None and number < window[0]:
-            found.hole -= source.missing.pop(number, 0) is None
-        elif window[0] > number or _absent(window, number):
+            holes.hole -= source.missing.pop(number, 0) is None
+        elif window[0] > number or _is_absent(window, number):
             insort(window, number)
             if len(window) > self._settings.ids_per_port:
-                self._push_out(source, found)
+                self._push_out(source, holes)
 
-    def _push_out(self, source: _Source, found: HolesAndJumps) -> None:
+    def _push_out(self, source: _Source, holes: HolesAndJumps) -> None:
         source.floor = floor = source.window.pop(0)
         gap = source.window[0] - floor - 1
         if gap > self._settings.maximum_hole:
-            found.jump += 1
+            holes.jump += 1
         elif gap > 0:
-            found.hole += gap
+            holes.hole += gap
             source.missing.update(dict.fromkeys(range(floor + 1, floor + 1 + gap)))
+            # Limit: ids that wait for late arrivals are bounded per source; beyond it the oldest hole is final.
             while len(source.missing) > self._settings.ids_per_port * self._settings.maximum_hole:
                 del source.missing[next(iter(source.missing))]
 
-    def _restart(self, source: _Source, number: int, found: HolesAndJumps) -> None:
-        """An id far behind all that is remembered: the sender began anew."""
-        self._settle(source, found)
-        found.jump += 1
+    def _restart(self, source: _Source, number: int, holes: HolesAndJumps) -> None:
+        """Start a new window: an id far behind all remembered ids means that the sender restarted."""
+        self._settle(source, holes)
+        holes.jump += 1
         source.window, source.floor = [number], None
         source.missing.clear()
 
-    def _settle(self, source: _Source, found: HolesAndJumps) -> int:
-        """Count the gaps that are still open in the window; how many messages are in its holes."""
+    def _settle(self, source: _Source, holes: HolesAndJumps) -> int:
+        """Count the gaps that are still open in the window; return the number of messages in its holes."""
         gaps = np.diff(source.window) - 1
         is_hole = gaps <= self._settings.maximum_hole
-        found.jump += int((~is_hole).sum())
+        holes.jump += int((~is_hole).sum())
         hole = int(gaps[is_hole].sum())
-        found.hole += hole
+        holes.hole += hole
         return hole
 
-    def _forget(self, found: HolesAndJumps) -> None:
+    def _forget(self, holes: HolesAndJumps) -> None:
         _, source = self._sources.popitem(last=False)
-        found.dead += self._settle(source, found)
+        holes.dead += self._settle(source, holes)
 
 
-def _absent(window: list[int], number: int) -> bool:
-    at = bisect_left(window, number)
-    return at == len(window) or window[at] != number
+def _is_absent(window: list[int], number: int) -> bool:
+    index = bisect_left(window, number)
+    return index == len(window) or window[index] != number
 
 
 def _by_source(addresses: npt.NDArray[np.uint64], ports: Ints, ids: Ints) -> Iterator[tuple[tuple[int, int], Ints]]:
-    """The ids of each source, in order of arrival."""
+    """Yield each source with its ids in order of arrival."""
     if not len(ids):
         return
     order = np.lexsort((ports, addresses))

@@ -1,10 +1,10 @@
-"""The table of incomplete messages, and the memory of those that were finished a short while ago.
+"""Table of incomplete messages, and memory of recently finished ones.
 
-No header decides how much memory is taken: an entry grows with what arrives. What it *weighs* against the
-table's bound is what its message is to become, so that whatever is in the table can become complete there.
-An entry ends complete, expired (not touched for ``expire_time``) or evicted (the table
-grew beyond its bound, oldest access first); its identity is then remembered for ``expire_time``, so that
-what comes late of it is known as a duplicate, or as discarded, and not taken for a new message.
+Invariant: no header decides how much memory is allocated; an entry grows only with the bytes that arrive. The *weight*
+of an entry, counted against the table's bound, is the size of its finished message, so every message in the table can
+become complete there. An entry ends complete, expired (not touched for ``expire_time``) or evicted (the table exceeded
+its bound; least recently touched first). Its identity is then remembered for ``expire_time``: late fragments of it
+count as duplicate or discarded, and do not begin a new message.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from penstock.counts import Counts, Name
 from penstock.wire.plog.statistics import Statistics
 
 MAX_FRAGMENTS = 65_535
-"""Most fragments held: one message may have so many. It bounds what many tiny ones take."""
+"""Limit of held fragments: the most that one message may have. It bounds the overhead of many tiny fragments."""
 MAX_REMEMBERED = 65_536
-"""Most finished messages remembered: about 30 MB. Beyond it the oldest are forgotten early."""
+"""Limit of remembered finished messages: about 30 MB. Beyond it the oldest are forgotten early."""
 
 MessageIdentity = tuple[int, int, int]
-"""Source address, source port, message id."""
+"""Identity of a message: source address, source port, message id."""
 
 
 class Header(NamedTuple):
-    """What all fragments of a message must agree on; ``fragments``: how many there are.
+    """Fields that all fragments of a message share; ``fragments``: their number.
 
-    A protocol whose fragments say neither the length of their message nor a hash has 0 and None: what came is weighed.
+    A protocol whose fragments state neither the length of the message nor a hash has total 0 and hash None: the weight
+    of its entries is the bytes received.
     """
 
     fragments: int
@@ -44,14 +45,14 @@ class Header(NamedTuple):
 
 
 class Fate(StrEnum):
-    """What becomes of a late fragment of a finished message: the count it is entered under."""
+    """Count under which a late fragment of a finished message is entered."""
 
     GOOD = Name.FRAGMENT_DUPLICATE
     BAD = Name.FRAGMENT_DISCARDED
 
 
 class Assembled(NamedTuple):
-    """A message whose hash is right; ``tags`` as received."""
+    """A message with the right hash; ``tags`` as received."""
 
     payload: bytes
     tags: bytes
@@ -67,7 +68,7 @@ class _Entry:
 
     @property
     def weight(self) -> int:
-        """Bytes of the whole message, and of tags; of what came where nobody says how long it is to be."""
+        """Bytes of the finished message and its tags; of the parts received if the header has no total."""
         return self.held if self.header.hash is None else self.header.total + len(self.tags)
 
 
@@ -76,47 +77,47 @@ class FinishedMessages:
 
     def __init__(self, expire_time: float) -> None:
         self._expire_time = expire_time
-        self._known: OrderedDict[MessageIdentity, tuple[Header, Fate, float]] = OrderedDict()
+        self._finished: OrderedDict[MessageIdentity, tuple[Header, Fate, float]] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._finished)
 
     def remember(self, key: MessageIdentity, header: Header, fate: Fate, now: float) -> None:
-        """Keep what became of the message, in the place of an older one of the same identity."""
-        self._known.pop(key, None)
-        self._known[key] = (header, fate, now)
-        if len(self._known) > MAX_REMEMBERED:
-            self._known.popitem(last=False)
+        """Store the fate of a message; it replaces an older message of the same identity."""
+        self._finished.pop(key, None)
+        self._finished[key] = (header, fate, now)
+        if len(self._finished) > MAX_REMEMBERED:
+            self._finished.popitem(last=False)
 
     def remember_all(
         self, keys: Sequence[MessageIdentity], headers: Iterable[Header], fates: Iterable[Fate], now: float
     ) -> None:
-        """The same for many messages none of which is known."""
-        self._known.update(zip(keys, zip(headers, fates, repeat(now)), strict=False))
-        while len(self._known) > MAX_REMEMBERED:
-            self._known.popitem(last=False)
+        """Store the fates of messages none of which is remembered yet."""
+        self._finished.update(zip(keys, zip(headers, fates, repeat(now)), strict=False))
+        while len(self._finished) > MAX_REMEMBERED:
+            self._finished.popitem(last=False)
 
-    def among(self, keys: set[MessageIdentity]) -> set[MessageIdentity]:
-        """Those of ``keys`` that are known."""
-        return keys & self._known.keys()
+    def find_remembered(self, keys: set[MessageIdentity]) -> set[MessageIdentity]:
+        """Return the keys that are remembered."""
+        return keys & self._finished.keys()
 
     def fate(self, key: MessageIdentity, header: Header) -> Fate | None:
-        """What became of this very message; None where the id now stands for another one."""
-        known = self._known.get(key)
-        return known[1] if known is not None and known[0] == header else None
+        """Return the fate of exactly this message; None if the id now belongs to another message."""
+        finished = self._finished.get(key)
+        return finished[1] if finished is not None and finished[0] == header else None
 
     def expire(self, now: float) -> None:
-        """Forget what was finished ``expire_time`` ago."""
+        """Forget messages that were finished ``expire_time`` ago."""
         limit = now - self._expire_time
-        while self._known and next(iter(self._known.values()))[2] <= limit:
-            self._known.popitem(last=False)
+        while self._finished and next(iter(self._finished.values()))[2] <= limit:
+            self._finished.popitem(last=False)
 
 
 class Reassembly:
-    """Incomplete messages by identity, of together at most ``max_size`` bytes once complete.
+    """Incomplete messages by identity, together at most ``max_size`` bytes once complete.
 
-    ``held_bytes`` and ``open_fragments`` are what has arrived of them.
-    Every call enters what it decides into the ``counts`` it is given, in both books.
+    ``held_bytes`` and ``open_fragments`` measure the fragments received so far. Every call enters its decisions into
+    ``counts``, in both books. Used by one thread.
     """
 
     def __init__(self, max_size: int, expire_time: float, statistics: Statistics) -> None:
@@ -127,24 +128,24 @@ class Reassembly:
         self._expire_time = expire_time
         self._statistics = statistics
         self._weight = 0
-        self._open: OrderedDict[MessageIdentity, _Entry] = OrderedDict()
+        self._entries: OrderedDict[MessageIdentity, _Entry] = OrderedDict()  # least recently touched first
 
     @property
     def open_messages(self) -> int:
-        """How many messages wait for their rest."""
-        return len(self._open)
+        """Number of incomplete messages."""
+        return len(self._entries)
 
-    def known(self, keys: Sequence[MessageIdentity]) -> set[MessageIdentity]:
-        """Those of ``keys`` that are of incomplete or of remembered messages."""
+    def find_tracked(self, keys: Sequence[MessageIdentity]) -> set[MessageIdentity]:
+        """Return the keys of incomplete and of remembered messages."""
         distinct = set(keys)
-        return (distinct & self._open.keys()) | self.memory.among(distinct)
+        return (distinct & self._entries.keys()) | self.memory.find_remembered(distinct)
 
     def add(
         self, key: MessageIdentity, header: Header, index: int, part: bytes, tags: bytes, now: float, counts: Counts
     ) -> tuple[bool, Assembled | None]:
-        """Take in a fragment of consistent length and of a message within bounds.
+        """Add a fragment of consistent length whose message is within bounds.
 
-        Returns whether it is the first of its message, and the message where it completes a good one.
+        Return whether it is the first of its message, and the message if it completes a valid one.
         """
         entry = self._look_up(key)
         is_new = entry is None
@@ -157,7 +158,7 @@ class Reassembly:
         if header != entry.header:
             self._enter_invalid(entry.header, index, counts)
             return is_new, None
-        self._put(entry, index, part, tags, now, counts)
+        self._add_part(entry, index, part, tags, now, counts)
         return is_new, self._settle(key, entry, now, counts)
 
     def add_run(
@@ -169,16 +170,16 @@ class Reassembly:
         now: float,
         counts: Counts,
     ) -> tuple[bool, Assembled | None] | None:
-        """As ``add`` for one after the other of several fragments without tags, at once.
+        """Add several fragments of one message without tags at once; otherwise like ``add``.
 
-        None, and nothing is done, where any of them is not simply one more fragment of an open or a new message.
+        Return None, with nothing changed, unless each of them is a new fragment of one open or new message.
         """
-        entry = self._open.get(key)
+        entry = self._entries.get(key)
         is_new = entry is None
-        known = {} if entry is None else entry.parts
+        received = {} if entry is None else entry.parts
         fits = self.memory.fate(key, header) is None if entry is None else entry.header == header
-        fits = fits and len(known) + len(indices) <= header.fragments
-        if not fits or not known.keys().isdisjoint(indices) or len(set(indices)) < len(indices):
+        fits = fits and len(received) + len(indices) <= header.fragments
+        if not fits or not received.keys().isdisjoint(indices) or len(set(indices)) < len(indices):
             return None
         self._statistics.hits += len(indices) - is_new
         self._statistics.misses += is_new
@@ -187,21 +188,21 @@ class Reassembly:
         entry.parts.update(zip(indices, parts, strict=True))
         counts[Name.FRAGMENT_OPEN] += len(indices)
         self.open_fragments += len(indices)
-        self._hold(entry, sum(map(len, parts)))
+        self._grow(entry, sum(map(len, parts)))
         return is_new, self._settle(key, entry, now, counts)
 
     def reject(self, key: MessageIdentity, header: Header, index: int, counts: Counts) -> None:
-        """Enter an invalid fragment, in the class of the message that it claims to belong to."""
+        """Count an invalid fragment, in the class of the message it claims to belong to."""
         entry = self._look_up(key)
         self._enter_invalid(header if entry is None else entry.header, index, counts)
 
     def mismatches(self, key: MessageIdentity, header: Header) -> bool:
-        """Whether the message is incomplete here and its first fragment said something else."""
-        entry = self._open.get(key)
+        """Report whether the message is incomplete here and its first fragment had another header."""
+        entry = self._entries.get(key)
         return entry is not None and entry.header != header
 
     def refuse(self, key: MessageIdentity, header: Header, now: float, counts: Counts) -> bool:
-        """Refuse a fragment of a message larger than the bound; whether it is the message's first."""
+        """Count a fragment of a message beyond the bound; return whether it is the message's first."""
         counts[Name.FRAGMENT_DISCARDED] += 1
         is_new = self.memory.fate(key, header) is None
         if is_new:
@@ -211,14 +212,14 @@ class Reassembly:
         return is_new
 
     def expire(self, now: float, counts: Counts) -> None:
-        """Give up what was not touched for ``expire_time``, and forget what was finished so long ago."""
+        """Give up messages not touched for ``expire_time``, and forget those finished that long ago."""
         limit = now - self._expire_time
-        while self._open and next(iter(self._open.values())).touched <= limit:
+        while self._entries and next(iter(self._entries.values())).touched <= limit:
             self._give_up("expired", now, counts)
         self.memory.expire(now)
 
     def _look_up(self, key: MessageIdentity) -> _Entry | None:
-        entry = self._open.get(key)
+        entry = self._entries.get(key)
         self._statistics.hits += entry is not None
         self._statistics.misses += entry is None
         return entry
@@ -230,28 +231,29 @@ class Reassembly:
     def _begin(self, key: MessageIdentity, header: Header, now: float, counts: Counts) -> _Entry:
         counts[Name.SEEN] += 1
         counts[Name.OPEN] += 1
-        entry = self._open[key] = _Entry(header, now)
+        entry = self._entries[key] = _Entry(header, now)
         self._weight += entry.weight
         return entry
 
-    def _put(self, entry: _Entry, index: int, part: bytes, tags: bytes, now: float, counts: Counts) -> None:
-        """What came last counts, of a part that came twice and of tags, as in plog."""
+    def _add_part(self, entry: _Entry, index: int, part: bytes, tags: bytes, now: float, counts: Counts) -> None:
         entry.touched = now
+        # As in plog, the latest copy of a part wins, and so do the latest tags.
         if index in entry.parts:
             counts[Name.FRAGMENT_DUPLICATE] += 1
         else:
             counts[Name.FRAGMENT_OPEN] += 1
             self.open_fragments += 1
-        self._hold(entry, len(part) - len(entry.parts.get(index, b"")))
+        self._grow(entry, len(part) - len(entry.parts.get(index, b"")))
         entry.parts[index] = part
         if tags:
             more, entry.tags = len(tags) - len(entry.tags), tags
             self._weight += more
-            self._hold(entry, more)
+            self._grow(entry, more)
 
     def _settle(self, key: MessageIdentity, entry: _Entry, now: float, counts: Counts) -> Assembled | None:
-        """After an entry was added to: it is complete, or the table may have grown too large."""
-        self._open.move_to_end(key)
+        """Finish a complete message, or evict others if the table exceeds its bound."""
+        self._entries.move_to_end(key)
+        # Limit: without a total in the header, only the bytes received show that a message is too large.
         if entry.held - len(entry.tags) > self._max_size:
             self._close(key, Fate.BAD, now, counts)
             counts[f"{Name.REFUSED}oversize"] += 1
@@ -261,15 +263,15 @@ class Reassembly:
         self._evict(now, counts)
         return None
 
-    def _hold(self, entry: _Entry, more: int) -> None:
+    def _grow(self, entry: _Entry, more: int) -> None:
         entry.held += more
         self.held_bytes += more
         if entry.header.hash is None:
             self._weight += more
 
     def _close(self, key: MessageIdentity, fate: Fate, now: float, counts: Counts) -> _Entry:
-        """Take an entry out of the table, and its fragments out of those that are open."""
-        entry = self._open.pop(key)
+        """Remove an entry from the table, and its fragments from the open ones."""
+        entry = self._entries.pop(key)
         self.held_bytes -= entry.held
         self._weight -= entry.weight
         self.open_fragments -= len(entry.parts)
@@ -281,9 +283,9 @@ class Reassembly:
 
     def _finish(self, key: MessageIdentity, entry: _Entry, now: float, counts: Counts) -> Assembled | None:
         payload = b"".join([entry.parts[index] for index in range(entry.header.fragments)])
-        good = entry.header.hash in (None, mmh3.hash(payload, 0, False))
-        self._close(key, Fate.GOOD if good else Fate.BAD, now, counts)
-        if good:
+        is_valid = entry.header.hash in (None, mmh3.hash(payload, 0, False))
+        self._close(key, Fate.GOOD if is_valid else Fate.BAD, now, counts)
+        if is_valid:
             counts[Name.ACCEPTED] += 1
             self._statistics.v0_multipart_messages += 1
             return Assembled(payload, entry.tags)
@@ -292,12 +294,12 @@ class Reassembly:
         return None
 
     def _evict(self, now: float, counts: Counts) -> None:
-        """Make room, but never at the cost of the message touched last, which is within bounds itself."""
-        while len(self._open) > 1 and (self._weight > self._max_size or self.open_fragments > MAX_FRAGMENTS):
+        # The entry touched last is never evicted: it is within the bound by itself, and progress would stop otherwise.
+        while len(self._entries) > 1 and (self._weight > self._max_size or self.open_fragments > MAX_FRAGMENTS):
             self._give_up("evicted", now, counts)
 
     def _give_up(self, reason: str, now: float, counts: Counts) -> None:
-        key = next(iter(self._open))
+        key = next(iter(self._entries))
         entry = self._close(key, Fate.BAD, now, counts)
         counts[f"{Name.INCOMPLETE}{reason}"] += 1
         self._statistics.add_dropped(entry.header.fragments, np.fromiter(entry.parts, np.int64, len(entry.parts)))

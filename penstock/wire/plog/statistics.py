@@ -1,4 +1,4 @@
-"""plog's statistics: what STAT answers, under the names of plog's own keys."""
+"""Statistics of plog's protocol: the answer to STAT, under the names of plog's own keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from penstock.wire.datagrams import Ints
 
 CLASSES = 17
-"""Classes of 16-bit numbers by log2: 0 | 1 | 2-3 | 4-7 ... 32768-65535."""
+"""Number of log2 classes of 16-bit numbers: 0 | 1 | 2-3 | 4-7 ... 32768-65535."""
 METERS = (
     "byteRate",
     "messageRate",
@@ -21,12 +21,12 @@ METERS = (
 
 
 def log2_class(numbers: Ints) -> Ints:
-    """The class of each number in 0..65535: 0 for 0, else 1 + floor(log2)."""
+    """Return the class of each number in 0..65535: 0 for 0, else 1 + floor(log2)."""
     return np.frexp(numbers.astype(np.float64))[1].astype(np.int64)
 
 
 class Statistics:
-    """Counters of one listener since its receiver started; as plog keeps them, so they are never reset."""
+    """Counters of one listener since its receiver started; never reset, as in plog."""
 
     def __init__(self) -> None:
         self.udp_simple_messages = 0
@@ -49,28 +49,28 @@ class Statistics:
         self._dropped_fragments = np.zeros((CLASSES, CLASSES), np.int64)
 
     def add_fragments(self, index: Ints) -> None:
-        """Fragments received with a readable header, by their index."""
+        """Count fragments that have a readable header, by their index."""
         self._fragments += np.bincount(log2_class(index), minlength=CLASSES)
 
     def add_invalid(self, count: Ints, index: Ints) -> None:
-        """Invalid fragments, by their message's count of fragments and their index."""
+        """Count invalid fragments by the fragment count of their message and by their index."""
         np.add.at(self._invalid_fragments, (log2_class(count - 1), log2_class(index)), 1)
 
     def add_bad_checksums(self, count: Ints) -> None:
-        """Messages whose hash did not fit, by their count of fragments."""
+        """Count messages with a wrong hash by their fragment count."""
         np.add.at(self._invalid_checksum, log2_class(count - 1), 1)
 
     def add_dropped(self, count: int, received: Ints) -> None:
-        """A message given up: those of its ``count`` fragments whose index is not among ``received``."""
+        """Count the fragments of a dropped message that are not among the ``received`` indices."""
         self.evictions += 1
         bounds = np.minimum(np.array([0, *(1 << np.arange(CLASSES))]), count)
         missing = np.diff(bounds) - np.bincount(log2_class(received), minlength=CLASSES)
         self._dropped_fragments[(count - 1).bit_length()] += missing
 
     def as_dict(self) -> dict[str, Any]:
-        """plog's keys, both those of its documentation and those of its server.
+        """Return plog's keys: the documented ones and the ones its server adds.
 
-        Version, uptime and handlers are for the server to add; it keeps the meters of ``kafka``.
+        The caller adds version, uptime and handlers, and fills the meters below ``kafka``.
         """
         cache = {"evictions": self.evictions, "hits": self.hits, "misses": self.misses}
         counters = {name: value for name, value in vars(self).items() if name[0] != "_" and name not in cache}
@@ -88,5 +88,5 @@ class Statistics:
 
 
 def _triangle(square: Ints) -> list[list[int]]:
-    """Row i has i + 1 entries: a message's fragments have no index beyond its own class."""
+    # A message's fragments have no index beyond their message's own class, so row i has i + 1 entries.
     return [row[: i + 1] for i, row in enumerate(square.tolist())]

@@ -33,7 +33,7 @@ def stressed(**settings: Any) -> tuple[list[tuple[bytes, int]], Counter[str]]:
 def decoded(arrived: list[tuple[bytes, int]]) -> tuple[Counter[int], PlogDecoder]:
     """Messages by size, and the decoder."""
     decoder = PlogDecoder()
-    datagrams = Datagrams.of([data for data, _ in arrived], ports=[port for _, port in arrived])
+    datagrams = Datagrams.from_bytes([data for data, _ in arrived], ports=[port for _, port in arrived])
     body = decoder.decode(datagrams, 0.0).body
     return Counter(len(payload) for payload in body["payload"].to_pylist()), decoder
 

@@ -33,7 +33,7 @@ def decoded(decoder: GelfDecoder, datagrams: list[bytes], now: float = 0.0, port
     """All messages of a round, as (payload, annotations), and its counts."""
     rows: list[Any] = []
     total = Counts()
-    rest = Datagrams.of(datagrams, ports=[port] * len(datagrams))
+    rest = Datagrams.from_bytes(datagrams, ports=[port] * len(datagrams))
     while len(rest):
         found = decoder.decode(rest, now)
         assert open_books(found.counts) == []
@@ -107,7 +107,7 @@ def test_a_compressed_bomb_is_refused_and_the_round_goes_on_in_parts() -> None:
     bomb, small = zlib.compress(bytes(1 << 20), 9), text(1)
     decoder = GelfDecoder(max_size=100_000)
     large = [zlib.compress(json.dumps({"_x": "y" * 60_000}).encode()) for _ in range(10)]
-    first = decoder.decode(Datagrams.of([bomb, *large, small]), 0.0)
+    first = decoder.decode(Datagrams.from_bytes([bomb, *large, small]), 0.0)
     assert (first.taken, first.body.num_rows, first.counts["refused.oversize"]) == (1, 0, 1)
     rows, counts = decoded(GelfDecoder(max_size=100_000), [bomb, *large, small])
     assert (len(rows), counts["refused.oversize"], counts["accepted"]) == (11, 1, 11)

@@ -18,7 +18,7 @@ LARGE = b"<" + b"x" * 249
 
 
 def decode(*datagrams: bytes, decoder: PlogDecoder | None = None, now: float = 0.0) -> Decoded:
-    decoded = (decoder or PlogDecoder()).decode(Datagrams.of(datagrams), now)
+    decoded = (decoder or PlogDecoder()).decode(Datagrams.from_bytes(datagrams), now)
     assert decoded.body.schema == BODY
     assert open_books(decoded.counts) == []
     return decoded
@@ -95,7 +95,7 @@ def test_the_tags_that_came_last_count_whether_their_fragments_stand_in_one_batc
     assert len({bytes(part[16:20]) for part in sent[:3]}) == 1
     for cut in range(5):
         decoder = PlogDecoder()
-        rounds = [decoder.decode(Datagrams.of(some), 0.0).body for some in (sent[:cut], sent[cut:])]
+        rounds = [decoder.decode(Datagrams.from_bytes(some), 0.0).body for some in (sent[:cut], sent[cut:])]
         rows = [row for batch in rounds for row in batch.to_pylist()]
         assert [(row["payload"], row["annotations"]) for row in rows] == [
             (b"m" * 25, [("tags", "two")]),
@@ -159,13 +159,13 @@ def test_senders_with_the_same_ids_are_kept_apart() -> None:
     ours, theirs = (fragment(bytes([letter]) * 150, 1, fragment_size=100) for letter in b"ab")
     sent = [ours[0], theirs[0], ours[1], theirs[1]]
     for ports, addresses in (([1, 2, 1, 2], [0] * 4), ([0] * 4, [1, 2, 1, 2])):
-        decoded = PlogDecoder().decode(Datagrams.of(sent, ports=ports, addresses=addresses), 0.0)
+        decoded = PlogDecoder().decode(Datagrams.from_bytes(sent, ports=ports, addresses=addresses), 0.0)
         assert payloads(decoded) == [b"a" * 150, b"b" * 150]
 
 
 def test_raw_takes_every_datagram_as_it_is() -> None:
     decoder = RawDecoder()
-    decoded = decoder.decode(Datagrams.of([b"\0\0PING", b"", b"x"]), 0.0)
+    decoded = decoder.decode(Datagrams.from_bytes([b"\0\0PING", b"", b"x"]), 0.0)
     assert payloads(decoded) == [b"\0\0PING", b"x"]
     assert decoded.counts.pruned() == {"taken": 3, "empty": 1, "unboxed": 2, "seen": 2, "accepted": 2}
     assert open_books(decoded.counts) == []

@@ -19,7 +19,7 @@ TAGS = st.lists(st.text("abc:é", min_size=1, max_size=30), max_size=4)
 
 @given(st.binary(max_size=400), TAGS, st.integers(1, 120), st.integers(0, 2**33))
 def test_what_is_cut_is_put_together_again(payload: bytes, tags: list[str], size: int, number: int) -> None:
-    datagrams = Datagrams.of(fragment(payload, number, tags=tags, fragment_size=size))
+    datagrams = Datagrams.from_bytes(fragment(payload, number, tags=tags, fragment_size=size))
     headers, invalid = parse(datagrams, np.arange(len(datagrams)))
     room = len(payload) + len("\0".join(tags).encode())
     assert (invalid, len(headers)) == (0, max(-(-room // size), 1))

@@ -18,7 +18,7 @@ from penstock.wire.plog.fragments import Defragmenter
 
 def batch(messages: int, parts: int, size: int = 50, tags: tuple[str, ...] = ()) -> Datagrams:
     sent = [fragment(bytes([65 + n]) * (parts * size), n, tags=tags, fragment_size=size + 10) for n in range(messages)]
-    return Datagrams.of([part for each in sent for part in each], slot_size=200)
+    return Datagrams.from_bytes([part for each in sent for part in each], slot_size=200)
 
 
 def python_calls(datagrams: Datagrams) -> int:
@@ -52,7 +52,7 @@ def test_they_never_come_to_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = PlogDecoder()
     for first in range(3):  # what was finished before makes no difference to other messages
         datagrams = [part for n in range(4) for part in fragment(b"m" * 500, 10 * first + n, fragment_size=100)]
-        assert decoder.decode(Datagrams.of(datagrams), 0.0).body.num_rows == 4
+        assert decoder.decode(Datagrams.from_bytes(datagrams), 0.0).body.num_rows == 4
     assert decoder.open_messages == 0
 
 
@@ -63,7 +63,7 @@ def test_no_header_takes_memory_by_its_word() -> None:
     for begin in range(0, 2000, 500):
         datagrams = [head % (begin + n).to_bytes(4, "big") + b"x" * 65_535 for n in range(1)]
         datagrams += [head % (begin + n).to_bytes(4, "big") + b"x" for n in range(1, 500)]
-        total.absorb(decoder.decode(Datagrams.of(datagrams, slot_size=64), 0.0).counts)
+        total.absorb(decoder.decode(Datagrams.from_bytes(datagrams, slot_size=64), 0.0).counts)
         assert decoder.held_bytes <= 65_535 * 4
     assert open_books(total) == []
     assert total["taken"] == 2000

@@ -24,7 +24,7 @@ def grouped(datagrams: Datagrams, known: frozenset[int] = frozenset()) -> tuple[
 def shuffled(*drop: int) -> Datagrams:
     parts = [part for number, message in enumerate(MESSAGES) for part in fragment(message, number, fragment_size=100)]
     random.Random(1).shuffle(parts)
-    return Datagrams.of([part for at, part in enumerate(parts) if at not in drop])
+    return Datagrams.from_bytes([part for at, part in enumerate(parts) if at not in drop])
 
 
 def test_whole_groups_are_found_and_assembled_in_any_order() -> None:
@@ -39,7 +39,7 @@ def test_whole_groups_are_found_and_assembled_in_any_order() -> None:
 
 def test_the_rows_of_a_group_are_where_it_began_and_was_completed() -> None:
     parts = fragment(b"x" * 250, 1, fragment_size=100)
-    groups, _ = grouped(Datagrams.of([parts[2], b"\0\1", parts[0], parts[1]]))
+    groups, _ = grouped(Datagrams.from_bytes([parts[2], b"\0\1", parts[0], parts[1]]))
     assert (groups.first_rows().tolist(), groups.last_rows().tolist()) == ([0], [3])
 
 
@@ -60,13 +60,13 @@ def test_a_double_or_a_stray_header_keeps_a_group_from_being_whole() -> None:
     parts = fragment(b"x" * 250, 1, fragment_size=100)
     stray = parts[1][:16] + b"abcd" + parts[1][20:]
     for sent in ([*parts, parts[0]], [parts[0], stray, parts[2]]):
-        groups, rest = grouped(Datagrams.of(sent))
+        groups, rest = grouped(Datagrams.from_bytes(sent))
         assert (len(groups), len(rest)) == (0, len(sent))
 
 
 def test_fragments_larger_than_a_slot_are_assembled() -> None:
     payload = bytes(range(256)) * 40
-    datagrams = Datagrams.of(fragment(payload, 1, fragment_size=3000), slot_size=64)
+    datagrams = Datagrams.from_bytes(fragment(payload, 1, fragment_size=3000), slot_size=64)
     groups, _ = grouped(datagrams)
     assert assemble(datagrams, groups).payloads.to_pylist() == [payload]
 

@@ -18,7 +18,7 @@ def packed(*fields: int, rest: bytes = b"tag" + b"x" * 50) -> bytes:
 
 
 def test_all_fields_are_read() -> None:
-    fragments, invalid = parse(Datagrams.of([packed(*GOOD)], ports=[9], addresses=[1 << 63]), np.array([0]))
+    fragments, invalid = parse(Datagrams.from_bytes([packed(*GOOD)], ports=[9], addresses=[1 << 63]), np.array([0]))
     assert invalid == 0
     assert {name: getattr(fragments, name).tolist() for name in fragments.__slots__} == {
         "rows": [0],
@@ -49,7 +49,7 @@ def test_all_fields_are_read() -> None:
     ids=["short", "no fragments", "index beyond count", "negative total", "tags beyond the datagram", "no header"],
 )
 def test_an_invalid_header_is_counted_and_left_out(datagram: bytes) -> None:
-    fragments, invalid = parse(Datagrams.of([packed(*GOOD), datagram, packed(*GOOD)]), np.arange(3))
+    fragments, invalid = parse(Datagrams.from_bytes([packed(*GOOD), datagram, packed(*GOOD)]), np.arange(3))
     assert (fragments.rows.tolist(), invalid) == ([0, 2], 1)
 
 
@@ -70,5 +70,5 @@ def test_the_length_of_a_payload_follows_from_its_header(
     count: int, index: int, size: int, total: int, length: int, consistent: bool
 ) -> None:
     datagram = packed(0, 1, count, index, size, 7, total, 0, 0, 0, rest=b"x" * length)
-    fragments, _ = parse(Datagrams.of([datagram]), np.array([0]))
+    fragments, _ = parse(Datagrams.from_bytes([datagram]), np.array([0]))
     assert is_consistent(fragments).tolist() == [consistent]

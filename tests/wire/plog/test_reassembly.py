@@ -105,7 +105,7 @@ def test_the_table_is_bounded_by_what_its_messages_are_to_become_and_the_oldest_
         bench.add(b"%d" % number * 400, 0, number)
         bench.add(b"1" * 400, 1, 1)
     assert bench.counts["incomplete.evicted"] == 1
-    assert bench.table.known([(1, 2, 2), (1, 2, 9)]) == {(1, 2, 2)}
+    assert bench.table.find_tracked([(1, 2, 2), (1, 2, 9)]) == {(1, 2, 2)}
     bench.add(b"2" * 400, 1, 2)
     assert bench.counts["fragment.discarded"] == 2
     assert (bench.table.open_messages, bench.counts["open"]) == (2, 2)

@@ -39,7 +39,7 @@ def rounds(case: dict[str, Any], together: bool) -> Iterator[tuple[float, list[l
 def played(case: dict[str, Any], together: bool) -> tuple[Counter[Any], PlogDecoder, Counts]:
     decoder, handled, counts = PlogDecoder(SETTINGS[case["config"]]), Counter(), Counts()
     for now, steps in rounds(case, together):
-        datagrams = Datagrams.of([bytes.fromhex(data) for _, data in steps], ports=[port for port, _ in steps])
+        datagrams = Datagrams.from_bytes([bytes.fromhex(data) for _, data in steps], ports=[port for port, _ in steps])
         decoded = decoder.decode(datagrams, now)
         counts.absorb(decoded.counts)
         assert open_books(counts) == []

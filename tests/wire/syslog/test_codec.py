@@ -117,7 +117,7 @@ def test_messages_of_all_kinds_keep_their_order() -> None:
 
 def test_bytes_that_are_no_utf8_become_replacement_characters_in_annotations_only() -> None:
     message = b"<13>Oct 11 22:14:15 h\xff \xfe\xc3\xa9[1]: \xff"
-    decoded = SyslogDecoder().decode(Datagrams.of([message]), 0.0)
+    decoded = SyslogDecoder().decode(Datagrams.from_bytes([message]), 0.0)
     decoded.body.validate(full=True)
     (row,) = decoded.body.to_pylist()
     assert row["payload"] == message
@@ -125,7 +125,7 @@ def test_bytes_that_are_no_utf8_become_replacement_characters_in_annotations_onl
 
 
 def test_a_round_is_counted_and_whole() -> None:
-    decoded = SyslogDecoder().decode(Datagrams.of([b"<34>x", b"", b"\0\0PING"]), 0.0)
+    decoded = SyslogDecoder().decode(Datagrams.from_bytes([b"<34>x", b"", b"\0\0PING"]), 0.0)
     assert decoded.body["payload"].to_pylist() == [b"<34>x", b"\0\0PING"]
     assert decoded.counts.pruned() == {"taken": 3, "empty": 1, "unboxed": 2, "seen": 2, "accepted": 2}
     assert open_books(decoded.counts) == []
@@ -134,7 +134,7 @@ def test_a_round_is_counted_and_whole() -> None:
 @pytest.mark.parametrize("end", [b"", b"\n", b"\0", b"\r\n", b"\n\0"])
 def test_a_message_has_the_same_bytes_over_datagrams_and_lines(end: bytes) -> None:
     message = b"<34>Oct 11 22:14:15 h app[1]: text\r and more"
-    by_datagram = SyslogDecoder().decode(Datagrams.of([message + end]), 0.0).body
+    by_datagram = SyslogDecoder().decode(Datagrams.from_bytes([message + end]), 0.0).body
     by_line = SyslogDecoder().decode_lines(pa.array([message + end], pa.binary())).body
     assert by_datagram["payload"].to_pylist() == by_line["payload"].to_pylist() == [message]
     assert by_datagram.equals(by_line)
@@ -142,7 +142,7 @@ def test_a_message_has_the_same_bytes_over_datagrams_and_lines(end: bytes) -> No
 
 @pytest.mark.parametrize("end", [b"\n", b"\0", b"\r\n", b"\n\0"])
 def test_what_is_nothing_but_ends_is_no_message(end: bytes) -> None:
-    decoded = SyslogDecoder().decode(Datagrams.of([end, b"<34>x" + end]), 0.0)
+    decoded = SyslogDecoder().decode(Datagrams.from_bytes([end, b"<34>x" + end]), 0.0)
     assert (decoded.body["payload"].to_pylist(), decoded.rows.tolist()) == ([b"<34>x"], [1])
     assert decoded.counts.pruned() == {"taken": 2, "empty": 1, "unboxed": 1, "seen": 1, "accepted": 1}
     assert open_books(decoded.counts) == []
@@ -154,7 +154,7 @@ def test_what_is_nothing_but_ends_is_no_message(end: bytes) -> None:
 def test_compressed_messages_are_refused_by_name_and_the_others_stay() -> None:
     sent = [b"<34>a: 1", b"z" + zlib.compress(b"<34>a: 2"), b"zx^ is a text", b"zoo", b"z", b"<34>a: 3"]
     plain = [sent[0], *sent[2:]]
-    decoded = SyslogDecoder().decode(Datagrams.of(sent), 0.0)
+    decoded = SyslogDecoder().decode(Datagrams.from_bytes(sent), 0.0)
     assert decoded.body["payload"].to_pylist() == plain
     assert decoded.rows.tolist() == [0, 2, 3, 4, 5]
     counts = {"taken": 6, "unboxed": 6, "seen": 6, "accepted": 5, "refused.compressed": 1}
@@ -166,7 +166,7 @@ def test_compressed_messages_are_refused_by_name_and_the_others_stay() -> None:
 
 def test_a_compressed_bomb_is_not_unpacked() -> None:
     bomb = b"z" + zlib.compress(b"\0" * 50_000_000)
-    decoded = SyslogDecoder().decode(Datagrams.of([bomb[:60_000]]), 0.0)
+    decoded = SyslogDecoder().decode(Datagrams.from_bytes([bomb[:60_000]]), 0.0)
     assert decoded.counts["refused.compressed"] == 1
 
 

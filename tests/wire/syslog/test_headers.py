@@ -30,7 +30,7 @@ def test_table_of_devices_has_rows() -> None:
 @pytest.mark.parametrize("row", device_rows(), ids=lambda row: row[0])
 def test_header_of_device_is_read_as_the_page_says(row: list[str]) -> None:
     _, sent, *cells = row
-    decoded = SyslogDecoder(UTC, lambda: RECEIVED_S).decode(Datagrams.of([sent.encode()]), 0.0)
+    decoded = SyslogDecoder(UTC, lambda: RECEIVED_S).decode(Datagrams.from_bytes([sent.encode()]), 0.0)
     (annotations,) = decoded.body["annotations"].to_pylist()
     expected = {name: cell for name, cell in zip(FIELDS, cells, strict=True) if cell}
     assert {name: text for name, text in annotations if name in FIELDS} == expected
@@ -60,7 +60,7 @@ def test_text_that_looks_like_a_header_stays_text(message: bytes, expected: dict
 
 def test_only_an_exact_length_of_a_datagram_is_left_out() -> None:
     sent = [b"6 <13>ab", b"7 <13>ab", b"5 <13>ab", b"6 <13>ab\n", b"7 <13>ab\n", b"404 not found", b"<13>x"]
-    decoded = SyslogDecoder().decode(Datagrams.of(sent), 0.0)
+    decoded = SyslogDecoder().decode(Datagrams.from_bytes(sent), 0.0)
     whole = [b"<13>ab", b"7 <13>ab", b"5 <13>ab", b"<13>ab", b"<13>ab", b"404 not found", b"<13>x"]
     assert decoded.body["payload"].to_pylist() == whole
     lines = SyslogDecoder().decode_lines(pa.array(sent[:1], pa.binary()))

@@ -29,7 +29,7 @@ def received(sender: dict[str, Any]) -> tuple[list[bytes], dict[str, int]]:
     pieces = [piece.encode("latin-1") for piece in sender["pieces"]]
     decoder = SyslogDecoder(BERLIN, lambda: sender["received"])
     if sender["protocol"] == "udp":
-        decoded = decoder.decode(Datagrams.of(pieces), 0.0)
+        decoded = decoder.decode(Datagrams.from_bytes(pieces), 0.0)
         assert open_books(decoded.counts) == []
         return decoded.body["payload"].to_pylist(), decoded.counts
     splitter = LineSplitter(100_000, "auto")
