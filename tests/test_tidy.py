@@ -105,6 +105,7 @@ TESTED_BY: dict[str, str] = {
     "penstock/sinks/handler_check.py": "tests/sinks/test_handler_factory.py",
     "penstock/supervise/supervisor.py": "tests/supervise/test_supervisor_size.py",
     "penstock/supervise/waiting_frames.py": "tests/supervise/test_removed_handlers.py",
+    "penstock/wire/line_framing.py": "tests/wire/test_lines.py",
     "penstock/testing/pipe.py": "tests/system/configured_pipe.py",
     "penstock/process/http_limits.py": "tests/server/http/test_body_limits.py",
 }

@@ -1,6 +1,6 @@
 """The receiver process of a listener: from its sockets through the decoders of ``wire`` into its log buffer.
 
-Read ``sockets`` and ``slots`` (what the supervisor hands down), ``networks`` (who may send), ``udp`` and ``tcp`` with
+Read ``sockets`` and ``slots`` (inherited from the supervisor), ``networks`` (who may send), ``udp`` and ``tcp`` with
 ``connections``, ``acknowledgements`` and ``tls`` (a receive round), ``submissions`` (requests whose senders wait) with
 ``admission``, ``large_requests``, ``http`` and ``otlp_grpc``, ``plog_commands`` with ``handler_statistics`` (PING,
 STAT, ENVI, KILL) and ``loss_reports``, then ``receiver`` (the process). Imports ``config``, ``counts``, ``records``,

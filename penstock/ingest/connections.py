@@ -11,7 +11,8 @@ import pyarrow as pa
 from penstock.config import ListenerConfig
 from penstock.wire.codecs import codec_of
 from penstock.wire.compressed_streams import UncompressedSplitter
-from penstock.wire.lines import NO_LINES, Framing, Lines, LineSplitter
+from penstock.wire.line_framing import NO_LINES, Lines
+from penstock.wire.lines import Framing, LineSplitter
 from penstock.wire.multiline import INDENTED, LineJoiner
 
 if TYPE_CHECKING:

@@ -1,13 +1,15 @@
-"""The slots that datagrams are received into: a mapped file that outlives the receiver.
+"""Slots that datagrams are received into: a mapped file that outlives the receiver.
 
-Layout (little-endian, each part page-aligned): header | mmsghdr[n] | iovec[2n] | sockaddr[n] | matrix
-(n x 2,112 bytes) | overflow (n x the rest of the largest datagram). The kernel writes a datagram's length into
-its mmsghdr after its bytes; before a round all lengths are set to an impossible value. So whoever maps
-the file after a kill knows which slots were filled (balance, section 7).
+Layout (little-endian, each part page-aligned): header | mmsghdr[n] | iovec[2n] | sockaddr[n] | matrix (n x 2,112
+bytes) | overflow (n x the rest of the largest datagram).
 
-The header checks itself: what never changes by a CRC32C, the round by standing there three times, of which two tell.
-What the kernel wrote has no checksum: it is taken where it can be, and a slot that cannot be as the kernel left it ends
-the run. All other words are written anew when the file is mapped.
+Crash: the kernel writes a datagram's length into its mmsghdr after its bytes, and before a round all lengths are set
+to an impossible value. A process that maps the file after a kill therefore knows which slots were filled
+(docs/accounting.md, section 7).
+
+Invariant: the header verifies itself. Its constant fields have a CRC32C; the round number is stored three times, and
+two equal copies decide. The kernel's data has no checksum: it is used if it is plausible, and the first implausible
+slot ends the run. All other words are rewritten when the file is mapped.
 """
 
 from __future__ import annotations
@@ -33,16 +35,16 @@ from penstock.process.kernel import boot_id
 from penstock.wire.datagrams import Datagrams
 
 SLOT_SIZE = 2112
-"""Holds any datagram of an Ethernet frame; not a power of two, or all of them would share a few lines of the cache."""
+"""Size of a slot: any datagram of an Ethernet frame fits. A power of two would crowd a few cache sets."""
 OVERFLOW_SIZE = 65_536 - SLOT_SIZE
 UNFILLED = 0xFFFF_FFFF
-"""A length no datagram has: nothing was received into this slot."""
-LARGEST = 65_535
-"""Bytes of the largest datagram."""
+"""Length of an empty slot; no datagram has it."""
+MAX_DATAGRAM_BYTES = 65_535
+"""Size of the largest datagram."""
 MAGIC = 0x33544C53_4B545350  # "PSTKSLT3"
-BEFORE = 0x32544C53_4B545350  # "PSTKSLT2": one round, no check
-MOST_ROUNDS = 1 << 47
-"""As a frame's reserved value holds them."""
+UNCHECKED_MAGIC = 0x32544C53_4B545350  # "PSTKSLT2": one round, no check
+MAX_ROUNDS = 1 << 47
+"""Limit of round numbers: a frame's reserved value holds smaller ones."""
 PAGE = 4096
 
 _HEADER = np.dtype(
@@ -65,7 +67,7 @@ SENDER = np.dtype(
         "itemsize": 32,
     }
 )
-"""A sender's address, as the kernel writes it; those of one socket are of one family."""
+"""Sender's address as the kernel writes it; all addresses of one socket have one family."""
 
 _LOGGER = logging.getLogger(__name__)
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -73,21 +75,20 @@ _recvmmsg = getattr(_libc, "recvmmsg", None)
 
 
 class Slots:
-    """The slot memory of one UDP listener, for ``slots`` datagrams of up to 65,535 bytes.
+    """Slot memory of one UDP listener, for ``slots`` datagrams of up to 65,535 bytes. Used by one thread.
 
-    ``published`` is the round of the last frame in the log buffer: a file made anew begins behind it. A file whose
-    header is damaged is put aside; ``unusable`` counts the slots in it that held datagrams, which are lost unless
-    their frame was published.
+    ``published`` is the round of the last frame in the log buffer: a new file starts after it. A file with a damaged
+    header is renamed; ``unusable`` counts its slots that held datagrams, which are lost unless their frame was
+    published.
     """
 
     def __init__(self, path: Path, slots: int, published: int = 0) -> None:
         self.slots = slots
-        self.unusable = _put_aside_unusable(path, slots)
-        self._view(_mapped(path, slots))
+        self.unusable = _set_aside_unusable(path, slots)
+        self._map_parts(_map_file(path, slots))
         self._attach(published)
 
-    def _view(self, memory: mmap.mmap) -> None:
-        """Sees the parts of the file."""
+    def _map_parts(self, memory: mmap.mmap) -> None:
         self._map, slots, parts = memory, self.slots, self._parts(self.slots)
         self._header = np.frombuffer(memory, _HEADER, 1, parts[0])
         self._messages = np.frombuffer(memory, _MMSGHDR, slots, parts[1])
@@ -104,30 +105,31 @@ class Slots:
         return [0, *(int(end) for end in ends)]
 
     def _attach(self, published: int) -> None:
-        """Make the kernel's structures point into this mapping; lengths and sender addresses stay."""
+        """Point the kernel's structures into this mapping; lengths and sender addresses stay."""
         boot = crc32c.crc32c(boot_id().encode())
-        number = _round(self._header[0])
-        # After a power cut lengths and bytes need not fit together.
-        fresh = number is None or self._header["boot"][0] != boot
+        number = _read_round(self._header[0])
+        # Crash: after a power cut lengths and bytes may disagree, so slots of an earlier boot are not used.
+        is_new_boot_or_file = number is None or self._header["boot"][0] != boot
         base = self._matrix.ctypes.data, self._overflow.ctypes.data
-        each = np.arange(self.slots, dtype=np.uint64)
-        self._vectors["base"][0::2] = base[0] + each * SLOT_SIZE
-        self._vectors["base"][1::2] = base[1] + each * OVERFLOW_SIZE
+        indices = np.arange(self.slots, dtype=np.uint64)
+        self._vectors["base"][0::2] = base[0] + indices * SLOT_SIZE
+        self._vectors["base"][1::2] = base[1] + indices * OVERFLOW_SIZE
         self._vectors["length"][0::2] = SLOT_SIZE
         self._vectors["length"][1::2] = OVERFLOW_SIZE
-        self._messages["name"] = self._names.ctypes.data + each * SENDER.itemsize
-        self._messages["iov"] = self._vectors.ctypes.data + each * 2 * _IOVEC.itemsize
+        self._messages["name"] = self._names.ctypes.data + indices * SENDER.itemsize
+        self._messages["iov"] = self._vectors.ctypes.data + indices * 2 * _IOVEC.itemsize
         self._messages["iovlen"] = 2
         self._messages["control"], self._messages["controllen"] = 0, 0
-        self._messages["namelen"] = SENDER.itemsize  # the kernel makes it what addresses of the socket's family take
-        if fresh:
+        self._messages["namelen"] = SENDER.itemsize  # the kernel overwrites it with the size for the socket's family
+        if is_new_boot_or_file:
             self._messages["length"] = UNFILLED
-            number = max(number or 0, published if published < MOST_ROUNDS // 2 else 0) + 1
+            number = max(number or 0, published if published < MAX_ROUNDS // 2 else 0) + 1
         self._store_round(number or 0)
-        if fresh or self._header["magic"][0] != MAGIC:
+        if is_new_boot_or_file or self._header["magic"][0] != MAGIC:
             self._header["slots"], self._header["boot"] = self.slots, boot
+            # Order: magic and checksum last; a header without them is not trusted.
             self._header["magic"] = MAGIC
-            self._header["check"] = _check(self._header[0])
+            self._header["check"] = _header_checksum(self._header[0])
 
     def _store_round(self, number: int) -> None:
         self._number = number
@@ -141,47 +143,49 @@ class Slots:
 
     @property
     def filled(self) -> int:
-        """How many slots of this round hold a datagram; those that were one and cannot be read among them."""
-        held = np.flatnonzero(self._messages["length"] <= LARGEST)
-        return int(held[-1]) + 1 if len(held) else 0
+        """Number of slots up to the last one that holds a datagram of this round, unreadable ones included."""
+        occupied = np.flatnonzero(self._messages["length"] <= MAX_DATAGRAM_BYTES)
+        return int(occupied[-1]) + 1 if len(occupied) else 0
 
     def drop_unreadable(self, begin: int) -> int:
-        """Make slots from ``begin`` on that hold no possible length empty datagrams; how many there were."""
+        """Turn slots from ``begin`` on with impossible lengths into empty datagrams; return their number."""
         lengths = self._messages["length"][begin : self.filled]
-        wrong = lengths > LARGEST
-        lengths[wrong] = 0
-        return int(wrong.sum())
+        is_impossible = lengths > MAX_DATAGRAM_BYTES
+        lengths[is_impossible] = 0
+        return int(is_impossible.sum())
 
     def receive(self, sock: socket.socket, begin: int) -> int:
-        """Receive what waits, without blocking, into the slots from ``begin`` on; how many datagrams.
+        """Receive pending datagrams without blocking into the slots from ``begin`` on; return their number.
 
-        Raises OSError for anything but an empty socket.
+        Raises OSError, except for an empty socket.
         """
         if _recvmmsg is None:
             return self._receive_one_by_one(sock, begin)
-        at = self._messages.ctypes.data + begin * _MMSGHDR.itemsize
-        got = _recvmmsg(
-            sock.fileno(), ctypes.c_void_p(at), ctypes.c_uint(self.slots - begin), socket.MSG_DONTWAIT, None
+        # Fast path: one system call per round; the kernel writes bytes, lengths and senders directly into the slots.
+        first_header = self._messages.ctypes.data + begin * _MMSGHDR.itemsize
+        count = _recvmmsg(
+            sock.fileno(), ctypes.c_void_p(first_header), ctypes.c_uint(self.slots - begin), socket.MSG_DONTWAIT, None
         )
-        if got < 0:
+        if count < 0:
             error = ctypes.get_errno()
             if error in (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR, errno.ECONNREFUSED):
                 return 0
             raise OSError(error, os.strerror(error))
-        return int(got)
+        return int(count)
 
     def _receive_one_by_one(self, sock: socket.socket, begin: int) -> int:
+        # Workaround: platforms without recvmmsg take one system call per datagram.
         for slot in range(begin, self.slots):
             try:
                 parts = [memoryview(self._matrix[slot]), memoryview(self._overflow[slot])]
                 length, _, _, address = sock.recvmsg_into(parts, 0, socket.MSG_DONTWAIT)
             except (BlockingIOError, InterruptedError):
                 return slot - begin
-            self._name(slot, sock.family, address)
+            self._store_sender(slot, sock.family, address)
             self._messages["length"][slot] = length
         return self.slots - begin
 
-    def _name(self, slot: int, family: int, address: tuple[str, int]) -> None:
+    def _store_sender(self, slot: int, family: int, address: tuple[str, int]) -> None:
         name = self._names[slot : slot + 1]
         name["family"], name["port"] = family, address[1]
         packed = np.frombuffer(socket.inet_pton(family, address[0]), np.uint8)
@@ -191,87 +195,87 @@ class Slots:
             name["ipv6"][0] = packed
 
     def lengths(self, begin: int, end: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """Bytes of the datagrams of slots [begin, end)."""
+        """Return the sizes of the datagrams in slots [begin, end)."""
         return self._messages["length"][begin:end].astype(np.int64)
 
     def datagrams(self, begin: int, end: int) -> Datagrams:
-        """The datagrams of slots [begin, end), as views."""
+        """Return the datagrams in slots [begin, end), as views: nothing is copied before decoding."""
         names = self._names[begin:end]
         return Datagrams(
             matrix=self._matrix[begin:end],
             overflow=self._overflow[begin:end],
             lengths=self.lengths(begin, end),
-            addresses=_identities(names),
+            addresses=_address_identities(names),
             ports=names["port"],
         )
 
     def senders(self, begin: int, end: int) -> npt.NDArray[np.void]:
-        """The addresses of the senders of slots [begin, end), as views."""
+        """Return the senders' addresses of slots [begin, end), as views."""
         return self._names[begin:end]
 
     def sender(self, slot: int) -> tuple[str, int]:
-        """Address and port of the sender of slot ``slot``, as socket.sendto takes it."""
+        """Return address and port of a slot's sender, in the form for ``socket.sendto``."""
         name = self._names[slot]
         if name["family"] == socket.AF_INET6:
             return socket.inet_ntop(socket.AF_INET6, name["ipv6"].tobytes()), int(name["port"])
         return socket.inet_ntoa(int(name["ipv4"]).to_bytes(4, "big")), int(name["port"])
 
     def next_round(self) -> None:
-        """Everything of this round is published: make the slots ready for the next one."""
-        # The lengths first: a round number that ran ahead would make filled slots look new.
+        """Prepare the slots for the next round, after everything of this round is published."""
+        # Order: lengths before the round number; otherwise a crash in between would make filled slots look new.
         self._messages["length"] = UNFILLED
         self._store_round(self._number + 1)
 
 
-def _identities(names: npt.NDArray[np.void]) -> npt.NDArray[np.unsignedinteger[Any]]:
-    """Of the addresses of one socket's senders: they are of one family."""
+def _address_identities(names: npt.NDArray[np.void]) -> npt.NDArray[np.unsignedinteger[Any]]:
     if not len(names) or names["family"][0] != socket.AF_INET6:
-        return names["ipv4"]  # as it stands in the slots, not copied: hardly ever looked at
+        return names["ipv4"]  # a view: few codecs need the addresses
     ipv6 = names["ipv6"].copy().view("<u8").reshape(-1, 2)
     mixed: npt.NDArray[np.uint64] = ipv6[:, 0] * np.uint64(0x9E3779B97F4A7C15) ^ ipv6[:, 1]
     return mixed
 
 
-def _check(header: np.void) -> int:
-    """The checksum of what never changes in a header."""
+def _header_checksum(header: np.void) -> int:
+    """Return the checksum of the constant fields of a header."""
     return crc32c.crc32c(struct.pack("<3Q", header["magic"], header["slots"], header["boot"]))
 
 
-def _round(header: np.void) -> int | None:
-    """The number of the round in a header, as two of three say; None where it is damaged, or there is none yet."""
+def _read_round(header: np.void) -> int | None:
+    """Return the round number that two of three copies agree on; None if the header is damaged or empty."""
     numbers = [int(number) for number in (header["round"], *header["rounds"])]
-    if header["magic"] == BEFORE:
+    if header["magic"] == UNCHECKED_MAGIC:
         numbers[1:] = numbers[:1]
-    elif header["magic"] != MAGIC or header["check"] != _check(header):
+    elif header["magic"] != MAGIC or header["check"] != _header_checksum(header):
         return None
     number, times = Counter(numbers).most_common(1)[0]
-    return number if times > 1 and number < MOST_ROUNDS else None
+    return number if times > 1 and number < MAX_ROUNDS else None
 
 
-def _put_aside_unusable(path: Path, slots: int) -> int:
-    """Put a file aside that is damaged, or of another size with datagrams in it; how many datagrams are in it."""
+def _set_aside_unusable(path: Path, slots: int) -> int:
+    """Rename a file that is damaged, or of another size with datagrams in it; return the number of datagrams."""
     size = path.stat().st_size if path.exists() else 0
     with path.open("rb") if size else io.BytesIO() as file:
         begin = file.read(Slots._parts(slots)[2])
     header = np.frombuffer(begin[:PAGE].ljust(PAGE, b"\0"), _HEADER, 1)[0]
-    made = int(header["slots"]) if _round(header) is not None else 0
-    is_whole = made > 0 and size == Slots._parts(made)[-1]
-    if not any(begin) or (is_whole and made == slots):
+    slots_of_file = int(header["slots"]) if _read_round(header) is not None else 0
+    is_whole = slots_of_file > 0 and size == Slots._parts(slots_of_file)[-1]
+    if not any(begin) or (is_whole and slots_of_file == slots):
         return 0
     count = max(len(begin) - PAGE, 0) // _MMSGHDR.itemsize
     messages = np.frombuffer(begin, _MMSGHDR, count, PAGE) if count else np.zeros(0, _MMSGHDR)
-    held = int(((messages["length"] <= LARGEST) & (messages["iovlen"] > 0)).sum())
-    if is_whole and not held:
+    occupied = int(((messages["length"] <= MAX_DATAGRAM_BYTES) & (messages["iovlen"] > 0)).sum())
+    if is_whole and not occupied:
         path.unlink()  # made for another number of slots
         return 0
-    aside = path.with_name(f"{path.name}.unusable-{time.time_ns()}")
-    path.rename(aside)
-    _LOGGER.error("%s cannot be used; it is put aside as %s, with %d datagrams", path, aside.name, held)
-    return held
+    renamed = path.with_name(f"{path.name}.unusable-{time.time_ns()}")
+    path.rename(renamed)
+    _LOGGER.error(
+        "slots: %s is damaged or of another size; renamed to %s with %d datagrams", path, renamed.name, occupied
+    )
+    return occupied
 
 
-def _mapped(path: Path, slots: int) -> mmap.mmap:
-    """Map ``path``, made where there is none."""
+def _map_file(path: Path, slots: int) -> mmap.mmap:
     size = Slots._parts(slots)[-1]
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""Opening the listeners' sockets, and what the kernel says of them."""
+"""Listening sockets: opening them, handing their address from old to new ones, and reading the kernel's counters."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from penstock.errors import PenstockError
 from penstock.process.kernel import boot_id
 
 SO_MEMINFO = 55
-DROPS = 8
-"""Place of the drop counter among SO_MEMINFO's 32-bit numbers (SK_MEMINFO_DROPS)."""
+DROPS_INDEX = 8
+"""Index of the drop counter among SO_MEMINFO's 32-bit numbers (SK_MEMINFO_DROPS)."""
 SO_RCVBUFFORCE = 33
 BACKLOG = 1024
-ADDRESS_SIZE = 28
-"""Bytes of the largest address of a socket, that of IPv6."""
+ADDRESS_BYTES = 28
+"""Size of the largest socket address, an IPv6 one."""
 
 
 class CannotListen(PenstockError, OSError):
     """A listener's socket cannot be opened; the text names listener and address."""
 
 
-def open_socket(listener: ListenerConfig, beside: Sequence[socket.socket] = ()) -> socket.socket:
-    """The bound socket of a listener (listening for TCP). Raises CannotListen.
+def open_socket(listener: ListenerConfig, old_sockets: Sequence[socket.socket] = ()) -> socket.socket:
+    """Return the bound socket of a listener (listening for TCP). Raises CannotListen.
 
-    ``beside`` sockets that have the address still: it takes nothing until ``let_in``, when these are closed.
+    ``old_sockets`` still own the address: the new socket receives nothing until ``let_in``, called when they are
+    closed.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -40,49 +41,51 @@ def open_socket(listener: ListenerConfig, beside: Sequence[socket.socket] = ()) 
         )[0]
         sock = socket.socket(family, kind, protocol)
         try:
-            _bind(sock, listener, address, beside)
+            _bind(sock, listener, address, old_sockets)
         except OSError:
             sock.close()
             raise
-    except (OSError, ValueError) as error:  # ValueError: a host that cannot be a name
+    except (OSError, ValueError) as error:  # ValueError: the host is no valid name
         raise cannot_listen(listener, error) from None
     return sock
 
 
 def cannot_listen(listener: ListenerConfig, error: Exception) -> CannotListen:
-    """What ``error`` means for a listener."""
-    where = f"{listener.protocol} {listener.host}:{listener.port}"
-    return CannotListen(f"listener {listener.name!r}: cannot listen on {where}: {_reason(error)}")
+    """Return the error for a listener whose address cannot be bound."""
+    address = f"{listener.protocol} {listener.host}:{listener.port}"
+    return CannotListen(f"listener {listener.name!r}: cannot listen on {address}: {_reason(error)}")
 
 
 def _bind(
-    sock: socket.socket, listener: ListenerConfig, address: tuple[object, ...], beside: Sequence[socket.socket]
+    sock: socket.socket, listener: ListenerConfig, address: tuple[object, ...], old_sockets: Sequence[socket.socket]
 ) -> None:
     sock.setblocking(False)
-    ask_buffer(sock, listener.so_rcvbuf)
+    request_buffer(sock, listener.so_rcvbuf)
     if listener.transport == "tcp":
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    with _shared([sock, *beside] if beside else []):
+    with _allow_shared_bind([sock, *old_sockets] if old_sockets else []):
         share_port(sock, listener)
         sock.bind(address)
-    if listener.protocol == "otlp_grpc":  # it keeps the address; the receiver's gRPC binds a socket of its own
+    if listener.protocol == "otlp_grpc":  # this socket reserves the address; gRPC binds its own
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    if beside and not listener.shares_port:  # connected once, a socket is no longer among those that share one
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # or others could bind it while it does not listen
+    if old_sockets and not listener.shares_port:  # a connected socket leaves the group that shares a port
+        sock.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 0
+        )  # otherwise another process could bind it before it listens
         turn_away(sock)
     elif listener.protocol in ("tcp", "http"):
         sock.listen(BACKLOG)
 
 
 def share_port(sock: socket.socket, listener: ListenerConfig) -> None:
-    """Whether other receivers of this user may bind its port: the kernel gives each sender to one of them."""
+    """Set whether other receivers of this user may bind the port: the kernel assigns each sender to one."""
     if sock.type == socket.SOCK_DGRAM:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(listener.shares_port))
 
 
 @contextlib.contextmanager
-def _shared(socks: Sequence[socket.socket]) -> Iterator[None]:
-    """Have the kernel bind one of these where others are bound; nobody else may afterwards."""
+def _allow_shared_bind(socks: Sequence[socket.socket]) -> Iterator[None]:
+    """Allow a bind next to bound sockets for the duration of the context; no other process may bind after it."""
     options = [socket.SO_REUSEPORT if sock.type == socket.SOCK_STREAM else socket.SO_REUSEADDR for sock in socks]
     for sock, option in zip(socks, options, strict=True):
         sock.setsockopt(socket.SOL_SOCKET, option, 1)
@@ -94,9 +97,10 @@ def _shared(socks: Sequence[socket.socket]) -> Iterator[None]:
 
 
 def turn_away(sock: socket.socket) -> None:
-    """Have the kernel take nothing more, while what it took can still be read (UDP).
+    """Stop reception on a UDP socket; datagrams already received can still be read.
 
-    A connected socket takes from its peer alone; and its peer is itself.
+    Workaround: Linux has no other way. A connected socket receives from its peer only, and its peer is the socket
+    itself.
     """
     if sock.type == socket.SOCK_DGRAM:
         host, port, *rest = sock.getsockname()
@@ -105,24 +109,24 @@ def turn_away(sock: socket.socket) -> None:
 
 
 def let_in(sock: socket.socket) -> None:
-    """Have the kernel take what comes to a socket that was opened beside others."""
+    """Start reception on a socket that was opened next to old ones."""
     if sock.type == socket.SOCK_STREAM:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.listen(BACKLOG)
     else:
-        nobody = ctypes.create_string_buffer(ADDRESS_SIZE)  # its family is 0, AF_UNSPEC: connected no more
-        if ctypes.CDLL(None, use_errno=True).connect(sock.fileno(), nobody, ADDRESS_SIZE):
+        unspecified = ctypes.create_string_buffer(ADDRESS_BYTES)  # family 0, AF_UNSPEC: connect() with it disconnects
+        if ctypes.CDLL(None, use_errno=True).connect(sock.fileno(), unspecified, ADDRESS_BYTES):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def check_address(key: str, address: str) -> None:
-    """Whether the daemon will be able to listen on ``address``. Raises CannotListen, naming ``key``."""
+    """Check that the daemon can listen on ``address``. Raises CannotListen that names ``key``."""
     host, port = split_address(address)
     try:
-        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, socket_address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(where)
+            sock.bind(socket_address)
     except (OSError, ValueError) as error:
         raise CannotListen(f"{key}: cannot listen on {address}: {_reason(error)}") from None
 
@@ -131,8 +135,8 @@ def _reason(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
-def ask_buffer(sock: socket.socket, size: int) -> None:
-    """Ask for ``size`` bytes of receive buffer; with CAP_NET_ADMIN beyond net.core.rmem_max too."""
+def request_buffer(sock: socket.socket, size: int) -> None:
+    """Request ``size`` bytes of receive buffer; with CAP_NET_ADMIN also beyond net.core.rmem_max."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, size)
     except OSError:
@@ -140,21 +144,21 @@ def ask_buffer(sock: socket.socket, size: int) -> None:
 
 
 def granted_buffer(sock: socket.socket) -> int:
-    """Bytes of receive buffer that the kernel granted (it books twice what it grants)."""
+    """Return the receive buffer that the kernel granted, in bytes (it charges up to twice as much)."""
     return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
 
 
 def kernel_drops(sock: socket.socket) -> int:
-    """How many datagrams the kernel dropped at this socket since it was opened, modulo 2^32; 0 where unknown."""
+    """Return the datagrams dropped at this socket since it was opened, modulo 2^32; 0 if unknown."""
     try:
-        info = sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 4 * (DROPS + 1))
+        counters = sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 4 * (DROPS_INDEX + 1))
     except OSError:
         return 0
-    return int(struct.unpack_from("<I", info, 4 * DROPS)[0]) if len(info) >= 4 * (DROPS + 1) else 0
+    return int(struct.unpack_from("<I", counters, 4 * DROPS_INDEX)[0]) if len(counters) >= 4 * (DROPS_INDEX + 1) else 0
 
 
 def socket_identity(sock: socket.socket) -> str:
-    """What tells this socket from the listener's sockets before and after it, also after a start of the machine."""
+    """Return an identity of this socket that differs from earlier and later sockets, also across reboots."""
     cookie = 57  # SO_COOKIE: unique for as long as the machine is up
     try:
         number = sock.getsockopt(socket.SOL_SOCKET, cookie, 8).hex()

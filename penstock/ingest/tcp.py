@@ -1,4 +1,8 @@
-"""The TCP receiver: many connections, large reads, lines found by numpy, one batch per round."""
+"""TCP receiver: many connections, large reads, lines located by numpy, one batch per round.
+
+Limits: ROUND_SIZE per round, ``max_unfinished`` bytes of unfinished lines in all connections together,
+``max_connections``, and ``max_line`` per line (in ``wire.lines``); together they bound the memory of a listener.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +29,13 @@ from penstock.ingest.acknowledgements import Acknowledgements
 from penstock.ingest.connections import Connection, Connections, joiner_of, splitter_of
 from penstock.ingest.networks import networks_of
 from penstock.ingest.plog_commands import Commands
-from penstock.ingest.udp import FILL_TIME, FINISH_TIME, LEAST_PAUSE
+from penstock.ingest.udp import FILL_TIME_S, FINISH_TIME_S, MIN_PAUSE_S
 from penstock.process.kernel import raise_file_limit
 from penstock.records import EMPTY_BODY
 from penstock.wire.codecs import codec_of
 from penstock.wire.decoded import Decoded
-from penstock.wire.lines import NO_LINES, Lines, line_counts
+from penstock.wire.line_framing import NO_LINES, Lines
+from penstock.wire.lines import line_counts
 from penstock.wire.plog.commands import Command
 from penstock.wire.plog.statistics import Statistics
 from penstock.wire.source_annotations import CERTIFICATE_NAME, annotate, annotate_sources
@@ -38,25 +43,25 @@ from penstock.wire.source_annotations import CERTIFICATE_NAME, annotate, annotat
 if TYPE_CHECKING:
     from penstock.ingest.tls import TlsDoor
 
-READ_SIZE = 1 << 20
-"""Bytes of one read at most: small batches of lines cost more."""
-LEAST_READ = 16 << 10
-"""Bytes of one read where many connections share a round."""
-ROUND_SIZE = 4 << 20
-"""Bytes published at once at most, so that a fast sender does not hold up the others' messages."""
+READ_BYTES = 1 << 20
+"""Limit of one read; large reads make large batches, which cost less per line."""
+MIN_READ_BYTES = 16 << 10
+"""Bytes of one read when many connections share a round."""
+ROUND_BYTES = 4 << 20
+"""Limit of bytes published at once, so that a fast sender does not delay the messages of others."""
 TURN_S = 0.02
-"""Limit: time of a round after which requests that make much work wait for the next one."""
-MOST_ACCEPTED = 128
-"""Connections let in at a time."""
+"""Limit: time of a round after which connections with expensive requests wait for the next round."""
+MAX_ACCEPTED = 128
+"""Limit: connections accepted at once, so that a burst of connections does not delay lines."""
 RESERVED_FILES = 100
-"""Descriptors of a receiver that are not for connections."""
-HANDSHAKE_TIME = 10.0
-"""Seconds without a byte after which a TLS handshake is given up."""
+"""File descriptors reserved for anything but connections."""
+HANDSHAKE_TIMEOUT_S = 10.0
+"""Silence after which a TLS handshake is given up."""
 _LOGGER = logging.getLogger(__name__)
 
 
 class LineDecoder(Protocol):
-    """What turns lines into messages."""
+    """Interface of the codec: lines to messages."""
 
     statistics: Statistics
 
@@ -64,8 +69,8 @@ class LineDecoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
-    """Lines of one connection that are to be published."""
+class _PendingLines:
+    """Lines of one connection that wait to be published."""
 
     lines: pa.Array[Any]
     address: str
@@ -73,7 +78,7 @@ class _Waiting:
 
 
 class TcpReceiver:
-    """Receives for one TCP listener. ``wake`` is called after each frame."""
+    """Receiver of one TCP listener; runs in the receiver's only thread. ``wake`` is called after each frame."""
 
     def __init__(
         self,
@@ -89,55 +94,56 @@ class TcpReceiver:
     ) -> None:
         self._listener, self._sock, self._publisher, self._decoder = listener, sock, publisher, decoder
         self._commands, self._wake, self._clock, self._sleep = commands, wake, clock, sleep
-        self._connections = Connections(most_connections(listener), listener.max_unfinished)
+        self._connections = Connections(connection_limit(listener), listener.max_unfinished)
         self._budget = publisher.frame_limit - FRAME_OVERHEAD_BYTES
         self._selector = selectors.DefaultSelector()
         self._selector.register(sock, selectors.EVENT_READ)
         self._round = publisher.published[0] + 1
-        self._earliest = 0.0  # the time of ``clock`` before which the next round is not worth its cost
+        self._next_round_at = 0.0  # time of ``clock``: an earlier round is not worth its cost
         codec = codec_of(listener.codec)
         self._growth, self._codec, self._annotates = codec.growth, codec, listener.annotate_source
-        self._tls, self._networks = _tls_door(listener), networks_of(listener)
-        self._promised = Acknowledgements(publisher, readers) if codec.splitter else None
-        self._waiting: list[_Waiting] = []
-        self._asked: list[tuple[Connection, Command]] = []
+        self._tls, self._networks = _tls_sockets(listener), networks_of(listener)
+        self._acknowledgements = Acknowledgements(publisher, readers) if codec.splitter else None
+        self._waiting: list[_PendingLines] = []
+        self._commands_to_answer: list[tuple[Connection, Command]] = []
         self._busy: deque[Connection] = deque()
         self._counts = Counts()
-        self._buffer = bytearray(READ_SIZE)
+        self._buffer = bytearray(READ_BYTES)
 
     def receive(self, timeout: float) -> None:
-        """One round: what all ready connections have sent, a little later where the last round found little."""
-        pause = self._earliest - self._clock()
-        if pause > LEAST_PAUSE:
+        """Read all ready connections once; after a pause if the last round was small."""
+        pause = self._next_round_at - self._clock()
+        if pause > MIN_PAUSE_S:
             self._sleep(pause)
-        self._round_of(timeout)
+        self._run_round(timeout)
 
-    def _round_of(self, timeout: float) -> bool:
-        """One round; whether there was anything to do."""
+    def _run_round(self, timeout: float) -> bool:
+        """Run one round; return whether there was anything to do."""
         first = int(self._publisher.clock.now() * 1_000_000)
         size = 0
         if self._busy:
             timeout = 0.0
-        ready = self._selector.select(self._promised.within(timeout) if self._promised else timeout)
+        ready = self._selector.select(self._acknowledgements.within(timeout) if self._acknowledgements else timeout)
         began = self._clock()
-        room = min(max(ROUND_SIZE // max(len(ready), 1), LEAST_READ), READ_SIZE)
+        # Connections share a round equally, so a fast sender cannot starve the others.
+        room = min(max(ROUND_BYTES // max(len(ready), 1), MIN_READ_BYTES), READ_BYTES)
         for key, _ in ready:
             if key.data is None:
                 self._accept_waiting()
-            elif key.data.is_open and not key.data.has_work:  # it may have had to make room for another one meanwhile
+            elif key.data.is_open and not key.data.has_work:  # an earlier connection of this round may have evicted it
                 size += self._read(key.data, room)
-            if size >= ROUND_SIZE:
+            if size >= ROUND_BYTES:
                 size = self._flush(first)
-        size += self._go_on_with_busy(began)
+        size += self._resume_busy(began)
         self._flush(first)
-        self._keep_promises()
-        self._earliest = began + FILL_TIME if self._found_little(size) else 0.0
+        self._send_acknowledgements()
+        self._next_round_at = began + FILL_TIME_S if self._was_small(size) else 0.0
         return bool(ready) or bool(self._busy)
 
-    def _go_on_with_busy(self, began: float) -> int:
-        """Give connections whose requests make much work their turns, until this round took TURN_S.
+    def _resume_busy(self, began: float) -> int:
+        """Continue connections with expensive requests in turn, until this round took TURN_S.
 
-        Returns the bytes of the requests that are read on.
+        Return the bytes of the requests that were continued.
         """
         size = 0
         for _ in range(len(self._busy)):
@@ -149,12 +155,12 @@ class TcpReceiver:
                 break
         return size
 
-    def _found_little(self, size: int) -> bool:
-        """Whether the bytes of a round were hardly worth it; never while a sender waits to be told something."""
-        return 0 < size < LEAST_READ and not (self._promised and self._promised.owed)
+    def _was_small(self, size: int) -> bool:
+        """Report whether a round was hardly worth its cost; never while a sender waits for an acknowledgement."""
+        return 0 < size < MIN_READ_BYTES and not (self._acknowledgements and self._acknowledgements.owed)
 
     def tick(self) -> None:
-        """Once a second or so: counts that could not be told yet, and new connections where there was no room."""
+        """Publish pending counts, settle and close idle connections, and accept again; called about every second."""
         if self._sock not in self._selector.get_map():
             self._selector.register(self._sock, selectors.EVENT_READ)
         self._close_silent()
@@ -165,23 +171,25 @@ class TcpReceiver:
             self._publish(EMPTY_BODY, Counts(), 0)
 
     def take_over(self) -> None:
-        """Nothing is left behind by a predecessor: its connections ended with it."""
+        """Do nothing: a predecessor's connections ended with it."""
 
     def finish(self) -> None:
-        """Before the end: what has arrived, the last lines without newline included."""
-        until = time.monotonic() + FINISH_TIME
-        while self._round_of(0) and time.monotonic() < until:
+        """Publish all bytes that have arrived, including last lines without a newline."""
+        until = time.monotonic() + FINISH_TIME_S
+        while self._run_round(0) and time.monotonic() < until:
             continue
         self._close_all([key.data for key in self._selector.get_map().values() if key.data is not None])
 
     def _accept_waiting(self) -> None:
-        """Let in those who wait, a limited number at a time; others go where there is no room for all."""
-        for _ in range(MOST_ACCEPTED):
+        """Accept waiting connections, a limited number at once; evict others if descriptors run out."""
+        for _ in range(MAX_ACCEPTED):
             try:
                 sock, address = self._sock.accept()
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE) and not self._make_room():
-                    self._selector.unregister(self._sock)  # it stays readable: leave it until the next tick
+                    self._selector.unregister(
+                        self._sock
+                    )  # it stays readable: retry at the next tick instead of spinning
                 return
             if self._networks.have(str(address[0])):
                 self._add(sock, str(address[0]))
@@ -195,7 +203,7 @@ class TcpReceiver:
         if self._tls:
             try:
                 sock = self._tls.wrap(sock)
-            except OSError:  # it has gone already
+            except OSError:  # the sender has disconnected already
                 self._counts[f"{Name.CONNECTION_CLOSED}tls"] += 1
                 sock.close()
                 return
@@ -210,23 +218,23 @@ class TcpReceiver:
             self._make_room()
 
     def _read(self, connection: Connection, room: int) -> int:
-        """Read at most ``room`` bytes; how many came, or are published as its last line."""
+        """Read at most ``room`` bytes; return how many arrived, or are published as the last line."""
         if connection.shaking:
-            return self._shake(connection)
+            return self._continue_handshake(connection)
         try:
-            got = self._receive_into(connection.sock, memoryview(self._buffer)[:room])
+            received = self._receive_into(connection.sock, memoryview(self._buffer)[:room])
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError:
-            got = 0
-        if not got:
+            received = 0
+        if not received:
             return self._close(connection)
         connection.heard = self._clock()
-        self._feed(connection, memoryview(self._buffer)[:got])
-        return got
+        self._feed(connection, memoryview(self._buffer)[:received])
+        return received
 
-    def _feed(self, connection: Connection, data: memoryview) -> None:
-        self._take(connection, connection.feed(data))
+    def _feed(self, connection: Connection, chunk: memoryview) -> None:
+        self._take(connection, connection.feed(chunk))
         self._connections.fed(connection)
         self._reply(connection)
         if connection.has_work and connection.is_open:
@@ -237,13 +245,13 @@ class TcpReceiver:
     def _receive_into(self, sock: socket.socket, room: memoryview) -> int:
         return self._tls.receive(sock, room) if self._tls else sock.recv_into(room)
 
-    def _shake(self, connection: Connection) -> int:
-        """Go on with a TLS handshake. Returns 0: nothing of a message can have come."""
+    def _continue_handshake(self, connection: Connection) -> int:
+        """Continue a TLS handshake; return 0, because no message can have arrived."""
         assert self._tls is not None, "only senders that speak TLS have a handshake"
         connection.heard = self._clock()
         name, reason = self._tls.shake(connection.sock)
         if reason:
-            self._turn_away(connection, reason)
+            self._refuse(connection, reason)
         elif name is not None:
             connection.name = name
             self._connections.shaken(connection)
@@ -251,43 +259,43 @@ class TcpReceiver:
         return 0
 
     def _reply(self, connection: Connection) -> None:
-        """Tell a sender what it is to know at once, where its protocol has that; and end what cannot go on."""
+        """Send the protocol's immediate replies, and close a connection that its protocol has ended."""
         if (dialogue := connection.dialogue) is None:
             return
         replies, dialogue.replies = dialogue.replies, []
         for reply in replies:
             _send(connection.sock, reply)
         if dialogue.closed:
-            self._turn_away(connection, dialogue.closed)
+            self._refuse(connection, dialogue.closed)
 
-    def _keep_promises(self) -> None:
-        """Tell senders that what they sent is stored; who cannot be told has to send it again."""
-        for connection, reply in self._promised.take_decided() if self._promised else ():
+    def _send_acknowledgements(self) -> None:
+        """Acknowledge stored messages; a sender whose messages were missed is disconnected and sends them again."""
+        for connection, reply in self._acknowledgements.take_decided() if self._acknowledgements else ():
             if connection.is_open and reply is None:
                 self._close(connection)
             elif connection.is_open and reply is not None:
                 _send(connection.sock, reply)
 
-    def _turn_away(self, connection: Connection, reason: str) -> None:
+    def _refuse(self, connection: Connection, reason: str) -> None:
         self._counts[f"{Name.CONNECTION_CLOSED}{reason}"] += 1
         self._forget(connection)
 
     def _settle(self) -> None:
-        """Publish what time makes whole, and give up handshakes that do not go on."""
+        """Publish lines that a pause completes, and give up stalled handshakes."""
         now = self._clock()
-        for connection in self._connections.shaking_since(now - HANDSHAKE_TIME):
-            self._turn_away(connection, "tls")
+        for connection in self._connections.shaking_since(now - HANDSHAKE_TIMEOUT_S):
+            self._refuse(connection, "tls")
         for connection in self._connections.waiting():
             self._take(connection, connection.settle(now, self._listener.multiline.wait))
             self._connections.fed(connection)
         self._flush(0)
 
     def _make_room(self) -> bool:
-        """Close the connection that goes first, without the line that it has begun; whether there was one."""
+        """Evict one connection with its unfinished line; return whether there was one."""
         connection = self._connections.first_to_go()
         if connection is None:
             return False
-        # Only the last line is unfinished: lines that wait for the framing to show are complete.
+        # Only the last line is unfinished: lines that wait for the framing to be decided are complete.
         self._take(connection, connection.whole())
         evicted = connection.begun
         self._counts.absorb({Name.LINES: evicted, Name.LINE_EVICTED: evicted, f"{Name.CONNECTION_CLOSED}limit": 1})
@@ -295,10 +303,10 @@ class TcpReceiver:
         return True
 
     def _close(self, connection: Connection) -> int:
-        """Close one that has ended: what it sent last is a line; how many bytes that is."""
+        """Close a connection that has ended, publish its last line, and return the bytes of that line."""
         size = connection.unfinished
         self._take(connection, connection.finish())
-        if self._asked:
+        if self._commands_to_answer:
             self._flush(0)
         self._forget(connection)
         return size
@@ -318,7 +326,7 @@ class TcpReceiver:
         size = 0
         for connection in connections:
             size += self._close(connection)
-            if size >= ROUND_SIZE:
+            if size >= ROUND_BYTES:
                 size = self._flush(0)
         self._flush(0)
 
@@ -326,68 +334,74 @@ class TcpReceiver:
         messages, commands, counts = line_counts(
             lines, self._decoder.statistics, self._codec.reserves, self._codec.keeps_empty
         )
-        self._asked += [(connection, command) for command in commands if self._commands.allowed(connection.address)]
+        self._commands_to_answer += [
+            (connection, command) for command in commands if self._commands.allowed(connection.address)
+        ]
         self._counts.absorb(counts)
-        if self._promised and (dialogue := connection.dialogue):
-            self._promised.ask(connection, dialogue.acknowledgements)
+        if self._acknowledgements and (dialogue := connection.dialogue):
+            self._acknowledgements.ask(connection, dialogue.acknowledgements)
             dialogue.acknowledgements = []
         if len(messages):
-            self._waiting.append(_Waiting(messages, connection.address, connection.name))
+            self._waiting.append(_PendingLines(messages, connection.address, connection.name))
 
-    def _answer(self) -> None:
-        """Answer what was asked, once the lines before it are published."""
-        asked, self._asked = self._asked, []
-        for number, (connection, command) in enumerate(asked):
-            reply = self._commands.answer(command.verb, command.trail, len(asked) - number)
+    def _answer_commands(self) -> None:
+        """Answer commands, after the lines before them are published."""
+        commands, self._commands_to_answer = self._commands_to_answer, []
+        for number, (connection, command) in enumerate(commands):
+            reply = self._commands.answer(command.verb, command.trail, len(commands) - number)
             if reply is not None:
                 _send(connection.sock, reply + b"\n")
 
     def _flush(self, first: int) -> int:
-        """Publish what waits, in parts where one frame cannot hold it, then answer. Returns 0, what waits now."""
+        """Publish pending lines, in parts if one frame cannot hold them, then answer. Return 0, the bytes pending
+        now.
+        """
         counts, self._counts = self._counts, Counts()
         waiting, self._waiting = self._waiting, []
-        arrays = [each.lines for each in waiting] or [NO_LINES]
+        arrays = [pending.lines for pending in waiting] or [NO_LINES]
         lines = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
-        done = 0
-        while done < len(lines):
-            rows = self._fitting(lines[done:])
+        published = 0
+        while published < len(lines):
+            rows = self._rows_per_frame(lines[published:])
             part = Counts(dict.fromkeys((Name.LINES, Name.LINE_MESSAGE, Name.SEEN, Name.ACCEPTED), rows))
             counts.subtract(part)
-            if done + rows == len(lines):  # what is left of the round rides with its last part
+            if published + rows == len(lines):  # the remaining counts of the round go with its last part
                 part.absorb(counts)
                 counts = Counts()
-            decoded = self._decoder.decode_lines(lines[done : done + rows])
+            decoded = self._decoder.decode_lines(lines[published : published + rows])
             part.absorb(decoded.counts)
-            self._publish(self._annotated(decoded, waiting, done), part, first)
-            done += rows
+            self._publish(self._annotated(decoded, waiting, published), part, first)
+            published += rows
         if counts.pruned():
             self._publish(EMPTY_BODY, counts, first)
-        if self._promised:
-            self._promised.written()
-        self._answer()
+        if self._acknowledgements:
+            self._acknowledgements.written()
+        self._answer_commands()
         return 0
 
-    def _annotated(self, decoded: Decoded, waiting: list[_Waiting], done: int) -> pa.RecordBatch:
-        """The messages of the lines from ``done`` on, with where they came from as far as the listener asks for it."""
+    def _annotated(self, decoded: Decoded, waiting: list[_PendingLines], first_line: int) -> pa.RecordBatch:
+        """Return the messages of the lines from ``first_line`` on, annotated with their source as configured."""
         body = decoded.body
         if not self._annotates and not self._listener.client_ca:
             return body
-        which = np.searchsorted(np.cumsum([len(each.lines) for each in waiting]), decoded.rows + done, side="right")
+        sources = np.searchsorted(
+            np.cumsum([len(pending.lines) for pending in waiting]), decoded.rows + first_line, side="right"
+        )
         if self._annotates:
-            body = annotate_sources(body, [each.address for each in waiting], which)
+            body = annotate_sources(body, [pending.address for pending in waiting], sources)
         if self._listener.client_ca:
-            body = annotate(body, CERTIFICATE_NAME, [each.name for each in waiting], which)
+            body = annotate(body, CERTIFICATE_NAME, [pending.name for pending in waiting], sources)
         return body
 
-    def _fitting(self, lines: pa.Array[Any]) -> int:
-        """How many of ``lines`` surely fit into one frame: by halves, as a line is small against a frame."""
+    def _rows_per_frame(self, lines: pa.Array[Any]) -> int:
+        """Return how many of ``lines`` surely fit into one frame, by halving."""
         rows = len(lines)
         while rows > 1 and self._cost(lines[:rows]) > self._budget:
             rows = (rows + 1) // 2
         return rows
 
     def _cost(self, lines: pa.Array[Any]) -> int:
-        """Bytes of a frame that ``lines`` take at most."""
+        """Return the upper bound of the bytes that ``lines`` take in a frame."""
         twice = 2 * lines.nbytes
         return int(twice + min(twice, len(lines) * self._growth) + len(lines) * MESSAGE_OVERHEAD_BYTES)
 
@@ -397,19 +411,19 @@ class TcpReceiver:
         self._wake()
 
 
-def _tls_door(listener: ListenerConfig) -> TlsDoor | None:
+def _tls_sockets(listener: ListenerConfig) -> TlsDoor | None:
     if listener.tls_cert is None:
         return None
-    from penstock.ingest.tls import TlsDoor  # brings OpenSSL, which others do without
+    from penstock.ingest.tls import TlsDoor  # loads OpenSSL, which listeners without TLS do not need
 
     return TlsDoor(listener)
 
 
-def most_connections(listener: ListenerConfig) -> int:
-    """How many connections a listener may have: as configured, and as descriptors allow."""
+def connection_limit(listener: ListenerConfig) -> int:
+    """Return the limit of a listener's connections: its configuration, and the file descriptors available."""
     allowed = max(raise_file_limit() - RESERVED_FILES, 1)
     if allowed < listener.max_connections:
-        text = "max_connections is %d, but this process may have %d only (RLIMIT_NOFILE)"
+        text = "tcp: max_connections is %d, but RLIMIT_NOFILE allows only %d"
         _LOGGER.warning(text, listener.max_connections, allowed)
     return min(listener.max_connections, allowed)
 
@@ -418,4 +432,4 @@ def _send(sock: socket.socket, reply: bytes) -> None:
     try:
         sock.send(reply)
     except OSError:
-        return  # the asker does not read; its connection ends in its own time
+        return  # the sender does not read; its connection ends by itself or as idle

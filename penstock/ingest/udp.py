@@ -1,4 +1,10 @@
-"""The UDP receiver: sockets to slots to batches to the log buffer, a round at a time."""
+"""UDP receiver: socket to slots to batches to the log buffer, one round at a time.
+
+Copies of a datagram: kernel to slot (recvmmsg), slot to Arrow array (one gather per round), Arrow array to frame.
+Nothing runs per datagram in Python.
+
+Order: a round's slots are reused only after its frame is published, so a kill between the two loses nothing.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +35,21 @@ from penstock.wire.decoded import Decoded
 from penstock.wire.plog.commands import Command
 from penstock.wire.source_annotations import annotate_sources
 
-FILL_TIME = 0.002
-"""Seconds a batch may take to fill when the socket is busy: a round costs 0.2 ms, whether it takes one or fifty."""
-BUSY = 2
-"""Datagrams expected in that time from which on the socket counts as busy."""
-DATAGRAM_COST = 2304
-"""Bytes that the kernel books for a datagram of an Ethernet frame; it books twice the granted bytes before it drops."""
-LEAST_PAUSE = 0.0001
-"""Seconds below which it is not worth while to sleep."""
-FINISH_TIME = 2.0
-"""Seconds that are spent on what has arrived before the end."""
-_NONE = np.zeros(0, np.bool_)
+FILL_TIME_S = 0.002
+"""Time that a batch may take to fill on a busy socket: a round costs 0.2 ms, for one datagram or for fifty."""
+BUSY_DATAGRAMS = 2
+"""Expected datagrams within FILL_TIME_S that make a socket busy."""
+DATAGRAM_COST_BYTES = 2304
+"""Bytes that the kernel charges for a datagram of an Ethernet frame; it drops beyond twice the granted bytes."""
+MIN_PAUSE_S = 0.0001
+"""Shortest pause that is worth a sleep."""
+FINISH_TIME_S = 2.0
+"""Limit: time spent at the end on datagrams that have already arrived."""
+_NO_ROWS = np.zeros(0, np.bool_)
 
 
 class Decoder(Protocol):
-    """What turns a round into messages and counts."""
+    """Interface of the codec: a round of datagrams to messages and counts."""
 
     @property
     def open_messages(self) -> int: ...
@@ -54,38 +60,38 @@ class Decoder(Protocol):
 
 
 class ReceivePacer:
-    """How long to let the socket fill, so that one system call takes a whole batch out of it.
+    """Pause before each read that lets the socket fill, so that one system call takes a whole batch.
 
-    It is to be read when it holds half of what its ``granted`` bytes of receive buffer surely hold, three quarters
-    of the ``slots``, or what comes in FILL_TIME, whichever is the least. Where little is coming, or more than can be
-    taken at once, it is read without delay.
+    The socket is read when it holds half of the datagrams that its granted receive buffer surely holds, three quarters
+    of the slots, or the arrivals of FILL_TIME_S, whichever is least. If few datagrams arrive, or more than one read
+    can take, there is no pause.
     """
 
-    def __init__(self, slots: int, granted: int) -> None:
+    def __init__(self, slots: int, granted_bytes: int) -> None:
         self._slots = slots
-        self._wanted = min(3 * slots // 4, granted // DATAGRAM_COST)
+        self._target = min(3 * slots // 4, granted_bytes // DATAGRAM_COST_BYTES)
         self._rate = 0.0
         self._last = 0.0
 
     def pause(self, now: float) -> float:
-        """Seconds to wait at time ``now`` until the socket is read."""
-        if self._rate * FILL_TIME < BUSY:
+        """Return the seconds to wait at time ``now`` before the socket is read."""
+        if self._rate * FILL_TIME_S < BUSY_DATAGRAMS:
             return 0.0
         waiting = self._rate * (now - self._last)
-        return min((self._wanted - waiting) / self._rate, FILL_TIME)
+        return min((self._target - waiting) / self._rate, FILL_TIME_S)
 
     def received(self, datagrams: int, now: float) -> None:
-        """``datagrams`` were read at time ``now``."""
+        """Record that ``datagrams`` were read at time ``now``."""
         self._rate = datagrams / max(now - self._last, 1e-6) if datagrams < self._slots else 0.0
         self._last = now
 
     def idle(self) -> None:
-        """Nothing came for some time."""
+        """Record that nothing arrived for some time."""
         self._rate = 0.0
 
 
 class UdpReceiver:
-    """Receives for one UDP listener. ``wake`` is called after each frame."""
+    """Receiver of one UDP listener; runs in the receiver's only thread. ``wake`` is called after each frame."""
 
     def __init__(
         self,
@@ -108,23 +114,24 @@ class UdpReceiver:
         self._poll.register(sock, select.POLLIN)
 
     def take_over(self) -> None:
-        """Enter what a predecessor left behind: messages it had open, slots filled and not published."""
+        """Recover from a predecessor: count its open messages as lost, publish slots filled and not published."""
         lost = Counts()
         before = self._publisher.before
         lost[f"{Name.INCOMPLETE}crash"], lost[Name.OPEN] = before.open_messages, -before.open_messages
         lost[Name.FRAGMENT_DISCARDED], lost[Name.FRAGMENT_OPEN] = before.open_fragments, -before.open_fragments
         round_number, slot_end = self._publisher.published
+        # Crash: the last frame names its round and last slot; only the slots after it are unpublished.
         begin = slot_end if round_number == self._slots.round else 0
         unreadable = self._slots.drop_unreadable(begin)
         lost[Name.TAKEN] += self._slots.unusable
         lost[f"{Name.INVALID}slot"] += self._slots.unusable + unreadable
-        lost[Name.EMPTY] -= unreadable  # as which they are about to be taken
+        lost[Name.EMPTY] -= unreadable  # the decoder will count them as empty
         if lost.pruned():
             self._publish_counts(lost, begin)
-        self._publish_slots(begin, self._slots.filled, left=True)
+        self._publish_slots(begin, self._slots.filled, is_inherited=True)
 
     def receive(self, timeout: float) -> None:
-        """One round: wait up to ``timeout`` seconds for datagrams, fill the slots, publish them."""
+        """Run one round: wait up to ``timeout`` seconds for datagrams, fill the slots, publish them."""
         if not self._poll.poll(timeout * 1000):
             self._fill.idle()
             return
@@ -133,76 +140,79 @@ class UdpReceiver:
         self._publish_slots(0, filled, first)
 
     def tick(self) -> None:
-        """Once a second or so: what has expired, what the kernel dropped, what could not be told yet."""
+        """Publish expired messages, kernel drops and pending counts; called about every second."""
         counts = self._decoder.expire(time.monotonic())
         self._add_drops(counts)
         if counts.pruned() or self._publisher.owes:
             self._publish_counts(counts, 0)
 
     def finish(self) -> None:
-        """Before the end: what waits in the socket, for a limited time."""
-        until = time.monotonic() + FINISH_TIME
+        """Publish the datagrams that wait in the socket, for a limited time."""
+        until = time.monotonic() + FINISH_TIME_S
         while time.monotonic() < until and (filled := self._receive()):
             self._publish_slots(0, filled)
 
     def _receive(self) -> int:
-        """Fill slots from the socket, a little later where a batch is going to fill; how many."""
+        """Fill slots from the socket, after a pause if a batch is filling; return their number."""
         pause = self._fill.pause(time.monotonic())
-        if pause > LEAST_PAUSE:
+        if pause > MIN_PAUSE_S:
             time.sleep(pause)
         filled = self._slots.receive(self._sock, 0)
         self._fill.received(filled, time.monotonic())
         return filled
 
-    def _publish_slots(self, begin: int, end: int, first: int = 0, *, left: bool = False) -> None:
+    def _publish_slots(self, begin: int, end: int, first: int = 0, *, is_inherited: bool = False) -> None:
         start = begin
         for part in self._parts(self._slots.datagrams(begin, end)):
-            rest = part
-            while len(rest):
-                taken = self._publish(rest, start, first, left)
-                rest, start = rest.range(taken, len(rest)), start + taken
-        if begin or end:  # a round of which anything was published is never filled again
+            remaining = part
+            while len(remaining):
+                consumed = self._publish(remaining, start, first, is_inherited)
+                remaining, start = remaining.range(consumed, len(remaining)), start + consumed
+        if begin or end:  # Invariant: a round that is published in part is never filled again
             self._slots.next_round()
 
-    def _publish(self, datagrams: Datagrams, start: int, first: int, left: bool) -> int:
-        """Publish those of the slots from ``start`` on, and answer the commands among them; how many the codec took.
+    def _publish(self, datagrams: Datagrams, start: int, first: int, is_inherited: bool) -> int:
+        """Publish the slots from ``start`` on and answer their commands; return how many the codec consumed.
 
-        ``left``: a predecessor left them. Only a checksum of the codec, which a whole datagram has not, vouches then
-        for what has lain in a file.
+        ``is_inherited``: a predecessor received them. Their bytes have been in a file, so only a codec's checksum
+        vouches for them; messages of a single datagram have none and count as unverified.
         """
         counts = Counts()
         self._add_drops(counts)
-        datagrams, strangers = self._from_here(datagrams, start, left)
+        datagrams, is_refused = self._filter_networks(datagrams, start, is_inherited)
         decoded = self._decoder.decode(datagrams, time.monotonic())
-        taken = len(datagrams) if decoded.taken is None else decoded.taken
+        consumed = len(datagrams) if decoded.consumed is None else decoded.consumed
         counts.absorb(decoded.counts)
-        if refused := int(strangers[:taken].sum()):
-            counts[f"{Name.INVALID}network"] += refused
-            counts[Name.EMPTY] -= refused  # as which they were taken
-        counts[Name.UNVERIFIED] += decoded.counts[Name.UNBOXED] if left else 0
+        if refused_count := int(is_refused[:consumed].sum()):
+            counts[f"{Name.INVALID}network"] += refused_count
+            counts[Name.EMPTY] -= refused_count  # the decoder saw them as empty
+        counts[Name.UNVERIFIED] += decoded.counts[Name.UNBOXED] if is_inherited else 0
         answers = [c for c in decoded.commands if self._is_allowed(start + c.index, counts)]
         self._publisher.publish(
             self._annotated(decoded, datagrams, start),
             counts,
-            reserved_value(self._slots.round, start + taken),
+            reserved_value(self._slots.round, start + consumed),
             first=first,
             open_counts=(self._decoder.open_messages, self._decoder.open_fragments),
         )
         self._wake()
         self._answer(answers, start)
-        return taken
+        return consumed
 
-    def _from_here(self, datagrams: Datagrams, start: int, left: bool) -> tuple[Datagrams, npt.NDArray[np.bool_]]:
-        """Those of the slots from ``start`` on, empty where they come from networks that may not send, and which do."""
+    def _filter_networks(
+        self, datagrams: Datagrams, start: int, is_inherited: bool
+    ) -> tuple[Datagrams, npt.NDArray[np.bool_]]:
+        """Return datagrams with those of refused networks emptied, and a mask of the refused ones."""
         if not self._networks:
-            return datagrams, _NONE
-        strangers = ~self._networks.have_each(self._slots.senders(start, start + len(datagrams)))
-        if left:  # those that could not be read have no length, and a fate already
-            strangers &= datagrams.lengths > 0
-        return replace(datagrams, lengths=np.where(strangers, 0, datagrams.lengths)), strangers
+            return datagrams, _NO_ROWS
+        is_refused = ~self._networks.have_each(self._slots.senders(start, start + len(datagrams)))
+        if is_inherited:  # unreadable ones have length 0 and are counted already
+            is_refused &= datagrams.lengths > 0
+        return replace(datagrams, lengths=np.where(is_refused, 0, datagrams.lengths)), is_refused
 
     def _parts(self, datagrams: Datagrams) -> Iterator[Datagrams]:
-        """``datagrams`` in runs whose messages fit into one frame."""
+        """Yield runs of datagrams whose messages fit into one frame."""
+        # Limit: upper bound of a message in a frame: its payload, annotations no longer than it, and their growth.
         twice = 2 * datagrams.lengths
         costs = twice + np.minimum(twice, self._growth) + MESSAGE_OVERHEAD_BYTES
         if costs.sum() <= self._budget:
@@ -216,12 +226,13 @@ class UdpReceiver:
             begin = stop
 
     def _annotated(self, decoded: Decoded, datagrams: Datagrams, start: int) -> pa.RecordBatch:
-        """The messages, with the addresses they came from where the listener asks for it."""
+        """Return the messages, with their source addresses if the listener annotates them."""
         if not self._annotates or not len(decoded.rows):
             return decoded.body
-        _, first, which = np.unique(datagrams.addresses[decoded.rows], return_index=True, return_inverse=True)
+        # One text per distinct sender of the round, not per message.
+        _, first, sender_indices = np.unique(datagrams.addresses[decoded.rows], return_index=True, return_inverse=True)
         names = [self._slots.sender(start + int(row))[0] for row in decoded.rows[first]]
-        return annotate_sources(decoded.body, names, which)
+        return annotate_sources(decoded.body, names, sender_indices)
 
     def _publish_counts(self, counts: Counts, slot_end: int) -> None:
         still_open = (self._decoder.open_messages, self._decoder.open_fragments)
@@ -230,6 +241,7 @@ class UdpReceiver:
 
     def _add_drops(self, counts: Counts) -> None:
         identity, last = self._publisher.drops
+        # The kernel's counter belongs to the socket and wraps at 2^32; a new socket starts at 0.
         drops = kernel_drops(self._sock)
         counts[Name.KERNEL_DROPPED] += (drops - (last if identity == self._identity else 0)) % (1 << 32)
         self._publisher.drops = (self._identity, drops)

@@ -12,7 +12,7 @@ from typing import Any
 from penstock.config import BufferConfig, ForwardedHandler, ListenerConfig
 from penstock.handover.paths import LOG, state_file
 from penstock.handover.state_page import STATISTICS, StatePage
-from penstock.ingest.sockets import ask_buffer, cannot_listen, granted_buffer, open_socket, share_port, turn_away
+from penstock.ingest.sockets import cannot_listen, granted_buffer, open_socket, request_buffer, share_port, turn_away
 from penstock.process.child import Child
 from penstock.wire.codecs import CODECS
 
@@ -111,7 +111,7 @@ class ListenerProcesses:
         started = self._add_forwarders()
         if not restarts:
             return started
-        ask_buffer(self.sock, listener.so_rcvbuf)
+        request_buffer(self.sock, listener.so_rcvbuf)
         self._warn_of_small_buffer()
         self.receiver = self._new_receiver()
         return [self.receiver, *started]

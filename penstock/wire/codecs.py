@@ -1,7 +1,7 @@
-"""The codecs by their names: what makes their decoders, and what is to be known of them besides.
+"""Codecs by name: factory of the decoder, and properties that others need without loading it.
 
-A codec of Penstock is a file, or a folder, of this room, and an entry here; others are entry points
-(``own_codec``). Without numpy and Arrow, which decoders bring: the supervisor asks.
+A codec of Penstock is a file or a folder of this room and an entry in ``CODECS``; users' codecs are entry points (see
+``own_codec``). This module imports neither numpy nor Arrow: the supervisor uses it, and decoders load them later.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from penstock.wire.growth import FIELDS, MOST_GROWTH
+from penstock.wire.growth import FIELDS, MAX_GROWTH_BYTES
 
 if TYPE_CHECKING:
     from penstock.wire.forward.splitter import ForwardSplitter
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 
 NONCE_SIZE = 16
 ENTRY_POINTS = "penstock.codecs"
-"""The group of entry points that others' codecs are in."""
+"""Group of entry points for users' codecs."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodecEntry:
-    """``decoder``: makes one of a listener's settings. ``growth``: bytes by which a message's annotations may be longer
-    than what they were taken from. ``framing``: what ends its messages on TCP, where nobody says it; ``reserves``:
-    whether lines that begin with a NUL are commands; ``keeps_empty``: whether an empty line is a message, as plog has
-    it. ``splitter``: makes what finds its messages in a connection, where
-    these are no lines and senders are answered (``forward.splitter``).
+    """A codec's factory and properties.
+
+    ``decoder``: makes the decoder from a listener's settings. ``growth``: bytes by which a message's annotations may
+    exceed the text they came from. ``framing``: default framing on TCP. ``reserves``: lines that begin with a NUL are
+    commands. ``keeps_empty``: an empty line is a message, as in plog. ``splitter``: makes the parser of a connection
+    whose messages are not lines and whose senders are answered (``forward.splitter``).
     """
 
     decoder: Callable[[Any], Any]
@@ -68,10 +69,10 @@ def _forward_splitter(listener: Any) -> ForwardSplitter:
     from penstock.wire.forward.splitter import ForwardSplitter
 
     key = listener.shared_key
-    # Fluentd takes a server with its own host name for itself, and refuses it.
+    # Workaround: Fluentd refuses a server that presents Fluentd's own host name, hence the prefix.
     handshake = Handshake(key, f"penstock-{socket.gethostname()}", os.urandom(NONCE_SIZE)) if key else None
-    most = min(listener.max_body, listener.max_unfinished)
-    return ForwardSplitter(listener.max_line, most, handshake, listener.max_messages)
+    max_request_bytes = min(listener.max_body, listener.max_unfinished)
+    return ForwardSplitter(listener.max_line, max_request_bytes, handshake, listener.max_messages)
 
 
 def _raw(listener: Any) -> Any:
@@ -79,8 +80,8 @@ def _raw(listener: Any) -> Any:
 
 
 CODECS = {
-    "plog": CodecEntry(_plog, MOST_GROWTH, reserves=True, keeps_empty=True),
-    "syslog": CodecEntry(_syslog, len(FIELDS) * MOST_GROWTH, "auto", reserves=True),
+    "plog": CodecEntry(_plog, MAX_GROWTH_BYTES, reserves=True, keeps_empty=True),
+    "syslog": CodecEntry(_syslog, len(FIELDS) * MAX_GROWTH_BYTES, "auto", reserves=True),
     "gelf": CodecEntry(_gelf, framing="nul"),
     "forward": CodecEntry(_forward, splitter=_forward_splitter),
     "raw": CodecEntry(_raw),
@@ -89,15 +90,16 @@ CODECS = {
 
 @cache
 def codec_of(name: str) -> CodecEntry:
-    """The codec of a name that the configuration allows."""
+    """Return the codec of a name that the configuration allows."""
     if name in CODECS:
         return CODECS[name]
-    from importlib.metadata import entry_points  # some megabytes that most processes do without
+    from importlib.metadata import entry_points  # some megabytes that most processes never need
 
     (entry, *_) = entry_points(group=ENTRY_POINTS, name=name)
-    own = entry.load()
+    codec_class = entry.load()
     return CodecEntry(
-        lambda _: _class("penstock.wire.own_codec", "OwnDecoder")(own()), framing=getattr(own, "framing", "lf")
+        lambda _: _class("penstock.wire.own_codec", "OwnDecoder")(codec_class()),
+        framing=getattr(codec_class, "framing", "lf"),
     )
 
 

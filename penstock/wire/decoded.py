@@ -1,4 +1,4 @@
-"""What a decoder gives back for a round, and how the pieces of a round become one batch."""
+"""Output of a decoder for one round, and the merge of its pieces into one batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.wire.plog.commands import Command
 from penstock.wire.sender_text import strings
 
 TAGS = "tags"
-"""The annotation that carries a message's tags, joined by ``\\0``."""
+"""Annotation that carries a message's tags, joined by ``\\0``."""
 KEY_TAG = "pk:"
 _NULS = r"\x00+"
 _EDGES = r"\A\x00|\x00\z"
@@ -29,21 +29,21 @@ NO_ROWS: Ints = np.zeros(0, np.int64)
 class Decoded:
     """Messages in order of arrival (schema ``records.BODY``), the round's counts, and its commands.
 
-    ``rows``: int64, one entry a message, the datagram that brought it, or completed it. ``taken``: how many of the
-    datagrams this is all of, where it is not the whole round: the others are to be handed over once more.
+    ``rows``: int64, one entry per message: the datagram that contained or completed it. ``consumed``: number of
+    leading datagrams that were decoded, None for all; the caller passes the remaining ones to ``decode`` again.
     """
 
     body: pa.RecordBatch
     counts: Counts
     commands: list[Command] = field(default_factory=list)
     rows: Ints = field(default_factory=lambda: NO_ROWS)
-    taken: int | None = None
+    consumed: int | None = None
 
 
 class Piece(NamedTuple):
-    """Messages of one kind: ``rows`` of the datagrams that brought them, payloads, and their tags as received.
+    """Messages of one kind: ``rows`` of their datagrams, payloads, and tags as received.
 
-    ``tags`` is binary with null where a message has none; None where none of them has any.
+    ``tags`` is binary with null for a message without tags; None if no message has tags.
     """
 
     rows: Ints
@@ -52,13 +52,13 @@ class Piece(NamedTuple):
 
 
 def join(pieces: Sequence[Piece]) -> tuple[pa.RecordBatch, Ints]:
-    """One batch of all pieces in order of arrival, and the rows of its messages."""
-    # Those that begin first come first: mostly they lie one behind the other, and nothing is to be put in order.
+    """Merge the pieces into one batch in order of arrival; return it with the rows of its messages."""
+    # Fast path: sorted by their first row, pieces usually follow one another, so their rows need no sort.
     pieces = sorted((piece for piece in pieces if len(piece.rows)), key=lambda piece: int(piece.rows[0]))
     if not pieces:
         return EMPTY_BODY, NO_ROWS
     rows = pieces[0].rows if len(pieces) == 1 else np.concatenate([piece.rows for piece in pieces])
-    payloads = _concatenated([piece.payloads for piece in pieces])
+    payloads = _concatenate([piece.payloads for piece in pieces])
     tags = _all_tags(pieces)
     if (rows[1:] < rows[:-1]).any():
         order = np.argsort(rows)
@@ -71,22 +71,23 @@ def join(pieces: Sequence[Piece]) -> tuple[pa.RecordBatch, Ints]:
 
 
 def tag_columns(tags: pa.Array[Any]) -> tuple[pa.Array[Any], pa.Array[Any]]:
-    """Keys (the last ``pk:`` tag of each) and annotations (``tags``, without empty ones); null where there are none."""
-    names, keys = _without_empty(tags), pa.nulls(len(tags), pa.binary())
+    """Return keys (the last ``pk:`` tag of each message) and annotations (``tags`` without empty ones), or null."""
+    names, keys = _drop_empty_tags(tags), pa.nulls(len(tags), pa.binary())
+    # Fast path: the regular expression runs only if some tag may be a key.
     if pc.any(pc.match_substring(names, KEY_TAG)).as_py():
-        found = pc.extract_regex(names, _KEY)
-        keys = pc.if_else(found.is_valid(), found.field("key"), keys)
+        matches = pc.extract_regex(names, _KEY)
+        keys = pc.if_else(matches.is_valid(), matches.field("key"), keys)
     sizes: pa.Array[Any] = pc.binary_length(names)  # type: ignore[call-overload]  # the stub: no Array[Any]
-    given: pa.Array[Any] = pc.greater(sizes, pa.scalar(0)).fill_null(False)
-    offsets = np.concatenate([[0], np.cumsum(given.to_numpy(zero_copy_only=False))])
-    texts = strings(names.filter(given))
+    has_tags: pa.Array[Any] = pc.greater(sizes, pa.scalar(0)).fill_null(False)
+    offsets = np.concatenate([[0], np.cumsum(has_tags.to_numpy(zero_copy_only=False))])
+    texts = strings(names.filter(has_tags))
     labels = pa.array([TAGS]).take(from_numpy(np.zeros(len(texts), np.int64)))
     maps = annotation_maps(offsets, labels, texts)
-    return keys, pc.if_else(given, maps, pa.scalar(None, ANNOTATIONS))
+    return keys, pc.if_else(has_tags, maps, pa.scalar(None, ANNOTATIONS))
 
 
-def _without_empty(tags: pa.Array[Any]) -> pa.Array[Any]:
-    """Joined tags without empty ones among them: plog leaves them out."""
+def _drop_empty_tags(tags: pa.Array[Any]) -> pa.Array[Any]:
+    """Remove empty tags from joined tags, as plog does."""
     edges = pc.or_(pc.starts_with(tags, "\0"), pc.ends_with(tags, "\0"))
     if not pc.any(pc.or_(edges, pc.match_substring(tags, "\0\0"))).as_py():
         return tags
@@ -96,8 +97,8 @@ def _without_empty(tags: pa.Array[Any]) -> pa.Array[Any]:
 def _all_tags(pieces: Sequence[Piece]) -> pa.Array[Any] | None:
     if all(piece.tags is None for piece in pieces):
         return None
-    return _concatenated([pa.nulls(len(p.rows), pa.binary()) if p.tags is None else p.tags for p in pieces])
+    return _concatenate([pa.nulls(len(p.rows), pa.binary()) if p.tags is None else p.tags for p in pieces])
 
 
-def _concatenated(arrays: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
+def _concatenate(arrays: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)

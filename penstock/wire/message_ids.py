@@ -1,16 +1,17 @@
-"""Ids of messages that their sender may send again: the same ones whenever the same comes under its own id."""
+"""Message ids for senders that repeat messages: equal content under an equal sender's id gives an equal id."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import blake2b
 
-SIZE = 16
+DIGEST_BYTES = 16
 
 
 def message_id(parts: Iterable[bytes]) -> str:
-    """Of an id of the sender's and of what is said under it: another one where any part differs."""
-    known = blake2b(digest_size=SIZE)
+    """Return an id derived from the sender's id and the message's content; it differs if any part differs."""
+    digest = blake2b(digest_size=DIGEST_BYTES)
     for part in parts:
-        known.update(len(part).to_bytes(8, "big") + part)
-    return known.hexdigest()
+        # Length prefix: without it, (ab, c) and (a, bc) would have the same id.
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.hexdigest()

@@ -1,7 +1,7 @@
-"""Codecs of one's own: a class with ``decode``, named by an entry point of the group ``penstock.codecs``.
+"""Users' codecs: a class with ``decode``, named by an entry point of the group ``penstock.codecs``.
 
-It gets the payloads of a round as one column and gives back a batch with a row for each; datagrams, lines, limits and
-counts are handled here.
+The class receives the payloads of a round as one column and returns a batch with one row for each; datagrams, lines,
+limits and counts are handled here.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from penstock.wire.datagrams import Ints
 from penstock.wire.decoded import Decoded
 from penstock.wire.raw import RawDecoder
 
-ROW_COST = 512
-"""Bytes that a row may take beyond twice its payload."""
+ROW_OVERHEAD_BYTES = 512
+"""Limit: bytes that a row may have beyond twice its payload, so that a round still fits into a frame."""
 REFUSED = f"{Name.REFUSED}damaged"
 _LOGGER = logging.getLogger(__name__)
 
 
 class Codec(Protocol):
-    """What a user writes. ``framing``, where it has one, is what ends a line: "lf" (the default) or "nul"."""
+    """Interface of a user's codec; the optional ``framing`` is the end of a line: "lf" (the default) or "nul"."""
 
     def decode(self, payloads: pa.Array[Any]) -> pa.RecordBatch:
-        """A batch (``records.annotated``) of one row for each of ``payloads`` (type binary); a null one is refused."""
+        """Return a batch (``records.annotated``) with one row per payload (type binary); null refuses a message."""
 
 
 class OwnDecoder(RawDecoder):
-    """Decodes the rounds or lines of one listener by a codec of a user; ``statistics`` has plog's keys.
+    """Decoder that runs a user's codec on one listener's rounds or lines; ``statistics`` has plog's keys.
 
-    A round on which the codec fails, or of which it makes too much, is kept as it came: a mistake in it loses nothing.
+    Invariant: a mistake in the codec loses no message; a round that it cannot decode is stored undecoded.
     """
 
     def __init__(self, codec: Codec) -> None:
@@ -41,24 +41,24 @@ class OwnDecoder(RawDecoder):
         self._codec = codec
 
     def _decoded(self, payloads: pa.Array[Any], rows: Ints, counts: Counts) -> Decoded:
-        found = self._made(payloads) if len(payloads) else body(payloads)
-        if refused := found["payload"].null_count:
-            kept = found["payload"].is_valid()
+        batch = self._run_codec(payloads) if len(payloads) else body(payloads)
+        if refused := batch["payload"].null_count:
+            is_accepted = batch["payload"].is_valid()
             counts.absorb({REFUSED: refused, Name.ACCEPTED: -refused})
-            found, rows = found.filter(kept), rows[kept.to_numpy(zero_copy_only=False)]
-        return Decoded(found, counts, rows=rows)
+            batch, rows = batch.filter(is_accepted), rows[is_accepted.to_numpy(zero_copy_only=False)]
+        return Decoded(batch, counts, rows=rows)
 
-    def _made(self, payloads: pa.Array[Any]) -> pa.RecordBatch:
+    def _run_codec(self, payloads: pa.Array[Any]) -> pa.RecordBatch:
         try:
-            found = self._codec.decode(payloads)
-            found.validate(full=True)
+            batch = self._codec.decode(payloads)
+            batch.validate(full=True)
         except Exception:
-            _LOGGER.exception("the codec failed: %d messages are kept as they came", len(payloads))
+            _LOGGER.exception("codec failed; %d messages are stored undecoded", len(payloads))
             return body(payloads)
-        if found.schema != BODY or found.num_rows != len(payloads):
-            _LOGGER.error("the codec gave no batch of a row for each message: they are kept as they came")
-        elif found.nbytes > 2 * payloads.nbytes + ROW_COST * len(payloads):
-            _LOGGER.error("the codec made more of messages than a frame may hold: they are kept as they came")
+        if batch.schema != BODY or batch.num_rows != len(payloads):
+            _LOGGER.error("codec returned no batch with one row per message; the messages are stored undecoded")
+        elif batch.nbytes > 2 * payloads.nbytes + ROW_OVERHEAD_BYTES * len(payloads):
+            _LOGGER.error("codec returned more bytes than a frame may hold; the messages are stored undecoded")
         else:
-            return found
+            return batch
         return body(payloads)

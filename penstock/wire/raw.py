@@ -1,4 +1,4 @@
-"""The codec ``raw``: every datagram and every line is a message as it is."""
+"""The codec ``raw``: each datagram and each line is one message, unchanged."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from penstock.wire.decoded import Decoded
 from penstock.wire.plog.statistics import Statistics
 
 
-def whole_datagrams(datagrams: Datagrams, statistics: Statistics) -> tuple[pa.Array[Any], Ints, Counts]:
-    """All datagrams but empty ones, their rows, and the counts."""
+def nonempty_datagrams(datagrams: Datagrams, statistics: Statistics) -> tuple[pa.Array[Any], Ints, Counts]:
+    """Return all datagrams except empty ones, their rows, and the counts."""
     filled = np.flatnonzero(datagrams.lengths > 0)
     statistics.udp_simple_messages += len(filled)
     counts = Counts({Name.TAKEN: len(datagrams), Name.EMPTY: len(datagrams) - len(filled)})
@@ -23,16 +23,16 @@ def whole_datagrams(datagrams: Datagrams, statistics: Statistics) -> tuple[pa.Ar
     return datagrams.payloads(None if len(filled) == len(datagrams) else filled), filled, counts
 
 
-def whole_lines(lines: pa.Array[Any], statistics: Statistics) -> Decoded:
-    """Lines that are messages as they are; their counts are with the connection's."""
+def lines_as_messages(lines: pa.Array[Any], statistics: Statistics) -> Decoded:
+    """Return lines as messages; their counts are those of the connection."""
     statistics.udp_simple_messages += len(lines)
     return Decoded(body(lines), Counts(), rows=np.arange(len(lines)))
 
 
 class RawDecoder:
-    """No protocol at all: what comes is whole, and nothing waits for its rest. ``statistics`` has plog's keys.
+    """Decoder without a protocol; no message waits for more data. ``statistics`` has plog's keys.
 
-    Other decoders of this kind are made of it, with a ``_decoded`` of their own.
+    Base class of the decoders of this kind, which override ``_decoded``.
     """
 
     open_messages = 0
@@ -43,16 +43,16 @@ class RawDecoder:
         self.statistics = Statistics()
 
     def decode(self, datagrams: Datagrams, now: float) -> Decoded:
-        """One message per datagram that is not empty, and not refused."""
-        return self._decoded(*whole_datagrams(datagrams, self.statistics))
+        """Return one message per datagram that is neither empty nor refused."""
+        return self._decoded(*nonempty_datagrams(datagrams, self.statistics))
 
     def decode_lines(self, lines: pa.Array[Any]) -> Decoded:
-        """One message per line that is not refused; the counts say by how much the lines' own change."""
+        """Return one message per line that is not refused; the counts are changes of the lines' counts."""
         self.statistics.udp_simple_messages += len(lines)
         return self._decoded(lines, np.arange(len(lines)), Counts())
 
     def expire(self, now: float) -> Counts:
-        """Nothing waits here."""
+        """Return no counts: no message waits."""
         return Counts()
 
     def _decoded(self, payloads: pa.Array[Any], rows: Ints, counts: Counts) -> Decoded:

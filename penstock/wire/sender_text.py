@@ -1,4 +1,4 @@
-"""Bytes of senders as text, for annotations, which are Arrow strings and so must be valid UTF-8."""
+"""Senders' bytes as text, for annotations: Arrow strings must be valid UTF-8."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.wire.growth import MOST_GROWTH
+from penstock.wire.growth import MAX_GROWTH_BYTES
 
 QUESTION = "penstock.question"
 REPLACE = "penstock.replace"
@@ -17,14 +17,14 @@ _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
 def _question(error: UnicodeError) -> tuple[str, int]:
-    """One "?" for what cannot be read: the text never takes more bytes than it had."""
+    """Replace an unreadable sequence by one "?": the text never becomes longer than its bytes."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     return "?", error.end
 
 
 def _replace(error: UnicodeError) -> tuple[str, int]:
-    """One U+FFFD for what cannot be read, as Java has it: Python has three for a surrogate's bytes."""
+    """Replace an unreadable sequence by one U+FFFD, as Java does; Python writes three for a surrogate."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     surrogate = _SURROGATE.match(error.object, error.start)
@@ -32,7 +32,7 @@ def _replace(error: UnicodeError) -> tuple[str, int]:
 
 
 def _latin_1(error: UnicodeError) -> tuple[str, int]:
-    """The characters of ISO 8859-1 for bytes that are no UTF-8: nothing of them is lost."""
+    """Read bytes that are not UTF-8 as ISO 8859-1: none of them is lost."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     return error.object[error.start : error.end].decode("latin-1"), error.end
@@ -43,17 +43,19 @@ codecs.register_error(QUESTION, _question)
 codecs.register_error(REPLACE, _replace)
 
 
-def text(data: bytes) -> str:
-    """``data`` as UTF-8, with U+FFFD where it is none, as plog reads tags; with "?" where that would grow too large."""
-    readable = data.decode("utf-8", REPLACE)
-    if len(readable.encode()) - len(data) > MOST_GROWTH:
-        return data.decode("utf-8", QUESTION)
-    return readable
+def text(raw: bytes) -> str:
+    """Decode UTF-8 with U+FFFD for unreadable bytes, as plog reads tags; with "?" if that would grow too much."""
+    decoded = raw.decode("utf-8", REPLACE)
+    # Limit: U+FFFD takes three bytes, so a hostile tag could triple its size and exceed its frame.
+    if len(decoded.encode()) - len(raw) > MAX_GROWTH_BYTES:
+        return raw.decode("utf-8", QUESTION)
+    return decoded
 
 
 def strings(column: pa.Array[Any]) -> pa.Array[Any]:
-    """A binary column as strings, each as ``text`` reads it; nulls stay."""
+    """Convert a binary column to strings, each as ``text`` reads it; nulls stay."""
     try:
+        # Fast path: Arrow validates the whole column at once; Python reads texts only after it fails.
         return column.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([None if value is None else text(value) for value in column.to_pylist()], pa.string())
+        return pa.array([None if raw is None else text(raw) for raw in column.to_pylist()], pa.string())

@@ -1,4 +1,7 @@
-"""Decompression of what senders send, within bounds: gzip, zlib, deflate, zstd, LZ4 frames and snappy."""
+"""Bounded decompression of what senders send: gzip, zlib, deflate, zstd, LZ4 frames and snappy.
+
+Limit: no header decides how much is allocated; decompression stops at the limit.
+"""
 
 from __future__ import annotations
 
@@ -12,127 +15,127 @@ from crc32c import crc32c
 from penstock.errors import PenstockError
 
 ZLIB_OR_GZIP = zlib.MAX_WBITS | 32
-"""zlib's window bits: either format, by its header."""
+"""Window bits of zlib: detect zlib or gzip from the header."""
 DEFLATE = -zlib.MAX_WBITS
-"""Its window bits for bytes that have no header."""
+"""Window bits of zlib for a stream without a header."""
 
 
 PART_BYTES = 256 << 10
-"""Bytes that are unpacked at once: about 1 ms."""
+"""Bytes decompressed per step: about 1 ms, the time that others wait."""
 INPUT_BYTES = 64 << 10
 MAX_STREAMS = 100_000
-"""Limit: streams one behind the other, or chunks of framed snappy; each costs some 10 us, also if it holds nothing."""
+"""Limit: concatenated streams, or chunks of framed snappy; each costs about 10 us, even an empty one."""
 SNAPPY_MAGIC = b"\xff\x06\0\0sNaPpY"
-"""The first chunk of framed snappy."""
+"""First chunk of framed snappy."""
 SNAPPY_CHUNK_BYTES = 64 << 10
 """Limit of the format: bytes that one chunk holds."""
 MAX_SNAPPY_RATIO = 32
-"""By how much snappy compresses at most (64 bytes into 3 of a copy, and what the block's own rules add)."""
+"""Limit: largest compression ratio of snappy: a copy of 3 bytes yields 64, plus the block's own rules."""
 _COMPRESSED, _PLAIN, _FIRST_SKIPPABLE, _STREAM_BEGIN = 0x00, 0x01, 0x80, 0xFF
 
 
 class Bomb(PenstockError, ValueError):
-    """It holds more bytes than may be."""
+    """Compressed bytes that expand beyond the limit."""
 
 
 class NotPacked(PenstockError, ValueError):
-    """It is damaged, or never was compressed; the text is zlib's."""
+    """Bytes that are damaged or were never compressed; the text is zlib's."""
 
 
 class CutShort(NotPacked):
-    """Its end is missing."""
+    """Compressed bytes without their end."""
 
 
-def first_unpacked(data: bytes, most: int, window: int = ZLIB_OR_GZIP) -> tuple[bytes, bytes]:
-    """What the first stream in ``data`` holds, and the bytes behind it; never more than ``most`` + 1 are unpacked.
+def first_unpacked(packed: bytes, limit: int, window: int = ZLIB_OR_GZIP) -> tuple[bytes, bytes]:
+    """Decompress the first stream in ``packed``; return its content and the bytes after it.
 
-    Raises Bomb beyond ``most`` bytes, NotPacked, CutShort.
+    Never decompresses more than ``limit`` + 1 bytes. Raises Bomb beyond ``limit`` bytes, NotPacked, CutShort.
     """
     stream = zlib.decompressobj(window)
     try:
-        found = stream.decompress(data, most + 1)
+        unpacked = stream.decompress(packed, limit + 1)
     except zlib.error as error:
         raise NotPacked(str(error)) from None
-    if len(found) > most:
-        raise Bomb(f"more than {most} bytes")
+    if len(unpacked) > limit:
+        raise Bomb(f"more than {limit} bytes")
     if not stream.eof:
-        raise CutShort("it is cut short")
-    return found, stream.unused_data
+        raise CutShort("the compressed stream is cut short")
+    return unpacked, stream.unused_data
 
 
-def all_unpacked(data: bytes, most: int, window: int = ZLIB_OR_GZIP) -> bytes:
-    """What all streams in ``data`` hold together, one behind the other; errors as ``first_unpacked``."""
-    return b"".join(unpacked_parts(data, most, window))
+def all_unpacked(packed: bytes, limit: int, window: int = ZLIB_OR_GZIP) -> bytes:
+    """Decompress all concatenated streams in ``packed``; raises like ``first_unpacked``."""
+    return b"".join(unpacked_parts(packed, limit, window))
 
 
-def unpacked_parts(data: bytes, most: int, window: int = ZLIB_OR_GZIP) -> Iterator[bytes]:
-    """Yield what ``all_unpacked`` returns in parts of at most PART_BYTES, so that a caller may pause between them."""
-    view, position, streams = memoryview(data), 0, 0
+def unpacked_parts(packed: bytes, remaining: int, window: int = ZLIB_OR_GZIP) -> Iterator[bytes]:
+    """Yield the content of all streams in parts of at most PART_BYTES, so that the caller may pause in between."""
+    view, position, streams = memoryview(packed), 0, 0
     while position < len(view):
         streams += 1
         if streams > MAX_STREAMS:
             raise Bomb(f"more than {MAX_STREAMS} streams")
         stream = zlib.decompressobj(window)
         while not stream.eof:
-            packed: bytes | memoryview = stream.unconsumed_tail
-            if not packed:
-                # Limit: zlib copies what stands behind a stream, which is all the rest if it is handed in at once.
-                packed = view[position : position + INPUT_BYTES]
-                position += len(packed)
+            chunk: bytes | memoryview = stream.unconsumed_tail
+            if not chunk:
+                # Limit: zlib copies the bytes after a stream, so small inputs keep the work linear.
+                chunk = view[position : position + INPUT_BYTES]
+                position += len(chunk)
             try:
-                part = stream.decompress(packed, min(PART_BYTES, most + 1))
+                part = stream.decompress(chunk, min(PART_BYTES, remaining + 1))
             except zlib.error as error:
                 raise NotPacked(str(error)) from None
-            most -= len(part)
-            if most < 0:
-                raise Bomb("more bytes than may be")
+            remaining -= len(part)
+            if remaining < 0:
+                raise Bomb("the content exceeds the limit")
             if part:
                 yield part
-            elif not len(packed) and not stream.eof:
-                raise CutShort("it is cut short")
+            elif not len(chunk) and not stream.eof:
+                raise CutShort("the compressed stream is cut short")
         position -= len(stream.unused_data)
 
 
-def arrow_parts(data: bytes, most: int, compression: Literal["zstd", "lz4"]) -> Iterator[bytes]:
-    """Yield what zstd or LZ4 frames hold together in parts, as ``unpacked_parts`` does; errors likewise."""
-    # Limit: the window that a frame's head announces is allocated, and touched only as far as it is filled.
+def arrow_parts(packed: bytes, remaining: int, compression: Literal["zstd", "lz4"]) -> Iterator[bytes]:
+    """Yield the content of zstd or LZ4 frames in parts; pauses and errors as in ``unpacked_parts``."""
+    # Limit: a frame's header decides the size of its window, but only the filled part of it takes memory.
     try:
-        with pa.input_stream(pa.py_buffer(data), compression=compression) as stream:
+        with pa.input_stream(pa.py_buffer(packed), compression=compression) as stream:
             while part := stream.read(PART_BYTES):
-                most -= len(part)
-                if most < 0:
-                    raise Bomb("more bytes than may be")
+                remaining -= len(part)
+                if remaining < 0:
+                    raise Bomb("the content exceeds the limit")
                 yield part
     except OSError as error:
         if "Truncated" in str(error):
-            raise CutShort("it is cut short") from None
+            raise CutShort("the compressed stream is cut short") from None
         raise NotPacked(str(error)) from None
 
 
-def snappy_block(data: bytes | memoryview, most: int) -> bytes:
-    """Return what one block of snappy holds; errors as ``first_unpacked``."""
+def snappy_block(packed: bytes | memoryview, limit: int) -> bytes:
+    """Return the content of one snappy block; raises like ``first_unpacked``."""
     size, shift = 0, 0
-    for octet in data[:5]:
+    for octet in packed[:5]:
         size |= (octet & 0x7F) << shift
         shift += 7
         if octet < 0x80:
             break
-    # Limit: the head says how many bytes are allocated, so it is compared with what the block can hold.
-    if size > min(most, MAX_SNAPPY_RATIO * len(data)):
-        raise Bomb(f"it says that it has {size} bytes unpacked")
+    # Limit: the header decides how many bytes are allocated, so it is checked against the block's possible content.
+    if size > min(limit, MAX_SNAPPY_RATIO * len(packed)):
+        raise Bomb(f"the header announces {size} bytes")
     if not size:
         return b""
     try:
-        return bytes(pa.decompress(data, decompressed_size=size, codec="snappy", asbytes=True))
+        return bytes(pa.decompress(packed, decompressed_size=size, codec="snappy", asbytes=True))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise NotPacked(str(error)) from None
 
 
-def framed_snappy_parts(data: bytes, most: int) -> Iterator[bytes]:
-    """Yield what the chunks of framed snappy hold; errors as ``unpacked_parts``, also for a wrong checksum."""
-    if not data.startswith(SNAPPY_MAGIC):
-        raise NotPacked("it does not begin with the name of framed snappy")
-    view, position, chunks = memoryview(data), len(SNAPPY_MAGIC), 0
+def framed_snappy_parts(packed: bytes, remaining: int) -> Iterator[bytes]:
+    """Yield the content of the chunks of framed snappy; raises like ``unpacked_parts``, also for a wrong checksum."""
+    if not packed.startswith(SNAPPY_MAGIC):
+        raise NotPacked("the magic of framed snappy is missing")
+    view, position, chunks = memoryview(packed), len(SNAPPY_MAGIC), 0
     while position < len(view):
         chunks += 1
         if chunks > MAX_STREAMS:
@@ -141,18 +144,18 @@ def framed_snappy_parts(data: bytes, most: int) -> Iterator[bytes]:
         content = view[position + 4 : position + 4 + size]
         position += 4 + size
         if position > len(view):
-            raise CutShort("it is cut short")
+            raise CutShort("the compressed stream is cut short")
         if kind >= _FIRST_SKIPPABLE and (kind != _STREAM_BEGIN or bytes(content) == SNAPPY_MAGIC[4:]):
             continue
         if kind not in (_COMPRESSED, _PLAIN) or size < 4:
             raise NotPacked(f"a chunk of kind {kind} and {size} bytes is unknown")
-        limit = min(SNAPPY_CHUNK_BYTES, most)
+        limit = min(SNAPPY_CHUNK_BYTES, remaining)
         if kind == _PLAIN and size - 4 > limit:
-            raise Bomb("more bytes than may be")
+            raise Bomb("the content exceeds the limit")
         part = snappy_block(content[4:], limit) if kind == _COMPRESSED else bytes(content[4:])
         if int.from_bytes(content[:4], "little") != _masked_crc(part):
             raise NotPacked("incorrect data check")
-        most -= len(part)
+        remaining -= len(part)
         yield part
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.ingest.udp import DATAGRAM_COST, FILL_TIME, LEAST_PAUSE, ReceivePacer
+from penstock.ingest.udp import DATAGRAM_COST_BYTES, FILL_TIME_S, MIN_PAUSE_S, ReceivePacer
 
 SMALL = 1280
 """Bytes that the kernel books for a small datagram."""
@@ -36,7 +36,7 @@ class Socket:
     def round(self) -> None:
         self.pass_time(max(1 - self.waiting, 0) / self.rate)  # until something comes
         pause = self.filling.pause(self.now)
-        if pause > LEAST_PAUSE:
+        if pause > MIN_PAUSE_S:
             self.pass_time(pause)
         taken = min(int(self.waiting), self.slots)
         self.waiting -= taken
@@ -73,7 +73,7 @@ def test_batches_fill_and_nothing_is_dropped(granted: int, rate: float, least: i
 
 @pytest.mark.parametrize("granted", [STOCK, LARGE])
 def test_the_same_holds_for_datagrams_that_fill_a_frame(granted: int) -> None:
-    sock = Socket(granted, 60_000, booked=DATAGRAM_COST)
+    sock = Socket(granted, 60_000, booked=DATAGRAM_COST_BYTES)
     assert sock.run() >= 70
     assert sock.dropped == 0
 
@@ -91,7 +91,7 @@ def test_more_than_can_be_taken_is_read_without_delay() -> None:
     before = sock.now
     sock.round()
     assert sock.rounds[-1] == 1024
-    assert sock.now - before == pytest.approx(ROUND + 1024 * EACH, abs=LEAST_PAUSE)
+    assert sock.now - before == pytest.approx(ROUND + 1024 * EACH, abs=MIN_PAUSE_S)
 
 
 def test_where_little_comes_it_is_read_at_once() -> None:
@@ -114,4 +114,4 @@ def test_it_never_waits_longer_than_a_batch_may_fill(rounds: list[tuple[int, flo
     for taken, passed in rounds:
         filling.received(taken, now)
         now += passed
-        assert filling.pause(now) <= FILL_TIME
+        assert filling.pause(now) <= FILL_TIME_S

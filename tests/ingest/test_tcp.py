@@ -23,7 +23,7 @@ from penstock.ingest.plog_commands import Commands
 from penstock.ingest.receiver import decoder_of
 from penstock.ingest.sockets import open_socket
 from penstock.ingest.tcp import LEAST_READ, TcpReceiver
-from penstock.ingest.udp import FILL_TIME
+from penstock.ingest.udp import FILL_TIME_S
 from penstock.testing import FakeClock
 from penstock.wire.lines import SETTLE_TIME_S
 from tests.ingest.ingest_life import Life, live
@@ -110,7 +110,7 @@ def test_lines_that_come_one_by_one_are_taken_together(tmp_path: Path, sock: soc
             receiving.rounds(1 if len(pauses) < 10 else 0)
         receiving.sleep = receiving.clock.advance
         receiving.rounds()
-    assert pauses == [FILL_TIME] * 10
+    assert pauses == [FILL_TIME_S] * 10
     assert len(batches) < 50
     assert len(receiving.life.payloads()) == 200
 

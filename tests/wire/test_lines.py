@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.counts import open_books
 from penstock.wire import lines as lines_module
-from penstock.wire.lines import SETTLE_TIME_S, STALL_TIME_S, UNDECIDED_BYTES, Lines, LineSplitter, line_counts
+from penstock.wire.line_framing import Lines
+from penstock.wire.lines import SETTLE_TIME_S, STALL_TIME_S, UNDECIDED_BYTES, LineSplitter, line_counts
 from penstock.wire.plog.commands import Command
 from penstock.wire.plog.statistics import Statistics
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire.growth import MOST_GROWTH
+from penstock.wire.growth import MAX_GROWTH_BYTES
 from penstock.wire.sender_text import strings, text
 
 
@@ -31,7 +31,7 @@ def test_what_cannot_be_read_is_a_replacement_character_as_in_plog(data: bytes, 
 
 @given(st.binary(max_size=30), st.integers(1, 300))
 def test_a_text_grows_within_bounds(data: bytes, times: int) -> None:
-    assert len(text(data * times).encode()) <= len(data) * times + MOST_GROWTH
+    assert len(text(data * times).encode()) <= len(data) * times + MAX_GROWTH_BYTES
 
 
 def test_a_text_that_would_grow_too_large_does_not_grow_at_all() -> None:

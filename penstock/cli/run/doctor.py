@@ -17,7 +17,7 @@ from penstock.cli.common import console
 from penstock.cli.options import AsJson, Configured
 from penstock.cli.run.machine_checks import MACHINE, Check, Finding
 from penstock.config import ListenerConfig, Settings
-from penstock.ingest.sockets import ask_buffer, granted_buffer
+from penstock.ingest.sockets import granted_buffer, request_buffer
 
 SMALL_DATAGRAM = 1280
 """Bytes that the kernel books for a datagram of up to a few hundred bytes."""
@@ -55,7 +55,7 @@ def receive_buffers(settings: Settings) -> Iterator[Finding]:
 def _receive_buffer(listener: ListenerConfig, largest: int) -> Finding:
     check = f"receive buffer of listener {listener.name!r}"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        ask_buffer(sock, listener.so_rcvbuf)
+        request_buffer(sock, listener.so_rcvbuf)
         granted = granted_buffer(sock)
     # The kernel books twice what it grants, and for each datagram more than its bytes.
     holds = f"about {2 * granted // SMALL_DATAGRAM:,} small datagrams"

@@ -17,7 +17,7 @@ from penstock.wire.forward.requests import (
     RequestReader,
     acknowledgement,
 )
-from penstock.wire.lines import NO_LINES, Lines
+from penstock.wire.line_framing import NO_LINES, Lines
 from penstock.wire.requests import MAX_MESSAGES
 
 MOST_REQUEST = 16 << 20

@@ -29,7 +29,7 @@ class GelfDecoder:
 
     ``max_size``: bytes of the largest message that is compressed or in chunks, and of all unfinished ones;
     ``expire_time``: seconds after which an unfinished one is given up. A round gives at most that many bytes of these
-    messages (``Decoded.taken``), so that what is small on the wire does not grow beyond bounds here.
+    messages (``Decoded.consumed``), so that what is small on the wire does not grow beyond bounds here.
     """
 
     def __init__(self, max_size: int = 1 << 20, expire_time: float = 10.0) -> None:
@@ -78,7 +78,7 @@ class GelfDecoder:
         )
         joined, rows = join(pieces)
         messages = joined["payload"]
-        return Decoded(body(messages, annotations=fields_of(messages)), counts, rows=rows, taken=taken)
+        return Decoded(body(messages, annotations=fields_of(messages)), counts, rows=rows, consumed=taken)
 
     def decode_lines(self, lines: pa.Array[Any]) -> Decoded:
         """One message per line."""

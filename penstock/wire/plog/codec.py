@@ -21,7 +21,7 @@ from penstock.wire.plog.commands import Command, parse_command
 from penstock.wire.plog.fragments import Defragmenter
 from penstock.wire.plog.holes import HoleSettings
 from penstock.wire.plog.statistics import Statistics
-from penstock.wire.raw import whole_lines
+from penstock.wire.raw import lines_as_messages
 
 __all__ = ["PlogDecoder", "PlogSettings"]
 
@@ -86,7 +86,7 @@ class PlogDecoder:
 
     def decode_lines(self, lines: pa.Array[Any]) -> Decoded:
         """Return the lines of TCP as messages, one per line."""
-        return whole_lines(lines, self.statistics)
+        return lines_as_messages(lines, self.statistics)
 
     def expire(self, now: float) -> Counts:
         """Give up messages whose fragments did not arrive in time."""

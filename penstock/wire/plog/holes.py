@@ -1,8 +1,9 @@
 """Detection of holes in the message ids of each sender.
 
-Each source (address and port) has a sorted window of its latest ids. When an id is pushed out of the window and the next id is
-not its successor, the ids between them were lost: a *hole* of that many messages if there are at most ``maximum_hole``, else one
-*jump*. An id that arrives after its hole was counted is subtracted from it. Ids are unsigned, 32 bits, and wrap.
+Each source (address and port) has a sorted window of its latest ids. When an id is pushed out of the window and
+the next id is not its successor, the ids between them were lost: a *hole* of that many messages if there are at most
+``maximum_hole``, else one *jump*. An id that arrives after its hole was counted is subtracted from it. Ids are
+unsigned, 32 bits, and wrap.
 """
 
 from __future__ import annotations

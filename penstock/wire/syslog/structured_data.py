@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from penstock.records import bounds, from_numpy
 from penstock.wire.datagrams import Ints, joined_runs
-from penstock.wire.growth import MOST_GROWTH
+from penstock.wire.growth import MAX_GROWTH_BYTES
 from penstock.wire.sender_text import strings
 from penstock.wire.syslog.octets import LOOKAHEAD, Bools, Octets, Spans
 
@@ -49,7 +49,7 @@ def read_parameters(octets: Octets, places: Spans) -> Parameters | None:
     counts, names, values = _joined(*_parameters(Octets(texts), escaped))
     lengths = places.ends - places.begins
     fits = (counts <= MOST_PARAMETERS) & (
-        _sizes(counts, names, values) <= lengths + np.minimum(lengths, MOST_GROWTH) + SLACK
+        _sizes(counts, names, values) <= lengths + np.minimum(lengths, MAX_GROWTH_BYTES) + SLACK
     )
     if not fits.all():
         kept = from_numpy(np.repeat(fits, counts))

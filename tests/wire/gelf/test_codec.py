@@ -37,11 +37,11 @@ def decoded(decoder: GelfDecoder, datagrams: list[bytes], now: float = 0.0, port
     while len(rest):
         found = decoder.decode(rest, now)
         assert open_books(found.counts) == []
-        assert found.taken
+        assert found.consumed
         assert found.body.num_rows == found.counts["accepted"]
         rows += [(row["payload"], dict(row["annotations"])) for row in found.body.to_pylist()]
         total.absorb(found.counts)
-        rest = rest.range(found.taken, len(rest))
+        rest = rest.range(found.consumed, len(rest))
     return rows, Counts(total.pruned())
 
 
@@ -108,7 +108,7 @@ def test_a_compressed_bomb_is_refused_and_the_round_goes_on_in_parts() -> None:
     decoder = GelfDecoder(max_size=100_000)
     large = [zlib.compress(json.dumps({"_x": "y" * 60_000}).encode()) for _ in range(10)]
     first = decoder.decode(Datagrams.from_bytes([bomb, *large, small]), 0.0)
-    assert (first.taken, first.body.num_rows, first.counts["refused.oversize"]) == (1, 0, 1)
+    assert (first.consumed, first.body.num_rows, first.counts["refused.oversize"]) == (1, 0, 1)
     rows, counts = decoded(GelfDecoder(max_size=100_000), [bomb, *large, small])
     assert (len(rows), counts["refused.oversize"], counts["accepted"]) == (11, 1, 11)
 
