@@ -1,4 +1,4 @@
-"""Senders that wait until what they sent is safe: told once the log has it, or closed where it has not."""
+"""Acknowledgements to senders that wait until their messages are stored; a sender is disconnected if they are not."""
 
 from __future__ import annotations
 
@@ -9,42 +9,48 @@ from penstock.handover.stored_waits import Fate, StoredWaits
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.connections import Connection
 
-Promise = tuple[Connection, bytes]
-"""Who is to be told, and what."""
+PendingReply = tuple[Connection, bytes]
+"""Connection and the reply that waits for storage."""
 
 
 class Acknowledgements:
-    """What the connections of one listener are to be told, in the order in which it was written."""
+    """Replies of one listener's connections, in the order in which their messages were written.
+
+    Invariant: a reply is sent only after the log has stored the messages before it.
+    """
 
     def __init__(self, publisher: FrameWriter, readers: Sequence[HandlerPosition]) -> None:
         self._publisher = publisher
-        self._waits: StoredWaits[Promise] = StoredWaits(publisher, readers)
-        self._read: list[Promise] = []
+        self._waits: StoredWaits[PendingReply] = StoredWaits(publisher, readers)
+        self._read: list[PendingReply] = []
         self._begin = 0
 
-    def ask(self, connection: Connection, replies: Sequence[bytes]) -> None:
-        """``connection`` gets ``replies`` once all that was read of it is stored; nothing of it is written yet."""
+    def expect(self, connection: Connection, replies: Sequence[bytes]) -> None:
+        """Queue ``replies`` until everything read from ``connection`` so far is stored; none of it is written yet."""
         if replies and not self._read:
             self._begin = self._publisher.position
         self._read += [(connection, reply) for reply in replies]
 
-    def written(self) -> None:
-        """All that was read is in the log buffer."""
-        for promise in self._read:
-            self._waits.expect(self._begin, promise)
+    def mark_written(self) -> None:
+        """Record that everything read so far is in the log buffer."""
+        for reply in self._read:
+            self._waits.expect(self._begin, reply)
         self._read = []
 
     def take_decided(self) -> list[tuple[Connection, bytes | None]]:
-        """Who is to be told what by now; None: what they sent was missed, and they have to be closed to know."""
-        found = self._waits.take_decided() if self.owed else []
-        return [(connection, reply if fate is Fate.STORED else None) for (connection, reply), fate in found]
+        """Return replies that can be sent; None as the reply means that messages were missed.
+
+        The connection is then closed: its sender notices it and sends the messages again.
+        """
+        decided = self._waits.take_decided() if self.has_pending else []
+        return [(connection, reply if fate is Fate.STORED else None) for (connection, reply), fate in decided]
 
     @property
-    def owed(self) -> bool:
-        """Whether somebody waits to be told."""
+    def has_pending(self) -> bool:
+        """Whether a sender waits for a reply."""
         return bool(len(self._waits))
 
-    def within(self, timeout: float) -> float:
-        """Seconds to wait for bytes at most, ``timeout`` where nobody waits to be told anything."""
+    def limit_timeout(self, timeout: float) -> float:
+        """Return the seconds to wait for bytes, at most ``timeout``; less if replies are pending."""
         pause = self._waits.pause
         return timeout if pause is None else min(timeout, pause)

@@ -1,4 +1,8 @@
-"""The connections of a TCP listener, what each holds, and which of them goes when there is no room for all."""
+"""Connections of a TCP listener: the state of each, and the choice of the one to evict.
+
+Limit: the number of connections and the sum of their unfinished bytes are bounded, so that senders that never finish a
+line cannot exhaust memory.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """One sender; ``heard`` is the monotonic time at which it sent something last.
+    """One sender; ``heard`` is the monotonic time of its last bytes.
 
-    ``shaking``: its TLS handshake is not done; ``name``: that of its certificate. ``began_waiting`` is the time from
-    which on something that it sent may be complete.
+    ``shaking``: its TLS handshake is not complete; ``name``: the name in its certificate. ``began_waiting``: time
+    since when some of its bytes may be a complete message.
     """
 
     sock: socket.socket
@@ -38,7 +42,7 @@ class Connection:
 
     @property
     def dialogue(self) -> ForwardSplitter | None:
-        """What knows the answers of a protocol that has some."""
+        """Splitter of a protocol whose senders are answered; None for other protocols."""
         return None if isinstance(self.splitter, LineSplitter) else self.splitter
 
     @property
@@ -47,94 +51,94 @@ class Connection:
 
     @property
     def unfinished(self) -> int:
-        """Bytes of what may not be whole."""
+        """Bytes that may not be complete."""
         return self.splitter.unfinished + (self.joiner.held_bytes if self.joiner else 0)
 
     @property
-    def begun(self) -> int:
-        """How many lines that is."""
+    def unfinished_lines(self) -> int:
+        """Number of unfinished lines."""
         return int(self.splitter.unfinished > 0) + (self.joiner.held_lines if self.joiner else 0)
 
     @property
     def has_work(self) -> bool:
-        """Whether something that has come waits for its turn; until then nothing more is read of it."""
+        """Whether received requests wait for their turn; until then nothing more is read."""
         return self.dialogue is not None and self.dialogue.has_work
 
     @property
     def waits(self) -> bool:
-        """Whether it holds what time makes whole."""
+        """Whether it holds lines that a pause would complete."""
         return self.splitter.waits or bool(self.joiner and self.joiner.held_lines)
 
-    def feed(self, data: memoryview) -> Lines:
-        """The messages that are whole now that ``data`` has come."""
-        return self._joined(self.splitter.feed(data))
+    def feed(self, chunk: memoryview) -> Lines:
+        """Return the messages that ``chunk`` completes."""
+        return self._joined(self.splitter.feed(chunk))
 
     def settle(self, now: float, silence: float) -> Lines:
-        """Return what time makes whole: of joined lines after ``silence`` seconds without a byte."""
+        """Return messages completed by a pause; joined lines need ``silence`` seconds without a byte."""
         lines = self._joined(self.splitter.settle()) if self._splitter_is_due(now) else Lines(NO_LINES)
-        return self._with_held(lines) if self.joiner and now - self.heard >= silence else lines
+        return self._add_held(lines) if self.joiner and now - self.heard >= silence else lines
 
     def _splitter_is_due(self, now: float) -> bool:
         splitter = self.splitter
         if not isinstance(splitter, LineSplitter) or not splitter.waits or self.began_waiting is None:
             return False
-        # While the framing is undecided, a sender that goes on sending must not hold back its first lines.
+        # While the framing is undecided, a sender that keeps sending must not delay its first lines.
         return now - (self.began_waiting if splitter.is_undecided else self.heard) >= splitter.patience_s
 
-    def whole(self) -> Lines:
-        """Return the lines that are complete as far as is known, though more bytes may say otherwise."""
+    def settled_lines(self) -> Lines:
+        """Return the lines that seem complete now, though more bytes might show otherwise."""
         return self._joined(self.splitter.settle())
 
     def finish(self) -> Lines:
-        """What it held when it ended."""
-        return self._with_held(self._joined(self.splitter.finish()))
+        """Return the remaining messages at the end of the connection."""
+        return self._add_held(self._joined(self.splitter.finish()))
 
     def _joined(self, lines: Lines) -> Lines:
         return self.joiner.feed(lines) if self.joiner else lines
 
-    def _with_held(self, lines: Lines) -> Lines:
-        held = self.joiner.flush() if self.joiner else Lines(NO_LINES)
-        both = pa.concat_arrays([lines.lines, held.lines])
-        return replace(lines, lines=both, joined=lines.joined + held.joined)
+    def _add_held(self, lines: Lines) -> Lines:
+        flushed = self.joiner.flush() if self.joiner else Lines(NO_LINES)
+        both = pa.concat_arrays([lines.lines, flushed.lines])
+        return replace(lines, lines=both, joined=lines.joined + flushed.joined)
 
 
 class Connections:
-    """Those of one listener: at most ``most``, with ``most_unfinished`` bytes of unfinished lines in all."""
+    """Connections of one listener: at most ``max_connections``, with ``max_unfinished_bytes`` in all together."""
 
-    def __init__(self, most: int, most_unfinished: int) -> None:
-        self._most, self._most_unfinished = most, most_unfinished
+    def __init__(self, max_connections: int, max_unfinished_bytes: int) -> None:
+        self._max_connections, self._max_unfinished_bytes = max_connections, max_unfinished_bytes
         self._all: set[Connection] = set()
         self._unfinished: dict[Connection, int] = {}
-        self._held = 0
+        self._unfinished_bytes = 0
         self._waiting: set[Connection] = set()
-        self._shaking: set[Connection] = set()
+        self._in_handshake: set[Connection] = set()
 
     @property
     def exceed(self) -> bool:
-        """Whether there are too many of them, or they hold too much."""
-        return len(self._all) > self._most or self._held > self._most_unfinished
+        """Whether a limit is exceeded and a connection must be evicted."""
+        return len(self._all) > self._max_connections or self._unfinished_bytes > self._max_unfinished_bytes
 
     def add(self, connection: Connection) -> None:
         self._all.add(connection)
         if connection.shaking:
-            self._shaking.add(connection)
+            self._in_handshake.add(connection)
 
-    def shaken(self, connection: Connection) -> None:
-        """Its handshake is done."""
+    def end_handshake(self, connection: Connection) -> None:
+        """Record that the handshake of ``connection`` is complete."""
         connection.shaking = False
-        self._shaking.discard(connection)
+        self._in_handshake.discard(connection)
 
     def remove(self, connection: Connection) -> None:
-        self._held -= self._unfinished.pop(connection, 0)
-        for some in (self._all, self._waiting, self._shaking):
-            some.discard(connection)
+        self._unfinished_bytes -= self._unfinished.pop(connection, 0)
+        for connections in (self._all, self._waiting, self._in_handshake):
+            connections.discard(connection)
 
-    def fed(self, connection: Connection) -> None:
-        """Take note of what ``connection`` holds now."""
-        held = connection.unfinished
-        self._held += held - self._unfinished.pop(connection, 0)
-        if held:
-            self._unfinished[connection] = held
+    def update(self, connection: Connection) -> None:
+        """Record what ``connection`` holds after it was read."""
+        unfinished = connection.unfinished
+        self._unfinished_bytes += unfinished - self._unfinished.pop(connection, 0)
+        if unfinished:
+            self._unfinished[connection] = unfinished
         if not connection.waits:
             connection.began_waiting = None
             self._waiting.discard(connection)
@@ -142,41 +146,41 @@ class Connections:
             connection.began_waiting = connection.heard
             self._waiting.add(connection)
 
-    def first_to_go(self) -> Connection | None:
-        """The one with the most unfinished bytes; where none has any, the one that is silent for the longest time."""
+    def next_to_evict(self) -> Connection | None:
+        """Return the connection with the most unfinished bytes; if none has any, the longest silent one."""
         if self._unfinished:
             return max(self._unfinished, key=self._unfinished.__getitem__)
-        return min(self._all, key=lambda each: each.heard, default=None)
+        return min(self._all, key=lambda connection: connection.heard, default=None)
 
     def silent_since(self, time: float) -> list[Connection]:
-        """Those not heard since monotonic ``time``."""
-        return [each for each in self._all if each.heard <= time]
+        """Return connections without a byte since monotonic ``time``."""
+        return [connection for connection in self._all if connection.heard <= time]
 
     def waiting(self) -> list[Connection]:
-        """Those that hold what time makes whole."""
+        """Return connections that hold lines which a pause would complete."""
         return list(self._waiting)
 
-    def shaking_since(self, time: float) -> list[Connection]:
-        """Those in whose handshake nothing came since monotonic ``time``."""
-        return [each for each in self._shaking if each.heard <= time]
+    def stalled_handshakes(self, time: float) -> list[Connection]:
+        """Return connections whose handshake had no byte since monotonic ``time``."""
+        return [connection for connection in self._in_handshake if connection.heard <= time]
 
 
 def framing_of(listener: ListenerConfig) -> Framing:
-    """How a listener's connections are cut into lines."""
+    """Return the framing of a listener's connections."""
     return codec_of(listener.codec).framing if listener.framing == "auto" else listener.framing
 
 
-def splitter_of(listener: ListenerConfig) -> LineSplitter | ForwardSplitter:
-    """What finds the messages of one connection."""
-    own = codec_of(listener.codec).splitter
-    if own:
-        return own(listener)
+def make_splitter_for(listener: ListenerConfig) -> LineSplitter | ForwardSplitter:
+    """Return a new splitter for one connection."""
+    make_splitter = codec_of(listener.codec).splitter
+    if make_splitter:
+        return make_splitter(listener)
     kind = UncompressedSplitter if listener.codec in ("syslog", "gelf") else LineSplitter
     return kind(listener.max_line, framing_of(listener))
 
 
-def joiner_of(listener: ListenerConfig) -> LineJoiner | None:
-    """What joins the lines of one connection; None where each line is a message."""
+def make_joiner(listener: ListenerConfig) -> LineJoiner | None:
+    """Return a new joiner of lines for one connection; None if each line is a message."""
     if not listener.joins_lines:
         return None
     return LineJoiner(listener.multiline.begins or INDENTED, listener.multiline.max_lines, listener.max_line)

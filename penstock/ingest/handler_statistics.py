@@ -1,7 +1,7 @@
-"""What the processes of a listener's handlers tell of themselves, for STAT.
+"""Statistics of the processes of a listener's handlers, for STAT.
 
-Each leaves a mapping of what it likes to tell as text STATISTICS of its page; under ``kafka`` plog's meters by
-name (``wire.meters``), under ``failed_to_send`` how many messages could not be sent.
+Each process writes a mapping as text STATISTICS of its page; ``kafka`` has plog's meters by name (``wire.meters``),
+``failed_to_send`` the number of messages that could not be sent.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from penstock.handover.paths import account_file
 from penstock.handover.state_page import STATISTICS, StatePage
 
 StatisticsReader = Callable[[], list[dict[str, Any]]]
-"""The statistics of each of a listener's handlers, at least its name."""
+"""Reader of the statistics of each handler; each mapping has at least its name."""
 
 
 def statistics_reader(folder: Path, listener: ListenerConfig) -> StatisticsReader:
-    """Reads what the handlers of ``listener`` left in ``folder``."""
+    """Return a reader of the statistics that the handlers of ``listener`` write below ``folder``."""
     pages: dict[str, StatePage] = {}
 
     def read(handler: str) -> dict[str, Any]:
@@ -32,13 +32,13 @@ def statistics_reader(folder: Path, listener: ListenerConfig) -> StatisticsReade
 
 
 def with_handlers(statistics: Mapping[str, Any], handlers: list[dict[str, Any]]) -> dict[str, Any]:
-    """A listener's statistics with those of its handlers; what plog has of all together is added up."""
+    """Return a listener's statistics with those of its handlers, summed where plog has one figure for all."""
     meters = [statistics["kafka"], *(handler["kafka"] for handler in handlers if "kafka" in handler)]
     failed = sum(handler.get("failed_to_send", 0) for handler in handlers)
-    kafka = {name: _sum_of([each[name] for each in meters if name in each]) for name in statistics["kafka"]}
+    kafka = {name: _sum_meters([meter[name] for meter in meters if name in meter]) for name in statistics["kafka"]}
     return {**statistics, "failed_to_send": statistics["failed_to_send"] + failed, "kafka": kafka, "handlers": handlers}
 
 
-def _sum_of(meters: list[dict[str, Any]]) -> dict[str, Any]:
+def _sum_meters(meters: list[dict[str, Any]]) -> dict[str, Any]:
     rates = zip(*(meter["rate"] for meter in meters), strict=True)
     return {"count": sum(meter["count"] for meter in meters), "rate": [sum(rate) for rate in rates]}

@@ -60,7 +60,7 @@ class HttpReceiver:
         self._sock, self._large = sock, LargeRequests()
         limits = HttpLimits(listener.max_unfinished, listener.request_timeout, listener.max_connections, LIMIT_KEYS)
         app = LimitedBodies(DoorsApp(listener, self._submissions, [make() for make in DOORS], self._large), limits)
-        protocol = admitting(listener, limits, self._tls, self._submissions.refused)
+        protocol = admitting(listener, limits, self._tls, self._submissions.count_refusal)
         self._server = _Uvicorn(_config(app, protocol, listener, self._tls))
         self._served: asyncio.Task[None] | None = None
 
@@ -131,7 +131,7 @@ def admitting(
             super().connection_made(transport)
             address = str((self.client or ("", 0))[0])
             name = tls.name_of(transport.get_extra_info("ssl_object")) if tls else ""
-            if name is None or not networks.have(address):
+            if name is None or not networks.contain(address):
                 refused("network" if name is not None else "name")
                 transport.abort()
             self.app_state = {**self.app_state, "sender": Sender(address, name or "")}
@@ -180,10 +180,10 @@ class DoorsApp:
             received = await self._receive(door, replace(asked, body=body))
             if isinstance(received, Answer):
                 return received
-            await self._submissions.stored(received, door.codec, sender)
+            await self._submissions.store(received, door.codec, sender)
             return received.answer
         except Refused as why:
-            self._submissions.refused(why.reason)
+            self._submissions.count_refusal(why.reason)
             return door.refusal(why, asked) if door else dumped({"error": str(why)}, why.status)
 
     async def _receive(self, door: Door, packed: Request) -> Received | Answer:

@@ -111,15 +111,15 @@ class OtlpGrpcReceiver:
             data = await self._message(requests, context.peer())
             with self._unfinished(len(data)):
                 logs = await self._logs(data)
-            await self._submissions.stored(Received(logs.body, logs.refused, Answer()), CODEC, sender)
+            await self._submissions.store(Received(logs.body, logs.refused, Answer()), CODEC, sender)
             return response(logs).SerializeToString()
         except Refused as why:
-            self._submissions.refused(why.reason)
+            self._submissions.count_refusal(why.reason)
             await _abort(context, why)
             raise AssertionError from None  # abort does not come back
 
     async def _refuse_unknown(self, _: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-        self._submissions.refused("path")
+        self._submissions.count_refusal("path")
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"only {SERVICE}/Export is taken")
         raise AssertionError  # abort does not come back
 
@@ -133,7 +133,7 @@ class OtlpGrpcReceiver:
             # that leaves looks the same.
             await asyncio.sleep(CANCEL_S)
         except asyncio.CancelledError:
-            self._submissions.refused(INCOMPLETE)
+            self._submissions.count_refusal(INCOMPLETE)
             raise
         raise Refused(400, SYNTAX, "the call has no message")
 
@@ -164,7 +164,7 @@ class OtlpGrpcReceiver:
     def _admitted(self, context: grpc.aio.ServicerContext[Any, Any]) -> Sender:
         """Who sends. Raises Refused where it is not let in."""
         address = address_of(context.peer())
-        if not self._networks.have(address):
+        if not self._networks.contain(address):
             raise Refused(403, "network", "this address is not let in")
         headers = {str(key): value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
         check_token(self._listener.tokens, headers, {})

@@ -1,4 +1,4 @@
-"""Answers to plog's commands, and who may send them."""
+"""Answers to plog's commands, and the networks that may send them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from penstock.ingest.handler_statistics import StatisticsReader, with_handlers
 
 
 class Commands:
-    """PING, STAT, ENVI and KILL for one listener (seed: plog, "Packet type 00: commands").
+    """PING, STAT, ENVI and KILL for one listener (plog's README, "Packet type 00: commands").
 
-    ``statistics`` gives those of the listener under plog's keys, ``handlers`` those of its handlers.
+    ``statistics`` returns the listener's statistics under plog's keys, ``handlers`` those of its handlers.
     """
 
     def __init__(
@@ -29,17 +29,17 @@ class Commands:
         self._networks = [ipaddress.ip_network(network) for network in listener.commands_from]
         self._started = time.monotonic()
 
-    def allowed(self, address: str) -> bool:
-        """Whether the sender at ``address`` may send commands."""
+    def is_allowed(self, address: str) -> bool:
+        """Report whether the sender at ``address`` may send commands."""
         sender = ipaddress.ip_address(address.partition("%")[0])
         mapped = getattr(sender, "ipv4_mapped", None) or sender
         return any(mapped in network for network in self._networks if network.version == mapped.version)
 
     def answer(self, verb: str, trail: bytes, unanswered: int = 0) -> bytes | None:
-        """What to send back; None for nothing. KILL, where obeyed, does not return.
+        """Return the reply, or None for no reply. KILL, if enabled, does not return.
 
-        ``unanswered``: commands counted already that are not answered yet, this one included: as with plog,
-        STAT does not count itself.
+        ``unanswered``: counted commands without an answer yet, including this one: as in plog, STAT does not count
+        itself.
         """
         if verb == "PING":
             return b"PONG" + trail
@@ -52,8 +52,8 @@ class Commands:
         return None
 
     def stat(self, unanswered: int = 0) -> dict[str, Any]:
-        """The statistics of this listener, with plog's keys."""
+        """Return the statistics of this listener, with plog's keys."""
         uptime = int((time.monotonic() - self._started) * 1000)
-        told = with_handlers(self._statistics(), self._handlers())
-        told["v0_commands"] -= unanswered
-        return {"version": __version__, "uptime": uptime, **told}
+        statistics = with_handlers(self._statistics(), self._handlers())
+        statistics["v0_commands"] -= unanswered
+        return {"version": __version__, "uptime": uptime, **statistics}

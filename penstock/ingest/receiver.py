@@ -1,7 +1,8 @@
-"""The receiver process of one listener: forked, or ``python -m penstock.ingest.receiver``, its task on standard input.
+"""Receiver process of one listener: forked, or ``python -m penstock.ingest.receiver`` with its task on standard
+input.
 
-It reads, decodes and writes each batch, with its counts, once into its log buffer. Its sockets and slot
-memory belong to the supervisor, so that killing it loses nothing that the kernel or it had.
+It reads, decodes and writes each batch with its counts once into its log buffer. Crash: socket and slot memory belong
+to the supervisor, so killing a receiver loses nothing that the kernel or the receiver held.
 """
 
 from __future__ import annotations
@@ -40,19 +41,19 @@ from penstock.process.kernel import die_with_parent
 from penstock.process.reporting import configure, starting
 from penstock.wire.codecs import codec_of
 
-TICK = 0.5
-STOP_PATIENCE = 4.0
-"""Seconds that a receiver that is to end waits for room in its log buffer."""
+TICK_INTERVAL_S = 0.5
+STOP_PATIENCE_S = 4.0
+"""Limit: time that a stopping receiver waits for room in its log buffer."""
 _LOGGER = logging.getLogger(__name__)
 
 
-def decoder_of(listener: ListenerConfig) -> Any:
-    """The decoder of a listener's codec."""
+def make_decoder(listener: ListenerConfig) -> Any:
+    """Return the decoder of a listener's codec."""
     return codec_of("raw" if listener.asks_answers else listener.codec).decoder(listener)
 
 
 class Io(Protocol):
-    """What takes messages from a listener's socket."""
+    """Interface of the part that takes messages from a listener's socket."""
 
     def take_over(self) -> None: ...
 
@@ -64,14 +65,14 @@ class Io(Protocol):
 
 
 class Receiver:
-    """One listener's receiver: its loop, its statistics, its end."""
+    """Loop, statistics and shutdown of one listener's receiver. One thread, except for servers of requests."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         listener = ListenerConfig.model_validate(task["listener"])
         buffer = BufferConfig.model_validate(task["buffer"])
         folder = Path(task["folder"])
         self._wakes: list[int] = task["wakes"]
-        self._decoder = decoder_of(listener)
+        self._decoder = make_decoder(listener)
         self._sock = socket.socket(fileno=int(task["socket"]))
         self._sock.setblocking(False)
         self._commands = Commands(listener, self._statistics, statistics_reader(folder, listener))
@@ -80,11 +81,13 @@ class Receiver:
         self._losses = LossReports()
         self._readers = readers
         self._publisher = FrameWriter(listener.name, listener.codec, publication, readers, self._page, self._losses.add)
-        self._io: Io = self._make_requests(listener, readers) or self._make_io(listener, folder, buffer)
+        self._io: Io = self._make_request_receiver(listener, readers) or self._make_message_receiver(
+            listener, folder, buffer
+        )
         self._running = True
 
-    def _make_requests(self, listener: ListenerConfig, readers: Sequence[HandlerPosition]) -> Io | None:
-        """Imported here: the others do without a server, and are smaller."""
+    def _make_request_receiver(self, listener: ListenerConfig, readers: Sequence[HandlerPosition]) -> Io | None:
+        # Imported here: receivers without a server stay smaller by its libraries.
         if listener.protocol == "http":
             from penstock.ingest.http import HttpReceiver
 
@@ -95,7 +98,9 @@ class Receiver:
             return OtlpGrpcReceiver(listener, self._sock, self._publisher, readers, self._wake)
         return None
 
-    def _make_io(self, listener: ListenerConfig, folder: Path, buffer: BufferConfig) -> UdpReceiver | TcpReceiver:
+    def _make_message_receiver(
+        self, listener: ListenerConfig, folder: Path, buffer: BufferConfig
+    ) -> UdpReceiver | TcpReceiver:
         if listener.protocol == "tcp":
             common = (listener, self._sock, self._publisher, self._decoder, self._commands, self._wake)
             return TcpReceiver(*common, readers=self._readers)
@@ -104,17 +109,18 @@ class Receiver:
         return UdpReceiver(listener, self._sock, slots, self._publisher, decoder, self._commands, self._wake)
 
     def run(self) -> None:
-        """Until SIGTERM."""
+        """Run until SIGTERM."""
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
+            # Order: a predecessor's slots are published before new datagrams overwrite them.
             self._io.take_over()
             self._loop()
             self._io.finish()
             self._io.tick()
         except GaveUp as error:
-            _LOGGER.error("%s; ended with messages not published (those that came by UDP are kept)", error)
-        self._leave_statistics()
+            _LOGGER.error("receiver: %s; stopped with unpublished messages (datagrams stay in the slots)", error)
+        self._publish_statistics()
         self._losses.report()
 
     def _loop(self) -> None:
@@ -122,29 +128,29 @@ class Receiver:
         while self._running:
             now = time.monotonic()
             if now >= next_tick:
-                next_tick = now + TICK
+                next_tick = now + TICK_INTERVAL_S
                 self._io.tick()
-                self._leave_statistics()
+                self._publish_statistics()
                 self._losses.report()
                 self._publisher.release()
-                pa.default_memory_pool().release_unused()  # or what batches took stays this process's
+                pa.default_memory_pool().release_unused()  # otherwise freed batches stay allocated to this process
             self._io.receive(max(next_tick - now, 0))
 
     def _stop(self, *_: object) -> None:
         self._running = False
-        self._publisher.give_up_at = time.monotonic() + STOP_PATIENCE
+        self._publisher.give_up_at = time.monotonic() + STOP_PATIENCE_S
 
     def _wake(self) -> None:
         for reader in self._wakes:
-            with contextlib.suppress(BlockingIOError):  # it has been woken quite often enough
+            with contextlib.suppress(BlockingIOError):  # a full counter wakes the reader as well
                 os.eventfd_write(reader, 1)
 
     def _statistics(self) -> dict[str, Any]:
-        """plog's, and what the kernel says of the socket."""
-        socket_says = {"receive_buffer": granted_buffer(self._sock), "kernel_dropped": self._publisher.drops[1]}
-        return {**self._decoder.statistics.as_dict(), **socket_says}
+        """Return plog's statistics and the kernel's figures for the socket."""
+        socket_statistics = {"receive_buffer": granted_buffer(self._sock), "kernel_dropped": self._publisher.drops[1]}
+        return {**self._decoder.statistics.as_dict(), **socket_statistics}
 
-    def _leave_statistics(self) -> None:
+    def _publish_statistics(self) -> None:
         self._page.write(
             STATISTICS,
             {
@@ -157,7 +163,7 @@ class Receiver:
 
 
 def main() -> None:
-    """Run the task that stands on standard input."""
+    """Run the task that is given on standard input."""
     die_with_parent()
     task = json.load(sys.stdin)
     configure(f"receiver {task['listener']['name']}")

@@ -1,7 +1,7 @@
-"""The messages of requests on their way into the log buffer, several requests' at once, and who waits for them.
+"""Messages of requests on their way into the log buffer: several requests share a frame, and each sender waits.
 
-A request is answered once the log has its messages. What does not fit now is refused before any of it is written: its
-sender waits and comes again, and so nothing that was taken has to be dropped for it.
+Invariant: a request is answered once the log has its messages. If there is no room, the request is refused before
+anything is written: its sender retries, so no accepted message is dropped.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from penstock.wire.requests import Received, Refused
 from penstock.wire.source_annotations import CERTIFICATE_NAME, SOURCE_ADDRESS, annotate
 
 BUSY, LATE = "busy", "late"
-CALM = 3
-"""Turns of the event loop without another request: then what has arrived is read, and what waits is written at once."""
+CALM_TURNS = 3
+"""Turns of the event loop without a new request until pending ones are written: all arrived requests share a frame."""
 _LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who sends a request: address, and the name of the certificate (or "")."""
+    """Address of a request's sender, and the name of its certificate (or "")."""
 
     address: str
     certificate: str = ""
@@ -50,7 +50,7 @@ class _Submitted:
 
 
 class Submissions:
-    """Those of one listener. ``wake`` is called once frames are written."""
+    """Requests of one listener; used on one event loop. ``wake`` is called once frames are written."""
 
     def __init__(
         self,
@@ -67,16 +67,17 @@ class Submissions:
         self._round = writer.published[0] + 1
         self._is_watching = False
 
-    def refused(self, reason: str) -> None:
+    def count_refusal(self, reason: str) -> None:
         """Count a request that is refused as a whole."""
         self._counts[f"{Name.REQUEST}{reason}"] += 1
 
-    async def stored(self, received: Received, codec: str, sender: Sender) -> None:
-        """Returns once the log has the messages. Raises Refused where it has no room, or does not take them."""
+    async def store(self, received: Received, codec: str, sender: Sender) -> None:
+        """Return once the log has stored the messages. Raises Refused if it lacks room or does not take them."""
         batch = self._annotated(received.body, sender)
         size = frame_size(batch)
+        # Limit: refuse before writing; the bytes that wait for the log are bounded.
         if not self._waits.has_room(self._size + size):
-            raise Refused(503, BUSY, "the log does not keep up; try again")
+            raise Refused(503, BUSY, "the log lags behind; retry later")
         loop = asyncio.get_running_loop()
         submitted = _Submitted(batch, received.counts, codec, loop.create_future())
         if not self._waiting:
@@ -84,104 +85,108 @@ class Submissions:
         self._waiting.append(submitted)
         self._size += size
         if (fate := await submitted.done) is not Fate.STORED:
-            raise Refused(503, LATE, f"the log does not have it ({fate}); try again")
+            raise Refused(503, LATE, f"the log did not confirm the messages ({fate}); retry")
 
     def tick(self) -> None:
-        """Counts that no messages have taken along."""
+        """Publish counts that no messages carried."""
         if self._counts.pruned() or self._writer.owes:
             counts, self._counts = self._counts, Counts()
             self._publish(EMPTY_BODY, counts, "")
             self._wake()
 
     def _annotated(self, batch: pa.RecordBatch, sender: Sender) -> pa.RecordBatch:
-        which = np.zeros(batch.num_rows, np.int64)
+        indices = np.zeros(batch.num_rows, np.int64)
         if self._listener.annotate_source:
-            batch = annotate(batch, SOURCE_ADDRESS, [sender.address], which)
+            batch = annotate(batch, SOURCE_ADDRESS, [sender.address], indices)
         if sender.certificate:
-            batch = annotate(batch, CERTIFICATE_NAME, [sender.certificate], which)
+            batch = annotate(batch, CERTIFICATE_NAME, [sender.certificate], indices)
         return batch
 
-    def _flush_once_calm(self, known: int, calm: int) -> None:
-        """Write what waits, with the requests that have arrived and were not read yet: one frame for several."""
+    def _flush_once_calm(self, previous: int, quiet_turns: int) -> None:
+        """Write pending requests once no new ones arrive: one frame for several."""
         waiting = len(self._waiting)
-        calm = calm + 1 if waiting == known else 0
-        if calm < CALM and self._size < self._writer.frame_limit // 2:
-            asyncio.get_running_loop().call_soon(self._flush_once_calm, waiting, calm)
+        quiet_turns = quiet_turns + 1 if waiting == previous else 0
+        if quiet_turns < CALM_TURNS and self._size < self._writer.frame_limit // 2:
+            asyncio.get_running_loop().call_soon(self._flush_once_calm, waiting, quiet_turns)
         else:
             self._flush()
 
     def _flush(self) -> None:
-        """Write all that waits; those that have no messages need not wait any longer."""
+        """Write all pending requests; requests without messages need not wait for the log."""
         waiting, self._waiting, self._size = self._waiting, [], 0
         begin = self._writer.position
         try:
-            for codec in dict.fromkeys(each.codec for each in waiting):
-                self._write([each for each in waiting if each.codec == codec], codec)
+            for codec in dict.fromkeys(submitted.codec for submitted in waiting):
+                self._write([submitted for submitted in waiting if submitted.codec == codec], codec)
         except PenstockError as error:
-            _LOGGER.error("requests are refused: %s", error)
-            _settle([(each.done, Fate.LATE) for each in waiting])
+            _LOGGER.error("requests: cannot write to the log buffer: %s", error)
+            _settle([(submitted.done, Fate.LATE) for submitted in waiting])
             return
         self._wake()
-        for each in waiting:
-            if each.body.num_rows:
-                self._waits.expect(begin, each.done)
+        for submitted in waiting:
+            if submitted.body.num_rows:
+                self._waits.expect(begin, submitted.done)
             else:
-                _settle([(each.done, Fate.STORED)])
-        self._watch()
+                _settle([(submitted.done, Fate.STORED)])
+        self._schedule_check()
 
     def _write(self, submitted: list[_Submitted], codec: str) -> None:
         counts, self._counts = self._counts, Counts()
-        for each in submitted:
-            counts.absorb(each.counts)
-        bodies = [each.body for each in submitted if each.body.num_rows]
-        parts = list(in_frames(concatenated(bodies), self._writer.frame_limit - FRAME_OVERHEAD_BYTES)) if bodies else []
+        for request in submitted:
+            counts.absorb(request.counts)
+        bodies = [request.body for request in submitted if request.body.num_rows]
+        parts = (
+            list(split_into_frames(concatenated(bodies), self._writer.frame_limit - FRAME_OVERHEAD_BYTES))
+            if bodies
+            else []
+        )
         for part in parts[:-1]:
-            own = Counts({Name.SEEN: part.num_rows, Name.ACCEPTED: part.num_rows})
-            counts.subtract(own)
-            self._publish(part, own, codec)
-        if parts or counts.pruned():  # what is left rides with the last part
+            part_counts = Counts({Name.SEEN: part.num_rows, Name.ACCEPTED: part.num_rows})
+            counts.subtract(part_counts)
+            self._publish(part, part_counts, codec)
+        if parts or counts.pruned():  # the remaining counts go with the last part
             self._publish(parts[-1] if parts else EMPTY_BODY, counts, codec)
 
     def _publish(self, batch: pa.RecordBatch, counts: Counts, codec: str) -> None:
         self._writer.publish(batch, counts, reserved_value(self._round, 0), codec=codec)
         self._round += 1
 
-    def _watch(self) -> None:
+    def _schedule_check(self) -> None:
         if not self._is_watching and self._waits.pause is not None:
             self._is_watching = True
-            asyncio.get_running_loop().call_later(self._waits.pause, self._look)
+            asyncio.get_running_loop().call_later(self._waits.pause, self._check_waits)
 
-    def _look(self) -> None:
+    def _check_waits(self) -> None:
         self._is_watching = False
         _settle(self._waits.take_decided())
-        self._watch()
+        self._schedule_check()
 
 
 def _settle(decided: list[tuple[asyncio.Future[Fate], Fate]]) -> None:
     for future, fate in decided:
-        if not future.done():  # its sender may have gone
+        if not future.done():  # its sender may have disconnected
             future.set_result(fate)
 
 
 def frame_size(batch: pa.RecordBatch) -> int:
-    """Bytes of a frame that ``batch`` takes."""
+    """Return the bytes that ``batch`` takes in a frame."""
     size: Any = pa.ipc.get_record_batch_size(batch)
     return int(size)
 
 
-def in_frames(whole: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
-    """``whole`` in parts of ``most`` bytes, by halves; a message is small against that."""
-    if whole.num_rows <= 1 or frame_size(whole) <= most:
-        yield whole
+def split_into_frames(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Split ``batch`` by halves into parts of ``max_bytes``; a message is small against that."""
+    if batch.num_rows <= 1 or frame_size(batch) <= max_bytes:
+        yield batch
         return
-    half = whole.num_rows // 2
-    yield from in_frames(_part(whole, 0, half), most)
-    yield from in_frames(_part(whole, half, whole.num_rows - half), most)
+    half = batch.num_rows // 2
+    yield from split_into_frames(_copy_rows(batch, 0, half), max_bytes)
+    yield from split_into_frames(_copy_rows(batch, half, batch.num_rows - half), max_bytes)
 
 
-def _part(whole: pa.RecordBatch, begin: int, rows: int) -> pa.RecordBatch:
-    """Some rows, and nothing else: of a column of maps that are all null, Arrow would send all of the whole's."""
-    part = whole.slice(begin, rows)
+def _copy_rows(batch: pa.RecordBatch, begin: int, rows: int) -> pa.RecordBatch:
+    part = batch.slice(begin, rows)
+    # Workaround: Arrow writes the whole parent column for a slice of maps that are all null.
     if part.column("annotations").null_count < rows:
         return part
     keys, payloads, type_urls, _ = part.columns

@@ -26,7 +26,7 @@ from penstock.handover.frame import reserved_value
 from penstock.handover.frame_size import FRAME_OVERHEAD_BYTES, MESSAGE_OVERHEAD_BYTES
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.acknowledgements import Acknowledgements
-from penstock.ingest.connections import Connection, Connections, joiner_of, splitter_of
+from penstock.ingest.connections import Connection, Connections, make_joiner, make_splitter_for
 from penstock.ingest.networks import networks_of
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.udp import FILL_TIME_S, FINISH_TIME_S, MIN_PAUSE_S
@@ -41,7 +41,7 @@ from penstock.wire.plog.statistics import Statistics
 from penstock.wire.source_annotations import CERTIFICATE_NAME, annotate, annotate_sources
 
 if TYPE_CHECKING:
-    from penstock.ingest.tls import TlsDoor
+    from penstock.ingest.tls import TlsSockets
 
 READ_BYTES = 1 << 20
 """Limit of one read; large reads make large batches, which cost less per line."""
@@ -123,7 +123,9 @@ class TcpReceiver:
         size = 0
         if self._busy:
             timeout = 0.0
-        ready = self._selector.select(self._acknowledgements.within(timeout) if self._acknowledgements else timeout)
+        ready = self._selector.select(
+            self._acknowledgements.limit_timeout(timeout) if self._acknowledgements else timeout
+        )
         began = self._clock()
         # Connections share a round equally, so a fast sender cannot starve the others.
         room = min(max(ROUND_BYTES // max(len(ready), 1), MIN_READ_BYTES), READ_BYTES)
@@ -157,7 +159,7 @@ class TcpReceiver:
 
     def _was_small(self, size: int) -> bool:
         """Report whether a round was hardly worth its cost; never while a sender waits for an acknowledgement."""
-        return 0 < size < MIN_READ_BYTES and not (self._acknowledgements and self._acknowledgements.owed)
+        return 0 < size < MIN_READ_BYTES and not (self._acknowledgements and self._acknowledgements.has_pending)
 
     def tick(self) -> None:
         """Publish pending counts, settle and close idle connections, and accept again; called about every second."""
@@ -191,7 +193,7 @@ class TcpReceiver:
                         self._sock
                     )  # it stays readable: retry at the next tick instead of spinning
                 return
-            if self._networks.have(str(address[0])):
+            if self._networks.contain(str(address[0])):
                 self._add(sock, str(address[0]))
             else:
                 self._counts[f"{Name.CONNECTION_CLOSED}network"] += 1
@@ -207,8 +209,8 @@ class TcpReceiver:
                 self._counts[f"{Name.CONNECTION_CLOSED}tls"] += 1
                 sock.close()
                 return
-        splitter = splitter_of(self._listener)
-        joiner = joiner_of(self._listener)
+        splitter = make_splitter_for(self._listener)
+        joiner = make_joiner(self._listener)
         connection = Connection(sock, address, splitter, self._clock(), joiner, shaking=self._tls is not None)
         self._selector.register(sock, selectors.EVENT_READ, connection)
         self._connections.add(connection)
@@ -235,7 +237,7 @@ class TcpReceiver:
 
     def _feed(self, connection: Connection, chunk: memoryview) -> None:
         self._take(connection, connection.feed(chunk))
-        self._connections.fed(connection)
+        self._connections.update(connection)
         self._reply(connection)
         if connection.has_work and connection.is_open:
             self._busy.append(connection)
@@ -249,12 +251,12 @@ class TcpReceiver:
         """Continue a TLS handshake; return 0, because no message can have arrived."""
         assert self._tls is not None, "only senders that speak TLS have a handshake"
         connection.heard = self._clock()
-        name, reason = self._tls.shake(connection.sock)
+        name, reason = self._tls.continue_handshake(connection.sock)
         if reason:
             self._refuse(connection, reason)
         elif name is not None:
             connection.name = name
-            self._connections.shaken(connection)
+            self._connections.end_handshake(connection)
             self._reply(connection)
         return 0
 
@@ -283,21 +285,22 @@ class TcpReceiver:
     def _settle(self) -> None:
         """Publish lines that a pause completes, and give up stalled handshakes."""
         now = self._clock()
-        for connection in self._connections.shaking_since(now - HANDSHAKE_TIMEOUT_S):
+        for connection in self._connections.stalled_handshakes(now - HANDSHAKE_TIMEOUT_S):
             self._refuse(connection, "tls")
         for connection in self._connections.waiting():
             self._take(connection, connection.settle(now, self._listener.multiline.wait))
-            self._connections.fed(connection)
+            self._connections.update(connection)
         self._flush(0)
 
     def _make_room(self) -> bool:
         """Evict one connection with its unfinished line; return whether there was one."""
-        connection = self._connections.first_to_go()
+        connection = self._connections.next_to_evict()
         if connection is None:
             return False
         # Only the last line is unfinished: lines that wait for the framing to be decided are complete.
-        self._take(connection, connection.whole())
-        evicted = connection.begun
+        self._take(connection, connection.settled_lines())
+        # The evicted lines are counted as lost before the connection is forgotten.
+        evicted = connection.unfinished_lines
         self._counts.absorb({Name.LINES: evicted, Name.LINE_EVICTED: evicted, f"{Name.CONNECTION_CLOSED}limit": 1})
         self._forget(connection)
         return True
@@ -335,11 +338,11 @@ class TcpReceiver:
             lines, self._decoder.statistics, self._codec.reserves, self._codec.keeps_empty
         )
         self._commands_to_answer += [
-            (connection, command) for command in commands if self._commands.allowed(connection.address)
+            (connection, command) for command in commands if self._commands.is_allowed(connection.address)
         ]
         self._counts.absorb(counts)
         if self._acknowledgements and (dialogue := connection.dialogue):
-            self._acknowledgements.ask(connection, dialogue.acknowledgements)
+            self._acknowledgements.expect(connection, dialogue.acknowledgements)
             dialogue.acknowledgements = []
         if len(messages):
             self._waiting.append(_PendingLines(messages, connection.address, connection.name))
@@ -375,7 +378,7 @@ class TcpReceiver:
         if counts.pruned():
             self._publish(EMPTY_BODY, counts, first)
         if self._acknowledgements:
-            self._acknowledgements.written()
+            self._acknowledgements.mark_written()
         self._answer_commands()
         return 0
 
@@ -411,21 +414,21 @@ class TcpReceiver:
         self._wake()
 
 
-def _tls_sockets(listener: ListenerConfig) -> TlsDoor | None:
+def _tls_sockets(listener: ListenerConfig) -> TlsSockets | None:
     if listener.tls_cert is None:
         return None
-    from penstock.ingest.tls import TlsDoor  # loads OpenSSL, which listeners without TLS do not need
+    from penstock.ingest.tls import TlsSockets  # loads OpenSSL, which listeners without TLS do not need
 
-    return TlsDoor(listener)
+    return TlsSockets(listener)
 
 
 def connection_limit(listener: ListenerConfig) -> int:
     """Return the limit of a listener's connections: its configuration, and the file descriptors available."""
-    allowed = max(raise_file_limit() - RESERVED_FILES, 1)
-    if allowed < listener.max_connections:
+    is_allowed = max(raise_file_limit() - RESERVED_FILES, 1)
+    if is_allowed < listener.max_connections:
         text = "tcp: max_connections is %d, but RLIMIT_NOFILE allows only %d"
-        _LOGGER.warning(text, listener.max_connections, allowed)
-    return min(listener.max_connections, allowed)
+        _LOGGER.warning(text, listener.max_connections, is_allowed)
+    return min(listener.max_connections, is_allowed)
 
 
 def _send(sock: socket.socket, reply: bytes) -> None:

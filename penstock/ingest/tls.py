@@ -1,6 +1,6 @@
-"""TLS of a listener's senders (RFC 5425): handshakes, who is let in, and reading records.
+"""TLS of a listener's senders (RFC 5425): handshakes, admission by certificate name, and reading.
 
-A module of its own, as a receiver without TLS does without OpenSSL.
+A module of its own: a receiver without TLS does not load OpenSSL.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 from penstock.config import ListenerConfig
 from penstock.config.keys.renewed_tls import RenewedContext
 
-RECORD_SIZE = 16 << 10
-"""Bytes of a TLS record at most: with that much room for it, nothing of it stays behind in OpenSSL."""
-LONGEST_NAME = 253
-"""Characters of a name that are kept: as long as a name of DNS may be."""
+RECORD_BYTES = 16 << 10
+"""Maximum size of a TLS record: a read with that much room leaves nothing in OpenSSL's buffer."""
+MAX_NAME_LENGTH = 253
+"""Limit: characters of a stored name, the maximum of a DNS name."""
 
 
 class ListenerTls:
-    """TLS of a listener's sockets. Raises Unusable where its files cannot be used."""
+    """TLS settings of a listener, reloaded when its files change. Raises Unusable for unusable files."""
 
     def __init__(self, listener: ListenerConfig) -> None:
         self._listener = listener
@@ -28,11 +28,11 @@ class ListenerTls:
         self.context = RenewedContext(self._new_context, paths)
 
     def name_of(self, tls: ssl.SSLObject | ssl.SSLSocket | None) -> str | None:
-        """The name of a client's certificate, "" where none is asked for; None where it is not let in."""
+        """Return the name in a client's certificate, "" if none is required; None if the client is refused."""
         return admitted_name(names_of(tls) if tls else [], self._listener)
 
     def refresh(self) -> None:
-        """Take renewed files, or report that they cannot be used, also while nobody connects."""
+        """Reload renewed files, or report that they are unusable, even if no sender connects."""
         self.context.current()
 
     def _new_context(self) -> ssl.SSLContext:
@@ -41,17 +41,17 @@ class ListenerTls:
         return context
 
 
-class TlsDoor(ListenerTls):
-    """That of sockets which are shaken and read here."""
+class TlsSockets(ListenerTls):
+    """TLS of sockets that this process accepts and reads itself."""
 
     def wrap(self, sock: socket.socket) -> ssl.SSLSocket:
-        """``sock`` before its handshake. Raises OSError."""
+        """Return ``sock`` wrapped, before its handshake. Raises OSError."""
         return self.context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
 
-    def shake(self, sock: socket.socket) -> tuple[str | None, str]:
-        """Go on with a handshake: the name of the sender's certificate, None if more is to come; why it has to end.
+    def continue_handshake(self, sock: socket.socket) -> tuple[str | None, str]:
+        """Continue a handshake; return the certificate's name, None if incomplete, and the reason for refusal.
 
-        The name is "" where the sender showed no certificate, the reason "" where all is well.
+        The name is "" if the sender showed no certificate; the reason is "" unless the connection must be closed.
         """
         assert isinstance(sock, ssl.SSLSocket), "it went through wrap"
         try:
@@ -64,44 +64,46 @@ class TlsDoor(ListenerTls):
         return name, "name" if name is None else ""
 
     def receive(self, sock: socket.socket, room: memoryview) -> int:
-        """Read what has come, whole records; 0 at the end. Raises BlockingIOError where nothing has, else OSError."""
-        got = 0
-        while not got or len(room) - got >= RECORD_SIZE:
+        """Read the available records; 0 at the end. Raises BlockingIOError if there are none, else OSError."""
+        received = 0
+        # Order: read until OpenSSL is empty; select() does not see bytes that OpenSSL has buffered.
+        while not received or len(room) - received >= RECORD_BYTES:
             try:
-                size = sock.recv_into(room[got:])
+                size = sock.recv_into(room[received:])
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                if not got:
+                if not received:
                     raise BlockingIOError from None
                 break
             except OSError:
-                if not got:
+                if not received:
                     raise
                 break
             if not size:
                 break
-            got += size
-        return got
+            received += size
+        return received
 
     def _new_context(self) -> ssl.SSLContext:
         context = super()._new_context()
-        # A sender that closes and has not read its tickets resets the connection: what is still on its way would go.
+        # Workaround: a sender that closes without reading its session tickets resets the connection, and bytes in
+        # flight would be lost.
         context.num_tickets = 0
         return context
 
 
 def admitted_name(names: list[str], listener: ListenerConfig) -> str | None:
-    """The first of a certificate's names that is let in, "" where it has none; None where it is not let in."""
+    """Return the first admitted name of a certificate, "" if it has none; None if the sender is refused."""
     patterns = [name.lower() for name in listener.client_names]
-    known = [name for name in names if not patterns or any(fnmatchcase(name, one) for one in patterns)]
-    if patterns and not known:
+    admitted = [name for name in names if not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)]
+    if patterns and not admitted:
         return None
-    return known[0][:LONGEST_NAME] if known else ""
+    return admitted[0][:MAX_NAME_LENGTH] if admitted else ""
 
 
 def names_of(sock: ssl.SSLSocket | ssl.SSLObject) -> list[str]:
-    """The names that the other side's certificate holds for, in lower case: alternative ones, else the common one."""
+    """Return the names in the peer's certificate, in lower case: alternative names, else the common name."""
     certificate: dict[str, Any] = dict(sock.getpeercert() or {})
-    alternative = [value for _, value in certificate.get("subjectAltName", ()) if isinstance(value, str)]
+    alternative = [text for _, text in certificate.get("subjectAltName", ()) if isinstance(text, str)]
     subject = [pair for part in certificate.get("subject", ()) for pair in part]
-    names = alternative or [value for kind, value in subject if kind == "commonName"]
+    names = alternative or [text for kind, text in subject if kind == "commonName"]
     return [name.lower() for name in names]

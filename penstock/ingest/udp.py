@@ -205,7 +205,7 @@ class UdpReceiver:
         """Return datagrams with those of refused networks emptied, and a mask of the refused ones."""
         if not self._networks:
             return datagrams, _NO_ROWS
-        is_refused = ~self._networks.have_each(self._slots.senders(start, start + len(datagrams)))
+        is_refused = ~self._networks.contain_each(self._slots.senders(start, start + len(datagrams)))
         if is_inherited:  # unreadable ones have length 0 and are counted already
             is_refused &= datagrams.lengths > 0
         return replace(datagrams, lengths=np.where(is_refused, 0, datagrams.lengths)), is_refused
@@ -247,7 +247,7 @@ class UdpReceiver:
         self._publisher.drops = (self._identity, drops)
 
     def _is_allowed(self, slot: int, counts: Counts) -> bool:
-        if self._commands.allowed(self._slots.sender(slot)[0]):
+        if self._commands.is_allowed(self._slots.sender(slot)[0]):
             return True
         counts[Name.COMMAND] -= 1
         counts[f"{Name.INVALID}command_refused"] += 1

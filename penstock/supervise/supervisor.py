@@ -261,11 +261,11 @@ class Supervisor:
 
 def _load_shared_modules(listeners: Sequence[ListenerConfig]) -> None:
     """Import what receivers and the log daemon need before they are forked, so that it is in memory once."""
-    from penstock.ingest.receiver import decoder_of
+    from penstock.ingest.receiver import make_decoder
 
     for listener in listeners:
         if listener.codec in CODECS:
-            decoder_of(listener)
+            make_decoder(listener)
     # Children share these pages only if the garbage collector does not touch the objects.
     freeze_loaded_objects()
 

@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from penstock.ingest.plog_commands import Commands
-from penstock.ingest.receiver import decoder_of
+from penstock.ingest.receiver import make_decoder
 from penstock.ingest.sockets import open_socket
 from penstock.ingest.tcp import TcpReceiver
 from tests.ingest.ingest_life import live
@@ -24,7 +24,7 @@ class Receiving:
 
     def __init__(self, folder: Path, sock: socket.socket) -> None:
         self.life = live(folder, FORWARD, TERM)
-        decoder = decoder_of(FORWARD)
+        decoder = make_decoder(FORWARD)
         commands = Commands(FORWARD, decoder.statistics.as_dict, list)
         own = (FORWARD, sock, self.life.publisher, decoder, commands, lambda: None)
         self.receiver = TcpReceiver(*own, readers=self.life.readers)

@@ -117,7 +117,7 @@ def test_many_that_close_at_once_are_published_in_parts(
     tmp_path: Path, sock: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     receiving = Receiving(tmp_path, sock)
-    monkeypatch.setattr(tcp, "ROUND_SIZE", 10_000)
+    monkeypatch.setattr(tcp, "ROUND_BYTES", 10_000)
     waited: list[int] = []
     flush = receiving.receiver._flush
 

@@ -17,7 +17,7 @@ from penstock.config import ListenerConfig
 from penstock.handover.frame import decode_frame
 from penstock.handover.paths import buffer_file
 from penstock.ingest.plog_commands import Commands
-from penstock.ingest.receiver import decoder_of
+from penstock.ingest.receiver import make_decoder
 from penstock.ingest.sockets import open_socket
 from penstock.ingest.tcp import TcpReceiver
 from penstock.logbuffer import Subscription
@@ -35,7 +35,7 @@ class ForwardListener:
 
     def __init__(self, folder: Path, sock: socket.socket, listener: ListenerConfig) -> None:
         self.life = live(folder, listener, 32 << 20)
-        decoder = decoder_of(listener)
+        decoder = make_decoder(listener)
         commands = Commands(listener, decoder.statistics.as_dict, list)
         wake = lambda: None  # noqa: E731
         self._receiver = TcpReceiver(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.ingest.loss_reports import REPORT_EVERY, LossReports
+from penstock.ingest.loss_reports import REPORT_INTERVAL_S, LossReports
 
 
 def test_each_reason_is_told_at_once_and_then_once_a_minute_with_all_that_came_together(
@@ -17,16 +17,16 @@ def test_each_reason_is_told_at_once_and_then_once_a_minute_with_all_that_came_t
     losses.report()
     assert caplog.messages == ["fragments with an invalid header: 2"]
     for _ in range(100):
-        now[0] += REPORT_EVERY / 200
+        now[0] += REPORT_INTERVAL_S / 200
         losses.add({"invalid.header": 1, "refused.oversize": 1})
         losses.report()
     assert caplog.messages[1:] == ["messages larger than defrag.max_size: 1"]
-    now[0] += REPORT_EVERY
+    now[0] += REPORT_INTERVAL_S
     losses.report()
     assert sorted(caplog.messages[2:]) == [
         "fragments with an invalid header: 100",
         "messages larger than defrag.max_size: 99",
     ]
-    now[0] += REPORT_EVERY
+    now[0] += REPORT_INTERVAL_S
     losses.report()
     assert len(caplog.messages) == 4

@@ -62,20 +62,20 @@ def columns(addresses: list[IPv4Address] | list[IPv6Address], family: int) -> np
     ],
 )
 def test_networks(address: str, inside: bool) -> None:
-    assert known(["10.0.0.0/8"]).have(address) is inside
-    assert known([]).have(address)
+    assert known(["10.0.0.0/8"]).contain(address) is inside
+    assert known([]).contain(address)
 
 
 @given(st.lists(V4 | st.sampled_from(SOME[:3]).map(IPv4Address), max_size=8), NETWORKS)
 def test_a_round_of_ipv4_is_judged_as_each_address_alone(addresses: list[IPv4Address], networks: list[str]) -> None:
     some = known(networks)
-    assert some.have_each(columns(addresses, socket.AF_INET)).tolist() == [some.have(str(a)) for a in addresses]
+    assert some.contain_each(columns(addresses, socket.AF_INET)).tolist() == [some.contain(str(a)) for a in addresses]
 
 
 @given(st.lists(st.ip_addresses(v=6) | MAPPED | st.sampled_from(SOME[3:]).map(IPv6Address), max_size=8), NETWORKS)
 def test_a_round_of_ipv6_is_judged_as_each_address_alone(addresses: list[IPv6Address], networks: list[str]) -> None:
     some = known(networks)
-    assert some.have_each(columns(addresses, socket.AF_INET6)).tolist() == [some.have(str(a)) for a in addresses]
+    assert some.contain_each(columns(addresses, socket.AF_INET6)).tolist() == [some.contain(str(a)) for a in addresses]
 
 
 def test_what_a_socket_for_both_receives_is_judged_by_the_address_that_was_sent_from(tmp_path: Path) -> None:
@@ -86,5 +86,5 @@ def test_what_a_socket_for_both_receives_is_judged_by_the_address_that_was_sent_
         sender.sendto(b"by IPv4", ("127.0.0.1", sock.getsockname()[1]))
         assert slots.receive(sock, 0) == 1
     assert ip_address(slots.sender(0)[0]) == IPv6Address("::ffff:127.0.0.1")
-    assert known(["127.0.0.0/8"]).have_each(slots.senders(0, 1)).tolist() == [True]
-    assert known(["::/0"]).have_each(slots.senders(0, 1)).tolist() == [False]
+    assert known(["127.0.0.0/8"]).contain_each(slots.senders(0, 1)).tolist() == [True]
+    assert known(["::/0"]).contain_each(slots.senders(0, 1)).tolist() == [False]

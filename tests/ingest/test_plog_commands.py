@@ -65,4 +65,4 @@ def test_kill_is_not_obeyed_unless_configured() -> None:
     ],
 )
 def test_only_listed_networks_may_send_commands(address: str, networks: list[str], allowed: bool) -> None:
-    assert commands(commands_from=networks).allowed(address) is allowed
+    assert commands(commands_from=networks).is_allowed(address) is allowed

@@ -255,7 +255,7 @@ def test_of_a_file_of_any_bytes_no_slot_is_longer_than_a_datagram(
     path.write_bytes(whole[: data.draw(st.integers(0, len(whole)) | st.just(len(whole)))])
     slots = Slots(path, 2)
     slots.drop_unreadable(0)
-    assert all(0 <= length <= slots_module.LARGEST for length in slots.lengths(0, slots.filled))
+    assert all(0 <= length <= slots_module.MAX_DATAGRAM_BYTES for length in slots.lengths(0, slots.filled))
     assert len(held(slots)) == slots.filled
-    assert 0 < slots.round < slots_module.MOST_ROUNDS + 2
+    assert 0 < slots.round < slots_module.MAX_ROUNDS + 2
     assert all(len(slots.sender(slot)) == 2 for slot in range(slots.filled))

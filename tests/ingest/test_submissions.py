@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.config import ListenerConfig
-from penstock.ingest.submissions import Sender, Submissions, frame_size, in_frames
+from penstock.ingest.submissions import Sender, Submissions, frame_size, split_into_frames
 from penstock.records import body
 from penstock.wire.requests import Answer, Received, Refused
 from tests.ingest.ingest_life import Life, live
@@ -36,7 +36,7 @@ def test_requests_that_come_together_are_one_frame_for_each_door(tmp_path: Path)
     async def requests() -> None:
         one = submissions(life)
         given = [(received(b"a"), "json"), (received(b"b", syntax=2), "json"), (received(b"c"), "hec")]
-        await asyncio.gather(*(one.stored(each, codec, SENDER) for each, codec in given), store(life))
+        await asyncio.gather(*(one.store(each, codec, SENDER) for each, codec in given), store(life))
 
     begin = life.position.position
     asyncio.run(requests())
@@ -56,11 +56,11 @@ def test_requests_that_are_read_one_after_the_other_are_one_frame_and_none_waits
     async def requests() -> None:
         one, asked = submissions(life), []
         for payload in (b"a", b"b", b"c"):
-            asked.append(asyncio.create_task(one.stored(received(payload), "json", SENDER)))
+            asked.append(asyncio.create_task(one.store(received(payload), "json", SENDER)))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         await asyncio.sleep(0.01)
-        asked.append(asyncio.create_task(one.stored(received(b"d"), "json", SENDER)))
+        asked.append(asyncio.create_task(one.store(received(b"d"), "json", SENDER)))
         await asyncio.gather(*asked, store(life))
 
     begin = life.position.position
@@ -76,7 +76,7 @@ def test_however_many_come_what_fills_a_frame_is_written(tmp_path: Path) -> None
     async def requests() -> None:
         one, asked = submissions(life), []
         for _ in range(6):
-            asked.append(asyncio.create_task(one.stored(received(b"x" * (most // 5)), "json", SENDER)))
+            asked.append(asyncio.create_task(one.store(received(b"x" * (most // 5)), "json", SENDER)))
             await asyncio.sleep(0)
         await asyncio.gather(*asked, store(life))
 
@@ -88,14 +88,14 @@ def test_however_many_come_what_fills_a_frame_is_written(tmp_path: Path) -> None
 
 def test_a_request_without_messages_waits_for_nothing_and_its_counts_are_kept(tmp_path: Path) -> None:
     life = live(tmp_path, LISTENER, 1 << 20)
-    asyncio.run(submissions(life).stored(received(kind=3), "bulk", SENDER))
+    asyncio.run(submissions(life).store(received(kind=3), "bulk", SENDER))
     assert life.totals() == {"seen": 3, "refused.kind": 3}
 
 
 def test_requests_that_are_refused_are_counted_with_the_next_frame(tmp_path: Path) -> None:
     life = live(tmp_path, LISTENER, 1 << 20)
     one = submissions(life)
-    one.refused("token")
+    one.count_refusal("token")
     one.tick()
     one.tick()
     assert [receipt.origin.counts for _, receipt in life.frames()] == [{"request_refused.token": 1}]
@@ -103,7 +103,7 @@ def test_requests_that_are_refused_are_counted_with_the_next_frame(tmp_path: Pat
 
 def test_a_batch_in_frames_is_the_batch(tmp_path: Path) -> None:
     batch = body([b"x" * (n % 97) for n in range(5000)])
-    parts = list(in_frames(batch, 20_000))
+    parts = list(split_into_frames(batch, 20_000))
     assert [row for part in parts for row in part.to_pylist()] == batch.to_pylist()
     assert max(map(frame_size, parts)) <= 20_000
     assert len(parts) > 5
@@ -114,7 +114,7 @@ def test_what_has_no_room_is_refused_and_not_written(tmp_path: Path) -> None:
 
     async def more() -> None:
         one = submissions(life)
-        waiting = [asyncio.ensure_future(one.stored(received(b"x" * 30_000), "json", SENDER)) for _ in range(60)]
+        waiting = [asyncio.ensure_future(one.store(received(b"x" * 30_000), "json", SENDER)) for _ in range(60)]
         await asyncio.sleep(0.05)
         busy = [each for each in waiting if each.done()]
         assert all(isinstance(each.exception(), Refused) for each in busy)
@@ -132,7 +132,7 @@ def test_senders_are_annotated_as_asked_for(tmp_path: Path, annotate: bool) -> N
 
     async def request() -> None:
         one = Submissions(life.listener, life.publisher, life.readers, lambda: None)
-        await asyncio.gather(one.stored(received(b"a"), "json", Sender("::1", "name")), store(life))
+        await asyncio.gather(one.store(received(b"a"), "json", Sender("::1", "name")), store(life))
 
     begin = life.position.position
     asyncio.run(request())

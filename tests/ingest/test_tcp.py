@@ -20,9 +20,9 @@ from penstock.config import ListenerConfig
 from penstock.config.keys.listeners import MultilineConfig
 from penstock.counts import open_books
 from penstock.ingest.plog_commands import Commands
-from penstock.ingest.receiver import decoder_of
+from penstock.ingest.receiver import make_decoder
 from penstock.ingest.sockets import open_socket
-from penstock.ingest.tcp import LEAST_READ, TcpReceiver
+from penstock.ingest.tcp import MIN_READ_BYTES, TcpReceiver
 from penstock.ingest.udp import FILL_TIME_S
 from penstock.testing import FakeClock
 from penstock.wire.lines import SETTLE_TIME_S
@@ -44,7 +44,7 @@ class Receiving:
     def __init__(self, folder: Path, sock: socket.socket, **more: object) -> None:
         listener = LISTENER.model_copy(update=more)
         self.life: Life = live(folder, listener, TERM)
-        decoder = decoder_of(listener)
+        decoder = make_decoder(listener)
         commands = Commands(listener, decoder.statistics.as_dict, list)
         self.clock = FakeClock()
         self.receiver = TcpReceiver(
@@ -120,10 +120,10 @@ def test_a_round_that_found_much_or_nothing_is_followed_at_once(tmp_path: Path, 
     pauses: list[float] = []
     receiving.sleep = pauses.append
     with connect(sock) as connection:
-        connection.sendall(b"line\n" * (LEAST_READ // 5 + 1))
+        connection.sendall(b"line\n" * (MIN_READ_BYTES // 5 + 1))
         receiving.rounds()
     assert not pauses
-    assert len(receiving.life.payloads()) == LEAST_READ // 5 + 1
+    assert len(receiving.life.payloads()) == MIN_READ_BYTES // 5 + 1
 
 
 def test_an_overlong_line_is_dropped_and_the_connection_goes_on(tmp_path: Path, sock: socket.socket) -> None:

@@ -16,7 +16,7 @@ import pytest
 from penstock.config import ConfigError, ListenerConfig
 from penstock.counts import open_books
 from penstock.ingest.sockets import open_socket
-from penstock.ingest.tcp import HANDSHAKE_TIME
+from penstock.ingest.tcp import HANDSHAKE_TIMEOUT_S
 from tests.ingest.test_tcp import LISTENER, Receiving
 from tests.server import certificates
 from tests.server.certificates import Pair
@@ -138,7 +138,7 @@ def test_a_handshake_that_does_not_go_on_is_given_up(
         here.rounds()
         here.receiver.tick()
         assert here.life.totals()["connection_closed.tls"] == 0
-        here.clock.advance(HANDSHAKE_TIME + 1)
+        here.clock.advance(HANDSHAKE_TIMEOUT_S + 1)
         here.receiver.tick()
     assert here.life.totals()["connection_closed.tls"] == 1
 

@@ -16,7 +16,7 @@ from penstock.counts import Counts, open_books
 from penstock.handover.frame import published
 from penstock.handover.paths import slots_file
 from penstock.ingest.plog_commands import Commands
-from penstock.ingest.receiver import decoder_of
+from penstock.ingest.receiver import make_decoder
 from penstock.ingest.slots import Slots
 from penstock.ingest.sockets import open_socket
 from penstock.ingest.udp import UdpReceiver
@@ -44,7 +44,7 @@ class Receiving:
         self.life: Life = live(folder, listener, TERM)
         self.slots = Slots(slots_file(folder, "events"), slots, self.life.publisher.published[0])
         self.woken = 0
-        decoder = decoder_of(listener)
+        decoder = make_decoder(listener)
         commands = Commands(listener, decoder.statistics.as_dict, list)
         self.receiver = UdpReceiver(listener, sock, self.slots, self.life.publisher, decoder, commands, self._wake)
 

@@ -148,7 +148,7 @@ def test_commands_from_elsewhere_are_refused_by_name(narrow: Pipe) -> None:
     before = narrow.counts(UDP)
     narrow.datagrams(b"\x00\x00STAT")
     until(lambda: grown(narrow, before) == {"taken": 1, "invalid.command_refused": 1})
-    line = "receiver events-udp: commands from where commands_from does not allow them: 1\n"
+    line = "receiver events-udp: commands from addresses outside commands_from: 1\n"
     until(lambda: line in narrow.output.read_text())
     assert narrow.settled()["unaccounted"] == 0
 
