@@ -149,7 +149,7 @@ def test_any_bytes_are_counted(rounds: list[list[bytes]]) -> None:
 
 def test_round_ends_at_message_that_is_too_large_unpacked() -> None:
     bombs = [zlib.compress(bytes(2000))] * 5
-    first = GelfDecoder(max_size=1000).decode(Datagrams.of([*bombs, text(1)], ports=[1] * 6), 0.0)
-    assert (first.taken, first.counts["refused.oversize"]) == (1, 1)
+    first = GelfDecoder(max_size=1000).decode(Datagrams.from_bytes([*bombs, text(1)], ports=[1] * 6), 0.0)
+    assert (first.consumed, first.counts["refused.oversize"]) == (1, 1)
     rows, counts = decoded(GelfDecoder(max_size=1000), [*bombs, text(1)])
     assert (len(rows), counts["refused.oversize"]) == (1, 5)
