@@ -231,6 +231,7 @@ TARGETS = {
     "wire/otlp/values.py": ANY_OTLP,
     "wire/protobuf.py": "wire/test_protobuf.py::test_any_bytes_are_fields_or_malformed",
     "wire/requests.py": "wire/test_hec.py::test_any_bytes_are_events_or_refused",
+    "wire/line_framing.py": "wire/test_lines.py::test_how_bytes_arrive_makes_no_difference",
     "wire/lines.py": "wire/test_lines.py::test_how_bytes_arrive_makes_no_difference",
     "wire/own_codec.py": "wire/test_own_codec.py::test_any_bytes_are_a_row_or_refused",
     "wire/forward/codec.py": FORWARD,
