@@ -1,8 +1,8 @@
-"""What programs import: senders, a logging handler, and clients that write and read the log.
+"""Public API for programs: senders, a logging handler, and clients that write and read the log.
 
 Read ``sender`` (with ``send_many`` and ``sent_report``), ``logging_handler``, ``log/``, then ``tail/`` (log files).
-Imports ``files``, ``wire``, ``slogd``, ``records``, ``counts``, ``config`` and ``errors``; the log's clients bring gRPC
-and Arrow.
+Imports ``files``, ``wire``, ``slogd``, ``records``, ``counts``, ``config`` and ``errors``; the log's clients bring
+gRPC and Arrow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """A name of ``log``, imported when it is asked for: who only sends needs neither gRPC nor Arrow."""
+        """Import a name of ``log`` on first use: a program that only sends loads neither gRPC nor Arrow."""
         return getattr(log, name)
 
 

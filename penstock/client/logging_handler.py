@@ -1,7 +1,7 @@
 """A handler for Python's ``logging``: records become events, sent by a thread of its own.
 
-An event is one JSON object, as the seed's "Event logging" has them: ``type``, ``uuid``, ``host``, ``timestamp``
-(milliseconds since the epoch) and ``data``.
+An event is one JSON object in the format of plog's README, "Event logging": ``type``, ``uuid``, ``host``,
+``timestamp`` (milliseconds since the epoch) and ``data``.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from penstock.client.sent_report import LedgerReport
 from penstock.counts import Counts
 
 GROUP = 500
-"""Events sent at once at most."""
+"""Limit of events per group, which one ``send_many`` sends."""
 FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0
-"""Seconds until a connection is tried again: doubled from time to time."""
+"""Seconds before a reconnect: doubled after each failure, up to the longest."""
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class PenstockHandler(logging.Handler):
     """Sends each record as an event to a listener. It never blocks the program that logs.
 
-    Records wait in a queue of ``capacity``; while it is full, further ones are dropped. ``counts`` says how many
-    were ``queued``, ``sent``, ``dropped`` (no room) and ``failed`` (could not be sent). ``event_type`` is the
-    events' type; what a record was given as ``extra`` goes into ``data``. ``flush`` and ``close``, which
-    ``logging`` calls at the end of the program, wait ``patience`` seconds for the queue to empty.
+    Records wait in a queue of ``capacity``; when it is full, new records are dropped. ``counts`` reports how many were
+    ``queued``, ``sent``, ``dropped`` (queue full) and ``failed`` (could not be sent). ``event_type`` is the events'
+    type; the ``extra`` fields of a record go into ``data``. ``flush`` and ``close``, which ``logging`` calls at the
+    end of the program, wait up to ``patience`` seconds for the queue to empty.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class PenstockHandler(logging.Handler):
         self._begin()
 
     def _begin(self) -> None:
-        """A queue and a thread of this process's own: a child has neither its parent's thread nor its records."""
+        """Create the queue and the thread state of this process."""
         self.counts = Counts()
         self._process = os.getpid()
         self._queue: deque[dict[str, object]] = deque()
@@ -75,6 +75,7 @@ class PenstockHandler(logging.Handler):
         except Exception:  # noqa: BLE001 - as logging handlers do: handleError has it
             self.handleError(record)
             return
+        # A forked child has neither its parent's thread nor its records: it starts with a queue of its own.
         if os.getpid() != self._process:
             self._begin()
         with self._changed:
@@ -89,12 +90,12 @@ class PenstockHandler(logging.Handler):
             self._changed.notify_all()
 
     def flush(self) -> None:
-        """Wait until all that is queued was sent, for ``patience`` seconds at most."""
+        """Wait until every queued event is sent, for ``patience`` seconds at most."""
         with self._changed:
             self._changed.wait_for(lambda: not self._queue and not self._under_way, self._patience)
 
     def close(self) -> None:
-        """Flush, give up what could not be sent, end the thread."""
+        """Flush, count the unsent events as failed, end the thread."""
         self.flush()
         with self._changed:
             self._closing = self._aborted = True
@@ -106,7 +107,7 @@ class PenstockHandler(logging.Handler):
         super().close()
 
     def _event(self, record: logging.LogRecord) -> dict[str, object]:
-        """The record's event; what belongs to the moment is read now, the JSON is made by the thread."""
+        """Return the record's event. Encoding it as JSON is left to the sending thread."""
         data: dict[str, object] = {
             "message": record.getMessage(),
             "level": record.levelname,
@@ -137,6 +138,8 @@ class PenstockHandler(logging.Handler):
             with self._changed:
                 self._changed.wait_for(lambda: self._queue or self._closing)
                 group = [self._queue.popleft() for _ in range(min(len(self._queue), GROUP))]
+                # Order: set before the lock is released, so that `flush` does not see an empty queue while a group is
+                # being sent.
                 self._under_way = len(group)
                 if not group:
                     break
@@ -147,7 +150,7 @@ class PenstockHandler(logging.Handler):
         self._disconnect()
 
     def _send(self, lines: list[bytes]) -> None:
-        """Send a group, with a new connection where the old one is gone; it fails when the program ends first."""
+        """Send a group, reconnecting as needed; the group fails when the handler is closed first."""
         while not self._aborted:
             try:
                 sender = self._sender = self._sender or self._connect()
@@ -155,7 +158,7 @@ class PenstockHandler(logging.Handler):
                 self.counts["sent"] += len(lines)
                 self._delay = FIRST_DELAY
                 return
-            except ValueError:  # larger than a message can be
+            except ValueError:  # an event larger than a message can be: retrying cannot help
                 break
             except OSError:
                 self._disconnect()
@@ -179,9 +182,9 @@ class PenstockHandler(logging.Handler):
             try:
                 sender.close()
             except OSError:
-                return  # the ledger was not told: the balance says that it does not know what was sent
+                return  # the report did not reach the ledger; the balance then shows the sent total as unknown
 
 
-def _plain(value: object) -> object:
-    is_json = isinstance(value, str | int | bool | None) or (isinstance(value, float) and math.isfinite(value))
-    return value if is_json else repr(value)
+def _plain(field: object) -> object:
+    is_json = isinstance(field, str | int | bool | None) or (isinstance(field, float) and math.isfinite(field))
+    return field if is_json else repr(field)

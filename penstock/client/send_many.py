@@ -1,4 +1,4 @@
-"""Many datagrams with one system call: sendmmsg over arrays, where the system has it."""
+"""Sends many datagrams with one system call: sendmmsg over arrays, where the system has it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # senders do without Arrow
     from penstock.wire.datagrams import Bytes, Ints
 
 MOST = 1024
-"""Datagrams of one call: the kernel takes no more (UIO_MAXIOV)."""
+"""Limit of datagrams per call, from the kernel (UIO_MAXIOV)."""
 _IOVEC = np.dtype([("base", "<u8"), ("length", "<u8")])
 _MMSGHDR = np.dtype(
     {
@@ -30,10 +30,10 @@ _sendmmsg = getattr(_libc, "sendmmsg", None)
 
 
 class DatagramBatch:
-    """``n`` datagrams in memory, each of ``parts`` pieces that are sent one behind the other.
+    """``n`` datagrams in memory, each the concatenation of ``parts`` pieces.
 
-    ``memories``: the arrays that the pieces lie in, one for each piece of a datagram; ``starts`` and
-    ``lengths``: int64 (n, parts), where in their memory they begin and how many bytes they have.
+    ``memories`` holds one array per piece of a datagram; ``starts`` and ``lengths`` are int64 (n, parts): the offset
+    of each piece in its array, and its length in bytes.
     """
 
     def __init__(self, memories: Sequence[Bytes], starts: Ints, lengths: Ints) -> None:
@@ -50,7 +50,7 @@ class DatagramBatch:
 
     @classmethod
     def of(cls, datagrams: Sequence[bytes]) -> DatagramBatch:
-        """``datagrams`` as they are."""
+        """Return a batch of complete datagrams, each a single piece."""
         lengths = np.array([len(datagram) for datagram in datagrams], np.int64).reshape(-1, 1)
         memory = np.frombuffer(b"".join(datagrams) or b"\0", np.uint8)
         return cls([memory], np.cumsum(lengths, axis=0) - lengths, lengths)
@@ -59,9 +59,9 @@ class DatagramBatch:
         return len(self._messages)
 
     def send(self, sock: socket.socket) -> int:
-        """Send all over the connected ``sock``; how many the kernel took, which is all of them.
+        """Send all datagrams over the connected ``sock``; return their number, as the kernel reports it.
 
-        That nobody listens is no error: those datagrams are sent and lost. Raises OSError for other things.
+        A missing listener is no error: its datagrams are sent and lost. Raises OSError for other failures.
         """
         sent = 0
         while sent < len(self):
@@ -71,12 +71,12 @@ class DatagramBatch:
     def _send_from(self, sock: socket.socket, begin: int) -> int:
         if _sendmmsg is None:
             return self._send_one(sock, begin)
-        at = self._messages.ctypes.data + begin * _MMSGHDR.itemsize
-        got = _sendmmsg(sock.fileno(), ctypes.c_void_p(at), min(len(self) - begin, MOST), 0)
-        if got >= 0:
-            return int(got)
+        first_message = self._messages.ctypes.data + begin * _MMSGHDR.itemsize
+        sent_count = _sendmmsg(sock.fileno(), ctypes.c_void_p(first_message), min(len(self) - begin, MOST), 0)
+        if sent_count >= 0:
+            return int(sent_count)
         error = ctypes.get_errno()
-        # The kernel tells of an earlier datagram that nobody listened; these were not sent yet.
+        # ECONNREFUSED refers to an earlier datagram whose port had no listener; these are still unsent.
         if error in (errno.ECONNREFUSED, errno.EINTR, errno.EAGAIN):
             return 0
         raise OSError(error, os.strerror(error))

@@ -1,7 +1,6 @@
-"""Senders of messages over UDP and TCP.
+"""Senders of messages over UDP and TCP, which count everything they send.
 
-They count what they sent, in full. Where all senders of a listener do, what the network lost can be known too:
-give each a ``LedgerReport``.
+If every sender of a listener has a ``LedgerReport``, the balance also shows what the network lost.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from penstock.wire.plog.cutting import fragment
 from penstock.wire.plog.header import LAST_VERSION
 
 REPORT_EVERY = 10.0
-"""Seconds between two reports of a sender that goes on sending."""
+"""Seconds between two reports of a sender that keeps sending."""
 _LINES = 10_000
 
 
 class Sender:
     """A connected socket and its ``counts``: messages, bytes, and datagrams or lines, as handed to the kernel.
 
-    With a ``report`` they are posted to the ledger every ten seconds of sending, and when it is closed.
+    With a ``report``, the counts are posted to the ledger every ten seconds of sending and on close. Not thread-safe.
     """
 
     def __init__(self, sock: socket.socket, report: LedgerReport | None = None) -> None:
@@ -38,7 +37,9 @@ class Sender:
         self._posted = time.monotonic()
 
     def close(self) -> None:
-        """Close the socket; what was sent goes on its way. Raises ReportFailed where the ledger takes no report."""
+        """Close the socket; the kernel still delivers what it holds. Raises ReportFailed if the ledger rejects the
+        report.
+        """
         self._sock.close()
         if self._report is not None and self.counts:
             self.post()
@@ -65,10 +66,10 @@ class Sender:
 
 
 class UdpSender(Sender):
-    """Sends to a plog listener: unboxed where that says everything, else as version 0 fragments.
+    """Sends to a plog listener: unboxed if the message allows it, otherwise as version 0 fragments.
 
-    Datagrams carry at most ``fragment_size`` bytes of message (header and tags come on top). The ids of messages
-    in fragments begin with ``first_id`` and increase by one.
+    A datagram carries at most ``fragment_size`` bytes of message, plus header and tags. The ids of fragmented
+    messages begin with ``first_id`` and increase by one.
     """
 
     def __init__(
@@ -85,11 +86,11 @@ class UdpSender(Sender):
         self._next_id = first_id
 
     def send(self, payload: bytes, tags: Sequence[str] = ()) -> None:
-        """Send one message. Raises ValueError when it has no place in 65,535 fragments, OSError as sockets do."""
+        """Send one message. Raises ValueError if it does not fit into 65,535 fragments, OSError as sockets do."""
         self.send_many((payload,), tags)
 
     def send_many(self, payloads: Iterable[bytes], tags: Sequence[str] = ()) -> None:
-        """Send many messages with the same tags, many datagrams with each system call."""
+        """Send many messages with the same tags, many datagrams per system call."""
         waiting: list[bytes] = []
         messages = size = 0
         for payload in payloads:
@@ -101,6 +102,7 @@ class UdpSender(Sender):
         self._send(waiting, messages, size)
 
     def _datagrams(self, payload: bytes, tags: Sequence[str]) -> list[bytes]:
+        # An unboxed message has no header: its first byte must not look like a version of plog's header.
         if not tags and 0 < len(payload) <= self._fragment_size and payload[0] > LAST_VERSION:
             return [payload]
         parts = fragment(payload, self._next_id, tags=tags, fragment_size=self._fragment_size)
@@ -114,7 +116,7 @@ class UdpSender(Sender):
 
 
 class TcpSender(Sender):
-    """Sends lines to a TCP listener. A message must hold no newline: it would become two."""
+    """Sends lines to a TCP listener. A message must not contain a newline: it would become two."""
 
     def __init__(
         self, host: str, port: int, *, timeout: float | None = 10.0, report: LedgerReport | None = None
@@ -122,13 +124,13 @@ class TcpSender(Sender):
         super().__init__(socket.create_connection((host, port), timeout), report)
 
     def send(self, payload: bytes) -> None:
-        """Send one line. Raises ValueError for what a line cannot carry as it is, OSError as sockets do."""
+        """Send one line. Raises ValueError for a payload that a line cannot carry unchanged, OSError as sockets do."""
         self.send_many((payload,))
 
     def send_many(self, payloads: Iterable[bytes]) -> None:
-        """Send many lines, each ten thousand of them checked before any of them is sent."""
-        rest = iter(payloads)
-        while lines := list(islice(rest, _LINES)):
+        """Send many lines. Each group of ten thousand is checked before any line of it is sent."""
+        remaining_lines = iter(payloads)
+        while lines := list(islice(remaining_lines, _LINES)):
             for line in lines:
                 if b"\n" in line or line.endswith(b"\r") or line.startswith(b"\0"):
                     raise ValueError("a line holds no newline, ends with no \\r and begins with no \\0")
@@ -137,7 +139,7 @@ class TcpSender(Sender):
 
 
 def udp_socket(host: str, port: int) -> socket.socket:
-    """A UDP socket connected to the first address of ``host`` that works."""
+    """Return a UDP socket connected to the first address of ``host``. Raises OSError."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     sock = socket.socket(family, kind, protocol)
     try:

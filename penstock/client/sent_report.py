@@ -1,4 +1,4 @@
-"""What senders have sent, told to the ledger, so that the balance knows what the network lost."""
+"""Reports of a sender's totals to the ledger, so that the balance shows what the network lost."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from penstock.files.json_values import parse_object
 
 
 class ReportFailed(PenstockError, OSError):
-    """The ledger did not take a report; the text says why."""
+    """The ledger did not accept a report; the text gives the reason."""
 
 
 class LedgerReport:
-    """Where senders to ``listener`` report to: the daemon's HTTP address ``http`` (``host:port`` or URL).
+    """The address that senders to ``listener`` report to: the daemon's HTTP address ``http`` (``host:port`` or URL).
 
-    ``token`` is a bearer token where the daemon asks for one, ``context`` says whom to trust where it speaks TLS.
-    May serve many senders.
+    ``token`` is the daemon's bearer token, if it requires one; ``context`` holds the trusted authorities for TLS.
+    One report may serve many senders.
     """
 
     def __init__(
@@ -39,9 +39,9 @@ class LedgerReport:
             self._headers["Authorization"] = f"Bearer {token}"
 
     def post(self, sender: str, version: int, counts: Mapping[str, int]) -> None:
-        """Tell the ``counts`` over the life of ``sender``: ``datagrams`` or ``lines``, ``messages``.
+        """Post the ``counts`` over the life of ``sender``: ``datagrams`` or ``lines``, ``messages``.
 
-        The highest ``version`` counts: one that is lost or comes twice changes nothing. Raises ReportFailed.
+        The highest ``version`` counts, so a lost or repeated report changes nothing. Raises ReportFailed.
         """
         document = {
             "tier": "client",
@@ -52,18 +52,18 @@ class LedgerReport:
         }
         request = urllib.request.Request(self._url, json.dumps(document).encode(), self._headers)
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout, context=self._context) as answer:
-                answer.read()
+            with urllib.request.urlopen(request, timeout=self._timeout, context=self._context) as response:
+                response.read()
         except urllib.error.HTTPError as error:
-            why = refusal_in(error.read(1000))
-            raise ReportFailed(f"the ledger at {self._url} answers {error.code}: {why}") from None
+            reason = refusal_in(error.read(1000))
+            raise ReportFailed(f"the ledger at {self._url} answers {error.code}: {reason}") from None
         except OSError as error:
             raise ReportFailed(f"no ledger answers at {self._url}: {getattr(error, 'reason', error)}") from None
 
 
-def refusal_in(answer: bytes) -> str:
-    """What an answer says of why it refuses: its ``error``, else its text."""
-    text = answer.decode(errors="replace").strip()
+def refusal_in(response: bytes) -> str:
+    """Return the reason of a refusal: the response's ``error``, otherwise its text."""
+    text = response.decode(errors="replace").strip()
     try:
         return str(parse_object(text)["error"])
     except (ValueError, KeyError):

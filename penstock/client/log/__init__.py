@@ -1,6 +1,6 @@
-"""The client of the log daemon: ``Log`` blocks, ``AsyncLog`` is for asyncio; with what they take and raise.
+"""The client of the log daemon: ``Log`` blocks, ``AsyncLog`` is for asyncio; with their types and errors.
 
-Read ``types``, ``operations`` with ``admin`` and ``arrow_reads`` (what both clients do, written once),
+Read ``types``, ``operations`` with ``admin`` and ``arrow_reads`` (the methods of both clients, written once),
 ``async_client`` and ``client``; then ``retrying_caller``, ``channels``, ``connection``, ``calls`` and ``admin_calls``
 (requests and answers without I/O), ``transaction``, ``batching/``, ``blocking`` and ``flight_reads``. Imports
 ``slogd``, ``records``, ``config`` and ``errors``.
@@ -56,7 +56,7 @@ else:
     }
 
     def __getattr__(name: str) -> Any:
-        """Import a client when it is asked for: who needs only the types needs neither gRPC nor Arrow."""
+        """Import a client on first use: a program that needs only the types loads neither gRPC nor Arrow."""
         if name == "LogError":
             warnings.warn("LogError of penstock.client is now ClientError", DeprecationWarning, stacklevel=2)
             return ClientError

@@ -1,4 +1,4 @@
-"""Looking after topics and cursors, as a part of the client of the log."""
+"""Administration of topics and cursors, a part of the client of the log."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from penstock.client.log.types import Compacted, Cursor, Gap, Setting, Swept, To
 
 
 class Administration(ClientPart):
-    """The calls that look after topics. All raise Unavailable, NotAllowed; those with a topic NoSuchTopic."""
+    """The administrative calls. All raise Unavailable, NotAllowed; those with a topic NoSuchTopic."""
 
     async def topics(self) -> list[str]:
-        """The names of all topics, sorted."""
+        """Return the names of all topics, sorted."""
         return await self._caller.do(names())
 
     async def describe(self, *topics: str) -> list[Topic]:
-        """What there is to know of these topics, or of all."""
+        """Describe these topics, or all: offsets, sizes, gaps, cursors and settings."""
         return await self._caller.do(calls.describe(topics))
 
     async def create_topic(self, /, topic: str, **settings: Setting) -> Topic:
@@ -27,27 +27,27 @@ class Administration(ClientPart):
         return await self._caller.do(calls.create(topic, settings))
 
     async def configure_topic(self, /, topic: str, **settings: Setting) -> Topic:
-        """Change the settings given, at once and for good. Raises Refused for a bad one."""
+        """Change these settings, at once and permanently. Raises Refused for a bad one."""
         return await self._caller.do(calls.configure(topic, settings))
 
     async def delete_topic(self, topic: str) -> None:
-        """Delete a topic with all that is in it."""
+        """Delete a topic with all its entries."""
         await self._caller.do(calls.delete(topic))
 
     async def cursors(self, topic: str = "") -> list[Cursor]:
-        """The named cursors of a topic, or of all topics."""
+        """Return the named cursors of a topic, or of all topics."""
         return await self._caller.do(calls.cursors(topic))
 
     async def commit_cursor(self, topic: str, name: str, offset: int) -> None:
-        """Set a cursor: all before ``offset`` was read. Durable when this returns. Raises Refused for a bad name."""
+        """Set a cursor: every entry before ``offset`` is read. Durable on return. Raises Refused for a bad name."""
         await self._caller.do(calls.commit_cursor(topic, name, offset))
 
     async def remove_cursor(self, topic: str, name: str) -> None:
-        """Forget a cursor; nothing happens when there is none."""
+        """Remove a cursor; a missing one is no error."""
         await self._caller.do(calls.remove_cursor(topic, name))
 
     async def verify(self, topic: str, begin: int = 0, end: int | None = None) -> list[Gap]:
-        """Check checksums and index of what is stored in [begin, end); the gaps that bad batches became."""
+        """Check checksums and index of the batches in [begin, end); return the gaps that damaged batches became."""
         return await self._caller.do(calls.verify(topic, begin, end or 0))
 
     async def compact(self, topic: str) -> Compacted:
@@ -55,5 +55,5 @@ class Administration(ClientPart):
         return await self._caller.do(calls.compact(topic))
 
     async def cleanup(self) -> list[Swept]:
-        """Drop what retention allows in all topics, now."""
+        """Drop everything that retention allows in all topics, now."""
         return await self._caller.do(calls.cleanup())

@@ -1,4 +1,4 @@
-"""The calls of the log's API that look after topics, as ``calls`` has those that read and append."""
+"""Administrative calls of the log's API, without I/O; ``calls`` has the ones that read and append."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.config import parse_size, parse_time
 from penstock.slogd import slogd_pb2 as pb
 
 LONG = 3600.0
-"""Seconds that a call may take which goes through whole topics."""
+"""Time-out in seconds of a call that reads whole topics."""
 _SIZES = ("message_size_limit", "segment_size_limit", "retain_bytes")
 _TIMES = ("rotate_after", "stale_after")
 _LISTS = ("readers", "writers")
@@ -19,11 +19,11 @@ _SETTINGS = tuple(field.name for field in pb.TopicSettings.DESCRIPTOR.fields)
 
 
 def describe(topics: Sequence[str]) -> Call[list[types.Topic]]:
-    """The topics of these names, or all."""
+    """Describe the topics of these names, or all."""
     request = pb.DescribeTopicsRequest(topic=topics)
 
-    def take(data: bytes) -> list[types.Topic]:
-        return [_topic(one) for one in pb.DescribeTopicsResponse.FromString(data).topic]
+    def take(response: bytes) -> list[types.Topic]:
+        return [_topic(description) for description in pb.DescribeTopicsResponse.FromString(response).topic]
 
     return Call("DescribeTopics", request.SerializeToString(), take)
 
@@ -47,40 +47,42 @@ def delete(topic: str) -> Call[None]:
 
 def _settings(settings: Mapping[str, Setting]) -> pb.TopicSettings:
     message = pb.TopicSettings()
-    for name, value in settings.items():
+    for name, setting in settings.items():
         if name not in _SETTINGS:
             raise types.Refused(f"{name}: no setting of a topic; there are {', '.join(_SETTINGS)}")
         try:
-            _set(message, name, value)
+            _set(message, name, setting)
         except (TypeError, ValueError) as error:
             raise types.Refused(f"{name}: {error}") from None
     return message
 
 
-def _set(message: pb.TopicSettings, name: str, value: Setting) -> None:
+def _set(message: pb.TopicSettings, name: str, setting: Setting) -> None:
     if name in _LISTS:
-        getattr(message, name).extend([value] if isinstance(value, str) else value)
+        getattr(message, name).extend([setting] if isinstance(setting, str) else setting)
     else:
-        setattr(message, name, parse_size(value) if name in _SIZES else parse_time(value) if name in _TIMES else value)
+        setattr(
+            message, name, parse_size(setting) if name in _SIZES else parse_time(setting) if name in _TIMES else setting
+        )
 
 
-def _described(data: bytes) -> types.Topic:
-    return _topic(pb.TopicDescription.FromString(data))
+def _described(response: bytes) -> types.Topic:
+    return _topic(pb.TopicDescription.FromString(response))
 
 
-def _topic(one: pb.TopicDescription) -> types.Topic:
-    values = {field.name: value for field, value in one.settings.ListFields()}
+def _topic(description: pb.TopicDescription) -> types.Topic:
+    settings = {field.name: setting for field, setting in description.settings.ListFields()}
     return types.Topic(
-        name=one.name,
-        start=one.start,
-        end=one.end,
-        bytes=one.bytes,
-        segments=one.segments,
-        oldest=moment(one.oldest) if one.HasField("oldest") else None,
-        newest=moment(one.newest) if one.HasField("newest") else None,
-        gaps=_gaps(one.gaps),
-        cursors=[_cursor(cursor) for cursor in one.cursors],
-        settings={name: tuple(value) if name in _LISTS else value for name, value in values.items()},
+        name=description.name,
+        start=description.start,
+        end=description.end,
+        bytes=description.bytes,
+        segments=description.segments,
+        oldest=moment(description.oldest) if description.HasField("oldest") else None,
+        newest=moment(description.newest) if description.HasField("newest") else None,
+        gaps=_gaps(description.gaps),
+        cursors=[_cursor(cursor) for cursor in description.cursors],
+        settings={name: tuple(setting) if name in _LISTS else setting for name, setting in settings.items()},
     )
 
 
@@ -88,15 +90,17 @@ def _gaps(gaps: Iterable[pb.Gap]) -> list[types.Gap]:
     return [types.Gap(gap.begin, gap.end, gap.reason) for gap in gaps]
 
 
-def _cursor(one: pb.Cursor) -> types.Cursor:
-    return types.Cursor(one.topic, one.name, one.offset, one.lag_entries, one.lag_bytes, one.lag_seconds)
+def _cursor(cursor: pb.Cursor) -> types.Cursor:
+    return types.Cursor(
+        cursor.topic, cursor.name, cursor.offset, cursor.lag_entries, cursor.lag_bytes, cursor.lag_seconds
+    )
 
 
 def cursors(topic: str) -> Call[list[types.Cursor]]:
-    """The cursors of a topic; of all for ""."""
+    """List the cursors of a topic; of all topics for ""."""
 
-    def take(data: bytes) -> list[types.Cursor]:
-        return [_cursor(one) for one in pb.ListCursorsResponse.FromString(data).cursor]
+    def take(response: bytes) -> list[types.Cursor]:
+        return [_cursor(cursor) for cursor in pb.ListCursorsResponse.FromString(response).cursor]
 
     return Call("ListCursors", pb.ListCursorsRequest(topic=topic).SerializeToString(), take)
 
@@ -108,16 +112,16 @@ def commit_cursor(topic: str, name: str, offset: int) -> Call[None]:
 
 
 def remove_cursor(topic: str, name: str) -> Call[None]:
-    """Forget a cursor."""
+    """Remove a cursor."""
     return Call("RemoveCursor", pb.RemoveCursorRequest(topic=topic, name=name).SerializeToString(), nothing)
 
 
 def verify(topic: str, start: int, end: int) -> Call[list[types.Gap]]:
-    """Check batches with rows in [start, end), to the end for 0; the gaps that were made."""
+    """Check the batches with rows in [start, end), to the end for 0; the answer is the gaps that were made."""
     request = pb.VerifyTopicRequest(topic=topic, begin=start, end=end)
 
-    def take(data: bytes) -> list[types.Gap]:
-        return _gaps(pb.VerifyTopicResponse.FromString(data).gaps)
+    def take(response: bytes) -> list[types.Gap]:
+        return _gaps(pb.VerifyTopicResponse.FromString(response).gaps)
 
     return Call("VerifyTopic", request.SerializeToString(), take, timeout=LONG)
 
@@ -125,18 +129,18 @@ def verify(topic: str, start: int, end: int) -> Call[list[types.Gap]]:
 def compact(topic: str) -> Call[types.Compacted]:
     """Rewrite sealed segments."""
 
-    def take(data: bytes) -> types.Compacted:
-        answer = pb.CompactTopicResponse.FromString(data)
-        return types.Compacted(answer.bytes_before, answer.bytes_after)
+    def take(response: bytes) -> types.Compacted:
+        totals = pb.CompactTopicResponse.FromString(response)
+        return types.Compacted(totals.bytes_before, totals.bytes_after)
 
     return Call("CompactTopic", pb.CompactTopicRequest(topic=topic).SerializeToString(), take, timeout=LONG)
 
 
 def cleanup() -> Call[list[types.Swept]]:
-    """Drop what retention allows."""
+    """Drop everything that retention allows."""
 
-    def take(data: bytes) -> list[types.Swept]:
-        swept = pb.CleanupResponse.FromString(data).swept
-        return [types.Swept(one.topic, one.begin, one.end, one.bytes, one.reason) for one in swept]
+    def take(response: bytes) -> list[types.Swept]:
+        spans = pb.CleanupResponse.FromString(response).swept
+        return [types.Swept(span.topic, span.begin, span.end, span.bytes, span.reason) for span in spans]
 
     return Call("Cleanup", b"", take, timeout=LONG)

@@ -20,7 +20,7 @@ from penstock.client.log.types import Tls
 
 
 class AsyncLog(Operations):
-    """As ``Log``, with coroutines; made and used on one event loop."""
+    """The asyncio client, with the arguments of ``Log``; created and used on one event loop."""
 
     def __init__(
         self,
@@ -36,11 +36,11 @@ class AsyncLog(Operations):
         super().__init__(RetryingCaller(AioChannel(link), link, timeout, retry_for, on_retry))
 
     def batcher(self, topic: str, *, max_entries: int = 1000, linger: float = 0.05) -> AsyncBatcher:
-        """As ``Log.batcher``, for an ``async with``."""
+        """Return a batcher for an ``async with``; arguments as for ``Log.batcher``."""
         return AsyncBatcher(lambda entries: self.append_entries(topic, entries), max_entries, linger)
 
     def transaction(self, timeout: float | None = None) -> AsyncTransaction:
-        """As ``Log.transaction``, for an ``async with``."""
+        """Return a transaction for an ``async with``; arguments as for ``Log.transaction``."""
         return AsyncTransaction(self._caller, timeout)
 
     async def __aenter__(self) -> AsyncLog:

@@ -1,7 +1,7 @@
-"""How a client that blocks runs coroutines: over a ``BlockingChannel`` they never wait for an event loop.
+"""Runs the client's coroutines without an event loop: over a ``BlockingChannel`` they never wait for one.
 
-So each operation is written once, and a method that blocks is one line: ``append = blocking(Operations.append)``, with
-the arguments, the result and the docstring of the coroutine.
+Each operation is written once as a coroutine; a blocking method is one line, ``append = blocking(Operations.append)``,
+with the arguments, the return value and the docstring of the coroutine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Blocking(Generic[C]):
 
 
 def blocking(method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Blocking[C], P], T]:
-    """A method that returns what the coroutine ``method`` of the core does."""
+    """Return a method that runs the coroutine ``method`` of the core."""
 
     @functools.wraps(method)
     def blocks(self: Blocking[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -35,7 +35,7 @@ def blocking(method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]]) -> Cal
 def iterating(
     method: Callable[Concatenate[C, P], AsyncGenerator[T]],
 ) -> Callable[Concatenate[Blocking[C], P], Iterator[T]]:
-    """A method that yields what the asynchronous generator ``method`` of the core does."""
+    """Return a method that iterates over the asynchronous generator ``method`` of the core."""
 
     @functools.wraps(method)
     def iterates(self: Blocking[C], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
@@ -44,25 +44,25 @@ def iterating(
     return iterates
 
 
-def iterate(items: AsyncGenerator[T]) -> Iterator[T]:
-    """The items of an asynchronous generator, which is closed at the end."""
+def iterate(generator: AsyncGenerator[T]) -> Iterator[T]:
+    """Iterate over an asynchronous generator, and close it at the end."""
     try:
         while True:
             try:
-                item = run(items.__anext__())
+                element = run(generator.__anext__())
             except StopAsyncIteration:
                 return
-            yield item
+            yield element
     finally:
-        run(items.aclose())
+        run(generator.aclose())
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Returns the result of a coroutine that never waits for an event loop. Raises RuntimeError for one that does."""
+    """Return the result of a coroutine that never waits for an event loop. Raises RuntimeError otherwise."""
     try:
         coroutine.send(None)
     except StopIteration as end:
-        result: T = end.value
-        return result
+        returned: T = end.value
+        return returned
     coroutine.close()
     raise RuntimeError("this coroutine needs an event loop")

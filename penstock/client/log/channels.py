@@ -1,6 +1,6 @@
-"""The two ways to the server: gRPC's blocking channel and that of asyncio, with the same methods.
+"""Two channels to the server with the same methods: gRPC's blocking channel and its asyncio channel.
 
-Those of ``BlockingChannel`` are coroutines too, but never wait for an event loop: ``blocking.run`` runs them.
+The methods of ``BlockingChannel`` are coroutines too, but never wait for an event loop: ``blocking.run`` runs them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Channel(Protocol):
     """Requests and answers as bytes. All calls raise grpc.RpcError, and Unavailable once the channel is closed."""
 
     async def call(self, method: str, request: bytes, timeout: float) -> bytes:
-        """The answer to one request."""
+        """Return the answer to one request."""
 
     def stream(self, method: str, request: bytes, served: Callable[[], None]) -> AsyncGenerator[bytes]:
-        """The answers to one request, without end; ``served`` is called once the server has taken it."""
+        """Yield the answers to one request, without end; call ``served`` once the server has accepted it."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
@@ -52,7 +52,7 @@ class BlockingChannel:
         with _unavailable_for(ValueError):
             answers = remote(request, metadata=self._metadata)
         try:
-            answers.initial_metadata()  # the server sends it as soon as it serves us
+            answers.initial_metadata()  # the server sends its metadata before the first answer
             if answers.is_active():
                 served()
             for answer in answers:
@@ -61,7 +61,7 @@ class BlockingChannel:
             answers.cancel()
 
     async def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)  # this is what blocks
+        time.sleep(seconds)  # blocks on purpose: there is no event loop to hold up
 
     async def close(self) -> None:
         self._channel.close()
@@ -87,7 +87,7 @@ class AioChannel:
         with _unavailable_for(grpc.aio.UsageError):
             answers = remote(request, metadata=self._metadata)
         try:
-            await answers.initial_metadata()  # the server sends it as soon as it serves us
+            await answers.initial_metadata()  # the server sends its metadata before the first answer
             if not answers.done():
                 served()
             async for answer in answers:
@@ -104,7 +104,7 @@ class AioChannel:
 
 @contextlib.contextmanager
 def _unavailable_for(raised: type[Exception]) -> Iterator[None]:
-    """Raises Unavailable for what gRPC raises on a closed channel."""
+    """Raise Unavailable for the error that gRPC raises on a closed channel."""
     try:
         yield
     except raised as error:
