@@ -33,7 +33,7 @@ PenstockError
     CannotFetch  (java.jars)
     NoJava  (java.runtime)
     BadAuditorSetting  (kafka.auditing.interval_auditor)
-    NotTold  (kafka.auditing.ledger_auditor)
+    PostFailed  (kafka.auditing.ledger_auditor)
     StatsClosed  (kafka.auditing.stats)
     CannotStart  (kafka.broker)
     BadProperty  (kafka.client.config)

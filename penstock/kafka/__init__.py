@@ -1,7 +1,7 @@
-"""Kafka: messages of any size, encrypted ones, and what clients count.
+"""Kafka: messages of any size, encryption, and auditing of what clients send and read.
 
 Read ``errors``, then ``large/`` (the formats, without I/O), ``client/``, ``auditing/``, and ``broker`` (one node, for
-trying out). ``Producer`` and ``Consumer`` are imported when they are asked for, as they need confluent-kafka, an extra.
+trying out). ``Producer`` and ``Consumer`` are imported on first use, because they need confluent-kafka, an extra.
 Imports ``errors``, ``counts``, ``process`` and ``java``.
 """
 

@@ -1,4 +1,4 @@
-"""What can go wrong with large messages."""
+"""Errors of large messages."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Partition(NamedTuple):
 
 
 class LargeMessageError(PenstockError):
-    """Anything about large messages."""
+    """Base class of the errors of large messages."""
 
 
 class InvalidChunk(LargeMessageError, ValueError):
-    """A segment that contradicts itself, its message or the buffer; ``reason`` is one word for counting."""
+    """A chunk contradicts itself, its message or the buffer; ``reason`` is one word for counting."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -31,42 +31,42 @@ class InvalidChunk(LargeMessageError, ValueError):
 
 
 class MessageDropped(LargeMessageError):
-    """An incomplete message had to go because the buffer is full (``exception.on.message.dropped``)."""
+    """An incomplete message was dropped because the buffer is full (``exception.on.message.dropped``)."""
 
 
 class OffsetNotTracked(LargeMessageError):
-    """An offset of which nothing is known any more, or never was: it is not of a message delivered lately.
+    """An offset does not belong to a recently delivered message.
 
-    ``first`` and ``last`` are the delivered offsets of which something is known (``last`` is -1 where there are none),
-    ``safe`` is the partition's safe offset.
+    ``first`` and ``last`` bound the tracked delivered offsets (``last`` is -1 if there are none); ``safe`` is the
+    partition's safe offset.
     """
 
     def __init__(self, partition: tuple[str, int], offset: int, first: int, last: int, safe: int) -> None:
         topic, number = partition
         super().__init__(
-            f"offset {offset} of {topic}-{number} is not known: no message delivered lately has it "
-            f"(known are {first} to {last}; the safe offset is {safe})"
+            f"offset {offset} of {topic}-{number} is not tracked: no recently delivered message has it "
+            f"(tracked: {first} to {last}; safe offset: {safe})"
         )
         self.partition, self.offset = Partition(*partition), offset
         self.first, self.last, self.safe = first, last, safe
 
 
 class NoCommittedOffset(LargeMessageError):
-    """A partition has no committed offset to go back to."""
+    """A partition has no committed offset to seek to."""
 
 
 class InvalidOffset(LargeMessageError):
-    """A partition cannot be read from ``offset``, which is not there; None: no offset is committed at all."""
+    """A partition cannot be read from ``offset``, which does not exist; None: no offset is committed."""
 
     def __init__(self, partition: tuple[str, int], offset: int | None) -> None:
         topic, number = partition
-        wrong = "no offset is committed" if offset is None else f"there is no offset {offset}"
-        super().__init__(f"{topic}-{number}: {wrong}")
+        problem = "no offset is committed" if offset is None else f"offset {offset} does not exist"
+        super().__init__(f"{topic}-{number}: {problem}")
         self.partition, self.offset = Partition(*partition), offset
 
 
 class SendFailed(LargeMessageError):
-    """Not all segments of a message were taken; ``sent`` of ``count`` were, ``error`` is the first failure."""
+    """Not all chunks of a message were accepted: ``sent`` of ``count``; ``error`` is the first failure."""
 
     def __init__(self, sent: int, count: int, error: object) -> None:
         super().__init__(f"Sent {sent} of {count} segments: {error}")
@@ -74,11 +74,11 @@ class SendFailed(LargeMessageError):
 
 
 class Skip(LargeMessageError):
-    """To be raised by a deserializer: this record alone is left out, and counted."""
+    """Raised by a deserializer to leave out this record alone; it is counted."""
 
 
 class RecordFailed(LargeMessageError):
-    """A record could not be processed; the cause is its ``__cause__``."""
+    """A record could not be processed; the reason is its ``__cause__``."""
 
     def __init__(self, partition: Partition, offset: int, cause: Exception) -> None:
         super().__init__(f"{partition}, offset {offset}: {cause}")
@@ -87,12 +87,12 @@ class RecordFailed(LargeMessageError):
 
 
 class RecordsFailed(LargeMessageError):
-    """Records of some partitions could not be processed; who goes on reading skips them."""
+    """Records of some partitions could not be processed; a caller that continues reading skips them."""
 
     def __init__(self, failures: Sequence[RecordFailed]) -> None:
         first = f": {failures[0]}" if failures else ""
         super().__init__(f"records of {len(failures)} partitions could not be processed{first}")
         self.failures = tuple(failures)
         self.resume = {failure.partition: failure.offset + 1 for failure in failures}
-        """Where each of the partitions goes on."""
+        """Offset at which each partition continues."""
         self.__cause__ = failures[0] if failures else None

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from penstock.kafka.broker import Broker, CannotStart, answers
+from penstock.kafka.broker import Broker, CannotStart, answers_metadata
 
 QUICK = ("-XX:TieredStopAtLevel=1",)
 COMMAND = [sys.executable, "-m", "penstock.cli.main", "kafka", "start"]
@@ -56,10 +56,10 @@ def test_the_command_says_where_it_listens_and_leaves_nothing_on_sigterm(tmp_pat
     assert process.stderr
     line = next(line for line in process.stderr if "bootstrap.servers=" in line)
     address = line.split("bootstrap.servers=")[1].split(",")[0]
-    assert answers(address)
+    assert answers_metadata(address)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
-    assert not answers(address, 1.0)
+    assert not answers_metadata(address, 1.0)
     assert "shut down completed" in (tmp_path / "broker.log").read_text()
 
 
@@ -77,7 +77,7 @@ def test_the_broker_dies_with_the_process_that_started_it_and_starts_again_with_
     parent.wait()
     assert wait_gone(int(pid))
     with Broker(tmp_path, memory="256m", options=QUICK) as broker:
-        assert answers(broker.address)
+        assert answers_metadata(broker.address)
         produce(broker.address, b"after")
         assert sorted(consume(broker.address, 2)) == [b"after", b"before"]
         assert broker.pid

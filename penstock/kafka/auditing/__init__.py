@@ -1,7 +1,7 @@
-"""Auditing of Kafka messages: who counts what was sent and read, and where the counts go.
+"""Audit Kafka messages: count what clients send and read, and report the counts.
 
-Read ``auditor`` (what a client tells), ``stats``, ``interval_auditor``, then ``log_auditor`` and ``ledger_auditor``.
-Imports ``errors`` and ``counts``; ``client.plugins`` makes the auditor that a configuration names.
+Read ``auditor`` (the interface), ``stats``, ``interval_auditor``, then ``log_auditor`` and ``ledger_auditor``.
+Imports ``errors`` and ``counts``; ``client.plugins`` creates the auditor that a configuration names.
 """
 
 from penstock.kafka.auditing.auditor import Auditor, AuditType, NoOpAuditor

@@ -1,4 +1,4 @@
-"""What a producer or consumer tells about each message, to whoever wants to count."""
+"""The interface between a producer or consumer and the auditor that counts its messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class AuditType(StrEnum):
-    """What happened: a producer attempts, and then succeeds or fails; a consumer succeeds."""
+    """The fate of a message: a producer attempts, then succeeds or fails; a consumer succeeds."""
 
     ATTEMPT = "ATTEMPT"
     SUCCESS = "SUCCESS"
@@ -17,50 +17,50 @@ class AuditType(StrEnum):
 
 
 class Auditor(ABC):
-    """Told of every message, once for all its segments, by the client that it is configured for (``auditor.class``).
+    """Receives every message of one client (``auditor.class``), once for all its chunks.
 
-    The order is configure, start, any number of records from any thread, close.
+    Lifetime: configure, start, any number of records from any thread, close.
     """
 
     @abstractmethod
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Take the client's configuration, with ``current.producer`` in it where the client is a producer."""
+        """Apply the client's configuration; a producer adds itself as ``current.producer``."""
 
     @abstractmethod
     def start(self) -> None:
-        """Begin."""
+        """Start counting."""
 
     def audit_token(self, key: Any, value: Any) -> Any:
-        """What ``record`` gets of a message beside its topic, time and size; by default nothing."""
+        """Return additional data about a message for ``record``; None by default."""
         return None
 
     @abstractmethod
     def record(
         self, token: Any, topic: str, timestamp: int | None, messages: int, size: int, audit_type: AuditType
     ) -> None:
-        """``messages`` messages of ``size`` bytes in all, made at ``timestamp`` (milliseconds since the epoch)."""
+        """Count ``messages`` messages of ``size`` bytes in total, created at ``timestamp`` (ms since the epoch)."""
 
-    def lost(self, topic: str, reason: str, messages: int) -> None:  # noqa: B027 - not all care
-        """``messages`` messages or segments nobody gets: ``evicted``, ``expired``, ``refused.WHY`` or ``skipped``."""
+    def lost(self, topic: str, reason: str, messages: int) -> None:  # noqa: B027 - optional for subclasses
+        """Count messages or chunks without a reader: ``evicted``, ``expired``, ``refused.REASON``, ``skipped``."""
 
     @abstractmethod
     def close(self, timeout: float | None = None) -> None:
-        """Report what is not reported yet, within ``timeout`` seconds. May be called twice."""
+        """Report remaining counts within ``timeout`` seconds. A second call does nothing."""
 
 
 class NoOpAuditor(Auditor):
-    """Counts nothing; the default."""
+    """The default auditor: counts nothing."""
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Nothing to configure."""
+        """Ignore the configuration."""
 
     def start(self) -> None:
-        """Nothing to start."""
+        """Do nothing."""
 
     def record(
         self, token: Any, topic: str, timestamp: int | None, messages: int, size: int, audit_type: AuditType
     ) -> None:
-        """Not counted."""
+        """Do nothing."""
 
     def close(self, timeout: float | None = None) -> None:
-        """Nothing to close."""
+        """Do nothing."""

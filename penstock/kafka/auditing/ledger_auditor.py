@@ -1,7 +1,8 @@
-"""The auditor that tells the ledger: its counts stand in the balance as a tier of their own.
+"""The auditor that reports to the ledger: its counts appear in the balance as a tier of their own.
 
-What is told is a post of the ledger's protocol (``POST /ledger``): tier, source, incarnation, version, and absolute
-counts by topic and minute. One that is lost, or comes twice, changes nothing; the next one carries the same counts.
+A report is a post of the ledger's protocol (``POST /ledger``): tier, source, incarnation, version, and absolute counts
+by topic and minute. Invariant: counts only grow within an incarnation, so a lost or repeated post changes nothing; the
+next post carries the same counts.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Protocol
 from penstock.counts import AUDIT_TIER, BUCKET_SECONDS, TIERS, Counts
 from penstock.errors import PenstockError
 from penstock.kafka.auditing.auditor import AuditType
-from penstock.kafka.auditing.interval_auditor import AbstractAuditor, BadAuditorSetting, millis
+from penstock.kafka.auditing.interval_auditor import AbstractAuditor, BadAuditorSetting, read_milliseconds
 from penstock.kafka.auditing.stats import AuditKey, AuditStats, CountingAuditStats
 
 URL = "auditor.ledger.url"
@@ -31,137 +32,138 @@ SOURCE = "auditor.ledger.source"
 TIMEOUT = "auditor.ledger.timeout.ms"
 CURRENT_PRODUCER = "current.producer"
 DEFAULT_TIER = "kafka"
-DEFAULT_TIMEOUT = 5_000
+DEFAULT_TIMEOUT_MS = 5_000
 EVENT_TYPE = "penstock.audit"
-MOST_ENTRIES = 1_000
-"""Counts of one post at most, so that it stays below what servers and topics take."""
-PAST = 24 * 3600
-FUTURE = 3600
-"""Seconds around now beyond which a message's time counts as the bound itself, so that minutes kept are few."""
+MAX_ENTRIES_PER_POST = 1_000
+"""Limit: keeps a post below the request and message limits of servers and topics."""
+MAX_AGE_S = 24 * 3600
+MAX_AHEAD_S = 3600
+"""Limit: times outside this range around now are clamped to it, which bounds the minutes in memory."""
 _LOG = logging.getLogger("penstock.kafka.auditing.LedgerAuditor")
 Minute = tuple[str, int]
 """Topic, and start of the minute in seconds since the epoch."""
 
 
-class NotTold(PenstockError, OSError):
-    """A post did not reach the ledger; the text says why."""
+class PostFailed(PenstockError, OSError):
+    """A post did not reach the ledger; the text gives the reason."""
 
 
 class Sender(Protocol):
-    """Takes one post to the ledger."""
+    """Transports posts to the ledger."""
 
-    def send(self, post: dict[str, Any], again: Callable[[], object], timeout: float) -> None:
-        """Raises NotTold; calls ``again`` where it turns out later that the post did not arrive."""
+    def send(self, post: dict[str, Any], retry: Callable[[], object], timeout: float) -> None:
+        """Send one post. Calls ``retry`` if it turns out later that the post was lost. Raises PostFailed."""
 
     def flush(self, timeout: float) -> None:
-        """Wait for what is on its way."""
+        """Wait for posts in flight."""
 
 
 class LedgerAuditor(AbstractAuditor):
-    """Counts by topic, minute and what happened, and tells the ledger at the end of every interval.
+    """Counts by topic, minute and fate, and reports to the ledger at the end of every interval.
 
-    ``auditor.ledger.url`` is the daemon's HTTP address (with ``auditor.ledger.token`` where it asks for one);
-    ``auditor.ledger.topic``, in its place, a Kafka topic that the pipeline reads: there each post is an event of type
-    ``penstock.audit``, sent by the same producer (``current.producer``). The tier is ``kafka`` unless
-    ``auditor.ledger.tier`` names it, the source ``client.id`` unless ``auditor.ledger.source`` does.
+    ``auditor.ledger.url`` is the daemon's HTTP address (with ``auditor.ledger.token`` if it requires one).
+    ``auditor.ledger.topic`` instead names a Kafka topic that the pipeline reads: each post is an event of type
+    ``penstock.audit``, sent by the same producer (``current.producer``). The tier is ``auditor.ledger.tier`` (default
+    ``kafka``), the source ``auditor.ledger.source`` (default ``client.id``).
     """
 
     properties = AbstractAuditor.properties | {URL, TOKEN, TOPIC, TIER, SOURCE, TIMEOUT}
     _tier, _source = DEFAULT_TIER, DEFAULT_TIER
-    _timeout = DEFAULT_TIMEOUT / 1000
+    _timeout_s = DEFAULT_TIMEOUT_MS / 1000
     _sender: Sender
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """See above. Raises BadAuditorSetting."""
+        """Apply the settings. Raises BadAuditorSetting."""
         self._tier = str(config.get(TIER, DEFAULT_TIER))
         if not re.fullmatch(AUDIT_TIER, self._tier) or self._tier in TIERS:
             raise BadAuditorSetting(f"{TIER}: {self._tier!r} must match {AUDIT_TIER} and be none of {', '.join(TIERS)}")
         self._source = str(config.get(SOURCE) or config.get("client.id") or DEFAULT_TIER)
-        self._timeout = millis(config, TIMEOUT, DEFAULT_TIMEOUT, least=1) / 1000
+        self._timeout_s = read_milliseconds(config, TIMEOUT, DEFAULT_TIMEOUT_MS, minimum=1) / 1000
         self._sender = _sender(config)
         self._incarnation, self._version = uuid.uuid4().hex, 0
         self._totals: dict[Minute, Counts] = {}
-        self._untold: set[Minute] = set()
-        self._lock = threading.Lock()  # of what is untold: deliveries are heard of on other threads
+        self._unreported: set[Minute] = set()
+        self._lock = threading.Lock()  # guards _unreported and failures: delivery reports arrive on other threads
         self.failures = 0
-        """Posts that did not arrive; what they told is told again."""
+        """Posts that did not arrive; their counts are sent again."""
         super().configure(config)
 
     def audit_key(
         self, token: Any, topic: str, timestamp: int | None, messages: int, size: int, audit_type: AuditType
     ) -> Hashable:
-        """Topic, minute of the message (of now where it has none) and type."""
+        """Return topic, minute of the message (now without a timestamp) and fate."""
         seconds = (self.now() if timestamp is None or timestamp < 0 else timestamp) // 1000
-        return AuditKey(topic, self._minute(seconds), audit_type)
+        return AuditKey(topic, self._clamped_minute(seconds), audit_type)
 
     def lost(self, topic: str, reason: str, messages: int) -> None:
-        """Count what nobody gets too, in the minute in which it turned out."""
+        """Count lost messages in the minute in which the loss was noticed."""
         now = self.now()
-        self.count(AuditKey(topic, self._minute(now // 1000), reason), now, messages, 0)
+        self.count(AuditKey(topic, self._clamped_minute(now // 1000), reason), now, messages, 0)
 
-    def _minute(self, seconds: int) -> int:
+    def _clamped_minute(self, seconds: int) -> int:
         now = self.now() // 1000
-        seconds = min(max(seconds, now - PAST), now + FUTURE)
+        seconds = min(max(seconds, now - MAX_AGE_S), now + MAX_AHEAD_S)
         return seconds - seconds % BUCKET_SECONDS
 
     def create_stats(self) -> AuditStats:
-        """Counts of messages and bytes."""
+        """Return empty counts of messages and bytes."""
         return CountingAuditStats()
 
     def on_tick(self, stats: AuditStats) -> None:
-        """Tell an interval, and what could not be told before."""
+        """Report an interval, and counts whose post failed before."""
         self._absorb(stats)
-        self._tell(self._timeout)
+        self._post_unreported(self._timeout_s)
 
     def on_closed(self, current: AuditStats, following: AuditStats, timeout: float) -> None:
-        """Tell what is left."""
+        """Report the remaining counts."""
         self._absorb(current)
         self._absorb(following)
-        self._tell(min(self._timeout, timeout))
-        self._sender.flush(min(self._timeout, timeout))
+        self._post_unreported(min(self._timeout_s, timeout))
+        self._sender.flush(min(self._timeout_s, timeout))
 
     def close(self, timeout: float | None = None) -> None:
-        """Also without a thread (``enable.auto.tick=false``) everything is told."""
+        """Report the remaining counts, also without a thread (``enable.auto.tick=false``)."""
         was_open = not self._closing
         super().close(timeout)
         if was_open and not self._auto and self._current is not None:
-            self._end()
+            self._report_remaining()
 
     def _absorb(self, stats: AuditStats) -> None:
         if not isinstance(stats, CountingAuditStats):
             return
         for key, count in stats.stats().items():
             if isinstance(key, AuditKey):
-                minute = (key.topic, self._minute(key.bucket))
+                minute = (key.topic, self._clamped_minute(key.bucket))
                 name = key.audit_type.lower()
                 sized = {f"{name}_bytes": count.size} if isinstance(key.audit_type, AuditType) else {}
-                told = {name: count.messages, **sized}
-                self._totals.setdefault(minute, Counts()).absorb(told)
+                counts = {name: count.messages, **sized}
+                self._totals.setdefault(minute, Counts()).absorb(counts)
                 with self._lock:
-                    self._untold.add(minute)
+                    self._unreported.add(minute)
 
-    def _tell(self, timeout: float) -> None:
-        for minutes in _parts(self._waiting()):
+    def _post_unreported(self, timeout: float) -> None:
+        for minutes in _split_minutes(self._unreported_minutes()):
             with self._lock:
-                self._untold.difference_update(minutes)
+                # Order: removed before sending; counts that arrive during the send mark their minute again.
+                self._unreported.difference_update(minutes)
             try:
-                self._sender.send(self._post(minutes), partial(self._again, minutes), timeout)
-            except NotTold as error:
-                self._again(minutes)
-                _LOG.warning("counts wait to be told again: %s", error)
+                self._sender.send(self._build_post(minutes), partial(self._mark_unreported, minutes), timeout)
+            except PostFailed as error:
+                self._mark_unreported(minutes)
+                _LOG.warning("ledger auditor: counts not delivered, sending them again at the next interval: %s", error)
                 break
-        self._forget()
+        self._forget_old_minutes()
 
-    def _waiting(self) -> list[Minute]:
+    def _unreported_minutes(self) -> list[Minute]:
         with self._lock:
-            return sorted(self._untold)
+            return sorted(self._unreported)
 
-    def _again(self, minutes: list[Minute]) -> None:
+    def _mark_unreported(self, minutes: list[Minute]) -> None:
         with self._lock:
             self.failures += 1
-            self._untold.update(minutes)
+            self._unreported.update(minutes)
 
-    def _post(self, minutes: list[Minute]) -> dict[str, Any]:
+    def _build_post(self, minutes: list[Minute]) -> dict[str, Any]:
         self._version += 1
         counts = [
             {"topic": topic, "bucket": bucket, "counts": self._totals[topic, bucket].pruned()}
@@ -175,33 +177,33 @@ class LedgerAuditor(AbstractAuditor):
             "counts": counts,
         }
 
-    def _forget(self) -> None:
-        """Minutes that nothing can come to any more."""
-        oldest = self._minute(0)
-        gone = [minute for minute in self._totals if minute[1] < oldest and minute not in self._untold]
-        for minute in gone:
+    def _forget_old_minutes(self) -> None:
+        # Times are clamped to MAX_AGE_S, so a count can no longer reach an older minute.
+        oldest = self._clamped_minute(0)
+        expired = [minute for minute in self._totals if minute[1] < oldest and minute not in self._unreported]
+        for minute in expired:
             del self._totals[minute]
 
 
-def _parts(minutes: list[Minute]) -> Iterator[list[Minute]]:
-    for place in range(0, len(minutes), MOST_ENTRIES):
-        yield minutes[place : place + MOST_ENTRIES]
+def _split_minutes(minutes: list[Minute]) -> Iterator[list[Minute]]:
+    for index in range(0, len(minutes), MAX_ENTRIES_PER_POST):
+        yield minutes[index : index + MAX_ENTRIES_PER_POST]
 
 
 def _sender(config: Mapping[str, Any]) -> Sender:
     url, topic = config.get(URL), config.get(TOPIC)
     if bool(url) == bool(topic):
-        raise BadAuditorSetting(f"the ledger's auditor needs either {URL} or {TOPIC}")
+        raise BadAuditorSetting(f"the ledger auditor needs either {URL} or {TOPIC}")
     if url:
-        return _Http(str(url), config.get(TOKEN))
+        return _HttpSender(str(url), config.get(TOKEN))
     producer = config.get(CURRENT_PRODUCER)
     if producer is None:
-        raise BadAuditorSetting(f"{TOPIC}: only a producer's auditor can send to a topic")
-    return _Topic(str(topic), producer)
+        raise BadAuditorSetting(f"{TOPIC}: only the auditor of a producer can send to a topic; use {URL}")
+    return _TopicSender(str(topic), producer)
 
 
-class _Http:
-    """The daemon's own door."""
+class _HttpSender:
+    """Posts to the daemon's HTTP API."""
 
     def __init__(self, address: str, token: Any) -> None:
         self._url = (address if "://" in address else f"http://{address}").rstrip("/") + "/ledger"
@@ -209,29 +211,29 @@ class _Http:
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
 
-    def send(self, post: dict[str, Any], again: Callable[[], object], timeout: float) -> None:
-        """Post it, and have it kept."""
+    def send(self, post: dict[str, Any], retry: Callable[[], object], timeout: float) -> None:
+        """Post and wait until the ledger stored it."""
         request = urllib.request.Request(self._url, json.dumps(post).encode(), self._headers)
         try:
-            with urllib.request.urlopen(request, timeout=max(timeout, 0.1)) as answer:
-                answer.read()
+            with urllib.request.urlopen(request, timeout=max(timeout, 0.1)) as response:
+                response.read()
         except urllib.error.HTTPError as error:
-            raise NotTold(f"{self._url} answers {error.code}: {error.read(300).decode(errors='replace')}") from None
+            raise PostFailed(f"{self._url} answered {error.code}: {error.read(300).decode(errors='replace')}") from None
         except (OSError, ValueError) as error:
-            raise NotTold(f"nobody answers at {self._url}: {getattr(error, 'reason', error)}") from None
+            raise PostFailed(f"no answer from {self._url}: {getattr(error, 'reason', error)}") from None
 
     def flush(self, timeout: float) -> None:
-        """Nothing is on its way."""
+        """Do nothing: ``send`` waits."""
 
 
-class _Topic:
-    """A Kafka topic, each post an event with an id of its own."""
+class _TopicSender:
+    """Sends each post to a Kafka topic, as an event with an id of its own."""
 
     def __init__(self, topic: str, producer: Any) -> None:
         self._topic, self._producer = topic, producer
 
-    def send(self, post: dict[str, Any], again: Callable[[], object], timeout: float) -> None:
-        """Hand it to the producer, whose queue may be full."""
+    def send(self, post: dict[str, Any], retry: Callable[[], object], timeout: float) -> None:
+        """Enqueue a post at the producer."""
         event = {
             "type": EVENT_TYPE,
             "uuid": f"{post['incarnation']}-{post['version']}",
@@ -239,15 +241,15 @@ class _Topic:
             "data": post,
         }
 
-        def told(error: Any, message: Any) -> None:
+        def on_delivery(error: Any, message: Any) -> None:
             if error is not None:
-                again()
+                retry()
 
         try:
-            self._producer.produce(self._topic, value=json.dumps(event).encode(), on_delivery=told)
+            self._producer.produce(self._topic, value=json.dumps(event).encode(), on_delivery=on_delivery)
         except Exception as error:  # noqa: BLE001 - a full queue, or whatever the caller's producer raises
-            raise NotTold(f"the topic {self._topic!r} takes no counts: {error}") from None
+            raise PostFailed(f"topic {self._topic!r} did not accept the counts: {error}") from None
 
     def flush(self, timeout: float) -> None:
-        """Have it delivered."""
+        """Wait for deliveries."""
         self._producer.flush(timeout)

@@ -1,4 +1,4 @@
-"""What an auditor counts in one reporting interval."""
+"""Counts of one reporting interval of an auditor."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from penstock.kafka.auditing.auditor import AuditType
 
 
 class StatsClosed(PenstockError, RuntimeError):
-    """The interval is over: who counts takes the stats of the next one and tries again."""
+    """The interval is over: the caller retries with the stats of the next interval."""
 
     def __init__(self) -> None:
         super().__init__("Stats has been closed. The caller should get the new AuditStats and retry.")
 
 
 class AuditKey(NamedTuple):
-    """What messages are counted by: topic, time (in buckets since the epoch), and what happened to them."""
+    """A key of counts: topic, time in buckets since the epoch, and fate of the messages."""
 
     topic: str
     bucket: int
@@ -30,7 +30,7 @@ class AuditKey(NamedTuple):
 
 
 class Count(NamedTuple):
-    """Messages and their bytes."""
+    """A number of messages and their bytes."""
 
     messages: int = 0
     size: int = 0
@@ -40,19 +40,19 @@ class Count(NamedTuple):
 
 
 class AuditStats(ABC):
-    """The counts of one interval, told by many threads until it is closed."""
+    """Counts of one interval, updated by many threads until they are closed."""
 
     @abstractmethod
     def update(self, key: Hashable, messages: int, size: int) -> None:
-        """Count. Raises StatsClosed."""
+        """Add to the counts. Raises StatsClosed."""
 
     @abstractmethod
     def close(self) -> None:
-        """No more counts."""
+        """Refuse further counts."""
 
 
 class CountingAuditStats(AuditStats):
-    """Messages and bytes by key."""
+    """Messages and bytes by key; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -60,21 +60,21 @@ class CountingAuditStats(AuditStats):
         self._closed = False
 
     def update(self, key: Hashable, messages: int, size: int) -> None:
-        """Count. Raises StatsClosed."""
+        """Add to the counts. Raises StatsClosed."""
         with self._lock:
             if self._closed:
                 raise StatsClosed
-            before = self._counts.get(key)
+            previous = self._counts.get(key)
             self._counts[key] = (
-                Count(messages, size) if before is None else Count(before.messages + messages, before.size + size)
+                Count(messages, size) if previous is None else Count(previous.messages + messages, previous.size + size)
             )
 
     def close(self) -> None:
-        """No more counts: they can be read now."""
+        """Refuse further counts: they are final from here on."""
         with self._lock:
             self._closed = True
 
     def stats(self) -> Mapping[Hashable, Count]:
-        """The counts up to now."""
+        """Return a copy of the counts."""
         with self._lock:
             return dict(self._counts)

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.kafka.client import properties
-from penstock.kafka.large.assembler import DEFAULT_CAPACITY, DEFAULT_EXPIRATION_GAP
+from penstock.kafka.large.assembler import DEFAULT_CAPACITY_BYTES, DEFAULT_EXPIRATION_GAP
 from penstock.kafka.large.safe_offsets import DEFAULT_TRACKED
 from penstock.kafka.large.splitter import DEFAULT_CHUNK_BYTES, DEFAULT_REQUEST_BYTES
 
@@ -137,7 +137,7 @@ def consumer_config(given: Mapping[str, Any], declared: Collection[str] = ()) ->
     raw |= {"enable.auto.commit": False, "enable.auto.offset.store": False, "auto.offset.reset": "error"}
     strategy, protocol = str(given.get("partition.assignment.strategy", "")), given.get("group.protocol", "classic")
     return ConsumerConfig(
-        capacity=read.number("message.assembler.buffer.capacity", DEFAULT_CAPACITY, 1),
+        capacity=read.number("message.assembler.buffer.capacity", DEFAULT_CAPACITY_BYTES, 1),
         expiration_gap=read.number("message.assembler.expiration.offset.gap", DEFAULT_EXPIRATION_GAP, 1),
         most_tracked=read.number("max.tracked.messages.per.partition", DEFAULT_TRACKED, 1),
         exception_on_dropped=read.flag("exception.on.message.dropped", False),

@@ -124,7 +124,7 @@ class ConsumerState:
 
     def commit(self, assigned: Iterable[TopicAndPartition], position: PositionOf) -> dict[TopicAndPartition, Committed]:
         """What to commit of everything delivered up to now; of partitions never read nothing."""
-        known = self._processor.known()
+        known = self._processor.watermarks()
         offsets: dict[TopicAndPartition, Committed] = {}
         for partition in assigned:
             delivered = self._tracker.delivered(partition)

@@ -24,7 +24,7 @@ from penstock.kafka.client.plugins import (
 )
 from penstock.kafka.large.assembler import Assembler
 from penstock.kafka.large.chunks import deserialize_chunk, serialize_chunk
-from penstock.kafka.large.record_processor import CommittedOf, Deserializer, Processor
+from penstock.kafka.large.record_processor import CommittedLookup, Deserializer, Processor
 from penstock.kafka.large.safe_offsets import DeliveredOffsets
 from penstock.kafka.large.splitter import MessageSplitter, Packer, random_id
 
@@ -60,7 +60,7 @@ def packer(config: ProducerConfig, plugged: Mapping[str, Any]) -> Packer:
 
 
 def consumer_state(
-    config: ConsumerConfig, plugged: Mapping[str, Any], auditor: Auditor, committed: CommittedOf
+    config: ConsumerConfig, plugged: Mapping[str, Any], auditor: Auditor, committed: CommittedLookup
 ) -> ConsumerState:
     """What makes messages of records. Raises CannotLoad."""
     given = config.deserializer

@@ -1,4 +1,4 @@
-"""From records to messages: which record is a whole message, which a segment, and which segment the last one."""
+"""Assemble messages from records: a record is a whole message, or one chunk of a large message."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from penstock.kafka.large.headers import Header, decode_large_message_header
 from penstock.kafka.large.incomplete_messages import BufferPool
 from penstock.kafka.large.safe_offsets import TopicAndPartition
 
-DEFAULT_CAPACITY = 32_000_000
+DEFAULT_CAPACITY_BYTES = 32_000_000
+"""Default of ``message.assembler.buffer.capacity``, as in the Java library."""
 DEFAULT_EXPIRATION_GAP = 1_000
+"""Default of ``message.assembler.expiration.offset.gap`` in offsets, as in the Java library."""
 
 
 class Assembled(NamedTuple):
-    """What a record gave: a message (``value`` may be None, and empty), unless ``incomplete``."""
+    """The outcome of one record: a message (``value`` may be None or empty), unless ``incomplete``."""
 
     value: Bytes | None
     starting_offset: int
@@ -25,12 +27,12 @@ class Assembled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AssemblerSnapshot:
-    """An assembler as of one moment: what is in progress, and what became of all the rest.
+    """Counts of an assembler at one moment.
 
-    ``messages``, ``segments`` and ``bytes`` are in the buffer now; ``assembled`` messages were completed of segments;
-    ``dropped`` are incomplete messages by reason (evicted, expired), ``refused`` segments by reason, ``duplicates``
-    segments that came again. ``safe_offsets`` are those of partitions (``topic-0``) with incomplete messages. A message
-    that was dropped and whose further segments come later counts once more when those expire.
+    ``messages``, ``chunks`` and ``bytes`` are buffered now. ``assembled`` messages were completed from chunks,
+    ``dropped`` counts incomplete messages by reason (evicted, expired), ``refused`` chunks by reason, ``duplicates``
+    repeated chunks. ``safe_offsets`` lists partitions (``topic-0``) with incomplete messages. A message that was
+    dropped counts once more if later chunks of it arrive and expire.
     """
 
     messages: int = 0
@@ -44,14 +46,15 @@ class AssemblerSnapshot:
 
 
 class Assembler:
-    """Puts messages together again. ``deserializer`` says what is a segment where the record's header does not.
+    """Assembles messages for all partitions of one consumer; not thread-safe.
 
-    With ``bad_segments_as_payload`` a segment that contradicts itself is taken for a message of its own.
+    ``deserializer`` recognises chunks when the record header does not. With ``bad_chunks_as_payload`` a contradictory
+    chunk is delivered as a message of its own.
     """
 
     def __init__(
         self,
-        capacity: int = DEFAULT_CAPACITY,
+        capacity: int = DEFAULT_CAPACITY_BYTES,
         expiration_gap: int = DEFAULT_EXPIRATION_GAP,
         *,
         exception_on_dropped: bool = False,
@@ -64,48 +67,49 @@ class Assembler:
 
     @property
     def is_default(self) -> bool:
-        """Whether segments are told by the default format, and by nothing else."""
+        """Whether only the default format marks a chunk."""
         return self._deserialize is deserialize_chunk
 
     def assemble(
         self, partition: TopicAndPartition, offset: int, value: Bytes | None, header: Header | None = None
     ) -> Assembled:
-        """Take a record; ``header`` is its last ``_lm``. Raises InvalidChunk and MessageDropped."""
+        """Return the outcome of a record; ``header`` is its last ``_lm``. Raises InvalidChunk and MessageDropped."""
         if value is None:
             return Assembled(None, offset)
         try:
-            chunk = self._chunk(partition[0], value, header)
+            chunk = self._parse_chunk(partition[0], value, header)
             if chunk is not None:
                 chunk.check()
         except InvalidChunk as error:
-            self.pool.lose(partition, f"refused.{error.reason}")
+            self.pool.count_lost(partition, f"refused.{error.reason}")
             if not self._lenient:
                 raise
             return Assembled(value, offset)
         if chunk is None:
             return Assembled(value, offset)
+        # Fast path: a message in a single chunk never enters the buffer.
         if chunk.count == 1:
             return Assembled(bytes(chunk.payload), offset)
         added = self.pool.add(partition, offset, chunk)
         return Assembled(added.message, added.starting_offset, added.message is None)
 
-    def _chunk(self, topic: str, value: Bytes, header: Header | None) -> Chunk | None:
+    def _parse_chunk(self, topic: str, value: Bytes, header: Header | None) -> Chunk | None:
         if header is not None:
-            told = decode_large_message_header(header[1])
-            if told.is_in_header():
-                return told.chunk_of(value)
+            description = decode_large_message_header(header[1])
+            if description.is_in_header():
+                return description.to_chunk(value)
         return self._deserialize(topic, value)
 
     def safe_offset(self, partition: TopicAndPartition, current: int) -> int:
-        """Where the oldest incomplete message begins once reading has come to ``current``; else NOTHING_PENDING."""
+        """Return the start of the oldest incomplete message once reading reached ``current``, else NOTHING_PENDING."""
         return self.pool.safe_offset(partition, current)
 
     def clear(self, partition: TopicAndPartition | None = None) -> None:
-        """Forget a partition, or all."""
+        """Forget one partition, or all."""
         self.pool.clear(partition)
 
     def snapshot(self) -> AssemblerSnapshot:
-        """For the balance and the console."""
+        """Return the current counts."""
         counts = dict(self.pool.counts)
         refused = {name.removeprefix("refused."): n for name, n in counts.items() if name.startswith("refused.")}
         return AssemblerSnapshot(

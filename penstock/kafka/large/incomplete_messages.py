@@ -1,7 +1,7 @@
-"""The buffer of incomplete messages: bounded, and every message that leaves it unfinished has a reason.
+"""The bounded buffer of incomplete messages; each message that leaves it incomplete is counted with a reason.
 
-What is held is bounded twice: by ``capacity`` in bytes of segments, and by ``expiration_gap`` in offsets, beyond which
-an incomplete message is taken for one that its producer never finished. Nothing is allocated by what a header says.
+Limit: ``capacity`` bounds the bytes of buffered chunks, ``expiration_gap`` the offsets after which an incomplete
+message counts as abandoned by its producer. No number in a header allocates memory: only received payloads are stored.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from penstock.kafka.large.chunks import Bytes, Chunk
 from penstock.kafka.large.safe_offsets import TopicAndPartition
 
 NOTHING_PENDING = (1 << 63) - 1
-"""The safe offset of a partition without incomplete messages: larger than any offset."""
-MOST_COMPLETED = 10_000
-"""Ids of completed messages that a partition remembers at most, whatever its expiration gap."""
+"""Safe offset of a partition without incomplete messages: larger than any offset."""
+MAX_COMPLETED_IDS = 10_000
+"""Limit: ids of completed messages remembered per partition, also with a large expiration gap."""
 
 
-class Added(NamedTuple):
-    """What a segment did: the whole ``message`` where it was the last one missing."""
+class AddedChunk(NamedTuple):
+    """The outcome of adding one chunk; ``message`` is set if the chunk was the last missing one."""
 
     message: bytes | None
     bytes_added: int
@@ -29,22 +29,22 @@ class Added(NamedTuple):
 
 
 class BufferPool:
-    """Incomplete messages of all partitions, in the order in which their first segments came.
+    """Incomplete messages of all partitions, ordered by the arrival of their first chunks.
 
-    As the Java library's, except that a refused segment leaves no entry behind, that a segment which comes again after
-    its message was completed starts no new one (as long as its id is remembered: within the expiration gap), and that
-    one id in two partitions means two messages.
+    Behaves as MessageAssemblerImpl's buffer pool in li-apache-kafka-clients, with three differences: a refused chunk
+    leaves no entry; a chunk repeated after its message was completed starts no new message while its id is remembered
+    (within the expiration gap); and the same id in two partitions means two messages. Not thread-safe.
     """
 
     def __init__(self, capacity: int, expiration_gap: int, exception_on_dropped: bool = False) -> None:
         self._capacity, self._gap, self._raises = capacity, expiration_gap, exception_on_dropped
-        self._messages: OrderedDict[tuple[TopicAndPartition, UUID], _Message] = OrderedDict()
+        self._messages: OrderedDict[tuple[TopicAndPartition, UUID], _IncompleteMessage] = OrderedDict()
         self._pending: dict[TopicAndPartition, OrderedDict[UUID, int]] = {}
         self._completed: dict[TopicAndPartition, OrderedDict[UUID, tuple[int, int, int]]] = {}
         self.used = 0
-        """Bytes of buffered segments."""
+        """Bytes of buffered chunks."""
         self.counts: Counter[str] = Counter()
-        """``assembled``, ``evicted`` and ``expired`` messages, ``duplicate`` segments, ``refused.REASON`` segments."""
+        """``assembled``, ``evicted`` and ``expired`` messages, ``duplicate`` chunks, ``refused.REASON`` chunks."""
         self._lost: Counter[tuple[str, str]] = Counter()
 
     def __len__(self) -> int:
@@ -52,93 +52,92 @@ class BufferPool:
 
     @property
     def chunks(self) -> int:
-        """Segments held."""
+        """Number of buffered chunks."""
         return sum(len(message.parts) for message in self._messages.values())
 
-    def add(self, partition: TopicAndPartition, offset: int, chunk: Chunk) -> Added:
-        """Take a segment. Raises InvalidChunk, and MessageDropped where told so (the segment itself was taken).
+    def add(self, partition: TopicAndPartition, offset: int, chunk: Chunk) -> AddedChunk:
+        """Add a chunk. Raises InvalidChunk, and MessageDropped if configured (the chunk itself is then buffered).
 
-        Each call that raises MessageDropped drops one message, so that the buffer may be too full for a while; then
-        also a message that is just complete is dropped, and counted as evicted.
+        Each call that raises MessageDropped drops one message, so the buffer may stay over its capacity for a while; a
+        message completed by that call is dropped too and counted as evicted.
         """
         try:
-            added = self._add(partition, offset, chunk)
+            added = self._buffer(partition, offset, chunk)
         except InvalidChunk as error:
-            self.lose(partition, f"refused.{error.reason}")
+            self.count_lost(partition, f"refused.{error.reason}")
             raise
         try:
             self._evict()
         except MessageDropped:
             if added.message is not None:
-                self.lose(partition, "evicted")
+                self.count_lost(partition, "evicted")
             raise
         if added.message is not None:
             self._remember(partition, offset, chunk)
         self.expire(partition, offset)
         return added
 
-    def lose(self, partition: TopicAndPartition, reason: str) -> None:
-        """Count what nobody will get."""
+    def count_lost(self, partition: TopicAndPartition, reason: str) -> None:
+        """Count a message or chunk that no reader will get."""
         self.counts[reason] += 1
         self._lost[partition[0], reason] += 1
 
     def take_lost(self) -> Counter[tuple[str, str]]:
-        """What was lost since the last call, by topic and reason."""
+        """Return the losses since the last call, by topic and reason."""
         lost, self._lost = self._lost, Counter()
         return lost
 
-    def _add(self, partition: TopicAndPartition, offset: int, chunk: Chunk) -> Added:
+    def _buffer(self, partition: TopicAndPartition, offset: int, chunk: Chunk) -> AddedChunk:
         chunk.check()
         key = (partition, chunk.message_id)
         message = self._messages.get(key)
         if message is None and self._is_repeated(partition, offset, chunk):
             self.counts["duplicate"] += 1
-            return Added(None, 0, offset)
+            return AddedChunk(None, 0, offset)
         self._admit(message, offset, chunk)
-        message = message or _Message(offset, chunk.count, chunk.message_size)
+        message = message or _IncompleteMessage(offset, chunk.count, chunk.message_size)
         if chunk.sequence in message.parts:
             self.counts["duplicate"] += 1
-            return Added(None, 0, message.start)
+            return AddedChunk(None, 0, message.start)
         size = message.add(chunk)
         self.used += size
         if len(message.parts) < message.count:
             self._messages[key] = message
             self._pending.setdefault(partition, OrderedDict()).setdefault(chunk.message_id, offset)
-            return Added(None, size, message.start)
-        whole = message.whole()
+            return AddedChunk(None, size, message.start)
+        complete = message.join_parts()
         self._messages[key] = message
         self._remove(key)
-        return Added(whole, size, message.start)
+        return AddedChunk(complete, size, message.start)
 
-    def _admit(self, message: _Message | None, offset: int, chunk: Chunk) -> None:
+    def _admit(self, message: _IncompleteMessage | None, offset: int, chunk: Chunk) -> None:
         size = len(chunk.payload)
         if message is not None and offset < message.start:
             raise InvalidChunk("order", "Out of order segment offsets detected.")
         if size >= self._capacity:
-            raise InvalidChunk(
-                "capacity", f"a segment of {size} bytes is not smaller than the buffer of {self._capacity} bytes"
-            )
+            raise InvalidChunk("capacity", f"chunk of {size} bytes does not fit the buffer of {self._capacity} bytes")
         if not size:
-            raise InvalidChunk("empty", "a segment of a message in several has no bytes")
+            raise InvalidChunk("empty", "a chunk of a message with several chunks has no bytes")
         if message is not None:
             message.check(chunk)
 
     def _is_repeated(self, partition: TopicAndPartition, offset: int, chunk: Chunk) -> bool:
         completed = self._completed.get(partition)
-        known = completed.get(chunk.message_id) if completed else None
-        if known is None or known[2] < offset - self._gap:
+        previous = completed.get(chunk.message_id) if completed else None
+        if previous is None or previous[2] < offset - self._gap:
             return False
-        return known[:2] == (chunk.count, chunk.message_size)
+        return previous[:2] == (chunk.count, chunk.message_size)
 
     def _remember(self, partition: TopicAndPartition, offset: int, chunk: Chunk) -> None:
         self.counts["assembled"] += 1
         completed = self._completed.setdefault(partition, OrderedDict())
         completed[chunk.message_id] = (chunk.count, chunk.message_size, offset)
         completed.move_to_end(chunk.message_id)
-        if len(completed) > MOST_COMPLETED:
+        # Limit: the oldest id goes first; a repeat of it would start a message that then expires.
+        if len(completed) > MAX_COMPLETED_IDS:
             completed.popitem(last=False)
 
-    def _remove(self, key: tuple[TopicAndPartition, UUID]) -> _Message:
+    def _remove(self, key: tuple[TopicAndPartition, UUID]) -> _IncompleteMessage:
         message = self._messages.pop(key)
         self.used -= message.buffered
         partition, message_id = key
@@ -151,15 +150,16 @@ class BufferPool:
         while self.used > self._capacity:
             key = next(iter(self._messages))
             message = self._remove(key)
-            self.lose(key[0], "evicted")
+            self.count_lost(key[0], "evicted")
+            # One message per exception, as in the Java library: the caller sees each message that is dropped.
             if self._raises:
                 raise MessageDropped(
-                    f"the buffer is full: message {key[1]} of {Partition(*key[0])} is dropped, of which "
-                    f"{message.buffered} of {message.size} bytes were there"
+                    f"the buffer is full: message {key[1]} of {Partition(*key[0])} is dropped with "
+                    f"{message.buffered} of {message.size} bytes received"
                 )
 
     def expire(self, partition: TopicAndPartition, offset: int) -> None:
-        """Drop the messages of a partition that begin more than the expiration gap before ``offset``."""
+        """Drop messages of a partition that begin more than the expiration gap before ``offset``."""
         oldest = offset - self._gap
         pending = self._pending.get(partition)
         while pending:
@@ -167,34 +167,34 @@ class BufferPool:
             if start >= oldest:
                 break
             self._remove((partition, message_id))
-            self.lose(partition, "expired")
+            self.count_lost(partition, "expired")
         completed = self._completed.get(partition)
         while completed and next(iter(completed.values()))[2] < oldest:
             completed.popitem(last=False)
 
     def safe_offset(self, partition: TopicAndPartition, current: int) -> int:
-        """Where the oldest incomplete message begins once reading has come to ``current``; else NOTHING_PENDING."""
+        """Return the start of the oldest incomplete message once reading reached ``current``, else NOTHING_PENDING."""
         self.expire(partition, current)
         pending = self._pending.get(partition)
         return next(iter(pending.values())) if pending else NOTHING_PENDING
 
     def safe_offsets(self) -> dict[TopicAndPartition, int]:
-        """Where the oldest incomplete message of each partition begins that has one."""
-        return {partition: next(iter(begun.values())) for partition, begun in self._pending.items() if begun}
+        """Return the start of the oldest incomplete message of each partition that has one."""
+        return {partition: next(iter(starts.values())) for partition, starts in self._pending.items() if starts}
 
     def clear(self, partition: TopicAndPartition | None = None) -> None:
-        """Forget a partition, or all: it is read again from elsewhere, so that its messages are not lost."""
-        for one in [partition] if partition is not None else list(self._pending):
-            for message_id in list(self._pending.get(one, ())):
-                self._remove((one, message_id))
-            self._pending.pop(one, None)
-            self._completed.pop(one, None)
+        """Forget one partition, or all. Its messages are not counted as lost: the caller reads them again."""
+        for cleared in [partition] if partition is not None else list(self._pending):
+            for message_id in list(self._pending.get(cleared, ())):
+                self._remove((cleared, message_id))
+            self._pending.pop(cleared, None)
+            self._completed.pop(cleared, None)
         if partition is None:
             self._completed.clear()
 
 
-class _Message:
-    """An incomplete message; ``buffered`` are its bytes as they count in the pool."""
+class _IncompleteMessage:
+    """An incomplete message; ``buffered`` is the number of its bytes that count in the pool."""
 
     __slots__ = ("buffered", "count", "parts", "size", "start")
 
@@ -204,7 +204,7 @@ class _Message:
         self.buffered = 0
 
     def check(self, chunk: Chunk) -> None:
-        """Raises InvalidChunk for one that cannot be of this message."""
+        """Raise InvalidChunk if the chunk cannot belong to this message."""
         if (chunk.count, chunk.message_size) != (self.count, self.size):
             raise InvalidChunk(
                 "conflict",
@@ -213,25 +213,23 @@ class _Message:
             )
         total = self.buffered + len(chunk.payload)
         if chunk.sequence not in self.parts and total > self.size:
-            raise InvalidChunk("excess", f"segments of {total} bytes are more than their message of {self.size}")
+            raise InvalidChunk("excess", f"chunks of {total} bytes exceed their message of {self.size} bytes")
 
     def add(self, chunk: Chunk) -> int:
-        """Keep a segment; its size. Raises InvalidChunk where it is the last one and the whole is too short.
-
-        Such a message can never be completed. It stays until it expires, or is evicted, but without this last part.
-        """
+        """Store a chunk and return its size. Raises InvalidChunk if it is the last one and bytes are missing."""
         size = len(chunk.payload)
         if len(self.parts) + 1 == self.count and self.buffered + size != self.size:
+            # This message can never be completed. Its other chunks stay until it expires or is evicted, so that it is
+            # counted as lost once, by its reason; the empty part keeps later repeats of this chunk out.
             self.parts[chunk.sequence] = b""
             raise InvalidChunk(
                 "short",
                 "Buffered bytes in the message should equal to message size: "
-                f"its segments have {self.buffered + size} bytes, not {self.size}",
+                f"its chunks have {self.buffered + size} bytes, not {self.size}",
             )
         self.parts[chunk.sequence] = chunk.payload
         self.buffered += size
         return size
 
-    def whole(self) -> bytes:
-        """The message, once all parts are there."""
+    def join_parts(self) -> bytes:
         return b"".join([self.parts[sequence] for sequence in range(self.count)])

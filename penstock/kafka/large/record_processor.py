@@ -1,7 +1,7 @@
-"""From polled records to delivered messages: assembled, filtered, with their headers, and with what went wrong.
+"""Turn polled records into delivered messages: assembled, filtered by the high watermark, with their headers.
 
-A record is anything with the methods of ``confluent_kafka.Message``; the ones returned are the ones given, with value
-and headers replaced where a message was put together. No I/O happens here; only ``committed`` may block.
+A record is any object with the methods of ``confluent_kafka.Message``. Delivered records are the polled objects, with
+value and headers replaced for assembled messages. No I/O happens here; only the ``committed`` callback may block.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from penstock.kafka.large.headers import (
     SAFE_OFFSET,
     Header,
     decode_large_message_header,
+    drop_header,
     encode_large_message_header,
     encode_long,
     find_last,
-    without,
 )
 from penstock.kafka.large.safe_offsets import DeliveredOffsets, TopicAndPartition, offset_in
 
 
 class Record(Protocol):
-    """What is used of a ``confluent_kafka.Message``."""
+    """The part of ``confluent_kafka.Message`` that is used."""
 
     def topic(self) -> str: ...
     def partition(self) -> int: ...
@@ -43,24 +43,24 @@ class Record(Protocol):
 
 
 class Committed(NamedTuple):
-    """What the broker holds for a partition: an offset and its metadata as they are stored."""
+    """A committed offset of a partition with its metadata, as the broker stores them."""
 
     offset: int
     metadata: str | None
 
 
-CommittedOf = Callable[[TopicAndPartition], Committed | None]
-"""Asks the broker for what is committed of a partition; None where nothing is."""
+CommittedLookup = Callable[[TopicAndPartition], Committed | None]
+"""Fetches the committed offset of a partition from the broker; None if there is none."""
 Deserializer = Callable[[str, "Bytes | None", "list[Header] | None"], Any]
-"""Topic, bytes and headers -> key or value. May raise ``Skip``."""
+"""Maps topic, bytes and headers to a key or value. May raise ``Skip``."""
 
 
 @dataclass(slots=True)
 class DeliveredUpTo:
-    """The high watermark of a partition: messages below it were delivered before, and are left out. -1: none.
+    """The high watermark of a partition: messages below ``current`` were delivered and are left out. -1: none.
 
-    ``current`` is what was last delivered, sought to or committed; ``stored`` and ``committed`` are the user's offset
-    and the safe offset of the commit that reading began with.
+    ``current`` is the offset last delivered, sought or committed; ``stored`` and ``committed`` are the user's offset
+    and the safe offset of the commit from which reading started.
     """
 
     current: int = -1
@@ -70,20 +70,23 @@ class DeliveredUpTo:
 
 @dataclass(slots=True)
 class Processed:
-    """What a poll gave: messages to deliver, and the first failure of each partition; its further records are left."""
+    """The outcome of a poll: messages to deliver, and the first failure of each partition.
+
+    Further records of a failed partition are left out; the caller rewinds to the failure.
+    """
 
     records: list[Any] = field(default_factory=list)
     failures: dict[TopicAndPartition, RecordFailed] = field(default_factory=dict)
 
 
 class Processor:
-    """Processes records of any partitions, each partition's in the order of their offsets."""
+    """Processes records of any partitions, each partition in offset order. Owned by one consumer; not thread-safe."""
 
     def __init__(
         self,
         assembler: Assembler,
         tracker: DeliveredOffsets,
-        committed: CommittedOf,
+        committed: CommittedLookup,
         *,
         auditor: Auditor | None = None,
         key_deserializer: Deserializer | None = None,
@@ -93,17 +96,18 @@ class Processor:
         self._auditor = None if type(auditor) is NoOpAuditor else auditor
         self._key_of, self._value_of = key_deserializer, value_deserializer
         self._watermarks: dict[TopicAndPartition, DeliveredUpTo] = {}
-        looks = self._auditor or key_deserializer or value_deserializer
-        self._by_runs = looks is None and assembler.is_default
+        inspects = self._auditor or key_deserializer or value_deserializer
+        self._may_use_runs = inspects is None and assembler.is_default
         self.skipped = 0
         """Records that a deserializer raised ``Skip`` for."""
 
     def process(self, records: list[Any]) -> Processed:
-        """The messages in ``records``, which is emptied, so that segments live in the buffer alone.
+        """Return the messages in ``records``, which is emptied.
 
-        Whatever goes wrong with a record is a failure of its partition. A whole batch of plain messages costs little.
+        Each exception of a record becomes a failure of its partition.
         """
-        if self._by_runs and not self.assembler.pool:
+        # Fast path: a batch of plain messages needs no per-record state while no message is incomplete.
+        if self._may_use_runs and not self.assembler.pool:
             runs = plain_runs(records)
             if runs and all(first >= self.watermark(partition).current for partition, first, _ in runs):
                 return self._deliver_runs(records, runs)
@@ -113,100 +117,108 @@ class Processor:
         for partition, first, last in runs:
             self.tracker.track_run(partition, first, last)
             self.watermark(partition).current = last
-        result = Processed(records[:])
+        processed = Processed(records[:])
         records.clear()
-        return result
+        return processed
 
     def _process_each(self, records: list[Any]) -> Processed:
-        result = Processed()
+        processed = Processed()
+        # Popping releases each record before the next: chunks live in the buffer alone, not twice.
         records.reverse()
         while records:
             record = records.pop()
             partition = (record.topic(), record.partition())
-            if partition in result.failures:
+            if partition in processed.failures:
                 continue
             try:
-                if self._is_delivered(partition, record):
-                    result.records.append(record)
+                if self._deliver(partition, record):
+                    processed.records.append(record)
             except Skip:
                 self.skipped += 1
-                self.assembler.pool.lose(partition, "skipped")
+                self.assembler.pool.count_lost(partition, "skipped")
             except Exception as error:  # noqa: BLE001 - deserializers and auditors are the user's; the caller gets it
-                result.failures[partition] = RecordFailed(Partition(*partition), record.offset(), error)
+                processed.failures[partition] = RecordFailed(Partition(*partition), record.offset(), error)
         if self._auditor is not None:
             for (topic, reason), messages in self.assembler.pool.take_lost().items():
                 self._auditor.lost(topic, reason, messages)
-        return result
+        return processed
 
-    def _is_delivered(self, partition: TopicAndPartition, record: Record) -> bool:
+    def _deliver(self, partition: TopicAndPartition, record: Record) -> bool:
         key, headers = record.key(), record.headers()
         raw_key = key
         if self._key_of is not None:
             key = self._key_of(partition[0], raw_key, headers)
         header = find_last(headers, LARGE_MESSAGE)
         value = self._assemble(partition, record, header)
-        if value is _NONE:
+        if value is _NO_MESSAGE:
             return False
         size = _size(value)
         if self._value_of is not None:
             value = self._value_of(partition[0], value, headers)
         self._audit(record, key, value, _size(raw_key) + size)
         self.watermark(partition).current = record.offset()
-        self._finish(partition, record, headers, header)
+        self._set_headers(partition, record, headers, header)
         if key is not raw_key:
             record.set_key(key)
         record.set_value(value)
         return True
 
     def _assemble(self, partition: TopicAndPartition, record: Record, header: Header | None) -> Any:
-        """The message that the record completes, if it is to be delivered; else _NONE."""
+        """Return the message that the record completes if it is due, else ``_NO_MESSAGE``."""
         offset = record.offset()
         assembled = self.assembler.assemble(partition, offset, record.value(), header)
         if assembled.incomplete:
             self.tracker.leave_out(partition, offset)
-            return _NONE
+            return _NO_MESSAGE
         delivered = offset >= self.watermark(partition).current
         safe = min(offset + 1, self.assembler.safe_offset(partition, offset))
         self.tracker.track(partition, offset, safe, assembled.starting_offset, delivered)
-        return assembled.value if delivered else _NONE
+        return assembled.value if delivered else _NO_MESSAGE
 
     def _audit(self, record: Record, key: Any, value: Any, size: int) -> None:
         if self._auditor is not None:
             token = self._auditor.audit_token(key, value)
             self._auditor.record(token, record.topic(), record.timestamp()[1], 1, size, AuditType.SUCCESS)
 
-    def _finish(
+    def _set_headers(
         self, partition: TopicAndPartition, record: Record, headers: list[Header] | None, header: Header | None
     ) -> None:
-        """Set the headers as the reader is to see them: ``_lm`` of the whole message, and ``_so`` where it tells."""
+        """Give the record the ``_lm`` of the whole message, and ``_so`` if an incomplete message holds the safe
+        offset back.
+        """
         safe = self.tracker.safe_offset(partition)
-        tells = safe is not None and safe != record.offset() + 1
-        if header is None and not tells:
+        is_held_back = safe is not None and safe != record.offset() + 1
+        if header is None and not is_held_back:
             return
-        changed = list(headers or ())
+        new_headers = list(headers or ())
         if header is not None:
-            whole = decode_large_message_header(header[1]).assembled()
-            changed = [*without(headers, LARGE_MESSAGE), (LARGE_MESSAGE, encode_large_message_header(whole))]
-        if safe is not None and tells:
-            changed.append((SAFE_OFFSET, encode_long(safe)))
-        record.set_headers(changed)
+            header_value = decode_large_message_header(header[1]).for_whole_message()
+            new_headers = [
+                *drop_header(headers, LARGE_MESSAGE),
+                (LARGE_MESSAGE, encode_large_message_header(header_value)),
+            ]
+        if safe is not None and is_held_back:
+            new_headers.append((SAFE_OFFSET, encode_long(safe)))
+        record.set_headers(new_headers)
 
     def watermark(self, partition: TopicAndPartition) -> DeliveredUpTo:
-        """The high watermark of a partition, at first by what is committed."""
-        mark = self._watermarks.get(partition)
-        if mark is None:
+        """Return the high watermark of a partition, initially read from its commit."""
+        watermark = self._watermarks.get(partition)
+        if watermark is None:
             stored = self.committed(partition)
             offset = offset_in(stored.metadata) if stored else None
-            mark = DeliveredUpTo(offset, offset, stored.offset) if stored and offset is not None else DeliveredUpTo()
-            self._watermarks[partition] = mark
-        return mark
+            watermark = (
+                DeliveredUpTo(offset, offset, stored.offset) if stored and offset is not None else DeliveredUpTo()
+            )
+            self._watermarks[partition] = watermark
+        return watermark
 
-    def known(self) -> Mapping[TopicAndPartition, DeliveredUpTo]:
-        """The partitions whose high watermark was asked for."""
+    def watermarks(self) -> Mapping[TopicAndPartition, DeliveredUpTo]:
+        """Return the high watermarks looked up so far."""
         return self._watermarks
 
     def forget_watermarks(self, partitions: Sequence[TopicAndPartition]) -> None:
-        """To be asked for again."""
+        """Drop watermarks, so that the next use reads the commit again."""
         for partition in partitions:
             self._watermarks.pop(partition, None)
 
@@ -217,16 +229,16 @@ class Processor:
         self.forget_watermarks(list(self._watermarks) if partition is None else [partition])
 
 
-_NONE: Any = object()
-"""No message. Told by identity, as None and empty bytes are messages."""
+_NO_MESSAGE: Any = object()
+"""Marks the absence of a message; compared by identity, because None and empty bytes are messages."""
 
 
 def plain_runs(records: Sequence[Any]) -> list[tuple[TopicAndPartition, int, int]] | None:
-    """Partition, first and last offset of each run of records of one partition; None unless all are plain messages.
+    """Return partition, first and last offset of each run of plain messages; None if any record is not plain.
 
-    Plain is what has neither an ``_lm`` header nor a segment's own header, and follows in order. Every message is seen
-    here, so this is one plain loop: calls of C methods, and nothing made for a record that goes on a run.
+    A plain message has neither an ``_lm`` header nor a chunk's own header, and follows its predecessor in order.
     """
+    # Fast path: this loop sees every message, so it only calls C methods and allocates nothing within a run.
     runs: list[tuple[TopicAndPartition, int, int]] = []
     topic, number, first, last = "", -1, 0, -1
     for record in records:

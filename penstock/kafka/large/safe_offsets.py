@@ -1,8 +1,9 @@
-"""Offsets of delivered messages: where to start again so that nothing is lost, and what is committed.
+"""Offsets of delivered messages: where to restart without loss, and what to commit.
 
-The *starting offset* of a message is that of its first segment. The *safe offset* of a message is the smallest
-starting offset of the messages that were incomplete when it was delivered, or its own offset + 1: who starts again
-there gets everything that came after it (seed: "Consume large messages"; specification B1, tracker).
+The *starting offset* of a message is that of its first chunk. The *safe offset* of a message is the smallest starting
+offset of the messages that were incomplete when it was delivered, or its own offset + 1. A consumer that restarts
+there receives everything that follows the message (DeliveredMessageOffsetTracker and the README of li-apache-kafka-
+clients).
 """
 
 from __future__ import annotations
@@ -14,88 +15,91 @@ from collections import OrderedDict
 from penstock.kafka.errors import OffsetNotTracked
 
 DEFAULT_TRACKED = 500
-LONGEST = 1 << 63
+"""Default of ``max.tracked.messages.per.partition``, as in the Java library."""
+INT64_LIMIT = 1 << 63
 _LONG = re.compile(r"[+-]?\d+")
 TopicAndPartition = tuple[str, int]
 """Topic and number of a partition."""
 
 
 class DeliveredOffsets:
-    """Starting and safe offsets of the messages delivered lately, by partition.
+    """Starting and safe offsets of recently delivered messages, by partition.
 
-    Only messages whose offsets do not follow from their own offset take a place; of these the last ``most_tracked``
-    of each partition are remembered.
+    Limit: only messages whose offsets do not follow from their own offset take memory, the last ``most_tracked`` per
+    partition.
     """
 
     def __init__(self, most_tracked: int = DEFAULT_TRACKED) -> None:
         self._most = most_tracked
-        self._partitions: dict[TopicAndPartition, _Tracked] = {}
+        self._partitions: dict[TopicAndPartition, _TrackedPartition] = {}
 
     def track(self, partition: TopicAndPartition, offset: int, safe: int, start: int, delivered: bool = True) -> None:
-        """A whole message; ``delivered`` is false where it was below the high watermark and left out."""
-        self._of(partition, offset).track(offset, safe, start, delivered)
+        """Record a complete message; ``delivered`` is false if it was below the high watermark and left out."""
+        self._tracked_partition(partition, offset).track(offset, safe, start, delivered)
 
     def track_run(self, partition: TopicAndPartition, first: int, last: int) -> None:
-        """Plain messages at ``first`` to ``last``, all delivered while nothing was incomplete."""
-        tracked = self._of(partition, first)
+        """Record plain messages at ``first`` to ``last``, all delivered while no message was incomplete."""
+        tracked = self._tracked_partition(partition, first)
         tracked.safe, tracked.delivered = last + 1, last
 
     def leave_out(self, partition: TopicAndPartition, offset: int) -> None:
-        """A record that delivered nothing: a segment that did not complete its message."""
-        self._of(partition, offset).other.add(offset)
+        """Record a chunk that did not complete its message."""
+        self._tracked_partition(partition, offset).other.add(offset)
 
-    def _of(self, partition: TopicAndPartition, offset: int) -> _Tracked:
+    def _tracked_partition(self, partition: TopicAndPartition, offset: int) -> _TrackedPartition:
         tracked = self._partitions.get(partition)
         if tracked is None:
-            tracked = self._partitions[partition] = _Tracked(offset, self._most)
+            tracked = self._partitions[partition] = _TrackedPartition(offset, self._most)
         return tracked
 
     def safe_offset(self, partition: TopicAndPartition, offset: int | None = None) -> int | None:
-        """The safe offset of a partition, or of the message at ``offset``; None where nothing was read.
+        """Return the safe offset of a partition, or of the message at ``offset``; None if nothing was read.
 
-        A negative offset has none either. Raises OffsetNotTracked.
+        A negative offset has no safe offset. Raises OffsetNotTracked.
         """
         tracked = self._partitions.get(partition)
         if tracked is None or (offset is not None and offset < 0):
             return None
         if offset is None:
             return tracked.safe
-        return self._known(partition, tracked, offset)[0]
+        return self._offsets_of_message(partition, tracked, offset)[0]
 
     def starting_offset(self, partition: TopicAndPartition, offset: int) -> int:
-        """The starting offset of the message at ``offset``; before any delivery ``offset``. Raises OffsetNotTracked."""
+        """Return the starting offset of the message at ``offset``; ``offset`` before any delivery. Raises
+        OffsetNotTracked.
+        """
         tracked = self._partitions.get(partition)
         if tracked is None or tracked.delivered < 0:
             return offset
-        return self._known(partition, tracked, offset)[1]
+        return self._offsets_of_message(partition, tracked, offset)[1]
 
     def closest_delivered(self, partition: TopicAndPartition, up_to: int) -> int | None:
-        """The offset of the last message delivered up to ``up_to``; None where none was. Raises OffsetNotTracked."""
+        """Return the offset of the last message delivered up to ``up_to``, or None. Raises OffsetNotTracked."""
         tracked = self._partitions.get(partition)
         if tracked is None or tracked.delivered < 0:
             return None
         if not tracked.earliest <= up_to <= tracked.delivered:
-            raise _unknown(partition, tracked, up_to)
+            raise _not_tracked(partition, tracked, up_to)
         closest = tracked.other.before(up_to)
         return None if closest < tracked.earliest else closest
 
     def delivered(self, partition: TopicAndPartition) -> int | None:
-        """The offset of the last message delivered; None where none was."""
+        """Return the offset of the last delivered message, or None."""
         tracked = self._partitions.get(partition)
         return None if tracked is None or tracked.delivered < 0 else tracked.delivered
 
     def earliest(self, partition: TopicAndPartition) -> int | None:
-        """The earliest offset of which something is known; None where nothing was read."""
+        """Return the earliest tracked offset; None if nothing was read."""
         tracked = self._partitions.get(partition)
         return None if tracked is None else tracked.earliest
 
     def watermark_span(self, partition: TopicAndPartition) -> int:
-        """How far delivery is ahead of the safe offset: -1 where nothing is incomplete, 0 where nothing was read."""
+        """Return how far delivery is ahead of the safe offset: -1 with nothing incomplete, 0 if nothing was read."""
         tracked = self._partitions.get(partition)
         return 0 if tracked is None or tracked.delivered < 0 else tracked.delivered - tracked.safe
 
     def safe_offsets(self) -> dict[TopicAndPartition, int]:
-        """The safe offset of each partition that was read."""
+        """Return the safe offset of each partition that was read."""
         return {partition: tracked.safe for partition, tracked in self._partitions.items()}
 
     def clear(self, partition: TopicAndPartition | None = None) -> None:
@@ -106,19 +110,19 @@ class DeliveredOffsets:
             self._partitions.pop(partition, None)
 
     @staticmethod
-    def _known(partition: TopicAndPartition, tracked: _Tracked, offset: int) -> tuple[int, int]:
+    def _offsets_of_message(partition: TopicAndPartition, tracked: _TrackedPartition, offset: int) -> tuple[int, int]:
         if not tracked.earliest <= offset <= tracked.delivered or offset in tracked.other:
-            raise _unknown(partition, tracked, offset)
+            raise _not_tracked(partition, tracked, offset)
         return tracked.messages.get(offset, (offset + 1, offset))
 
 
-def _unknown(partition: TopicAndPartition, tracked: _Tracked, offset: int) -> OffsetNotTracked:
+def _not_tracked(partition: TopicAndPartition, tracked: _TrackedPartition, offset: int) -> OffsetNotTracked:
     first = tracked.other.after(tracked.earliest)
     return OffsetNotTracked(partition, offset, first, tracked.delivered, tracked.safe)
 
 
-class _Tracked:
-    """One partition: ``messages`` are (safe, starting) offsets by offset, ``other`` offsets that are no message's."""
+class _TrackedPartition:
+    """Offsets of one partition: ``messages`` maps an offset to (safe, starting); ``other`` has offsets of chunks."""
 
     __slots__ = ("delivered", "earliest", "messages", "most", "other", "safe")
 
@@ -133,6 +137,7 @@ class _Tracked:
         self.safe = safe
         if delivered:
             self.delivered = offset
+        # Fast path: an ordinary message follows from its offset and is not stored.
         if offset == start and safe == offset + 1:
             return
         self.messages[offset] = (safe, start)
@@ -143,7 +148,7 @@ class _Tracked:
 
 
 class Runs:
-    """A set of offsets, kept as runs without holes, so that a million segments in a row take no room."""
+    """A set of offsets stored as runs without holes: a million consecutive chunks take one pair of numbers."""
 
     __slots__ = ("_ends", "_starts")
 
@@ -152,63 +157,64 @@ class Runs:
         self._ends: list[int] = []  # inclusive
 
     def __contains__(self, offset: int) -> bool:
-        place = bisect_right(self._starts, offset) - 1
-        return place >= 0 and offset <= self._ends[place]
+        index = bisect_right(self._starts, offset) - 1
+        return index >= 0 and offset <= self._ends[index]
 
     def add(self, offset: int) -> None:
-        """Add one offset; quick where it is beyond all others."""
-        place = bisect_right(self._starts, offset) - 1
-        if place >= 0 and offset <= self._ends[place]:
+        """Add one offset."""
+        index = bisect_right(self._starts, offset) - 1
+        if index >= 0 and offset <= self._ends[index]:
             return
-        joins_left = place >= 0 and self._ends[place] == offset - 1
-        joins_right = place + 1 < len(self._starts) and self._starts[place + 1] == offset + 1
+        joins_left = index >= 0 and self._ends[index] == offset - 1
+        joins_right = index + 1 < len(self._starts) and self._starts[index + 1] == offset + 1
         if joins_left and joins_right:
-            self._ends[place] = self._ends[place + 1]
-            del self._starts[place + 1], self._ends[place + 1]
+            self._ends[index] = self._ends[index + 1]
+            del self._starts[index + 1], self._ends[index + 1]
+        # Fast path: offsets arrive in order, so nearly all extend the last run.
         elif joins_left:
-            self._ends[place] = offset
+            self._ends[index] = offset
         elif joins_right:
-            self._starts[place + 1] = offset
+            self._starts[index + 1] = offset
         else:
-            self._starts.insert(place + 1, offset)
-            self._ends.insert(place + 1, offset)
+            self._starts.insert(index + 1, offset)
+            self._ends.insert(index + 1, offset)
 
     def before(self, offset: int) -> int:
-        """The largest offset up to ``offset`` that is not in the set."""
-        place = bisect_right(self._starts, offset) - 1
-        return self._starts[place] - 1 if place >= 0 and offset <= self._ends[place] else offset
+        """Return the largest offset up to ``offset`` that is not in the set."""
+        index = bisect_right(self._starts, offset) - 1
+        return self._starts[index] - 1 if index >= 0 and offset <= self._ends[index] else offset
 
     def after(self, offset: int) -> int:
-        """The smallest offset from ``offset`` on that is not in the set."""
-        place = bisect_right(self._starts, offset) - 1
-        return self._ends[place] + 1 if place >= 0 and offset <= self._ends[place] else offset
+        """Return the smallest offset from ``offset`` on that is not in the set."""
+        index = bisect_right(self._starts, offset) - 1
+        return self._ends[index] + 1 if index >= 0 and offset <= self._ends[index] else offset
 
     def drop_below(self, offset: int) -> None:
-        """Take out what is smaller than ``offset``."""
-        gone = bisect_right(self._starts, offset - 1)
-        if gone and self._ends[gone - 1] >= offset:
-            gone -= 1
-            self._starts[gone] = offset
-        del self._starts[:gone], self._ends[:gone]
+        """Remove offsets smaller than ``offset``."""
+        dropped = bisect_right(self._starts, offset - 1)
+        if dropped and self._ends[dropped - 1] >= offset:
+            dropped -= 1
+            self._starts[dropped] = offset
+        del self._starts[:dropped], self._ends[:dropped]
 
 
 def wrap_metadata(offset: int, metadata: str | None) -> str:
-    """The metadata of a commit: the user's offset, a comma, and his own text ("" where he gave none)."""
+    """Return the metadata of a commit: the user's offset, a comma, and the user's text ("" if absent)."""
     return f"{offset},{metadata or ''}"
 
 
 def offset_in(metadata: str | None) -> int | None:
-    """The user's offset in a commit's metadata; None where another client committed."""
+    """Return the user's offset in a commit's metadata; None if another client committed."""
     head, comma, _ = (metadata or "").partition(",")
     if not comma or not _LONG.fullmatch(head):
         return None
     offset = int(head)
-    return offset if -LONGEST <= offset < LONGEST else None
+    return offset if -INT64_LIMIT <= offset < INT64_LIMIT else None
 
 
 def metadata_in(metadata: str | None) -> str | None:
-    """The user's text in a commit's metadata: what follows the first comma, or all where there is none."""
+    """Return the user's text in a commit's metadata: after the first comma, or all without a comma."""
     if metadata is None:
         return None
-    head, comma, rest = metadata.partition(",")
-    return rest if comma else head
+    head, comma, user_text = metadata.partition(",")
+    return user_text if comma else head

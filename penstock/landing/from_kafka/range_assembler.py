@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.kafka.errors import InvalidChunk
-from penstock.kafka.large.chunks import HEADER_SIZE, Chunk, decode_chunk
+from penstock.kafka.large.chunks import CHUNK_HEADER_BYTES, Chunk, decode_chunk
 from penstock.kafka.large.headers import LARGE_MESSAGE, decode_large_message_header, message_key
 from penstock.kafka.large.incomplete_messages import BufferPool
 from penstock.kafka.large.safe_offsets import TopicAndPartition
@@ -148,7 +148,7 @@ def _candidates(values: pa.Array[Any]) -> Rows:
     offsets = np.frombuffer(starts, np.int32)  # type: ignore[call-overload]  # takes buffers
     offsets = offsets[values.offset : values.offset + len(values) + 1]
     data = np.frombuffer(contents or b"", np.uint8)  # type: ignore[arg-type]  # as above
-    long_enough = np.flatnonzero(np.diff(offsets) >= HEADER_SIZE)
+    long_enough = np.flatnonzero(np.diff(offsets) >= CHUNK_HEADER_BYTES)
     first = data[offsets[long_enough]]
     likely: Rows = long_enough[(first == 0) | (first >= 0x80)]
     return likely
@@ -170,7 +170,7 @@ def _header_segment(batch: pa.RecordBatch, row: int) -> Chunk | None:
         header = decode_large_message_header(named[LARGE_MESSAGE])
         if not header.is_in_header():
             return None
-        segment = header.chunk_of(memoryview(batch.column("value")[row].as_buffer() or b""))
+        segment = header.to_chunk(memoryview(batch.column("value")[row].as_buffer() or b""))
         segment.check()
         return segment
     except InvalidChunk:

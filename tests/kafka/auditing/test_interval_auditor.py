@@ -167,7 +167,7 @@ def test_a_report_that_fails_on_closing_is_told(caplog: pytest.LogCaptureFixture
     auditor.fails = True
     with caplog.at_level(logging.ERROR):
         auditor.close()
-    assert "could not report on closing" in caplog.text
+    assert "report on closing failed" in caplog.text
 
 
 def test_who_closes_does_not_wait_longer_than_he_wants() -> None:

@@ -125,7 +125,7 @@ def test_a_ledger_that_is_away_costs_the_client_nothing(caplog: pytest.LogCaptur
     _tell(auditor)
     auditor.close(5)
     assert (auditor.failures, auditor.is_alive) == (1, False)
-    assert "nobody answers at http://127.0.0.1:1/ledger" in caplog.text
+    assert "no answer from http://127.0.0.1:1/ledger" in caplog.text
 
 
 def test_tier_source_and_token_are_the_users(ledger: Ledger) -> None:
@@ -248,7 +248,7 @@ def test_what_the_broker_does_not_take_is_told_again() -> None:
     [
         ({}, "needs either auditor.ledger.url or auditor.ledger.topic"),
         ({"auditor.ledger.url": "a", "auditor.ledger.topic": "b"}, "needs either"),
-        ({"auditor.ledger.topic": "b"}, "only a producer's auditor"),
+        ({"auditor.ledger.topic": "b"}, "only the auditor of a producer"),
         ({"auditor.ledger.url": "a", "auditor.ledger.tier": "Kafka!"}, "auditor.ledger.tier: 'Kafka!' must match"),
         ({"auditor.ledger.url": "a", "auditor.ledger.timeout.ms": "x"}, "auditor.ledger.timeout.ms"),
     ],

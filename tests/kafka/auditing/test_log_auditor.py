@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.kafka.auditing import AuditKey, AuditType, CountingAuditStats, LoggingAuditor, StatsClosed
-from penstock.kafka.auditing.log_auditor import date_text
+from penstock.kafka.auditing.log_auditor import format_java_date
 from penstock.testing import FakeClock
 from tests.kafka.kafka_vectors import recorded
 
@@ -148,9 +148,9 @@ def test_the_logging_auditor_is_known_by_its_names(name: str) -> None:
 
 
 def test_a_time_is_told_as_java_tells_it() -> None:
-    assert date_text(0) == "Thu Jan 01 00:00:00 UTC 1970"
-    assert date_text(1_700_000_000_000) == "Tue Nov 14 22:13:20 UTC 2023"
-    assert date_text(1 << 62) == f"{1 << 62} ms"
+    assert format_java_date(0) == "Thu Jan 01 00:00:00 UTC 1970"
+    assert format_java_date(1_700_000_000_000) == "Tue Nov 14 22:13:20 UTC 2023"
+    assert format_java_date(1 << 62) == f"{1 << 62} ms"
 
 
 def test_keys_and_counts_read_as_in_the_log() -> None:

@@ -162,7 +162,7 @@ def test_throw_exception_on_invalid_offset(topics: Topics) -> None:
         with pytest.raises(InvalidOffset, match="no offset is committed"):
             consumer.poll(5)
     consumer.seek(TopicPartition(partition.topic, 0, 100))
-    with pytest.raises(InvalidOffset, match="there is no offset 100"):
+    with pytest.raises(InvalidOffset, match="offset 100 does not exist"):
         read(consumer, 1)
     consumer.seek(TopicPartition(partition.topic, 0, 0))
     assert offsets(read(consumer, 6)) == DELIVERED
@@ -200,7 +200,7 @@ def test_with_exception_on_invalid_offset_reset_it_is_told_once_and_reset_all_th
         consumer.poll(5)
     assert offsets(read(consumer, 2)) == [0, 1]
     consumer.seek(TopicPartition(topic, 0, 7))
-    with pytest.raises(InvalidOffset, match="there is no offset 7"):
+    with pytest.raises(InvalidOffset, match="offset 7 does not exist"):
         read(consumer, 1)
     assert offsets(read(consumer, 2)) == [0, 1]
 

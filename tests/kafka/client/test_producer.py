@@ -16,7 +16,7 @@ from penstock.kafka.auditing import Auditor, AuditType
 from penstock.kafka.client.config import BadProperty
 from penstock.kafka.client.java_partitioner import partition_of
 from penstock.kafka.client.plugins import CannotLoad
-from penstock.kafka.large.chunks import HEADER_SIZE, decode_chunk
+from penstock.kafka.large.chunks import CHUNK_HEADER_BYTES, decode_chunk
 from penstock.kafka.large.headers import decode_large_message_header, decode_long
 from tests.kafka.kafka_helpers import DEADLINE, Topics, header, large, offsets, read, uid
 
@@ -44,7 +44,7 @@ def test_large_message(topics: Topics, in_header: bool) -> None:
     after = int(time.time() * 1000)
     stored = topics.records(topic, 6)
     assert len(stored) == 6
-    assert [len(one.value()) for one in stored] == [200 + (0 if in_header else HEADER_SIZE)] * 5 + [
+    assert [len(one.value()) for one in stored] == [200 + (0 if in_header else CHUNK_HEADER_BYTES)] * 5 + [
         24 + 33 * (not in_header)
     ]
     (one,) = all_of(topics, topic, 1)
@@ -63,7 +63,7 @@ def test_always_use_large_message_envelope(topics: Topics) -> None:
     with producer(topics, li_large_message_chunk_wrapping_required=True) as sender:
         sender.produce(topic, b"small")
     (stored,) = topics.records(topic, 1)
-    assert len(stored.value()) == len(b"small") + HEADER_SIZE
+    assert len(stored.value()) == len(b"small") + CHUNK_HEADER_BYTES
     chunk = decode_chunk(stored.value())
     assert chunk
     assert (chunk.count, bytes(chunk.payload)) == (1, b"small")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.kafka.errors import InvalidChunk
 from penstock.kafka.large.chunks import (
-    HEADER_SIZE,
+    CHUNK_HEADER_BYTES,
     Chunk,
     decode_chunk,
     deserialize_chunk,
@@ -54,7 +54,7 @@ def test_serde() -> None:
     """SerializerDeserializerTest.testSerde."""
     chunk = Chunk(ID, 3, 5, 100, b"x" * 20)
     data = serialize_chunk("topic", chunk)
-    assert len(data) == HEADER_SIZE + 20
+    assert len(data) == CHUNK_HEADER_BYTES + 20
     assert deserialize_chunk("topic", data) == chunk
 
 
@@ -67,13 +67,13 @@ def test_zero_checksum() -> None:
 
 
 def test_zeros_are_no_chunk() -> None:
-    assert decode_chunk(bytes(HEADER_SIZE)) is None
+    assert decode_chunk(bytes(CHUNK_HEADER_BYTES)) is None
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_chunk_or_not(data: bytes) -> None:
     chunk = decode_chunk(data)
-    assert chunk is None or len(chunk.payload) == len(data) - HEADER_SIZE
+    assert chunk is None or len(chunk.payload) == len(data) - CHUNK_HEADER_BYTES
 
 
 @given(st.uuids(), INTS, INTS, INTS, st.binary(max_size=50))

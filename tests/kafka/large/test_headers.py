@@ -15,11 +15,11 @@ from penstock.kafka.large.headers import (
     LargeMessageHeader,
     decode_large_message_header,
     decode_long,
+    drop_header,
     encode_large_message_header,
     encode_long,
     find_last,
     message_key,
-    without,
 )
 from tests.kafka.kafka_vectors import KAFKA, unhex
 
@@ -91,5 +91,5 @@ def test_the_last_header_of_a_name_counts() -> None:
     assert find_last(headers, "a") == ("a", b"2")
     assert find_last(headers, "c") is None
     assert find_last(None, "a") is None
-    assert without(headers, "a") == [("b", None)]
-    assert without(None, "a") == []
+    assert drop_header(headers, "a") == [("b", None)]
+    assert drop_header(None, "a") == []

@@ -127,7 +127,7 @@ def test_record_headers_compatibility(kind: int) -> None:
         told = encode_large_message_header(LargeMessageHeader(kind, uid(0), sequence, 2, 20))
         broker.write(value, [("user", b"7"), (LARGE_MESSAGE, told), ("last", None)])
     (message,) = Consumer(broker).poll()
-    whole = encode_large_message_header(LargeMessageHeader(kind, uid(0), 0, 2, 20).assembled())
+    whole = encode_large_message_header(LargeMessageHeader(kind, uid(0), 0, 2, 20).for_whole_message())
     assert message.value() == b"A" * 20
     assert message.headers() == [("user", b"7"), ("last", None), (LARGE_MESSAGE, whole)]
     assert len(whole) == (25 if kind == 0 else 29)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.kafka.large.assembler import Assembler
 from penstock.kafka.large.chunks import Chunk, decode_chunk, serialize_chunk
-from penstock.kafka.large.headers import LARGE_MESSAGE, find_last, without
+from penstock.kafka.large.headers import LARGE_MESSAGE, drop_header, find_last
 from penstock.kafka.large.splitter import MessageSplitter, OutgoingRecord, Packer
 from tests.kafka.kafka_vectors import KAFKA, TP, headers_of, tohex, told_headers, uid, unhex
 
@@ -44,7 +44,7 @@ def test_a_message_becomes_the_recorded_records(case: dict[str, Any]) -> None:
     records = splitter.split("topic", unhex(case["payload"]), unhex(case["key"]), headers, UUID(case["uuid"]))
     expected = _recorded(case["records"])
     if _loses_headers(case["payload"], case["inHeaders"]):
-        kept = told_headers(without(headers_of(case["inHeaders"]), LARGE_MESSAGE))
+        kept = told_headers(drop_header(headers_of(case["inHeaders"]), LARGE_MESSAGE))
         expected = [(key, value, kept) for key, value, lost in expected if lost == []]
     assert _told(records) == expected, HEADERS_KEPT
     assert headers == headers_of(case["inHeadersAfter"])
