@@ -146,7 +146,7 @@ class Broker:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
 
@@ -198,9 +198,8 @@ class Broker:
         command += [f"--cluster-id={cluster_id}", "-c", str(self.folder / "server.properties")]
         process = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=START_TIMEOUT_S)
         if process.returncode:
-            raise CannotStart(
-                f"the folder of the broker cannot be formatted: {_last_error(process.stderr or process.stdout)}"
-            )
+            reason = _last_error(process.stderr or process.stdout)
+            raise CannotStart(f"the folder of the broker cannot be formatted: {reason}")
 
     def _java(self, jars: list[Path], memory: str) -> list[str]:
         java = find_java().home / "bin" / "java"

@@ -1,4 +1,4 @@
-"""What a broker is asked about its topics, with patience: one that is just starting, or a new topic, answers soon."""
+"""Requests to a broker with retries: a broker that is starting, or a new topic, answers after a moment."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from penstock.kafka.large.safe_offsets import TopicAndPartition
 
-ANSWER_SECONDS = 30.0
-"""How long the broker may take to answer a question."""
-AGAIN_SECONDS = 0.1
-PASSING = frozenset(
+ANSWER_TIMEOUT_S = 30.0
+"""Limit: time for an answer, retries included."""
+RETRY_INTERVAL_S = 0.1
+TRANSIENT_ERRORS = frozenset(
     (
         KafkaError.NOT_COORDINATOR,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -25,42 +25,53 @@ PASSING = frozenset(
         KafkaError._TRANSPORT,
     )
 )
-"""Answers of a broker that is just starting, or has just handed over."""
-NEW = PASSING | {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
-"""Besides, those about a topic that was made a moment ago."""
+"""Errors of a broker that is starting, or has just handed over leadership."""
+NEW_TOPIC_ERRORS = TRANSIENT_ERRORS | {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+}
+"""Transient errors, and those of a topic created a moment ago."""
 T = TypeVar("T")
 
 
-def patiently(ask: Callable[[float], T], seconds: float = ANSWER_SECONDS, passing: frozenset[int] = PASSING) -> T:
-    """What ``ask(seconds left)`` returns, asked again until then while it raises one of ``passing``.
-
-    Raises KafkaException.
+def retry_transient(
+    request: Callable[[float], T], timeout_s: float = ANSWER_TIMEOUT_S, transient: frozenset[int] = TRANSIENT_ERRORS
+) -> T:
+    """Return ``request(remaining seconds)``, repeated while it raises an error of ``transient``. Raises
+    KafkaException.
     """
-    until = time.monotonic() + seconds
+    deadline = time.monotonic() + timeout_s
     while True:
         try:
-            return ask(max(0.1, until - time.monotonic()))
+            return request(max(0.1, deadline - time.monotonic()))
         except KafkaException as error:
-            if error.args[0].code() not in passing or time.monotonic() >= until:
+            if error.args[0].code() not in transient or time.monotonic() >= deadline:
                 raise
-            time.sleep(AGAIN_SECONDS)
+            time.sleep(RETRY_INTERVAL_S)
 
 
-def partition_numbers(client: Any, topic: str, seconds: float = ANSWER_SECONDS, *, new: bool = False) -> list[int]:
-    """The partitions of a topic, in order. ``client``: any of confluent-kafka's; ``new``: it was made just now.
+def partition_numbers(
+    client: Any, topic: str, timeout_s: float = ANSWER_TIMEOUT_S, *, is_new: bool = False
+) -> list[int]:
+    """Return the partitions of a topic, in order. ``is_new``: the topic was created just now.
 
-    Raises KafkaException, also for a topic that is not there.
+    ``client`` is any client of confluent-kafka. Raises KafkaException, also for a missing topic.
     """
 
-    def ask(left: float) -> list[int]:
-        told = client.list_topics(topic, left).topics[topic]
-        if told.error:
-            raise KafkaException(told.error)
-        return sorted(told.partitions)
+    def request(remaining_s: float) -> list[int]:
+        metadata = client.list_topics(topic, remaining_s).topics[topic]
+        if metadata.error:
+            raise KafkaException(metadata.error)
+        return sorted(metadata.partitions)
 
-    return patiently(ask, seconds, NEW if new else PASSING)
+    return retry_transient(request, timeout_s, NEW_TOPIC_ERRORS if is_new else TRANSIENT_ERRORS)
 
 
-def end_offset(client: Any, place: TopicAndPartition, seconds: float = ANSWER_SECONDS) -> int:
-    """The offset behind a partition's last record that ``client``, a consumer, may see. Raises KafkaException."""
-    return int(patiently(lambda left: client.get_watermark_offsets(TopicPartition(*place), timeout=left), seconds)[1])
+def end_offset(client: Any, partition: TopicAndPartition, timeout_s: float = ANSWER_TIMEOUT_S) -> int:
+    """Return the offset after the last record of a partition that the consumer may see. Raises KafkaException."""
+    return int(
+        retry_transient(
+            lambda remaining_s: client.get_watermark_offsets(TopicPartition(*partition), timeout=remaining_s), timeout_s
+        )[1]
+    )

@@ -1,6 +1,7 @@
-"""Warnings that large messages are the wrong means here, with the better one: the claim check.
+"""Warnings when large messages are the wrong means, with the better one: the claim check.
 
-A claim check is a message that says where the large one is stored (seed: "reference-based-messaging").
+A claim check is a message that names the storage location of the large one (the "Claim Check" pattern of Enterprise
+Integration Patterns; the README of li-apache-kafka-clients calls it reference-based messaging).
 """
 
 from __future__ import annotations
@@ -14,51 +15,52 @@ from penstock.kafka.client import properties
 
 _LOGGER = logging.getLogger(__name__)
 
-ENOUGH = 100
-"""Messages before their mixture tells anything."""
-ASK_SECONDS = 10.0
-CLAIM_CHECK = "store the messages elsewhere and send where they are (a claim check)"
+MIN_MESSAGES = 100
+"""Messages before their mixture is judged."""
+ADMIN_TIMEOUT_S = 10.0
+CLAIM_CHECK = "store them elsewhere and send their location (a claim check)"
 
 
-class Advice:
-    """What one producer is told, once for each topic. ``config`` is that of its plain producer."""
+class ClaimCheckAdvice:
+    """Warnings of one producer, each given once per topic; ``config`` is that of its plain producer."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = {key: value for key, value in config.items() if key in properties.CLIENT - {"stats_cb"}}
         self._topics: set[str] = set()
-        self._told_mixture = False
+        self._warned_of_mixture = False
         self.large = 0
 
-    def saw_large(self, topic: str, messages: int) -> None:
-        """One more of ``messages`` messages is in several segments."""
+    def count_large(self, topic: str, messages: int) -> None:
+        """Count one of ``messages`` messages as large, and warn if due."""
         self.large += 1
         if topic not in self._topics:
             self._topics.add(topic)
-            threading.Thread(target=self._look_at, args=(topic,), daemon=True).start()
-        if messages >= ENOUGH and 2 * self.large > messages and not self._told_mixture:
-            self._told_mixture = True
-            _LOGGER.warning(
-                "%d of %d messages are large; where most are, it is better to %s", self.large, messages, CLAIM_CHECK
-            )
+            # On a thread of its own: the admin request must not delay a produce call.
+            threading.Thread(target=self._warn_if_compacted, args=(topic,), daemon=True).start()
+        if messages >= MIN_MESSAGES and 2 * self.large > messages and not self._warned_of_mixture:
+            self._warned_of_mixture = True
+            _LOGGER.warning("producer: %d of %d messages are large; if most are, %s", self.large, messages, CLAIM_CHECK)
 
-    def _look_at(self, topic: str) -> None:
+    def _warn_if_compacted(self, topic: str) -> None:
         try:
-            policy = self._policy(topic)
-        except Exception as error:  # noqa: BLE001 - not allowed to ask, or nobody answers: no advice
-            _LOGGER.debug("the cleanup policy of %s is not known: %s", topic, error)
+            policy = self._cleanup_policy(topic)
+        except Exception as error:  # noqa: BLE001 - not authorized, or no answer: no advice
+            _LOGGER.debug("producer: cleanup policy of topic %s unknown: %s", topic, error)
             return
         if "compact" in policy:
             _LOGGER.warning(
-                "topic %s is compacted: segments of a large message share a key, so all but the last will be removed "
-                "and the message is lost; %s",
+                "producer: topic %s is compacted: the chunks of a large message share a key, so compaction removes "
+                "all but the last and the message is lost; %s",
                 topic,
                 CLAIM_CHECK,
             )
 
-    def _policy(self, topic: str) -> str:
+    def _cleanup_policy(self, topic: str) -> str:
         from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]  # documented there
 
         admin = AdminClient({**self._config, "log_level": 0})
-        asked = ConfigResource(ResourceType.TOPIC, topic)
-        answer = admin.describe_configs([asked], request_timeout=ASK_SECONDS)[asked].result(ASK_SECONDS)
-        return str(answer["cleanup.policy"].value)
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        configuration = admin.describe_configs([resource], request_timeout=ADMIN_TIMEOUT_S)[resource].result(
+            ADMIN_TIMEOUT_S
+        )
+        return str(configuration["cleanup.policy"].value)

@@ -1,7 +1,8 @@
-"""The properties of ``Producer`` and ``Consumer``: the Java library's, by name and default, and those of librdkafka.
+"""Properties of ``Producer`` and ``Consumer``: those of li-apache-kafka-clients, with its defaults, and of
+librdkafka.
 
-A property of neither is an error that names the nearest one. What a plug-in reads itself it declares in its attribute
-``properties``, a collection of names.
+An unknown property is an error that suggests the nearest one. A plug-in declares the properties that it reads itself
+in its attribute ``properties``, a collection of names.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from penstock.kafka.large.safe_offsets import DEFAULT_TRACKED
 from penstock.kafka.large.splitter import DEFAULT_CHUNK_BYTES, DEFAULT_REQUEST_BYTES
 
 PRODUCER_QUEUE_KBYTES = 65_536
-"""librdkafka would take a gigabyte, which large messages fill."""
-AUTO_COMMIT_MILLISECONDS = 30_000
+"""Limit: librdkafka's default is 1 GiB, and large messages fill it."""
+AUTO_COMMIT_INTERVAL_MS = 30_000
 JAVA_PARTITIONER = "murmur2_random"
-"""Partitions keys as Java's clients do; librdkafka's default does not."""
-MOST_CHUNK_BYTES = (1 << 31) - 1
-OF_PRODUCER = properties.names(
+"""Partitions keys as Kafka's Java clients do; librdkafka's default hashes with CRC32."""
+MAX_CHUNK_BYTES = (1 << 31) - 1
+PRODUCER_PROPERTIES = properties.split_names(
     """
     large.message.enabled max.message.segment.bytes max.request.size segment.serializer
     li.large.message.segment.wrapping.required li.record.header.enable header.timestamp.enabled auditor.class
     uuid.factory.class partitioner.class key.serializer value.serializer
     """
 )
-OF_CONSUMER = properties.names(
+CONSUMER_PROPERTIES = properties.split_names(
     """
     message.assembler.buffer.capacity message.assembler.expiration.offset.gap max.tracked.messages.per.partition
     exception.on.message.dropped exception.on.invalid.offset.reset treat.bad.segments.as.payload
@@ -50,17 +51,17 @@ RESETS = {
     "liclosest": "liclosest",
     "li_closest": "liclosest",
 }
-"""What ``auto.offset.reset`` may be, and what it means."""
-Plain = Callable[[Any], Any]
+"""Allowed values of ``auto.offset.reset``, with their meaning."""
+Serializer = Callable[[Any], Any]
 
 
 class BadProperty(PenstockError, ValueError):
-    """A property that is not known, or a value it cannot have; the text names it."""
+    """A property is unknown or has an invalid value; the text names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerConfig:
-    """``raw`` is for ``confluent_kafka.Producer``."""
+    """Parsed properties of a producer; ``raw`` is for ``confluent_kafka.Producer``."""
 
     large: bool
     chunk_bytes: int
@@ -72,14 +73,16 @@ class ProducerConfig:
     serializer: Any
     auditor: Any
     uuid_factory: Any
-    key_serializer: Plain | None
-    value_serializer: Plain | None
+    key_serializer: Serializer | None
+    value_serializer: Serializer | None
     raw: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """``raw`` is for ``confluent_kafka.Consumer``, which neither commits nor resets by itself."""
+    """Parsed properties of a consumer; ``raw`` is for ``confluent_kafka.Consumer``, which neither commits nor
+    resets.
+    """
 
     capacity: int
     expiration_gap: int
@@ -100,131 +103,136 @@ class ConsumerConfig:
     raw: dict[str, Any]
 
 
-def producer_config(given: Mapping[str, Any], declared: Collection[str] = ()) -> ProducerConfig:
-    """What a producer was asked to be; ``declared`` are the plug-ins' own properties. Raises BadProperty."""
-    if CURRENT_PRODUCER in given:
-        raise BadProperty(f"{CURRENT_PRODUCER} is not to be set: serializers and auditors find the producer there")
-    read = _Reader(given)
-    chunk = read.number("max.message.segment.bytes", DEFAULT_CHUNK_BYTES, 1, MOST_CHUNK_BYTES)
-    request = read.number("max.request.size", given.get("message.max.bytes", DEFAULT_REQUEST_BYTES), 1000, 1 << 30)
-    raw = _raw(given, OF_PRODUCER, declared)
+def producer_config(config: Mapping[str, Any], declared: Collection[str] = ()) -> ProducerConfig:
+    """Parse the properties of a producer; ``declared`` are the plug-ins' own. Raises BadProperty."""
+    if CURRENT_PRODUCER in config:
+        raise BadProperty(
+            f"{CURRENT_PRODUCER} must not be set: the producer itself sets it, for serializers and auditors"
+        )
+    reader = _PropertyReader(config)
+    chunk = reader.number("max.message.segment.bytes", DEFAULT_CHUNK_BYTES, 1, MAX_CHUNK_BYTES)
+    request = reader.number("max.request.size", config.get("message.max.bytes", DEFAULT_REQUEST_BYTES), 1000, 1 << 30)
+    raw = _librdkafka_properties(config, PRODUCER_PROPERTIES, declared)
     raw["message.max.bytes"] = request
     raw.setdefault("partitioner", JAVA_PARTITIONER)
     raw.setdefault("queue.buffering.max.kbytes", PRODUCER_QUEUE_KBYTES)
     return ProducerConfig(
-        large=read.flag("large.message.enabled", False),
+        large=reader.flag("large.message.enabled", False),
         chunk_bytes=chunk,
         request_bytes=request,
-        wrap_all=read.flag("li.large.message.segment.wrapping.required", False),
-        in_record_header=read.flag("li.record.header.enable", False),
-        timestamps=read.flag("header.timestamp.enabled", True),
-        partitioner=given.get("partitioner.class"),
-        serializer=given.get("segment.serializer"),
-        auditor=given.get("auditor.class"),
-        uuid_factory=given.get("uuid.factory.class"),
-        key_serializer=read.function("key.serializer"),
-        value_serializer=read.function("value.serializer"),
+        wrap_all=reader.flag("li.large.message.segment.wrapping.required", False),
+        in_record_header=reader.flag("li.record.header.enable", False),
+        timestamps=reader.flag("header.timestamp.enabled", True),
+        partitioner=config.get("partitioner.class"),
+        serializer=config.get("segment.serializer"),
+        auditor=config.get("auditor.class"),
+        uuid_factory=config.get("uuid.factory.class"),
+        key_serializer=reader.function("key.serializer"),
+        value_serializer=reader.function("value.serializer"),
         raw=raw,
     )
 
 
-def consumer_config(given: Mapping[str, Any], declared: Collection[str] = ()) -> ConsumerConfig:
-    """What a consumer was asked to be; ``declared`` are the plug-ins' own properties. Raises BadProperty."""
-    read = _Reader(given)
-    raw = _raw(given, OF_CONSUMER, declared)
-    for taken in ("enable.auto.commit", "auto.commit.interval.ms", "auto.offset.reset", "on_commit"):
-        raw.pop(taken, None)
+def consumer_config(config: Mapping[str, Any], declared: Collection[str] = ()) -> ConsumerConfig:
+    """Parse the properties of a consumer; ``declared`` are the plug-ins' own. Raises BadProperty."""
+    reader = _PropertyReader(config)
+    raw = _librdkafka_properties(config, CONSUMER_PROPERTIES, declared)
+    for own_key in ("enable.auto.commit", "auto.commit.interval.ms", "auto.offset.reset", "on_commit"):
+        raw.pop(own_key, None)
+    # Order: commits and resets are computed here from whole messages; librdkafka would use offsets of chunks.
     raw |= {"enable.auto.commit": False, "enable.auto.offset.store": False, "auto.offset.reset": "error"}
-    strategy, protocol = str(given.get("partition.assignment.strategy", "")), given.get("group.protocol", "classic")
+    strategy, protocol = str(config.get("partition.assignment.strategy", "")), config.get("group.protocol", "classic")
     return ConsumerConfig(
-        capacity=read.number("message.assembler.buffer.capacity", DEFAULT_CAPACITY_BYTES, 1),
-        expiration_gap=read.number("message.assembler.expiration.offset.gap", DEFAULT_EXPIRATION_GAP, 1),
-        most_tracked=read.number("max.tracked.messages.per.partition", DEFAULT_TRACKED, 1),
-        exception_on_dropped=read.flag("exception.on.message.dropped", False),
-        exception_on_reset=read.flag("exception.on.invalid.offset.reset", False),
-        bad_chunks_as_payload=read.flag("treat.bad.segments.as.payload", False),
-        deserializer=given.get("segment.deserializer.class"),
-        auditor=given.get("auditor.class"),
-        key_deserializer=read.function("key.deserializer"),
-        value_deserializer=read.function("value.deserializer"),
-        reset=read.choice("auto.offset.reset", "none", RESETS),
-        auto_commit=read.flag("enable.auto.commit", True),
-        auto_commit_seconds=read.number("auto.commit.interval.ms", AUTO_COMMIT_MILLISECONDS, 0) / 1000,
-        stores_offsets=not read.flag("enable.auto.offset.store", True),
-        on_commit=read.function("on_commit"),
+        capacity=reader.number("message.assembler.buffer.capacity", DEFAULT_CAPACITY_BYTES, 1),
+        expiration_gap=reader.number("message.assembler.expiration.offset.gap", DEFAULT_EXPIRATION_GAP, 1),
+        most_tracked=reader.number("max.tracked.messages.per.partition", DEFAULT_TRACKED, 1),
+        exception_on_dropped=reader.flag("exception.on.message.dropped", False),
+        exception_on_reset=reader.flag("exception.on.invalid.offset.reset", False),
+        bad_chunks_as_payload=reader.flag("treat.bad.segments.as.payload", False),
+        deserializer=config.get("segment.deserializer.class"),
+        auditor=config.get("auditor.class"),
+        key_deserializer=reader.function("key.deserializer"),
+        value_deserializer=reader.function("value.deserializer"),
+        reset=reader.choice("auto.offset.reset", "none", RESETS),
+        auto_commit=reader.flag("enable.auto.commit", True),
+        auto_commit_seconds=reader.number("auto.commit.interval.ms", AUTO_COMMIT_INTERVAL_MS, 0) / 1000,
+        stores_offsets=not reader.flag("enable.auto.offset.store", True),
+        on_commit=reader.function("on_commit"),
         cooperative="cooperative" in strategy or protocol == "consumer",
         raw=raw,
     )
 
 
-def checked(make: Callable[[], Any], known: Collection[str]) -> Any:
-    """A client of librdkafka's; its complaint about a property raises BadProperty with the nearest name."""
+def create_client(create: Callable[[], Any], property_names: Collection[str]) -> Any:
+    """Create a client of librdkafka; an unknown property raises BadProperty with the nearest name."""
     from confluent_kafka import KafkaError, KafkaException
 
     try:
-        return make()
+        return create()
     except KafkaException as error:
-        told = error.args[0]
-        if not isinstance(told, KafkaError) or told.code() != KafkaError._INVALID_ARG:
+        error_details = error.args[0]
+        if not isinstance(error_details, KafkaError) or error_details.code() != KafkaError._INVALID_ARG:
             raise
-        _, quoted, rest = told.str().partition('No such configuration property: "')
+        # Workaround: librdkafka reports the unknown name only within its text.
+        _, quoted, rest = error_details.str().partition('No such configuration property: "')
         if not quoted:
-            raise BadProperty(told.str()) from None
-        raise BadProperty(_unknown(rest.rpartition('"')[0], known)) from None
+            raise BadProperty(error_details.str()) from None
+        raise BadProperty(_unknown_property(rest.rpartition('"')[0], property_names)) from None
 
 
-def _unknown(name: str, known: Collection[str]) -> str:
-    near = get_close_matches(name, known, 1, 0.7)
-    return f"there is no property {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+def _unknown_property(name: str, property_names: Collection[str]) -> str:
+    suggestions = get_close_matches(name, property_names, 1, 0.7)
+    return f"unknown property {name!r}" + (f"; did you mean {suggestions[0]!r}?" if suggestions else "")
 
 
 def producer_names() -> frozenset[str]:
-    """All properties a producer may have."""
-    return OF_PRODUCER | properties.PRODUCER
+    """Return all properties of a producer."""
+    return PRODUCER_PROPERTIES | properties.PRODUCER
 
 
 def consumer_names() -> frozenset[str]:
-    """All properties a consumer may have."""
-    return OF_CONSUMER | properties.CONSUMER
+    """Return all properties of a consumer."""
+    return CONSUMER_PROPERTIES | properties.CONSUMER
 
 
-def _raw(given: Mapping[str, Any], ours: Collection[str], declared: Collection[str]) -> dict[str, Any]:
-    """What is left for librdkafka."""
-    return {key: value for key, value in given.items() if key not in ours and key not in declared}
+def _librdkafka_properties(
+    config: Mapping[str, Any], own_properties: Collection[str], declared: Collection[str]
+) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key not in own_properties and key not in declared}
 
 
-class _Reader:
-    """Values as Java's configurations have them: texts, or what they stand for."""
+class _PropertyReader:
+    """Reads values as Java's configurations hold them: as texts, or as the typed value itself."""
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self._given = given
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
 
     def flag(self, key: str, default: bool) -> bool:
-        value = self._given.get(key, default)
-        if isinstance(value, bool):
-            return value
-        if isinstance(value, str) and value.strip().lower() in ("true", "false"):
-            return value.strip().lower() == "true"
-        raise BadProperty(f"{key} is true or false, not {value!r}")
+        setting = self._config.get(key, default)
+        if isinstance(setting, bool):
+            return setting
+        if isinstance(setting, str) and setting.strip().lower() in ("true", "false"):
+            return setting.strip().lower() == "true"
+        raise BadProperty(f"{key}: {setting!r} must be true or false")
 
-    def number(self, key: str, default: Any, least: int, most: int = (1 << 63) - 1) -> int:
-        value = self._given.get(key, default)
+    def number(self, key: str, default: Any, minimum: int, maximum: int = (1 << 63) - 1) -> int:
+        setting = self._config.get(key, default)
         try:
-            number = int(value)
+            number = int(setting)
         except (TypeError, ValueError):
-            raise BadProperty(f"{key} is a whole number, not {value!r}") from None
-        if isinstance(value, bool) or not least <= number <= most:
-            raise BadProperty(f"{key} is from {least} to {most}, not {value!r}")
+            raise BadProperty(f"{key}: {setting!r} must be a whole number") from None
+        if isinstance(setting, bool) or not minimum <= number <= maximum:
+            raise BadProperty(f"{key}: {setting!r} must be from {minimum} to {maximum}")
         return number
 
     def choice(self, key: str, default: str, meanings: Mapping[str, str]) -> str:
-        value = str(self._given.get(key, default)).strip().lower()
-        if value not in meanings:
-            raise BadProperty(f"{key} is one of {', '.join(sorted(meanings))}, not {self._given[key]!r}")
-        return meanings[value]
+        setting = str(self._config.get(key, default)).strip().lower()
+        if setting not in meanings:
+            raise BadProperty(f"{key}: {self._config[key]!r} must be one of {', '.join(sorted(meanings))}")
+        return meanings[setting]
 
     def function(self, key: str) -> Callable[..., Any] | None:
-        value = self._given.get(key)
-        if value is not None and not callable(value):
-            raise BadProperty(f"{key} is to be called, which {value!r} cannot")
-        return value
+        setting = self._config.get(key)
+        if setting is not None and not callable(setting):
+            raise BadProperty(f"{key}: {setting!r} must be callable")
+        return setting

@@ -1,8 +1,9 @@
-"""Which partition a message goes to, as Kafka's Java clients compute it.
+"""Choose partitions as Kafka's Java clients do.
 
-A key's partition is its murmur2 hash, made positive, modulo the number of partitions. Messages without a key stick to
-one partition until a batch's worth of bytes went there (clients from 3.3 on), or go round (before 2.4). librdkafka's
-own default hashes keys otherwise, and knows no partitioners in Python; so what needs one is computed here.
+The partition of a key is its murmur2 hash, made positive, modulo the number of partitions (Utils.murmur2 and
+BuiltInPartitioner of Kafka). Unkeyed messages stick to one partition until a batch's worth of bytes went there
+(KIP-794, clients from 3.3 on), or rotate (before 2.4). librdkafka's default hashes keys differently, and confluent-
+kafka offers no partitioner callback in Python, so partitions are computed here when needed.
 """
 
 from __future__ import annotations
@@ -20,103 +21,105 @@ from penstock.kafka.client.plugins import CannotLoad, load
 Words = npt.NDArray[np.uint32]
 
 PARTITIONERS = "penstock.kafka.partitioners"
-SEED = 0x9747B28C
-MULTIPLIER = 0x5BD1E995
+MURMUR2_SEED = 0x9747B28C
+MURMUR2_MULTIPLIER = 0x5BD1E995
 DEFAULT_BATCH_BYTES = 16_384
-LONG_KEY = 256
-"""Bytes from which on a key is hashed by itself, so that one long key does not widen the table of all."""
+LONG_KEY_BYTES = 256
+"""Limit: longer keys are hashed one by one, so that one long key does not widen the table of all keys."""
 _MASK = 0xFFFFFFFF
 _POSITIVE = 0x7FFFFFFF
 
 
 @runtime_checkable
 class Partitioner(Protocol):
-    """A user's own (``partitioner.class``): asked once for each message, and all its segments go there."""
+    """A user's partitioner (``partitioner.class``), called once per message; all its chunks go to that partition."""
 
     def partition(self, topic: str, key: bytes | None, value: Any, partitions: int) -> int:
-        """The partition, from 0 to ``partitions`` - 1."""
+        """Return a partition from 0 to ``partitions`` - 1."""
         ...
 
 
-def murmur2(data: bytes) -> int:
-    """The hash of Kafka's Java clients, unsigned 32 bits."""
-    size = len(data)
-    whole = size & ~3
-    mixed = (SEED ^ size) & _MASK
-    for word in struct.unpack_from(f"<{whole // 4}I", data):
-        word = word * MULTIPLIER & _MASK
-        word = (word ^ word >> 24) * MULTIPLIER & _MASK
-        mixed = mixed * MULTIPLIER & _MASK ^ word
-    if size > whole:
-        mixed = (mixed ^ int.from_bytes(data[whole:], "little")) * MULTIPLIER & _MASK
-    mixed = (mixed ^ mixed >> 13) * MULTIPLIER & _MASK
+def murmur2(key: bytes) -> int:
+    """Return the hash of Kafka's Java clients, an unsigned 32-bit number."""
+    size = len(key)
+    word_bytes = size & ~3
+    mixed = (MURMUR2_SEED ^ size) & _MASK
+    for word in struct.unpack_from(f"<{word_bytes // 4}I", key):
+        word = word * MURMUR2_MULTIPLIER & _MASK
+        word = (word ^ word >> 24) * MURMUR2_MULTIPLIER & _MASK
+        mixed = mixed * MURMUR2_MULTIPLIER & _MASK ^ word
+    if size > word_bytes:
+        mixed = (mixed ^ int.from_bytes(key[word_bytes:], "little")) * MURMUR2_MULTIPLIER & _MASK
+    mixed = (mixed ^ mixed >> 13) * MURMUR2_MULTIPLIER & _MASK
     return mixed ^ mixed >> 15
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of one key."""
+    """Return the partition of one key."""
     return (murmur2(key) & _POSITIVE) % partitions
 
 
 def partitions_of(keys: Sequence[bytes], partitions: int) -> npt.NDArray[np.int64]:
-    """The partition of each key: int64, shape (n,)."""
+    """Return the partition of each key: int64, shape (n,)."""
     return (murmur2_all(keys) & np.uint32(_POSITIVE)).astype(np.int64) % partitions
 
 
 def murmur2_all(keys: Sequence[bytes]) -> Words:
-    """``murmur2`` of each key: uint32, shape (n,)."""
+    """Return ``murmur2`` of each key: uint32, shape (n,)."""
     lengths = np.fromiter(map(len, keys), np.int64, len(keys))
     hashes = np.zeros(len(keys), np.uint32)
-    short = np.flatnonzero(lengths <= LONG_KEY)
+    short = np.flatnonzero(lengths <= LONG_KEY_BYTES)
     hashes[short] = _table_hashes([keys[row] for row in short.tolist()], lengths[short])
-    for row in np.flatnonzero(lengths > LONG_KEY).tolist():
+    for row in np.flatnonzero(lengths > LONG_KEY_BYTES).tolist():
         hashes[row] = murmur2(keys[row])
     return hashes
 
 
 def _table_hashes(keys: Sequence[bytes], lengths: npt.NDArray[np.int64]) -> Words:
-    """One step for all keys at their first word, then their second, and so on; what is left of each comes last."""
+    # Fast path: one numpy step per word position, for all keys at once; the tail of each key comes last.
     width = -(-int(lengths.max(initial=0)) // 4)
     table = np.zeros((len(keys), 4 * width), np.uint8)
     table[np.arange(4 * width) < lengths[:, None]] = np.frombuffer(b"".join(keys), np.uint8)
     words = table.view("<u4").astype(np.uint32)
-    mixed = np.uint32(SEED) ^ lengths.astype(np.uint32)
-    m, whole = np.uint32(MULTIPLIER), lengths // 4
+    mixed = np.uint32(MURMUR2_SEED) ^ lengths.astype(np.uint32)
+    multiplier, whole_words = np.uint32(MURMUR2_MULTIPLIER), lengths // 4
     for column in range(width):
-        word = words[:, column] * m
-        word = (word ^ word >> np.uint32(24)) * m
-        mixed = np.where(column < whole, mixed * m ^ word, mixed)
-        left = (column == whole) & (lengths % 4 > 0)
-        mixed = np.where(left, (mixed ^ words[:, column]) * m, mixed)
-    mixed = (mixed ^ mixed >> np.uint32(13)) * m
+        word = words[:, column] * multiplier
+        word = (word ^ word >> np.uint32(24)) * multiplier
+        mixed = np.where(column < whole_words, mixed * multiplier ^ word, mixed)
+        has_tail = (column == whole_words) & (lengths % 4 > 0)
+        mixed = np.where(has_tail, (mixed ^ words[:, column]) * multiplier, mixed)
+    mixed = (mixed ^ mixed >> np.uint32(13)) * multiplier
     return mixed ^ mixed >> np.uint32(15)
 
 
-class Sticky:
-    """Messages without a key, as Java's clients from 3.3 on: one partition until ``batch_bytes`` bytes went there."""
+class StickyChooser:
+    """Partition for unkeyed messages as in Java clients from 3.3 on: the same until ``batch_bytes`` bytes went
+    there.
+    """
 
     def __init__(self, batch_bytes: int = DEFAULT_BATCH_BYTES, choose: random.Random | None = None) -> None:
         self._batch, self._choose = batch_bytes, choose or random.Random()
         self._current: dict[str, tuple[int, int]] = {}
 
     def next(self, topic: str, size: int, partitions: int) -> int:
-        """The partition for a message of ``size`` bytes."""
-        partition, taken = self._current.get(topic, (partitions, 0))
-        if partition >= partitions or taken >= self._batch:
-            partition, taken = self._choose.randrange(partitions), 0
-        self._current[topic] = (partition, taken + size)
+        """Return the partition for a message of ``size`` bytes."""
+        partition, sent_bytes = self._current.get(topic, (partitions, 0))
+        if partition >= partitions or sent_bytes >= self._batch:
+            partition, sent_bytes = self._choose.randrange(partitions), 0
+        self._current[topic] = (partition, sent_bytes + size)
         return partition
 
 
-class RoundRobin:
-    """Messages without a key, as Java's clients before 2.4: one partition after the other, by topic."""
+class RoundRobinChooser:
+    """Partition for unkeyed messages as in Java clients before 2.4: one after the other, per topic."""
 
     def __init__(self, choose: random.Random | None = None) -> None:
         self._choose = choose or random.Random()
         self._counts: dict[str, int] = {}
 
     def next(self, topic: str, size: int, partitions: int) -> int:
-        """The partition for a message."""
+        """Return the partition for a message."""
         count = self._counts.get(topic)
         count = self._choose.getrandbits(31) if count is None else count
         self._counts[topic] = count + 1
@@ -124,36 +127,38 @@ class RoundRobin:
 
 
 class DefaultPartitioner:
-    """By the key; without one sticky, or (``round_robin``) going round."""
+    """Partitions by key; unkeyed messages stick, or rotate with ``round_robin``."""
 
     def __init__(self, *, round_robin: bool = False, batch_bytes: int = DEFAULT_BATCH_BYTES) -> None:
-        self._unkeyed: Sticky | RoundRobin = RoundRobin() if round_robin else Sticky(batch_bytes)
+        self._unkeyed: StickyChooser | RoundRobinChooser = (
+            RoundRobinChooser() if round_robin else StickyChooser(batch_bytes)
+        )
 
     def partition(self, topic: str, key: bytes | None, value: Any, partitions: int) -> int:
-        """The partition, from 0 to ``partitions`` - 1."""
+        """Return a partition from 0 to ``partitions`` - 1."""
         if key is not None:
             return partition_of(key, partitions)
         return self._unkeyed.next(topic, 0 if value is None else len(value), partitions)
 
 
 class RoundRobinPartitioner(DefaultPartitioner):
-    """By the key; without one going round."""
+    """Partitions by key; unkeyed messages rotate."""
 
     def __init__(self) -> None:
         super().__init__(round_robin=True)
 
 
-def load_partitioner(given: Any, config: Mapping[str, Any]) -> Partitioner:
-    """What ``partitioner.class`` names. Raises CannotLoad."""
-    own = {"default": DefaultPartitioner, "round_robin": RoundRobinPartitioner}
-    made = load("partitioner.class", given, PARTITIONERS, own, config)
-    if not isinstance(made, Partitioner):
-        raise CannotLoad(f"partitioner.class: {made!r} has no partition()")
-    return made
+def load_partitioner(setting: Any, config: Mapping[str, Any]) -> Partitioner:
+    """Create the partitioner of ``partitioner.class``. Raises CannotLoad."""
+    builtin = {"default": DefaultPartitioner, "round_robin": RoundRobinPartitioner}
+    partitioner = load("partitioner.class", setting, PARTITIONERS, builtin, config)
+    if not isinstance(partitioner, Partitioner):
+        raise CannotLoad(f"partitioner.class: {partitioner!r} has no partition()")
+    return partitioner
 
 
-def chosen(partitioner: Partitioner, topic: str, key: bytes | None, value: Any, partitions: int) -> int:
-    """What a partitioner answers. Raises ValueError where there is no such partition."""
+def choose_partition(partitioner: Partitioner, topic: str, key: bytes | None, value: Any, partitions: int) -> int:
+    """Return the choice of a partitioner. Raises ValueError for a partition that does not exist."""
     partition = partitioner.partition(topic, key, value, partitions)
     if not isinstance(partition, int) or not 0 <= partition < partitions:
         raise ValueError(f"the partitioner chose {partition!r}, but {topic!r} has {partitions} partitions")

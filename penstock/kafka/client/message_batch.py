@@ -1,4 +1,4 @@
-"""The messages of ``Producer.produce_batch``, as ``confluent_kafka`` takes them."""
+"""Messages of ``Producer.produce_batch``, in the form of confluent_kafka."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ BYTES = (bytes, bytearray, memoryview, str, type(None))
 
 
 def check_batch(messages: object, serialized: bool) -> None:
-    """Whether all of ``messages`` can be sent as they are; where they are ``serialized`` first, values may be anything.
+    """Check that all messages can be sent; with ``serialized`` values may have any type.
 
-    Raises TypeError, in confluent_kafka's words.
+    Raises TypeError with confluent_kafka's texts.
     """
     if not isinstance(messages, list):
         raise TypeError("messages must be a list")
@@ -25,13 +25,13 @@ def check_batch(messages: object, serialized: bool) -> None:
                 raise TypeError(f"Message {name} at index {index} must be int")
 
 
-def arguments(message: dict[str, Any], partition: int, on_delivery: Any) -> dict[str, Any]:
-    """What ``produce`` takes for one of them; ``partition`` and ``on_delivery`` are those of the batch."""
-    own, callback = message.get("partition"), message.get("callback")
+def produce_arguments(message: dict[str, Any], partition: int, on_delivery: Any) -> dict[str, Any]:
+    """Return the arguments of ``produce`` for a message; ``partition`` and ``on_delivery`` are the batch's defaults."""
+    message_partition, callback = message.get("partition"), message.get("callback")
     return {
         "value": message.get("value"),
         "key": message.get("key"),
-        "partition": partition if own is None else own,
+        "partition": partition if message_partition is None else message_partition,
         "on_delivery": callback if callable(callback) else on_delivery,
         "timestamp": message.get("timestamp") or 0,
         "headers": message.get("headers"),

@@ -1,4 +1,4 @@
-"""What a client's configuration plugs in, made for it."""
+"""Create the plug-ins that a client's configuration names, and the parts that use them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from penstock.kafka.client.consumer_state import ConsumerState
 from penstock.kafka.client.java_partitioner import PARTITIONERS
 from penstock.kafka.client.plugins import (
     AUDITORS,
+    BUILTIN_AUDITORS,
     CHUNK_DESERIALIZERS,
     CHUNK_SERIALIZERS,
     ID_FACTORIES,
-    OWN_AUDITORS,
     load_chunk_deserializer,
     load_chunk_serializer,
     load_id_factory,
@@ -28,26 +28,26 @@ from penstock.kafka.large.record_processor import CommittedLookup, Deserializer,
 from penstock.kafka.large.safe_offsets import DeliveredOffsets
 from penstock.kafka.large.splitter import MessageSplitter, Packer, random_id
 
-GROUPS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "auditor.class": (AUDITORS, OWN_AUDITORS),
+PLUGINS_BY_PROPERTY: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "auditor.class": (AUDITORS, BUILTIN_AUDITORS),
     "segment.serializer": (CHUNK_SERIALIZERS, {"DefaultSegmentSerializer": None, "default": None}),
     "segment.deserializer.class": (CHUNK_DESERIALIZERS, {"DefaultSegmentDeserializer": None, "default": None}),
     "uuid.factory.class": (ID_FACTORIES, {"DefaultUUIDFactory": None, "default": None}),
     "partitioner.class": (PARTITIONERS, {"default": None, "round_robin": None}),
 }
-"""Of each property that names a plug-in the group of entry points, and our own by name."""
+"""Maps a property that names a plug-in to its group of entry points and our own plug-ins by name."""
 
 
 def declared_properties(config: Mapping[str, Any]) -> set[str]:
-    """The properties that plug-ins say they read themselves. Raises CannotLoad."""
-    named = [(key, config[key]) for key in GROUPS if config.get(key) is not None]
-    return {name for key, given in named for name in properties_of(key, given, *GROUPS[key])}
+    """Return the properties that plug-ins declare to read. Raises CannotLoad."""
+    settings = [(key, config[key]) for key in PLUGINS_BY_PROPERTY if config.get(key) is not None]
+    return {name for key, setting in settings for name in properties_of(key, setting, *PLUGINS_BY_PROPERTY[key])}
 
 
-def packer(config: ProducerConfig, plugged: Mapping[str, Any]) -> Packer:
-    """What makes records of messages. Raises CannotLoad."""
-    given, factory = config.serializer, config.uuid_factory
-    serializer = serialize_chunk if given is None else load_chunk_serializer(given, plugged)
+def create_packer(config: ProducerConfig, plugin_config: Mapping[str, Any]) -> Packer:
+    """Create the packer, which turns messages into records. Raises CannotLoad."""
+    plugin, factory = config.serializer, config.uuid_factory
+    serializer = serialize_chunk if plugin is None else load_chunk_serializer(plugin, plugin_config)
     splitter = MessageSplitter(config.chunk_bytes, in_header=config.in_record_header, serializer=serializer)
     return Packer(
         splitter,
@@ -55,20 +55,20 @@ def packer(config: ProducerConfig, plugged: Mapping[str, Any]) -> Packer:
         wrap_small=config.wrap_all,
         stamped=config.timestamps,
         request_bytes=config.request_bytes,
-        new_id=random_id if factory is None else load_id_factory(factory, plugged),
+        new_id=random_id if factory is None else load_id_factory(factory, plugin_config),
     )
 
 
-def consumer_state(
-    config: ConsumerConfig, plugged: Mapping[str, Any], auditor: Auditor, committed: CommittedLookup
+def create_consumer_state(
+    config: ConsumerConfig, plugin_config: Mapping[str, Any], auditor: Auditor, committed: CommittedLookup
 ) -> ConsumerState:
-    """What makes messages of records. Raises CannotLoad."""
-    given = config.deserializer
+    """Create the consumer state, which turns records into messages. Raises CannotLoad."""
+    plugin = config.deserializer
     assembler = Assembler(
         config.capacity,
         config.expiration_gap,
         exception_on_dropped=config.exception_on_dropped,
-        deserializer=deserialize_chunk if given is None else load_chunk_deserializer(given, plugged),
+        deserializer=deserialize_chunk if plugin is None else load_chunk_deserializer(plugin, plugin_config),
         bad_chunks_as_payload=config.bad_chunks_as_payload,
     )
     processor = Processor(
@@ -76,14 +76,16 @@ def consumer_state(
         DeliveredOffsets(config.most_tracked),
         committed,
         auditor=None if isinstance(auditor, NoOpAuditor) else auditor,
-        key_deserializer=_deserializer(config.key_deserializer, MessageField.KEY),
-        value_deserializer=_deserializer(config.value_deserializer, MessageField.VALUE),
+        key_deserializer=_with_context(config.key_deserializer, MessageField.KEY),
+        value_deserializer=_with_context(config.value_deserializer, MessageField.VALUE),
     )
     return ConsumerState(processor)
 
 
-def _deserializer(given: Callable[[Any, SerializationContext], Any] | None, field: MessageField) -> Deserializer | None:
-    """confluent_kafka's deserializers take the data and where it comes from."""
-    if given is None:
+def _with_context(
+    deserializer: Callable[[Any, SerializationContext], Any] | None, field: MessageField
+) -> Deserializer | None:
+    """Adapt a deserializer of confluent_kafka, which takes a context instead of topic and headers."""
+    if deserializer is None:
         return None
-    return lambda topic, data, headers: given(data, SerializationContext(topic, field, headers))
+    return lambda topic, data, headers: deserializer(data, SerializationContext(topic, field, headers))

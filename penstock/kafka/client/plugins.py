@@ -1,7 +1,8 @@
-"""What users plug in: serializers, auditors, partitioners, named in a configuration.
+"""Load plug-ins named in a configuration: serializers, auditors, partitioners.
 
-A name is that of an entry point, of one of our own, or a path ``module:Name`` (or ``module.Name``); an object or a
-class may be given itself. A class is made without arguments. What has a ``configure`` is given the configuration.
+A name is that of an entry point, of one of ours, or a path ``module:Name`` (or ``module.Name``). A setting may also be
+an object or a class. Classes are created without arguments. A plug-in with a ``configure`` method receives the
+configuration.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ CHUNK_SERIALIZERS = "penstock.kafka.segment_serializers"
 CHUNK_DESERIALIZERS = "penstock.kafka.segment_deserializers"
 ID_FACTORIES = "penstock.kafka.id_factories"
 AUDITORS = "penstock.kafka.auditors"
-OWN_AUDITORS: Mapping[str, type[Auditor]] = {
+BUILTIN_AUDITORS: Mapping[str, type[Auditor]] = {
     "NoOpAuditor": NoOpAuditor,
     "LoggingAuditor": LoggingAuditor,
     "LedgerAuditor": LedgerAuditor,
@@ -30,96 +31,96 @@ OWN_AUDITORS: Mapping[str, type[Auditor]] = {
     "ledger": LedgerAuditor,
 }
 JAVA_PACKAGE = "com.linkedin.kafka.clients."
-"""Names of the Java library's own classes mean ours of the same name."""
+"""Prefix of the Java library's class names, which select our class of the same name."""
 
 
 class CannotLoad(PenstockError, ValueError):
-    """What a key of the configuration names is not there, or is not what the key asks for."""
+    """A plug-in named in the configuration does not exist or has the wrong type."""
 
 
-def load(key: str, given: Any, group: str, own: Mapping[str, Any], config: Mapping[str, Any]) -> Any:
-    """What ``key`` names, made and configured; ``own`` are ours by name. Raises CannotLoad, naming the key."""
-    found = _find(key, given, group, own) if isinstance(given, str) else given
+def load(key: str, setting: Any, group: str, builtin: Mapping[str, Any], config: Mapping[str, Any]) -> Any:
+    """Create and configure the plug-in that ``key`` names; ``builtin`` maps names to ours. Raises CannotLoad."""
+    plugin = _find_plugin(key, setting, group, builtin) if isinstance(setting, str) else setting
     try:
-        made = found() if isinstance(found, type) else found
-        configure = getattr(made, "configure", None)
+        instance = plugin() if isinstance(plugin, type) else plugin
+        configure = getattr(instance, "configure", None)
         if configure is not None:
             configure(config)
     except Exception as error:
-        raise CannotLoad(f"{key}: {given!r} cannot be made: {error}") from error
-    return made
+        raise CannotLoad(f"{key}: {setting!r} cannot be created: {error}") from error
+    return instance
 
 
-def properties_of(key: str, given: Any, group: str, own: Mapping[str, Any]) -> Collection[str]:
-    """Names of the properties that a plug-in reads itself: its attribute ``properties``. Raises CannotLoad."""
-    found = _find(key, given, group, own) if isinstance(given, str) else given
-    names: Collection[str] = getattr(found, "properties", ())
+def properties_of(key: str, setting: Any, group: str, builtin: Mapping[str, Any]) -> Collection[str]:
+    """Return the property names in a plug-in's attribute ``properties``. Raises CannotLoad."""
+    plugin = _find_plugin(key, setting, group, builtin) if isinstance(setting, str) else setting
+    names: Collection[str] = getattr(plugin, "properties", ())
     return names
 
 
-def load_chunk_serializer(given: Any, config: Mapping[str, Any]) -> ChunkSerializer:
-    """A function, or an object with ``serialize(topic, segment)``. Raises CannotLoad."""
-    own = {"DefaultSegmentSerializer": serialize_chunk, "default": serialize_chunk}
-    made = load("segment.serializer", given, CHUNK_SERIALIZERS, own, config)
-    return _callable("segment.serializer", made, "serialize")
+def load_chunk_serializer(setting: Any, config: Mapping[str, Any]) -> ChunkSerializer:
+    """Load a function, or an object with ``serialize(topic, chunk)``. Raises CannotLoad."""
+    builtin = {"DefaultSegmentSerializer": serialize_chunk, "default": serialize_chunk}
+    plugin = load("segment.serializer", setting, CHUNK_SERIALIZERS, builtin, config)
+    return _require_callable("segment.serializer", plugin, "serialize")
 
 
-def load_chunk_deserializer(given: Any, config: Mapping[str, Any]) -> ChunkDeserializer:
-    """A function, or an object with ``deserialize(topic, data)``. Raises CannotLoad."""
-    own = {"DefaultSegmentDeserializer": deserialize_chunk, "default": deserialize_chunk}
-    made = load("segment.deserializer.class", given, CHUNK_DESERIALIZERS, own, config)
-    return _callable("segment.deserializer.class", made, "deserialize")
+def load_chunk_deserializer(setting: Any, config: Mapping[str, Any]) -> ChunkDeserializer:
+    """Load a function, or an object with ``deserialize(topic, value)``. Raises CannotLoad."""
+    builtin = {"DefaultSegmentDeserializer": deserialize_chunk, "default": deserialize_chunk}
+    plugin = load("segment.deserializer.class", setting, CHUNK_DESERIALIZERS, builtin, config)
+    return _require_callable("segment.deserializer.class", plugin, "deserialize")
 
 
-def load_id_factory(given: Any, config: Mapping[str, Any]) -> IdFactory:
-    """A function, or an object with ``new_id(topic, key, value)``. Raises CannotLoad."""
-    own = {"DefaultUUIDFactory": random_id, "default": random_id}
-    made = load("uuid.factory.class", given, ID_FACTORIES, own, config)
-    return _callable("uuid.factory.class", made, "new_id")
+def load_id_factory(setting: Any, config: Mapping[str, Any]) -> IdFactory:
+    """Load a function, or an object with ``new_id(topic, key, value)``. Raises CannotLoad."""
+    builtin = {"DefaultUUIDFactory": random_id, "default": random_id}
+    plugin = load("uuid.factory.class", setting, ID_FACTORIES, builtin, config)
+    return _require_callable("uuid.factory.class", plugin, "new_id")
 
 
-def load_auditor(given: Any, config: Mapping[str, Any]) -> Auditor:
-    """What ``auditor.class`` names, configured and not yet started; None is NoOpAuditor. Raises CannotLoad."""
-    if given is None:
+def load_auditor(setting: Any, config: Mapping[str, Any]) -> Auditor:
+    """Load the auditor, configured and not started; None gives NoOpAuditor. Raises CannotLoad."""
+    if setting is None:
         return NoOpAuditor()
-    made = load("auditor.class", given, AUDITORS, OWN_AUDITORS, config)
-    if not isinstance(made, Auditor):
-        raise CannotLoad(f"auditor.class: {made!r} is not an Auditor")
-    return made
+    auditor = load("auditor.class", setting, AUDITORS, BUILTIN_AUDITORS, config)
+    if not isinstance(auditor, Auditor):
+        raise CannotLoad(f"auditor.class: {auditor!r} is not an Auditor")
+    return auditor
 
 
-def _callable(key: str, made: Any, method: str) -> Callable[..., Any]:
-    found = getattr(made, method, made)
-    if not callable(found):
-        raise CannotLoad(f"{key}: {made!r} has no {method}() and cannot be called itself")
-    result: Callable[..., Any] = found
-    return result
+def _require_callable(key: str, plugin: Any, method: str) -> Callable[..., Any]:
+    function = getattr(plugin, method, plugin)
+    if not callable(function):
+        raise CannotLoad(f"{key}: {plugin!r} has no method {method}() and is not callable")
+    checked: Callable[..., Any] = function
+    return checked
 
 
-def _find(key: str, name: str, group: str, own: Mapping[str, Any]) -> Any:
+def _find_plugin(key: str, name: str, group: str, builtin: Mapping[str, Any]) -> Any:
     short = name.rpartition(".")[2] if name.startswith(JAVA_PACKAGE) else name
-    if short in own:
-        return own[short]
+    if short in builtin:
+        return builtin[short]
     installed = {entry.name: entry for entry in entry_points(group=group)}
     if name in installed:
-        return _loaded(key, name, installed[name].load)
+        return _load_or_fail(key, name, installed[name].load)
     module, _, attribute = name.partition(":") if ":" in name else name.rpartition(".")
     if not module:
-        near = get_close_matches(name, [*own, *installed], 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise CannotLoad(f"{key}: there is no {name!r}: neither ours nor an entry point of {group}{hint}")
-    return _loaded(key, name, lambda: _attribute(module, attribute))
+        suggestions = get_close_matches(name, [*builtin, *installed], 1)
+        hint = f"; did you mean {suggestions[0]!r}?" if suggestions else ""
+        raise CannotLoad(f"{key}: unknown name {name!r}: neither built in nor an entry point of {group}{hint}")
+    return _load_or_fail(key, name, lambda: _import_attribute(module, attribute))
 
 
-def _attribute(module: str, path: str) -> Any:
-    found = importlib.import_module(module)
+def _import_attribute(module: str, path: str) -> Any:
+    target = importlib.import_module(module)
     for name in path.split("."):
-        found = getattr(found, name)
-    return found
+        target = getattr(target, name)
+    return target
 
 
-def _loaded(key: str, name: str, how: Callable[[], Any]) -> Any:
+def _load_or_fail(key: str, name: str, load_plugin: Callable[[], Any]) -> Any:
     try:
-        return how()
+        return load_plugin()
     except Exception as error:
         raise CannotLoad(f"{key}: {name!r} cannot be loaded: {error}") from error

@@ -1,17 +1,17 @@
-"""Names of librdkafka's properties, to suggest the nearest to one that is not known.
+"""Names of librdkafka's properties, to suggest the nearest one to an unknown name.
 
-What is valid librdkafka itself decides: a name that is missing here works all the same.
+librdkafka itself decides which are valid: a name that is missing here still works.
 """
 
 from __future__ import annotations
 
 
-def names(text: str) -> frozenset[str]:
-    """The words of a text."""
+def split_names(text: str) -> frozenset[str]:
+    """Return the words of a text."""
     return frozenset(text.split())
 
 
-CLIENT = names("""
+CLIENT = split_names("""
 allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms
 bootstrap.servers broker.address.family broker.address.ttl broker.version.fallback client.dns.lookup client.id
 client.rack connections.max.idle.ms debug enable.metrics.push enable.random.seed
@@ -40,15 +40,15 @@ statistics.interval.ms stats_cb throttle_cb topic.blacklist topic.metadata.propa
 topic.metadata.refresh.fast.cnt topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms
 topic.metadata.refresh.sparse
 """)
-"""Of producers and consumers, with those that confluent_kafka adds."""
-PRODUCER = CLIENT | names("""
+"""Properties of producers and consumers, with those that confluent_kafka adds."""
+PRODUCER = CLIENT | split_names("""
 acks batch.num.messages batch.size compression.codec compression.level compression.type delivery.report.only.error
 delivery.timeout.ms enable.gapless.guarantee enable.idempotence linger.ms message.send.max.retries
 message.timeout.ms on_delivery partitioner queue.buffering.backpressure.threshold queue.buffering.max.kbytes
 queue.buffering.max.messages queue.buffering.max.ms request.required.acks request.timeout.ms retries
 sticky.partitioning.linger.ms transaction.timeout.ms transactional.id
 """)
-CONSUMER = CLIENT | names("""
+CONSUMER = CLIENT | split_names("""
 auto.commit.interval.ms auto.offset.reset check.crcs coordinator.query.interval.ms enable.auto.commit
 enable.auto.offset.store enable.partition.eof fetch.error.backoff.ms fetch.max.bytes fetch.message.max.bytes
 fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms group.id group.instance.id group.protocol

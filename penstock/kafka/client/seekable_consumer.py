@@ -1,6 +1,6 @@
-"""A plain consumer that can be put at any offset of its partitions: what large messages need of librdkafka.
+"""A plain consumer that can seek to any offset: the use of librdkafka by large messages.
 
-Offsets here are those of records, segments included. librdkafka neither commits nor resets by itself here.
+Offsets here are those of records, chunks included. librdkafka neither commits nor resets offsets itself here.
 """
 
 from __future__ import annotations
@@ -22,73 +22,73 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from penstock.kafka.client.broker_answers import ANSWER_SECONDS, patiently
-from penstock.kafka.client.config import checked, consumer_names
+from penstock.kafka.client.broker_answers import ANSWER_TIMEOUT_S, retry_transient
+from penstock.kafka.client.config import consumer_names, create_client
 from penstock.kafka.errors import Partition
 from penstock.kafka.large.record_processor import Committed
 from penstock.kafka.large.safe_offsets import TopicAndPartition
 
 BATCH_BYTES = 8 << 20
-"""About so many bytes of records are taken at a time: the queue before them is bounded, a batch by its number alone."""
-FIRST_BATCH = 16
-SAMPLE = 16
-"""So many records of a batch tell the size of the next."""
+"""Limit: target size of one batch. librdkafka bounds its queue in bytes, but a batch only by its number of records."""
+FIRST_BATCH_RECORDS = 16
+SAMPLE_RECORDS = 16
+"""Records of a batch that are measured to choose the number of the next."""
 _error = Message.error
 
 
-def stored_metadata(told: TopicPartition) -> str | None:
-    """The metadata of a commit as librdkafka tells of it.
-
-    Where another client committed it (Java's), librdkafka's text has no end: bytes of memory follow. What precedes the
-    first that is no text is taken; so text may follow that nobody committed.
-    """
+def readable_metadata(position: TopicPartition) -> str | None:
+    """Return the metadata of a commit as far as it is text."""
     try:
-        return told.metadata
+        # Workaround: librdkafka's text has no terminator if Java's client committed it, so bytes of memory follow. The
+        # text is cut at the first byte that is not UTF-8; characters that nobody committed may precede it.
+        return position.metadata
     except UnicodeDecodeError as error:
         return bytes(error.object[: error.start]).decode()
 
 
 def with_metadata(key: TopicAndPartition, offset: int, metadata: str | None) -> TopicPartition:
-    """A place with the metadata of its commit, where it has any."""
+    """Return a position with the metadata of its commit, if any."""
     return TopicPartition(*key, offset) if metadata is None else TopicPartition(*key, offset, metadata)
 
 
 class PlainConsumer:
-    """``confluent_kafka.Consumer`` with positions of its own and batches of a bounded size."""
+    """``confluent_kafka.Consumer`` with its own record of positions, and batches of bounded size; not thread-safe."""
 
-    def __init__(self, config: Mapping[str, Any], cooperative: bool, **more: Any) -> None:
-        self.client = checked(lambda: confluent_kafka.Consumer(dict(config), **more), consumer_names())
+    def __init__(self, config: Mapping[str, Any], cooperative: bool, **client_arguments: Any) -> None:
+        self.client = create_client(
+            lambda: confluent_kafka.Consumer(dict(config), **client_arguments), consumer_names()
+        )
         self._cooperative = cooperative
         self._subscribed = False
         self._starts: dict[TopicAndPartition, int] = {}
         self._paused: set[TopicAndPartition] = set()
-        self._batch = FIRST_BATCH
-        self._changes = 0
+        self._batch_records = FIRST_BATCH_RECORDS
+        self._assignment_version = 0
         self._committed: dict[TopicAndPartition, Committed | None] = {}
-        self._seconds: float | None = None
+        self._timeout_s: float | None = None
 
     @contextmanager
-    def within(self, seconds: float | None) -> Iterator[None]:
-        """What is asked of the broker meanwhile is to be answered in so many seconds each (None: ANSWER_SECONDS)."""
-        self._seconds = seconds
+    def with_timeout(self, timeout_s: float | None) -> Iterator[None]:
+        """Limit broker requests within the block to so many seconds each (None: ANSWER_TIMEOUT_S)."""
+        self._timeout_s = timeout_s
         try:
             yield
         finally:
-            self._seconds = None
+            self._timeout_s = None
 
     @property
     def assigned(self) -> Collection[TopicAndPartition]:
-        """The partitions that are read."""
+        """Assigned partitions."""
         return self._starts.keys()
 
     @property
     def active(self) -> set[TopicAndPartition]:
-        """The partitions that are read and not paused."""
+        """Assigned partitions that are not paused."""
         return self._starts.keys() - self._paused
 
     @property
     def incremental(self) -> bool:
-        """Whether assignments come and go one by one."""
+        """Whether partitions are assigned incrementally (cooperative rebalancing, KIP-429)."""
         return self._cooperative and self._subscribed
 
     def subscribe(self, topics: list[str], **listeners: Callable[..., None]) -> None:
@@ -97,26 +97,26 @@ class PlainConsumer:
         self.client.subscribe(topics, **listeners)
 
     def unsubscribe(self) -> None:
-        """Leave all partitions."""
+        """Leave the group and all partitions."""
         self._subscribed = False
         self.client.unsubscribe()
         self._forget(list(self._starts))
 
     def assign(self, starts: Mapping[TopicAndPartition, int]) -> None:
         """Read exactly these partitions, from these offsets on."""
-        self.client.assign([_placed(key, offset) for key, offset in starts.items()])
+        self.client.assign([_position_of(key, offset) for key, offset in starts.items()])
         self._forget([key for key in self._starts if key not in starts])
         self._starts = dict(starts)
         self._paused.clear()
-        self._changes += 1
+        self._assignment_version += 1
 
     def add(self, starts: Mapping[TopicAndPartition, int]) -> None:
         """Read these partitions too."""
-        self.client.incremental_assign([_placed(key, offset) for key, offset in starts.items()])
+        self.client.incremental_assign([_position_of(key, offset) for key, offset in starts.items()])
         self._starts.update(starts)
 
     def drop(self, keys: Iterable[TopicAndPartition]) -> None:
-        """Read these partitions no longer."""
+        """Stop reading these partitions."""
         keys = [key for key in keys if key in self._starts]
         if len(keys) == len(self._starts) and not self.incremental:
             self.client.unassign()
@@ -125,66 +125,71 @@ class PlainConsumer:
         self._forget(keys)
 
     def _forget(self, keys: Iterable[TopicAndPartition]) -> None:
-        self._changes += 1
+        self._assignment_version += 1
         for key in keys:
             self._starts.pop(key, None)
             self._paused.discard(key)
             self._committed.pop(key, None)
 
-    def take(self, most: int, timeout: float) -> list[Message]:
-        """Up to ``most`` records or events: what there is, else the first that comes within ``timeout`` seconds.
+    def take(self, max_records: int, timeout: float) -> list[Message]:
+        """Return up to ``max_records`` queued records or events, else the first within ``timeout`` seconds.
 
-        What was fetched of partitions that went away meanwhile is left out.
+        Records of partitions that were revoked during the call are left out.
         """
-        before = self._changes
-        client, size = self.client, min(most, self._batch)
+        assignment_version = self._assignment_version
+        client, size = self.client, min(max_records, self._batch_records)
         batch: list[Message] = client.consume(size, 0)
         if not batch and timeout:
             batch = client.consume(1, timeout)
         if not batch:
             return batch
-        some = batch[:: len(batch) // SAMPLE + 1]
-        self._batch = max(1, BATCH_BYTES * len(some) // max(1, sum(map(len, some))))
-        return batch if before == self._changes else [one for one in batch if one.error() or _key(one) in self._starts]
+        sample = batch[:: len(batch) // SAMPLE_RECORDS + 1]
+        self._batch_records = max(1, BATCH_BYTES * len(sample) // max(1, sum(map(len, sample))))
+        return (
+            batch
+            if assignment_version == self._assignment_version
+            else [record for record in batch if record.error() or _key(record) in self._starts]
+        )
 
     def seek(self, key: TopicAndPartition, offset: int) -> None:
-        """Go on from ``offset``. Raises KafkaException for a partition that is not assigned."""
+        """Continue from ``offset``. Raises KafkaException for an unassigned partition."""
         if key not in self._starts:
             raise KafkaException(KafkaError(KafkaError._STATE, f"{Partition(*key)} is not assigned"))
         try:
-            self.client.seek(_placed(key, offset))
+            self.client.seek(_position_of(key, offset))
         except KafkaException as error:
             if error.args[0].code() != KafkaError._STATE:
                 raise
-            self._place_anew(key, offset)  # librdkafka stops for good at an offset that is not there
+            # Workaround: librdkafka stops a partition for good at an offset that does not exist.
+            self._reassign(key, offset)
         self._starts[key] = offset
 
-    def _place_anew(self, key: TopicAndPartition, offset: int) -> None:
+    def _reassign(self, key: TopicAndPartition, offset: int) -> None:
         if self.incremental or not self._subscribed:
             self.client.incremental_unassign([TopicPartition(*key)])
-            self.client.incremental_assign([_placed(key, offset)])
+            self.client.incremental_assign([_position_of(key, offset)])
         else:
-            places = {one: self.position(one) for one in self._starts} | {key: offset}
-            self.client.assign([_placed(one, place) for one, place in places.items()])
-            self._starts.update(places)
+            positions = {partition: self.position(partition) for partition in self._starts} | {key: offset}
+            self.client.assign([_position_of(partition, position) for partition, position in positions.items()])
+            self._starts.update(positions)
         if self._paused:
-            self.client.pause([TopicPartition(*one) for one in self._paused])
+            self.client.pause([TopicPartition(*partition) for partition in self._paused])
 
     def position(self, key: TopicAndPartition) -> int:
-        """The offset of the next record. Raises KafkaException for a partition that is not assigned."""
+        """Return the offset of the next record. Raises KafkaException for an unassigned partition."""
         if key not in self._starts:
             raise KafkaException(KafkaError(KafkaError._STATE, f"{Partition(*key)} is not assigned"))
-        (place,) = self.client.position([TopicPartition(*key)])
-        return place.offset if place.offset >= 0 else self._starts[key]
+        (position,) = self.client.position([TopicPartition(*key)])
+        return position.offset if position.offset >= 0 else self._starts[key]
 
     def pause(self, keys: Iterable[TopicAndPartition]) -> None:
-        """Take nothing of these partitions until they are resumed."""
+        """Deliver nothing from these partitions until ``resume``."""
         keys = list(keys)
         self.client.pause([TopicPartition(*key) for key in keys])
         self._paused.update(keys)
 
     def resume(self, keys: Iterable[TopicAndPartition]) -> None:
-        """The reverse of ``pause``."""
+        """Deliver from paused partitions again."""
         keys = list(keys)
         self.client.resume([TopicPartition(*key) for key in keys])
         self._paused.difference_update(keys)
@@ -192,79 +197,94 @@ class PlainConsumer:
     def committed(
         self, keys: Iterable[TopicAndPartition], timeout: float | None = None
     ) -> dict[TopicAndPartition, Committed | None]:
-        """What the broker holds for partitions, as it is stored. Raises KafkaException."""
-        timeout = timeout or self._seconds or ANSWER_SECONDS
-        asked = [TopicPartition(*key) for key in keys]
-        told = _ask(lambda left: self.client.committed(asked, timeout=left), timeout) if asked else []
-        return {_at(one): Committed(one.offset, stored_metadata(one)) if one.offset >= 0 else None for one in told}
+        """Return the commits stored at the broker. Raises KafkaException."""
+        timeout = timeout or self._timeout_s or ANSWER_TIMEOUT_S
+        requested = [TopicPartition(*key) for key in keys]
+        answer = (
+            _request_positions(lambda remaining_s: self.client.committed(requested, timeout=remaining_s), timeout)
+            if requested
+            else []
+        )
+        return {
+            _partition_key(position): Committed(position.offset, readable_metadata(position))
+            if position.offset >= 0
+            else None
+            for position in answer
+        }
 
     def remember_committed(self, stored: Mapping[TopicAndPartition, Committed | None]) -> None:
-        """What ``committed_once`` answers without asking, until something is committed."""
+        """Cache commits for ``committed_once``, until a commit replaces them."""
         self._committed.update(stored)
 
     def committed_once(self, key: TopicAndPartition) -> Committed | None:
-        """What is committed of a partition: as remembered, else asked for."""
+        """Return the commit of a partition: the cached one, once, else from the broker."""
         if key in self._committed:
             return self._committed.pop(key)
         return self.committed([key])[key]
 
     def commit(self, offsets: Mapping[TopicAndPartition, Committed], *, asynchronous: bool) -> list[TopicPartition]:
-        """Store offsets; what the broker answers, nothing where it is not waited for. Raises KafkaException."""
+        """Store offsets; return the broker's answer, empty if asynchronous. Raises KafkaException."""
         for key in offsets:
             self._committed.pop(key, None)
-        given = [with_metadata(key, one.offset, one.metadata) for key, one in offsets.items()]
+        positions = [with_metadata(key, commit.offset, commit.metadata) for key, commit in offsets.items()]
         if asynchronous:
-            self.client.commit(offsets=given, asynchronous=True)
+            self.client.commit(offsets=positions, asynchronous=True)
             return []
-        return self._commit_and_wait(given)
+        return self._commit_and_wait(positions)
 
-    def _commit_and_wait(self, given: list[TopicPartition]) -> list[TopicPartition]:
-        """librdkafka itself waits as long as it likes; so where there is a limit it waits beside."""
-        commit = partial(self.client.commit, offsets=given, asynchronous=False)
-        if self._seconds is None:
-            return _ask(lambda _: commit(), ANSWER_SECONDS)
+    def _commit_and_wait(self, positions: list[TopicPartition]) -> list[TopicPartition]:
+        commit = partial(self.client.commit, offsets=positions, asynchronous=False)
+        if self._timeout_s is None:
+            return _request_positions(lambda _: commit(), ANSWER_TIMEOUT_S)
+        # Workaround: librdkafka's synchronous commit has no timeout, so a thread waits for it.
         answer: Queue[Any] = Queue()
         Thread(target=_put_answer, args=(answer, commit), daemon=True).start()
         try:
-            told = answer.get(timeout=self._seconds)
+            outcome = answer.get(timeout=self._timeout_s)
         except Empty:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the commit was not answered in time")) from None
-        if isinstance(told, Exception):
-            raise told
-        result: list[TopicPartition] = told
-        return result
+        if isinstance(outcome, Exception):
+            raise outcome
+        committed: list[TopicPartition] = outcome
+        return committed
 
     def ends(self, keys: Iterable[TopicAndPartition], *, beginning: bool) -> dict[TopicAndPartition, int]:
-        """The first offset of each partition, or the one behind its last. Raises KafkaException."""
-        which = OFFSET_BEGINNING if beginning else OFFSET_END
-        asked = [_placed(key, which) for key in keys]
-        ask = self.client.offsets_for_times
-        told = _ask(lambda left: ask(asked, timeout=left), self._seconds or ANSWER_SECONDS) if asked else []
-        return {_at(one): one.offset for one in told}
+        """Return the first offset of each partition, or the one behind its last. Raises KafkaException."""
+        logical_offset = OFFSET_BEGINNING if beginning else OFFSET_END
+        requested = [_position_of(key, logical_offset) for key in keys]
+        request = self.client.offsets_for_times
+        answer = (
+            _request_positions(
+                lambda remaining_s: request(requested, timeout=remaining_s), self._timeout_s or ANSWER_TIMEOUT_S
+            )
+            if requested
+            else []
+        )
+        return {_partition_key(position): position.offset for position in answer}
 
 
-def _ask(ask: Callable[[float], list[TopicPartition]], seconds: float) -> list[TopicPartition]:
-    """What the broker answers within so many seconds, an error of one place among them. Raises KafkaException."""
+def _request_positions(request: Callable[[float], list[TopicPartition]], timeout_s: float) -> list[TopicPartition]:
+    """Return the broker's answer; an error of one partition counts as an error. Raises KafkaException."""
 
-    def answered(left: float) -> list[TopicPartition]:
-        told = ask(left)
-        for one in told:
-            if one.error:
-                raise KafkaException(one.error)
-        return told
+    def request_checked(remaining_s: float) -> list[TopicPartition]:
+        positions = request(remaining_s)
+        for position in positions:
+            if position.error:
+                raise KafkaException(position.error)
+        return positions
 
-    return patiently(answered, seconds)
+    return retry_transient(request_checked, timeout_s)
 
 
-def _put_answer(answer: Queue[Any], ask: Callable[[], Any]) -> None:
+def _put_answer(answer: Queue[Any], request: Callable[[], Any]) -> None:
     try:
-        answer.put(ask())
-    except Exception as error:  # noqa: BLE001 - raised by the thread that waits for the answer
+        answer.put(request())
+    except Exception as error:  # noqa: BLE001 - raised in the thread that waits for the answer
         answer.put(error)
 
 
-def events(batch: list[Message]) -> bool:
-    """Whether there is anything but records."""
+def has_events(batch: list[Message]) -> bool:
+    """Report whether a batch has anything but records."""
     return any(map(_error, batch))
 
 
@@ -272,9 +292,9 @@ def _key(message: Message) -> TopicAndPartition:
     return message.topic(), message.partition()  # type: ignore[return-value]  # a record has both
 
 
-def _at(place: TopicPartition) -> TopicAndPartition:
-    return place.topic, place.partition
+def _partition_key(position: TopicPartition) -> TopicAndPartition:
+    return position.topic, position.partition
 
 
-def _placed(key: TopicAndPartition, offset: int) -> TopicPartition:
+def _position_of(key: TopicAndPartition, offset: int) -> TopicPartition:
     return TopicPartition(*key, offset)

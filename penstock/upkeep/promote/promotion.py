@@ -104,7 +104,7 @@ class Promotion:
                 admin = AdminClient({k: v for k, v in self._kafka.items() if k != "transactional.id"})
                 if name not in admin.list_topics(timeout=PATIENCE).topics:
                     admin.create_topics([NewTopic(name, partitions)])[name].result(PATIENCE)
-                known = partition_numbers(admin, name, PATIENCE, new=True)
+                known = partition_numbers(admin, name, PATIENCE, is_new=True)
                 return {number: end_offset(client, (name, number), PATIENCE) for number in known}
         except KafkaException as error:
             raise CannotSend(f"topic {name}: {error.args[0].str()}") from error

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kafka.auditing import AuditType, LedgerAuditor
-from penstock.kafka.auditing.ledger_auditor import FUTURE, MOST_ENTRIES, PAST
+from penstock.kafka.auditing.ledger_auditor import MAX_AGE_S, MAX_AHEAD_S, MAX_ENTRIES_PER_POST
 from penstock.kafka.client.plugins import CannotLoad, load_auditor
 from penstock.landing.event_rules import MAX_TIMESTAMP, MAX_UUID_BYTES
 from penstock.ledger.audit_counts import audited
@@ -155,19 +155,19 @@ def test_two_lives_of_a_source_add_up(ledger: Ledger) -> None:
 
 def test_many_counts_are_told_in_several_posts(ledger: Ledger) -> None:
     auditor = _auditor(auditor_ledger_url=ledger.address)
-    for number in range(MOST_ENTRIES + 1):
+    for number in range(MAX_ENTRIES_PER_POST + 1):
         _tell(auditor, topic=f"t{number}")
     auditor.close()
-    assert [len(post["counts"]) for post in ledger.posts] == [MOST_ENTRIES, 1]
-    assert len(ledger.told()) == MOST_ENTRIES + 1
+    assert [len(post["counts"]) for post in ledger.posts] == [MAX_ENTRIES_PER_POST, 1]
+    assert len(ledger.told()) == MAX_ENTRIES_PER_POST + 1
 
 
 @pytest.mark.parametrize(
     ("stamp", "bucket"),
     [
-        (0, NOW - PAST),
-        (1000 * (NOW - PAST - 1), NOW - PAST),
-        (1000 * (NOW + FUTURE + 999), NOW + FUTURE),
+        (0, NOW - MAX_AGE_S),
+        (1000 * (NOW - MAX_AGE_S - 1), NOW - MAX_AGE_S),
+        (1000 * (NOW + MAX_AHEAD_S + 999), NOW + MAX_AHEAD_S),
         (None, NOW),
         (-1, NOW),
     ],
@@ -189,7 +189,7 @@ def test_nothing_is_lost_whatever_arrives_and_whenever(told: list[tuple[int, int
         _tell(auditor, seconds=int(clock.now) + apart)
         topic.full = not arrives
         auditor.tick()
-        assert len(auditor._totals) <= len(auditor._untold) + PAST // 60 + FUTURE // 60 + 2
+        assert len(auditor._totals) <= len(auditor._unreported) + MAX_AGE_S // 60 + MAX_AHEAD_S // 60 + 2
     topic.full = False
     auditor.close()
     assert sum(one.counts["success"] for one in audited(topic.book.snapshot())) == len(told)

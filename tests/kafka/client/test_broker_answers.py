@@ -9,7 +9,13 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from penstock.kafka.broker import Broker
-from penstock.kafka.client.broker_answers import NEW, PASSING, end_offset, partition_numbers, patiently
+from penstock.kafka.client.broker_answers import (
+    NEW_TOPIC_ERRORS,
+    TRANSIENT_ERRORS,
+    end_offset,
+    partition_numbers,
+    retry_transient,
+)
 from tests.kafka.kafka_helpers import Topics
 
 
@@ -26,25 +32,25 @@ def failing(*codes: int) -> Callable[[float], str]:
     return ask
 
 
-@pytest.mark.parametrize("code", sorted(PASSING))
+@pytest.mark.parametrize("code", sorted(TRANSIENT_ERRORS))
 def test_an_error_that_passes_is_waited_out(code: int) -> None:
-    assert patiently(failing(code, code), 5) == "yes"
+    assert retry_transient(failing(code, code), 5) == "yes"
 
 
 def test_an_error_that_stays_is_raised_when_the_time_is_over() -> None:
     with pytest.raises(KafkaException) as told:
-        patiently(failing(*[KafkaError.NOT_LEADER_FOR_PARTITION] * 1000), 0.3)
+        retry_transient(failing(*[KafkaError.NOT_LEADER_FOR_PARTITION] * 1000), 0.3)
     assert told.value.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION
 
 
 @pytest.mark.parametrize("code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART])
 def test_other_errors_are_raised_at_once(code: int) -> None:
     with pytest.raises(KafkaException):
-        patiently(failing(code), 60)
+        retry_transient(failing(code), 60)
 
 
 def test_an_unknown_topic_passes_where_it_was_just_made() -> None:
-    assert patiently(failing(KafkaError.UNKNOWN_TOPIC_OR_PART), 5, NEW) == "yes"
+    assert retry_transient(failing(KafkaError.UNKNOWN_TOPIC_OR_PART), 5, NEW_TOPIC_ERRORS) == "yes"
 
 
 def test_new_topics_are_known_with_their_ends_as_soon_as_they_are_made(topics: Topics, kafka_broker: Broker) -> None:
@@ -52,7 +58,7 @@ def test_new_topics_are_known_with_their_ends_as_soon_as_they_are_made(topics: T
     try:
         for partitions in (1, 3, 7, 20):
             name = topics.new(partitions)
-            numbers = partition_numbers(client, name, new=True)
+            numbers = partition_numbers(client, name, is_new=True)
             assert numbers == list(range(partitions))
             assert [end_offset(client, (name, number)) for number in numbers] == [0] * partitions
     finally:

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.kafka import Consumer, Producer
 from penstock.kafka.client.config import (
-    OF_CONSUMER,
-    OF_PRODUCER,
+    CONSUMER_PROPERTIES,
+    PRODUCER_PROPERTIES,
     BadProperty,
     consumer_config,
     consumer_names,
@@ -78,11 +78,13 @@ def test_a_value_that_cannot_be_names_its_property(name: str, value: Any) -> Non
         consumer_config({name: value})
 
 
-@pytest.mark.parametrize("name", sorted(OF_PRODUCER | OF_CONSUMER | {"group.id", "linger.ms", "security.protocol"}))
+@pytest.mark.parametrize(
+    "name", sorted(PRODUCER_PROPERTIES | CONSUMER_PROPERTIES | {"group.id", "linger.ms", "security.protocol"})
+)
 def test_a_slip_in_any_name_is_answered_with_the_name(name: str) -> None:
     slipped = name[:-3] + name[-2:]
     of_producer = name in producer_names()
-    with pytest.raises(BadProperty, match=f"there is no property '{slipped}'; did you mean '{name}'"):
+    with pytest.raises(BadProperty, match=f"unknown property '{slipped}'; did you mean '{name}'"):
         Producer({**NOWHERE, slipped: 1}) if of_producer else Consumer({**NOWHERE, "group.id": "g", slipped: 1})
 
 
@@ -94,6 +96,6 @@ def test_properties_of_the_other_side_are_refused() -> None:
 
 
 def test_all_names_are_librdkafkas_or_ours() -> None:
-    for name in ("on_commit", "statistics.interval.ms", *OF_CONSUMER):
+    for name in ("on_commit", "statistics.interval.ms", *CONSUMER_PROPERTIES):
         assert name in consumer_names()
     assert "group.id" not in producer_names()

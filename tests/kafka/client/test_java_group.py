@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 
 from penstock.java.jars import KAFKA_BROKER, fetch_all
 from penstock.java.runtime import find_java
-from penstock.kafka.client.seekable_consumer import stored_metadata
+from penstock.kafka.client.seekable_consumer import readable_metadata
 from tests.kafka.kafka_helpers import Topics
 
 SOURCE = Path(__file__).parents[1] / "JavaGroup.java"
@@ -59,8 +59,8 @@ class LastKnown:
     [(None, None), (b"18,", "18,"), (b"18,\xb7\xb7", "18,"), (b"18,mine\xff", "18,mine"), (b"\xb7", "")],
 )
 def test_what_precedes_bytes_that_are_no_text_is_taken(raw: bytes | None, text: str | None) -> None:
-    assert stored_metadata(LastKnown(raw)) == text  # type: ignore[arg-type]
+    assert readable_metadata(LastKnown(raw)) == text  # type: ignore[arg-type]
 
 
 def test_metadata_of_a_partition_are_taken_as_they_are() -> None:
-    assert stored_metadata(TopicPartition("t", 0, 1, "18,é")) == "18,é"
+    assert readable_metadata(TopicPartition("t", 0, 1, "18,é")) == "18,é"

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from penstock.kafka.client.java_partitioner import (
     DEFAULT_BATCH_BYTES,
-    LONG_KEY,
+    LONG_KEY_BYTES,
     DefaultPartitioner,
-    RoundRobin,
+    RoundRobinChooser,
     RoundRobinPartitioner,
-    Sticky,
-    chosen,
+    StickyChooser,
+    choose_partition,
     load_partitioner,
     murmur2,
     murmur2_all,
@@ -44,7 +44,9 @@ def test_a_key_has_the_hash_that_java_gives_it(key: bytes, signed: int) -> None:
     assert partition_of(key, 7) == (signed & 0x7FFFFFFF) % 7
 
 
-@given(st.lists(st.binary(max_size=40) | st.binary(min_size=LONG_KEY - 2, max_size=LONG_KEY + 6), max_size=30))
+@given(
+    st.lists(st.binary(max_size=40) | st.binary(min_size=LONG_KEY_BYTES - 2, max_size=LONG_KEY_BYTES + 6), max_size=30)
+)
 def test_many_keys_at_once_have_the_same_hashes(keys: list[bytes]) -> None:
     assert murmur2_all(keys).tolist() == [murmur2(key) for key in keys]
 
@@ -56,7 +58,7 @@ def test_a_partition_is_one_of_those_there_are(keys: list[bytes], partitions: in
 
 
 def test_messages_without_a_key_stick_to_a_partition_for_a_batch() -> None:
-    sticky = Sticky(100, random.Random(1))
+    sticky = StickyChooser(100, random.Random(1))
     seen = [sticky.next("topic", 10, 1000) for _ in range(1000)]
     runs = [seen[place : place + 10] for place in range(0, 1000, 10)]
     assert all(len(set(run)) == 1 for run in runs)
@@ -64,20 +66,20 @@ def test_messages_without_a_key_stick_to_a_partition_for_a_batch() -> None:
 
 
 def test_a_topic_that_lost_partitions_gets_another_one() -> None:
-    sticky = Sticky(100, random.Random(1))
+    sticky = StickyChooser(100, random.Random(1))
     sticky.next("topic", 1, 1000)
     assert sticky.next("topic", 1, 1) == 0
 
 
 def test_messages_without_a_key_go_round_evenly() -> None:
-    going = RoundRobin(random.Random(1))
+    going = RoundRobinChooser(random.Random(1))
     seen = [going.next("topic", 10, 5) for _ in range(50)]
     assert set(Counter(seen).values()) == {10}
     assert all((after - before) % 5 == 1 for before, after in itertools.pairwise(seen))
 
 
 def test_topics_do_not_disturb_each_other() -> None:
-    going = RoundRobin(random.Random(1))
+    going = RoundRobinChooser(random.Random(1))
     seen = [(going.next("a", 1, 3), going.next("b", 1, 3)) for _ in range(6)]
     assert all((later[0] - sooner[0]) % 3 == 1 for sooner, later in itertools.pairwise(seen))
 
@@ -108,9 +110,9 @@ class Own:
 
 def test_a_partitioner_of_ones_own_is_configured_and_asked() -> None:
     own = load_partitioner("tests.kafka.client.test_java_partitioner:Own", {"own.shift": 2})
-    assert chosen(own, "topic", None, b"\x01", 4) == 3
+    assert choose_partition(own, "topic", None, b"\x01", 4) == 3
     with pytest.raises(ValueError, match="chose 7, but 'topic' has 4 partitions"):
-        chosen(own, "topic", None, b"\x05", 4)
+        choose_partition(own, "topic", None, b"\x05", 4)
 
 
 def test_what_cannot_choose_is_refused() -> None:

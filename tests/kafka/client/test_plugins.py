@@ -90,7 +90,7 @@ def test_composite_map() -> None:
         ("defualt", "segment.serializer: there is no 'defualt'.*did you mean 'default'"),
         ("no.such.module.Name", "segment.serializer: 'no.such.module.Name' cannot be loaded"),
         ("tests.kafka.client.test_plugins:Nobody", "cannot be loaded"),
-        (Reversing, "cannot be made: 'own.mark'"),
+        (Reversing, "cannot be created: 'own.mark'"),
         (5, "has no serialize"),
     ],
 )

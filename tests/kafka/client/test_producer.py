@@ -304,11 +304,11 @@ def test_what_is_wrong_with_a_configuration_names_the_property(topics: Topics) -
     wrong = {
         "large.mesage.enabled": (True, "did you mean 'large.message.enabled'"),
         "bootstrap.server": ("x", "did you mean 'bootstrap.servers'"),
-        "auditor.wrd": ("x", "there is no property 'auditor.wrd'"),
-        "large.message.enabled": ("perhaps", "large.message.enabled is true or false"),
-        "max.message.segment.bytes": (0, "max.message.segment.bytes is from 1"),
-        "current.producer": (1, "current.producer is not to be set"),
-        "key.serializer": ("x", "key.serializer is to be called"),
+        "auditor.wrd": ("x", "unknown property 'auditor.wrd'"),
+        "large.message.enabled": ("perhaps", "large.message.enabled: 'perhaps' must be true or false"),
+        "max.message.segment.bytes": (0, "max.message.segment.bytes: 0 must be from 1"),
+        "current.producer": (1, "current.producer must not be set"),
+        "key.serializer": ("x", "key.serializer: 'x' must be callable"),
     }
     for name, (value, message) in wrong.items():
         with pytest.raises(BadProperty, match=message):

@@ -225,7 +225,7 @@ def test_another_message_with_the_id_of_one_before_is_not_taken_for_it() -> None
 
 
 def test_the_ids_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "MOST_COMPLETED", 5)
+    monkeypatch.setattr(pool_module, "MAX_COMPLETED_IDS", 5)
     pool = _pool(gap=1 << 40)
     for number in range(20):
         for sequence in range(2):
