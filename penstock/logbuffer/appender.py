@@ -1,7 +1,7 @@
-"""Writing frames at the tail of a log buffer: headers, padding, rotation, cleaning.
+"""Write frames at the tail of a log buffer: headers, padding, rotation, cleaning.
 
-The order of stores is Aeron's: the tail first, then the frame with its length negative, then the
-payload, and the length last.
+Order: as in Aeron, the tail first, then the frame with its length negative, then the payload, and the positive length
+last. A reader that sees a positive length therefore sees the whole frame.
 """
 
 from __future__ import annotations
@@ -15,32 +15,34 @@ from penstock.logbuffer.mapped import LogFile
 
 
 class Appender:
-    """The tail of a log buffer that only we write. It knows terms, but no limits and no readers."""
+    """The tail of a log buffer with one writer; knows terms, but no position limit and no readers. Not thread-safe."""
 
     def __init__(self, log: LogFile, position: int, cleaned: int, last: int | None) -> None:
         self.last = last
-        """Where the last frame that is no padding begins."""
+        """Position of the last data frame."""
         self.cleaned = cleaned
-        """Before this position everything is zero."""
+        """All bytes before this position are zero."""
         self._log = log
         self._term_length = log.term_length
-        self._ended = False
-        """The last term there can be was closed: its rest is padding, and readers go over that."""
+        self._is_last_term_closed = False
+        """The last term that a stream can have is closed: its rest is padding, which readers skip."""
         self._begin = self._offset = self._count = self._term_id = 0
-        self._seat(position)
+        self._move_tail(position)
 
     @property
     def position(self) -> int:
         return self._begin + self._offset
 
     def clean_to(self, position: int) -> None:
-        """Zeroes everything before ``position``, which is at most the tail, that is not zero yet."""
-        while self.clean_some(position):
+        """Zero all bytes before ``position``, which is at most the tail."""
+        while self.clean_one_term(position):
             pass
 
-    def clean_some(self, position: int) -> bool:
-        """The same for one term at most, as Aeron's driver does it in one go; whether there was anything to do."""
-        end = self._begin + self._term_length if self._ended else self.position
+    def clean_one_term(self, position: int) -> bool:
+        """Zero at most one term before ``position``, as Aeron's driver does; report whether anything was left to
+        zero.
+        """
+        end = self._begin + self._term_length if self._is_last_term_closed else self.position
         begin, position = self.cleaned, min(position, end) & -d.FRAME_ALIGNMENT
         if begin >= position:
             return False
@@ -50,47 +52,47 @@ class Appender:
         return True
 
     def make_room(self, required: int) -> None:
-        """Raises AdminAction, the term rotated, or MaxPositionExceeded when ``required`` bytes do not fit."""
+        """Ensure that ``required`` bytes fit. Raises AdminAction after a rotation, or MaxPositionExceeded."""
         if self._offset + required > self._term_length:
-            self._end_of_term(required)
+            self._rotate(required)
 
     def required(self, length: int) -> int:
-        """Bytes that a message of ``length`` bytes takes."""
+        """Return the bytes that a message of ``length`` bytes takes in the term."""
         return d.align(length + d.HEADER_LENGTH)
 
     def append(self, parts: Sequence[memoryview], length: int, reserved_value: int) -> None:
-        """Appends one message of ``length`` bytes. There must be room.
-
-        A signal handler may raise anywhere in here: that must not leave a hole no reader could pass.
-        """
+        """Append one message of ``length`` bytes; the caller has made room."""
         begin = self.position
         try:
             self.advance(self.required(length))
-            self._frames(begin, parts, length, reserved_value)
+            self._write_message(begin, parts, length, reserved_value)
         except BaseException:
+            # Crash: a signal handler may raise anywhere in the try block. An unfinished frame would stop every reader.
             self._fill_hole(begin)
             raise
 
     def advance(self, required: int) -> None:
-        """Takes room at the tail."""
+        """Move the tail forward by ``required`` bytes."""
         self._offset += required
         self._store_tail(self._offset)
 
-    def _frames(self, begin: int, parts: Sequence[memoryview], length: int, reserved_value: int) -> None:
-        self._frame(begin, d.UNFRAGMENTED, parts, length, reserved_value)
+    def _write_message(self, begin: int, parts: Sequence[memoryview], length: int, reserved_value: int) -> None:
+        self._write_frame(begin, d.UNFRAGMENTED, parts, length, reserved_value)
 
-    def _frame(self, begin: int, flags: int, parts: Sequence[memoryview], length: int, reserved_value: int) -> None:
+    def _write_frame(
+        self, begin: int, flags: int, parts: Sequence[memoryview], length: int, reserved_value: int
+    ) -> None:
         length += d.HEADER_LENGTH
-        at = self._log.begin_frame(begin, length, flags, d.DATA, reserved_value)
-        into = at + d.HEADER_LENGTH
+        file_offset = self._log.begin_frame(begin, length, flags, d.DATA, reserved_value)
+        target = file_offset + d.HEADER_LENGTH
         for part in parts:
-            self._log.copy(into, part)
-            into += len(part)
-        self._log.publish(at, length)
+            self._log.copy(target, part)
+            target += len(part)
+        self._log.publish(file_offset, length)
         self.last = begin
 
     def _fill_hole(self, begin: int) -> None:
-        """Turns what an interrupted append left unfinished into padding."""
+        """Turn the unfinished part of an interrupted append into padding."""
         self._store_tail(self._offset)
         end = self.position
         while begin < end:
@@ -101,42 +103,42 @@ class Appender:
             self.last = begin
             begin += d.align(length)
 
-    def _end_of_term(self, required: int) -> NoReturn:
-        """Pads the rest of the term and rotates. The old tail keeps the overrun, as Aeron's does."""
-        self._store_tail(self._overrun() + required)
+    def _rotate(self, required: int) -> NoReturn:
+        """Pad the rest of the term and rotate."""
+        # As in Aeron, the tail of the full term keeps the overrun; `tail_offset` clamps it to the term length.
+        self._store_tail(self._tail_offset_before_rotation() + required)
         position, following = self.position, self._begin + self._term_length
         try:
             self._close_term(position, following)
         except Exception:
             raise
-        except BaseException:  # a signal handler's: half a rotation must not stay
+        except BaseException:  # Crash: raised by a signal handler; a half-done rotation is completed first.
             self._close_term(position, following)
             raise
-        raise AdminAction("the term was full: offer again")
+        raise AdminAction("the term was full and has been rotated: offer again")
 
     def _close_term(self, position: int, following: int) -> None:
         if position < following:
             self._log.pad(position, following - position)
         if following >= d.max_position(self._term_length):
-            self._end_last_term()
-            raise MaxPositionExceeded(f"no term after position {position}")
-        # What the next partition held before is zeroed, if the cleaning has not come so far.
+            self._close_last_term()
+            raise MaxPositionExceeded(f"no term follows position {position}")
+        # Order: zero the next partition if cleaning lags, then its tail, then the term count that makes it active.
         self.clean_to(following - 2 * self._term_length)
-        self._seat(following)
+        self._move_tail(following)
         self._store_tail(0)
         self._log.store(d.ACTIVE_TERM_COUNT, self._count)
 
-    def _overrun(self) -> int:
-        """The tail's offset when a message does not fit."""
+    def _tail_offset_before_rotation(self) -> int:
         return self._offset
 
-    def _end_last_term(self) -> None:
-        self._ended = True
+    def _close_last_term(self) -> None:
+        self._is_last_term_closed = True
 
     def _store_tail(self, offset: int) -> None:
         self._log.store(d.TAIL_COUNTERS[self._count % d.PARTITIONS], d.pack_tail(self._term_id, offset))
 
-    def _seat(self, position: int) -> None:
+    def _move_tail(self, position: int) -> None:
         self._count, self._offset = self._log.tail_at(position)
         self._begin = position - self._offset
         self._term_id = d.int32(self._log.initial_term_id + self._count)

@@ -1,8 +1,9 @@
-"""The layout of an Aeron log buffer (as of version 1.51): metadata, frame header, positions.
+"""The layout of an Aeron log buffer (LogBufferDescriptor and DataHeaderFlyweight of Aeron 1.51): metadata, frame
+header, positions.
 
-A file is three terms of equal length T and 4,096 bytes of metadata, all little-endian, rounded up to
-the page size; the metadata is always the last 4,096 bytes. A position counts bytes from the start of
-the stream; ``position >> log2(T)`` is the term count, the term's partition is that count modulo 3.
+A file is three terms of equal length T and 4,096 bytes of metadata, all little-endian, rounded up to the page size;
+the metadata is always the last 4,096 bytes. A position counts bytes from the start of the stream: ``position >>
+log2(T)`` is the term count, and the partition of the term is that count modulo 3.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ TERM_MAX_LENGTH: Final = 1 << 30
 PAGE_MIN_LENGTH: Final = 1 << 12
 PAGE_MAX_LENGTH: Final = 1 << 30
 MAX_MESSAGE_LENGTH: Final = 1 << 24
-"""No message is longer, however long a term is."""
+"""Limit of Aeron: a longer term allows no longer message."""
 MAX_TERM_COUNT: Final = (1 << 31) - 1
-"""That of the last term a stream can have."""
+"""Count of the last term of a stream: term counts are signed 32-bit numbers."""
 LONG_MAX: Final = (1 << 63) - 1
 
 HEADER_LENGTH: Final = 32
@@ -38,9 +39,9 @@ PAD: Final = 0
 DATA: Final = 1
 
 HEADER: Final = struct.Struct("<iBBHiiiiq")
-"""frame length, version, flags, type, term offset, session, stream, term id, reserved value."""
+"""Frame length, version, flags, type, term offset, session, stream, term id, reserved value."""
 HEADER_REST: Final = struct.Struct("<BBHiiii")
-"""The same without the length in front, which is stored last, and the reserved value behind."""
+"""The header without the leading length, which is stored last, and without the trailing reserved value."""
 HEADER_DTYPE: Final = np.dtype(
     [
         ("length", "<i4"),
@@ -54,11 +55,11 @@ HEADER_DTYPE: Final = np.dtype(
         ("reserved_value", "<i8"),
     ]
 )
-"""A frame header. As frames begin at multiples of 32, a term is an array of T / 32 possible ones."""
+"""A frame header. Frames begin at multiples of 32, so a term is an array of T / 32 possible headers."""
 
 
 class Kind(IntEnum):
-    """Who writes a log buffer: the type byte of the metadata."""
+    """Kind of writer of a log buffer: the type byte of the metadata."""
 
     CONCURRENT = 0
     EXCLUSIVE = 1
@@ -94,7 +95,7 @@ OS_DEFAULT_RCVBUF: Final = Field("os_default_socket_rcvbuf_length", 0x134, "i")
 OS_MAX_RCVBUF: Final = Field("os_max_socket_rcvbuf_length", 0x138, "i")
 MAX_RESEND: Final = Field("max_resend", 0x13C, "i")
 DEFAULT_HEADER: Final = 0x140
-"""Where the default frame header stands: 128 bytes kept for it, 32 used."""
+"""Offset of the default frame header: 128 bytes are reserved for it, 32 used."""
 ENTITY_TAG: Final = Field("entity_tag", 0x1C0, "q")
 RESPONSE_CORRELATION_ID: Final = Field("response_correlation_id", 0x1C8, "q")
 LINGER_TIMEOUT: Final = Field("linger_timeout_ns", 0x1D0, "q")
@@ -110,17 +111,17 @@ SPIES_SIMULATE_CONNECTION: Final = Field("spies_simulate_connection", 0x1EE, "B"
 TETHER: Final = Field("tether", 0x1EF, "B")
 IS_REVOKED: Final = Field("is_publication_revoked", 0x1F0, "B")
 TYPE: Final = Field("type", 0x1F1, "B")
-UNTETHERED_LINGER_TIMEOUT: Final = Field("untethered_linger_timeout_ns", 0x1F4, "q")  # not 8-aligned, so it is
+UNTETHERED_LINGER_TIMEOUT: Final = Field("untethered_linger_timeout_ns", 0x1F4, "q")  # Aeron's layout: not 8-aligned
 FIELDS: Final = (*TAIL_COUNTERS, *(value for value in list(globals().values()) if isinstance(value, Field)))
 _OPTIONS: Final = tuple(each for each in FIELDS if RECEIVER_WINDOW.offset <= each.offset and each is not TYPE)
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What is fixed for the life of a log buffer. Lengths in bytes, times in nanoseconds.
+    """Properties that are fixed for the life of a log buffer. Lengths in bytes, times in nanoseconds.
 
-    The defaults are those Aeron's driver gives an IPC publication. Raises ValueError for lengths that
-    the layout does not allow.
+    The defaults are those Aeron's driver uses for an IPC publication. Raises ValueError for lengths that the layout
+    forbids.
     """
 
     term_length: int
@@ -132,38 +133,38 @@ class Parameters:
     page_size: int = PAGE_MIN_LENGTH
     correlation_id: int = 0
     window: int = 0
-    """The publication window; 0 is half a term, as in Aeron."""
+    """Publication window; 0 means half a term, as in Aeron."""
     sparse: bool = False
     fields: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """Metadata fields that are to stand otherwise than by default, by name: ``{"entity_tag": 77}``."""
+    """Metadata fields that differ from their defaults, by name: ``{"entity_tag": 77}``."""
 
     def __post_init__(self) -> None:
         problem = geometry_problem(self.term_length, self.page_size, self.mtu)
         if problem:
             raise ValueError(problem)
         if not 0 <= self.window <= self.term_length:
-            raise ValueError(f"a window of {self.window} bytes is longer than a term")
+            raise ValueError(f"window of {self.window} bytes is longer than a term")
         unknown = set(self.fields) - {option.name for option in _OPTIONS}
         if unknown:
-            raise ValueError(f"no such option in the metadata: {', '.join(sorted(unknown))}")
+            raise ValueError(f"unknown metadata options: {', '.join(sorted(unknown))}")
 
     @property
     def file_length(self) -> int:
         return file_length(self.term_length, self.page_size)
 
     def metadata(self, position: int = 0) -> bytes:
-        """The 4,096 bytes of a buffer whose first frame will stand at ``position``."""
+        """Return the 4,096 bytes for a buffer whose first frame is at ``position``."""
         block = bytearray(METADATA_LENGTH)
-        for place, value in self._values(position).items():
-            struct.pack_into("<" + place.code, block, place.offset, value)
+        for field_of_block, number in self._field_values(position).items():
+            struct.pack_into("<" + field_of_block.code, block, field_of_block.offset, number)
         offset = position & (self.term_length - 1)
         default = (0, 0, UNFRAGMENTED, DATA, offset, self.session_id, self.stream_id, self.initial_term_id, 0)
         HEADER.pack_into(block, DEFAULT_HEADER, *default)
         return bytes(block)
 
-    def _values(self, position: int) -> dict[Field, int]:
+    def _field_values(self, position: int) -> dict[Field, int]:
         return (
-            self._tails(position)
+            self._tail_values(position)
             | {
                 END_OF_STREAM_POSITION: LONG_MAX,
                 CORRELATION_ID: self.correlation_id,
@@ -187,11 +188,11 @@ class Parameters:
             | {option: self.fields[option.name] for option in _OPTIONS if option.name in self.fields}
         )
 
-    def _tails(self, position: int) -> dict[Field, int]:
+    def _tail_values(self, position: int) -> dict[Field, int]:
         count = position >> position_bits(self.term_length)
         offset = position & (self.term_length - 1)
         tails = {TAIL_COUNTERS[count % PARTITIONS]: pack_tail(int32(self.initial_term_id + count), offset)}
-        # The two partitions that come next carry the ids of the terms they held last.
+        # As in Aeron, the next two partitions carry the ids of the terms that they held before.
         for ahead in (1, 2):
             term_id = int32(self.initial_term_id + count + ahead - PARTITIONS)
             tails[TAIL_COUNTERS[(count + ahead) % PARTITIONS]] = pack_tail(term_id, 0)
@@ -199,89 +200,91 @@ class Parameters:
 
 
 def geometry_problem(term_length: int, page_size: int, mtu: int) -> str | None:
-    """What is wrong with these lengths, in one line; None when nothing is."""
-    if not _power_of_two(term_length, TERM_MIN_LENGTH, TERM_MAX_LENGTH):
+    """Return why the layout forbids these lengths, in one line; None if it allows them."""
+    if not _is_power_of_two(term_length, TERM_MIN_LENGTH, TERM_MAX_LENGTH):
         return f"term length {term_length} is not a power of two from 64 KiB to 1 GiB"
-    if not _power_of_two(page_size, PAGE_MIN_LENGTH, PAGE_MAX_LENGTH):
+    if not _is_power_of_two(page_size, PAGE_MIN_LENGTH, PAGE_MAX_LENGTH):
         return f"page size {page_size} is not a power of two from 4 KiB to 1 GiB"
     if not HEADER_LENGTH < mtu <= term_length or mtu % FRAME_ALIGNMENT:
         return f"MTU {mtu} is not a multiple of 32 from 64 to the term length"
     return None
 
 
-def _power_of_two(value: int, least: int, most: int) -> bool:
-    return least <= value <= most and value & (value - 1) == 0
+def _is_power_of_two(number: int, least: int, most: int) -> bool:
+    return least <= number <= most and number & (number - 1) == 0
 
 
 def align(length: int, alignment: int = FRAME_ALIGNMENT) -> int:
-    """``length`` rounded up to a multiple of ``alignment`` (a power of two)."""
+    """Round ``length`` up to a multiple of ``alignment`` (a power of two)."""
     return (length + alignment - 1) & -alignment
 
 
 def file_length(term_length: int, page_size: int) -> int:
-    """The length of a log buffer file, in whole pages."""
+    """Return the length of a log buffer file, in whole pages."""
     return align(PARTITIONS * term_length + METADATA_LENGTH, page_size)
 
 
-def int32(value: int) -> int:
-    """``value`` wrapped to a signed 32-bit integer, as term ids wrap."""
-    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+def int32(number: int) -> int:
+    """Wrap a number to a signed 32-bit integer, as term ids wrap."""
+    return (number + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def pack_tail(term_id: int, offset: int) -> int:
-    """A tail counter: the term id in the upper 32 bits, the offset (which may exceed T) in the lower."""
+    """Return a tail counter: term id in the upper 32 bits, offset (which may exceed T) in the lower."""
     return (int32(term_id) << 32) | (offset & 0xFFFFFFFF)
 
 
 def tail_term_id(raw_tail: int) -> int:
-    """The term id of a raw tail counter."""
+    """Return the term id of a raw tail counter."""
     return raw_tail >> 32
 
 
 def tail_offset(raw_tail: int, term_length: int) -> int:
-    """The offset of a tail, at most the term length."""
+    """Return the offset of a raw tail counter, at most the term length."""
     return min(raw_tail & 0xFFFFFFFF, term_length)
 
 
 def position_bits(term_length: int) -> int:
-    """How far a term count is shifted in a position."""
+    """Return the shift of the term count in a position."""
     return term_length.bit_length() - 1
 
 
 def position_of(term_id: int, offset: int, initial_term_id: int, term_length: int) -> int:
-    """May be negative, as it is for a partition that was not used yet."""
+    """Return the position of an offset in a term; negative for a partition that was never used."""
     return (int32(term_id - initial_term_id) << position_bits(term_length)) + offset
 
 
 def max_position(term_length: int) -> int:
-    """The position at which a stream with terms of this length ends."""
+    """Return the position at which a stream with terms of this length ends."""
     return term_length * (MAX_TERM_COUNT + 1)
 
 
 def max_message_length(term_length: int) -> int:
-    """The longest message that may be offered, in fragments if need be."""
+    """Return the length of the longest message, fragmented if necessary."""
     return min(term_length // 8, MAX_MESSAGE_LENGTH)
 
 
 def fragmented_length(length: int, mtu: int) -> int:
-    """What a message of ``length`` bytes takes in the term when it is cut into frames of ``mtu`` bytes."""
-    whole, rest = divmod(length, mtu - HEADER_LENGTH)
-    return whole * mtu + (align(rest + HEADER_LENGTH) if rest else 0)
+    """Return the bytes that a message takes in the term when cut into frames of ``mtu`` bytes."""
+    full_frames, rest = divmod(length, mtu - HEADER_LENGTH)
+    return full_frames * mtu + (align(rest + HEADER_LENGTH) if rest else 0)
 
 
 def mtu_for(largest_message: int) -> int:
-    """The MTU with which a message of that length is still one frame."""
+    """Return the smallest MTU that fits a message of that length in one frame."""
     return align(largest_message + HEADER_LENGTH)
 
 
 def valid_headers(
     headers: np.ndarray, first_offset: int, term_id: int, session_id: int, stream_id: int, term_length: int
 ) -> np.ndarray:
-    """Which of ``headers`` (HEADER_DTYPE, of slots from ``first_offset`` on) begin a whole frame: bool, same shape."""
+    """Report which of ``headers`` (HEADER_DTYPE, slots from ``first_offset`` on) begin a whole frame: bool, same
+    shape.
+    """
     offsets = np.arange(first_offset, first_offset + FRAME_ALIGNMENT * len(headers), FRAME_ALIGNMENT, dtype=np.int64)
     lengths = headers["length"]
-    found: np.ndarray = (headers["term_id"] == term_id) & (headers["term_offset"] == offsets)
-    found &= (lengths >= HEADER_LENGTH) & (lengths <= term_length - offsets)
-    found &= (headers["session_id"] == session_id) & (headers["stream_id"] == stream_id)
-    found &= (headers["type"] <= DATA) & (headers["version"] == 0)
-    return found
+    is_valid: np.ndarray = (headers["term_id"] == term_id) & (headers["term_offset"] == offsets)
+    is_valid &= (lengths >= HEADER_LENGTH) & (lengths <= term_length - offsets)
+    is_valid &= (headers["session_id"] == session_id) & (headers["stream_id"] == stream_id)
+    is_valid &= (headers["type"] <= DATA) & (headers["version"] == 0)
+    return is_valid

@@ -1,6 +1,6 @@
-"""What can go wrong at a log buffer, as typed errors.
+"""Errors of log buffers.
 
-The refusals of an offer carry the number Aeron's API returns for them (``code``).
+The refusals of an offer carry the number that Aeron's API returns for them (``code``).
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from penstock.errors import PenstockError
 
 
 class LogBufferError(PenstockError):
-    """The base of all errors of this package."""
+    """Base class of the errors of this package."""
 
 
 class NotALogBuffer(LogBufferError, ValueError):
-    """The file is not an intact log buffer; the message says in one line what is wrong with it."""
+    """The file is not an intact log buffer; the text gives the reason in one line."""
 
 
 class UnsupportedProcessor(LogBufferError, RuntimeError):
-    """The order in which plain stores become visible is only known for x86-64."""
+    """The processor is not x86-64: only there the visibility order of plain stores is known."""
 
 
 class Busy(LogBufferError, RuntimeError):
@@ -25,11 +25,11 @@ class Busy(LogBufferError, RuntimeError):
 
 
 class MessageTooLarge(LogBufferError, ValueError):
-    """The message can never fit: it is longer than the longest one the buffer allows."""
+    """The message is longer than the longest one that the buffer allows."""
 
 
 class Lapped(LogBufferError, RuntimeError):
-    """The frame a reader wanted next is no longer in the buffer: it was cleaned or overwritten."""
+    """The next frame of a reader is no longer in the buffer: it was cleaned or overwritten."""
 
     def __init__(self, position: int) -> None:
         super().__init__(f"the frame at position {position} is no longer in the log buffer")
@@ -37,7 +37,7 @@ class Lapped(LogBufferError, RuntimeError):
 
 
 class Refused(LogBufferError):
-    """An offer was not taken; nothing of it is in the buffer."""
+    """An offer was refused; nothing of it is in the buffer."""
 
     code = 0
 
@@ -49,13 +49,13 @@ class NotConnected(Refused):
 
 
 class BackPressured(Refused):
-    """The position limit is reached: the slowest reader has to go on first."""
+    """The position limit is reached: the slowest reader must advance first."""
 
     code = -2
 
 
 class AdminAction(Refused):
-    """The term was full and has been rotated; the same offer can be made again at once."""
+    """The term was full and has been rotated; the same offer can be repeated at once."""
 
     code = -3
 
@@ -67,6 +67,6 @@ class Closed(Refused):
 
 
 class MaxPositionExceeded(Refused):
-    """The stream has reached the last position it can have (2**31 terms)."""
+    """The stream has reached its last possible position (2**31 terms)."""
 
     code = -5

@@ -1,4 +1,4 @@
-"""Tells a frame that is not there yet from one that is there no more."""
+"""Distinguish a frame that is not written yet from one that is already gone."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from penstock.logbuffer.errors import Lapped
 from penstock.logbuffer.frame_search import next_frame
 from penstock.logbuffer.mapped import LogFile
 
-PATIENCE: Final = 20.0
-"""Seconds a gap may stay open where nothing else tells: Aeron's driver closes an abandoned one after fifteen."""
+GAP_TIMEOUT_S: Final = 20.0
+"""Age from which a gap counts as lost if nothing else decides: Aeron's driver closes an abandoned one after 15 s."""
 
 
 class MissingFrame:
-    """The place where a reader found no frame.
+    """The position at which a reader found no frame; owned by one reader.
 
-    One writer publishes in order, so a gap before its frames was cleaned. Where all was cleaned up to
-    the tail, ``patience`` (seconds) tells. ``in_order``: a frame is published before there is room for the next one,
-    so that one half written before another is damaged.
+    One writer publishes in order, so a gap followed by frames was cleaned. If everything up to the tail was cleaned,
+    the age of the gap decides (``patience``, seconds). With ``in_order`` a frame is published before room for the next
+    is taken, so a half-written frame followed by another is damaged.
     """
 
     def __init__(
         self,
         log: LogFile,
-        patience: float = PATIENCE,
+        patience: float = GAP_TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
         in_order: bool = False,
     ) -> None:
@@ -34,7 +34,9 @@ class MissingFrame:
         self._since: tuple[int, float] | None = None
 
     def check(self, position: int, active: int) -> None:
-        """Raises Lapped if the frame at ``position`` will not come. ``active``: the term count loaded before it."""
+        """Raise Lapped if the frame at ``position`` will not come. ``active``: the term count loaded before the
+        frame.
+        """
         if self._is_lost(position, active - self._log.term_count(position)):
             raise Lapped(position)
 
@@ -45,48 +47,47 @@ class MissingFrame:
             return False
         if ahead > 0 or self._is_passed(position):
             return True
-        return not self._is_being_written(position) and self._is_old(position)
+        return not self._is_being_written(position) and self._is_gap_expired(position)
 
     def _is_being_written(self, position: int) -> bool:
         return self._log.ints[self._log.offset_of(position) >> 2] < 0
 
     def _is_passed(self, position: int) -> bool:
-        """A later frame of the term is there, and this one is not even now."""
+        """Report whether a later frame of the term is published while this one is still missing."""
         tail = self.tail()
         if tail <= position or self._is_in_flight(position, tail):
             return False
         if next_frame(self._log, position + d.FRAME_ALIGNMENT, tail) is None:
             return False
-        return not self.is_whole(position)
+        # Order: checked again after the search; the writer may have published this frame during it.
+        return not self.has_whole_frame(position)
 
     def _is_in_flight(self, position: int, tail: int) -> bool:
-        """The last room taken is that of this very frame, which is being written: the rest need not be searched.
-
-        Where that takes longer than anybody writes, the length may be damaged.
-        """
+        """Report whether this frame owns the last room taken, so that nothing behind it needs a search."""
         length = self._log.ints[self._log.offset_of(position) >> 2]
-        ends_it = self._in_order and length < 0 and position + d.align(-length) == tail
-        return ends_it and not self._waited(position)
+        # A write never takes as long as the patience; after that the negative length may be damaged.
+        is_last_frame = self._in_order and length < 0 and position + d.align(-length) == tail
+        return is_last_frame and not self._has_waited(position)
 
-    def is_whole(self, position: int) -> bool:
-        """Whether a frame begins there, none that would end behind the tail where these come in order."""
+    def has_whole_frame(self, position: int) -> bool:
+        """Report whether a whole frame begins there; with ``in_order``, one that ends before the tail."""
         length, _, _ = self._log.whole_frame(position)
         return length > 0 and (not self._in_order or position + length <= self.tail())
 
-    def _is_old(self, position: int) -> bool:
-        """The gap has been open too long, and it is one: the tail is behind it, if nothing else."""
+    def _is_gap_expired(self, position: int) -> bool:
+        """Report whether the gap is too old; without a tail behind it, it is no gap."""
         if self.tail() <= position:
             self._since = None
             return False
-        return self._waited(position)
+        return self._has_waited(position)
 
-    def _waited(self, position: int) -> bool:
+    def _has_waited(self, position: int) -> bool:
         if self._since is None or self._since[0] != position:
             self._since = position, self._clock()
         return self._clock() - self._since[1] > self._patience
 
     def tail(self) -> int:
-        """Where the writer takes room next."""
+        """Return the position at which the writer takes room next."""
         count = self._log.load(d.ACTIVE_TERM_COUNT)
         raw = self._log.load(d.TAIL_COUNTERS[count % d.PARTITIONS])
         return count * self._log.term_length + d.tail_offset(raw, self._log.term_length)

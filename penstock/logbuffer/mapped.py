@@ -1,9 +1,9 @@
 """A log buffer file in memory: loads, stores and frames by position.
 
-Order of stores: on x86-64 a core's stores become visible in program order, and an aligned store of 4
-or 8 bytes is never seen half done. CPython compiles ``view[i] = n`` on a memoryview of a native format
-to one such store, and the C library ends a copy that used non-temporal stores with a fence. So a
-payload copied before its frame's length is stored is there for everybody who sees that length.
+Order of stores: on x86-64 a core's stores become visible in program order, and an aligned store of 4 or 8 bytes is
+never seen half done. CPython compiles ``view[i] = n`` on a memoryview of a native format to one such store, and the C
+library ends a copy with non-temporal stores by a fence. So a reader that sees a frame's length sees the payload that
+was copied before it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ import numpy as np
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.errors import Busy, NotALogBuffer, UnsupportedProcessor
 
-RELEASE_EVERY = 0.25
-"""Seconds after which the pages that were touched are let go of."""
+RELEASE_INTERVAL_S = 0.25
+"""Interval of unmapping touched pages from this process."""
 
 
 class Frame(NamedTuple):
-    """A frame of a log buffer, or a message put together from several.
+    """A frame of a log buffer, or a message assembled from several.
 
-    ``data`` is a view into the buffer: it is good until the reader's position has moved on and the
-    writer cleans behind it. ``begin`` and ``end`` are positions; the next frame begins at ``end``.
+    ``data`` is a view into the buffer, valid until the reader's position moves on and the writer cleans behind it.
+    ``begin`` and ``end`` are positions; the next frame begins at ``end``.
     """
 
     data: memoryview
@@ -43,14 +43,14 @@ class Frame(NamedTuple):
 
 
 def require_x86_64(machine: str | None = None) -> None:
-    """Raises UnsupportedProcessor where the order of plain stores is not that of x86-64."""
+    """Raise UnsupportedProcessor unless plain stores become visible in the order of x86-64."""
     machine = platform.machine() if machine is None else machine
     if machine.lower() not in ("x86_64", "amd64"):
-        raise UnsupportedProcessor(f"a log buffer needs an x86-64 processor, this is {machine or 'an unknown one'}")
+        raise UnsupportedProcessor(f"log buffers need an x86-64 processor, not {machine or 'an unknown one'}")
 
 
 class LogFile:
-    """A mapped log buffer file. Raises NotALogBuffer with one line, OSError as ``open`` does."""
+    """A mapped log buffer file. Raises NotALogBuffer in one line, and OSError as ``open`` does."""
 
     def __init__(self, path: Path | str, *, writable: bool = False) -> None:
         self.path = Path(path)
@@ -69,28 +69,29 @@ class LogFile:
         self.initial_term_id = parameters.initial_term_id
         self._mask = self.term_length - 1
         self._bits = d.position_bits(self.term_length)
-        self._meta = size - d.METADATA_LENGTH
+        self._metadata_offset = size - d.METADATA_LENGTH
         self.closed = False
-        self._release_at, self._had_come_to, self._keeps_pages = 0.0, 0, True
+        self._next_release_s, self._released_position, self._keeps_pages = 0.0, 0, True
 
     def release(self, position: int) -> None:
-        """Called often, with how far this process has come: lets go of the pages touched so far when it is time.
+        """Unmap the pages touched so far if it is time; called often with this process's position.
 
-        They stay in the page cache, and count as this process's no more. Where a term was passed since the last time
-        they are kept: they are touched again at once, and to fault them in anew is a sixth of the time then.
+        The pages stay in the page cache, but no longer count as this process's memory.
         """
         now = time.monotonic()
-        if now < self._release_at or (position == self._had_come_to and not self._keeps_pages):
+        if now < self._next_release_s or (position == self._released_position and not self._keeps_pages):
             return
-        self._keeps_pages = position - self._had_come_to >= self.term_length
+        # Fast path: if a whole term passed since the last call, its pages are touched again at once, and faulting them
+        # in anew would take a sixth of the time. They stay mapped.
+        self._keeps_pages = position - self._released_position >= self.term_length
         if not self._keeps_pages and hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED)  # of a shared mapping of a file nothing is lost by it
-        self._release_at, self._had_come_to = now + RELEASE_EVERY, position
+            self._map.madvise(mmap.MADV_DONTNEED)  # loses nothing: a shared mapping of a file
+        self._next_release_s, self._released_position = now + RELEASE_INTERVAL_S, position
 
     # Positions
 
     def offset_of(self, position: int) -> int:
-        """Where in the file a position stands."""
+        """Return the file offset of a position."""
         return ((position >> self._bits) % d.PARTITIONS << self._bits) + (position & self._mask)
 
     def term_count(self, position: int) -> int:
@@ -106,92 +107,98 @@ class LogFile:
         return (position & ~self._mask) + self.term_length
 
     def tail_at(self, position: int) -> tuple[int, int]:
-        """(term count, offset) of a tail there: behind the last term that can be none begins."""
+        """Return term count and offset of a tail at ``position``; behind the last term no further one begins."""
         count = min(position >> self._bits, d.MAX_TERM_COUNT)
         return count, position - (count << self._bits)
 
     # Loads and stores
 
     def load(self, field: d.Field) -> int:
-        at = self._meta + field.offset
+        file_offset = self._metadata_offset + field.offset
         if field.code == "i":
-            return self.ints[at >> 2]
-        if field.code == "q" and not at & 7:
-            return self.longs[at >> 3]
-        value: int = struct.unpack_from("<" + field.code, self.bytes, at)[0]
-        return value
+            return self.ints[file_offset >> 2]
+        if field.code == "q" and not file_offset & 7:
+            return self.longs[file_offset >> 3]
+        number: int = struct.unpack_from("<" + field.code, self.bytes, file_offset)[0]
+        return number
 
     def store(self, field: d.Field, value: int) -> None:
-        """One aligned store of 4 or 8 bytes. The fields that are neither are never written again."""
-        at = self._meta + field.offset
+        """Store 4 or 8 bytes in one aligned store; other fields are written only at creation."""
+        file_offset = self._metadata_offset + field.offset
         if field.code == "i":
-            self.store_int(at, value)
+            self.store_int(file_offset, value)
         else:
-            self.store_long(at, value)
+            self.store_long(file_offset, value)
 
-    def store_int(self, at: int, value: int) -> None:
-        self.ints[at >> 2] = value
+    def store_int(self, file_offset: int, value: int) -> None:
+        self.ints[file_offset >> 2] = value
 
-    def store_long(self, at: int, value: int) -> None:
-        self.longs[at >> 3] = value
+    def store_long(self, file_offset: int, value: int) -> None:
+        self.longs[file_offset >> 3] = value
 
-    def copy(self, at: int, data: bytes | memoryview) -> None:
-        """One memcpy. ``data`` is bytes or a memoryview of bytes."""
-        self.bytes[at : at + len(data)] = data
+    def copy(self, file_offset: int, data: bytes | memoryview) -> None:
+        """Copy bytes or a memoryview of bytes by one memcpy."""
+        self.bytes[file_offset : file_offset + len(data)] = data
 
-    def copy_rows(self, at: int, stride: int, rows: np.ndarray) -> None:
-        """Copies the rows of ``rows`` (n, width) uint8 to ``at``, ``at + stride`` and so on."""
+    def copy_rows(self, file_offset: int, stride: int, rows: np.ndarray) -> None:
+        """Copy ``rows`` (n, width) uint8 to ``file_offset``, ``file_offset + stride`` and so on."""
         row = np.dtype((np.void, rows.shape[1]))
-        place = np.ndarray((len(rows),), row, self.bytes, at, (stride,))
-        place[:] = rows.view(row)[:, 0]
+        target = np.ndarray((len(rows),), row, self.bytes, file_offset, (stride,))
+        target[:] = rows.view(row)[:, 0]
 
-    def copy_columns(self, at: int, stride: int, columns: Sequence[np.ndarray]) -> None:
-        """Copies row i of ``columns``, each (n,) int64, to ``at + i * stride``, one word behind the other."""
-        place = np.ndarray((len(columns[0]), len(columns)), np.int64, self.bytes, at, (stride, 8))
+    def copy_columns(self, file_offset: int, stride: int, columns: Sequence[np.ndarray]) -> None:
+        """Copy row i of ``columns``, each (n,) int64, to ``file_offset + i * stride`` as consecutive words."""
+        target = np.ndarray((len(columns[0]), len(columns)), np.int64, self.bytes, file_offset, (stride, 8))
         for index, column in enumerate(columns):
-            place[:, index] = column
+            target[:, index] = column
 
-    def fill_zero(self, at: int, length: int) -> None:
-        """Zeroes a range that begins at a frame, the first frame's length last."""
+    def fill_zero(self, file_offset: int, length: int) -> None:
+        """Zero a range that begins at a frame."""
         if length > 8:
-            np.frombuffer(self.bytes, np.uint8, length - 8, at + 8).fill(0)
+            np.frombuffer(self.bytes, np.uint8, length - 8, file_offset + 8).fill(0)
         if length > 0:
-            self.store_long(at, 0)
+            self.store_long(file_offset, 0)
 
     # Frames
 
     def begin_frame(self, position: int, length: int, flags: int, kind: int, reserved_value: int) -> int:
-        """Writes a header with the length negative: the frame is there for nobody yet. Returns its file offset."""
-        at = self.offset_of(position)
+        """Write a header with its length negative, which readers treat as no frame; return its file offset."""
+        file_offset = self.offset_of(position)
         p = self.parameters
         term_id = self.term_id(position)
-        self.store_int(at, -length)
-        self.copy(at + 4, d.HEADER_REST.pack(0, flags, kind, position & self._mask, p.session_id, p.stream_id, term_id))
-        self.store_long(at + 24, reserved_value)
-        return at
+        # Order: the negative length first; after a crash recovery knows how far the unfinished frame reaches.
+        self.store_int(file_offset, -length)
+        self.copy(
+            file_offset + 4,
+            d.HEADER_REST.pack(0, flags, kind, position & self._mask, p.session_id, p.stream_id, term_id),
+        )
+        self.store_long(file_offset + 24, reserved_value)
+        return file_offset
 
-    def publish(self, at: int, length: int) -> None:
-        """Makes the frame visible."""
-        self.store_int(at, length)
+    def publish(self, file_offset: int, length: int) -> None:
+        """Make the frame visible to readers."""
+        self.store_int(file_offset, length)
 
     def pad(self, position: int, length: int) -> None:
-        """A padding frame of ``length`` bytes in all."""
+        """Write a padding frame of ``length`` bytes in total."""
         self.publish(self.begin_frame(position, length, d.UNFRAGMENTED, d.PAD, 0), length)
 
     def blank(self, position: int, length: int) -> None:
-        """Padding over what was never published, zeroed: frames under it must not come to light after all."""
-        at = self.begin_frame(position, length, d.UNFRAGMENTED, d.PAD, 0)
-        self.fill_zero(at + d.HEADER_LENGTH, length - d.HEADER_LENGTH)
-        self.publish(at, length)
+        """Write zeroed padding over unpublished bytes, so that no old frame in them is ever read."""
+        file_offset = self.begin_frame(position, length, d.UNFRAGMENTED, d.PAD, 0)
+        self.fill_zero(file_offset + d.HEADER_LENGTH, length - d.HEADER_LENGTH)
+        self.publish(file_offset, length)
 
     def whole_frame(self, position: int) -> tuple[int, int, int]:
-        """(frame length, flags, type) of the published frame that begins at ``position``; length 0 when none does."""
-        at = self.offset_of(position)
-        length = self.ints[at >> 2]  # before the rest: what was stored before it is visible after it
+        """Return (frame length, flags, type) of the published frame at ``position``; length 0 for none."""
+        file_offset = self.offset_of(position)
+        length = self.ints[
+            file_offset >> 2
+        ]  # Order: the length before the rest of the header, the reverse of the stores.
         if length < d.HEADER_LENGTH:
             return 0, 0, 0
         version, flags, kind, term_offset, session_id, stream_id, term_id = d.HEADER_REST.unpack_from(
-            self.bytes, at + 4
+            self.bytes, file_offset + 4
         )
         offset = position & self._mask
         if length > self.term_length - offset or term_offset != offset:
@@ -203,18 +210,18 @@ class LogFile:
         return length, flags, kind
 
     def frame(self, position: int, length: int, flags: int) -> Frame:
-        """The frame at ``position``, whose frame length and flags are known."""
-        at = self.offset_of(position)
-        data = self.bytes[at + d.HEADER_LENGTH : at + length]
-        return Frame(data, position, position + d.align(length), self.longs[(at + 24) >> 3], flags)
+        """Return the frame at ``position``, given its frame length and flags."""
+        file_offset = self.offset_of(position)
+        data = self.bytes[file_offset + d.HEADER_LENGTH : file_offset + length]
+        return Frame(data, position, position + d.align(length), self.longs[(file_offset + 24) >> 3], flags)
 
     def headers(self, begin: int, end: int) -> np.ndarray:
-        """The slots of the positions [begin, end), which lie in one term, as an array of HEADER_DTYPE."""
+        """Return the slots of positions [begin, end), within one term, as an array of HEADER_DTYPE."""
         count = (end - begin) // d.FRAME_ALIGNMENT
         return np.frombuffer(self.bytes, d.HEADER_DTYPE, count, self.offset_of(begin))
 
     def close(self) -> None:
-        """Views that are still held keep the mapping until they die; nothing else of it stays open."""
+        """Close the file; frames still referenced keep the mapping until they are freed."""
         self.closed = True
         for view in (self.longs, self.ints, self.bytes):
             with contextlib.suppress(BufferError):
@@ -224,15 +231,17 @@ class LogFile:
 
 
 def create_file(path: Path, parameters: d.Parameters, position: int) -> None:
-    """A new file, allocated in full (a sparse map on a full disk would be a SIGBUS) and on the disk when it appears."""
+    """Create a file, fully allocated and durable before its name appears. Raises FileExistsError, OSError."""
     if path.exists():
         raise FileExistsError(f"{path} exists")
     unfinished = path.with_name(path.name + ".new")
     try:
         with open(unfinished, "wb", opener=lambda path, flags: os.open(path, flags, 0o640)) as file:
+            # A sparse file would raise SIGBUS on a full disk; allocation fails with OSError here instead.
             os.posix_fallocate(file.fileno(), 0, parameters.file_length)
             os.pwrite(file.fileno(), parameters.metadata(position), parameters.file_length - d.METADATA_LENGTH)
             os.fsync(file.fileno())
+        # Order: fsync the file, rename it, then sync the folder. Crash: only a `.new` file can be incomplete.
         os.rename(unfinished, path)
     except OSError:
         unfinished.unlink(missing_ok=True)
@@ -241,7 +250,7 @@ def create_file(path: Path, parameters: d.Parameters, position: int) -> None:
 
 
 def lock_file(path: Path) -> IO[bytes]:
-    """The right to publish into ``path``: held until the file object is closed or its process dies."""
+    """Acquire the exclusive right to publish into ``path``, until the file object is closed or the process dies."""
     file = open(path, "rb")  # noqa: SIM115
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -252,7 +261,7 @@ def lock_file(path: Path) -> IO[bytes]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the names in a folder durable. Raises OSError."""
+    """Make the names in a folder durable. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -262,7 +271,7 @@ def sync_folder(folder: Path) -> None:
 
 def _read_parameters(file: int, size: int, path: Path) -> d.Parameters:
     if size < d.file_length(d.TERM_MIN_LENGTH, d.PAGE_MIN_LENGTH):
-        raise NotALogBuffer(f"{path} is not a log buffer: {size} bytes are too few")
+        raise NotALogBuffer(f"{path} is not a log buffer: {size} bytes are too short")
     parameters, problem = read_metadata(os.pread(file, d.METADATA_LENGTH, size - d.METADATA_LENGTH), size)
     if parameters is None:
         raise NotALogBuffer(f"{path} is not a log buffer: {problem}")
@@ -270,42 +279,42 @@ def _read_parameters(file: int, size: int, path: Path) -> d.Parameters:
 
 
 def read_metadata(block: bytes, size: int) -> tuple[d.Parameters | None, str]:
-    """What the 4,096 bytes of metadata say of a file of ``size`` bytes; or None, and why they are none."""
+    """Parse 4,096 bytes of metadata for a file of ``size`` bytes; return None and the reason if they are invalid."""
 
-    def value(field: d.Field) -> int:
+    def load(field: d.Field) -> int:
         number: int = struct.unpack_from("<" + field.code, block, field.offset)[0]
         return number
 
     header = d.HEADER.unpack_from(block, d.DEFAULT_HEADER)
-    problem = _problem(value, header, size)
+    problem = _metadata_problem(load, header, size)
     if problem:
         return None, problem
     parameters = d.Parameters(
-        term_length=value(d.TERM_LENGTH),
-        mtu=value(d.MTU_LENGTH),
+        term_length=load(d.TERM_LENGTH),
+        mtu=load(d.MTU_LENGTH),
         session_id=header[5],
         stream_id=header[6],
-        initial_term_id=value(d.INITIAL_TERM_ID),
-        kind=d.Kind(value(d.TYPE)),
-        page_size=value(d.PAGE_SIZE),
-        correlation_id=value(d.CORRELATION_ID),
-        window=value(d.PUBLICATION_WINDOW),
-        sparse=bool(value(d.SPARSE)),
+        initial_term_id=load(d.INITIAL_TERM_ID),
+        kind=d.Kind(load(d.TYPE)),
+        page_size=load(d.PAGE_SIZE),
+        correlation_id=load(d.CORRELATION_ID),
+        window=load(d.PUBLICATION_WINDOW),
+        sparse=bool(load(d.SPARSE)),
     )
     return parameters, ""
 
 
-def _problem(value: Callable[[d.Field], int], header: tuple[int, ...], size: int) -> str | None:
-    term_length, page_size = value(d.TERM_LENGTH), value(d.PAGE_SIZE)
-    problem = d.geometry_problem(term_length, page_size, value(d.MTU_LENGTH))
+def _metadata_problem(load: Callable[[d.Field], int], header: tuple[int, ...], size: int) -> str | None:
+    term_length, page_size = load(d.TERM_LENGTH), load(d.PAGE_SIZE)
+    problem = d.geometry_problem(term_length, page_size, load(d.MTU_LENGTH))
     if problem:
         return problem
     if d.file_length(term_length, page_size) != size:
-        return f"{size} bytes are the wrong size for terms of {term_length}"
-    if value(d.DEFAULT_HEADER_LENGTH) != d.HEADER_LENGTH or header[3] != d.DATA or header[1] != 0:
-        return "its default frame header is none"
-    if value(d.TYPE) > d.Kind.IMAGE or header[7] != value(d.INITIAL_TERM_ID):
-        return "its metadata contradict themselves"
-    if not 0 <= value(d.PUBLICATION_WINDOW) <= term_length:
+        return f"{size} bytes do not match terms of {term_length} bytes"
+    if load(d.DEFAULT_HEADER_LENGTH) != d.HEADER_LENGTH or header[3] != d.DATA or header[1] != 0:
+        return "its default frame header is invalid"
+    if load(d.TYPE) > d.Kind.IMAGE or header[7] != load(d.INITIAL_TERM_ID):
+        return "its metadata are contradictory"
+    if not 0 <= load(d.PUBLICATION_WINDOW) <= term_length:
         return "its publication window is longer than a term"
     return None

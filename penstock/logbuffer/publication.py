@@ -1,7 +1,7 @@
 """The writer of a log buffer: an exclusive publication without a media driver.
 
-As there is no driver, the writer itself owns the position limit, the connected flag and the cleaning.
-One process at a time publishes into a file; a lock that dies with it says so.
+Without a driver, the writer itself owns the position limit, the connected flag and the cleaning. One process at a time
+publishes into a file, under a lock that is released when it dies.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from penstock.logbuffer.mapped import Frame, LogFile, create_file, lock_file, re
 
 
 class Publication:
-    """Appends messages to a log buffer, each as one frame. Not for several threads at once.
+    """Appends messages to a log buffer, each as one frame. Not thread-safe.
 
-    ``position_limit`` is where offers begin to be refused; ``window`` is how far it runs ahead of the
-    slowest reader (bytes, at most a term).
+    ``position_limit`` is the position at which offers are refused; ``window`` is its distance to the slowest reader in
+    bytes, at most a term.
     """
 
     def __init__(self, log: LogFile, lock: IO[bytes], recovered: recovery.Recovered) -> None:
         self.recovered = recovered
-        """What was found and skipped when the file was opened; nothing when it was created."""
+        """Outcome of recovery when the file was opened; empty after creation."""
         self.window = log.parameters.window or log.term_length // 2
         self.position_limit = recovered.position
         self.max_message_length = min(d.max_message_length(log.term_length), log.parameters.mtu - d.HEADER_LENGTH)
@@ -38,11 +38,11 @@ class Publication:
     def create(
         cls, path: Path | str, parameters: d.Parameters, *, position: int = 0, readers: Sequence[int] = ()
     ) -> Self:
-        """Creates a file whose first frame will stand at ``position``.
+        """Create a file whose first frame is at ``position``.
 
-        In the place of a lost one it begins at the highest of ``readers``, the positions to which readers
-        have come, and padding leads the others there (those more than two terms behind are Lapped).
-        Raises FileExistsError, OSError (a full disk) and UnsupportedProcessor.
+        In place of a lost file it begins at the highest of ``readers``, the positions of existing readers; padding
+        leads the others there, and readers more than two terms behind get Lapped. Raises FileExistsError, OSError
+        (such as a full disk) and UnsupportedProcessor.
         """
         require_x86_64()
         term_length = parameters.term_length
@@ -60,16 +60,17 @@ class Publication:
 
     @classmethod
     def open(cls, path: Path | str, *, readers: Sequence[int] = (), expected: d.Parameters | None = None) -> Self:
-        """Goes on with a file after its writer ended, in whatever way; ``recovered`` says what was skipped.
+        """Continue a file after its writer ended in any way; ``recovered`` lists what was skipped.
 
-        ``readers`` are the positions up to which readers have come: what lies before the lowest is not
-        missed, and nothing is written before the highest. A file of the wrong size gets the right one;
-        one whose metadata are damaged is rebuilt from what is left of them and from its frames, and with
-        ``expected`` also where all of them are gone. Raises NotALogBuffer, Busy, OSError, UnsupportedProcessor.
+        ``readers`` are the positions of readers: bytes before the lowest are not missed, and nothing is written before
+        the highest. A file of the wrong size is resized. Damaged metadata are rebuilt from their remains and from the
+        frames, with ``expected`` also if all metadata are gone. Raises NotALogBuffer, Busy, OSError,
+        UnsupportedProcessor.
         """
         require_x86_64()
         lock = lock_file(Path(path))
         try:
+            # Order: the lock first, so that only one process repairs the file.
             log, recovered = recovery.recover(Path(path), readers, expected)
         except BaseException:
             lock.close()
@@ -86,22 +87,22 @@ class Publication:
 
     @property
     def position(self) -> int:
-        """Where the next frame goes."""
+        """Position of the next frame."""
         return self._tail.position
 
     def last_frame(self) -> Frame | None:
-        """Returns the last frame before the tail that is no padding, if it was not cleaned."""
+        """Return the last data frame before the tail, unless it was cleaned."""
         last = self._tail.last
         length, flags, kind = self._log.whole_frame(last) if last is not None else (0, 0, d.PAD)
         return self._log.frame(last, length, flags) if last is not None and length and kind == d.DATA else None
 
     def consumed(self, position: int) -> None:
-        """The slowest reader has come to ``position``: raises the limit, and cleans one term behind that reader."""
-        self._tail.clean_some(position - self._log.term_length)
+        """Raise the limit for the slowest reader's ``position``, and clean one term behind that reader."""
+        self._tail.clean_one_term(position - self._log.term_length)
         self.position_limit = max(self.position_limit, position + min(self.window, self._log.term_length))
 
     def offer(self, data: Any, reserved_value: int = 0) -> int:
-        """Appends one message (a buffer, or a list of buffers put together) and returns the new position.
+        """Append one message (a buffer, or a list of buffers to join) and return the new position.
 
         Raises a Refused (BackPressured, AdminAction, MaxPositionExceeded, Closed) with nothing written, or
         MessageTooLarge.
@@ -115,7 +116,7 @@ class Publication:
         return self._tail.position
 
     def release(self) -> None:
-        """Called often: lets go of the pages touched so far, else all terms come to count as this process's memory."""
+        """Unmap touched pages now and then, so that not all terms count as this process's memory; called often."""
         self._log.release(self._tail.position)
 
     def close(self) -> None:
@@ -136,7 +137,7 @@ class Publication:
 
     def _refuse(self, length: int) -> NoReturn:
         if self.position + d.align(length + d.HEADER_LENGTH) >= d.max_position(self._log.term_length):
-            raise MaxPositionExceeded(f"no room after position {self.position}")
+            raise MaxPositionExceeded(f"the stream ends after position {self.position}")
         raise BackPressured(f"position {self.position} has reached the limit of {self.position_limit}")
 
     def _check_length(self, length: int) -> None:
@@ -145,7 +146,7 @@ class Publication:
 
 
 def parts_of(data: Any) -> list[memoryview]:
-    """The non-empty buffers of ``data`` (a buffer, or a list or tuple of them) as views of bytes."""
+    """Return the non-empty buffers of ``data`` (a buffer, or a list or tuple of them) as views of bytes."""
     buffers = data if isinstance(data, list | tuple) else (data,)
     views = (memoryview(buffer) for buffer in buffers)
     return [view.cast("B") for view in views if view.nbytes]

@@ -64,5 +64,5 @@ def test_any_option_of_the_metadata_can_be_given() -> None:
     usual, other = d.Parameters(65536, 1408, 1, 2, 3).metadata(), changed.metadata()
     assert [at for at in range(4096) if usual[at] != other[at]] == [*range(0x1C0, 0x1C8), 0x1EE]
     for unknown in ("entity", "term_length", "type"):
-        with pytest.raises(ValueError, match=f"no such option in the metadata: {unknown}"):
+        with pytest.raises(ValueError, match=f"unknown metadata options: {unknown}"):
             d.Parameters(65536, 1408, 1, 2, 3, fields={unknown: 1})

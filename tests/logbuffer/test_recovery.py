@@ -221,7 +221,7 @@ def test_garbage_in_the_tails_is_told_and_the_frames_decide(tmp_path: Path) -> N
         data[3 * TERM : 3 * TERM + 28] = b"\xaa" * 28
 
     publication = damaged(tmp_path, change)
-    assert publication.recovered.notes == ("the tail counters contradict each other",)
+    assert publication.recovered.notes == ("the tail counters are contradictory",)
     assert publication.position == 1600
     publication.consumed(0)
     assert publication.offer(b"on it goes") == 1664

@@ -38,7 +38,7 @@ def test_reading_goes_on_where_the_position_is_set(tmp_path: Path) -> None:
     assert [frame.reserved_value for frame in subscription.poll(1)] == [2]
     subscription.position = 0
     assert [frame.reserved_value for frame in subscription.poll(1)] == [0]
-    with pytest.raises(ValueError, match="no frame begins at position 5"):
+    with pytest.raises(ValueError, match="no frame can begin at position 5"):
         subscription.position = 5
 
 

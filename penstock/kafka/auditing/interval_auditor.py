@@ -1,6 +1,6 @@
 """Base class of auditors that count in intervals and report each interval after its end.
 
-The rules are those of AbstractAuditor in li-apache-kafka-clients: ticks fall on multiples of the interval; a message
+The rules follow AbstractAuditor in li-apache-kafka-clients: ticks fall on multiples of the interval; a message
 created before the next tick counts in the current interval, however old it is, any other in the following one; an
 interval is reported a delay after its end, so that late messages still count. Unlike the Java library, each auditor
 has its own configuration.

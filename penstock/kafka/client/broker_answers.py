@@ -31,7 +31,7 @@ NEW_TOPIC_ERRORS = TRANSIENT_ERRORS | {
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
 }
-"""Transient errors, and those of a topic created a moment ago."""
+"""Transient errors, and errors of a topic created a moment ago."""
 T = TypeVar("T")
 
 

@@ -1,4 +1,4 @@
-"""Properties of ``Producer`` and ``Consumer``: those of li-apache-kafka-clients, with its defaults, and of
+"""Properties of ``Producer`` and ``Consumer``: li-apache-kafka-clients' own, with its defaults, and of
 librdkafka.
 
 An unknown property is an error that suggests the nearest one. A plug-in declares the properties that it reads itself

@@ -87,7 +87,7 @@ class Consumer:
         messages: list[Message] = []
         wait = POLL_SLICE_S if deadline is None else min(timeout, POLL_SLICE_S)  # 0 is allowed: take what is queued
         while len(messages) < num_messages:
-            batch = self._plain.take(num_messages - len(messages), wait)
+            batch = self._plain.poll_batch(num_messages - len(messages), wait)
             if batch:
                 messages += self._process_batch(batch)
                 if self._apply_rewinds():

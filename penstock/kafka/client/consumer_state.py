@@ -1,6 +1,6 @@
 """The state of a consumer of large messages, without I/O: what to deliver, where to seek, what to commit.
 
-The caller owns a plain consumer, whose offsets (``raw``) are those of records, and follows this protocol:
+The caller owns a plain consumer, whose offsets (``raw``) count records, and follows this protocol:
 
 * After each poll ``process(records)`` returns messages. If ``rewinds()`` is not empty, the plain consumer seeks there
   at once. The next poll (or this one, without messages) starts with ``take_failure(active)``: if that is not None, the
@@ -9,7 +9,7 @@ The caller owns a plain consumer, whose offsets (``raw``) are those of records, 
 * ``commit`` and ``commit_offsets`` return offset and metadata to store at the broker.
 * ``revoked`` and ``assigned`` follow rebalances; with automatic commits, commit before ``revoked``.
 
-The rules are those of LiKafkaConsumerImpl in li-apache-kafka-clients (README and MessageAssemblerImpl).
+The rules follow LiKafkaConsumerImpl in li-apache-kafka-clients (README and MessageAssemblerImpl).
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ statistics.interval.ms stats_cb throttle_cb topic.blacklist topic.metadata.propa
 topic.metadata.refresh.fast.cnt topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms
 topic.metadata.refresh.sparse
 """)
-"""Properties of producers and consumers, with those that confluent_kafka adds."""
+"""Properties of producers and consumers, with the ones added by confluent_kafka."""
 PRODUCER = CLIENT | split_names("""
 acks batch.num.messages batch.size compression.codec compression.level compression.type delivery.report.only.error
 delivery.timeout.ms enable.gapless.guarantee enable.idempotence linger.ms message.send.max.retries

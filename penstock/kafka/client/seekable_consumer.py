@@ -1,6 +1,6 @@
 """A plain consumer that can seek to any offset: the use of librdkafka by large messages.
 
-Offsets here are those of records, chunks included. librdkafka neither commits nor resets offsets itself here.
+Offsets here count records, chunks included. librdkafka neither commits nor resets offsets itself here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _error = Message.error
 
 
 def readable_metadata(position: TopicPartition) -> str | None:
-    """Return the metadata of a commit as far as it is text."""
+    """Return the metadata of a commit up to its first undecodable byte."""
     try:
         # Workaround: librdkafka's text has no terminator if Java's client committed it, so bytes of memory follow. The
         # text is cut at the first byte that is not UTF-8; characters that nobody committed may precede it.
@@ -131,7 +131,7 @@ class PlainConsumer:
             self._paused.discard(key)
             self._committed.pop(key, None)
 
-    def take(self, max_records: int, timeout: float) -> list[Message]:
+    def poll_batch(self, max_records: int, timeout: float) -> list[Message]:
         """Return up to ``max_records`` queued records or events, else the first within ``timeout`` seconds.
 
         Records of partitions that were revoked during the call are left out.

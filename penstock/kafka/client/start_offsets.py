@@ -59,7 +59,7 @@ class OffsetResetter:
         return starts | self._committed_offsets([key for key in requested if key not in starts])
 
     def _committed_offsets(self, keys: list[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """Return committed offsets, else those of the reset."""
+        """Return committed offsets, else the offsets of the reset."""
         stored = self._plain.committed(keys)
         self._plain.remember_committed(stored)
         missing = [key for key, commit in stored.items() if commit is None]

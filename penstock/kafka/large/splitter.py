@@ -1,6 +1,6 @@
 """Split messages into records: a message over the limit becomes chunks, any other stays one record.
 
-The rules are those of LiKafkaProducerImpl and MessageSplitterImpl of li-apache-kafka-clients, with two differences:
+The rules follow LiKafkaProducerImpl and MessageSplitterImpl of li-apache-kafka-clients, with two differences:
 the user's headers are kept also if the value is None or empty, and one generated id serves for key, header and
 payload.
 """

@@ -1,7 +1,7 @@
-"""What only compatibility with Aeron needs, and no process of Penstock calls.
+"""Features that only compatibility with Aeron needs; no process of Penstock calls them.
 
-Read ``publication`` (every offer and Aeron's cleaning) with ``appender``, ``blocks`` and ``claims``; then ``images``
-(following anybody's buffer), ``fragments`` and ``readers``; last ``inspector`` (LogInspector's text, and JSON), which
+Read ``publication`` (all offers and Aeron's cleaning) with ``appender``, ``blocks`` and ``claims``; then ``images``
+(to follow any buffer), ``fragments`` and ``readers``; last ``inspector`` (LogInspector's text, and JSON), which
 ``penstock inspect`` shows. Imports ``logbuffer`` and ``records``.
 """
 

@@ -1,4 +1,4 @@
-"""The tail of a log buffer with all that Aeron's publications write there: fragments, whole runs of frames, claims."""
+"""The tail of a log buffer with everything that Aeron's publications write: fragments, runs of frames, claims."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from penstock.logbuffer.appender import Appender
 
 
 class AeronAppender(Appender):
-    """Also writes a concurrent publication's file, whose tail grows with each try behind the last term."""
+    """An appender that also writes the file of a concurrent publication."""
 
     @property
     def reserved(self) -> int:
-        """Up to where the tail says that room was taken: behind the last term's padding it is not ``position``."""
+        """Position up to which the tail takes room; differs from ``position`` after the last term."""
         raw = self._log.load(d.TAIL_COUNTERS[self._count % d.PARTITIONS])
         return self._begin + d.tail_offset(raw, self._term_length)
 
     def leave_full_term(self) -> None:
-        """Rotates if not one byte is left. Raises MaxPositionExceeded where no term follows."""
+        """Rotate if no byte is left. Raises MaxPositionExceeded without a following term."""
         if self._offset == self._term_length:
             self._close_term(self.position, self.position)
 
@@ -31,48 +31,53 @@ class AeronAppender(Appender):
         return super().required(length) if length <= mtu - d.HEADER_LENGTH else d.fragmented_length(length, mtu)
 
     def check_block(self, block: memoryview) -> None:
-        """Raises ValueError unless ``block`` begins with a data frame for the tail and fits into the term."""
+        """Raise ValueError unless ``block`` begins with a data frame for the tail and fits the term."""
         if len(block) < d.HEADER_LENGTH or len(block) % d.FRAME_ALIGNMENT:
-            raise ValueError(f"a block of {len(block)} bytes is no run of whole frames")
+            raise ValueError(f"block of {len(block)} bytes is not a run of whole frames")
         if self._offset + len(block) > self._term_length:
-            raise ValueError(f"a block of {len(block)} bytes does not fit into the rest of the term")
+            raise ValueError(f"block of {len(block)} bytes does not fit the rest of the term")
         parameters = self._log.parameters
-        place = (d.DATA, self._offset, parameters.session_id, parameters.stream_id, self._term_id)
-        if d.HEADER.unpack_from(block)[3:8] != place:
-            raise ValueError("the first frame of the block is not for this place")
+        expected = (d.DATA, self._offset, parameters.session_id, parameters.stream_id, self._term_id)
+        if d.HEADER.unpack_from(block)[3:8] != expected:
+            raise ValueError("the first frame of the block is not for this position")
 
     def append_block(self, block: memoryview) -> None:
-        """Appends whole frames in one copy, the first one's length last."""
+        """Append whole frames in one copy, the first one's length last."""
         begin = self.position
         length = block[:4].cast("i")[0]
-        self._publish_run(length, len(block), lambda at: self._log.copy(at + 4, block[4:]))
-        self.last = self._last_of(begin)
+        self._publish_run(length, len(block), lambda file_offset: self._log.copy(file_offset + 4, block[4:]))
+        self.last = self._find_last_data_frame(begin)
 
     def append_batch(
         self, payload: np.ndarray, lengths: blocks.Integers, starts: blocks.Integers, reserved_values: Any
     ) -> None:
-        """Appends one unfragmented frame for each of ``lengths``, the first one's length last. There must be room."""
+        """Append one unfragmented frame per length, the first one's length last; the caller has made room."""
         begin, size = self.position, int(starts[-1])
         words = blocks.header_words(self._log, begin, lengths, starts, reserved_values)
         words[0].view(np.int32)[0] = -size  # the first frame's length
         length = int(lengths[0]) + d.HEADER_LENGTH
-        self._publish_run(length, size, lambda at: blocks.write(self._log, at, words, payload, lengths, starts))
+        self._publish_run(
+            length,
+            size,
+            lambda file_offset: blocks.write_frames(self._log, file_offset, words, payload, lengths, starts),
+        )
         self.last = begin + int(starts[-2])
 
     def _publish_run(self, length: int, size: int, write: Callable[[int], None]) -> None:
-        """Until all is written the first length says, as a negative number, how far the run will go."""
         begin = self.position
-        at = self._log.offset_of(begin)
+        file_offset = self._log.offset_of(begin)
         try:
             self.advance(size)
-            self._log.publish(at, -size)
-            write(at)
-            self._log.publish(at, length)
+            # Crash: until the whole run is written, the first length is negative and tells recovery how far the run
+            # reaches.
+            self._log.publish(file_offset, -size)
+            write(file_offset)
+            self._log.publish(file_offset, length)
         except BaseException:
             self._fill_hole(begin)
             raise
 
-    def _last_of(self, begin: int) -> int | None:
+    def _find_last_data_frame(self, begin: int) -> int | None:
         last = self.last
         while begin < self.position:
             length, _, kind = self._log.whole_frame(begin)
@@ -80,17 +85,17 @@ class AeronAppender(Appender):
             begin += d.align(max(length, d.HEADER_LENGTH))
         return last
 
-    def _frames(self, begin: int, parts: Sequence[memoryview], length: int, reserved_value: int) -> None:
-        """Longer than the MTU allows, a message becomes several frames, all in one term."""
+    def _write_message(self, begin: int, parts: Sequence[memoryview], length: int, reserved_value: int) -> None:
+        """Write a message; longer than the MTU allows, as several frames in one term."""
         longest = self._log.parameters.mtu - d.HEADER_LENGTH
         if length <= longest:
-            super()._frames(begin, parts, length, reserved_value)
+            super()._write_message(begin, parts, length, reserved_value)
             return
         flags = d.BEGIN
         for piece in pieces_of(parts, longest):
             size = sum(map(len, piece))
             length -= size
-            self._frame(begin, flags if length else flags | d.END, piece, size, reserved_value)
+            self._write_frame(begin, flags if length else flags | d.END, piece, size, reserved_value)
             begin += d.align(size + d.HEADER_LENGTH)
             flags = 0
 
@@ -98,19 +103,20 @@ class AeronAppender(Appender):
     def _concurrent(self) -> bool:
         return self._log.parameters.kind is d.Kind.CONCURRENT
 
-    def _overrun(self) -> int:
-        if self._ended and self._concurrent:
+    def _tail_offset_before_rotation(self) -> int:
+        # As in Aeron, the tail of a concurrent publication grows with each attempt after the last term.
+        if self._is_last_term_closed and self._concurrent:
             return self._log.load(d.TAIL_COUNTERS[self._count % d.PARTITIONS]) & 0xFFFFFFFF
-        return super()._overrun()
+        return super()._tail_offset_before_rotation()
 
-    def _end_last_term(self) -> None:
-        super()._end_last_term()
+    def _close_last_term(self) -> None:
+        super()._close_last_term()
         if self._concurrent:
             self._offset = self._term_length
 
 
 def pieces_of(parts: Sequence[memoryview], size: int) -> Iterator[list[memoryview]]:
-    """The bytes of ``parts`` in pieces of ``size`` bytes (the last one shorter), without a copy."""
+    """Yield the bytes of ``parts`` in pieces of ``size`` bytes (the last one shorter), without a copy."""
     piece: list[memoryview] = []
     room = size
     for part in parts:

@@ -1,4 +1,4 @@
-"""A claim: room in a log buffer that is filled in place."""
+"""A claim: room in a log buffer that the caller fills in place."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from penstock.logbuffer.mapped import LogFile
 
 
 class Claim:
-    """Room in the buffer, to be filled through ``data`` and then committed or aborted."""
+    """Room in the buffer, filled through ``data`` and then committed or aborted; blocks readers until then."""
 
     def __init__(self, log: LogFile, begin: int, frame_length: int) -> None:
         self._log = log
-        self._at = log.offset_of(begin)
+        self._file_offset = log.offset_of(begin)
         self._length = frame_length
         self.position = begin + d.align(frame_length)
-        self.data = log.bytes[self._at + d.HEADER_LENGTH : self._at + frame_length]
+        self.data = log.bytes[self._file_offset + d.HEADER_LENGTH : self._file_offset + frame_length]
 
     def set_reserved_value(self, value: int) -> None:
-        self._log.store_long(self._at + 24, value)
+        self._log.store_long(self._file_offset + 24, value)
 
     def commit(self) -> None:
-        self._log.publish(self._at, self._length)
+        self._log.publish(self._file_offset, self._length)
 
     def abort(self) -> None:
-        """The frame becomes padding of the same length."""
-        self._log.copy(self._at + 6, d.PAD.to_bytes(2, "little"))
-        self._log.publish(self._at, self._length)
+        """Turn the frame into padding of the same length."""
+        self._log.copy(self._file_offset + 6, d.PAD.to_bytes(2, "little"))
+        self._log.publish(self._file_offset, self._length)

@@ -1,4 +1,4 @@
-"""Putting messages together that were cut into several frames."""
+"""Assemble messages that were cut into several frames."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from penstock.logbuffer.mapped import Frame
 
 
 class FragmentAssembler:
-    """Puts messages together that were cut into several frames; whole ones pass through without a copy.
+    """Assembles fragmented messages of one reader; whole messages pass through without a copy.
 
-    A message whose frames do not all come, one behind the other (its writer died, or the reader was
-    overtaken), is dropped and counted in ``unfinished``.
+    A message whose frames do not follow each other (its writer died, or the reader was lapped) is dropped and counted
+    in ``unfinished``.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class FragmentAssembler:
         self._data = bytearray()
 
     def push(self, frames: Iterable[Frame]) -> list[Frame]:
-        """The messages that are complete with ``frames``, in order."""
+        """Return the messages completed by ``frames``, in order."""
         messages: list[Frame] = []
         for frame in frames:
             if self._first is not None and (frame.flags & d.BEGIN or frame.begin != self._end):
@@ -31,19 +31,19 @@ class FragmentAssembler:
             if frame.flags & d.UNFRAGMENTED == d.UNFRAGMENTED:
                 messages.append(frame)
             else:
-                messages += self._piece(frame)
+                messages += self._add_fragment(frame)
         return messages
 
-    def _piece(self, frame: Frame) -> list[Frame]:
-        """Pieces are copied at once: by the next poll the writer may have cleaned them."""
+    def _add_fragment(self, frame: Frame) -> list[Frame]:
         if frame.flags & d.BEGIN:
             self._first, self._data = frame._replace(data=memoryview(b"")), bytearray()
         elif self._first is None:
-            return []  # the rest of a message whose beginning was before our position
+            return []  # the message began before our position
+        # Copied now: the writer may clean the fragment before the next poll.
         self._data += frame.data
         self._end = frame.end
         if not frame.flags & d.END:
             return []
-        whole = self._first._replace(data=memoryview(self._data), end=frame.end, flags=d.UNFRAGMENTED)
+        message = self._first._replace(data=memoryview(self._data), end=frame.end, flags=d.UNFRAGMENTED)
         self._first = None
-        return [whole]
+        return [message]

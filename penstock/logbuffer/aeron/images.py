@@ -1,8 +1,8 @@
-"""Following anybody's log buffer: a publication's of one or several writers, or an image's that a media driver keeps.
+"""Follow any log buffer: of a publication with one or several writers, or of an image kept by a media driver.
 
-Our own readers are known to their writer. A reader that follows somebody else's buffer is not: Aeron's
-driver cleans behind the subscribers it knows, and reuses the term after the next. In an image's buffer
-the metadata do not tell where its end is.
+The writer of a Penstock buffer knows its readers. A reader of a foreign buffer is unknown to its writer: Aeron's
+driver cleans behind the subscribers that it knows, and reuses the term after the next. The metadata of an image's
+buffer do not contain its end.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Self
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.aeron.blocks import Block, scan
 from penstock.logbuffer.frame_search import newest_by_frames, next_frame
-from penstock.logbuffer.lapped import PATIENCE, MissingFrame
+from penstock.logbuffer.lapped import GAP_TIMEOUT_S, MissingFrame
 from penstock.logbuffer.mapped import LogFile
 from penstock.logbuffer.subscription import Subscription
 
 
 class Image(Subscription):
-    """A Subscription to anybody's buffer that also polls whole blocks, as Aeron's Image.
+    """A subscription to any buffer that also polls blocks, as Aeron's Image.
 
-    ``patience``: seconds until a gap in a buffer that several write is taken for one that stays.
+    ``patience``: seconds after which a gap in a buffer with several writers counts as lost.
     """
 
-    def __init__(self, path: Path | str, position: int = 0, *, patience: float = PATIENCE) -> None:
+    def __init__(self, path: Path | str, position: int = 0, *, patience: float = GAP_TIMEOUT_S) -> None:
         super().__init__(path, position)
         self._gap = AnyGap(self._log, patience)
 
     @classmethod
     def follow(cls, path: Path | str, *, from_oldest: bool = False) -> Self:
-        """Joins a stream whose positions are not known: where its writer stands, or at the oldest frame in the file."""
+        """Join a stream at an unknown position: at its writer's position, or at the oldest frame in the file."""
         image = cls(path)
         oldest = image.oldest() if from_oldest else None
         image.position = image.tail() if oldest is None else oldest
@@ -39,14 +39,14 @@ class Image(Subscription):
 
     @property
     def end_of_stream(self) -> bool:
-        """Everything was read, and the writer has said that nothing will follow."""
+        """Whether everything was read and the writer has ended the stream."""
         return self.position >= self._log.load(d.END_OF_STREAM_POSITION)
 
     def block_poll(self, limit_bytes: int = sys.maxsize) -> Block | None:
-        """The next run of whole frames of one term, at most ``limit_bytes`` with headers, without a copy.
+        """Return the next run of whole frames of one term, up to ``limit_bytes`` with headers, without a copy.
 
-        As Aeron's TermBlockScanner finds it: padding ends a run, or is one alone, even a longer one. None
-        when there is no whole frame, or the next one is longer. Raises Lapped as ``poll`` does.
+        As in Aeron's TermBlockScanner, padding ends a run, or is a block of its own even if longer. None if there is
+        no whole frame, or the next one is longer. Raises Lapped as ``poll``.
         """
         active = self._log.load(d.ACTIVE_TERM_COUNT)
         block = scan(self._log, self.position, limit_bytes)
@@ -58,9 +58,9 @@ class Image(Subscription):
         return block
 
     def tail(self) -> int:
-        """Where the writer stands: what is offered from now on is read from there.
+        """Return the writer's position, from which future offers are read.
 
-        In an image it is the end of the last frame received, and takes milliseconds to find.
+        In an image it is the end of the last received frame, and takes milliseconds to find.
         """
         return tail_position(self._log)
 
@@ -69,48 +69,47 @@ class Image(Subscription):
 
 
 class AnyGap(MissingFrame):
-    """A gap that may be one of several writers at work, or a datagram that comes again.
+    """A gap that may be one of several concurrent writers, or a datagram that will be retransmitted.
 
-    Then distance tells (a writer is never a term ahead of the slowest subscriber that its driver knows),
-    or ``patience``.
+    Distance decides (a writer is never a term ahead of the slowest subscriber known to its driver), or ``patience``.
     """
 
     def _is_lost(self, position: int, ahead: int) -> bool:
         kind = self._log.parameters.kind
         if kind is d.Kind.IMAGE:
-            return self._image_is_ahead(position)
+            return self._is_image_ahead(position)
         if kind is d.Kind.EXCLUSIVE or ahead >= d.PARTITIONS:
             return super()._is_lost(position, ahead)
-        return not self._is_being_written(position) and (ahead > 1 or self._is_old(position))
+        return not self._is_being_written(position) and (ahead > 1 or self._is_gap_expired(position))
 
-    def _image_is_ahead(self, position: int) -> bool:
+    def _is_image_ahead(self, position: int) -> bool:
         log = self._log
         following = log.term_end(position)
         if any(log.whole_frame(following + terms * log.term_length)[0] for terms in (1, 2)):
             return True
-        if not self._waited(position):
+        if not self._has_waited(position):
             return False
-        self._since = None  # the whole file is looked at: not at every poll
+        self._since = None  # Limit: the search reads the whole file, so it runs once per patience, not per poll.
         return tail_position(log) > position + log.term_length
 
 
 def newest_count(log: LogFile) -> int:
-    """The count of the newest term: by the metadata, or by the frames of an image, whose metadata do not tell."""
+    """Return the count of the newest term; for an image by its frames, because its metadata do not contain it."""
     if log.parameters.kind is not d.Kind.IMAGE:
         return log.load(d.ACTIVE_TERM_COUNT)
     return max(newest_by_frames(log), 0)
 
 
 def tail_position(log: LogFile) -> int:
-    """Where the writer stands; in an image where the last frame ends that was received."""
+    """Return the writer's position; in an image the end of the last received frame."""
     count = newest_count(log)
     if log.parameters.kind is d.Kind.IMAGE:
-        return _last_end(log, count * log.term_length)
+        return _end_of_last_frame(log, count * log.term_length)
     raw = log.load(d.TAIL_COUNTERS[count % d.PARTITIONS])
     return count * log.term_length + d.align(d.tail_offset(raw, log.term_length))
 
 
-def _last_end(log: LogFile, begin: int) -> int:
+def _end_of_last_frame(log: LogFile, begin: int) -> int:
     position: int | None = begin
     last = begin
     while position is not None and position < begin + log.term_length:

@@ -1,6 +1,6 @@
-"""What is in a log buffer file: as the text of Aeron's LogInspector, as JSON, and as our own batches.
+"""Show the contents of a log buffer file: as the text of Aeron's LogInspector, as JSON, and as our batches.
 
-Every function opens the file for reading only, at any time, and raises NotALogBuffer or OSError.
+Every function opens the file read-only, at any time, and raises NotALogBuffer or OSError.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ RULE: Final = "=" * 70
 NO_LIMIT: Final = (1 << 31) - 1
 ASCII_FORMATS: Final = ("ascii", "us-ascii", "us_ascii")
 _ASCII: Final = bytes(range(128)) + bytes(128)
-"""In LogInspector's text a byte of 128 or more is character 0."""
+"""Translation table: LogInspector shows bytes of 128 or more as character 0."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """LogInspector's options. ``limit``: bytes shown of each message."""
+    """Options of LogInspector. ``limit``: bytes shown of each message."""
 
     data_format: str = "hex"
     limit: int = NO_LIMIT
@@ -38,14 +38,14 @@ class Options:
     scan_over_zeroes: bool = False
 
     def text(self, data: memoryview) -> str:
-        shown = data[: self.limit].tobytes()
+        excerpt = data[: self.limit].tobytes()
         if self.data_format in ASCII_FORMATS:
-            return shown.translate(_ASCII).decode("latin-1")
-        return shown.hex().upper()
+            return excerpt.translate(_ASCII).decode("latin-1")
+        return excerpt.hex().upper()
 
 
 def dump(path: Path | str, options: Options = Options()) -> Iterator[str]:
-    """LogInspector's text, line by line (its second line tells date and path)."""
+    """Yield LogInspector's text line by line (its second line has date and path)."""
     log = LogFile(path)
     try:
         yield from _heading(log, path)
@@ -62,10 +62,10 @@ def dump(path: Path | str, options: Options = Options()) -> Iterator[str]:
 
 
 def as_json(path: Path | str, limit: int = 0) -> dict[str, Any]:
-    """The same as one JSON document: ``metadata``, ``default_header`` and ``terms`` with their frames.
+    """Return the contents as a JSON document: ``metadata``, ``default_header``, and ``terms`` with their frames.
 
-    Zeros are passed over. ``limit`` bytes of each message are shown as hex in ``data``. A term ends
-    with the first header whose length is none, as ``torn``.
+    Zeros are skipped. ``limit`` bytes of each message are shown as hex in ``data``. A term ends with the first header
+    that has no valid length, as ``torn``.
     """
     log = LogFile(path)
     try:
@@ -81,20 +81,20 @@ def as_json(path: Path | str, limit: int = 0) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Batch:
-    """A message of a log buffer that should be an encapsulated Arrow message of ours."""
+    """A message of a log buffer, decoded as one of our encapsulated Arrow messages."""
 
     position: int
     frame_length: int
-    """Header and payload, in bytes; of the whole message where it was cut into frames."""
+    """Header and payload in bytes; of the whole message if it was fragmented."""
     reserved_value: int
     rows: int | None
     document: dict[str, Any] | None
     problem: str | None = None
-    """Why there are no rows and no document: it is none of ours."""
+    """Reason why the message is not one of ours; without rows and document."""
 
 
 def batches(path: Path | str) -> list[Batch]:
-    """The messages still in the file, by position."""
+    """Return the messages in the file, by position."""
     log = LogFile(path)
     try:
         return [_batch(message) for message in FragmentAssembler().push(_frames(log))]
@@ -112,7 +112,7 @@ def _batch(message: Frame) -> Batch:
 
 
 def _frames(log: LogFile) -> Iterator[Frame]:
-    """The data frames of the three newest terms, in order."""
+    """Yield the data frames of the three newest terms, in order."""
     active = newest_count(log) * log.term_length
     for begin in range(max(0, active - 2 * log.term_length), active + 1, log.term_length):
         position: int | None = begin
@@ -137,7 +137,7 @@ def _heading(log: LogFile, path: Path | str) -> Iterator[str]:
     yield f"   Is connected: {str(log.load(d.IS_CONNECTED) == 1).lower()}"
     yield f"Initial term id: {log.initial_term_id}"
     yield f"     Term count: {count}"
-    yield f"   Active index: {int(math.fmod(count, d.PARTITIONS))}"  # garbage keeps its sign, as in Java
+    yield f"   Active index: {int(math.fmod(count, d.PARTITIONS))}"  # As in Java, a damaged count keeps its sign.
     yield f"    Term length: {log.term_length}"
     yield f"     MTU length: {log.parameters.mtu}"
     yield f"      Page size: {log.parameters.page_size}"
@@ -170,7 +170,7 @@ def _term_text(log: LogFile, index: int, options: Options) -> Iterator[str]:
         if length == 0 and options.scan_over_zeroes:
             offset += d.FRAME_ALIGNMENT
             continue
-        # Without a length the rest of the term is shown, and nothing can be found behind it.
+        # As in LogInspector, a frame without a valid length shows the rest of the term and ends it.
         end = min(offset + length, log.term_length) if length >= d.HEADER_LENGTH else log.term_length
         yield options.text(log.bytes[start + offset + d.HEADER_LENGTH : start + end])
         offset = offset + d.align(length) if length >= d.HEADER_LENGTH else log.term_length
@@ -214,10 +214,10 @@ def _term_document(log: LogFile, index: int, limit: int) -> dict[str, Any]:
 
 
 def _next_used(words: np.ndarray, offset: int) -> int:
-    """The first slot from ``offset`` on that is not all zero; the term length when all are."""
+    """Return the first slot from ``offset`` on that is not all zero, or the term length."""
     begin = offset // 8
     while begin < len(words):
-        part = words[begin : begin + 65536]  # 512 KiB at a time: most often the next frame is near
+        part = words[begin : begin + 65536]  # Fast path: 512 KiB at a time, because the next frame is usually near.
         if part.any():
             return int(begin + np.argmax(part != 0)) * 8 & -d.FRAME_ALIGNMENT
         begin += 65536

@@ -1,4 +1,4 @@
-"""Aeron's exclusive publication with every offer it has, and what its media driver does beside it."""
+"""Aeron's exclusive publication with all its offers, and the duties of its media driver."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from penstock.logbuffer.recovery import Recovered
 
 
 class Cleaning(Enum):
-    """How far the writer zeroes behind its readers, at most one term at a time."""
+    """Distance at which the writer zeroes behind its readers, at most one term at a time."""
 
     CONSUMED = "consumed"
-    """Up to the slowest reader whenever the limit is raised, as Aeron's driver does for IPC."""
+    """Up to the slowest reader whenever the limit rises, as Aeron's driver does for IPC."""
     LAGGING = "lagging"
-    """One term behind the slowest reader, as for UDP: what was read last stays in the file."""
+    """One term behind the slowest reader, as for UDP: the last frames read stay in the file."""
 
 
 class ExclusivePublication(Publication):
-    """A Publication that also fragments, claims, and appends padding, blocks and batches."""
+    """A Publication that also fragments, claims, and appends padding, blocks and batches. Not thread-safe."""
 
     def __init__(self, log: LogFile, lock: IO[bytes], recovered: Recovered) -> None:
         super().__init__(log, lock, recovered)
@@ -38,7 +38,7 @@ class ExclusivePublication(Publication):
         self.max_message_length = d.max_message_length(log.term_length)
         self._tail: AeronAppender = AeronAppender(log, recovered.position, recovered.cleaned, recovered.last)
         self._consumed = recovered.position
-        self._trip = 0
+        self._next_limit_step = 0
 
     @classmethod
     def create(
@@ -79,63 +79,61 @@ class ExclusivePublication(Publication):
         self._log.store(d.IS_CONNECTED, int(value))
 
     def consumed(self, position: int) -> None:
-        """The slowest reader has come to ``position``: raises the limit, and cleans behind it. See Cleaning.
-
-        The CONSUMED style raises the limit in steps of an eighth of the window, as Aeron's driver.
-        """
+        """Raise the limit for the slowest reader's ``position`` and clean behind it, see ``Cleaning``."""
         self._consumed = max(self._consumed, position)
         limit = position + min(self.window, self._log.term_length)
         if self.cleaning is Cleaning.LAGGING:
             super().consumed(position)
-        elif limit >= self._trip:
-            self._tail.clean_some(position)
+        # As in Aeron's driver, the limit rises in steps of an eighth of the window.
+        elif limit >= self._next_limit_step:
+            self._tail.clean_one_term(position)
             self.position_limit = limit
-            self._trip = limit + self.window // 8
+            self._next_limit_step = limit + self.window // 8
 
     def disconnect(self, furthest: int = 0) -> None:
-        """No reader is left: offers are refused as NotConnected until there is one again.
+        """Refuse offers as NotConnected until a reader is connected again.
 
-        ``furthest``: how far one had come, where it was ahead of the slowest; the next reader begins there.
+        ``furthest``: the position of the most advanced former reader, at which the next reader begins.
         """
         self.connected = False
         self._consumed = max(self._consumed, furthest)
         if self.position_limit > self._consumed:
-            self.position_limit = self._trip = self._consumed
+            self.position_limit = self._next_limit_step = self._consumed
             if self.cleaning is Cleaning.CONSUMED:
-                self._tail.clean_some(self._consumed)
+                self._tail.clean_one_term(self._consumed)
 
     def clean_to(self, position: int) -> None:
-        """Zeroes everything before ``position``. No reader may need it any more."""
+        """Zero all bytes before ``position``; no reader may still need them."""
         self._tail.clean_to(position)
 
     # Offers
 
     def offer_batch(self, data: Any, offsets: blocks.Integers, reserved_values: Any = 0) -> int:
-        """Appends many messages, ``data[offsets[i]:offsets[i + 1]]``, as one block of unfragmented frames.
+        """Append messages ``data[offsets[i]:offsets[i + 1]]`` as one block of unfragmented frames; return the
+        number taken.
 
-        ``offsets`` is (n + 1,) int64 and rises; ``reserved_values`` is one integer or (n,). Returns how
-        many were taken, from the first on: as many as fit into the term and begin before the limit. Raises
-        as ``offer`` when it is none, and MessageTooLarge when one needs more than a frame.
+        ``offsets`` is (n + 1,) int64 and increasing; ``reserved_values`` is one integer or (n,). Takes the first
+        messages that fit the term and begin before the limit. Raises as ``offer`` if none does, and MessageTooLarge if
+        one exceeds a frame.
         """
         lengths = np.diff(offsets)
         if not len(lengths):
             return 0
         self._check_payload(int(lengths.max()))
-        self._take(int(lengths[0]), d.align(int(lengths[0]) + d.HEADER_LENGTH))
+        self._make_room(int(lengths[0]), d.align(int(lengths[0]) + d.HEADER_LENGTH))
         begin, starts = self.position, blocks.frame_starts(lengths)
         room = self._log.term_end(begin) - begin
-        count = blocks.how_many(starts, room, self.position_limit - begin)
+        count = blocks.count_fitting(starts, room, self.position_limit - begin)
         values = reserved_values if np.ndim(reserved_values) == 0 else reserved_values[:count]
         payload = np.frombuffer(memoryview(data).cast("B"), np.uint8)[int(offsets[0]) : int(offsets[count])]
         self._tail.append_batch(payload, lengths[:count], starts[: count + 1], values)
         return count
 
     def offer_block(self, block: Any) -> int:
-        """Appends a prepared block of whole frames in one copy and returns the new position.
+        """Append a prepared block of whole frames in one copy and return the new position.
 
-        Its first frame must be a data frame of this stream for exactly this position, and it must fit
-        into the term: ValueError otherwise. Nothing else in it is looked at. A full term is left without
-        an AdminAction, as Aeron does here.
+        Raises ValueError unless its first frame is a data frame of this stream for this position, and the block fits
+        the term. The other frames are not checked. As in Aeron, a full term is left without an AdminAction.
         """
         view = memoryview(block).cast("B")
         if not self._log.closed:
@@ -146,25 +144,25 @@ class ExclusivePublication(Publication):
         return self.position
 
     def append_padding(self, length: int) -> int:
-        """Appends a padding frame with ``length`` bytes after its header; readers skip it."""
+        """Append a padding frame with ``length`` bytes after its header; readers skip it."""
         longest = d.fragmented_length(self.max_message_length, self._log.parameters.mtu)
         if length > longest:
             raise MessageTooLarge(f"padding exceeds maxFramedLength of {longest}, length={length}")
         required = d.align(length + d.HEADER_LENGTH)
-        self._take(length, required)
+        self._make_room(length, required)
         begin = self._tail.position
         self._tail.advance(required)
         self._log.pad(begin, length + d.HEADER_LENGTH)
         return self._tail.position
 
     def try_claim(self, length: int) -> Claim:
-        """Room for a message of ``length`` bytes that the caller writes in place, then commits or aborts.
+        """Claim room for a message of ``length`` bytes, to write in place and then commit or abort.
 
-        Readers go no further than the claim until then, so nothing else should be offered before.
+        Readers stop at the claim until then, so the caller should offer nothing before.
         """
         self._check_payload(length)
         required = d.align(length + d.HEADER_LENGTH)
-        self._take(length, required)
+        self._make_room(length, required)
         begin = self._tail.position
         self._tail.advance(required)
         self._log.begin_frame(begin, length + d.HEADER_LENGTH, d.UNFRAGMENTED, d.DATA, 0)
@@ -172,11 +170,11 @@ class ExclusivePublication(Publication):
         return Claim(self._log, begin, length + d.HEADER_LENGTH)
 
     def end_of_stream(self) -> None:
-        """Says to readers that nothing will follow. Opening the file again takes it back."""
+        """Tell readers that nothing will follow; opening the file again revokes it."""
         self._log.store(d.END_OF_STREAM_POSITION, self._tail.reserved)
 
-    def _take(self, length: int, required: int) -> None:
-        """Raises the Refused that stands against taking ``required`` bytes at the tail."""
+    def _make_room(self, length: int, required: int) -> None:
+        """Ensure that ``required`` bytes can be taken at the tail. Raises a Refused."""
         self._check_limit(length)
         self._tail.make_room(required)
 

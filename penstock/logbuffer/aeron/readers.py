@@ -1,4 +1,4 @@
-"""The readers of one log buffer, as its writer sees them: how far the slowest is, and who is gone."""
+"""The readers of one log buffer from its writer's view: the position of the slowest, and which are gone."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from penstock.logbuffer.aeron.publication import ExclusivePublication
 from penstock.logbuffer.descriptor import FRAME_ALIGNMENT
 
 GONE: Final = MAX_WORD * FRAME_ALIGNMENT
-"""The floor of a reader that is gone, the largest there can be: nothing is kept for it."""
+"""Floor of a reader that is gone: the largest possible, so that nothing is retained for it."""
 
 
 class Reader(Protocol):
-    """A reader's position: what it ``stored``, or the ``floor`` where that is further."""
+    """The position of a reader: what it ``stored``, or the ``floor`` if that is higher."""
 
     position: int
     floor: int
@@ -24,52 +24,52 @@ class Reader(Protocol):
 
 
 class Readers:
-    """Readers by name, each with its position, as a media driver would keep them.
+    """Readers by name with their positions, as a media driver keeps them.
 
-    The limit follows the slowest one. A reader that was declared gone holds nobody up and keeps nothing
-    from being cleaned, also after the writer has started again, until it is admitted again.
+    The limit follows the slowest one. A reader that was declared gone holds back neither the limit nor the cleaning,
+    also after the writer restarts, until it is admitted again.
     """
 
     def __init__(self, positions: Mapping[str, Reader]) -> None:
         self._positions = dict(positions)
 
     def __iter__(self) -> Iterator[str]:
-        """The names of those that are not gone."""
+        """Iterate over the names of readers that are not gone."""
         return (name for name, reader in self._positions.items() if reader.floor != GONE)
 
     def __getitem__(self, name: str) -> Reader:
         return self._positions[name]
 
     def positions(self) -> list[int]:
-        """How far those have come that are not gone: what ``Publication.open`` wants to know."""
+        """Return the positions of readers that are not gone, for ``Publication.open``."""
         return [self._positions[name].position for name in self]
 
     def slowest(self) -> str | None:
-        """The name of the one that is furthest behind; None when all are gone."""
+        """Return the name of the slowest reader, or None if all are gone."""
         return min(self, key=lambda name: self._positions[name].position, default=None)
 
     def declare_gone(self, name: str) -> int:
-        """Goes on without the reader, and returns the position up to which it had come.
+        """Continue without a reader and return the position that it had reached.
 
-        What it does afterwards moves nothing; where it reads on it may be Lapped. KeyError for an unknown one.
+        Its further reads move nothing, and may raise Lapped. Raises KeyError for an unknown reader.
         """
         reached = self._positions[name].position
         self._positions[name].floor = GONE
         return reached
 
     def admit(self, name: str, reader: Reader, position: int) -> None:
-        """A new reader, or one that was gone, begins at ``position``: a frame still there, or where the next one goes.
+        """Add a reader, or one that was gone, at ``position``: of a frame in the buffer, or of the next one.
 
-        Nobody else may be moving ``reader`` at this time.
+        The reader must not move during the call.
         """
         reader.floor = 0
         reader.position = position
         self._positions[name] = reader
 
     def follow(self, publication: ExclusivePublication) -> None:
-        """Raises the limit to what the slowest reader allows, and cleans behind it.
+        """Raise the limit to what the slowest reader allows, and clean behind it.
 
-        With no reader left the publication is not connected; with the first one it is again.
+        Without readers the publication is not connected; with the first one it is again.
         """
         positions = self.positions()
         if not positions:

@@ -202,7 +202,7 @@ def test_an_auditor_that_is_not_started_says_so() -> None:
     ("settings", "said"),
     [
         ({"auditor.reporting.interval.ms": "0"}, "auditor.reporting.interval.ms: must be at least 1"),
-        ({"auditor.reporting.delay.ms": "soon"}, "auditor.reporting.delay.ms: 'soon' is not a number"),
+        ({"auditor.reporting.delay.ms": "soon"}, "auditor.reporting.delay.ms: 'soon' is not a whole number"),
         ({"enable.auto.tick": "perhaps"}, "enable.auto.tick: 'perhaps' is neither true nor false"),
         ({"auditor.bucket.ms": -1}, "auditor.bucket.ms: must be at least 1"),
     ],

@@ -143,7 +143,7 @@ def test_a_bad_chunk_is_an_exception_or_where_told_so_a_message(topics: Topics) 
     assert isinstance(failing(consumer).failures[0].__cause__, InvalidChunk)
     assert [one.value() for one in read(consumer, 1)] == [b"good"]
     assert consumer.counts()["refused.sequence"] >= 1
-    lenient, _ = begun(topics, topic, treat_bad_chunks_as_payload=True)
+    lenient, _ = begun(topics, topic, treat_bad_segments_as_payload=True)
     assert [one.value() for one in read(lenient, 2)] == [b"sequence 5 of 2", b"good"]
 
 

@@ -28,8 +28,8 @@ class Recorded:
         if case["name"].startswith("raw committed"):
             self._commit_raw(*case["ops"][0]["state"]["rawCommitted"])
         self.consumer: Consumer = topics.consumer(group_id=group, max_tracked_messages_per_partition=case["maxTracked"])
-        self._take, self._left = self.consumer._plain.take, 0
-        self.consumer._plain.take = self._take_some  # type: ignore[method-assign]
+        self._take, self._left = self.consumer._plain.poll_batch, 0
+        self.consumer._plain.poll_batch = self._take_some  # type: ignore[method-assign]
         self.consumer.assign([self.at])
         if not case["name"].startswith("raw committed"):
             self.consumer.seek_to_beginning()

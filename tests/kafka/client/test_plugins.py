@@ -87,11 +87,11 @@ def test_composite_map() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("defualt", "segment.serializer: there is no 'defualt'.*did you mean 'default'"),
+        ("defualt", "segment.serializer: unknown name 'defualt'.*did you mean 'default'"),
         ("no.such.module.Name", "segment.serializer: 'no.such.module.Name' cannot be loaded"),
         ("tests.kafka.client.test_plugins:Nobody", "cannot be loaded"),
         (Reversing, "cannot be created: 'own.mark'"),
-        (5, "has no serialize"),
+        (5, "has no method serialize"),
     ],
 )
 def test_what_is_not_there_or_does_not_fit_is_named(given: Any, said: str) -> None:

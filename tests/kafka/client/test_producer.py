@@ -60,7 +60,7 @@ def test_large_message(topics: Topics, in_header: bool) -> None:
 
 def test_always_use_large_message_envelope(topics: Topics) -> None:
     topic = topics.new()
-    with producer(topics, li_large_message_chunk_wrapping_required=True) as sender:
+    with producer(topics, li_large_message_segment_wrapping_required=True) as sender:
         sender.produce(topic, b"small")
     (stored,) = topics.records(topic, 1)
     assert len(stored.value()) == len(b"small") + CHUNK_HEADER_BYTES
@@ -123,7 +123,7 @@ def test_timestamp_header(topics: Topics) -> None:
 @pytest.mark.parametrize("wraps", [False, True])
 def test_null_and_zero_length_values_keep_their_headers(topics: Topics, wraps: bool) -> None:
     topic = topics.new()
-    with producer(topics, li_large_message_chunk_wrapping_required=wraps) as sender:
+    with producer(topics, li_large_message_segment_wrapping_required=wraps) as sender:
         sender.produce(topic, None, key="k", headers=[("mine", b"1")])
         sender.produce(topic, b"", headers=[("mine", b"2")])
         sender.produce(topic, "", headers=[("mine", b"3")])

@@ -204,9 +204,9 @@ def test_a_prepared_block_of_frames_is_taken_as_it_is(tmp_path: Path) -> None:
     for number in range(5):
         source.offer(b"m" * 10 * number, number)
     block = (tmp_path / "source").read_bytes()[: source.position]
-    with pytest.raises(ValueError, match="not for this place"):
+    with pytest.raises(ValueError, match="not for this position"):
         copy.offer_block(block[32:])
-    with pytest.raises(ValueError, match="no run of whole frames"):
+    with pytest.raises(ValueError, match="not a run of whole frames"):
         copy.offer_block(block[:33])
     assert copy.offer_block(block) == source.position
     assert (tmp_path / "copy").read_bytes() == (tmp_path / "source").read_bytes()
