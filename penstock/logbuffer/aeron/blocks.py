@@ -22,7 +22,7 @@ _SEARCH_WINDOW_BYTES: Final = 1 << 18
 _EQUAL_PART_BYTES: Final = 1 << 19
 """Approximate bytes of equally long frames written at once: they fit the cache of one core."""
 _JOINED_PART_BYTES: Final = 1 << 21
-"""Approximate bytes of other frames written at once: longer copies are faster, but the allocator returns larger buffers."""
+"""Bytes of other frames written at once: longer copies are faster, but the allocator returns larger ones."""
 
 
 class Block(NamedTuple):
