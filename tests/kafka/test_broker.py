@@ -87,7 +87,7 @@ def test_the_broker_dies_with_the_process_that_started_it_and_starts_again_with_
 
 
 def test_a_port_that_is_taken_is_one_clear_error(kafka_broker: Broker, tmp_path: Path) -> None:
-    with pytest.raises(CannotStart, match=f"port {kafka_broker.port} is taken"):
+    with pytest.raises(CannotStart, match=f"port {kafka_broker.port} is in use"):
         Broker(tmp_path, port=kafka_broker.port).start()
 
 

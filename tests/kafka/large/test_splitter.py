@@ -149,7 +149,7 @@ def test_a_serializer_of_ones_own_writes_the_chunks() -> None:
 
 
 def test_a_chunk_has_at_least_one_byte() -> None:
-    with pytest.raises(ValueError, match="one byte"):
+    with pytest.raises(ValueError, match="must be at least 1"):
         MessageSplitter(0)
 
 
