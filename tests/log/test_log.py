@@ -169,7 +169,7 @@ def test_a_segments_room_is_not_among_the_bytes_that_are_limited(log):
     fill(topic, *([b"x" * 1000] for _ in range(50)))
     counted = log._shared.budget.used
     assert topic.writer.room > 1000
-    log._measure()
+    log._measure_usage()
     assert abs(log._shared.budget.used - counted) < 1000
 
 
