@@ -1,4 +1,7 @@
-"""The codec ``syslog``: datagrams or lines to messages, what their headers say in annotations, the messages whole."""
+"""The codec ``syslog``: header fields as annotations, messages unchanged.
+
+Invariant: a message is never refused for its header; only compressed and empty messages are left out, and counted.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from penstock.wire.decoded import Decoded
 from penstock.wire.growth import FIELDS
 from penstock.wire.raw import RawDecoder
 from penstock.wire.sender_text import strings
-from penstock.wire.syslog.framing import compressed, without_counts, without_ends
+from penstock.wire.syslog.framing import compressed_rows, without_counts, without_ends
 from penstock.wire.syslog.headers import FACILITIES, SEVERITIES, Headers
 from penstock.wire.syslog.octets import Bools
 from penstock.wire.syslog.structured_data import Parameters, read_parameters
@@ -29,10 +32,10 @@ _UTC_NAMES = pa.array([b"UTC", b"GMT"], pa.binary())
 
 
 class SyslogDecoder(RawDecoder):
-    """Datagrams or lines of syslog to messages with annotations. ``statistics`` has plog's keys.
+    """Decoder of syslog datagrams or lines to messages with annotations. ``statistics`` has plog's keys.
 
-    ``zone``: of times that name none (None: this machine's); ``clock``: seconds since the epoch, from which a time
-    without a year gets its own.
+    ``zone``: zone of timestamps without one (None: this machine's); ``clock``: seconds since the epoch, which decide
+    the year of timestamps without one.
     """
 
     def __init__(self, zone: tzinfo | None = UTC, clock: Callable[[], float] = time.time) -> None:
@@ -42,85 +45,90 @@ class SyslogDecoder(RawDecoder):
     def _decoded(self, payloads: pa.Array[Any], rows: Ints, counts: Counts) -> Decoded:
         if Name.TAKEN in counts:
             payloads = without_counts(payloads)
-        if (unread := compressed(payloads)).any():
-            counts.absorb({COMPRESSED: int(unread.sum()), Name.ACCEPTED: -int(unread.sum())})
-            payloads, rows = payloads.filter(from_numpy(~unread)), rows[~unread]
+        if (is_compressed := compressed_rows(payloads)).any():
+            counts.absorb({COMPRESSED: int(is_compressed.sum()), Name.ACCEPTED: -int(is_compressed.sum())})
+            payloads, rows = payloads.filter(from_numpy(~is_compressed)), rows[~is_compressed]
         messages = without_ends(payloads)
-        if not (filled := np.diff(bounds(messages)) > 0).all():
-            counts.absorb(_without_empty(counts, len(messages) - int(filled.sum())))
-            messages, rows = messages.filter(from_numpy(filled)), rows[filled]
+        if not (is_filled := np.diff(bounds(messages)) > 0).all():
+            counts.absorb(_empty_changes(counts, len(messages) - int(is_filled.sum())))
+            messages, rows = messages.filter(from_numpy(is_filled)), rows[is_filled]
         received = np.array([self._clock() * 1_000_000], np.int64)
-        return Decoded(body(messages, annotations=annotations_of(messages, received, self._zone)), counts, rows=rows)
+        return Decoded(body(messages, annotations=build_annotations(messages, received, self._zone)), counts, rows=rows)
 
 
-def _without_empty(counts: Counts, empty: int) -> dict[str, int]:
-    """By how much the counts change for ``empty`` datagrams or lines that are nothing but ends."""
-    whole, nothing = (Name.UNBOXED, Name.EMPTY) if Name.TAKEN in counts else (Name.LINE_MESSAGE, Name.LINE_EMPTY)
-    return {whole: -empty, nothing: empty, Name.SEEN: -empty, Name.ACCEPTED: -empty}
+def _empty_changes(counts: Counts, empty: int) -> dict[str, int]:
+    """Return the changes of counts for ``empty`` datagrams or lines that contain only ends."""
+    message_count_name, empty_count_name = (
+        (Name.UNBOXED, Name.EMPTY) if Name.TAKEN in counts else (Name.LINE_MESSAGE, Name.LINE_EMPTY)
+    )
+    return {message_count_name: -empty, empty_count_name: empty, Name.SEEN: -empty, Name.ACCEPTED: -empty}
 
 
-def annotations_of(messages: pa.Array[Any], received: Ints, zone: tzinfo | None) -> pa.Array[Any]:
-    """What the headers of ``messages`` (type binary) say, as maps: facility, severity, FIELDS, the parameters.
+def build_annotations(messages: pa.Array[Any], received: Ints, zone: tzinfo | None) -> pa.Array[Any]:
+    """Return the header fields of ``messages`` (type binary) as maps: facility, severity, FIELDS, the parameters.
 
-    ``received``: microseconds since the epoch, one or one a message; ``zone``: of times that name none.
+    ``received``: microseconds since the epoch, one for all or one per message; ``zone``: zone of timestamps without
+    one.
     """
     header = Headers(messages)
     parameters = read_parameters(header.octets, header.fields["structured_data"])
-    columns = [*names_of(header), _times(header, received, zone)]
-    said = [np.ones(len(messages), np.bool_)] * 2
+    columns = [*priority_names(header), _formatted_times(header, received, zone)]
+    present = [np.ones(len(messages), np.bool_)] * 2
     for name in FIELDS:
         field = header.fields[name]
         if name != "timestamp":
             columns.append(strings(header.octets.texts(field.begins, field.ends)))
-        said.append(field.filled)
+        present.append(field.filled)
     if parameters is not None:
-        said[-1] = parameters.whole
-    return maps_of(("facility", "severity", *FIELDS), columns, np.stack(said, axis=1), parameters)
+        present[-1] = parameters.is_unsplit
+    return build_maps(("facility", "severity", *FIELDS), columns, np.stack(present, axis=1), parameters)
 
 
-def _times(header: Headers, received: Ints, zone: tzinfo | None) -> pa.Array[Any]:
-    """The times of headers as RFC 3339, in UTC where they are not of that form; as they are where they are no times."""
-    places = header.fields["timestamp"]
-    said = header.octets.texts(places.begins, places.ends)
-    times = times_of(header, received, zone)
-    if not len(rows := np.flatnonzero(times.known & ~times.is_rfc3339)):
-        return strings(said)
-    if len(rows) == len(said):
-        return strings(times.written(rows))
-    order = np.arange(len(said))
-    order[rows] = len(said) + np.arange(len(rows))
-    return strings(pa.concat_arrays([said, times.written(rows)]).take(from_numpy(order)))
+def _formatted_times(header: Headers, received: Ints, zone: tzinfo | None) -> pa.Array[Any]:
+    """Return header times as RFC 3339, converted to UTC unless they have that form; unreadable ones unchanged."""
+    timestamps = header.fields["timestamp"]
+    texts = header.octets.texts(timestamps.begins, timestamps.ends)
+    times = parse_times(header, received, zone)
+    if not len(rows := np.flatnonzero(times.is_valid & ~times.is_rfc3339)):
+        return strings(texts)
+    # Fast path: a batch of one form of timestamps is written at once, without a merge.
+    if len(rows) == len(texts):
+        return strings(times.format_rfc3339(rows))
+    order = np.arange(len(texts))
+    order[rows] = len(texts) + np.arange(len(rows))
+    return strings(pa.concat_arrays([texts, times.format_rfc3339(rows)]).take(from_numpy(order)))
 
 
-def times_of(header: Headers, received: Ints, zone: tzinfo | None) -> Times:
-    """The times that headers say, where they are some."""
+def parse_times(header: Headers, received: Ints, zone: tzinfo | None) -> Times:
+    """Return the parsed times of the headers."""
     zones, in_utc = header.fields["zone"], None
     if zones.filled.any():
-        in_utc = pc.is_in(header.said("zone"), _UTC_NAMES).to_numpy(zero_copy_only=False)
+        in_utc = pc.is_in(header.column("zone"), _UTC_NAMES).to_numpy(zero_copy_only=False)
     return read_times(header.octets, header.fields["timestamp"], received, zone, in_utc)
 
 
-def names_of(header: Headers) -> tuple[pa.Array[Any], pa.Array[Any]]:
-    """Facilities and severities by their names."""
+def priority_names(header: Headers) -> tuple[pa.Array[Any], pa.Array[Any]]:
+    """Return the names of facilities and severities."""
     facility = pa.array(FACILITIES).take(from_numpy(header.priorities >> 3))
     return facility, pa.array(SEVERITIES).take(from_numpy(header.priorities & 7))
 
 
-def maps_of(
-    names: Sequence[str], columns: Sequence[pa.Array[Any]], said: Bools, parameters: Parameters | None
+def build_maps(
+    names: Sequence[str], columns: Sequence[pa.Array[Any]], present: Bools, parameters: Parameters | None
 ) -> pa.Array[Any]:
-    """For each row those columns that are ``said`` (one row a row, one column a name), then its parameters."""
-    rows, width = said.shape
-    at = np.arange(rows * width).reshape(width, rows).T[said]
-    of_name, counts = at // max(rows, 1), said.sum(axis=1)
+    """Return a map per row of the columns ``present`` in it (shape rows x names), followed by its parameters."""
+    rows, width = present.shape
+    indices = np.arange(rows * width).reshape(width, rows).T[present]
+    name_indices, counts = indices // max(rows, 1), present.sum(axis=1)
+    # All maps are built by index arithmetic and two gathers: no Python statement per message or field.
     labels: pa.Array[Any] = pa.array(names)
     texts = pa.concat_arrays(list(columns))
     if parameters is not None:
         ends, added = np.cumsum(counts), np.diff(parameters.offsets)
-        behind = np.repeat(ends, added)
-        at = np.insert(at, behind, rows * width + np.arange(len(behind)))
-        of_name = np.insert(of_name, behind, width + np.arange(len(behind)))
+        insert_at = np.repeat(ends, added)
+        indices = np.insert(indices, insert_at, rows * width + np.arange(len(insert_at)))
+        name_indices = np.insert(name_indices, insert_at, width + np.arange(len(insert_at)))
         counts = counts + added
         labels, texts = pa.concat_arrays([labels, parameters.names]), pa.concat_arrays([texts, parameters.values])
     offsets = np.concatenate([[0], np.cumsum(counts)])
-    return annotation_maps(offsets, labels.take(from_numpy(of_name)), texts.take(from_numpy(at)))
+    return annotation_maps(offsets, labels.take(from_numpy(name_indices)), texts.take(from_numpy(indices)))

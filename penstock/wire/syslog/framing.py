@@ -1,4 +1,4 @@
-"""What stands around a syslog message and is none of it: the end that a sender puts behind each, a compression."""
+"""Transport bytes around a syslog message: a sender's end of message, a length prefix, compression."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ _NEWLINE, _RETURN = 10, 13
 _IS_END = np.zeros(256, np.bool_)
 _IS_END[[0, _NEWLINE]] = True
 _ZIPPED = ord("z")
-"""Before a message that rsyslog compressed (``ZipLevel``); zlib's own header follows."""
-_PROBED = 64
+"""Prefix of a message that rsyslog compressed (``ZipLevel``); zlib's own header follows."""
+_PROBE_BYTES = 64
 _COUNT = r"\A(?P<count>[1-9][0-9]{0,9}) <[0-9]{1,3}>"
 
 
 def without_ends(messages: pa.Array[Any]) -> pa.Array[Any]:
-    """``messages`` (type binary) without the newlines and NULs behind them: other transports end messages with these.
+    """Return ``messages`` (type binary) without trailing newlines and NULs, which other transports use as ends.
 
-    So the same message has the same bytes over each of them.
+    Invariant: a message has the same bytes over every transport, so its duplicate is recognised.
     """
     octets = Octets(messages)
-    data, starts, ends = octets.data, octets.starts, octets.stops
-    while (ending := (ends > starts) & _IS_END[data[ends - 1]]).any():
-        ends = ends - ending
-        ends = ends - (ending & (ends > starts) & (data[ends] == _NEWLINE) & (data[ends - 1] == _RETURN))
+    buffer, starts, ends = octets.data, octets.starts, octets.stops
+    while (has_end := (ends > starts) & _IS_END[buffer[ends - 1]]).any():
+        ends = ends - has_end
+        ends = ends - (has_end & (ends > starts) & (buffer[ends] == _NEWLINE) & (buffer[ends - 1] == _RETURN))
     return messages if ends is octets.stops else octets.texts(starts, ends)
 
 
 def without_counts(messages: pa.Array[Any]) -> pa.Array[Any]:
-    """Return ``messages`` (type binary) without the length that some senders put in front, as on TCP.
+    """Return ``messages`` (type binary) without the length that some senders prepend, as on TCP.
 
-    Only a length that is exact belongs to the transport; other numbers are text.
+    Only an exact length belongs to the transport; other numbers are text.
     """
     octets = Octets(messages)
     leads = np.flatnonzero(octets.data[octets.starts] - np.uint8(ord("1")) < 9)
@@ -55,19 +55,20 @@ def without_counts(messages: pa.Array[Any]) -> pa.Array[Any]:
     return octets.texts(starts, octets.stops)
 
 
-def compressed(messages: pa.Array[Any]) -> Bools:
-    """Which of ``messages`` (type binary) are compressed: their text is not to be read."""
+def compressed_rows(messages: pa.Array[Any]) -> Bools:
+    """Return a mask of the messages (type binary) that are compressed and must not be parsed."""
     octets = Octets(messages)
-    found: Bools = (octets.data[octets.starts] == _ZIPPED) & (octets.stops > octets.starts + 2)
-    for row in np.flatnonzero(found).tolist():
-        found[row] = _is_zlib(messages[row].as_py())
-    return found
+    is_zlib_message: Bools = (octets.data[octets.starts] == _ZIPPED) & (octets.stops > octets.starts + 2)
+    # Only messages that begin with a z and have two more bytes reach this loop: almost none.
+    for row in np.flatnonzero(is_zlib_message).tolist():
+        is_zlib_message[row] = _is_zlib(messages[row].as_py())
+    return is_zlib_message
 
 
 def _is_zlib(message: bytes) -> bool:
-    """Whether a message that begins with a z goes on as zlib's format does, as far as its first bytes tell."""
+    """Report whether the first bytes after the z are a valid zlib stream."""
     try:
-        zlib.decompressobj().decompress(message[1:], _PROBED)
+        zlib.decompressobj().decompress(message[1:], _PROBE_BYTES)
     except zlib.error:
         return False
     return True

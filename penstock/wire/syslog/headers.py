@@ -1,8 +1,8 @@
-"""Headers of syslog messages, whole batches at a time: where in the messages' bytes each field begins and ends.
+"""Headers of syslog messages: the position of each field, for whole batches at once.
 
-RFC 5424 first, then what Cisco's devices send, then RFC 3164 as it is found in the wild, then whatever else: a
-PRI alone, or nothing at all, which means user.notice (RFC 3164, section 4.3.3). Nothing is refused: what cannot be
-read stays a message with fewer fields. What nearly all senders send is found by numpy; what only some do, by RE2.
+Tried in order: RFC 5424, the formats of Cisco's devices, RFC 3164 as found in practice, then anything: a PRI alone, or
+nothing, which means user.notice (RFC 3164, section 4.3.3). Invariant: nothing is refused; an unreadable header leaves
+a message with fewer fields. numpy parses the common formats, RE2 the rare ones.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ FACILITIES = (
 )
 SEVERITIES = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "debug")
 DEFAULT_PRIORITY = 13
-LAST_PRIORITY = 191
+MAX_PRIORITY = 191
 
 _BOM = np.frombuffer(b"\xef\xbb\xbf", np.uint8)
-# Repetitions are not bounded by numbers: RE2 would unroll them and be ten times slower. The groups of a pattern lie one
-# behind the other without a gap, so that their lengths say where they stand.
+# Repetitions have no numeric bounds: RE2 would unroll them and be ten times slower. The groups of a pattern are
+# adjacent, so that their lengths determine their positions.
 _SD = r'(?P<structured_data>(?:\[[^ =\]"]+(?: +[^ =\]"]+="(?:[^"\\]|\\.)*")* *\])+)(?P<after> |\z)'
-"""RFC 5424, section 6.3. What is not well-formed is left in the message."""
+"""RFC 5424, section 6.3. Malformed structured data stays in the message."""
 _TIME = r"[0-9][0-9]:[0-9][0-9]:[0-9][0-9](?:[.,][0-9]+)?"
 _STAMP = (
     rf"(?:[0-9][0-9][0-9][0-9] )?[A-Z][a-z][a-z] [ 0-9]?[0-9] (?:[0-9]+ )?{_TIME}"
@@ -42,7 +42,7 @@ _PADDED = (
     r"(?P<hostname>[^ ]+)(?P<gap2> +)(?P<app_name>[^ ]+)(?P<gap3> +)(?P<proc_id>[^ ]+)(?P<gap4> +)(?P<msg_id>[^ ]+)"
     r"(?P<gap5> +)"
 )
-"""RFC 5424 with more than one space between fields; structured data or its nil has to follow."""
+"""RFC 5424 with several spaces between fields; structured data or its nil must follow."""
 _NETSCALER = (
     rf"(?P<before> ?)(?P<timestamp>[0-9][0-9]/[0-9][0-9]/[0-9][0-9][0-9][0-9]:{_TIME})(?P<blank> )"
     r"(?P<zone>(?:GMT|UTC)?)(?P<after> ?)"
@@ -52,174 +52,180 @@ _UNTIMED_CISCO = (
     r"(?P<before> ?(?:[0-9]+: )*)(?P<hostname>(?:[A-Za-z][^\s:*.]*)?)(?P<colon>(?:: )?)"
     r"(?P<uptime>(?:(?:(?:[0-9]+[ywdhms])+|[0-9]+:[0-9][0-9]:[0-9][0-9](?:\.[0-9]+)?): )?)" + _MNEMONIC
 )
-"""Cisco's devices without a time, or with the time since their start."""
+"""Cisco's devices without a time, or with their uptime."""
 _RELAYED_CISCO = rf"(?P<before> *(?:[0-9]+: )*(?:[*.]?(?:{_STAMP})(?: [A-Z]+)?: )?)" + _MNEMONIC
-"""What a relay put its own time and host before."""
+"""Cisco messages that a relay has prefixed with its own time and host."""
 _RFC3164 = rf"(?P<before> ?(?:[0-9]+: )?[*.]?)(?P<timestamp>{_STAMP})(?P<after>:? )"
-"""The time of RFC 3164 as others write it: with years, fractions, a sequence number, a clock that is not set."""
+"""Variants of RFC 3164's time: with year, fraction, sequence number, or the mark of an unset clock."""
 _CISCO = (
     rf"(?P<before> ?(?:[0-9]+: )?)(?P<hostname>[^\s:*.]*)(?P<colon>:? ?[*.]?)(?P<timestamp>{_STAMP})"
     r"(?:(?P<blank> ?)(?P<zone>[A-Z]*)(?P<direct>: )|(?P<left> )(?P<device>[^\s:]+)(?P<right> : )|(?P<apart> : ))"
     r"(?P<process>(?:[^\s:\[]+\[)?)(?P<proc_id>[0-9]*)(?P<close>(?:\]: )?)(?P<app_name>%[^\s:]+)(?P<after> ?:(?:\s|\z))"
 )
-"""IOS, IOS XR, NX-OS and ASA: an origin, the name of a zone, a host behind the time, and a mnemonic for a tag."""
+"""IOS, IOS XR, NX-OS and ASA: an origin, a zone's name, a host after the time, and a mnemonic as the tag."""
 _BLANKS = b" \t\n\f\r"
 _DIGITS_OF_STAMP = [5, 7, 8, 10, 11, 13, 14]
 _DIGITS_OF_DATE = [0, 1, 2, 3, 5, 6, 8, 9]
 
 
 class Headers:
-    """What the headers of n messages say.
+    """Header fields of n messages, as positions in ``octets``.
 
-    ``priorities``: int64 (n,), DEFAULT_PRIORITY where there is none. ``fields``: where each of FIELDS stands, and
-    ``zone``, the name of the zone that ``timestamp`` is given in; empty where the header says nothing. ``ends``:
-    int64 (n,), where the message behind the header begins. All are places in ``octets``.
+    ``priorities``: int64 (n,), DEFAULT_PRIORITY if missing. ``fields``: the span of each of FIELDS, and of ``zone``,
+    the name of the timestamp's zone; empty if missing. ``ends``: int64 (n,), the start of the message after the
+    header.
     """
 
     def __init__(self, messages: pa.Array[Any]) -> None:
         self.octets = Octets(messages)
-        self.ends = _behind_mark(self.octets, self.octets.starts)
-        self.fields = {name: Spans.none(self.ends) for name in (*FIELDS, "zone")}
+        self.ends = _skip_byte_order_mark(self.octets, self.octets.starts)
+        self.fields = {name: Spans.empty_at(self.ends) for name in (*FIELDS, "zone")}
         self.priorities, lengths = _priorities(self.octets, self.ends)
         self.ends = self.ends + lengths
-        self._read(lengths > 0)
-        self.ends = _behind_mark(self.octets, self.ends)
-        self._leave_out_nil()
+        self._parse(lengths > 0)
+        self.ends = _skip_byte_order_mark(self.octets, self.ends)
+        self._clear_nil()
 
-    def said(self, name: str) -> pa.Array[Any]:
-        """A field, type binary; null where it is not said."""
+    def column(self, name: str) -> pa.Array[Any]:
+        """Return a field as type binary; null if missing."""
         field = self.fields[name]
         filled: pa.Array[Any] = pa.array(field.filled)
         column: pa.Array[Any] = pc.if_else(filled, self.octets.texts(field.begins, field.ends), None)
         return column
 
-    def _read(self, has_priority: Bools) -> None:
-        left = np.ones(len(self.octets), np.bool_)
+    def _parse(self, has_priority: Bools) -> None:
+        is_unparsed = np.ones(len(self.octets), np.bool_)
         first = self.octets.head(self.ends, self.octets.stops, 4)
-        left[self._rfc5424(np.flatnonzero(has_priority & _says_version(first)))] = False
+        is_unparsed[self._parse_rfc5424(np.flatnonzero(has_priority & _has_version(first)))] = False
         with_mnemonic = np.zeros(len(self.octets), np.bool_)
-        if len(rows := _with_mnemonic(self.octets, left, self.ends)):
+        # The slow patterns of Cisco run only on messages that contain a mnemonic's marker.
+        if len(rows := _rows_with_mnemonic(self.octets, is_unparsed, self.ends)):
             with_mnemonic[rows] = True
-            left[self._matching(_CISCO, rows)] = False
-            left[self._matching(_UNTIMED_CISCO, rows[left[rows]])] = False
-        timed = self._timed(np.flatnonzero(left & _BEFORE_TIME[first[:, 0]]))
-        repeated = self._host(timed)
-        left[timed] = False
-        tagged = np.sort(np.concatenate([timed, np.flatnonzero(left & has_priority)]))
+            is_unparsed[self._parse_by_pattern(_CISCO, rows)] = False
+            is_unparsed[self._parse_by_pattern(_UNTIMED_CISCO, rows[is_unparsed[rows]])] = False
+        timed = self._parse_time(np.flatnonzero(is_unparsed & _BEFORE_TIME[first[:, 0]]))
+        repeated = self._parse_host(timed)
+        is_unparsed[timed] = False
+        tagged = np.sort(np.concatenate([timed, np.flatnonzero(is_unparsed & has_priority)]))
         tagged = np.setdiff1d(tagged, repeated) if len(repeated) else tagged
         if with_mnemonic[tagged].any():
-            tagged = np.setdiff1d(tagged, self._matching(_RELAYED_CISCO, tagged[with_mnemonic[tagged]]))
-        self._tag(tagged)
+            tagged = np.setdiff1d(tagged, self._parse_by_pattern(_RELAYED_CISCO, tagged[with_mnemonic[tagged]]))
+        self._parse_tag(tagged)
 
-    def _rfc5424(self, rows: Ints) -> Ints:
-        """Read those of ``rows`` whose header is RFC 5424's; which ones these are."""
+    def _parse_rfc5424(self, rows: Ints) -> Ints:
+        """Parse RFC 5424 headers among ``rows``; return the rows that have one."""
         if not len(rows):
             return rows
-        at, stops = self.ends[rows], self.octets.stops[rows]
-        spaces = self.octets.places(b" ")
-        blanks = np.minimum(spaces[np.searchsorted(spaces, at)[:, None] + np.arange(6)], stops[:, None])
+        begins, stops = self.ends[rows], self.octets.stops[rows]
+        spaces = self.octets.positions(b" ")
+        blanks = np.minimum(spaces[np.searchsorted(spaces, begins)[:, None] + np.arange(6)], stops[:, None])
         time = self.octets.head(blanks[:, 0] + 1, stops, 11)
         timed = _is_date(time) | ((time[:, 0] == ord("-")) & (time[:, 1] == ord(" ")))
         fits = timed & (np.diff(blanks, axis=1) > 1).all(axis=1)
-        padded: Ints = self._padded_rfc5424(rows[~fits])
+        padded: Ints = self._parse_padded_rfc5424(rows[~fits])
         rows, blanks, stops = rows[fits], blanks[fits], stops[fits]
-        for place, name in enumerate(FIELDS[:5]):
-            self.fields[name].put(rows, blanks[:, place] + 1, blanks[:, place + 1])
+        for index, name in enumerate(FIELDS[:5]):
+            self.fields[name].assign(rows, blanks[:, index] + 1, blanks[:, index + 1])
         self.ends[rows] = np.minimum(blanks[:, 5] + 1, stops)
-        read: Ints = np.sort(np.concatenate([rows, padded])) if len(padded) else rows
-        self._structured_data(read)
-        return read
+        parsed: Ints = np.sort(np.concatenate([rows, padded])) if len(padded) else rows
+        self._parse_structured_data(parsed)
+        return parsed
 
-    def _padded_rfc5424(self, rows: Ints) -> Ints:
+    def _parse_padded_rfc5424(self, rows: Ints) -> Ints:
         if not len(rows):
             return rows
         texts = self.octets.texts(self.ends[rows], self.octets.stops[rows])
         padded = pc.match_substring_regex(texts, rf"(?s)\A{_PADDED}(?:-(?: |\z)|\[)").to_numpy(zero_copy_only=False)
-        return self._matching(_PADDED, rows[padded])
+        return self._parse_by_pattern(_PADDED, rows[padded])
 
-    def _structured_data(self, rows: Ints) -> None:
-        at, stops = self.ends[rows], self.octets.stops[rows]
-        first, second = self.octets.data[at], self.octets.data[at + 1]
-        nil = (at < stops) & (first == ord("-")) & ((second == ord(" ")) | (at + 1 == stops))
-        self.ends[rows[nil]] = np.minimum(at[nil] + 2, stops[nil])
-        self._elements(rows[(at < stops) & (first == ord("["))])
+    def _parse_structured_data(self, rows: Ints) -> None:
+        begins, stops = self.ends[rows], self.octets.stops[rows]
+        first, second = self.octets.data[begins], self.octets.data[begins + 1]
+        nil = (begins < stops) & (first == ord("-")) & ((second == ord(" ")) | (begins + 1 == stops))
+        self.ends[rows[nil]] = np.minimum(begins[nil] + 2, stops[nil])
+        self._parse_elements(rows[(begins < stops) & (first == ord("["))])
 
-    def _elements(self, rows: Ints) -> None:
-        """Take the elements of structured data, where they are well-formed, and the space behind them."""
+    def _parse_elements(self, rows: Ints) -> None:
+        """Parse well-formed elements of structured data, and skip the space after them."""
         if not len(rows):
             return
         octets = self.octets
         texts = octets.texts(self.ends[rows], octets.stops[rows])
-        good = pc.match_substring_regex(texts, rf"(?s)\A{_SD}").to_numpy(zero_copy_only=False)
+        is_well_formed = pc.match_substring_regex(texts, rf"(?s)\A{_SD}").to_numpy(zero_copy_only=False)
         escaped = octets.next(b"\\", self.ends[rows], octets.stops[rows]) < octets.stops[rows]
-        self._matching(_SD, rows[good & escaped])
-        rows = rows[good & ~escaped]
+        # Fast path: without escapes, counting quotes finds the end; only escaped elements need the regular expression.
+        self._parse_by_pattern(_SD, rows[is_well_formed & escaped])
+        rows = rows[is_well_formed & ~escaped]
         begins = self.ends[rows]
         ends = _ends_of_elements(octets, begins, octets.stops[rows])
-        self.fields["structured_data"].put(rows, begins, ends)
+        self.fields["structured_data"].assign(rows, begins, ends)
         self.ends[rows] = np.minimum(ends + 1, octets.stops[rows])
 
-    def _timed(self, rows: Ints) -> Ints:
-        """Take the time from those of ``rows`` that begin with one; which ones these are."""
+    def _parse_time(self, rows: Ints) -> Ints:
+        """Parse a leading time among ``rows``; return the rows that have one."""
         if not len(rows):
             return rows
-        at, stops = self.ends[rows], self.octets.stops[rows]
-        head = self.octets.head(at, stops, 16)
+        begins, stops = self.ends[rows], self.octets.stops[rows]
+        head = self.octets.head(begins, stops, 16)
         stamped, dated = _is_stamp(head), _is_date(head)
-        ends = np.where(stamped, at + 15, at)
+        ends = np.where(stamped, begins + 15, begins)
         if dated.any():
-            blank = self.octets.next(b" ", at, stops)
+            blank = self.octets.next(b" ", begins, stops)
             dated &= blank < stops
             ends = np.where(dated, blank - (self.octets.data[blank - 1] == ord(":")), ends)
             self.ends[rows[dated]] = blank[dated] + 1
         self.ends[rows[stamped]] += 16
         plain = stamped | dated
-        self.fields["timestamp"].put(rows[plain], at[plain], ends[plain])
-        others = self._matching(_RFC3164, rows[~plain])
+        self.fields["timestamp"].assign(rows[plain], begins[plain], ends[plain])
+        by_pattern = self._parse_by_pattern(_RFC3164, rows[~plain])
         slashed = rows[~plain & ((head[:, 2] == ord("/")) | (head[:, 3] == ord("/")))]
-        timed: Ints = np.sort(np.concatenate([rows[plain], others, self._matching(_NETSCALER, slashed)]))
+        timed: Ints = np.sort(np.concatenate([rows[plain], by_pattern, self._parse_by_pattern(_NETSCALER, slashed)]))
         return timed
 
-    def _repeated_host(self, rows: Ints) -> Ints:
-        """Take the host that NetApp ends with a colon, and repeats; which of ``rows`` have it."""
+    def _parse_repeated_host(self, rows: Ints) -> Ints:
+        """Parse the host that NetApp ends with a colon and repeats; return the rows that have it."""
         if not len(rows):
             return rows
-        octets, at, stops = self.octets, self.ends[rows], self.octets.stops[rows]
-        colon = octets.next(b":", at, stops)
-        again = np.minimum(colon + 2, stops)
-        following = octets.next(b":", again, stops)
-        alike = (colon > at) & (following - again == colon - at) & (following < stops)
+        octets, begins, stops = self.octets, self.ends[rows], self.octets.stops[rows]
+        colon = octets.next(b":", begins, stops)
+        second_begins = np.minimum(colon + 2, stops)
+        following = octets.next(b":", second_begins, stops)
+        alike = (colon > begins) & (following - second_begins == colon - begins) & (following < stops)
         if not alike.any():
             return rows[:0]
-        rows, at, colon, again, following = (each[alike] for each in (rows, at, colon, again, following))
-        same = pc.equal(octets.texts(at, colon), octets.texts(again, following)).to_numpy(zero_copy_only=False)
-        self.fields["hostname"].put(rows[same], at[same], colon[same])
-        self.ends[rows[same]] = again[same]
-        repeated: Ints = rows[same]
+        rows, begins, colon, second_begins, following = (
+            each[alike] for each in (rows, begins, colon, second_begins, following)
+        )
+        is_repeated = pc.equal(octets.texts(begins, colon), octets.texts(second_begins, following)).to_numpy(
+            zero_copy_only=False
+        )
+        self.fields["hostname"].assign(rows[is_repeated], begins[is_repeated], colon[is_repeated])
+        self.ends[rows[is_repeated]] = second_begins[is_repeated]
+        repeated: Ints = rows[is_repeated]
         return repeated
 
-    def _host(self, rows: Ints) -> Ints:
-        """Take the host: what stands behind a time up to a blank, unless it is a tag.
+    def _parse_host(self, rows: Ints) -> Ints:
+        """Parse the host: the text after a time up to a blank, unless it is a tag.
 
-        Returns the rows whose host is repeated with colons, as NetApp writes it: they have no tag.
+        Return the rows whose host is repeated with colons, as NetApp writes it: they have no tag.
         """
-        octets, at, stops = self.octets, self.ends[rows], self.octets.stops[rows]
-        blank = octets.next(_BLANKS, at, stops)
+        octets, begins, stops = self.octets, self.ends[rows], self.octets.stops[rows]
+        blank = octets.next(_BLANKS, begins, stops)
         ends_well = (blank == stops) | (octets.data[blank] == ord(" "))
-        is_host = (blank > at) & ends_well & (octets.next(b"[]", at, stops) >= blank)
-        colon = octets.next(b":", at, blank)
+        is_host = (blank > begins) & ends_well & (octets.next(b"[]", begins, stops) >= blank)
+        colon = octets.next(b":", begins, blank)
         with_colon = np.flatnonzero(is_host & (colon < blank))
-        is_host[with_colon] = self._are_addresses(at[with_colon], blank[with_colon])
-        self.fields["hostname"].put(rows[is_host], at[is_host], blank[is_host])
-        self.ends[rows] = np.where(is_host, np.minimum(blank + 1, stops), at)
-        return self._repeated_host(rows[octets.data[blank - 1] == ord(":")])
+        is_host[with_colon] = self._are_addresses(begins[with_colon], blank[with_colon])
+        self.fields["hostname"].assign(rows[is_host], begins[is_host], blank[is_host])
+        self.ends[rows] = np.where(is_host, np.minimum(blank + 1, stops), begins)
+        return self._parse_repeated_host(rows[octets.data[blank - 1] == ord(":")])
 
-    def _tag(self, rows: Ints) -> None:
-        """Take ``name:`` and ``name[process]:`` from those of ``rows`` that go on so."""
-        octets, at, stops = self.octets, self.ends[rows], self.octets.stops[rows]
-        blank = octets.next(_BLANKS, at, stops)
-        bracket = octets.next(b"[]", at, blank)
-        colon = octets.next(b":", at, blank)
+    def _parse_tag(self, rows: Ints) -> None:
+        """Parse ``name:`` and ``name[process]:`` among ``rows``."""
+        octets, begins, stops = self.octets, self.ends[rows], self.octets.stops[rows]
+        blank = octets.next(_BLANKS, begins, stops)
+        bracket = octets.next(b"[]", begins, blank)
+        colon = octets.next(b":", begins, blank)
         has_process = (bracket < colon) & (octets.data[bracket] == ord("["))
         close = octets.next(b"]", bracket, blank)
         ends_with_colon = octets.data[close + 1] == ord(":")
@@ -228,87 +234,87 @@ class Headers:
         name_ends = np.where(has_process, bracket, colon)
         is_tag = np.where(has_process, (close < blank) & (ends_with_colon | (close + 1 == blank)), colon < blank)
         if (touches := is_tag & (last + 1 < blank)).any():
-            behind = octets.data[np.minimum(last + 1, len(octets.data) - 1)]
-            is_tag &= ~touches | (_is_letter(octets.data[at]) & (name_ends - at > 1) & ~_BESIDE_COLON[behind])
-        fits = (name_ends > at) & (bracket >= name_ends) & is_tag
-        self.fields["app_name"].put(rows[fits], at[fits], name_ends[fits])
+            following = octets.data[np.minimum(last + 1, len(octets.data) - 1)]
+            is_tag &= ~touches | (_is_letter(octets.data[begins]) & (name_ends - begins > 1) & ~_NEAR_COLON[following])
+        fits = (name_ends > begins) & (bracket >= name_ends) & is_tag
+        self.fields["app_name"].assign(rows[fits], begins[fits], name_ends[fits])
         with_process = fits & has_process
-        self.fields["proc_id"].put(rows[with_process], bracket[with_process] + 1, close[with_process])
+        self.fields["proc_id"].assign(rows[with_process], bracket[with_process] + 1, close[with_process])
         text = np.where(last + 1 < blank, last + 1, np.minimum(blank + 1, stops))
-        self.ends[rows] = np.where(fits, text, at)
+        self.ends[rows] = np.where(fits, text, begins)
 
     def _are_addresses(self, begins: Ints, ends: Ints) -> Bools:
-        """Which texts are addresses of IPv6."""
+        """Return a mask of the texts that are IPv6 addresses."""
         texts = self.octets.texts(begins, ends)
         address = r"\A[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*(?:%\w+)?\z"
-        found: Bools = pc.match_substring_regex(texts, address).to_numpy(zero_copy_only=False)
-        return found
+        is_address: Bools = pc.match_substring_regex(texts, address).to_numpy(zero_copy_only=False)
+        return is_address
 
-    def _matching(self, pattern: str, rows: Ints) -> Ints:
-        """Read those of ``rows`` that go on as ``pattern`` says; which ones these are."""
+    def _parse_by_pattern(self, pattern: str, rows: Ints) -> Ints:
+        """Parse rows that continue like ``pattern``; return these rows."""
         if not len(rows):
             return rows
         texts = self.octets.texts(self.ends[rows], self.octets.stops[rows])
-        found = pc.extract_regex(texts, rf"(?s)\A{pattern}")
-        rows = rows[found.is_valid().to_numpy(zero_copy_only=False)]
-        found = found.filter(found.is_valid())
+        groups = pc.extract_regex(texts, rf"(?s)\A{pattern}")
+        rows = rows[groups.is_valid().to_numpy(zero_copy_only=False)]
+        groups = groups.filter(groups.is_valid())
         begins = self.ends[rows]
-        for group in found.type:
-            ends = begins + np.diff(bounds(found.field(group.name)))
-            self._put(group.name, rows, begins, ends)
+        for group in groups.type:
+            ends = begins + np.diff(bounds(groups.field(group.name)))
+            self._assign_group(group.name, rows, begins, ends)
             begins = ends
         self.ends[rows] = begins
         return rows
 
-    def _put(self, group: str, rows: Ints, begins: Ints, ends: Ints) -> None:
+    def _assign_group(self, group: str, rows: Ints, begins: Ints, ends: Ints) -> None:
         field = self.fields.get("hostname" if group == "device" else group)
         if field is not None:
             filled = ends > begins
-            field.put(rows[filled], begins[filled], ends[filled])
+            field.assign(rows[filled], begins[filled], ends[filled])
 
-    def _leave_out_nil(self) -> None:
+    def _clear_nil(self) -> None:
         for field in self.fields.values():
             field.ends -= (field.ends == field.begins + 1) & (self.octets.data[field.begins] == ord("-"))
 
 
-def _behind_mark(octets: Octets, at: Ints) -> Ints:
-    """The places ``at``, behind the byte order mark where one stands there."""
-    if not (octets.data[at] == _BOM[0]).any():
-        return at
-    marked: Bools = (octets.head(at, octets.stops, 3) == _BOM).all(axis=1)
-    return at + 3 * marked
+def _skip_byte_order_mark(octets: Octets, positions_of_text: Ints) -> Ints:
+    """Return the positions after a byte order mark, if there is one."""
+    if not (octets.data[positions_of_text] == _BOM[0]).any():
+        return positions_of_text
+    has_mark: Bools = (octets.head(positions_of_text, octets.stops, 3) == _BOM).all(axis=1)
+    return positions_of_text + 3 * has_mark
 
 
-def _priorities(octets: Octets, at: Ints) -> tuple[Ints, Ints]:
-    """The priority of each message, and how many bytes its PRI has; 0 where it has none."""
-    first = octets.head(at, octets.stops, 5)
+def _priorities(octets: Octets, begins: Ints) -> tuple[Ints, Ints]:
+    """Return the priority of each message, and the length of its PRI; 0 without one."""
+    first = octets.head(begins, octets.stops, 5)
     close = (first == ord(">")).argmax(axis=1)
     digit = first.astype(np.int64) - ord("0")
     is_digit = (digit >= 0) & (digit <= 9)
-    value = digit[:, 1]
+    priority = digit[:, 1]
     fits = (first[:, 0] == ord("<")) & (close >= 2) & is_digit[:, 1]
-    for place in (2, 3):
-        longer = close > place
-        value = np.where(longer, value * 10 + digit[:, place], value)
-        fits &= ~longer | (is_digit[:, place] & (digit[:, 1] > 0))
-    fits &= value <= LAST_PRIORITY
-    return np.where(fits, value, DEFAULT_PRIORITY), np.where(fits, close + 1, 0)
+    for index in (2, 3):
+        longer = close > index
+        priority = np.where(longer, priority * 10 + digit[:, index], priority)
+        fits &= ~longer | (is_digit[:, index] & (digit[:, 1] > 0))
+    fits &= priority <= MAX_PRIORITY
+    return np.where(fits, priority, DEFAULT_PRIORITY), np.where(fits, close + 1, 0)
 
 
-def _says_version(first: Bytes) -> Bools:
-    """Whether a version stands there, in one to three digits, and a space behind it."""
+def _has_version(first: Bytes) -> Bools:
+    """Report whether a version of one to three digits and a space comes first."""
     digit, space = _is_digit(first), first == ord(" ")
     two = digit[:, 1] & (space[:, 2] | (digit[:, 2] & space[:, 3]))
-    found: Bools = digit[:, 0] & (first[:, 0] != ord("0")) & (space[:, 1] | two)
-    return found
+    has_version: Bools = digit[:, 0] & (first[:, 0] != ord("0")) & (space[:, 1] | two)
+    return has_version
 
 
 def _ends_of_elements(octets: Octets, begins: Ints, stops: Ints) -> Ints:
-    """Where structured data ends that begins at ``begins``, well-formed and without escapes.
+    """Return the end of the structured data at ``begins``, well-formed and without escapes.
 
-    That is behind the first ] that stands in no value and has no [ behind it.
+    The end follows the first ] that is outside a value and has no [ after it.
     """
-    quotes, closes = octets.places(b'"'), octets.places(b"]")[:-LOOKAHEAD]
+    quotes, closes = octets.positions(b'"'), octets.positions(b"]")[:-LOOKAHEAD]
     row = np.searchsorted(begins, closes, side="right") - 1
     closes, row = closes[row >= 0], row[row >= 0]
     quotes_before = np.searchsorted(quotes, closes) - np.searchsorted(quotes, begins)[row]
@@ -319,13 +325,13 @@ def _ends_of_elements(octets: Octets, begins: Ints, stops: Ints) -> Ints:
     return ends
 
 
-def _with_mnemonic(octets: Octets, among: Bools, begins: Ints) -> Ints:
-    """Rows that have ``: %`` somewhere, or begin with ``%``, as what Cisco's devices send."""
-    places = octets.places(b"%")
-    places = places[(places >= 2) & (places < len(octets.data))]
-    before = octets.data[places - 2]
-    places = places[(octets.data[places - 1] == ord(" ")) & ((before == ord(":")) | (before == ord(" ")))]
-    rows: Ints = np.unique(np.searchsorted(octets.starts, places, side="right") - 1)
+def _rows_with_mnemonic(octets: Octets, among: Bools, begins: Ints) -> Ints:
+    """Return rows that contain ``: %`` or begin with ``%``, like messages of Cisco's devices."""
+    positions = octets.positions(b"%")
+    positions = positions[(positions >= 2) & (positions < len(octets.data))]
+    before = octets.data[positions - 2]
+    positions = positions[(octets.data[positions - 1] == ord(" ")) & ((before == ord(":")) | (before == ord(" ")))]
+    rows: Ints = np.unique(np.searchsorted(octets.starts, positions, side="right") - 1)
     leading = np.flatnonzero((octets.data[begins] == ord("%")) & (begins < octets.stops))
     rows = np.union1d(rows, leading) if len(leading) else rows
     return rows[among[rows]]
@@ -335,32 +341,32 @@ _BEFORE_TIME = np.zeros(256, np.bool_)
 _BEFORE_TIME[np.frombuffer(b" *.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ", np.uint8)] = True
 
 
-_BESIDE_COLON = np.zeros(256, np.bool_)
-_BESIDE_COLON[np.frombuffer(b":/\\", np.uint8)] = True
-"""Behind a colon that ends no tag: of an address, or a path."""
+_NEAR_COLON = np.zeros(256, np.bool_)
+_NEAR_COLON[np.frombuffer(b":/\\", np.uint8)] = True
+"""Characters after a colon that is part of an address or a path, and ends no tag."""
 
 
 def _is_letter(octets: Bytes) -> Bools:
-    found: Bools = ((octets | 0x20) - np.uint8(ord("a"))) < 26
-    return found
+    is_letter: Bools = ((octets | 0x20) - np.uint8(ord("a"))) < 26
+    return is_letter
 
 
 def _is_digit(octets: Bytes) -> Bools:
-    found: Bools = (octets - np.uint8(ord("0"))) < 10  # what is below wraps around
-    return found
+    is_digit: Bools = (octets - np.uint8(ord("0"))) < 10  # unsigned: smaller bytes wrap around
+    return is_digit
 
 
 def _is_stamp(head: Bytes) -> Bools:
-    """Whether RFC 3164's time stands there, and a space behind it."""
-    found = (head[:, [3, 6, 15]] == ord(" ")).all(axis=1) & (head[:, [9, 12]] == ord(":")).all(axis=1)
-    found &= _is_digit(head[:, _DIGITS_OF_STAMP]).all(axis=1) & (_is_digit(head[:, 4]) | (head[:, 4] == ord(" ")))
+    """Report whether RFC 3164's time and a space come first."""
+    has_shape = (head[:, [3, 6, 15]] == ord(" ")).all(axis=1) & (head[:, [9, 12]] == ord(":")).all(axis=1)
+    has_shape &= _is_digit(head[:, _DIGITS_OF_STAMP]).all(axis=1) & (_is_digit(head[:, 4]) | (head[:, 4] == ord(" ")))
     letters: Bools = ((head[:, :3] | 0x20) - np.uint8(ord("a"))) < 26
-    stamp: Bools = found & letters.all(axis=1)
+    stamp: Bools = has_shape & letters.all(axis=1)
     return stamp
 
 
 def _is_date(head: Bytes) -> Bools:
-    """Whether a date as in RFC 3339 stands there, and a T behind it."""
-    found = (head[:, [4, 7]] == ord("-")).all(axis=1) & (head[:, 10] == ord("T"))
-    date: Bools = found & _is_digit(head[:, _DIGITS_OF_DATE]).all(axis=1)
+    """Report whether an RFC 3339 date and a T come first."""
+    has_shape = (head[:, [4, 7]] == ord("-")).all(axis=1) & (head[:, 10] == ord("T"))
+    date: Bools = has_shape & _is_digit(head[:, _DIGITS_OF_DATE]).all(axis=1)
     return date

@@ -1,4 +1,4 @@
-"""The bytes of many messages and places in them."""
+"""Bytes of many messages as one buffer, and vectorized searches in it."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from penstock.wire.datagrams import Bytes, Ints, spans
 Bools = npt.NDArray[np.bool_]
 
 LOOKAHEAD = 8
-"""Bytes behind a place, and places behind a place, that may be asked for without care."""
+"""Padding after the buffer and after search results, so that a short look ahead needs no bounds check."""
 
 
 @dataclass(slots=True)
 class Spans:
-    """n places ``[begins, ends)``; empty where there is nothing."""
+    """Byte ranges ``[begins, ends)``, one per row; empty for a missing field."""
 
     begins: Ints
     ends: Ints
 
     @classmethod
-    def none(cls, at: Ints) -> Spans:
-        """Nothing, at these places."""
-        return cls(at.copy(), at.copy())
+    def empty_at(cls, positions: Ints) -> Spans:
+        """Return empty spans at these positions."""
+        return cls(positions.copy(), positions.copy())
 
     @property
     def filled(self) -> Bools:
-        """Where there is something."""
+        """Mask of the rows with a non-empty span."""
         return self.ends > self.begins
 
-    def put(self, rows: Ints, begins: Ints, ends: Ints) -> None:
-        """Set those of ``rows``."""
+    def assign(self, rows: Ints, begins: Ints, ends: Ints) -> None:
+        """Set the spans of ``rows``."""
         self.begins[rows], self.ends[rows] = begins, ends
 
 
 class Octets:
     """The bytes of ``messages`` (type binary, without nulls): message i is ``data[starts[i]:stops[i]]``.
 
-    Behind the last one there are some zeros more, so that looking a few bytes ahead needs no care.
+    LOOKAHEAD zeros follow the last message, so that looking a few bytes ahead needs no bounds check.
     """
 
     def __init__(self, messages: pa.Array[Any]) -> None:
@@ -55,33 +55,33 @@ class Octets:
         self.data: Bytes = np.concatenate([data[offsets[0] :], np.zeros(LOOKAHEAD, np.uint8)])
         offsets = (offsets - offsets[0]).astype(np.int64)
         self.starts, self.stops = offsets[:-1], offsets[1:]
-        self._places: dict[bytes, Ints] = {}
+        self._positions: dict[bytes, Ints] = {}
 
     def __len__(self) -> int:
         return len(self.starts)
 
-    def places(self, of: bytes) -> Ints:
-        """Where the bytes ``of`` stand, in order; behind them places that no message reaches."""
-        if of not in self._places:
-            found = self.data == of[0]
-            for other in of[1:]:
-                found |= self.data == other
+    def positions(self, octets: bytes) -> Ints:
+        """Return the sorted positions of any of the bytes ``octets``, padded with positions beyond every message."""
+        if octets not in self._positions:  # cached: several fields search the same separators
+            matches = self.data == octets[0]
+            for octet in octets[1:]:
+                matches |= self.data == octet
             beyond = np.full(LOOKAHEAD, len(self.data) + 1)
-            self._places[of] = np.concatenate([np.flatnonzero(found[:-LOOKAHEAD]), beyond])
-        return self._places[of]
+            self._positions[octets] = np.concatenate([np.flatnonzero(matches[:-LOOKAHEAD]), beyond])
+        return self._positions[octets]
 
-    def next(self, of: bytes, at: Ints, stops: Ints) -> Ints:
-        """Where the first of the bytes ``of`` stands from each place on; where there is none, the stop."""
-        places = self.places(of)
-        return np.minimum(places[np.searchsorted(places, at)], stops)
+    def next(self, octets: bytes, begins: Ints, stops: Ints) -> Ints:
+        """Return the position of the first of ``octets`` from each begin on; the stop if there is none."""
+        positions = self.positions(octets)
+        return np.minimum(positions[np.searchsorted(positions, begins)], stops)
 
     def texts(self, begins: Ints, ends: Ints) -> pa.Array[Any]:
-        """What stands between these places, type binary, copied."""
+        """Return the bytes of each range as type binary, copied."""
         return spans(self.data, begins, ends)
 
-    def head(self, at: Ints, stops: Ints, width: int) -> Bytes:
-        """``width`` bytes from each place on, one place a row; 0 from its stop on."""
-        columns = at[:, None] + np.arange(width)
-        taken: Bytes = self.data[np.minimum(columns, len(self.data) - 1)]
-        taken[columns >= stops[:, None]] = 0
-        return taken
+    def head(self, begins: Ints, stops: Ints, width: int) -> Bytes:
+        """Return ``width`` bytes from each begin on, one row each; 0 after its stop."""
+        columns = begins[:, None] + np.arange(width)
+        matrix: Bytes = self.data[np.minimum(columns, len(self.data) - 1)]
+        matrix[columns >= stops[:, None]] = 0
+        return matrix

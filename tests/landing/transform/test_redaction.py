@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from penstock.landing.rows.table_rows import Rules, table_rows
 from penstock.landing.transform.json_texts import with_contents, with_members
 from penstock.landing.transform.rules import BadTransform, Transformation, TransformRules
-from penstock.wire.syslog.codec import annotations_of
+from penstock.wire.syslog.codec import build_annotations
 from tests.landing.writing.messages import AT, source, stamp
 
 MAIL = r"[a-z.]+@[a-z.]+"
@@ -151,7 +151,7 @@ def test_names_of_annotations_and_all_texts_of_a_row_are_redacted() -> None:
 def test_a_syslog_parameter_and_all_columns_of_syslog_are_redacted() -> None:
     header = b'<34>1 - h@x.org a@x.org p@x.org m@x.org [o who@x.org="w@x.org"] from f@x.org'
     given_rows = source([(0, header)], codec="syslog").rows
-    said = annotations_of(pa.array([header]), np.array([AT]), UTC)
+    said = build_annotations(pa.array([header]), np.array([AT]), UTC)
     given_rows = given_rows.set_column(given_rows.schema.get_field_index("annotations"), "annotations", said)
     ((_, rows),) = Transformation(patterns(r"[a-z]+@[a-z.]+").steps()).apply(table_rows(given_rows, Rules(), AT))
     (row,) = rows.to_pylist()

@@ -15,7 +15,7 @@ from penstock.handover.frame_size import MESSAGE_OVERHEAD_BYTES
 from penstock.wire.codecs import CODECS
 from penstock.wire.datagrams import Datagrams
 from penstock.wire.growth import FIELDS
-from penstock.wire.syslog.codec import SyslogDecoder, annotations_of
+from penstock.wire.syslog.codec import SyslogDecoder, build_annotations
 from tests.wire.syslog.hostile import HOSTILE, many, messages_of
 
 NOTICE = {"facility": "user", "severity": "notice"}
@@ -25,7 +25,7 @@ RECEIVED = np.array([datetime(2026, 11, 22, tzinfo=UTC).timestamp() * 1_000_000]
 
 
 def parsed(*messages: bytes) -> list[dict[str, str]]:
-    return [dict(each) for each in annotations_of(pa.array(messages, pa.binary()), RECEIVED, UTC).to_pylist()]
+    return [dict(each) for each in build_annotations(pa.array(messages, pa.binary()), RECEIVED, UTC).to_pylist()]
 
 
 @pytest.mark.parametrize(

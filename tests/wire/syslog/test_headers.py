@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.wire.datagrams import Datagrams
-from penstock.wire.syslog.codec import SyslogDecoder, annotations_of
+from penstock.wire.syslog.codec import SyslogDecoder, build_annotations
 
 PAGE = Path(__file__).parents[3] / "docs" / "syslog.md"
 RECEIVED_S = datetime(2026, 11, 22, tzinfo=UTC).timestamp()
@@ -53,7 +53,7 @@ def test_header_of_device_is_read_as_the_page_says(row: list[str]) -> None:
 )
 def test_text_that_looks_like_a_header_stays_text(message: bytes, expected: dict[str, str]) -> None:
     received = np.array([RECEIVED_S * 1_000_000], np.int64)
-    (annotations,) = annotations_of(pa.array([message], pa.binary()), received, UTC).to_pylist()
+    (annotations,) = build_annotations(pa.array([message], pa.binary()), received, UTC).to_pylist()
     names = ("hostname", "app_name", "proc_id", "msg_id")
     assert {name: text for name, text in annotations if name in names} == expected
 

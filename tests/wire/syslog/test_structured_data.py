@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire.syslog.headers import Headers
-from penstock.wire.syslog.structured_data import MOST_PARAMETERS, SLACK, read_parameters
+from penstock.wire.syslog.structured_data import MAX_PARAMETERS, SLACK_BYTES, read_parameters
 
 
 def parameters(*texts: bytes) -> list[dict[str, str] | None]:
@@ -20,7 +20,7 @@ def parameters(*texts: bytes) -> list[dict[str, str] | None]:
     for row in range(len(texts)):
         part = slice(found.offsets[row], found.offsets[row + 1])
         names, values = found.names[part].to_pylist(), found.values[part].to_pylist()
-        rows.append(None if found.whole[row] else dict(zip(names, values, strict=True)))
+        rows.append(None if found.is_unsplit[row] else dict(zip(names, values, strict=True)))
     return rows
 
 
@@ -62,7 +62,7 @@ def test_rows_without_structured_data_have_no_parameters() -> None:
 
 
 def test_what_would_grow_too_large_stays_one_text() -> None:
-    many = " ".join(f'k{number}="v"' for number in range(MOST_PARAMETERS + 1)).encode()
+    many = " ".join(f'k{number}="v"' for number in range(MAX_PARAMETERS + 1)).encode()
     long = b"[" + b"n" * 400 + b' a="" b="" c="" d="" e="" f=""]'
     assert parameters(b"[a " + many + b"]", long, b'[a k="v"]') == [None, None, {"a.k": "v"}]
 
@@ -99,4 +99,4 @@ def test_what_senders_write_is_read(rows: list[dict[str, dict[str, str]]]) -> No
 
 
 def test_the_slack_is_enough_for_the_longest_names_of_the_rfc() -> None:
-    assert SLACK >= 32 * 8
+    assert SLACK_BYTES >= 32 * 8

@@ -133,7 +133,7 @@ def test_times_are_written_as_they_were_read(moment: datetime, precision: str, o
     times = read(text.encode())
     expected = datetime.fromisoformat(text)
     assert datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(times.micros[0])) == expected
-    (written,) = times.written(np.array([0])).to_pylist()
+    (written,) = times.format_rfc3339(np.array([0])).to_pylist()
     assert datetime.fromisoformat(written.decode()) == expected
 
 

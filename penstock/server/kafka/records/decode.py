@@ -16,7 +16,7 @@ from penstock.server.kafka.errors import BadChecksum, BadRecords, TakesLong, Unk
 from penstock.server.kafka.records import varints
 from penstock.server.kafka.records.compression import MOST, unpacked
 from penstock.server.kafka.records.few_records import few_rows
-from penstock.server.kafka.records.headers import annotations_of
+from penstock.server.kafka.records.headers import build_annotations
 from penstock.server.kafka.records.record_places import record_places
 from penstock.server.kafka.records.varints import Bytes, Ints
 
@@ -151,4 +151,4 @@ def _headers(data: Bytes, counts: Ints, at: Ints) -> tuple[pa.Array[Any], Ints]:
     if (name_size < 0).any() or (value_at + np.maximum(value_size, 0) > len(data)).any():
         raise BadRecords("a header without a name")
     names, values = _column(data, name_at, name_size), _column(data, value_at, value_size)
-    return annotations_of(counts, names, values), at
+    return build_annotations(counts, names, values), at

@@ -25,7 +25,7 @@ TYPE_URL = "type_url"
 """The header that tells the type of an entry which is a protobuf Any."""
 
 
-def annotations_of(counts: Ints, names: pa.Array[Any], values: pa.Array[Any]) -> pa.Array[Any]:
+def build_annotations(counts: Ints, names: pa.Array[Any], values: pa.Array[Any]) -> pa.Array[Any]:
     """The headers of rows with so many each (binary ``names`` and ``values``) as a map of each. Raises BadRecords."""
     try:
         keys = names.cast(pa.string())
