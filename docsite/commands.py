@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from penstock.cli.main import SUMMARIES, build
+from penstock.cli.main import COMMANDS, build, read_summary
 
 INTRODUCTION = """# Commands
 
@@ -26,7 +26,7 @@ def commands_page() -> str:
     """The page, as Markdown."""
     tree = typer.main.get_command(build(None))
     listed = ["| command | what it does |", "| --- | --- |"]
-    listed += [f"| [`penstock {name}`](#penstock-{name}) | {text} |" for name, text in SUMMARIES.items()]
+    listed += [f"| [`penstock {name}`](#penstock-{name}) | {read_summary(name)} |" for name in COMMANDS]
     sections = [line for name, command in walked(tree, "penstock") for line in _section(name, command)]
     return "\n".join([INTRODUCTION, "", *listed, *sections, ""])
 

@@ -1,7 +1,7 @@
 """The base of all errors, and the tree of all errors, each with the module that defines it.
 
 PenstockError
-    NoAnswer  (cli.listener.listener_commands)
+    NoAnswer  (cli.listener.listeners)
     BadQuery  (cli.tables.pipeline)
     Gone  (client.log.flight_reads)
     ClientError  (client.log.types)

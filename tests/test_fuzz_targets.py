@@ -43,7 +43,7 @@ ENDPOINTS = "supervise/test_reload.py::test_random_bytes_are_endpoints_or_empty"
 REQUESTS = "server/grpc/test_call_errors.py::test_any_bytes_are_a_request_or_refused"
 ANSWERS = "client/log/test_calls.py::test_an_answer_of_any_bytes_means_something_or_is_an_error_of_the_client"
 BODIES = "server/http/test_request_bodies.py::test_a_body_of_any_bytes_is_an_object_or_an_error_of_the_api"
-CTL = "cli/listener/test_ctl.py::test_any_answer_is_an_object_or_ends_the_command_in_one_line"
+CTL = "cli/listener/test_ctl.py::test_any_answer_is_an_object_or_one_error_line"
 HASHES = "kafka/client/test_java_partitioner.py::test_many_keys_at_once_have_the_same_hashes"
 CERTIFICATES = "config/keys/test_security.py::test_arbitrary_certificates_are_refused_with_the_key"
 PROTOBUF = "slogd/columns/test_decode.py::test_random_bytes_are_parsed_like_protobuf_or_refused"
@@ -55,9 +55,9 @@ REDACTION = "landing/transform/test_any_payload.py::test_any_payload_stays_one_r
 ANY_OTLP = "wire/otlp/test_records.py::test_any_bytes_are_records_or_malformed"
 TARGETS = {
     "cli/listener/ctl.py": CTL,
-    "cli/listener/listener_commands.py": CTL,
+    "cli/listener/listeners.py": CTL,
     "cli/log/connect.py": TOKEN,
-    "cli/run/machine_checks.py": "cli/run/test_machine_checks.py::test_any_list_of_mounts_is_read",
+    "cli/run/machine_checks.py": "cli/run/test_machine_checks.py::test_any_list_of_mounts_is_parsed",
     "client/log/admin_calls.py": ANSWERS,
     "client/log/calls.py": ANSWERS,
     "client/tail/positions.py": "client/tail/test_positions.py::test_any_file_is_positions_or_an_error_of_ours",
@@ -281,6 +281,7 @@ NO_PARSERS = {
     "landing/table/one_writer.py": "a name beneath a checksum that ``files.checked_document`` has checked",
     "spark/query/part_results.py": OWN,
     "cli/kafka/files.py": PASSED_ON,
+    "cli/main.py": PACKAGE,
     "cli/run/api_reference.py": PACKAGE,
     "cli/run/sample_messages.py": PASSED_ON,
     "cli/run/serve.py": PARENT,

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE, TESTS = ROOT / "penstock", ROOT / "tests"
 
 REWRITTEN = [
+    "cli",
     "client/tail",
     "compact_json",
     "config",
@@ -45,6 +46,9 @@ MAX_FILLER_NAMES, MAX_FILLER_NAMES_IN_TESTS = 0.005, 0.02
 
 MIN_LINES = 60
 SHORT_FILES: dict[str, str] = {
+    "penstock/cli/completion.py": "imported before any command is",
+    "penstock/cli/progress.py": "imports rich.status, which commands without progress do without",
+    "penstock/cli/tables/spark_session.py": "imported without the pipeline's modules",
     "penstock/handover/frame_size.py": "used by the supervisor, which runs without numpy and Arrow",
     "penstock/handover/held_frames.py": "a file format of its own",
     "penstock/handover/lock_holder.py": "reads /proc, apart from who asks",
@@ -80,6 +84,17 @@ SHORT_FILES: dict[str, str] = {
 """Reason of each file with fewer lines. ``__init__``, ``__main__`` and ``errors`` files need none."""
 
 TESTED_BY: dict[str, str] = {
+    "penstock/cli/balance_tables.py": "tests/cli/run/test_sample_tour.py",
+    "penstock/cli/kafka/files.py": "tests/cli/kafka/test_broker.py",
+    "penstock/cli/kafka/promote.py": "tests/upkeep/promote/test_promotion.py",
+    "penstock/cli/listener/send.py": "tests/system/test_stress.py",
+    "penstock/cli/listener/stress.py": "tests/system/test_stress.py",
+    "penstock/cli/log/connect.py": "tests/cli/log/test_topics.py",
+    "penstock/cli/log/topic_list.py": "tests/cli/log/test_topics.py",
+    "penstock/cli/run/api_reference.py": "tests/test_docs.py",
+    "penstock/cli/run/config_reference.py": "tests/test_docs.py",
+    "penstock/cli/tables/replay.py": "tests/system/test_docs.py",
+    "penstock/cli/tables/spark_session.py": "tests/cli/tables/test_pipeline.py",
     "penstock/handover/accounts.py": "tests/sinks/test_forwarder.py",
     "penstock/handover/frame_metadata.py": "tests/handover/test_frame.py",
     "penstock/handover/lost_position.py": "tests/handover/test_buffer.py",

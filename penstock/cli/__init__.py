@@ -1,15 +1,13 @@
-"""The command ``penstock``: each command is a function of its own, made of typer's options.
+"""The command ``penstock``: each command is a function with typer's options.
 
-Read ``main`` (which command is in which module), ``options`` (what several commands take) with ``plain_words``,
-``common``, ``progress``
-and ``completion``, then the folders. Imports any room before it, but only in the modules of commands, which ``main``
-imports when they are asked for; no ``__init__`` here imports anything.
+Read ``main`` (the list of commands), ``options`` (options of several commands), ``common``, ``progress`` and
+``completion``, then the folders. Imports any room before it, but only in the modules of commands, and ``main`` imports
+only the module of the command that is called; no ``__init__`` here imports anything.
 """
 
 __all__ = [  # noqa: RUF022 reading order
     "main",
     "options",
-    "plain_words",
     "common",
     "progress",
     "completion",
@@ -19,6 +17,5 @@ __all__ = [  # noqa: RUF022 reading order
     "tables",
     "balance",
     "balance_tables",
-    "events",
     "kafka",
 ]

@@ -1,4 +1,4 @@
-"""The books of a balance, and rows by one thing, as tables for a terminal."""
+"""The books of a balance, and its rows by listener, topic, type or host, as tables for a terminal."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from rich.text import Text
 
 OPEN = ("in_buffer", "unaccounted")
 FATES = ("delivered", "policy_drop", "handler_failed", "corrupt")
-"""What can become of a message on its route."""
-WIDEST = 10_000
-BLOCK = 24
-"""Characters of a name where rows are shown as blocks."""
+"""Fates of a message on its route."""
+UNLIMITED_WIDTH = 10_000
+BLOCK_NAME_WIDTH = 24
+"""Columns of a name if rows are blocks."""
 
 
 class ByTable:
-    """A line for each row, without the columns that are 0 in all; where that is too wide, a block for each row."""
+    """A table with one line per row, without columns that are 0 everywhere; a block per row if it is too wide."""
 
     def __init__(self, by: str, rows: list[dict[str, Any]]) -> None:
         self._by = by
-        self._names = [n for n in dict.fromkeys(name for row in rows for name in row) if _told(n, rows)] or [by]
+        self._names = [n for n in dict.fromkeys(name for row in rows for name in row) if _is_column(n, rows)] or [by]
         self._texts = {n for n in self._names if any(isinstance(row.get(n), str) for row in rows)}
         self._cells = [[str(row.get(name, 0)) or "(none)" for name in self._names] for row in rows]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = self._table()
-        fits = Measurement.get(console, options.update(max_width=WIDEST), table).maximum <= options.max_width
+        fits = Measurement.get(console, options.update(max_width=UNLIMITED_WIDTH), table).maximum <= options.max_width
         yield table if fits else self._blocks()
 
     def _table(self) -> Table:
@@ -41,16 +41,19 @@ class ByTable:
         return table
 
     def _blocks(self) -> Text:
-        blocks = ["\n".join(f"{n:>{BLOCK}}  {v}" for n, v in zip(self._names, row, strict=True)) for row in self._cells]
+        blocks = [
+            "\n".join(f"{n:>{BLOCK_NAME_WIDTH}}  {v}" for n, v in zip(self._names, row, strict=True))
+            for row in self._cells
+        ]
         return Text(f"by {self._by}\n" + "\n\n".join(blocks))
 
 
-def _told(name: str, rows: list[dict[str, Any]]) -> bool:
+def _is_column(name: str, rows: list[dict[str, Any]]) -> bool:
     return name in OPEN or any(row.get(name, 0) != 0 for row in rows)
 
 
 def show(document: dict[str, Any], out: Callable[[Any], None]) -> None:
-    """Print the books of a balance for people."""
+    """Print the books of a balance."""
     for listener in document["listeners"]:
         out(_listener_table(listener))
     out(_routes_table(document["routes"]))
@@ -76,8 +79,8 @@ def _listener_table(listener: dict[str, Any]) -> Table:
 
 
 def _routes_table(routes: list[dict[str, Any]]) -> Table:
-    table = Table(title="routes: accepted = what became of it + in_buffer", title_justify="left", box=None)
-    for column in ("source", "handler", "accepted", "what became of it", "in_buffer", "unaccounted"):
+    table = Table(title="routes: accepted = fates + in_buffer", title_justify="left", box=None)
+    for column in ("source", "handler", "accepted", "fates", "in_buffer", "unaccounted"):
         table.add_column(column, justify="right" if column in ("accepted", "in_buffer", "unaccounted") else "left")
     for route in routes:
         fates = ", ".join(f"{term} {route[term]}" for term in FATES if route[term])
@@ -87,10 +90,10 @@ def _routes_table(routes: list[dict[str, Any]]) -> Table:
 
 
 def _topics_table(topics: list[dict[str, Any]]) -> Table:
-    table = Table(title="topics: logged = what became of it + pending", title_justify="left", box=None)
+    table = Table(title="topics: logged = fates + pending", title_justify="left", box=None)
     for column in ("topic", "logged"):
         table.add_column(column)
-    table.add_column("what became of it")
+    table.add_column("fates")
     for column in ("pending", "unaccounted"):
         table.add_column(column, justify="right")
     for topic in topics:
@@ -102,11 +105,11 @@ def _topics_table(topics: list[dict[str, Any]]) -> Table:
 
 
 def _audits_table(audits: list[dict[str, Any]]) -> Table:
-    title = "auditors: what Kafka clients say they sent and read (shown, no term of the proof)"
+    title = "auditors: messages that Kafka clients report as sent and read (not part of the proof)"
     table = Table(title=title, title_justify="left", box=None)
     for column in ("tier", "source", "topic", "counted"):
         table.add_column(column)
-    for one in audits:
-        counted = ", ".join(f"{name} {count}" for name, count in sorted(one["counts"].items()))
-        table.add_row(one["tier"], one["source"], one["topic"], counted)
+    for audit in audits:
+        counted = ", ".join(f"{name} {count}" for name, count in sorted(audit["counts"].items()))
+        table.add_row(audit["tier"], audit["source"], audit["topic"], counted)
     return table

@@ -1,4 +1,4 @@
-"""What all commands share: the two consoles, how an error is shown, and a question to the daemon."""
+"""Output and errors of all commands, and requests to the running daemon."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ errors = Console(stderr=True, highlight=False)
 
 
 def fail(message: object, status: int = 1) -> NoReturn:
-    """Show one error line (or several) and end."""
+    """Print each line of ``message`` as an error and exit."""
     if isinstance(message, OSError) and message.strerror:
         message = f"{message.filename}: {message.strerror}" if message.filename else message.strerror
     for line in str(message).splitlines():
@@ -30,28 +30,31 @@ def fail(message: object, status: int = 1) -> NoReturn:
     sys.exit(status)
 
 
-def file_of(config: Path | None) -> Path | None:
-    """The configuration file in force: to be read again, it has to be there again."""
+def active_config_file(config: Path | None) -> Path | None:
+    """Return the configuration file in use: ``config``, or the default file if it exists.
+
+    A reload reads this file. A default file that appears later is not read: the start did not use it.
+    """
     return config or next((path for path in [Path(DEFAULT_FILE)] if path.exists()), None)
 
 
-def ask_daemon(where: Settings | DaemonKeys, path: str, method: str = "GET", **parameters: str) -> Any:
-    """The JSON answer of the running daemon, or the end with one line that says why not."""
-    return document_of(*answer_of(where, path, method, **parameters))
+def query_daemon(keys: Settings | DaemonKeys, path: str, method: str = "GET", **parameters: str) -> Any:
+    """Return the JSON answer of the running daemon, or end the command with the reason in one line."""
+    return parse_answer(*request_daemon(keys, path, method, **parameters))
 
 
-def document_of(status: int, body: bytes) -> Any:
-    """The JSON of an answer, or the end with the error that it tells of."""
+def parse_answer(status: int, body: bytes) -> Any:
+    """Return the JSON of an answer, or end the command if ``status`` is an error."""
     if status >= 400:
         fail(f"the log daemon answers {status}: {body.decode(errors='replace').strip()}", 2)
     return json.loads(body)
 
 
-def answer_of(where: Settings | DaemonKeys, path: str, method: str = "GET", **parameters: str) -> tuple[int, bytes]:
-    """Status and body of the running daemon's answer, or the end with one line where there is none."""
+def request_daemon(keys: Settings | DaemonKeys, path: str, method: str = "GET", **parameters: str) -> tuple[int, bytes]:
+    """Return status and body of the running daemon's answer, or end the command with the reason in one line."""
     from penstock.config.daemon_access import Access
 
-    access = Access(where)
+    access = Access(keys)
     try:
         access.headers  # noqa: B018 - reads the token
     except OSError as error:
@@ -63,15 +66,15 @@ def answer_of(where: Settings | DaemonKeys, path: str, method: str = "GET", **pa
     except PenstockError as error:
         fail(error, 2)
     except OSError as error:
-        _fail_unreached(where, error)
+        _fail_unreached(keys, error)
 
 
-def _fail_unreached(where: Settings | DaemonKeys, error: OSError) -> NoReturn:
-    """Say that nobody answers, or what is wrong with a configuration that may have led astray."""
-    if isinstance(where, DaemonKeys) and where.has_unchecked_keys:
+def _fail_unreached(keys: Settings | DaemonKeys, error: OSError) -> NoReturn:
+    # A mistyped key may have caused the wrong address: the whole configuration is checked only now, as it is slow.
+    if isinstance(keys, DaemonKeys) and keys.has_unchecked_keys:
         try:
-            where.load_all()
-        except ConfigError as wrong:
-            fail(wrong, 2)
-    why = error.strerror or error
-    fail(f"no log daemon answers at {where.log.http} ({why}); is `penstock serve` or `penstock up` running?", 2)
+            keys.load_all()
+        except ConfigError as config_error:
+            fail(config_error, 2)
+    reason = error.strerror or error
+    fail(f"no log daemon answers at {keys.log.http} ({reason}); is `penstock serve` or `penstock up` running?", 2)

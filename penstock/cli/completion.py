@@ -1,4 +1,4 @@
-"""What the shell offers where one presses Tab: names of topics and keys, as the files have them; nobody is asked."""
+"""Shell completion: names of topics and keys, read from files without a request to the daemon."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from penstock.config import Settings
 
 VARIABLE = "_PENSTOCK_COMPLETE"
-"""Set by the shell's function (`penstock --install-completion`)."""
+"""Variable that the shell's function sets (`penstock --install-completion`)."""
 WORDS = ("_TYPER_COMPLETE_ARGS", "COMP_WORDS")
-"""What has been typed so far: as zsh and fish have it, as bash does."""
+"""Variables with the typed line: of zsh and fish, of bash."""
 
 
 def typed_words(environment: Mapping[str, str] = os.environ) -> list[str] | None:
-    """The words after ``penstock`` of a line that is to be completed; None where none is."""
+    """Return the words after ``penstock`` of a line to complete; None if the shell completes nothing."""
     if VARIABLE not in environment:
         return None
     line = next((environment[name] for name in WORDS if name in environment), "")
@@ -29,8 +29,8 @@ def typed_words(environment: Mapping[str, str] = os.environ) -> list[str] | None
 
 
 def topic_names(context: typer.Context, incomplete: str) -> list[str]:
-    """The topics in the data directory."""
-    from penstock.log import topic_state  # brings Arrow
+    """Return the topics in the data directory that begin with ``incomplete``."""
+    from penstock.log import topic_state  # imports Arrow
 
     settings = _settings(context.params)
     if settings is None or not settings.topics.is_dir():
@@ -40,18 +40,18 @@ def topic_names(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def key_names(context: typer.Context, incomplete: str) -> list[str]:
-    """The keys of the configuration."""
-    from penstock.config.explain import keys_of  # brings pydantic, as below
+    """Return the configuration keys that begin with ``incomplete``."""
+    from penstock.config.explain import keys_of  # imports pydantic, as below
 
     settings = _settings(context.params)
     return [key.name for key in keys_of(settings) if key.name.startswith(incomplete)] if settings else []
 
 
-def _settings(given: Mapping[str, Any]) -> Settings | None:
-    """As the options typed so far say; None where they cannot be."""
+def _settings(options: Mapping[str, Any]) -> Settings | None:
+    """Return the configuration for the options typed so far; None if it is invalid."""
     from penstock.config import load
 
-    config, overrides = given.get("config"), given.get("override") or ()
+    config, overrides = options.get("config"), options.get("override") or ()
     try:
         return load(Path(config) if config else None, list(overrides))
     except ConfigError:

@@ -1,4 +1,9 @@
-"""Options that several commands have, declared once: a command takes what is made of them as one parameter."""
+"""Options that several commands share, and the classes of commands that use them.
+
+A parameter annotated with ``MadeOf(function)`` gives its command the options of ``function`` and receives its return
+value: see ``Configured``. Words that are texts or paths bypass Typer's own conversion (``PlainParameter``): Typer lets
+pydantic check every parameter, and importing pydantic takes twice as long as all else that a short command needs.
+"""
 
 from __future__ import annotations
 
@@ -10,45 +15,99 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from penstock.cli.plain_words import PlainCommand, PlainGroup
 from penstock.config import ConfigError
 from penstock.config.daemon_keys import DaemonKeys, daemon_keys
 
 if TYPE_CHECKING:
     from penstock.config import Settings
 else:
-    Settings = object  # brings pydantic, which commands that only ask the daemon do without
+    Settings = object  # the real class imports pydantic, which commands that only query the daemon do without
 
 Config = Annotated[Path | None, typer.Option("--config", help="Configuration file (TOML).", show_default=False)]
 Override = Annotated[
-    list[str] | None, typer.Option("-o", help="One setting, as key=value; may be repeated.", show_default=False)
+    list[str] | None,
+    typer.Option("-o", help="Configuration key and value, as key=value; may be repeated.", show_default=False),
 ]
 Rpc = Annotated[
-    str | None, typer.Option("--rpc", metavar="HOST:PORT", help="The log's gRPC address.", show_default="log.grpc")
+    str | None,
+    typer.Option("--rpc", metavar="HOST:PORT", help="gRPC address of the log daemon.", show_default="log.grpc"),
 ]
 TokenFile = Annotated[
     Path | None,
-    typer.Option("--token-file", help="File with the bearer token to show.", show_default="that of the data directory"),
+    typer.Option(
+        "--token-file", help="File containing the bearer token.", show_default="the token of the data directory"
+    ),
 ]
 Ca = Annotated[
-    Path | None, typer.Option("--ca", help="Whom to trust with TLS (PEM).", show_default="security.tls_cert")
+    Path | None,
+    typer.Option("--ca", help="File containing the trusted CA certificates (PEM).", show_default="security.tls_cert"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @dataclass(frozen=True, slots=True)
 class MadeOf:
-    """Marks a command's parameter: the command has the options of ``maker``, and gets what it makes of them."""
+    """A mark on a command's parameter: the command has the options of ``maker``, and receives its return value."""
 
     maker: Callable[..., Any]
 
 
-class Commands(typer.Typer):
-    """A group of commands, whose parameters may be marked with ``MadeOf``. Help is plain: frames are slow to import."""
+LIST_ITEMS: dict[Any, type] = {list[str]: str, list[Path]: Path}
+PLAIN_TYPES = (str, Path)
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(rich_markup_mode=None, cls=PlainGroup, **given)
+
+@dataclass(frozen=True, slots=True)
+class PlainParameter:
+    """A replacement for Typer's runtime parameter that converts texts and paths itself, and leaves the rest to it."""
+
+    annotation: Any
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the value of a parameter from its word, its words or its default."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        if self.annotation in LIST_ITEMS and isinstance(value, list | tuple):
+            return [LIST_ITEMS[self.annotation](word) for word in value]
+        if self.annotation in PLAIN_TYPES and isinstance(value, str):
+            return self.annotation(value)
+        if type(value) is self.annotation:  # a default
+            return value
+        param._runtime_param = None
+        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+def _replace_runtime_parameters(parameters: list[Any]) -> list[Any]:
+    # Workaround: `_runtime_param` is private to Typer. A version without it ignores the attribute, and is only slower.
+    for parameter in parameters:
+        descriptor = getattr(parameter, "type_descriptor", None)
+        parameter._runtime_param = PlainParameter(getattr(descriptor, "annotation", None))
+    return parameters
+
+
+class PlainCommand(TyperCommand):
+    """A command whose texts and paths are converted without pydantic."""
+
+    def get_params(self, ctx: Any) -> Any:
+        return _replace_runtime_parameters(super().get_params(ctx))
+
+
+class PlainGroup(TyperGroup):
+    """A group of commands whose own options are converted without pydantic."""
+
+    def get_params(self, ctx: Any) -> Any:
+        return _replace_runtime_parameters(super().get_params(ctx))
+
+
+class Commands(typer.Typer):
+    """A group of commands with parameters that may be marked with ``MadeOf``.
+
+    Help is plain text: the modules that draw frames are slow to import.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(rich_markup_mode=None, cls=PlainGroup, **settings)
 
     def command(self, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
         register = super().command(*args, cls=PlainCommand, **kwargs)
@@ -61,23 +120,25 @@ class Commands(typer.Typer):
 
 
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``command`` as typer takes it: with the options in the place of each parameter that is made of options."""
-    own = inspect.signature(command, eval_str=True)
-    makers = {name: made.maker for name, one in own.parameters.items() for made in _marks(one)}
-    taken = {name: inspect.signature(maker, eval_str=True).parameters for name, maker in makers.items()}
+    """Return ``command`` with the options of each ``MadeOf`` parameter in place of the parameter."""
+    signature = inspect.signature(command, eval_str=True)
+    makers = {name: mark.maker for name, parameter in signature.parameters.items() for mark in _marks(parameter)}
+    options = {name: inspect.signature(maker, eval_str=True).parameters for name, maker in makers.items()}
     parameters = [
         option.replace(kind=option.KEYWORD_ONLY)
-        for name, one in own.parameters.items()
-        for option in (taken[name].values() if name in taken else [one])
+        for name, parameter in signature.parameters.items()
+        for option in (options[name].values() if name in options else [parameter])
     ]
 
     @functools.wraps(command)
-    def run(**given: Any) -> Any:
-        made = {name: maker(**{option: given.pop(option) for option in taken[name]}) for name, maker in makers.items()}
-        return command(**given, **made)
+    def run(**words: Any) -> Any:
+        made_parameters = {
+            name: maker(**{option: words.pop(option) for option in options[name]}) for name, maker in makers.items()
+        }
+        return command(**words, **made_parameters)
 
-    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
@@ -85,9 +146,9 @@ def _marks(parameter: inspect.Parameter) -> Iterator[MadeOf]:
     return (mark for mark in get_args(parameter.annotation) if isinstance(mark, MadeOf))
 
 
-def settings_of(config: Config = None, override: Override = None) -> Settings:
-    """The settings, or the end with what is wrong with them."""
-    from penstock.cli.common import fail  # brings rich, which help does without
+def load_settings(config: Config = None, override: Override = None) -> Settings:
+    """Return the configuration, or end the command with its errors and status 2."""
+    from penstock.cli.common import fail  # imports rich, which help does without
     from penstock.config import load
 
     try:
@@ -96,8 +157,8 @@ def settings_of(config: Config = None, override: Override = None) -> Settings:
         fail(error, 2)
 
 
-def reach_of(config: Config = None, override: Override = None) -> DaemonKeys:
-    """Where the daemon is, or the end with what is wrong with that."""
+def load_daemon_keys(config: Config = None, override: Override = None) -> DaemonKeys:
+    """Return the keys that say how to reach the daemon, or end the command with their errors and status 2."""
     from penstock.cli.common import fail
 
     try:
@@ -106,7 +167,7 @@ def reach_of(config: Config = None, override: Override = None) -> DaemonKeys:
         fail(error, 2)
 
 
-Configured = Annotated[Settings, MadeOf(settings_of)]
-"""A command's settings: it has the options --config and -o."""
-Reached = Annotated[DaemonKeys, MadeOf(reach_of)]
-"""Likewise, of a command that asks the daemon, and needs all settings at most at times: it starts without pydantic."""
+Configured = Annotated[Settings, MadeOf(load_settings)]
+"""The configuration of a command with the options --config and -o."""
+DaemonConfigured = Annotated[DaemonKeys, MadeOf(load_daemon_keys)]
+"""The daemon's keys for a command with the options --config and -o; it starts without pydantic."""

@@ -1,4 +1,4 @@
-"""A line on the terminal for what takes longer than two seconds."""
+"""A progress line on the terminal for work that takes longer than two seconds."""
 
 from __future__ import annotations
 
@@ -10,35 +10,37 @@ from rich.status import Status
 
 from penstock.cli.common import errors
 
-PATIENCE = 2.0
-"""Seconds before anything is shown."""
-EVERY = 0.2
+DELAY_S = 2.0
+"""Time before the line appears: quick work shows nothing."""
+UPDATE_INTERVAL_S = 0.2
 
 
 class Progress:
-    """Shows ``what`` is going on, and how far it is, on standard error where that is a terminal.
+    """A line with ``activity`` and its progress on standard error, if that is a terminal.
+
+    A timer thread shows it; ``update`` may be called from any thread.
 
     >>> with Progress("checking") as progress:
-    ...     progress.tell("events, 3 of 12")
+    ...     progress.update("events, 3 of 12")
     """
 
-    def __init__(self, what: str, *, shown: bool = True) -> None:
-        self._what = what
-        self._status = Status(what, console=errors)
-        self._timer = threading.Timer(PATIENCE, self._status.start)
+    def __init__(self, activity: str, *, is_shown: bool = True) -> None:
+        self._activity = activity
+        self._status = Status(activity, console=errors)
+        self._timer = threading.Timer(DELAY_S, self._status.start)
         self._timer.daemon = True
-        self._shown = shown and errors.is_terminal
-        self._told = 0.0
+        self._is_shown = is_shown and errors.is_terminal
+        self._updated_at = 0.0
 
-    def tell(self, detail: str) -> None:
-        """How far it is; cheap enough to be called for every batch."""
+    def update(self, detail: str) -> None:
+        """Set the progress. Cheap enough to call for every batch: the screen changes every UPDATE_INTERVAL_S."""
         now = time.monotonic()
-        if self._shown and now - self._told > EVERY:
-            self._told = now
-            self._status.update(f"{self._what}: {detail}")
+        if self._is_shown and now - self._updated_at > UPDATE_INTERVAL_S:
+            self._updated_at = now
+            self._status.update(f"{self._activity}: {detail}")
 
     def __enter__(self) -> Progress:
-        if self._shown:
+        if self._is_shown:
             self._timer.start()
         return self
 
@@ -46,6 +48,7 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._timer.cancel()
-        if self._shown and self._timer.is_alive():
+        if self._is_shown and self._timer.is_alive():
+            # Order: the timer may be starting the line, which would otherwise stay after the stop.
             self._timer.join()
         self._status.stop()

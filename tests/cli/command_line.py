@@ -1,4 +1,4 @@
-"""The command ``penstock`` in a process of its own, as a user has it."""
+"""The command ``penstock`` in a process of its own, as a user runs it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ main()
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """How a command ended: its status, what it printed and its errors, the modules it imported."""
+class CompletedCommand:
+    """The status, output, errors and imported modules of a command that has ended."""
 
     status: int
     output: str
@@ -30,23 +30,25 @@ class Ended:
     modules: frozenset[str]
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         return self.output + self.errors
 
 
-def run(*arguments: str, folder: Path, without: Sequence[str] = (), seconds: float = 60, **variables: str) -> Ended:
-    """Run it in ``folder``, as where the modules ``without`` are not installed."""
-    told = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")} | variables
+def run(
+    *arguments: str, folder: Path, without: Sequence[str] = (), seconds: float = 60, **variables: str
+) -> CompletedCommand:
+    """Run the command in ``folder``, as if the modules ``without`` were not installed."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")} | variables
     command = [sys.executable, "-c", SCRIPT, " ".join(without), *arguments]
-    done = subprocess.run(
+    process = subprocess.run(
         command,
         capture_output=True,
         text=True,
         check=False,
         cwd=folder,
-        env=told,
+        env=environment,
         timeout=seconds,
         stdin=subprocess.DEVNULL,
     )
-    errors, _, modules = done.stderr.rpartition("MODULES ")
-    return Ended(done.returncode, done.stdout, errors, frozenset(modules.split()))
+    errors, _, modules = process.stderr.rpartition("MODULES ")
+    return CompletedCommand(process.returncode, process.stdout, errors, frozenset(modules.split()))

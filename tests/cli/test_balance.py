@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from penstock.cli.balance import Ask, _drawn, balance, moment_or_age, receipt_lines
+from penstock.cli.balance import BalanceQuery, _render, balance, parse_moment_or_age, receipt_lines
 from penstock.cli.balance_tables import ByTable
 from penstock.cli.options import Commands
 from penstock.config import Settings
@@ -59,59 +59,63 @@ def run(running: Daemon, tmp_path: Path, *arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def asked(running: Daemon, tmp_path: Path, *arguments: str) -> dict[str, Any]:
+def query_balance(running: Daemon, tmp_path: Path, *arguments: str) -> dict[str, Any]:
     status, text = run(running, tmp_path, *arguments, "--json")
     document: dict[str, Any] = json.loads(text)
     assert status == bool(document["unaccounted"])
     return document
 
 
-def test_a_stretch_of_time_has_its_minutes_alone(running: Daemon, tmp_path: Path) -> None:
+def test_balance_of_a_range_has_only_its_minutes(running: Daemon, tmp_path: Path) -> None:
     def logged(*arguments: str) -> int:
-        document = asked(running, tmp_path, *arguments)
+        document = query_balance(running, tmp_path, *arguments)
         assert document["unaccounted"] == 0
         return sum(topic["logged"] for topic in document["topics"])
 
-    def at(seconds: int) -> str:
+    def iso_time(seconds: int) -> str:
         return datetime.fromtimestamp(seconds).isoformat()
 
     assert (logged(), logged("--bucket", "6060")) == (9, 3)
-    assert (logged("--since", at(6060)), logged("--since", at(6119)), logged("--until", at(6060))) == (6, 6, 3)
-    assert (logged("--since", at(6060), "--until", at(6120)), logged("--since", "1h")) == (3, 0)
+    assert (
+        logged("--since", iso_time(6060)),
+        logged("--since", iso_time(6119)),
+        logged("--until", iso_time(6060)),
+    ) == (6, 6, 3)
+    assert (logged("--since", iso_time(6060), "--until", iso_time(6120)), logged("--since", "1h")) == (3, 0)
 
 
-def test_what_is_unaccounted_for_in_a_stretch_ends_with_status_1(running: Daemon, tmp_path: Path) -> None:
+def test_balance_with_unaccounted_messages_exits_with_status_1(running: Daemon, tmp_path: Path) -> None:
     running.ledger.post(landed(through=6, minute=MINUTES[1], count=2))
-    other = datetime.fromtimestamp(6120).isoformat()
-    assert asked(running, tmp_path)["unaccounted"] == 1
-    assert asked(running, tmp_path, "--until", other)["unaccounted"] == 1
-    assert asked(running, tmp_path, "--since", other)["unaccounted"] == 0
+    second = datetime.fromtimestamp(6120).isoformat()
+    assert query_balance(running, tmp_path)["unaccounted"] == 1
+    assert query_balance(running, tmp_path, "--until", second)["unaccounted"] == 1
+    assert query_balance(running, tmp_path, "--since", second)["unaccounted"] == 0
 
 
-def test_times_that_are_none_are_refused_by_name(running: Daemon, tmp_path: Path) -> None:
+def test_invalid_time_is_rejected_with_its_option(running: Daemon, tmp_path: Path) -> None:
     for option, text in (("--since", "noon"), ("--until", "5x"), ("--since", "")):
-        status, said = run(running, tmp_path, option, text)
-        assert (status, said.count(f"{option}: {text!r} is not a time")) == (2, 1)
+        status, output = run(running, tmp_path, option, text)
+        assert (status, output.count(f"{option}: {text!r} is not a time")) == (2, 1)
     assert run(running, tmp_path, "--bucket", "0", "--since", "1h")[0] == 2
     assert run(running, tmp_path, "--watch", "--rebuild")[0] == 2
 
 
-def test_ages_count_back_from_now() -> None:
-    assert moment_or_age("90s", 100.0, "--since") == 10
-    assert moment_or_age("1h", 100.0, "--since") == 0
-    assert moment_or_age("1970-01-01T00:01:00+00:00", 100.0, "--since") == 60
+def test_age_is_a_time_before_now() -> None:
+    assert parse_moment_or_age("90s", 100.0, "--since") == 10
+    assert parse_moment_or_age("1h", 100.0, "--since") == 0
+    assert parse_moment_or_age("1970-01-01T00:01:00+00:00", 100.0, "--since") == 60
 
 
-def test_listeners_and_topics_have_a_line_each(running: Daemon, tmp_path: Path) -> None:
-    (listener,) = asked(running, tmp_path, "--by", "listener")["rows"]
+def test_balance_has_one_row_per_listener_and_topic(running: Daemon, tmp_path: Path) -> None:
+    (listener,) = query_balance(running, tmp_path, "--by", "listener")["rows"]
     assert (listener["listener"], listener["refused"], listener["accepted"], listener["delivered"]) == ("udp", 3, 9, 9)
-    (topic,) = asked(running, tmp_path, "--by", "topic")["rows"]
+    (topic,) = query_balance(running, tmp_path, "--by", "topic")["rows"]
     assert topic == {"topic": "events", "logged": 9, "landed.message": 3, "pending": 6, "unaccounted": 0}
     status, text = run(running, tmp_path, "--by", "topic")
     assert (status, "by topic" in text, "unaccounted: 0" in text) == (0, True, True)
 
 
-def test_the_receipt_is_six_lines_of_eighty_columns_verdict_first(running: Daemon, tmp_path: Path) -> None:
+def test_receipt_is_six_lines_of_eighty_columns_verdict_first(running: Daemon, tmp_path: Path) -> None:
     status, text = run(running, tmp_path)
     lines = text.splitlines()
     assert (status, len(lines) <= 6, max(map(len, lines)) <= 80) == (0, True, True)
@@ -119,20 +123,20 @@ def test_the_receipt_is_six_lines_of_eighty_columns_verdict_first(running: Daemo
     assert lines[1] == "12 sent = landed 25.0 % + lost 25.0 % + on the way 6"
     assert len(lines[2]) == 80
     assert lines[3:5] == ["lost: 3 refused oversize", "not known: what senders of udp sent (they do not report)"]
-    assert asked(running, tmp_path)["receipt"]["parts"]["lost"] == 3
+    assert query_balance(running, tmp_path)["receipt"]["parts"]["lost"] == 3
 
 
-def test_the_last_thing_that_happened_is_on_the_receipt(running: Daemon, tmp_path: Path) -> None:
+def test_receipt_ends_with_the_last_event(running: Daemon, tmp_path: Path) -> None:
     now = int(time.time() * 1000)
     happened = {"tier": "event", "id": "x", "version": 0, "kind": "restart", "at": now, "until": now + 400}
     running.ledger.post(happened | {"what": "receiver udp", "cause": "was killed by SIGKILL"})
-    said = run(running, tmp_path)[1].splitlines()
-    assert "receiver udp was killed by SIGKILL, back after 0.4 s" in said[-1]
-    assert len(said) == 6
+    text = run(running, tmp_path)[1].splitlines()
+    assert "receiver udp was killed by SIGKILL, back after 0.4 s" in text[-1]
+    assert len(text) == 6
 
 
-def test_whatever_there_is_to_say_the_receipt_is_six_lines(running: Daemon, tmp_path: Path) -> None:
-    document = asked(running, tmp_path)
+def test_receipt_never_exceeds_six_lines(running: Daemon, tmp_path: Path) -> None:
+    document = query_balance(running, tmp_path)
     fates = {"landed.event": 10**9, "quarantined.no_uuid": 10**8, "duplicate": 10**7, "gap.corrupt": 10**6}
     document["topics"].append(document["topics"][0] | {"topic": "other", "fates": fates, "pending": 10**9})
     document |= {"clock": "the clock is wrong " * 9, "unaccounted": 10**6}
@@ -142,15 +146,15 @@ def test_whatever_there_is_to_say_the_receipt_is_six_lines(running: Daemon, tmp_
     assert lines[0] == "1,000,000 messages unaccounted for"
 
 
-def test_the_books_are_shown_in_full_where_asked_for(running: Daemon, tmp_path: Path) -> None:
+def test_full_prints_the_books(running: Daemon, tmp_path: Path) -> None:
     text = run(running, tmp_path, "--full")[1]
     assert text.splitlines()[0] == "3 messages lost of 12, all explained"
-    assert "routes: accepted = what became of it + in_buffer" in text
+    assert "routes: accepted = fates + in_buffer" in text
     assert "refused.oversize" in text
     assert "unaccounted: 0" in text
 
 
-def test_no_head_of_a_table_is_cut_however_many_columns_there_are() -> None:
+def test_wide_table_is_printed_as_blocks() -> None:
     rows = [{"listener": "udp", **{f"a_count_with_a_long_name_{n}": n for n in range(9)}, "never": 0}]
     out = Console(width=80, record=True, file=io.StringIO())
     out.print(ByTable("listener", rows))
@@ -159,19 +163,15 @@ def test_no_head_of_a_table_is_cut_however_many_columns_there_are() -> None:
     assert "never" not in text
 
 
-def test_what_is_drawn_again_and_again_is_what_is_printed_once(
-    running: Daemon, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_watch_draws_the_same_as_one_print(running: Daemon, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = run(running, tmp_path, "--by", "topic")[1]
-    document = asked(running, tmp_path, "--by", "topic")
-    ask = Ask(Settings.model_validate({"data_dir": str(tmp_path)}), {}, "topic", rebuild=False)
-    Console(width=80).print(_drawn(ask, document))
+    document = query_balance(running, tmp_path, "--by", "topic")
+    ask = BalanceQuery(Settings.model_validate({"data_dir": str(tmp_path)}), {}, "topic", rebuild=False)
+    Console(width=80).print(_render(ask, document))
     assert capsys.readouterr().out.split() == text.split()
 
 
-def test_types_and_hosts_are_counted_in_the_tables_own_files(
-    running: Daemon, tmp_path: Path, table: HandWritten
-) -> None:
+def test_balance_counts_types_and_hosts_in_table_files(running: Daemon, tmp_path: Path, table: HandWritten) -> None:
     hosts = [("web-1", 6000), ("web-2", 6060), ("web-1", 6120)]
     events = [
         landed_event(number, f"u{number}", host=host, bucket=bucket, type="a:b")
@@ -180,15 +180,15 @@ def test_types_and_hosts_are_counted_in_the_tables_own_files(
     syslog = [{"topic": "t", "kind": "syslog", "type": None, "bucket": 6060, "offset": 3 + n} for n in range(2)]
     table.commit({"t": 5}, [*events, {**syslog[0], "host": "web-1"}, {**syslog[1], "host": None}])
     next(table.layout.landed.glob("kind=event/*")).joinpath("uncommitted.parquet").write_bytes(b"")
-    assert asked(running, tmp_path, "--by", "type")["rows"] == [
+    assert query_balance(running, tmp_path, "--by", "type")["rows"] == [
         {"kind": "event", "type": "a:b", "rows": 3},
         {"kind": "syslog", "type": "", "rows": 2},
     ]
-    assert asked(running, tmp_path, "--by", "type", "--bucket", "6000")["rows"] == [
+    assert query_balance(running, tmp_path, "--by", "type", "--bucket", "6000")["rows"] == [
         {"kind": "event", "type": "a:b", "rows": 1}
     ]
     later = datetime.fromtimestamp(6060).isoformat()
-    assert asked(running, tmp_path, "--by", "host", "--since", later)["rows"] == [
+    assert query_balance(running, tmp_path, "--by", "host", "--since", later)["rows"] == [
         {"kind": "event", "host": "web-1", "rows": 1},
         {"kind": "event", "host": "web-2", "rows": 1},
         {"kind": "syslog", "host": "", "rows": 1},
@@ -196,7 +196,7 @@ def test_types_and_hosts_are_counted_in_the_tables_own_files(
     ]
 
 
-def test_it_is_shown_again_until_it_is_interrupted(running: Daemon, tmp_path: Path) -> None:
+def test_watch_prints_the_balance_until_ctrl_c(running: Daemon, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "penstock.cli.main", "balance", "--watch", "--json", *options(running, tmp_path)]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that run in the background ignore it
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ)
@@ -215,7 +215,7 @@ def test_it_is_shown_again_until_it_is_interrupted(running: Daemon, tmp_path: Pa
         process.wait()
 
 
-def test_a_stretch_is_computed_anew_and_compared_with_the_same_stretch(running: Daemon, tmp_path: Path) -> None:
+def test_rebuild_of_a_minute_is_compared_with_the_same_minute(running: Daemon, tmp_path: Path) -> None:
     status, text = run(running, tmp_path, "--rebuild", "--json", "--bucket", "6060")
     document = json.loads(text)
     assert [topic["logged"] for topic in document["topics"]] == [3]

@@ -1,4 +1,4 @@
-"""What all commands share."""
+"""Functions that all commands share."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.common import file_of
+from penstock.cli.common import active_config_file
 
 
-def test_the_file_in_force_is_the_one_named_or_the_one_that_is_there(
+def test_active_config_file_is_the_named_or_the_existing_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert file_of(None) is None
+    assert active_config_file(None) is None
     (tmp_path / "penstock.toml").touch()
-    assert file_of(None) == Path("penstock.toml")
-    assert file_of(Path("other.toml")) == Path("other.toml")
+    assert active_config_file(None) == Path("penstock.toml")
+    assert active_config_file(Path("other.toml")) == Path("other.toml")

@@ -1,4 +1,4 @@
-"""What the shell offers, asked as bash and zsh ask."""
+"""Shell completion, called as bash and zsh call it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SCRIPT = "import sys; sys.argv[0] = 'penstock'; from penstock.cli.main import ma
 def offered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str], list[str]]:
-    """What is offered for a line that ends where the cursor is."""
+    """Return the completions of a line that ends at the cursor."""
     monkeypatch.chdir(tmp_path)
 
-    def ask(line: str) -> list[str]:
+    def complete(line: str) -> list[str]:
         monkeypatch.setattr(sys, "argv", ["penstock"])
         monkeypatch.setenv("_PENSTOCK_COMPLETE", "complete_bash")
         monkeypatch.setenv("COMP_WORDS", line)
@@ -33,17 +33,17 @@ def offered(
             main.main()
         return capsys.readouterr().out.split()
 
-    return ask
+    return complete
 
 
-def test_every_command_is_offered_and_a_beginning_chooses(offered: Callable[[str], list[str]]) -> None:
+def test_completion_offers_commands_and_options(offered: Callable[[str], list[str]]) -> None:
     assert set(offered("penstock ")) == {*main.COMMANDS, "version"}
     assert offered("penstock rel") == ["reload"]
     assert offered("penstock config ex") == ["explain"]
     assert {"--follow", "--filter"} <= set(offered("penstock consume --f"))
 
 
-def test_topics_are_those_of_the_data_directory_without_deleted_and_internal_ones(
+def test_completion_offers_topics_but_no_deleted_or_internal_ones(
     offered: Callable[[str], list[str]], tmp_path: Path
 ) -> None:
     log = Log(tmp_path / "here" / "topics")
@@ -62,20 +62,20 @@ def test_topics_are_those_of_the_data_directory_without_deleted_and_internal_one
     assert offered("penstock consume ") == []
 
 
-def test_keys_are_offered(offered: Callable[[str], list[str]]) -> None:
+def test_completion_offers_keys(offered: Callable[[str], list[str]]) -> None:
     assert offered("penstock config explain log.ht") == ["log.http"]
 
 
-def test_the_words_typed_are_those_of_each_shell() -> None:
+def test_typed_words_are_read_for_each_shell() -> None:
     assert typed_words({"COMP_WORDS": "penstock topic"}) is None
     assert typed_words({"_PENSTOCK_COMPLETE": "complete_bash", "COMP_WORDS": "penstock topic "}) == ["topic"]
     assert typed_words({"_PENSTOCK_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "penstock "}) == []
     assert typed_words({"_PENSTOCK_COMPLETE": "source_bash"}) == []
 
 
-def test_the_shell_gets_a_function_to_install() -> None:
+def test_completion_prints_a_shell_function() -> None:
     named = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # whatever runs the tests is no shell
     command = [sys.executable, "-c", SCRIPT, "--show-completion", "bash"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, env=named)
-    assert "_PENSTOCK_COMPLETE=complete_bash" in shown.stdout
-    assert subprocess.run(["bash", "-n"], input=shown.stdout, text=True, check=False).returncode == 0
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, env=named)
+    assert "_PENSTOCK_COMPLETE=complete_bash" in printed.stdout
+    assert subprocess.run(["bash", "-n"], input=printed.stdout, text=True, check=False).returncode == 0

@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.cli.listener.listener_commands import Asking, Protocol
+from penstock.cli.listener.listeners import CommandConnection, Protocol
 from penstock.testing.pipe import Pipe, until
 from tests.wire.plog_vectors import LAST_LINE_COUNTS, TCP, UDP, expected_stat, sparse
 
@@ -96,7 +96,7 @@ class Recorded(Pipe):
 
     def ask(self, listener: str, verb: str) -> bytes:
         protocol: Protocol = "tcp" if listener.endswith("tcp") else "udp"
-        with closing(Asking(*self.address(listener), protocol, timeout=20)) as asking:
+        with closing(CommandConnection(*self.address(listener), protocol, timeout=20)) as asking:
             return asking.ask(verb)
 
 

@@ -48,7 +48,7 @@ def test_no_answer_is_one_line(pipe: Pipe) -> None:
     said = run(pipe, "ctl", "ping", "--listener", "syslog-udp", "--timeout", "0.2", status=1)
     assert said.count("\n") == 1
     assert "no answer from udp" in said
-    assert "there is no listener 'nobody'" in run(pipe, "ctl", "stat", "--listener", "nobody", status=2)
+    assert "no listener is named 'nobody'" in run(pipe, "ctl", "stat", "--listener", "nobody", status=2)
 
 
 def test_where_the_sender_counts_the_balance_knows_what_the_network_lost(pipe: Pipe) -> None:
@@ -67,7 +67,7 @@ def test_lines_of_files_are_sent_as_they_are(pipe: Pipe, tmp_path: Path) -> None
     assert "4 lines" in run(pipe, "send", str(file), "--listener", "events-tcp")
     until(lambda: pipe.counts("events-tcp")["accepted"] >= 4, what="all is received")
     file.write_bytes(b"\0reserved\n")
-    assert "cannot send: a line holds" in run(pipe, "send", str(file), "--listener", "events-tcp", status=1)
+    assert "sending failed: a line holds" in run(pipe, "send", str(file), "--listener", "events-tcp", status=1)
 
 
 def test_stress_ends_with_the_balance_of_its_run(pipe: Pipe) -> None:

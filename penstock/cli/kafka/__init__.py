@@ -1,7 +1,7 @@
-"""Commands that have to do with Kafka: kafka, promote.
+"""Commands on Kafka: kafka, promote.
 
 Read ``broker`` (all of ``penstock kafka``), ``files``, ``promote``. Imports any room before it, inside functions where
-that is slow or needs an extra. Beside them ``cli``.
+that is slow or needs an extra. Also ``cli``.
 """
 
 __all__ = ["broker", "files", "promote"]

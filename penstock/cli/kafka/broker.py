@@ -1,4 +1,4 @@
-"""``penstock kafka``: a broker for trying out, large messages in and out."""
+"""``penstock kafka``: run a broker for trials, and send and receive files as large messages."""
 
 from __future__ import annotations
 
@@ -13,110 +13,120 @@ from typing import Annotated
 import typer
 
 from penstock.cli.common import errors, fail
-from penstock.cli.options import AsJson, Commands, Config, Override, settings_of
+from penstock.cli.options import AsJson, Commands, Config, Override, load_settings
 from penstock.config import parse_size
 from penstock.process.reporting import configure
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-Bootstrap = Annotated[str, typer.Option("--bootstrap", metavar="HOST:PORT", help="A broker.")]
+Bootstrap = Annotated[str, typer.Option("--bootstrap", metavar="HOST:PORT", help="Address of a broker.")]
 Setting = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="K=V", help="A property of the client; may be repeated.", show_default=False),
+    typer.Option(
+        "--set", metavar="K=V", help="Property of the Kafka client, as K=V; may be repeated.", show_default=False
+    ),
 ]
-kafka = Commands(no_args_is_help=True, help="Kafka: a broker for trying out, large messages in and out.")
+kafka = Commands(no_args_is_help=True, help="Run a Kafka broker for trials, and send and receive large messages.")
 
 
 @kafka.command()
 def start(
     config: Config = None,
     override: Override = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on loopback; 0 picks a free one.")] = 9092,
-    folder: Annotated[Path | None, typer.Option("--folder", help="Its data.", show_default="kafka in data_dir")] = None,
-    memory: Annotated[str, typer.Option(help="Java's -Xmx.")] = "512m",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on loopback; 0 for a free one.")] = 9092,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="Data folder of the broker.", show_default="kafka in data_dir")
+    ] = None,
+    memory: Annotated[str, typer.Option(help="Maximum heap of the broker (Java's -Xmx).")] = "512m",
     setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="K=V", help="A line of server.properties; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", metavar="K=V", help="Line of server.properties, as K=V; may be repeated."),
     ] = None,
 ) -> None:
-    """Run a Kafka broker of one node until Ctrl-C. Its jars are fetched once."""
+    """Run a Kafka broker of one node until Ctrl-C. Its jars are downloaded once."""
     from penstock.java.jars import CannotFetch
     from penstock.java.runtime import NoJava
     from penstock.kafka.broker import Broker, CannotStart
 
     configure("kafka broker")
-    stopped = _stopped()
-    place = folder or settings_of(config, override).data_dir / "kafka"
-    broker = Broker(place, port=port, memory=memory, settings=parse_properties(setting or []))
+    stopped = _stop_on_signals()
+    data_folder = folder or load_settings(config, override).data_dir / "kafka"
+    broker = Broker(data_folder, port=port, memory=memory, settings=parse_properties(setting or []))
     try:
         with errors.status("starting the broker"):
             broker.start()
     except (CannotStart, CannotFetch, NoJava) as error:
         fail(error)
-    _say(f"bootstrap.servers={broker.address}, data in {place}")
+    _print_status(f"bootstrap.servers={broker.address}, data in {data_folder}")
     while broker.pid and not stopped.wait(0.5):
         pass
-    died = broker.pid is None
+    has_died = broker.pid is None
     broker.stop()
-    if died:
-        fail(f"the broker ended; see {place / 'broker.log'}")
+    if has_died:
+        fail(f"the broker ended unexpectedly; see {data_folder / 'broker.log'}")
 
 
 @kafka.command()
 def produce(
     topic: Annotated[str, typer.Argument(help="Topic to send to.")],
-    files: Annotated[list[Path], typer.Argument(help="Each becomes a message; - is the standard input.")],
+    files: Annotated[list[Path], typer.Argument(help="Files to send; - is standard input.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     key: Annotated[str | None, typer.Option(help="Key of the messages.")] = None,
-    partition: Annotated[int, typer.Option(min=-1, help="Partition; -1: by the key.")] = -1,
+    partition: Annotated[int, typer.Option(min=-1, help="Partition; -1 chooses it by the key.")] = -1,
     setting: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send files, each as one message of any size."""
-    given = {"bootstrap.servers": bootstrap, "large.message.enabled": "true", "log_level": "0"}
-    given |= parse_properties(setting or [])
+    """Send files to a topic, each as one message of any size."""
+    properties = {"bootstrap.servers": bootstrap, "large.message.enabled": "true", "log_level": "0"}
+    properties |= parse_properties(setting or [])
     failed = 0
-    with _failures(bootstrap), _progress(sum(file.stat().st_size for file in files if file.is_file())) as step:
+    with (
+        _errors_in_one_line(bootstrap),
+        _byte_progress(sum(file.stat().st_size for file in files if file.is_file())) as step,
+    ):
         from penstock.cli.kafka.files import Rate, send_files
 
         rate = Rate()
-        for moved in send_files(given, topic, files, key, partition):
-            failed += moved.error is not None
+        for transfer in send_files(properties, topic, files, key, partition):
+            failed += transfer.error is not None
             if as_json:
-                print(json.dumps(moved.document()), flush=True)
-            elif moved.error:
-                errors.print(f"penstock: {moved.file}: {moved.error}", style="red", markup=False, soft_wrap=True)
-            if not moved.error:
-                rate.add(moved)
-                step(moved.bytes)
-    _say(f"{rate} to {topic}")
+                print(json.dumps(transfer.document()), flush=True)
+            elif transfer.error:
+                errors.print(f"penstock: {transfer.file}: {transfer.error}", style="red", markup=False, soft_wrap=True)
+            if not transfer.error:
+                rate.add(transfer)
+                step(transfer.bytes)
+    _print_status(f"{rate} to {topic}")
     if failed:
-        fail(f"{failed} files were not sent")
+        fail(f"{failed} of {len(files)} files were not sent")
 
 
 @kafka.command()
 def consume(
     topic: Annotated[str, typer.Argument(help="Topic to read.")],
-    into: Annotated[Path, typer.Option("--into", help="Folder for the files.")] = Path("."),
+    into: Annotated[Path, typer.Option("--into", help="Folder to write files to.")] = Path("."),
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     start: Annotated[
         str,
         typer.Option(
-            "--from", help="earliest, latest, committed or an offset.", show_default="earliest; with --group committed"
+            "--from",
+            help="Start at earliest, latest, committed or an offset.",
+            show_default="earliest, or committed with --group",
         ),
     ] = "",
-    count: Annotated[int | None, typer.Option("-n", min=1, help="Stop after so many messages.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes.")] = False,
-    group: Annotated[str | None, typer.Option(help="Go on for this group, and commit.")] = None,
-    buffer: Annotated[str, typer.Option(help="Most bytes of incomplete messages in memory.")] = "1GiB",
+    count: Annotated[int | None, typer.Option("-n", min=1, help="Number of messages to write.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Write new messages until Ctrl-C.")] = False,
+    group: Annotated[str | None, typer.Option(help="Consumer group to continue and to commit for.")] = None,
+    buffer: Annotated[str, typer.Option(help="Maximum bytes of incomplete messages in memory.")] = "1GiB",
     setting: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write messages into files, each under the name it was sent with."""
-    with _failures(bootstrap), _progress(None) as step:
-        from penstock.cli.kafka.files import Rate, Reading, parse_start, receive_files
+    """Write the messages of a topic to files, each under the name that it was sent with."""
+    with _errors_in_one_line(bootstrap), _byte_progress(None) as step:
+        from penstock.cli.kafka.files import Rate, ReadRequest, parse_start, receive_files
         from penstock.kafka import Consumer
 
-        begin = parse_start(start or ("committed" if group else "earliest"))
-        given = {
+        first = parse_start(start or ("committed" if group else "earliest"))
+        properties = {
             "bootstrap.servers": bootstrap,
             "log_level": "0",
             "group.id": group or "penstock-kafka-consume",
@@ -125,24 +135,24 @@ def consume(
             "message.assembler.buffer.capacity": parse_size(buffer),
             **parse_properties(setting or []),
         }
-        rate, stopped = Rate(), _stopped()
-        reading = Reading(topic, into, begin, count, follow, commits=group is not None)
-        with Consumer(given) as consumer:
-            for moved in receive_files(consumer, reading, stopped.is_set):
-                rate.add(moved)
-                step(moved.bytes)
+        rate, stopped = Rate(), _stop_on_signals()
+        request = ReadRequest(topic, into, first, count, follow, commits=group is not None)
+        with Consumer(properties) as consumer:
+            for transfer in receive_files(consumer, request, stopped.is_set):
+                rate.add(transfer)
+                step(transfer.bytes)
                 if as_json:
-                    print(json.dumps(moved.document()), flush=True)
+                    print(json.dumps(transfer.document()), flush=True)
             counts = consumer.counts()
     dropped = {name: number for name, number in counts.items() if number and name != "assembled"}
-    _say(f"{rate} from {topic}")
+    _print_status(f"{rate} from {topic}")
     if dropped:
-        _say("not delivered: " + ", ".join(f"{name} {number}" for name, number in sorted(dropped.items())))
+        _print_status("not delivered: " + ", ".join(f"{name} {number}" for name, number in sorted(dropped.items())))
 
 
 @contextmanager
-def _failures(bootstrap: str) -> Iterator[None]:
-    """What can go wrong is one line."""
+def _errors_in_one_line(bootstrap: str) -> Iterator[None]:
+    """End the command with one line on an error of Kafka or of a file."""
     try:
         from confluent_kafka import KafkaError, KafkaException
 
@@ -152,27 +162,27 @@ def _failures(bootstrap: str) -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
-        told = error.args[0]
-        if told.code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):
-            fail(f"no broker answers at {bootstrap} ({told.str()}); `penstock kafka start` runs one")
-        fail(told.str())
+        kafka_error = error.args[0]
+        if kafka_error.code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):
+            fail(f"no broker answers at {bootstrap} ({kafka_error.str()}); `penstock kafka start` runs one")
+        fail(kafka_error.str())
     except (LargeMessageError, ValueError, OSError) as error:
         fail(error)
 
 
 @contextmanager
-def _progress(total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on the standard error where that is a terminal; what it is given are bytes."""
+def _byte_progress(total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show a bar on standard error if it is a terminal; yield the function to call with transferred bytes."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as shown:
-        task = shown.add_task("", total=total)
-        yield lambda count: shown.advance(task, count)
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda count: progress.advance(task, count)
 
 
-def _stopped() -> threading.Event:
-    """Set by SIGTERM and SIGINT."""
+def _stop_on_signals() -> threading.Event:
+    """Return an event that SIGTERM and SIGINT set."""
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
@@ -180,12 +190,12 @@ def _stopped() -> threading.Event:
 
 
 def parse_properties(pairs: list[str]) -> dict[str, str]:
-    """``key=value`` pairs as a mapping. Raises typer.BadParameter."""
-    parted = [pair.partition("=") for pair in pairs]
-    if any(not name or not equals for name, equals, _ in parted):
-        raise typer.BadParameter("write it as K=V")
-    return {name: value for name, _, value in parted}
+    """Return ``key=value`` pairs as a mapping. Raises typer.BadParameter."""
+    parts = [pair.partition("=") for pair in pairs]
+    if any(not name or not equals for name, equals, _ in parts):
+        raise typer.BadParameter("not of the form K=V")
+    return {name: value for name, _, value in parts}
 
 
-def _say(line: str) -> None:
+def _print_status(line: str) -> None:
     errors.print(f"penstock: {line}", markup=False, soft_wrap=True)

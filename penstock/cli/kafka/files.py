@@ -1,4 +1,7 @@
-"""Files as Kafka messages, and messages as files."""
+"""Files as Kafka messages, and messages as files.
+
+A message is written durably before its offset is committed: a crash repeats a file, and never skips one.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,14 @@ from penstock.kafka.client.broker_answers import end_offset, partition_numbers
 from penstock.kafka.large.headers import find_last
 
 FILE_HEADER = "file"
-"""The header that has the file's name."""
-ANSWER_SECONDS = 5.0
-WAIT_SECONDS = 0.2
-Step = Callable[[int], None]
-"""Told of so many more bytes done."""
+"""Header with the name of the file."""
+ANSWER_TIMEOUT_S = 5.0
+POLL_TIMEOUT_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """A file that became a message, or the other way round; ``error`` where it did not."""
+class Transfer:
+    """A file that became a message, or a message that became a file; ``error`` if it failed."""
 
     file: str
     topic: str
@@ -36,13 +37,13 @@ class Moved:
     error: str | None = None
 
     def document(self) -> dict[str, Any]:
-        """As JSON-ready mapping."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        """Return a JSON-ready mapping."""
+        return {name: field for name, field in asdict(self).items() if field is not None}
 
 
 @dataclass(slots=True)
 class Rate:
-    """Messages and bytes since it was made."""
+    """The messages and bytes since its creation, as text with their rates."""
 
     messages: int = 0
     bytes: int = 0
@@ -51,41 +52,44 @@ class Rate:
     def __post_init__(self) -> None:
         self.started = time.monotonic()
 
-    def add(self, moved: Moved) -> None:
-        """One more."""
+    def add(self, transfer: Transfer) -> None:
+        """Count a transfer."""
         self.messages += 1
-        self.bytes += moved.bytes
+        self.bytes += transfer.bytes
 
     def __str__(self) -> str:
         seconds = max(time.monotonic() - self.started, 1e-6)
-        told = f"{self.messages} messages, {self.bytes / 1e6:,.1f} MB in {seconds:.1f} s"
-        return f"{told} ({self.messages / seconds:,.1f} a second, {self.bytes / 1e6 / seconds:,.1f} MB a second)"
+        totals = f"{self.messages} messages, {self.bytes / 1e6:,.1f} MB in {seconds:.1f} s"
+        return f"{totals} ({self.messages / seconds:,.1f} a second, {self.bytes / 1e6 / seconds:,.1f} MB a second)"
 
 
 def send_files(
     config: Mapping[str, Any], topic: str, files: Iterable[Path], key: str | None = None, partition: int = -1
-) -> Iterator[Moved]:
-    """Send each file as a message, one in memory at a time; told as they are acknowledged. Raises KafkaException."""
-    told: list[Moved] = []
+) -> Iterator[Transfer]:
+    """Send each file as a message and yield it once it is acknowledged. Raises KafkaException.
+
+    Limit: one file is in memory at a time, as its size is unlimited.
+    """
+    transfers: list[Transfer] = []
     with Producer(config) as producer:
-        producer.list_topics(timeout=ANSWER_SECONDS)
+        producer.list_topics(timeout=ANSWER_TIMEOUT_S)
         for file in files:
             name = "-" if str(file) == "-" else file.name
             try:
-                value = _content(file)
+                payload = _read_file(file)
             except OSError as error:
-                told.append(Moved(name, topic, -1, -1, 0, f"cannot be read: {error.strerror}"))
+                transfers.append(Transfer(name, topic, -1, -1, 0, f"cannot be read: {error.strerror}"))
                 continue
             while len(producer) > 1:
-                producer.poll(WAIT_SECONDS)
-            _send(producer, topic, value, key, partition, name, told)
-            yield from _taken(told)
-        while producer.flush(WAIT_SECONDS):
-            yield from _taken(told)
-        yield from _taken(told)
+                producer.poll(POLL_TIMEOUT_S)
+            _send(producer, topic, payload, key, partition, name, transfers)
+            yield from _drain(transfers)
+        while producer.flush(POLL_TIMEOUT_S):
+            yield from _drain(transfers)
+        yield from _drain(transfers)
 
 
-def _content(file: Path) -> bytes:
+def _read_file(file: Path) -> bytes:
     if str(file) == "-":
         with os.fdopen(os.dup(0), "rb") as standard_input:
             return standard_input.read()
@@ -93,100 +97,112 @@ def _content(file: Path) -> bytes:
 
 
 def _send(
-    producer: Producer, topic: str, value: bytes, key: str | None, partition: int, name: str, told: list[Moved]
+    producer: Producer,
+    topic: str,
+    payload: bytes,
+    key: str | None,
+    partition: int,
+    name: str,
+    transfers: list[Transfer],
 ) -> None:
     def report(error: Any, message: Message) -> None:
         if error is not None:
-            told.append(Moved(name, topic, -1, -1, len(value), error.str()))
+            transfers.append(Transfer(name, topic, -1, -1, len(payload), error.str()))
         else:
-            partition, offset = _place(message)
-            told.append(Moved(name, topic, partition, offset, len(value)))
+            partition, offset = _partition_and_offset(message)
+            transfers.append(Transfer(name, topic, partition, offset, len(payload)))
 
     while True:
         try:
-            producer.produce(topic, value, key, partition, report, headers=[(FILE_HEADER, name.encode())])
+            producer.produce(topic, payload, key, partition, report, headers=[(FILE_HEADER, name.encode())])
             return
         except BufferError:
-            producer.poll(WAIT_SECONDS)
+            producer.poll(POLL_TIMEOUT_S)
 
 
-def _place(message: Message) -> tuple[int, int]:
+def _partition_and_offset(message: Message) -> tuple[int, int]:
     return message.partition(), message.offset()  # type: ignore[return-value]  # only events have none
 
 
-def _taken(told: list[Moved]) -> Iterator[Moved]:
-    while told:
-        yield told.pop(0)
+def _drain(transfers: list[Transfer]) -> Iterator[Transfer]:
+    while transfers:
+        yield transfers.pop(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """``start``: OFFSET_BEGINNING, OFFSET_END, an offset, or OFFSET_INVALID: what the group has committed.
+class ReadRequest:
+    """The messages to receive, and the folder ``into`` which they are written.
 
-    ``most``: so many messages at most; ``follow``: go on with what comes; ``commits``: each message once it is a file.
+    ``start`` is OFFSET_BEGINNING, OFFSET_END, an offset, or OFFSET_INVALID for the group's committed offset.
+    ``commits`` commits each message once it is a file; ``follow`` continues with new messages.
     """
 
     topic: str
     into: Path
     start: int = OFFSET_BEGINNING
-    most: int | None = None
+    max_messages: int | None = None
     follow: bool = False
     commits: bool = False
 
 
-def receive_files(consumer: Consumer, reading: Reading, stopped: Callable[[], bool] = lambda: False) -> Iterator[Moved]:
-    """Write each message into a file of its own. Raises KafkaException, LargeMessageError, OSError."""
-    reading.into.mkdir(parents=True, exist_ok=True)
-    partitions = partition_numbers(consumer, reading.topic, ANSWER_SECONDS)
-    ends = {number: end_offset(consumer, (reading.topic, number), ANSWER_SECONDS) for number in partitions}
-    consumer.assign([TopicPartition(reading.topic, number, reading.start) for number in partitions])
-    done = 0
-    while not stopped() and done != reading.most:
-        message = consumer.poll(WAIT_SECONDS)
+def receive_files(
+    consumer: Consumer, request: ReadRequest, stopped: Callable[[], bool] = lambda: False
+) -> Iterator[Transfer]:
+    """Write each message to a file and yield it. Raises KafkaException, LargeMessageError, OSError."""
+    request.into.mkdir(parents=True, exist_ok=True)
+    partitions = partition_numbers(consumer, request.topic, ANSWER_TIMEOUT_S)
+    ends = {number: end_offset(consumer, (request.topic, number), ANSWER_TIMEOUT_S) for number in partitions}
+    consumer.assign([TopicPartition(request.topic, number, request.start) for number in partitions])
+    received = 0
+    while not stopped() and received != request.max_messages:
+        message = consumer.poll(POLL_TIMEOUT_S)
         if message is None:
-            if not reading.follow and _at_ends(consumer, ends):
+            if not request.follow and _is_at_ends(consumer, ends):
                 return
             continue
         if message.error():
             raise KafkaException(message.error())
-        yield _written(message, reading.into)
-        if reading.commits:
+        yield _write_file(message, request.into)
+        if request.commits:
             consumer.commit(message)
-        done += 1
+        received += 1
 
 
-def _at_ends(consumer: Consumer, ends: Mapping[int, int]) -> bool:
-    places = consumer.position(consumer.assignment())
-    return all(place.offset >= ends[place.partition] or place.offset == OFFSET_INVALID for place in places)
+def _is_at_ends(consumer: Consumer, ends: Mapping[int, int]) -> bool:
+    positions = consumer.position(consumer.assignment())
+    return all(
+        position.offset >= ends[position.partition] or position.offset == OFFSET_INVALID for position in positions
+    )
 
 
-def _written(message: Message, into: Path) -> Moved:
-    """The whole file at once, under the name it had, unless that is taken."""
-    topic, (partition, offset) = str(message.topic()), _place(message)
-    own = f"{topic}-{partition}-{offset}"
-    name = _name(message) or own
+def _write_file(message: Message, into: Path) -> Transfer:
+    """Write a message to a file with its own name, or with its offset in the name if that file exists."""
+    topic, (partition, offset) = str(message.topic()), _partition_and_offset(message)
+    unique_name = f"{topic}-{partition}-{offset}"
+    name = _file_name(message) or unique_name
     target = into / name
     if target.exists():
-        target = into / f"{own}-{name}" if name != own else target
-    value = message.value() or b""
-    replace_durably(OS, target, value, draft=f".{own}.{os.getpid()}")  # before its offset is committed
-    return Moved(target.name, topic, partition, offset, len(value))
+        target = into / f"{unique_name}-{name}" if name != unique_name else target
+    payload = message.value() or b""
+    # Order: the file is on disk before the caller commits the offset.
+    replace_durably(OS, target, payload, draft=f".{unique_name}.{os.getpid()}")
+    return Transfer(target.name, topic, partition, offset, len(payload))
 
 
-def _name(message: Message) -> str:
-    """The file name a message brings, if it can be one; it never leads out of the folder."""
-    found = find_last(message.headers(), FILE_HEADER)  # type: ignore[arg-type]  # received ones are a list
-    given = found[1] if found else None
-    name: str = given.decode("utf-8", "replace") if isinstance(given, bytes) else ""
+def _file_name(message: Message) -> str:
+    """Return the file name in a message's header, without folders and at most 120 characters; empty if it has none."""
+    header = find_last(message.headers(), FILE_HEADER)  # type: ignore[arg-type]  # received headers are a list
+    encoded_name = header[1] if header else None
+    name: str = encoded_name.decode("utf-8", "replace") if isinstance(encoded_name, bytes) else ""
     name = name.replace("\0", "").rpartition("/")[2].lstrip(".")
-    return "".join(one for one in name if one.isprintable())[:120]
+    return "".join(character for character in name if character.isprintable())[:120]
 
 
 STARTS = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END, "committed": OFFSET_INVALID}
 
 
 def parse_start(text: str) -> int:
-    """``earliest``, ``latest``, ``committed`` or an offset. Raises ValueError."""
+    """Parse ``earliest``, ``latest``, ``committed`` or an offset. Raises ValueError."""
     if text in STARTS:
         return int(STARTS[text])
     if text.isascii() and text.isdigit():

@@ -1,4 +1,7 @@
-"""``penstock promote``: a topic from the log to Kafka, with the pipeline that reads it."""
+"""``penstock promote``: continue a topic of the log in Kafka, with the pipeline that reads it.
+
+Each step can be repeated: a killed command continues when it is run again.
+"""
 
 from __future__ import annotations
 
@@ -22,23 +25,30 @@ NAME = re.compile(r"[A-Za-z0-9_\-.]{1,249}")
 
 def promote(
     settings: Configured,
-    topic: Annotated[str, typer.Argument(help="The topic of the log.")],
-    to: Annotated[Literal["kafka"], typer.Option(help="Where it goes.")] = "kafka",
-    name: Annotated[str | None, typer.Option("--as", help="Its name in Kafka.", show_default="the same")] = None,
-    partitions: Annotated[int, typer.Option(min=1, help="Of a topic that has to be made.")] = 1,
-    bootstrap: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="A broker.", show_default="pipeline.kafka")
+    topic: Annotated[str, typer.Argument(help="Topic of the log.")],
+    to: Annotated[Literal["kafka"], typer.Option(help="Destination.")] = "kafka",
+    name: Annotated[
+        str | None, typer.Option("--as", help="Name of the topic in Kafka.", show_default="the same")
     ] = None,
-    copy_only: Annotated[bool, typer.Option("--copy-only", help="Leave the pipeline where it is.")] = False,
+    partitions: Annotated[int, typer.Option(min=1, help="Number of partitions of a topic that is created.")] = 1,
+    bootstrap: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Address of a broker.", show_default="pipeline.kafka")
+    ] = None,
+    copy_only: Annotated[
+        bool, typer.Option("--copy-only", help="Copy the topic, but let the pipeline stay with the log.")
+    ] = False,
     setting: Setting = None,
 ) -> None:
-    """Copy a topic to Kafka, each row once, and have the pipeline go on there. Killed, it goes on when run again."""
+    """Copy a topic to Kafka, each row once, and let the pipeline continue there.
+
+    A killed command continues when it is run again.
+    """
     servers = {"bootstrap.servers": bootstrap} if bootstrap else {}
     kafka = {**settings.pipeline.kafka, **servers, **parse_properties(setting or [])}
     if not kafka.get("bootstrap.servers"):
-        fail("say where Kafka is, by --bootstrap or pipeline.kafka", 2)
+        fail("no broker is named: use --bootstrap or set pipeline.kafka", 2)
     if not NAME.fullmatch(topic) or not (settings.topics / topic).is_dir():
-        fail(f"there is no topic {topic!r}", 2)
+        fail(f"no topic is named {topic!r}; `penstock topics` lists them", 2)
     try:
         from penstock.landing.landing_lock import PipelineRunning, take_lock
         from penstock.landing.table_paths import Layout
@@ -50,31 +60,35 @@ def promote(
     try:
         with Progress(f"copying {topic}") as progress:
             promotion = Promotion(settings.topics, layout, topic, kafka, name or topic, partitions)
-            copied = promotion.copy(lambda done, of: progress.tell(f"{done:,} of {of:,}"))
+            copied = promotion.copy(lambda copied_rows, of: progress.update(f"{copied_rows:,} of {of:,}"))
             promotion.close()
         console.print(f"{copied:,} rows copied to {promotion.map.kafka}, {promotion.map.end:,} in all", markup=False)
         if not copy_only:
+            # Order: the pipeline's lock before the move, so that no pipeline lands from the log in between.
             take_lock(layout, threading.Event(), patience=0.0)  # held until this process ends
-            _move(settings, layout)
+            _move_pipeline(settings, layout)
     except (CannotSend, CannotMove, PipelineRunning, FileNotFoundError) as error:
         fail(error)
 
 
-def _move(settings: Settings, layout: Layout) -> None:
+def _move_pipeline(settings: Settings, layout: Layout) -> None:
     from penstock.proof.ledger_posts import LedgerAway, LedgerClient, LedgerRefused
     from penstock.proof.moved_topics import tell
     from penstock.upkeep.checkpoint_repair import mend
     from penstock.upkeep.promote.promotion import move
 
     mend(layout)
-    for topic, one in move(layout).items():
-        where = ", ".join(f"partition {p} from {at:,} on" for p, at in sorted(one.begins.items()))
+    for topic, moved_topic in move(layout).items():
+        where = ", ".join(
+            f"partition {partition} from {offset:,} on" for partition, offset in sorted(moved_topic.begins.items())
+        )
         console.print(
-            f"the pipeline had landed {topic} up to {one.landed:,}; it goes on in Kafka: {where}", markup=False
+            f"the pipeline had landed {topic} up to {moved_topic.landed:,}; it continues in Kafka: {where}",
+            markup=False,
         )
     try:
         tell(settings.topics, layout, LedgerClient.of(settings))
     except (LedgerAway, LedgerRefused) as error:
-        fail(f"the ledger was not told ({error}): run this again while the log daemon runs")
+        fail(f"the ledger does not know of the move ({error}): run this command again while the log daemon runs")
     if settings.pipeline.source != "kafka":
-        console.print('set pipeline.source = "kafka" now, and a kafka handler in the place of the log\'s')
+        console.print('now set pipeline.source = "kafka", and replace the log handler by a kafka handler')

@@ -1,7 +1,7 @@
-"""Commands that talk to listeners, or look into their log buffers: send, ctl, stress, inspect.
+"""Commands on listeners and their log buffers: send, ctl, stress, inspect.
 
-Read ``listeners`` (which one, and where it is), then ``send``, ``ctl``, ``stress`` with ``load``, and ``inspect``.
-Imports any room before it, inside functions where that is slow or needs an extra. Beside them ``cli``.
+Read ``listeners`` (listeners by name, and commands to them), then ``send``, ``ctl``, ``stress`` with ``load``, and
+``inspect``. Imports any room before it, inside functions if that is slow or needs an extra. Also ``cli``.
 """
 
-__all__ = ["listeners", "send", "ctl", "listener_commands", "stress", "load", "inspect"]  # noqa: RUF022 reading order
+__all__ = ["listeners", "send", "ctl", "stress", "load", "inspect"]  # noqa: RUF022 reading order

@@ -1,4 +1,4 @@
-"""``penstock inspect``: what is in a log buffer file."""
+"""``penstock inspect``: the contents of a log buffer file."""
 
 from __future__ import annotations
 
@@ -11,26 +11,30 @@ import typer
 from rich.table import Table
 
 from penstock.cli.common import console, fail
-from penstock.cli.options import AsJson, Config, Override, settings_of
+from penstock.cli.options import AsJson, Config, Override, load_settings
 from penstock.handover.paths import buffer_file
 from penstock.logbuffer.aeron import inspector
 from penstock.logbuffer.errors import LogBufferError
 
 
 def inspect(
-    file: Annotated[Path, typer.Argument(help="A log buffer file, or a listener's name.")],
-    limit: Annotated[int, typer.Argument(min=0, help="Bytes shown of each message.")] = inspector.NO_LIMIT,
-    data_format: Annotated[Literal["hex", "ascii"], typer.Option("--format", help="How messages are shown.")] = "hex",
-    skip_default_header: Annotated[bool, typer.Option("--skip-default-header", help="Leave that line out.")] = False,
-    scan_over_zeroes: Annotated[bool, typer.Option("--scan-over-zeroes", help="Go on behind gaps of zeros.")] = False,
+    file: Annotated[Path, typer.Argument(help="Log buffer file, or name of a listener.")],
+    limit: Annotated[int, typer.Argument(min=0, help="Number of bytes to print of each message.")] = inspector.NO_LIMIT,
+    data_format: Annotated[Literal["hex", "ascii"], typer.Option("--format", help="Format of messages.")] = "hex",
+    skip_default_header: Annotated[
+        bool, typer.Option("--skip-default-header", help="Leave out the line of the default header.")
+    ] = False,
+    scan_over_zeroes: Annotated[
+        bool, typer.Option("--scan-over-zeroes", help="Continue behind gaps of zeros.")
+    ] = False,
     as_json: AsJson = False,
-    batches: Annotated[bool, typer.Option("--batches", help="List Penstock's own frames.")] = False,
+    batches: Annotated[bool, typer.Option("--batches", help="List Penstock's frames instead of Aeron's.")] = False,
     config: Config = None,
     override: Override = None,
 ) -> None:
-    """Print a log buffer as Aeron's LogInspector does."""
-    of_listener = buffer_file(settings_of(config, override).buffers, file.name)
-    file = of_listener if not file.exists() and of_listener.exists() else file
+    """Print a log buffer in the format of Aeron's LogInspector."""
+    listener_file = buffer_file(load_settings(config, override).buffers, file.name)
+    file = listener_file if not file.exists() and listener_file.exists() else file
     try:
         if batches:
             _show_batches(inspector.batches(file), as_json)
@@ -55,7 +59,7 @@ def _show_batches(batches: list[inspector.Batch], as_json: bool) -> None:
     table = Table("position", "bytes", "rows", "round", "counts")
     for batch in batches:
         counts = (batch.document or {}).get("counts", {})
-        said = batch.problem or ", ".join(f"{name} {count}" for name, count in counts.items())
+        text = batch.problem or ", ".join(f"{name} {count}" for name, count in counts.items())
         rows = "" if batch.rows is None else str(batch.rows)
-        table.add_row(str(batch.position), str(batch.frame_length), rows, str(batch.reserved_value >> 16), said)
+        table.add_row(str(batch.position), str(batch.frame_length), rows, str(batch.reserved_value >> 16), text)
     console.print(table)

@@ -1,4 +1,4 @@
-"""``penstock stress``: load for a listener, and the balance of that run."""
+"""``penstock stress``: send load to a listener, and print the balance of the run."""
 
 from __future__ import annotations
 
@@ -12,41 +12,52 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from penstock.cli.common import ask_daemon, console, errors, fail
-from penstock.cli.listener.listeners import address_of, listener_of
+from penstock.cli.common import console, errors, fail, query_daemon
+from penstock.cli.listener.listeners import find_listener, send_address
 from penstock.cli.listener.load import Stress, StressSettings
 from penstock.cli.options import AsJson, Configured
 from penstock.config import ListenerConfig, Settings
 from penstock.counts import Name
 
-LOOK_EVERY = 0.5
-QUIET = 3
-"""Looks at a balance that does not change, until it counts as settled."""
-PATIENCE = 60.0
+POLL_INTERVAL_S = 0.5
+QUIET_POLLS = 3
+"""Polls without a change after which a balance counts as settled."""
+SETTLE_TIMEOUT_S = 60.0
 DEFAULTS = StressSettings()
 
 
 def stress(
     settings: Configured,
-    listener: Annotated[str | None, typer.Option(help="A UDP listener; else the first.", show_default=False)] = None,
-    threads: Annotated[int, typer.Option(help="Threads.")] = DEFAULTS.threads,
-    rate: Annotated[int, typer.Option(help="Messages a second of all threads; 0: all that can be.")] = DEFAULTS.rate,
-    renew_rate: Annotated[int, typer.Option(help="Messages until a new socket.")] = DEFAULTS.renew_rate,
-    stop_after: Annotated[int, typer.Option(help="Messages of each thread.")] = DEFAULTS.stop_after,
-    min_size: Annotated[int, typer.Option(help="Bytes of the smallest message.")] = DEFAULTS.min_size,
-    max_size: Annotated[int, typer.Option(help="Bytes that no message reaches.")] = DEFAULTS.max_size,
-    size_increments: Annotated[int, typer.Option(help="Bytes between two sizes.")] = DEFAULTS.size_increments,
-    size_exponent: Annotated[float, typer.Option(help="The larger, the more small ones.")] = DEFAULTS.size_exponent,
-    seed: Annotated[int, typer.Option(help="Of the random numbers.")] = DEFAULTS.seed,
-    packet_size: Annotated[int, typer.Option(help="Bytes of a datagram, header included.")] = DEFAULTS.packet_size,
-    loss: Annotated[float, typer.Option(help="Part of the datagrams that is not sent.")] = DEFAULTS.loss,
-    send_buffer: Annotated[int, typer.Option(help="SO_SNDBUF.")] = DEFAULTS.send_buffer,
+    listener: Annotated[
+        str | None, typer.Option(help="Name of a UDP listener; the first one if none is named.", show_default=False)
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Number of sending threads.")] = DEFAULTS.threads,
+    rate: Annotated[int, typer.Option(help="Messages per second of all threads; 0 for no limit.")] = DEFAULTS.rate,
+    renew_rate: Annotated[int, typer.Option(help="Messages until a thread opens a new socket.")] = DEFAULTS.renew_rate,
+    stop_after: Annotated[int, typer.Option(help="Messages to send per thread.")] = DEFAULTS.stop_after,
+    min_size: Annotated[int, typer.Option(help="Minimum bytes of a message.")] = DEFAULTS.min_size,
+    max_size: Annotated[int, typer.Option(help="Maximum bytes of a message, exclusive.")] = DEFAULTS.max_size,
+    size_increments: Annotated[int, typer.Option(help="Bytes between two message sizes.")] = DEFAULTS.size_increments,
+    size_exponent: Annotated[
+        float, typer.Option(help="Exponent of the size distribution; a larger one gives more small messages.")
+    ] = DEFAULTS.size_exponent,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = DEFAULTS.seed,
+    packet_size: Annotated[
+        int, typer.Option(help="Maximum bytes of a datagram, including its header.")
+    ] = DEFAULTS.packet_size,
+    loss: Annotated[float, typer.Option(help="Share of datagrams to withhold, from 0 to 1.")] = DEFAULTS.loss,
+    send_buffer: Annotated[
+        int, typer.Option(help="Bytes of the socket's send buffer (SO_SNDBUF).")
+    ] = DEFAULTS.send_buffer,
     as_json: AsJson = False,
 ) -> None:
-    """Send random messages in fragments; the exit status is 1 when something of them is not accounted for."""
-    target = listener_of(settings, listener or _first_udp(settings))
+    """Send random messages in fragments to a listener, and print the balance of the run.
+
+    Exits with status 1 if any message of the run is unaccounted for.
+    """
+    target = find_listener(settings, listener or _first_udp(settings))
     if target.protocol != "udp" or target.codec != "plog":
-        fail(f"listener {target.name!r} takes no fragments: stress needs one with protocol udp and codec plog", 2)
+        fail(f"listener {target.name!r} takes no fragments; choose one with protocol udp and codec plog", 2)
     try:
         load = StressSettings(
             threads, rate, renew_rate, stop_after, min_size, max_size, size_increments, size_exponent, seed,
@@ -54,8 +65,8 @@ def stress(
         )  # fmt: skip
     except ValueError as error:
         fail(error, 2)
-    document = _run(settings, target, Stress(address_of(settings, target), load))
-    print(json.dumps(document, indent=2)) if as_json else _show(document)
+    document = _run_load(settings, target, Stress(send_address(settings, target), load))
+    print(json.dumps(document, indent=2)) if as_json else _print_document(document)
     sys.exit(0 if document["closed"] else 1)
 
 
@@ -63,26 +74,27 @@ def _first_udp(settings: Settings) -> str | None:
     return next((each.name for each in settings.listener if each.protocol == "udp" and each.codec == "plog"), None)
 
 
-def _run(settings: Settings, listener: ListenerConfig, stress: Stress) -> dict[str, Any]:
-    before, began = _look(settings, listener), time.monotonic()
+def _run_load(settings: Settings, listener: ListenerConfig, stress: Stress) -> dict[str, Any]:
+    before, started = _read_counts(settings, listener), time.monotonic()
     with errors.status("sending") if errors.is_terminal else nullcontext() as status:
         stress.start()
-        while not stress.wait(LOOK_EVERY):
+        while not stress.wait(POLL_INTERVAL_S):
             if status is not None:
-                status.update(_line(settings, listener, stress, began, before))
-        seconds = time.monotonic() - began
+                status.update(_progress_line(settings, listener, stress, started, before))
+        seconds = time.monotonic() - started
         if stress.error is not None:
-            fail(f"cannot send: {stress.error.strerror or stress.error}; sent {dict(stress.counts)}")
+            fail(f"sending failed: {stress.error.strerror or stress.error}; sent {dict(stress.counts)}")
         if status is not None:
             status.update("sent; waiting for the balance to settle")
-        after = _settled(settings, listener)
+        after = _wait_for_quiet(settings, listener)
     return _document(dict(stress.counts), seconds, before, after)
 
 
-def _line(settings: Settings, listener: ListenerConfig, stress: Stress, began: float, before: dict[str, Any]) -> str:
-    """Rate and loss so far."""
-    counts, seconds = stress.counts, time.monotonic() - began
-    now = Counter(_listener(ask_daemon(settings, "/balance"), listener.name).get("counts", {}))
+def _progress_line(
+    settings: Settings, listener: ListenerConfig, stress: Stress, started: float, before: dict[str, Any]
+) -> str:
+    counts, seconds = stress.counts, time.monotonic() - started
+    now = Counter(_listener_entry(query_daemon(settings, "/balance"), listener.name).get("counts", {}))
     lost = now[Name.KERNEL_DROPPED] - before["counts"][Name.KERNEL_DROPPED]
     share = 100 * lost / max(counts["datagrams"], 1)
     return (
@@ -91,32 +103,32 @@ def _line(settings: Settings, listener: ListenerConfig, stress: Stress, began: f
     )
 
 
-def _look(settings: Settings, listener: ListenerConfig) -> dict[str, Any]:
-    balance = ask_daemon(settings, "/balance")
-    own = _listener(balance, listener.name)
+def _read_counts(settings: Settings, listener: ListenerConfig) -> dict[str, Any]:
+    balance = query_daemon(settings, "/balance")
+    entry = _listener_entry(balance, listener.name)
     return {
-        "counts": Counter(own.get("counts", {})),
-        "books": own.get("books", []),
+        "counts": Counter(entry.get("counts", {})),
+        "books": entry.get("books", []),
         "pending": balance["pending"],
         "unaccounted": balance["unaccounted"],
     }
 
 
-def _listener(balance: dict[str, Any], name: str) -> dict[str, Any]:
+def _listener_entry(balance: dict[str, Any], name: str) -> dict[str, Any]:
     return next((entry for entry in balance["listeners"] if entry["name"] == name), {})
 
 
-def _settled(settings: Settings, listener: ListenerConfig) -> dict[str, Any]:
-    """The balance once nothing of the listener changes any more and no message waits for its rest."""
-    until = time.monotonic() + PATIENCE + listener.defrag.expire_time
-    last: list[dict[str, Any]] = []
-    while time.monotonic() < until:
-        last = [*last[-QUIET:], _look(settings, listener)]
-        quiet = len(last) > QUIET and all(look["counts"] == last[-1]["counts"] for look in last)
-        if quiet and not last[-1]["counts"][Name.OPEN]:
+def _wait_for_quiet(settings: Settings, listener: ListenerConfig) -> dict[str, Any]:
+    """Return the balance once the listener's counts no longer change and no message waits for fragments."""
+    deadline = time.monotonic() + SETTLE_TIMEOUT_S + listener.defrag.expire_time
+    polls: list[dict[str, Any]] = []
+    while time.monotonic() < deadline:
+        polls = [*polls[-QUIET_POLLS:], _read_counts(settings, listener)]
+        quiet = len(polls) > QUIET_POLLS and all(poll["counts"] == polls[-1]["counts"] for poll in polls)
+        if quiet and not polls[-1]["counts"][Name.OPEN]:
             break
-        time.sleep(LOOK_EVERY)
-    return last[-1]
+        time.sleep(POLL_INTERVAL_S)
+    return polls[-1]
 
 
 def _document(sent: dict[str, int], seconds: float, before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
@@ -137,8 +149,8 @@ def _document(sent: dict[str, int], seconds: float, before: dict[str, Any], afte
     }
 
 
-def _show(document: dict[str, Any]) -> None:
-    table = Table(title="the balance of this run", title_justify="left", box=None, show_header=False)
+def _print_document(document: dict[str, Any]) -> None:
+    table = Table(title="balance of this run", title_justify="left", box=None, show_header=False)
     table.add_column(justify="right")
     for name in ("messages", "datagrams", "lost", "sockets"):
         if name in document["sent"]:

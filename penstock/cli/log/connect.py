@@ -1,4 +1,4 @@
-"""How the commands on the log reach the daemon."""
+"""The daemon that a command on the log uses, from its options, and how errors of the log are shown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 from penstock.cli.common import errors, fail
-from penstock.cli.options import Ca, Config, MadeOf, Override, Rpc, TokenFile, settings_of
+from penstock.cli.options import Ca, Config, MadeOf, Override, Rpc, TokenFile, load_settings
 from penstock.client import ClientError, Log, Tls, Unavailable
 from penstock.client.log.connection import RETRY_FOR
 from penstock.config import ConfigError, Settings
@@ -21,8 +21,8 @@ NOT_RUNNING = "is `penstock serve` or `penstock up` running?"
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """The daemon that a command was told to use."""
+class DaemonOptions:
+    """The address, token and TLS settings that a command uses to reach the daemon."""
 
     settings: Settings
     rpc: str
@@ -30,31 +30,31 @@ class Where:
     tls: Tls | None
 
     @classmethod
-    def of(
+    def from_options(
         cls,
         config: Config = None,
         override: Override = None,
         rpc: Rpc = None,
         token_file: TokenFile = None,
         ca: Ca = None,
-    ) -> Where:
-        """From the options of a command; ends it with one line when they are of no use."""
-        settings = settings_of(config, override)
+    ) -> DaemonOptions:
+        """Return the daemon for a command's options, or end the command with the reason in one line."""
+        settings = load_settings(config, override)
         access = Access(settings)
         try:
             token = access.token if token_file is None else read_token(token_file)
-            return cls(settings, rpc or access.rpc_address, token, _tls(access, ca))
+            return cls(settings, rpc or access.rpc_address, token, _tls_settings(access, ca))
         except (OSError, ConfigError, DamagedFile) as error:
             fail(error, 2)
 
-    def log(self, retry_for: float = RETRY_FOR) -> Log:
-        """A client, whether the daemon runs or not."""
-        return Log(self.rpc, retry_for=retry_for, token=self.token, tls=self.tls, on_retry=_say_so)
+    def client(self, retry_for: float = RETRY_FOR) -> Log:
+        """Return a client, whether the daemon runs or not."""
+        return Log(self.rpc, retry_for=retry_for, token=self.token, tls=self.tls, on_retry=_report_retry)
 
     @contextlib.contextmanager
-    def opened(self, retry_for: float = RETRY_FOR) -> Iterator[Log]:
-        """A client of a daemon that answers; errors end the command with one line."""
-        with one_line(), self.log(retry_for) as log:
+    def connect(self, retry_for: float = RETRY_FOR) -> Iterator[Log]:
+        """Return a client of a daemon that answers; errors end the command with one line."""
+        with errors_in_one_line(), self.client(retry_for) as log:
             try:
                 log.check()
             except Unavailable as error:
@@ -62,25 +62,25 @@ class Where:
             yield log
 
 
-Daemon = Annotated[Where, MadeOf(Where.of)]
-"""The daemon that a command uses: it has the options --config, -o, --rpc, --token-file and --ca."""
+Daemon = Annotated[DaemonOptions, MadeOf(DaemonOptions.from_options)]
+"""The daemon of a command with the options --config, -o, --rpc, --token-file and --ca."""
 
 
-def _tls(access: Access, ca: Path | None) -> Tls | None:
+def _tls_settings(access: Access, ca: Path | None) -> Tls | None:
     roots, key, cert = access.certificates
     if roots is None:
         return Tls(ca.read_bytes()) if ca else None
-    own = Tls(roots, cert, key, access.peer)
-    return replace(own, ca=ca.read_bytes(), name="") if ca else own
+    settings = Tls(roots, cert, key, access.peer)
+    return replace(settings, ca=ca.read_bytes(), name="") if ca else settings
 
 
-def _say_so(error: ClientError) -> None:
+def _report_retry(error: ClientError) -> None:
     errors.print(f"penstock: {error}; trying again", soft_wrap=True, markup=False)
 
 
 @contextlib.contextmanager
-def one_line() -> Iterator[None]:
-    """Errors of the log, and Ctrl-C, end the command without a traceback."""
+def errors_in_one_line() -> Iterator[None]:
+    """End the command without a traceback on an error of the log or on Ctrl-C."""
     try:
         yield
     except ClientError as error:

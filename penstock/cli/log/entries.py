@@ -1,4 +1,7 @@
-"""Commands on the entries of the log: produce, consume."""
+"""Commands on the entries of the log: ``produce`` and ``consume``.
+
+A cursor is committed only behind entries that are printed, so that a killed command prints some twice but skips none.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +34,18 @@ from penstock.process.terminal import visible_bytes
 from penstock.slogd.columns.entries import Row
 from penstock.slogd.json.entry_documents import dumps, row_document
 
-BATCH = 100
-"""Lines that are sent as one request."""
-BATCH_SECONDS = 1.0
-"""A line waits no longer than this for others."""
-COMMIT_EVERY = 1.0
-"""Seconds between two commits of a cursor, and at the end."""
+MAX_BATCH_LINES = 100
+"""Lines of one request."""
+MAX_BATCH_WAIT_S = 1.0
+"""Longest time for which a line waits for others."""
+COMMIT_INTERVAL_S = 1.0
+"""A crash repeats the entries of one interval; each commit is a request to the daemon."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_AGO = re.compile(r"\d+(\.\d+)?(ms|s|m|h|d)")
+_AGE = re.compile(r"\d+(\.\d+)?(ms|s|m|h|d)")
 
 
 class Format(StrEnum):
-    """How an entry is printed: a line for people, JSON as the HTTP API has it, or the bare payload."""
+    """The output format of an entry: a line of text, JSON as in the HTTP API, or the bare payload."""
 
     TEXT = "text"
     JSON = "json"
@@ -50,104 +53,112 @@ class Format(StrEnum):
 
 
 def produce(
-    where: Daemon,
+    daemon: Daemon,
     topic: Annotated[str, typer.Argument(help="Topic to append to.", autocompletion=topic_names)],
-    annotate: Annotated[list[str] | None, typer.Option(metavar="K=V", help="Annotate every message.")] = None,
+    annotate: Annotated[
+        list[str] | None, typer.Option(metavar="K=V", help="Annotation for every message; may be repeated.")
+    ] = None,
 ) -> None:
-    """Append the lines of standard input, in batches of 100 lines or one second."""
+    """Append the lines of standard input to a topic, in batches of 100 lines or one second."""
     annotations = parse_annotations(annotate or ())
-    lines = Lines(_standard_input())
-    count, interrupted = 0, False
+    lines = Lines(_open_standard_input())
+    count, is_interrupted = 0, False
 
     def stop(*_: object) -> None:
-        nonlocal interrupted
-        interrupted = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # the second time at once
+        nonlocal is_interrupted
+        is_interrupted = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # the second Ctrl-C ends it at once
         lines.stop()
 
-    with where.opened() as log, Progress(f"appending to {topic}", shown=not sys.stdin.isatty()) as progress:
+    with daemon.connect() as log, Progress(f"appending to {topic}", is_shown=not sys.stdin.isatty()) as progress:
         signal.signal(signal.SIGINT, stop)
         try:
             for batch in lines.batches():
                 count += len(log.append(topic, batch, annotations))
-                progress.tell(f"{count:,} messages")
+                progress.update(f"{count:,} messages")
         finally:
             print(f"{count} messages appended to {topic}", file=sys.stderr)
-    if interrupted:
+    if is_interrupted:
         sys.exit(130)
 
 
 def consume(
-    where: Daemon,
+    daemon: Daemon,
     topic: Annotated[str, typer.Argument(help="Topic to read.", autocompletion=topic_names)],
     start: Annotated[
         str | None,
         typer.Option(
             "--from",
-            help="earliest, latest, an offset, a time, or how long ago (10m).",
-            show_default="the cursor, else earliest",
+            help="Start at earliest, latest, an offset, a time or an age (10m).",
+            show_default="the cursor, or earliest",
         ),
     ] = None,
     match: Annotated[
-        str | None, typer.Option("--filter", help="Only messages with such annotations: k:userid v:vip.*")
+        str | None,
+        typer.Option("--filter", help="Print only messages whose annotations match, such as: k:userid v:vip.*"),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is appended.")] = False,
-    count: Annotated[int | None, typer.Option("-n", min=1, help="Stop after so many; with latest, the last.")] = None,
-    form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TEXT,
+    follow: Annotated[bool, typer.Option("--follow", help="Print new messages until Ctrl-C.")] = False,
+    count: Annotated[
+        int | None, typer.Option("-n", min=1, help="Number of messages; with --from latest, the last ones.")
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
     cursor: Annotated[
-        str | None, typer.Option("--cursor", help="Go on where this cursor stands, and set it to what was printed.")
+        str | None, typer.Option("--cursor", help="Start at this cursor, and move it behind the printed messages.")
     ] = None,
 ) -> None:
     """Print the messages of a topic."""
     terminal = sys.stdout.isatty()
-    begin = parse_start(start) if start else AtCursor(cursor) if cursor else "earliest"
+    first = parse_start(start) if start else AtCursor(cursor) if cursor else "earliest"
     if match is not None:
         check_filter(match)
-    with where.opened(math.inf if follow else RETRY_FOR) as log, _quiet_pipe():
-        _check_end(log, topic, begin, follow)
-        pages = consume_pages(log, topic, begin, count, follow, match)
-        with _Place(log, topic, cursor) as place, Progress("reading", shown=not terminal) as progress:
+    with daemon.connect(math.inf if follow else RETRY_FOR) as log, _ignore_closed_pipe():
+        _check_start(log, topic, first, follow)
+        pages = consume_pages(log, topic, first, count, follow, match)
+        with _CursorCommitter(log, topic, cursor) as committer, Progress("reading", is_shown=not terminal) as progress:
             for page in pages:
                 for entry in page.entries:
                     line = format_entry(entry, form)
                     sys.stdout.buffer.write((visible_bytes(line) if terminal else line) + b"\n")
                 if follow or cursor:
                     sys.stdout.buffer.flush()
-                place.reached(page.next)
-                progress.tell(f"offset {page.next:,}")
+                committer.advance(page.next)
+                progress.update(f"offset {page.next:,}")
         sys.stdout.buffer.flush()
 
 
-def _check_end(log: Log, topic: str, start: Start, follow: bool) -> None:
-    """Say so where an offset is beyond the end, and end unless it is waited for."""
+def _check_start(log: Log, topic: str, start: Start, follow: bool) -> None:
+    """Report a start beyond the end of the topic, and end the command unless it follows."""
     with contextlib.suppress(Unsupported):
         if isinstance(start, int) and start > (end := log.describe(topic)[0].end):
-            beyond = f"offset {start} is beyond the end of {topic}, which is {end}"
+            problem = f"offset {start} is beyond the end of {topic}, which is {end}"
             if not follow:
-                fail(beyond)
-            print(f"{beyond}: waiting for it", file=sys.stderr)
+                fail(problem)
+            print(f"{problem}; waiting for it", file=sys.stderr)
 
 
-def _standard_input() -> Iterable[bytes]:
-    """A reader of its own: Python dies at its end when a thread still waits in ``sys.stdin``."""
+def _open_standard_input() -> Iterable[bytes]:
     try:
+        # Workaround: Python aborts at exit while a daemon thread still reads `sys.stdin`, so the thread has its own
+        # file.
         descriptor = sys.stdin.fileno()
     except io.UnsupportedOperation:
         return sys.stdin.buffer
     return open(descriptor, "rb", closefd=False)
 
 
-class _Place:
-    """Commits a cursor, where there is a name, behind what was printed: every second, and at the end in any case."""
+class _CursorCommitter:
+    """The commits of a consumer's cursor: every COMMIT_INTERVAL_S in a thread, and at the end. Idle without a name."""
 
     def __init__(self, log: Log, topic: str, name: str | None) -> None:
         self._log, self._topic, self._name = log, topic, name
         self._offset: int | None = None
-        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._lock, self._stop = threading.Lock(), threading.Event()  # the lock orders the two threads' commits
         self._failure: ClientError | None = None
 
-    def reached(self, offset: int) -> None:
-        """All before ``offset`` is printed. Raises ClientError where the cursor could not be committed."""
+    def advance(self, offset: int) -> None:
+        """Move the cursor to ``offset``, once all entries before it are printed. Raises ClientError of a failed
+        commit.
+        """
         self._offset = offset
         if self._failure is not None:
             raise self._failure
@@ -158,34 +169,36 @@ class _Place:
             if self._name and offset is not None:
                 self._log.commit_cursor(self._topic, self._name, offset)
 
-    def _commit_from_time_to_time(self) -> None:
+    def _commit_periodically(self) -> None:
         try:
-            while not self._ended.wait(COMMIT_EVERY):
+            while not self._stop.wait(COMMIT_INTERVAL_S):
                 self._commit()
         except ClientError as error:
             self._failure = error
 
-    def __enter__(self) -> _Place:
+    def __enter__(self) -> _CursorCommitter:
         if self._name:
-            threading.Thread(target=self._commit_from_time_to_time, daemon=True).start()
+            threading.Thread(target=self._commit_periodically, daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._ended.set()
+        self._stop.set()
         if not isinstance(error, ClientError):
             self._commit()
 
 
 def parse_annotations(pairs: Sequence[str]) -> dict[str, str]:
-    """``k=v`` pairs as a mapping. Raises typer.BadParameter."""
-    parted = [pair.partition("=") for pair in pairs]
-    if any(not name or not equals for name, equals, _ in parted):
-        raise typer.BadParameter("write it as K=V", param_hint="--annotate")
-    return {name: value for name, _, value in parted}
+    """Return ``k=v`` pairs as a mapping. Raises typer.BadParameter."""
+    parts = [pair.partition("=") for pair in pairs]
+    if any(not name or not equals for name, equals, _ in parts):
+        raise typer.BadParameter("not of the form K=V", param_hint="--annotate")
+    return {name: value for name, _, value in parts}
 
 
 def parse_start(text: str) -> Start:
-    """``earliest``, ``latest``, an offset, a time (ISO 8601, local where it names no zone) or a time span ago."""
+    """Parse ``earliest``, ``latest``, an offset, a time (ISO 8601, local without a zone) or an age. Raises
+    BadParameter.
+    """
     if text == "earliest":
         return "earliest"
     if text == "latest":
@@ -193,16 +206,16 @@ def parse_start(text: str) -> Start:
     if text.isascii() and text.isdigit():
         return int(text)
     try:
-        if _AGO.fullmatch(text):
+        if _AGE.fullmatch(text):
             return datetime.now(UTC) - timedelta(seconds=float(str(parse_time(text))))
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
-        wrong = f"{text!r} is not earliest, latest, an offset, a time or how long ago (10m)"
-        raise typer.BadParameter(wrong, param_hint="--from") from None
+        problem = f"{text!r} is not earliest, latest, an offset, a time or an age (10m)"
+        raise typer.BadParameter(problem, param_hint="--from") from None
 
 
 def check_filter(text: str) -> None:
-    """End with what is wrong with a filter, and where."""
+    """End the command with the error and its position if a filter is invalid."""
     try:
         Filter.parse(text)
     except BadFilter as error:
@@ -210,24 +223,24 @@ def check_filter(text: str) -> None:
 
 
 class Lines:
-    """Lines in batches, read by a thread of its own."""
+    """Batches of lines that a thread reads: bounded by lines and by the time that the first line waits."""
 
-    def __init__(self, lines: Iterable[bytes], size: int = BATCH, seconds: float = BATCH_SECONDS) -> None:
+    def __init__(self, lines: Iterable[bytes], size: int = MAX_BATCH_LINES, seconds: float = MAX_BATCH_WAIT_S) -> None:
         self._size, self._seconds = size, seconds
         self._queue: Queue[bytes | None] = Queue(maxsize=10 * size)
         threading.Thread(target=self._feed, args=(lines,), daemon=True).start()
 
     def batches(self) -> Iterator[list[bytes]]:
-        """Lists of at most ``size`` lines without their ends, none held back longer than ``seconds``."""
+        """Yield lists of at most ``size`` lines without their ends, each at most ``seconds`` after its first line."""
         while (line := self._queue.get()) is not None:
-            batch, ended = self._collect(line, time.monotonic() + self._seconds)
+            batch, is_last = self._collect(line, time.monotonic() + self._seconds)
             yield batch
-            if ended:
+            if is_last:
                 return
 
     def stop(self) -> None:
-        """End with the lines that were read so far. From a signal handler, too."""
-        # Not here: the thread that was interrupted may just hold the queue's lock.
+        """Make ``batches`` end after the lines read so far. Safe in a signal handler."""
+        # In a thread: the interrupted thread may hold the queue's lock, and this one would wait for it forever.
         threading.Thread(target=self._queue.put, args=(None,), daemon=True).start()
 
     def _feed(self, lines: Iterable[bytes]) -> None:
@@ -258,28 +271,29 @@ def consume_pages(
     follow: bool = False,
     match: str | None = None,
 ) -> Iterator[Page]:
-    """Entries from ``start`` to what is the end now, or on and on with ``follow``; at most ``count``."""
+    """Yield entries from ``start`` to the current end, or without end with ``follow``; at most ``count``."""
     if start == "latest" and not follow:
         entries = log.read(topic, start, count, filter=match) if count else []
         yield from [Page(entries, entries[-1].offset + 1)] if entries else []
         return
-    left = math.inf if count is None else count
-    pages = log.follow_pages(topic, start, filter=match) if follow else _to_the_end(log, topic, start, match)
+    remaining = math.inf if count is None else count
+    pages = log.follow_pages(topic, start, filter=match) if follow else _pages_to_end(log, topic, start, match)
     for page in pages:
-        if len(page.entries) >= left:
-            taken = page.entries[: int(left)]
-            yield Page(taken, taken[-1].offset + 1)
+        if len(page.entries) >= remaining:
+            entries_to_limit = page.entries[: int(remaining)]
+            yield Page(entries_to_limit, entries_to_limit[-1].offset + 1)
             return
         yield page
-        left -= len(page.entries)
+        remaining -= len(page.entries)
 
 
-def _to_the_end(log: Log, topic: str, start: Start, match: str | None) -> Iterator[Page]:
-    """Not beyond what is the end when it begins: a busy topic would never come to one."""
+def _pages_to_end(log: Log, topic: str, start: Start, match: str | None) -> Iterator[Page]:
     try:
         end = log.describe(topic)[0].end
     except Unsupported:
+        # slogd describes no topics; its reads end at the current end.
         end = 2**63
+    # Limit: the end when the command started; a busy topic would never reach its end.
     for page in log.pages(topic, start, filter=match):
         entries = [entry for entry in page.entries if entry.offset < end] if page.next > end else page.entries
         yield Page(entries, min(page.next, end))
@@ -288,7 +302,7 @@ def _to_the_end(log: Log, topic: str, start: Start, match: str | None) -> Iterat
 
 
 def format_entry(entry: Entry, form: Format) -> bytes:
-    """One line without its end (a payload may hold some of its own)."""
+    """Return an entry as one line without its newline; a payload may contain newlines."""
     if form is Format.PAYLOAD:
         return entry.payload or b""
     if form is Format.JSON:
@@ -301,9 +315,9 @@ def format_entry(entry: Entry, form: Format) -> bytes:
 
 
 @contextlib.contextmanager
-def _quiet_pipe() -> Iterator[None]:
-    """A reader that has left, such as ``head``, is no error."""
+def _ignore_closed_pipe() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, else Python complains at exit
+        # The reader, such as `head`, has enough. Python would report another error when it flushes at exit.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115

@@ -1,4 +1,7 @@
-"""The command that follows log files into a topic."""
+"""``penstock tail``: follow log files and append their lines to a topic.
+
+``follow`` reads files whenever a folder changes, and retries while the daemon cannot take an append.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.completion import topic_names
-from penstock.cli.log.connect import Daemon, one_line
+from penstock.cli.log.connect import Daemon, errors_in_one_line
 from penstock.cli.log.entries import parse_annotations
 from penstock.cli.progress import Progress
 from penstock.client import ClientError, Unavailable
@@ -34,18 +37,20 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def tail(
-    where: Daemon,
-    files: Annotated[list[str], typer.Argument(help="Files to follow, also patterns in quotes: '/var/log/*.log'.")],
+    daemon: Daemon,
+    files: Annotated[list[str], typer.Argument(help="Files to follow, or patterns in quotes: '/var/log/*.log'.")],
     topic: Annotated[str, typer.Option(help="Topic to append to.", autocompletion=topic_names)] = "files",
     state: Annotated[
         Path | None,
-        typer.Option(help="File that keeps how far they are read.", show_default="in data_dir, by the topic"),
+        typer.Option(help="File with the read positions.", show_default="tail/TOPIC.json in data_dir"),
     ] = None,
-    from_end: Annotated[bool, typer.Option(help="At the first start leave out what is in them already.")] = False,
-    annotate: Annotated[list[str] | None, typer.Option(metavar="K=V", help="Annotate every message.")] = None,
-    once: Annotated[bool, typer.Option(help="End when all that is there is appended.")] = False,
+    from_end: Annotated[bool, typer.Option(help="Skip existing lines at the first start.")] = False,
+    annotate: Annotated[
+        list[str] | None, typer.Option(metavar="K=V", help="Annotation for every message; may be repeated.")
+    ] = None,
+    once: Annotated[bool, typer.Option(help="Exit when all existing lines are appended.")] = False,
 ) -> None:
-    """Follow log files: append each of their lines once, through rotations, restarts and kills."""
+    """Follow log files and append their lines to a topic, each line once through rotations, restarts and kills."""
     logging.basicConfig(format="penstock: %(message)s", level=logging.WARNING)
     raise_file_limit()
     stop = threading.Event()
@@ -57,9 +62,9 @@ def tail(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
-    positions = PositionsFile(state or where.settings.data_dir / "tail" / f"{topic}.json")
+    positions = PositionsFile(state or daemon.settings.data_dir / "tail" / f"{topic}.json")
     patterns = [os.path.abspath(pattern) for pattern in files]
-    with one_line(), where.log(math.inf) as log, Progress(f"following into {topic}") as progress:
+    with errors_in_one_line(), daemon.client(math.inf) as log, Progress(f"following into {topic}") as progress:
         tailer = Tailer(
             patterns,
             lambda batch, producer: log.append_batch(topic, batch, producer),
@@ -89,7 +94,7 @@ def follow(tailer: Tailer, patterns: list[str], stop: threading.Event, *, once: 
     while not stop.is_set():
         try:
             while not stop.is_set() and tailer.turn(is_final=is_final):
-                progress.tell(f"{tailer.appended:,} messages")
+                progress.update(f"{tailer.appended:,} messages")
                 retry_s = FIRST_RETRY_S
             tailer.settle()
         except (ClientError, OSError) as error:
@@ -108,9 +113,9 @@ def follow(tailer: Tailer, patterns: list[str], stop: threading.Event, *, once: 
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether an append may succeed later: the daemon's disk is full or fails, or that of the state file is.
+    """Report whether an append may succeed later: a full or failing disk of the daemon or of the state file.
 
-    A refusal (no right, no such topic, a message that is too large) is not: it ends the command.
+    A refusal (missing right, unknown topic, oversized message) ends the command.
     """
     return isinstance(error, OSError | Exhausted | Damaged | Unavailable) or type(error) is ClientError
 

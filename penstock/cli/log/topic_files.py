@@ -1,4 +1,7 @@
-"""Commands on the files of the log: verify, compact. Through the daemon when it runs, else on the files themselves."""
+"""Commands on the files of the log: ``verify`` and ``compact``.
+
+They go through the daemon if it runs, as it holds the lock of the log, and open the files themselves otherwise.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ import typer
 from penstock import log as files
 from penstock.cli.common import fail
 from penstock.cli.completion import topic_names
-from penstock.cli.log.connect import Daemon, Where, one_line
-from penstock.cli.log.figures import size
+from penstock.cli.log.connect import Daemon, DaemonOptions, errors_in_one_line
+from penstock.cli.log.topic_list import format_size
 from penstock.cli.options import AsJson, Commands
 from penstock.cli.progress import Progress
 from penstock.client import ClientError, Compacted, Gap, Log, Unavailable
@@ -25,44 +28,45 @@ from penstock.log.store.gaps import CORRUPT, FILE_NAME, load
 
 log = Commands(help="Check and rewrite the files of the log.", no_args_is_help=True)
 Topics = Annotated[
-    list[str] | None, typer.Argument(metavar="[TOPIC]...", help="These topics; else all.", autocompletion=topic_names)
+    list[str] | None,
+    typer.Argument(metavar="[TOPIC]...", help="Topics; all if none is named.", autocompletion=topic_names),
 ]
-LAST = 2**63 - 1
 
 
 @log.command()
 def verify(
-    where: Daemon,
+    daemon: Daemon,
     topics: Topics = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check every checksum and index. What is bad is put aside and becomes a gap; indices are rebuilt.
+    """Check every checksum and index of the log's files.
 
-    Ends with status 1 when there was something bad.
+    A damaged batch is moved to the topic's quarantine folder and becomes a gap; indices are rebuilt. Exits with status
+    1 if anything was damaged.
     """
-    found: dict[str, Checked] = {}
-    with _opened(where) as what, Progress("checking") as progress:
-        names = topics or what.names()
+    reports: dict[str, TopicReport] = {}
+    with _open_log(daemon) as topic_log, Progress("checking") as progress:
+        names = topics or topic_log.names()
         for number, name in enumerate(names, 1):
-            progress.tell(f"{name}, {number} of {len(names)}")
-            found[name] = _checked(what, name)
+            progress.update(f"{name}, {number} of {len(names)}")
+            reports[name] = _verify_topic(topic_log, name)
             if not as_json:
-                print(f"{name}: {found[name].line}", flush=True)
+                print(f"{name}: {reports[name].line}", flush=True)
     if as_json:
-        print(json.dumps({name: asdict(one) for name, one in found.items()}, indent=2))
-    sys.exit(1 if any(one.error or one.gaps for one in found.values()) else 0)
+        print(json.dumps({name: asdict(report) for name, report in reports.items()}, indent=2))
+    sys.exit(1 if any(report.error or report.gaps for report in reports.values()) else 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """What became of the check of one topic: the gaps that were made, or why it could not be checked."""
+class TopicReport:
+    """The outcome for one topic: the gaps that the check made, or why the topic cannot be checked."""
 
     gaps: Sequence[Gap]
     error: str | None = None
 
     @property
     def line(self) -> str:
-        """For people."""
+        """Return the report as a line of text."""
         if self.error is not None:
             return f"cannot be checked: {self.error}"
         lost = sum(gap.end - gap.begin for gap in self.gaps)
@@ -70,41 +74,42 @@ class Checked:
         return f"{lost:,} entries cannot be read: offsets {parts}" if lost else "good"
 
 
-def _checked(what: _Topics, name: str) -> Checked:
-    """One topic that cannot be checked does not keep the others from it."""
+def _verify_topic(topic_log: _TopicLog, name: str) -> TopicReport:
     try:
-        return Checked(what.verify(name))
+        return TopicReport(topic_log.verify(name))
     except Unavailable:
         raise
-    except (ClientError, files.LogError) as error:
-        return Checked([], str(error))
+    except (ClientError, files.LogError) as error:  # the other topics are checked all the same
+        return TopicReport([], str(error))
 
 
 @log.command()
 def compact(
-    where: Daemon,
+    daemon: Daemon,
     topics: Topics = None,
     as_json: AsJson = False,
 ) -> None:
-    """Rewrite closed segments in larger batches, compressed where the topic is so configured."""
-    done: dict[str, Compacted] = {}
-    with _opened(where) as what, Progress("rewriting") as progress:
-        names = topics or what.names()
+    """Rewrite closed segments in larger batches, compressed if the topic is configured so."""
+    outcomes: dict[str, Compacted] = {}
+    with _open_log(daemon) as topic_log, Progress("rewriting") as progress:
+        names = topics or topic_log.names()
         for number, name in enumerate(names, 1):
-            progress.tell(f"{name}, {number} of {len(names)}")
-            done[name] = what.compact(name)
+            progress.update(f"{name}, {number} of {len(names)}")
+            outcomes[name] = topic_log.compact(name)
             if not as_json:
-                print(f"{name}: {_compacted(done[name])}", flush=True)
+                print(f"{name}: {_compaction_line(outcomes[name])}", flush=True)
     if as_json:
-        print(json.dumps({name: asdict(one) for name, one in done.items()}, indent=2))
+        print(json.dumps({name: asdict(outcome) for name, outcome in outcomes.items()}, indent=2))
 
 
-def _compacted(one: Compacted) -> str:
-    return f"{size(one.before)}, now {size(one.after)}" if one.before else "nothing to rewrite"
+def _compaction_line(outcome: Compacted) -> str:
+    return (
+        f"{format_size(outcome.before)}, now {format_size(outcome.after)}" if outcome.before else "nothing to rewrite"
+    )
 
 
-class _Topics(ABC):
-    """What both ways can do."""
+class _TopicLog(ABC):
+    """The operations on topics that daemon and files have in common."""
 
     @abstractmethod
     def names(self) -> list[str]: ...
@@ -116,17 +121,20 @@ class _Topics(ABC):
     def compact(self, name: str) -> Compacted: ...
 
 
-class _Daemon(_Topics):
-    """Internal topics are not listed; their names are seen in ``folder`` where the daemon is on this machine."""
+class _DaemonLog(_TopicLog):
+    """The topics of the running daemon.
+
+    The daemon lists no internal topics: their names come from ``folder``, if the daemon runs on this machine.
+    """
 
     def __init__(self, client: Log, folder: Path) -> None:
         self._client, self._folder = client, folder
 
     def names(self) -> list[str]:
         internal = sorted(path.name for path in self._folder.glob("_*") if path.is_dir())
-        return [*filter(self._known, internal), *self._client.topics()]
+        return [*filter(self._has_topic, internal), *self._client.topics()]
 
-    def _known(self, name: str) -> bool:
+    def _has_topic(self, name: str) -> bool:
         try:
             return bool(self._client.describe(name))
         except ClientError:
@@ -139,11 +147,14 @@ class _Daemon(_Topics):
         return self._client.compact(name)
 
 
-class _Files(_Topics):
-    """``known``: the gaps there were before the log was opened, which finds some of what is bad itself."""
+class _FileLog(_TopicLog):
+    """The topics of a log that this process opens.
 
-    def __init__(self, opened: files.Log, known: Mapping[str, set[tuple[int, int]]]) -> None:
-        self._log, self._known = opened, known
+    ``earlier_gaps`` are the gaps before the open: opening the log already finds some damage, which is reported too.
+    """
+
+    def __init__(self, opened: files.Log, earlier_gaps: Mapping[str, set[tuple[int, int]]]) -> None:
+        self._log, self._earlier_gaps = opened, earlier_gaps
 
     def names(self) -> list[str]:
         return self._log.names(internal=True)
@@ -151,8 +162,8 @@ class _Files(_Topics):
     def verify(self, name: str) -> list[Gap]:
         topic = self._log.topic(name, internal=True)
         topic.verify()
-        found = [Gap(gap.begin, gap.end, gap.reason) for gap in topic.gaps() if gap.reason == CORRUPT]
-        return [gap for gap in found if (gap.begin, gap.end) not in self._known.get(name, ())]
+        gaps = [Gap(gap.begin, gap.end, gap.reason) for gap in topic.gaps() if gap.reason == CORRUPT]
+        return [gap for gap in gaps if (gap.begin, gap.end) not in self._earlier_gaps.get(name, ())]
 
     def compact(self, name: str) -> Compacted:
         before, after = self._log.topic(name, internal=True).compact()
@@ -160,45 +171,44 @@ class _Files(_Topics):
 
 
 @contextlib.contextmanager
-def _opened(where: Where) -> Iterator[_Topics]:
-    with one_line(), where.log() as client:
-        away: Unavailable | None = None
+def _open_log(daemon: DaemonOptions) -> Iterator[_TopicLog]:
+    with errors_in_one_line(), daemon.client() as client:
+        unavailable: Unavailable | None = None
         try:
             client.check()
         except Unavailable as error:
-            away = error
-        if away is None:
-            yield _Daemon(client, where.settings.topics)
+            unavailable = error
+        if unavailable is None:
+            yield _DaemonLog(client, daemon.settings.topics)
         else:
-            with _files(where, away) as opened:
+            with _open_files(daemon, unavailable) as opened:
                 yield opened
 
 
 @contextlib.contextmanager
-def _files(where: Where, error: Unavailable) -> Iterator[_Topics]:
-    """The topics of the data directory, while no daemon has them."""
-    folder = where.settings.topics
+def _open_files(daemon: DaemonOptions, unavailable: Unavailable) -> Iterator[_TopicLog]:
+    folder = daemon.settings.topics
     if not folder.is_dir():
-        fail(f"{error}, and there are no topics in {folder}", 2)
-    from penstock.server.daemon import open_log  # it brings all of the daemon along
+        fail(f"{unavailable}, and {folder} does not exist", 2)
+    from penstock.server.daemon import open_log  # imports the whole daemon
 
-    known = {path.name: _known_gaps(path) for path in folder.iterdir() if path.is_dir()}
+    earlier_gaps = {path.name: _read_gaps(path) for path in folder.iterdir() if path.is_dir()}
     try:
-        opened = open_log(where.settings)
+        opened = open_log(daemon.settings)
     except OSError as unusable:
         fail(unusable, 2)
     except files.LogLocked:
-        fail(f"{error}, but another process has {folder} open", 2)
+        fail(f"{unavailable}, but another process has {folder} open", 2)
     try:
-        yield _Files(opened, known)
+        yield _FileLog(opened, earlier_gaps)
     except files.LogError as broken:
         fail(broken)
     finally:
         opened.close()
 
 
-def _known_gaps(topic: Path) -> set[tuple[int, int]]:
-    """The gaps of a topic's folder; none where their format is not known: such a topic is not opened."""
+def _read_gaps(topic: Path) -> set[tuple[int, int]]:
+    """Return the gaps of a topic's folder; none if the format is unknown, as such a topic cannot be opened."""
     with contextlib.suppress(files.UnknownFormat, FileNotFoundError):
         return {(gap.begin, gap.end) for gap in load(topic / FILE_NAME)}
     return set()

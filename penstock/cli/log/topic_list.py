@@ -1,39 +1,44 @@
-"""``penstock topics``: what each topic holds, and how far its readers are.
+"""``penstock topics``, and the formats of sizes, ages and topics for other commands.
 
-The daemon is asked over HTTP, because gRPC is slow to import; over gRPC where a server is named by its address there.
+The listing asks the daemon over HTTP, as gRPC is slow to import; over gRPC if options name a gRPC server.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
 
-from penstock.cli.common import answer_of, ask_daemon, console, document_of
-from penstock.cli.log.figures import SIZES, age, document, size, stamp
-from penstock.cli.options import AsJson, Ca, Config, MadeOf, Override, Rpc, TokenFile, reach_of
+from penstock.cli.common import console, parse_answer, query_daemon, request_daemon
+from penstock.cli.options import AsJson, Ca, Config, MadeOf, Override, Rpc, TokenFile, load_daemon_keys
 from penstock.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from penstock.client import Log
+    from penstock.client import Log, Topic
     from penstock.config.daemon_keys import DaemonKeys
 
 Document = dict[str, Any]
 NO_SUCH_CALL = (404, 405, 501)
-"""What slogd itself answers, which only knows names."""
+"""Statuses of slogd, which lists names but describes no topics."""
+SIZES = ("message_size_limit", "segment_size_limit", "retain_bytes")
+"""Settings of a topic that are bytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A server's answers: the ``names`` of all topics; what it says of each, None from slogd; why one is not told."""
+class TopicSource:
+    """The requests of the listing, over HTTP or gRPC: ``documents`` returns None if the server is slogd.
+
+    ``refusal`` returns why a topic cannot be described; empty for a topic that can, or was deleted in between.
+    """
 
     names: Callable[[], list[str]]
     documents: Callable[[], list[Document] | None]
@@ -42,12 +47,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The server that the command was told to use."""
+    """The server that the options of the command name."""
 
-    opened: Callable[[], contextlib.AbstractContextManager[Asked]]
+    open: Callable[[], contextlib.AbstractContextManager[TopicSource]]
 
     @classmethod
-    def of(
+    def from_options(
         cls,
         config: Config = None,
         override: Override = None,
@@ -55,76 +60,85 @@ class Server:
         token_file: TokenFile = None,
         ca: Ca = None,
     ) -> Server:
-        """From the options of the command; ends it with one line when they are of no use."""
+        """Return the server for a command's options, or end the command with the reason in one line."""
         if not (rpc or token_file or ca):
-            keys = reach_of(config, override)
-            return cls(lambda: contextlib.nullcontext(_over_http(keys)))
-        from penstock.cli.log.connect import Where
+            keys = load_daemon_keys(config, override)
+            return cls(lambda: contextlib.nullcontext(_http_source(keys)))
+        from penstock.cli.log.connect import DaemonOptions
 
-        where = Where.of(config, override, rpc, token_file, ca)
+        options = DaemonOptions.from_options(config, override, rpc, token_file, ca)
 
         @contextlib.contextmanager
-        def opened() -> Iterator[Asked]:
-            with where.opened() as log:
-                yield _over_grpc(log)
+        def open_grpc() -> Iterator[TopicSource]:
+            with options.connect() as log:
+                yield _grpc_source(log)
 
-        return cls(opened)
+        return cls(open_grpc)
 
 
 def topics(
-    server: Annotated[Server, MadeOf(Server.of)],
-    rate: Annotated[float | None, typer.Option(help="Measure what is appended for so many seconds.", min=0.1)] = None,
+    server: Annotated[Server, MadeOf(Server.from_options)],
+    rate: Annotated[
+        float | None, typer.Option(help="Measure appended entries per second over this many seconds.", min=0.1)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the topics: what they hold, and how far their readers are."""
-    with server.opened() as asked:
-        found = asked.documents()
-        if found is None:
-            names = asked.names()
+    """List topics with their size and the lag of their readers."""
+    with server.open() as source:
+        documents = source.documents()
+        if documents is None:
+            names = source.names()
             print(json.dumps([{"name": name} for name in names]) if as_json else "\n".join(names))
             return
-        _tell_unopened(asked, found)
+        _report_unopened(source, documents)
         if rate:
-            _measure(asked, found, rate)
+            _measure_rate(source, documents, rate)
     if as_json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(documents, indent=2))
     else:
-        print("\n".join(map(_cut, topic_lines(found))))
+        print("\n".join(map(_cut_to_terminal, topic_lines(documents))))
 
 
-def _over_http(keys: DaemonKeys) -> Asked:
+def _http_source(keys: DaemonKeys) -> TopicSource:
     def documents() -> list[Document] | None:
-        status, body = answer_of(keys, "/describe")
-        return None if status in NO_SUCH_CALL else [_document(one) for one in document_of(status, body)["topic"]]
+        status, body = request_daemon(keys, "/describe")
+        return (
+            None
+            if status in NO_SUCH_CALL
+            else [_from_protobuf_json(topic) for topic in parse_answer(status, body)["topic"]]
+        )
 
     def names() -> list[str]:
-        return [one["name"] for one in ask_daemon(keys, "/topics").get("topic", ())]
+        return [topic["name"] for topic in query_daemon(keys, "/topics").get("topic", ())]
 
     def refusal(name: str) -> str:
-        status, body = answer_of(keys, f"/topics/{quote(name, safe='')}")
-        return "" if status in (200, *NO_SUCH_CALL) else str(json.loads(body)["error"])  # 404: deleted just now
+        status, body = request_daemon(keys, f"/topics/{quote(name, safe='')}")
+        return "" if status in (200, *NO_SUCH_CALL) else str(json.loads(body)["error"])  # 404: deleted since the list
 
-    return Asked(names, documents, refusal)
+    return TopicSource(names, documents, refusal)
 
 
-def _document(one: Document) -> Document:
-    """A topic as ``figures.document`` has it, of protobuf's JSON, where numbers of 64 bits are texts."""
-    numbers = {name: int(one[name]) for name in ("start", "end", "bytes")}
-    times = {name: stamp(datetime.fromisoformat(one[name])) if one.get(name) else None for name in ("oldest", "newest")}
-    gaps = [gap | {name: int(gap[name]) for name in ("begin", "end")} for gap in one["gaps"]]
+def _from_protobuf_json(topic: Document) -> Document:
+    """Return a topic as ``topic_document`` does, from protobuf's JSON, which has numbers of 64 bits as texts."""
+    numbers = {name: int(topic[name]) for name in ("start", "end", "bytes")}
+    times = {
+        name: format_time(datetime.fromisoformat(topic[name])) if topic.get(name) else None
+        for name in ("oldest", "newest")
+    }
+    gaps = [gap | {name: int(gap[name]) for name in ("begin", "end")} for gap in topic["gaps"]]
     lags = ("offset", "lag_entries", "lag_bytes")
-    cursors = [cursor | {name: int(cursor[name]) for name in lags} for cursor in one["cursors"]]
-    settings = {name: int(value) if name in SIZES else value for name, value in one["settings"].items()}
+    cursors = [cursor | {name: int(cursor[name]) for name in lags} for cursor in topic["cursors"]]
+    settings = {name: int(value) if name in SIZES else value for name, value in topic["settings"].items()}
     further = {"gaps": gaps, "cursors": cursors, "settings": settings, "entries": numbers["end"] - numbers["start"]}
-    return {"name": one["name"], **numbers, "segments": one["segments"], **times, **further}
+    return {"name": topic["name"], **numbers, "segments": topic["segments"], **times, **further}
 
 
-def _over_grpc(log: Log) -> Asked:
+def _grpc_source(log: Log) -> TopicSource:
     from penstock.client import ClientError, NoSuchTopic, Unsupported
 
     def documents() -> list[Document] | None:
         try:
-            return [document(one) for one in log.describe()]
+            return [topic_document(topic) for topic in log.describe()]
         except Unsupported:
             return None
 
@@ -132,39 +146,43 @@ def _over_grpc(log: Log) -> Asked:
         try:
             log.describe(name)
         except NoSuchTopic:
-            return ""  # deleted just now
+            return ""  # deleted since the list
         except ClientError as error:
             return str(error)
         return ""
 
-    return Asked(log.topics, documents, refusal)
+    return TopicSource(log.topics, documents, refusal)
 
 
-def _tell_unopened(asked: Asked, found: Sequence[Document]) -> None:
-    """Say of topics that cannot be opened why."""
-    for name in sorted(set(asked.names()) - {one["name"] for one in found}):
-        if why := asked.refusal(name):
-            print(f"penstock: {why}", file=sys.stderr)
+def _report_unopened(source: TopicSource, documents: Sequence[Document]) -> None:
+    # The list of documents leaves out topics that cannot be opened: a damaged topic must not hide the others.
+    for name in sorted(set(source.names()) - {topic["name"] for topic in documents}):
+        if reason := source.refusal(name):
+            print(f"penstock: {reason}", file=sys.stderr)
 
 
-def _measure(asked: Asked, found: Sequence[Document], seconds: float) -> None:
-    """Add the entries a second that are appended to each topic, over ``seconds`` from now."""
-    began = time.monotonic()
+def _measure_rate(source: TopicSource, documents: Sequence[Document], seconds: float) -> None:
+    """Add the entries per second that are appended to each topic."""
+    started = time.monotonic()
     with Progress("measuring"):
         time.sleep(seconds)
-    later = {one["name"]: one["end"] for one in asked.documents() or ()}
-    took = time.monotonic() - began
-    for one in found:
-        one["entries_per_second"] = round((later.get(one["name"], one["end"]) - one["end"]) / took, 1)
+    later_ends = {topic["name"]: topic["end"] for topic in source.documents() or ()}
+    elapsed_s = time.monotonic() - started
+    for topic in documents:
+        appended = later_ends.get(topic["name"], topic["end"]) - topic["end"]
+        topic["entries_per_second"] = round(appended / elapsed_s, 1)
 
 
-def topic_lines(found: Sequence[Document]) -> list[str]:
-    """A line of heads, and one for each topic: numbers are set right, what is of any length stands last."""
-    rated = ["per second"] if any("entries_per_second" in one for one in found) else []
-    heads = ["topic", "entries", "first", "next", "size", "segments", "oldest", "newest", *rated]
-    rows = [heads, *([one["name"], *_figures(one)] for one in found)]
+def topic_lines(topics: Sequence[Document]) -> list[str]:
+    """Return a line of headings and one line for each topic.
+
+    Numbers are right-aligned; the cursors, whose number is unlimited, are the last column.
+    """
+    rate_heading = ["per second"] if any("entries_per_second" in topic for topic in topics) else []
+    headings = ["topic", "entries", "first", "next", "size", "segments", "oldest", "newest", *rate_heading]
+    rows = [headings, *([topic["name"], *_figures(topic)] for topic in topics)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lags = ["cursors, with their lag", *map(_lags, found)]
+    lags = ["cursors and their lag", *map(_lags, topics)]
     return [_line(row, widths, last) for row, last in zip(rows, lags, strict=True)]
 
 
@@ -173,17 +191,50 @@ def _line(row: Sequence[str], widths: Sequence[int], last: str) -> str:
     return "  ".join([row[0].ljust(len(name)), *figures, last]).rstrip()
 
 
-def _figures(one: Document) -> list[str]:
-    numbers = [f"{one[name]:,}" for name in ("entries", "start", "end")]
-    ages = [age(datetime.fromisoformat(one[name]) if one[name] else None) for name in ("oldest", "newest")]
-    rate = [f"{one['entries_per_second']:,.1f}"] if "entries_per_second" in one else []
-    return [*numbers, size(one["bytes"]), str(one["segments"]), *ages, *rate]
+def _figures(topic: Document) -> list[str]:
+    numbers = [f"{topic[name]:,}" for name in ("entries", "start", "end")]
+    times = [datetime.fromisoformat(topic[name]) if topic[name] else None for name in ("oldest", "newest")]
+    rate = [f"{topic['entries_per_second']:,.1f}"] if "entries_per_second" in topic else []
+    return [*numbers, format_size(topic["bytes"]), str(topic["segments"]), *map(format_age, times), *rate]
 
 
-def _lags(one: Document) -> str:
-    return ", ".join(f"{cursor['name']} {cursor['lag_entries']:,}" for cursor in one["cursors"])
+def _lags(topic: Document) -> str:
+    return ", ".join(f"{cursor['name']} {cursor['lag_entries']:,}" for cursor in topic["cursors"])
 
 
-def _cut(line: str) -> str:
-    """To the width of a terminal; lines for another program are whole."""
+def _cut_to_terminal(line: str) -> str:
+    # Lines for another program are whole.
     return line[: console.width] if console.is_terminal else line
+
+
+def topic_document(topic: Topic) -> Document:
+    """Return a topic as a JSON-ready mapping."""
+    fields = asdict(topic)
+    times = {name: format_time(fields[name]) for name in ("oldest", "newest")}
+    return fields | times | {"entries": topic.end - topic.start}
+
+
+def format_time(moment: datetime | None) -> str | None:
+    """Return a time as ISO 8601 in UTC."""
+    return None if moment is None else moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def format_size(count: int) -> str:
+    """Return bytes in the largest unit below them, such as 1.5 MiB."""
+    if count < 1024:
+        return f"{count} B"
+    power = min(int(math.log(count, 1024)), 4)
+    return f"{count / 1024**power:.1f} {('KiB', 'MiB', 'GiB', 'TiB')[power - 1]}"
+
+
+def format_age(moment: datetime | None) -> str:
+    """Return the time since ``moment``, such as "5m ago"; empty without one."""
+    return "" if moment is None else f"{format_duration((datetime.now(UTC) - moment).total_seconds())} ago"
+
+
+def format_duration(seconds: float) -> str:
+    """Return seconds in the largest unit that fits twice, such as 90s or 3h."""
+    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f}{unit}"
+    return f"{max(seconds, 0):.0f}s"

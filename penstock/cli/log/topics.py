@@ -1,4 +1,4 @@
-"""Commands that look after topics: topic, cleanup."""
+"""Commands that manage topics: ``topic`` and ``cleanup``."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import typer
 from penstock.cli.common import fail
 from penstock.cli.completion import topic_names
 from penstock.cli.log.connect import Daemon
-from penstock.cli.log.figures import SIZES, document, size, span
+from penstock.cli.log.topic_list import SIZES, format_duration, format_size, topic_document
 from penstock.cli.options import AsJson, Commands
 from penstock.cli.progress import Progress
 from penstock.client import Swept, Topic
 
 topic = Commands(help="Create, configure, show and delete topics.", no_args_is_help=True)
-Name = Annotated[str, typer.Argument(help="A topic.", autocompletion=topic_names)]
+Name = Annotated[str, typer.Argument(help="Topic.", autocompletion=topic_names)]
 Settings = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Settings, as in [log.topic_defaults]: retain_bytes=1GiB"),
+    typer.Argument(metavar="[KEY=VALUE]...", help="Settings of [log.topic_defaults], such as retain_bytes=1GiB."),
 ]
 TIMES = ("rotate_after", "stale_after")
 SIZE_STEPS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
@@ -31,55 +31,55 @@ TIME_STEPS = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 
 @topic.command()
 def create(
-    where: Daemon,
+    daemon: Daemon,
     name: Name,
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a topic."""
-    given = parse_settings(settings or ())
-    with where.opened() as log:
-        show_topic(log.create_topic(name, **given), as_json)
+    parsed = parse_settings(settings or ())
+    with daemon.connect() as log:
+        show_topic(log.create_topic(name, **parsed), as_json)
 
 
 @topic.command()
 def configure(
-    where: Daemon,
+    daemon: Daemon,
     name: Name,
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change settings of a topic, at once and for good."""
-    given = parse_settings(settings or ())
-    if not given:
+    """Change settings of a topic permanently, effective at once."""
+    parsed = parse_settings(settings or ())
+    if not parsed:
         fail("name the settings to change, as KEY=VALUE", 2)
-    with where.opened() as log:
-        show_topic(log.configure_topic(name, **given), as_json)
+    with daemon.connect() as log:
+        show_topic(log.configure_topic(name, **parsed), as_json)
 
 
 @topic.command()
 def show(
-    where: Daemon,
+    daemon: Daemon,
     name: Name,
     as_json: AsJson = False,
 ) -> None:
-    """Settings, gaps and cursors of a topic."""
-    with where.opened() as log:
+    """Print settings, gaps and cursors of a topic."""
+    with daemon.connect() as log:
         show_topic(log.describe(name)[0], as_json)
 
 
 @topic.command()
 def delete(
-    where: Daemon,
+    daemon: Daemon,
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking for confirmation.")] = False,
 ) -> None:
-    """Delete a topic with all that is in it."""
-    with where.opened() as log:
-        (found,) = log.describe(name)
+    """Delete a topic with all its entries."""
+    with daemon.connect() as log:
+        (description,) = log.describe(name)
         if not yes and not sys.stdin.isatty():
-            fail("deleting cannot be undone: add --yes", 2)
-        if not yes and not typer.confirm(f"Delete {name} with {found.end - found.start:,} entries?"):
+            fail(f"{name}: deleting a topic cannot be undone; confirm with --yes", 2)
+        if not yes and not typer.confirm(f"Delete {name} with {description.end - description.start:,} entries?"):
             sys.exit(1)
         log.delete_topic(name)
     print(f"{name} deleted")
@@ -87,74 +87,82 @@ def delete(
 
 @topic.command("forget-cursor")
 def forget_cursor(
-    where: Daemon,
+    daemon: Daemon,
     name: Name,
-    cursor: Annotated[str, typer.Argument(help="A cursor of it.")],
+    cursor: Annotated[str, typer.Argument(help="Cursor of the topic.")],
 ) -> None:
-    """Forget a reader that will not come back: with retention_policy=keep nothing is kept for it any more."""
-    with where.opened() as log:
-        known = [one.name for one in log.cursors(name)]
-        if cursor not in known:
-            fail(f"{name} has no cursor {cursor!r} (there are: {', '.join(known) or 'none'})")
+    """Forget a cursor of a reader that does not return.
+
+    With retention_policy=keep the log no longer keeps entries for it.
+    """
+    with daemon.connect() as log:
+        names = [existing.name for existing in log.cursors(name)]
+        if cursor not in names:
+            fail(f"{name} has no cursor {cursor!r}; its cursors are: {', '.join(names) or 'none'}")
         log.remove_cursor(name, cursor)
     print(f"{cursor} of {name} forgotten")
 
 
 def cleanup(
-    where: Daemon,
+    daemon: Daemon,
     as_json: AsJson = False,
 ) -> None:
-    """Drop what retention allows, now; the daemon does so every five minutes."""
-    with where.opened() as log, Progress("cleaning up"):
+    """Drop what retention allows, at once.
+
+    The daemon does so every five minutes.
+    """
+    with daemon.connect() as log, Progress("cleaning up"):
         swept = log.cleanup()
     if as_json:
-        print(json.dumps([asdict(one) for one in swept], indent=2))
+        print(json.dumps([asdict(swept_topic) for swept_topic in swept], indent=2))
     else:
-        sys.stdout.writelines(f"{swept_line(one)}\n" for one in swept)
+        sys.stdout.writelines(f"{swept_line(swept_topic)}\n" for swept_topic in swept)
         if not swept:
             print("nothing to drop")
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, str | list[str]]:
-    """``key=value`` pairs; lists (readers, writers) with commas. Raises typer.BadParameter."""
-    given: dict[str, str | list[str]] = {}
+    """Return ``key=value`` pairs as a mapping; readers and writers are lists with commas. Raises typer.BadParameter."""
+    parsed: dict[str, str | list[str]] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not name or not equals:
             raise typer.BadParameter(f"{pair!r} is not KEY=VALUE")
-        given[name] = value.split(",") if name in ("readers", "writers") else value
-    return given
+        parsed[name] = value.split(",") if name in ("readers", "writers") else value
+    return parsed
 
 
-def swept_line(one: Swept) -> str:
-    """What was dropped of a topic."""
-    return f"{one.topic}: {one.end - one.begin:,} entries from {one.begin:,} on, {size(one.bytes)} ({one.reason})"
+def swept_line(swept: Swept) -> str:
+    """Return the line about entries that retention dropped from a topic."""
+    entries = f"{swept.end - swept.begin:,} entries from {swept.begin:,} on"
+    return f"{swept.topic}: {entries}, {format_size(swept.bytes)} ({swept.reason})"
 
 
-def show_topic(one: Topic, as_json: bool) -> None:
+def show_topic(described: Topic, as_json: bool) -> None:
     """Print a topic."""
     if as_json:
-        print(json.dumps(document(one), indent=2))
+        print(json.dumps(topic_document(described), indent=2))
         return
-    print(f"{one.name}: {one.end - one.start:,} entries from {one.start:,} to {one.end:,}, {size(one.bytes)}")
-    for name, value in one.settings.items():
-        print(f"  {name} = {setting(name, value)}")
-    for cursor in one.cursors:
-        lag = f"{cursor.lag_entries:,} entries, {size(cursor.lag_bytes)}, {span(cursor.lag_seconds)} behind"
-        print(f"  cursor {cursor.name}: {cursor.offset:,}, {lag}")
-    for gap in one.gaps:
+    entries = f"{described.end - described.start:,} entries from {described.start:,} to {described.end:,}"
+    print(f"{described.name}: {entries}, {format_size(described.bytes)}")
+    for name, value in described.settings.items():
+        print(f"  {name} = {format_setting(name, value)}")
+    for cursor in described.cursors:
+        lag = f"{cursor.lag_entries:,} entries, {format_size(cursor.lag_bytes)}, {format_duration(cursor.lag_seconds)}"
+        print(f"  cursor {cursor.name}: {cursor.offset:,}, {lag} behind")
+    for gap in described.gaps:
         print(f"  gap {gap.begin:,} to {gap.end:,}: {gap.reason}")
 
 
-def setting(name: str, value: object) -> str:
-    """A setting as one writes it: 16MiB, 6h."""
+def format_setting(name: str, value: object) -> str:
+    """Return a setting as the configuration has it, such as 16MiB or 6h."""
     if name in SIZES and isinstance(value, int):
-        return _exact(value, SIZE_STEPS)
+        return _with_unit(value, SIZE_STEPS)
     if name in TIMES and isinstance(value, float):
-        return _exact(value, TIME_STEPS)
+        return _with_unit(value, TIME_STEPS)
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _exact(value: float, steps: Sequence[tuple[str, int]]) -> str:
+def _with_unit(value: float, steps: Sequence[tuple[str, int]]) -> str:
     unit, step = next(((unit, step) for unit, step in steps if value and value % step == 0), ("", 1))
     return f"{value / step:.15g}{unit}"

@@ -1,18 +1,16 @@
-"""Commands that run the pipe and look after the machine: up, serve, reload, console, doctor, drill, config.
+"""Commands that run, control and check Penstock: up, serve, console, reload, clock, events, doctor, drill, config.
 
-Read ``up`` (with ``ledger_door``, ``sample_tour`` and ``sample_messages``), ``serve``, ``reload``, ``console``,
-``doctor`` with ``machine_checks``, ``drill``, ``config`` with ``config_reference`` and ``api_reference``. Imports any
-room before it, inside functions where that is slow or needs an extra. Beside them ``cli``.
+Read ``up`` with ``sample_tour`` and ``sample_messages``, ``serve``, ``daemon_commands``, ``doctor`` with
+``machine_checks``, ``drill``, ``config`` with ``config_reference`` and ``api_reference``. Imports any room before it,
+inside functions if that is slow or needs an extra. Also ``cli``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
     "up",
-    "ledger_door",
     "sample_tour",
     "sample_messages",
     "serve",
-    "reload",
-    "console",
+    "daemon_commands",
     "doctor",
     "machine_checks",
     "drill",

@@ -1,4 +1,4 @@
-"""The pages of documentation with the HTTP and the gRPC API, made from their own descriptions."""
+"""The reference pages of the HTTP and gRPC APIs, from their own descriptions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from penstock.config import Settings
 
 PROTO = Path(__file__).parents[2] / "slogd" / "slogd.proto"
 TAGS = {"log": "Entries", "topics": "Topics", "transactions": "Transactions", "cursors": "Cursors", "ledger": "Ledger"}
-OTHERS = "Watching"
-"""The heading of routes that belong to nothing else."""
+OTHER_ROUTES = "Watching"
+"""Heading of routes without a tag."""
 HTTP_INTRODUCTION = """# HTTP
 
 At `log.http` (127.0.0.1:8844): JSON in, JSON out; the running daemon shows the same at `/docs`, for machines at
@@ -33,19 +33,19 @@ _RPC = re.compile(r"rpc (\w+)\((stream )?(\w+)\) returns \((stream )?(\w+)\);")
 
 
 def http_page() -> str:
-    """The page of the HTTP API, as Markdown."""
+    """Return the page of the HTTP API as Markdown."""
     groups: dict[str, list[str]] = {}
-    for path, item in _document()["paths"].items():
+    for path, item in _openapi_document()["paths"].items():
         for method, operation in item.items():
             heading = _heading(path, operation)
             groups.setdefault(heading, []).extend(_operation(method.upper(), path, operation))
-    headings = [*TAGS.values(), OTHERS]
+    headings = [*TAGS.values(), OTHER_ROUTES]
     ordered = sorted(groups.items(), key=lambda group: headings.index(group[0]))
     return "\n".join([HTTP_INTRODUCTION, *(line for head, lines in ordered for line in (f"\n## {head}", *lines)), ""])
 
 
-def _document() -> dict[str, Any]:
-    """The OpenAPI document of a daemon, made with a log of nothing."""
+def _openapi_document() -> dict[str, Any]:
+    """Return the OpenAPI document of a daemon with an empty log."""
     from penstock.ledger.ledger import Ledger
     from penstock.log import Log
     from penstock.server.api.entries import EntriesApi
@@ -66,13 +66,13 @@ def _heading(path: str, operation: Mapping[str, Any]) -> str:
     tags = operation.get("tags")
     if tags:
         return TAGS[tags[0]]
-    return TAGS["log"] if path.startswith("/topic") else OTHERS
+    return TAGS["log"] if path.startswith("/topic") else OTHER_ROUTES
 
 
 def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
     yield f"\n### `{method} {path}`\n"
-    summary, told = operation["summary"].rstrip("."), operation.get("description", "").strip().rstrip(".")
-    yield f"{summary}." if told.lower() in ("", summary.lower()) else f"{summary}. {told}."
+    summary, description = operation["summary"].rstrip("."), operation.get("description", "").strip().rstrip(".")
+    yield f"{summary}." if description.lower() in ("", summary.lower()) else f"{summary}. {description}."
     rows = [_row(each["name"], _parameter_type(each), each) for each in operation.get("parameters", ())]
     if rows:
         yield from ("\n| parameter | type | meaning |", "| --- | --- | --- |", *rows)
@@ -106,7 +106,7 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def grpc_page(proto: str = "") -> str:
-    """The page of the gRPC API, as Markdown; ``proto`` is the text of its file."""
+    """Return the page of the gRPC API as Markdown; ``proto`` is the text of its file."""
     text = proto or PROTO.read_text()
     head, _, rest = text.partition("service StructuredLog {\n")
     service, _, messages = rest.partition("\n}\n")
@@ -116,17 +116,20 @@ def grpc_page(proto: str = "") -> str:
 
 
 def _calls(service: str) -> Iterator[str]:
-    told: list[str] = []
+    comment: list[str] = []
     for line in map(str.strip, service.splitlines()):
-        if found := _RPC.fullmatch(line):
-            name, asks, request, answers, answer = found.groups()
-            given = [f"{'stream of ' if many else ''}`{kind}`" for many, kind in ((asks, request), (answers, answer))]
-            yield f"| `{name}` | {given[0]} | {given[1]} | {' '.join(told)} |"
-        told = [*told, line.removeprefix("// ")] if line.startswith("//") else []
+        if match := _RPC.fullmatch(line):
+            name, streams_request, request, streams_answer, answer = match.groups()
+            types = [
+                f"{'stream of ' if many else ''}`{kind}`"
+                for many, kind in ((streams_request, request), (streams_answer, answer))
+            ]
+            yield f"| `{name}` | {types[0]} | {types[1]} | {' '.join(comment)} |"
+        comment = [*comment, line.removeprefix("// ")] if line.startswith("//") else []
 
 
 def _by_http(head: str) -> Iterator[str]:
-    """The comment before the file's first statement, as far as it lists calls."""
+    """Yield the calls that the comment before the file's first statement lists."""
     for line in head.partition("syntax")[0].splitlines():
         if line.startswith("//   "):
             yield line.removeprefix("//   ")

@@ -1,4 +1,4 @@
-"""``penstock config``: what is configured, and whether it can be."""
+"""``penstock config``: check and explain the configuration, and print reference pages."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from penstock.config import ConfigError
 from penstock.config.explain import DEFAULT, ExplainedKey
 from penstock.config.explain import explain as explain_keys
 
-config = Commands(no_args_is_help=True, help="What is configured, and whether it can be.")
+config = Commands(no_args_is_help=True, help="Check and explain the configuration, and print reference pages.")
 
 
 @config.command()
 def check(settings: Configured) -> None:
-    """Say what is wrong with the configuration, or that nothing is, as a start would."""
+    """Check the configuration as a start would, and report each error."""
     from penstock.supervise.supervisor import check_listeners  # slow to import
 
     try:
@@ -35,38 +35,40 @@ def check(settings: Configured) -> None:
     except ConfigError as error:
         fail(error, 2)
     names = ", ".join(listener.name for listener in settings.listener)
-    console.print(f"the configuration is good: listeners {names}; data in {settings.data_dir}", markup=False)
+    console.print(f"the configuration is valid: listeners {names}; data in {settings.data_dir}", markup=False)
 
 
 @config.command()
 def explain(
     pattern: Annotated[
-        str, typer.Argument(help="Only keys that contain this.", show_default=False, autocompletion=key_names)
+        str, typer.Argument(help="Text that the printed keys contain.", show_default=False, autocompletion=key_names)
     ] = "",
     config: Config = None,
     override: Override = None,
-    changed: Annotated[bool, typer.Option("--changed", help="Only keys that differ from their defaults.")] = False,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Print only keys that differ from their defaults.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Every key with its value, its default, what it means and where the value comes from."""
+    """Print each key with its value, default, meaning and origin."""
     try:
         keys = explain_keys(config, override or [])
     except ConfigError as error:
         fail(error, 2)
     if not any(pattern in key.name for key in keys):
         fail(f"no key contains {pattern!r}; `penstock config explain` shows all", 2)
-    shown = [key for key in keys if pattern in key.name and not (changed and key.origin == DEFAULT)]
+    printed = [key for key in keys if pattern in key.name and not (changed and key.origin == DEFAULT)]
     if as_json:
-        print(json.dumps([asdict(key) for key in shown], indent=2))
+        print(json.dumps([asdict(key) for key in printed], indent=2))
         return
-    if not shown:
+    if not printed:
         console.print("every key has its default")
-    for group, of_group in groupby(shown, lambda key: key.name.rpartition(".")[0]):
-        console.print(_table(group, list(of_group)))
+    for group, keys_of_group in groupby(printed, lambda key: key.name.rpartition(".")[0]):
+        console.print(_table(group, list(keys_of_group)))
 
 
 class Page(StrEnum):
-    """A page of reference."""
+    """The name of a reference page."""
 
     CONFIGURATION = "configuration"
     HTTP = "http"
@@ -79,10 +81,10 @@ PAGES = {Page.CONFIGURATION: reference_page, Page.HTTP: http_page, Page.GRPC: gr
 @config.command()
 def reference(
     page: Annotated[
-        Page, typer.Argument(help="All keys with their defaults, or one of the APIs.")
+        Page, typer.Argument(help="Page to print: all keys with their defaults, or an API.")
     ] = Page.CONFIGURATION,
 ) -> None:
-    """A page of the documentation's reference (Markdown)."""
+    """Print a reference page of the documentation (Markdown)."""
     print(PAGES[page](), end="")
 
 

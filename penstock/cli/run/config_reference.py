@@ -1,4 +1,4 @@
-"""The page of documentation with all keys of the configuration."""
+"""The reference page of all configuration keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXAMPLES = (
     'encryption={algorithm="AES", key="0123456789abcdef"}}]',
     'pipeline.typed.click.columns={path="string"}',
 )
-"""One of each group that may be there several times."""
+"""An example of each group that may be repeated."""
 GROUPS = {
     "pipeline.typed.click": "[pipeline.typed.click]",
     "pipeline.typed.click.columns.path": "[pipeline.typed.click.columns.path]",
@@ -27,10 +27,10 @@ GROUPS = {
     "listener.events-udp.defrag": "[listener.defrag]",
     "listener.events-udp.defrag.detect_holes": "[listener.defrag.detect_holes]",
 }
-"""How a group is written."""
+"""Heading of a group, as the configuration file has it."""
 REPEATED = ("listener.events-tcp.", "listener.syslog-")
 MAPPINGS = (".producer.", "pipeline.spark.")
-"""Groups whose keys are somebody else's."""
+"""Groups with the keys of another program, which are one row."""
 INTRODUCTION = """# Configuration
 
 One TOML file (`--config`, else `./penstock.toml`, else the defaults), then variables such as `PENSTOCK_LOG__HTTP=...`,
@@ -49,7 +49,7 @@ Accepted without effect, and named at the start: {ignored}."""
 
 
 def reference_page() -> str:
-    """The page, as Markdown."""
+    """Return the page as Markdown."""
     groups: dict[str, list[ExplainedKey]] = {}
     for key in explain(environment={}, overrides=EXAMPLES):
         if not key.name.startswith(REPEATED):
@@ -61,7 +61,7 @@ def reference_page() -> str:
 
 
 def _split(name: str) -> tuple[str, str, str]:
-    """Group and key; what belongs to a mapping is one key."""
+    """Return group and key of a name; a whole mapping is one key."""
     for mapping in MAPPINGS:
         if mapping in f"{name}.":
             name = name[: name.index(mapping) + len(mapping) - 1]

@@ -1,6 +1,6 @@
-"""``penstock doctor``: what on this machine is not as it should be, and what to do about it.
+"""``penstock doctor``: problems of this machine and configuration, each with its remedy.
 
-A check is a function of the settings that gives findings; ``CHECKS`` lists them all.
+A check is a function of the settings that yields findings; ``CHECKS`` lists all checks.
 """
 
 from __future__ import annotations
@@ -20,22 +20,25 @@ from penstock.config import ListenerConfig, Settings
 from penstock.ingest.sockets import granted_buffer, request_buffer
 
 SMALL_DATAGRAM = 1280
-"""Bytes that the kernel books for a datagram of up to a few hundred bytes."""
+"""Memory that the kernel charges for a datagram of up to a few hundred bytes."""
 STYLES = {"good": "green", "warning": "yellow", "bad": "red"}
 
 
 def doctor(settings: Configured, as_json: AsJson = False) -> None:
-    """Look for what is wrong; the exit status is 1 where something is."""
+    """Report problems of this machine and configuration, each with its remedy.
+
+    Exits with status 1 if there are any.
+    """
     findings = [finding for check in CHECKS for finding in check(settings)]
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         for finding in findings:
-            _show(finding)
+            _print_finding(finding)
     sys.exit(1 if any(finding.state != "good" for finding in findings) else 0)
 
 
-def _show(finding: Finding) -> None:
+def _print_finding(finding: Finding) -> None:
     line = Text(f"{finding.state:>8}", style=STYLES[finding.state]).append(
         f"  {finding.check}: {finding.text}", style="default"
     )
@@ -45,7 +48,7 @@ def _show(finding: Finding) -> None:
 
 
 def receive_buffers(settings: Settings) -> Iterator[Finding]:
-    """Whether the kernel grants UDP listeners the receive buffer they ask for."""
+    """Check that the kernel grants UDP listeners the receive buffer that they request."""
     largest = max((listener.so_rcvbuf for listener in settings.listener if listener.protocol == "udp"), default=0)
     for listener in settings.listener:
         if listener.protocol == "udp":
@@ -57,12 +60,12 @@ def _receive_buffer(listener: ListenerConfig, largest: int) -> Finding:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         request_buffer(sock, listener.so_rcvbuf)
         granted = granted_buffer(sock)
-    # The kernel books twice what it grants, and for each datagram more than its bytes.
+    # The kernel reserves twice the granted size, and charges more than its bytes for each datagram.
     holds = f"about {2 * granted // SMALL_DATAGRAM:,} small datagrams"
     if granted >= listener.so_rcvbuf:
         return Finding(check, "good", f"{granted:,} bytes granted, {holds}")
-    text = f"the kernel grants {granted:,} of {listener.so_rcvbuf:,} bytes asked for, {holds}: bursts are dropped"
-    return Finding(check, "warning", text, f"allow more with: sysctl -w net.core.rmem_max={largest}")
+    text = f"the kernel grants {granted:,} of {listener.so_rcvbuf:,} requested bytes, {holds}: bursts are dropped"
+    return Finding(check, "warning", text, f"allow more: sysctl -w net.core.rmem_max={largest}")
 
 
 CHECKS: tuple[Check, ...] = (receive_buffers, *MACHINE)

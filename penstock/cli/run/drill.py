@@ -1,4 +1,4 @@
-"""``penstock drill``: disasters on purpose, and what became of every message."""
+"""``penstock drill``: cause failures in a temporary pipe, and account for every message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 
 from penstock.cli.common import console, errors, fail
 from penstock.cli.options import AsJson, Configured
-from penstock.cli.tables.spark_session import need_spark
+from penstock.cli.tables.spark_session import require_spark
 from penstock.drill.disasters import Sort
 from penstock.drill.run import Drill, Incident
 from penstock.drill.verdict import Verdict
@@ -22,30 +22,32 @@ from penstock.errors import PenstockError
 
 def drill(
     settings: Configured,
-    minutes: Annotated[float, typer.Option(help="How long disasters come.", min=0.05)] = 1.0,
-    seed: Annotated[int | None, typer.Option(help="Which disasters, in which order.", show_default=False)] = None,
-    no_spark: Annotated[bool, typer.Option("--no-spark", help="Sockets to log only: no Spark, no Java.")] = False,
-    kafka: Annotated[bool, typer.Option("--kafka", help="With a broker of its own, which goes away too.")] = False,
-    only: Annotated[list[Sort] | None, typer.Option(help="Disasters of this sort; may be repeated.")] = None,
-    damages: Annotated[int, typer.Option(help="How many files are damaged at once.", min=1)] = 1,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the temporary folder.")] = False,
+    minutes: Annotated[float, typer.Option(help="Minutes with disasters.", min=0.05)] = 1.0,
+    seed: Annotated[
+        int | None, typer.Option(help="Random seed of the disasters and their order.", show_default=False)
+    ] = None,
+    no_spark: Annotated[bool, typer.Option("--no-spark", help="Run without tables: no Spark, no Java.")] = False,
+    kafka: Annotated[bool, typer.Option("--kafka", help="Run with a Kafka broker, which fails too.")] = False,
+    only: Annotated[list[Sort] | None, typer.Option(help="Kind of disaster to cause; may be repeated.")] = None,
+    damages: Annotated[int, typer.Option(help="Number of files to damage at once.", min=1)] = 1,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary folder.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a copy of this configuration in a temporary folder, send to it, and kill, stop, fill and damage it.
+    """Run a copy of this configuration in a temporary folder, and kill, stop, fill and damage it under load.
 
-    The exit status is 1 when a message was lost without a name, doubled or invented.
+    Exits with status 1 if a message was lost without a recorded reason, stored twice or invented.
     """
     if not no_spark:
-        need_spark("; or without: penstock drill --no-spark")
-    chosen = secrets.randbelow(1 << 31) if seed is None else seed
-    say = Lines(as_json)
-    say.words(f"seed {chosen}; a pipe of its own is starting")
+        require_spark("; or run without tables: penstock drill --no-spark")
+    chosen_seed = secrets.randbelow(1 << 31) if seed is None else seed
+    reporter = Reporter(as_json)
+    reporter.progress(f"seed {chosen_seed}; a temporary pipe is starting")
     incidents: list[Incident] = []
     try:
         with Drill(
             settings,
-            chosen,
-            say.words,
+            chosen_seed,
+            reporter.progress,
             spark=not no_spark,
             kafka=kafka,
             keep=keep,
@@ -54,50 +56,54 @@ def drill(
         ) as running:
             for incident in running.run(60 * minutes):
                 incidents.append(incident)
-                say.incident(incident)
-            say.words("senders have stopped; reading everything back")
-            verdict, done = running.verdict(), running.done()
+                reporter.incident(incident)
+            reporter.progress("senders have stopped; reading all messages")
+            verdict, counts = running.verdict(), running.done()
             if keep:
-                say.words(f"kept: {running.folder}")
-    except PenstockError as error:  # the pipe or the broker does not come up
-        fail(f"{error}; seed {chosen}")
-    say.verdict(chosen, incidents, verdict, done)
+                reporter.progress(f"kept folder: {running.folder}")
+    except PenstockError as error:  # the pipe or the broker does not start
+        fail(f"{error}; seed {chosen_seed}")
+    reporter.verdict(chosen_seed, incidents, verdict, counts)
     sys.exit(1 if verdict.wrong else 0)
 
 
-class Lines:
-    """What is printed: lines for people, or one JSON document at the end."""
+class Reporter:
+    """The output of a drill: lines as it runs, or one JSON document at the end."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
 
-    def words(self, line: str) -> None:
-        """Beside the result."""
+    def progress(self, line: str) -> None:
+        """Print progress to standard error."""
         if not self._as_json:
             errors.print(line, style="dim", markup=False, soft_wrap=True)
 
     def incident(self, incident: Incident) -> None:
-        """A disaster, as soon as it is over."""
+        """Print a disaster when it is over."""
         if not self._as_json:
             style = "yellow" if incident.cost else None
             console.print(f"{time.strftime('%H:%M:%S')} {incident}", style=style, markup=False, soft_wrap=True)
 
-    def verdict(self, seed: int, incidents: list[Incident], verdict: Verdict, done: str) -> None:
-        """The end."""
+    def verdict(self, seed: int, incidents: list[Incident], verdict: Verdict, counts: str) -> None:
+        """Print the verdict."""
         if self._as_json:
-            told: dict[str, Any] = {"seed": seed, "disasters": [asdict(one) for one in incidents], "done": done}
-            print(json.dumps(told | verdict.document(), indent=2))
+            document: dict[str, Any] = {
+                "seed": seed,
+                "disasters": [asdict(incident) for incident in incidents],
+                "done": counts,
+            }
+            print(json.dumps(document | verdict.document(), indent=2))
             return
         sent = f"{len(incidents)} disasters, {verdict.sent:,} messages sent, {verdict.acknowledged:,} acknowledged"
-        console.print(f"\n{sent}", f"({done})", soft_wrap=True)
+        console.print(f"\n{sent}", f"({counts})", soft_wrap=True)
         for name, count in verdict.losses.items():
             console.print(f"  lost: {name} {count:,}", markup=False)
         if verdict.broken_off:
-            console.print(f"  in connections that broke: {verdict.broken_off:,} lines")
+            console.print(f"  lost in broken connections: {verdict.broken_off:,} lines")
         for line in verdict.wrong:
             console.print(f"  wrong: {line}", style="red", markup=False, soft_wrap=True)
         if verdict.wrong:
-            console.print(f"not good; again with: penstock drill --seed {seed}", style="red")
+            console.print(f"failed; repeat with: penstock drill --seed {seed}", style="red")
         else:
             good = "nothing acknowledged was lost, nothing stored twice, nothing invented; unaccounted for: 0"
             console.print(good, style="green", soft_wrap=True)

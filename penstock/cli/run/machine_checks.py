@@ -1,6 +1,6 @@
-"""What the doctor looks at beyond the listeners' sockets: addresses, disk, Java, clock, descriptors.
+"""Checks of ``penstock doctor`` beyond receive buffers: addresses, disk, Java, clock, file descriptors.
 
-A check is a function of the settings that gives findings.
+A check is a function of the settings that yields findings.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from penstock.log.plausible_clock import load_clock_state
 from penstock.supervise.reload import running_supervisor
 
 TERMS = 3
-"""Of a log buffer."""
+"""Terms of a log buffer, each ``buffer.term_length`` long."""
 SPARE_BYTES = 1 << 30
-"""Room on the disk below which there is not much time left to do something about it."""
+"""Free space below which the disk may be full before anybody reacts."""
 FILES_NEEDED = 4096
-"""Three for each of the 200 topics whose files are kept open, and the connections of senders and readers."""
+"""Three for each of the 200 topics with open files, and the connections of senders and readers."""
 NETWORK = ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "fuse.sshfs", "fuse.glusterfs", "lustre", "afs")
-"""File systems whose locks and shared mappings other machines may not see, or see late."""
+"""File systems whose locks and shared mappings are not coherent between machines."""
 MOUNTS = Path("/proc/self/mounts")
 TIME_ERROR = 5
-"""What adjtimex(2) returns for a clock that nobody synchronises (TIME_ERROR)."""
+"""Return value of adjtimex(2) for a clock that is not synchronised."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at: ``advice`` is what to do, empty where all is well."""
+    """The outcome of a check; ``advice`` is the remedy, empty if all is well."""
 
     check: str
     state: Literal["good", "warning", "bad"]
@@ -47,10 +47,10 @@ Check = Callable[[Settings], Iterator[Finding]]
 
 
 def addresses(settings: Settings) -> Iterator[Finding]:
-    """Whether all addresses can be listened on, or a penstock of this data directory does."""
-    ours = running_supervisor(settings.data_dir)
-    if ours is not None:
-        yield Finding("addresses", "good", f"penstock runs on this data directory (process {ours})")
+    """Check that all addresses are free, or that a penstock of this data directory uses them."""
+    running_pid = running_supervisor(settings.data_dir)
+    if running_pid is not None:
+        yield Finding("addresses", "good", f"penstock runs on this data directory (process {running_pid})")
         return
     for listener in settings.listener:
         yield _listener_address(listener)
@@ -63,7 +63,7 @@ def _listener_address(listener: ListenerConfig) -> Finding:
     try:
         open_socket(listener).close()
     except CannotListen as error:
-        return Finding(check, "bad", _reason(error), _who_has(listener.transport, listener.port))
+        return Finding(check, "bad", _reason(error), _port_advice(listener.transport, listener.port))
     return Finding(check, "good", f"{listener.protocol} {listener.host}:{listener.port} can be listened on")
 
 
@@ -71,7 +71,7 @@ def _address(key: str, address: str) -> Finding:
     try:
         check_address(key, address)
     except CannotListen as error:
-        return Finding(f"address {key}", "bad", _reason(error), _who_has("tcp", int(address.rpartition(":")[2])))
+        return Finding(f"address {key}", "bad", _reason(error), _port_advice("tcp", int(address.rpartition(":")[2])))
     return Finding(f"address {key}", "good", f"{address} can be listened on")
 
 
@@ -79,20 +79,20 @@ def _reason(error: CannotListen) -> str:
     return str(error).partition(": ")[2]
 
 
-def _who_has(protocol: str, port: int) -> str:
+def _port_advice(protocol: str, port: int) -> str:
     kind = "u" if protocol == "udp" else "t"
-    return f"see who has it: ss -{kind}lpn 'sport = :{port}'; or give it another port"
+    return f"find the process that uses it: ss -{kind}lpn 'sport = :{port}'; or configure another port"
 
 
 def disk(settings: Settings) -> Iterator[Finding]:
-    """Whether the data directory can be written, has room, and lies on a disk of this machine."""
-    folder = _nearest(settings.data_dir)
+    """Check that the data directory is writable, on a local disk, and has free space."""
+    folder = _nearest_folder(settings.data_dir)
     if not os.access(folder, os.W_OK | os.X_OK):
-        advice = f"sudo chown {os.getuid()}:{os.getgid()} {folder}; or another data_dir"
+        advice = f"sudo chown {os.getuid()}:{os.getgid()} {folder}; or configure another data_dir"
         yield Finding("data_dir", "bad", f"{folder} cannot be written by this user", advice)
     else:
         yield Finding("data_dir", "good", f"{settings.data_dir} can be written")
-    yield _room(settings, folder)
+    yield _check_space(settings, folder)
     kind = file_system(folder)
     if kind in NETWORK:
         text = f"{folder} is on a network file system ({kind}): locks and mapped files may not hold"
@@ -101,42 +101,42 @@ def disk(settings: Settings) -> Iterator[Finding]:
         yield Finding("file system", "good", kind or "local")
 
 
-def _room(settings: Settings, folder: Path) -> Finding:
+def _check_space(settings: Settings, folder: Path) -> Finding:
     free = shutil.disk_usage(folder).free
-    made = sum(path.stat().st_blocks * 512 for path in settings.buffers.glob("*.logbuffer"))
-    needed = max(TERMS * settings.buffer.term_length * len(settings.listener) - made, 0)
-    text = f"{free:,} bytes free on {folder}; log buffers take {needed:,} more"
-    if free < needed:
-        advice = f"make room (du -xh --max-depth=2 {folder} | sort -h), or a smaller buffer: -o buffer.term_length=4MiB"
+    allocated = sum(path.stat().st_blocks * 512 for path in settings.buffers.glob("*.logbuffer"))
+    missing = max(TERMS * settings.buffer.term_length * len(settings.listener) - allocated, 0)
+    text = f"{free:,} bytes free on {folder}; log buffers take {missing:,} more"
+    if free < missing:
+        advice = f"free space (du -xh --max-depth=2 {folder} | sort -h), or use: -o buffer.term_length=4MiB"
         return Finding("disk", "bad", text, advice)
-    if free - needed < SPARE_BYTES:
-        advice = f"make room (du -xh --max-depth=2 {folder} | sort -h), or set log.topic_defaults.retain_bytes"
+    if free - missing < SPARE_BYTES:
+        advice = f"free space (du -xh --max-depth=2 {folder} | sort -h), or set log.topic_defaults.retain_bytes"
         return Finding("disk", "warning", text, advice)
     return Finding("disk", "good", text)
 
 
-def _nearest(path: Path) -> Path:
-    """The folder, or the one that it would be made in."""
+def _nearest_folder(path: Path) -> Path:
+    """Return the folder, or the existing folder in which it would be created."""
     path = path.absolute()
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def file_system(folder: Path, mounts: Path = MOUNTS) -> str:
-    """The kind of file system that a folder is on; empty where nobody says."""
+    """Return the type of the file system that holds a folder; empty if unknown."""
     if not mounts.exists():
         return ""
     kinds = {}
     for line in os.fsdecode(mounts.read_bytes()).splitlines():
-        _, at, kind, *_ = [*line.split(" "), "", ""]
-        kinds[Path(at.replace("\\040", " "))] = kind
+        _, mount_point, kind, *_ = [*line.split(" "), "", ""]
+        kinds[Path(mount_point.replace("\\040", " "))] = kind
     real = folder.resolve()
     return next((kinds[path] for path in (real, *real.parents) if path in kinds), "")
 
 
 def java(_: Settings) -> Iterator[Finding]:
-    """Whether there is a Java for Spark."""
+    """Check that a Java for Spark is installed."""
     try:
-        found = find_java()
+        runtime = find_java()
     except NoJava as error:
         advice = (
             "sudo apt install openjdk-21-jre-headless; or: pip install 'penstock-pipe[java]'; "
@@ -144,45 +144,45 @@ def java(_: Settings) -> Iterator[Finding]:
         )
         yield Finding("Java", "bad", str(error).partition(":")[0], advice)
     else:
-        yield Finding("Java", "good", f"Java {found.version} in {found.home}")
+        yield Finding("Java", "good", f"Java {runtime.version} in {runtime.home}")
 
 
 def clock(_: Settings) -> Iterator[Finding]:
-    """Whether somebody keeps the clock right: buckets of the balance, retention and watermarks go by it."""
+    """Check that the clock is synchronised: minutes of the balance, retention and watermarks depend on it."""
     state = clock_state()
     if state is None:
         yield Finding("clock", "warning", "the kernel does not say whether it is synchronised", "timedatectl status")
     elif state == TIME_ERROR:
-        text = "nobody synchronises it: minutes of the balance may not be those of the senders"
+        text = "it is not synchronised: minutes of the balance may differ from those of the senders"
         yield Finding("clock", "warning", text, "sudo timedatectl set-ntp true; or: sudo apt install chrony")
     else:
         yield Finding("clock", "good", "synchronised")
 
 
 def clock_jump(settings: Settings) -> Iterator[Finding]:
-    """Whether the clock says what it should by what the log daemon kept."""
+    """Check the clock against the state that the log daemon stored."""
     state = load_clock_state(settings.topics)
     text = state.text()
     if text:
-        what, _, advice = text.rpartition(": ")
-        yield Finding("clock", "bad", what, advice)
+        problem, _, advice = text.rpartition(": ")
+        yield Finding("clock", "bad", problem, advice)
 
 
 def clock_state() -> int | None:
-    """What adjtimex(2) answers; None where it cannot be asked."""
+    """Return the result of adjtimex(2); None if it fails or is missing."""
     adjtimex = getattr(ctypes.CDLL(None, use_errno=True), "adjtimex", None)
     if adjtimex is None:
         return None
-    state = int(adjtimex(ctypes.create_string_buffer(256)))  # a struct timex of zeros: nothing is set
+    state = int(adjtimex(ctypes.create_string_buffer(256)))  # a struct timex of zeros sets nothing
     return state if state >= 0 else None
 
 
 def descriptors(_: Settings) -> Iterator[Finding]:
-    """Whether the log daemon may open as many files as it may need."""
+    """Check that the log daemon may open enough files."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard == resource.RLIM_INFINITY or hard >= FILES_NEEDED:
-        shown = "any number of" if hard == resource.RLIM_INFINITY else f"{hard:,}"
-        yield Finding("file descriptors", "good", f"{shown} files may be open at once")
+        limit = "any number of" if hard == resource.RLIM_INFINITY else f"{hard:,}"
+        yield Finding("file descriptors", "good", f"{limit} files may be open at once")
         return
     text = f"only {hard:,} files may be open at once: connections and topics take {FILES_NEEDED:,}"
     advice = f"ulimit -Hn {FILES_NEEDED} before the start (as root), or LimitNOFILE=65536 in the systemd unit"

@@ -1,6 +1,6 @@
-"""Real messages for a first look: this machine's own logs, as syslog lines and as events, some broken on purpose.
+"""A sample of real messages: this machine's logs as syslog lines and as events, some broken on purpose.
 
-What is sent is counted as it is sent, so that the balance can be held against it.
+Messages are counted when they are sent, so that the balance can be compared with the counts.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from penstock.counts import Counts
 from penstock.wire.plog.cutting import fragment
 
 LOGS = Path("/var/log")
-LINES = 2000
+MAX_LINES = 2000
 FRAGMENT_SIZE = 1400
-LARGE_EVERY = 20
-"""One event in so many holds the lines around its own, and so needs fragments."""
-PACE = 100
-"""Datagrams between two short pauses, so that a small socket buffer holds them."""
-PAUSE = 0.002
+EVENTS_PER_LARGE_ONE = 20
+"""Every 20th event contains the lines around its own, and so needs fragments."""
+DATAGRAMS_PER_PAUSE = 100
+"""Limit: datagrams between two pauses, so that a small socket buffer holds them."""
+PAUSE_S = 0.002
 
 
 @dataclass(slots=True)
 class Sent:
-    """What was sent: ``datagrams`` or ``lines`` by listener, and what is to become of the messages."""
+    """The counts of a sample: ``by_listener`` has datagrams or lines, ``expected`` the fates of the messages."""
 
     by_listener: dict[str, Counts] = field(default_factory=dict)
     expected: Counts = field(default_factory=Counts)
@@ -40,8 +40,8 @@ class Sent:
         self.by_listener.setdefault(listener, Counts())[name] += count
 
 
-def log_lines(folder: Path = LOGS, limit: int = LINES) -> tuple[list[bytes], str]:
-    """Lines of the logs in ``folder`` that anyone may read, and where they are from; else made-up ones."""
+def log_lines(folder: Path = LOGS, limit: int = MAX_LINES) -> tuple[list[bytes], str]:
+    """Return lines of a world-readable log in ``folder`` and their source; made-up lines if no log has enough."""
     for path in sorted(folder.glob("*.log"), key=lambda path: path.name != "dpkg.log"):
         try:
             readable = path.is_file() and path.stat().st_mode & 0o004
@@ -50,11 +50,11 @@ def log_lines(folder: Path = LOGS, limit: int = LINES) -> tuple[list[bytes], str
             continue
         if len(lines) >= limit // 4:
             return lines, str(path)
-    return made_up_lines(limit), "lines made for this purpose"
+    return made_up_lines(limit), "made-up lines"
 
 
 def made_up_lines(count: int) -> list[bytes]:
-    """Lines as a small service might write them; the same ones each time."""
+    """Return lines of an imaginary web service; the same lines each time."""
     dice = random.Random(23456)
     paths = ["/", "/login", "/cart", "/checkout", "/search?q=penstock", "/static/app.js"]
     return [
@@ -64,11 +64,11 @@ def made_up_lines(count: int) -> list[bytes]:
     ]
 
 
-def event(line: bytes, number: int, run: str, around: list[bytes] | None = None) -> bytes:
-    """One event made of a log line; with the lines ``around`` it a large one."""
+def event_of_line(line: bytes, number: int, run: str, around: list[bytes] | None = None) -> bytes:
+    """Return an event made of a log line; with the lines ``around`` it, a large one."""
     data: dict[str, object] = {"line": line.decode(errors="replace"), "number": number}
     if around:
-        data["around"] = [other.decode(errors="replace") for other in around]
+        data["around"] = [neighbour.decode(errors="replace") for neighbour in around]
     words = line.split()
     kinds = ("install", "upgrade", "configure", "status", "remove", "GET")
     kind = next((word.decode() for word in words if word.decode(errors="replace") in kinds), "line")
@@ -84,7 +84,9 @@ def event(line: bytes, number: int, run: str, around: list[bytes] | None = None)
 
 
 class Sample:
-    """Sends the sample. ``addresses`` are host and port by listener name; ``max_line`` that of the TCP listener."""
+    """The sample and its sending. ``addresses`` maps listeners to host and port; ``max_line`` is the TCP listener's
+    limit.
+    """
 
     def __init__(self, addresses: dict[str, tuple[str, int]], max_line: int, progress: Callable[[int], None]) -> None:
         self._addresses, self._max_line, self._progress = addresses, max_line, progress
@@ -96,11 +98,11 @@ class Sample:
 
     @property
     def total(self) -> int:
-        """Messages to be sent, broken ones aside."""
+        """Return the number of messages, without the broken ones."""
         return len(self._syslog) + len(self._events)
 
     def send(self) -> None:
-        """Send everything."""
+        """Send all messages."""
         half = len(self._syslog) // 2
         self._send_datagrams("syslog-udp", self._syslog[:half])
         self._send_lines("syslog-tcp", self._syslog[half:])
@@ -120,17 +122,17 @@ class Sample:
                 yield b"<30>1 2026-01-01T00:00:%02dZ " % (number % 60) + host + b" sample %d - - " % number + line
 
     def _event(self, number: int) -> bytes:
-        around = self.lines[max(number - 20, 0) : number + 20] if number % LARGE_EVERY == 0 else None
-        return event(self.lines[number], number, self._run, around)
+        around = self.lines[max(number - 20, 0) : number + 20] if number % EVENTS_PER_LARGE_ONE == 0 else None
+        return event_of_line(self.lines[number], number, self._run, around)
 
     def _send_datagrams(self, listener: str, messages: list[bytes]) -> None:
         large = 1 << 16 if listener.startswith("syslog") else FRAGMENT_SIZE
         with UdpSender(*self._addresses[listener], fragment_size=large) as sender:
             for number, message in enumerate(messages):
                 sender.send(message)
-                if number % PACE == 0:
-                    self._progress(min(PACE, len(messages) - number))
-                    time.sleep(PAUSE)
+                if number % DATAGRAMS_PER_PAUSE == 0:
+                    self._progress(min(DATAGRAMS_PER_PAUSE, len(messages) - number))
+                    time.sleep(PAUSE_S)
             self.sent.add(listener, "datagrams", sender.counts["datagrams"])
         self.sent.add(listener, "messages", len(messages))
 
@@ -138,27 +140,27 @@ class Sample:
         with TcpSender(*self._addresses[listener]) as sender:
             for number, message in enumerate(messages):
                 sender.send(message)
-                if number % PACE == 0:
-                    self._progress(min(PACE, len(messages) - number))
+                if number % DATAGRAMS_PER_PAUSE == 0:
+                    self._progress(min(DATAGRAMS_PER_PAUSE, len(messages) - number))
         self.sent.add(listener, "lines", len(messages))
         self.sent.add(listener, "messages", len(messages))
 
     def _send_broken(self) -> None:
-        """Each kind of loss that a sender can cause, under its own name in the balance."""
+        """Send one message for each kind of loss that a sender can cause, named as in the balance."""
         large = self._event(0) + b" " * 3 * FRAGMENT_SIZE
-        bad_checksum = [_spoiled(part) for part in fragment(large, 1, fragment_size=FRAGMENT_SIZE)]
+        bad_checksum = [_with_wrong_checksum(part) for part in fragment(large, 1, fragment_size=FRAGMENT_SIZE)]
         incomplete = fragment(large, 2, fragment_size=FRAGMENT_SIZE)[:-1]
         bad_json = [b'{"type": "broken", "uuid": ', b'{"type": "broken"} trailing']
-        again = [message for message in self._events[1:4] if len(message) <= FRAGMENT_SIZE]
-        self._send_raw("events-udp", [*bad_checksum, *incomplete, *bad_json, *again])
-        self.sent.add("events-udp", "messages", 2 + len(bad_json) + len(again))
+        repeated = [message for message in self._events[1:4] if len(message) <= FRAGMENT_SIZE]
+        self._send_raw("events-udp", [*bad_checksum, *incomplete, *bad_json, *repeated])
+        self.sent.add("events-udp", "messages", 2 + len(bad_json) + len(repeated))
         self._send_lines("events-tcp", [b"x" * (self._max_line + 1)])
         self.sent.expected.absorb(
             {
                 "bad_checksum": 1,
                 "incomplete.expired": 1,
                 "quarantined.bad_json": len(bad_json),
-                "duplicate": len(again),
+                "duplicate": len(repeated),
                 "line.overlong": 1,
             }
         )
@@ -171,6 +173,6 @@ class Sample:
         self.sent.add(listener, "datagrams", len(datagrams))
 
 
-def _spoiled(part: bytes) -> bytes:
-    """A fragment whose checksum (bytes 16-19) fits no message."""
+def _with_wrong_checksum(part: bytes) -> bytes:
+    """Return a fragment with inverted checksum bytes (16 to 19)."""
     return part[:16] + bytes(byte ^ 0xFF for byte in part[16:20]) + part[20:]

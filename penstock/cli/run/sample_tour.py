@@ -1,4 +1,4 @@
-"""What ``penstock up`` shows: the sample on its way, the rows it became, the balance, and how to go on."""
+"""The output of ``penstock up``: the fate of the sample, the first rows, the balance, and commands to continue with."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from penstock.config.daemon_access import Access
 from penstock.counts import Counts
 from penstock.supervise.endpoints import endpoints
 
-POLL = 0.25
-LANDING = ("landed.", "quarantined.", "duplicate")
-PATIENCE = 300.0
-"""Seconds in which something of the sample is to come on, a cold start of Spark included."""
+POLL_INTERVAL_S = 0.25
+LANDING_FATES = ("landed.", "quarantined.", "duplicate")
+STALL_TIMEOUT_S = 300.0
+"""Time without progress after which the sample counts as stalled; a cold start of Spark takes less."""
 
 
-class Show:
-    """Shows one running pipe to people."""
+class Tour:
+    """The tour of one running pipe."""
 
     def __init__(self, settings: Settings, spark: bool) -> None:
         self._settings, self._spark = settings, spark
         self._daemon = Access(settings).client()
 
     def sample(self, check: Callable[[], None]) -> bool:
-        """Send the sample, wait for it, show what became of it; whether everything sent is accounted for."""
+        """Send the sample, wait for it and print its fate; return whether every message is accounted for."""
         before = self._balance()
         addresses = self._addresses()
         max_line = next(x.max_line for x in self._settings.listener if x.name == "events-tcp")
@@ -47,22 +47,22 @@ class Show:
         console.print(f"sent {sample.total} messages made of {sample.source}, and a few broken on purpose")
         goals = self._goals(sample)
         if self._spark:
-            console.print("waiting for Spark to start and to land them (about a minute)")
-        balance = self._wait(goals, before, check)
-        if not settled(balance, before, goals):
-            console.print(f"nothing has come on for {PATIENCE:g} s; is the machine busy? What there is so far:")
+            console.print("waiting for Spark to start and land them (about a minute)")
+        balance = self._wait_for_goals(goals, before, check)
+        if not is_settled(balance, before, goals):
+            console.print(f"no progress for {STALL_TIMEOUT_S:g} s; is the machine busy? The balance so far:")
         elif self._spark:
             self._show_tables()
             seconds = self._probe(check)
             console.print(
-                f"a message sent now (an event of type `probe`) is in the tables, and proved, in {seconds:.1f} s"
+                f"a message sent now (an event of type `probe`) is in the tables, and proved, after {seconds:.1f} s"
             )
             goals["landed.event"] += 1  # the probe
             balance = self._balance()
         return self._conclude(goals, before, balance)
 
     def directions(self, console_too: bool = False) -> None:
-        """How to send, read and query, and where to look."""
+        """Print commands to send, read and query, and the address of the console."""
         addresses, settings = self._addresses(), self._settings
         udp, syslog = addresses.get("events-udp"), addresses.get("syslog-udp")
         console.print()
@@ -89,8 +89,8 @@ class Show:
         console.print("Ctrl-C stops everything.", style="dim")
 
     def _addresses(self) -> dict[str, tuple[str, int]]:
-        said = endpoints(self._settings.data_dir).get("listeners", {})
-        return {name: (host, port) for name, (host, port) in said.items()}
+        listeners = endpoints(self._settings.data_dir).get("listeners", {})
+        return {name: (host, port) for name, (host, port) in listeners.items()}
 
     def _balance(self) -> dict[str, Any]:
         answer = self._daemon.get("/balance").raise_for_status()
@@ -98,83 +98,83 @@ class Show:
         return document
 
     def _post_sent(self, listener: str, counts: Counts) -> None:
-        """Tell the ledger what was sent, so that it knows what the network lost."""
+        """Report the sent counts to the ledger, which then knows what the network lost."""
         post = {"tier": "client", "listener": listener, "sender": uuid.uuid4().hex, "version": 1, "counts": counts}
         self._daemon.post("/ledger", json=post).raise_for_status()
 
     def _goals(self, sample: Sample) -> Counts:
-        """What is to become of the sample: without Spark, what would land ends in the log."""
+        """Return the expected counts of the sample; without Spark, messages end in the log."""
         expected = sample.sent.expected
         if self._spark:
             return expected
-        own = Counts({name: count for name, count in expected.items() if not name.startswith(LANDING)})
-        own["logged"] = sum(expected.values()) - sum(own.values())
-        return own
+        goals = Counts({name: count for name, count in expected.items() if not name.startswith(LANDING_FATES)})
+        goals["logged"] = sum(expected.values()) - sum(goals.values())
+        return goals
 
-    def _wait(self, goals: Counts, before: dict[str, Any], check: Callable[[], None]) -> dict[str, Any]:
-        """Until all of ``goals`` is reached and nothing is on its way, or nothing comes on; the balance then."""
+    def _wait_for_goals(self, goals: Counts, before: dict[str, Any], check: Callable[[], None]) -> dict[str, Any]:
+        """Return the balance when all ``goals`` are reached and nothing is pending, or when progress stalls."""
         with Progress(console=console, transient=True) as progress:
             landing = progress.add_task("landing" if self._spark else "logging", total=sum(goals.values()))
-            last, until = Counts(), time.monotonic() + PATIENCE
+            last, until = Counts(), time.monotonic() + STALL_TIMEOUT_S
             while True:
                 check()
                 balance = self._balance()
                 reached = growth(balance, before, goals)
                 progress.update(landing, completed=sum(reached.values()))
                 if reached != last:
-                    last, until = reached, time.monotonic() + PATIENCE
-                if settled(balance, before, goals) or time.monotonic() > until:
+                    last, until = reached, time.monotonic() + STALL_TIMEOUT_S
+                if is_settled(balance, before, goals) or time.monotonic() > until:
                     return balance
-                time.sleep(POLL)
+                time.sleep(POLL_INTERVAL_S)
 
     def _probe(self, check: Callable[[], None]) -> float:
-        """Seconds from sending an event to its proof in the tables."""
-        landed = fates(self._balance())["landed.event"]
+        """Return the seconds from sending an event to its proof in the tables."""
+        landed = all_counts(self._balance())["landed.event"]
         started = time.monotonic()
         event = {"type": "probe", "uuid": str(uuid.uuid4()), "timestamp": int(time.time() * 1000), "data": {}}
         with UdpSender(*self._addresses()["events-udp"]) as sender:
             sender.send(json.dumps(event).encode())
         self._post_sent("events-udp", Counts({"datagrams": 1, "messages": 1}))
-        while fates(self._balance())["landed.event"] == landed and time.monotonic() - started < 30:
+        while all_counts(self._balance())["landed.event"] == landed and time.monotonic() - started < 30:
             check()
             time.sleep(0.05)
         return time.monotonic() - started
 
     def _show_tables(self) -> None:
-        from penstock.cli.tables.contents import rows_by_view, some_rows  # pyarrow's dataset is slow to import
+        from penstock.cli.tables.contents import rows_by_view, sample_rows  # pyarrow.dataset is slow to import
 
         for view, rows in rows_by_view(self._settings.tables).items():
             console.print(f"{rows:>8}  {view}")
-        console.print(some_rows(self._settings.tables, 5))
+        console.print(sample_rows(self._settings.tables, 5))
 
     def _conclude(self, goals: Counts, before: dict[str, Any], balance: dict[str, Any]) -> bool:
         show_balance(balance, console.print)
         dropped = sum(listener["counts"].get("kernel_dropped", 0) for listener in balance["listeners"])
         reached = growth(balance, before, goals)
-        wrong = [name for name, count in goals.items() if reached[name] != count] if not dropped else []
-        for name in wrong:
-            console.print(f"{name}: {goals[name]} sent, {reached[name]} found", style="red")
+        mismatches = [name for name, count in goals.items() if reached[name] != count] if not dropped else []
+        for name in mismatches:
+            console.print(f"{name}: {goals[name]} sent, {reached[name]} counted", style="red")
         lost = sum(listener["network_lost"] or 0 for listener in balance["listeners"])
         if balance["pending"]:
-            console.print(f"still on the way: {balance['pending']}", style="yellow")
+            console.print(f"still pending: {balance['pending']}", style="yellow")
         unaccounted = balance["unaccounted"] + lost
         console.print(f"unaccounted: {unaccounted}", style="bold")
-        return unaccounted == 0 and not balance["pending"] and not wrong
+        return unaccounted == 0 and not balance["pending"] and not mismatches
 
 
-def settled(now: dict[str, Any], then: dict[str, Any], goals: Counts) -> bool:
-    """Whether all of ``goals`` was reached between two balances, and nothing is on its way any more."""
+def is_settled(now: dict[str, Any], then: dict[str, Any], goals: Counts) -> bool:
+    """Report whether all ``goals`` were reached between two balances and nothing is pending."""
     return growth(now, then, goals) == goals and not now["pending"]
 
 
 def growth(now: dict[str, Any], then: dict[str, Any], names: Counts) -> Counts:
-    """How much each of ``names`` has grown between two balances."""
-    later, earlier = fates(now), fates(then)
+    """Return the growth of each of ``names`` between two balances."""
+    later, earlier = all_counts(now), all_counts(then)
     return Counts({name: later[name] - earlier[name] for name in names})
 
 
-def fates(balance: dict[str, Any]) -> Counts:
-    """All counts of a balance in one: the listeners', the topics', and ``logged`` in sum."""
+def all_counts(balance: dict[str, Any]) -> Counts:
+    """Return all counts of a balance in one mapping: of listeners, of topics, and ``logged`` in sum."""
     total = Counts({"logged": sum(topic["logged"] for topic in balance["topics"])})
     for listener in balance["listeners"]:
         total.absorb(listener["counts"])

@@ -1,4 +1,7 @@
-"""``penstock serve``: the listeners and the log daemon."""
+"""``penstock serve``, which runs listeners and log daemon, and ``penstock console``, which serves the web console.
+
+``main`` is the entry point of the child process that ``penstock up`` starts.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,12 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.common import fail, file_of
-from penstock.cli.options import Config, Override, settings_of
+from penstock.cli.common import active_config_file, fail
+from penstock.cli.common import console as terminal
+from penstock.cli.options import Config, Override, load_settings
 from penstock.config import ConfigError, Settings, ignored_keys, load, split_address
 from penstock.config.daemon_access import reachable
-from penstock.ingest.sockets import CannotListen
+from penstock.ingest.sockets import CannotListen, check_address
 from penstock.process.kernel import die_with_parent
 from penstock.process.reporting import configure
 from penstock.supervise.reload import Reloader, Signals
@@ -29,22 +33,49 @@ _LOGGER = logging.getLogger(__name__)
 def serve(
     config: Config = None,
     override: Override = None,
-    http_addr: Annotated[str | None, typer.Option("--http_addr", help="As log.http.", show_default=False)] = None,
-    rpc_addr: Annotated[str | None, typer.Option("--rpc_addr", help="As log.grpc.", show_default=False)] = None,
-    data_dir: Annotated[Path | None, typer.Option("--data_dir", help="As data_dir.", show_default=False)] = None,
-    verbose: Annotated[bool, typer.Option("-v", help="Say what is started.")] = False,
+    http_addr: Annotated[
+        str | None, typer.Option("--http_addr", help="Address of the HTTP API; same as log.http.", show_default=False)
+    ] = None,
+    rpc_addr: Annotated[
+        str | None, typer.Option("--rpc_addr", help="Address of the gRPC API; same as log.grpc.", show_default=False)
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data_dir", help="Data directory; same as data_dir.", show_default=False)
+    ] = None,
+    verbose: Annotated[bool, typer.Option("-v", help="Log each listener and address at the start.")] = False,
 ) -> None:
     """Run the listeners and the log daemon until Ctrl-C."""
     flags = {"log.http": http_addr, "log.grpc": rpc_addr, "data_dir": str(data_dir) if data_dir else None}
     overrides = [*(override or []), *(f"{key}={value}" for key, value in flags.items() if value is not None)]
     configure("supervisor")
-    settings = settings_of(config, overrides)
+    settings = load_settings(config, overrides)
     _log_ignored(config, overrides)
-    run(settings, partial(load, file_of(config), overrides), verbose)
+    run(settings, partial(load, active_config_file(config), overrides), verbose)
+
+
+def console(
+    config: Config = None,
+    override: Override = None,
+    http: Annotated[
+        str | None, typer.Option(help="Address of the web console; same as console.http.", show_default=False)
+    ] = None,
+) -> None:
+    """Serve the web console until Ctrl-C."""
+    address = [f"console.http={http}"] if http else []
+    settings = load_settings(config, [*(override or []), *address])
+    try:
+        check_address("console.http", settings.console.http)
+        from penstock.console.main import run as run_console
+    except CannotListen as error:
+        fail(error)
+    except ImportError:
+        fail("this needs NiceGUI: pip install 'penstock-pipe[console]'")
+    terminal.print(f"the console is at http://{settings.console.http}", markup=False)
+    run_console(settings)
 
 
 def run(settings: Settings, read: Callable[[], Settings], verbose: bool = False) -> None:
-    """Supervise until SIGTERM or SIGINT; on SIGHUP go on with what ``read`` gives."""
+    """Supervise until SIGTERM or SIGINT; on SIGHUP apply the configuration that ``read`` returns."""
     signals = Signals()
     try:
         settings.security.check_files()
@@ -57,13 +88,14 @@ def run(settings: Settings, read: Callable[[], Settings], verbose: bool = False)
     service = Service(lambda: listens(split_address(reachable(settings.log.http))))
     reloader = Reloader(supervisor, read, settings.data_dir, service)
 
-    def stopping() -> bool:
+    def is_stopping() -> bool:
         service.tick()
         if signals.take_reload():
             reloader.reload()
         return signals.stop
 
-    supervisor.run(stopping)
+    supervisor.run(is_stopping)
+    # Order: systemd hears of the stop first, as the processes may take `shutdown_time` to end.
     service.stopping()
     reloader.close()
     supervisor.stop()
@@ -71,8 +103,8 @@ def run(settings: Settings, read: Callable[[], Settings], verbose: bool = False)
 
 def _describe(settings: Settings) -> None:
     for listener in settings.listener:
-        place = (listener.protocol, listener.host, listener.port, listener.codec)
-        _LOGGER.info("%s: %s %s:%d, codec %s", listener.name, *place)
+        address = (listener.protocol, listener.host, listener.port, listener.codec)
+        _LOGGER.info("%s: %s %s:%d, codec %s", listener.name, *address)
     _LOGGER.info("log: gRPC %s, HTTP %s, data in %s", settings.log.grpc, settings.log.http, settings.data_dir)
 
 
@@ -82,7 +114,7 @@ def _log_ignored(config: Path | None, overrides: list[str]) -> None:
 
 
 def main() -> None:
-    """As a child: the settings, and where they came from, stand on standard input."""
+    """Run as a child process: read the settings, and the sources to reload them from, from standard input."""
     die_with_parent()
     configure("supervisor")
     task = json.load(sys.stdin)

@@ -1,4 +1,8 @@
-"""``penstock up``: the whole pipe on one machine."""
+"""``penstock up``: all processes of Penstock on one machine.
+
+The listeners with the log daemon (``serve``), the pipeline and the console are child processes, each with the same
+settings; ``Up`` starts, checks and stops them.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +15,16 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.common import errors, fail, file_of
-from penstock.cli.options import Config, Override, settings_of
-from penstock.cli.run.ledger_door import LedgerDoor
-from penstock.cli.run.sample_tour import Show
-from penstock.cli.tables.spark_session import spark_lacking
+from penstock.cli.common import active_config_file, errors, fail
+from penstock.cli.options import Config, Override, load_settings
+from penstock.cli.run.sample_tour import Tour
+from penstock.cli.tables.spark_session import missing_spark
 from penstock.config import Settings
 from penstock.config.daemon_access import Access
 from penstock.ingest.sockets import CannotListen, check_address, open_socket
@@ -33,11 +36,15 @@ from penstock.supervise.supervisor import make_folders
 from penstock.supervise.timeline import Timeline
 
 SERVE, PIPELINE, CONSOLE = "penstock.cli.run.serve", "penstock.cli.tables.pipeline", "penstock.console.main"
-LOOK_EVERY = 0.2
-STEADY = 1.0
-"""Seconds after which a process that is started again is taken as back."""
+POLL_INTERVAL_S = 0.2
+STEADY_S = 1.0
+"""Age at which a restarted process counts as back."""
+START_TIMEOUT_S = 60.0
+LEDGER_TIMEOUT_S = 2.0
+LEDGER_PAUSE_S = 5.0
+"""Time without another attempt after one fails: the thread that waits here also looks after the processes."""
 _LOGGER = logging.getLogger(__name__)
-OTHERWISE = "; or leave the tables out: penstock up --no-spark"
+WITHOUT_SPARK = "; or start without tables: penstock up --no-spark"
 DEMO = [
     "buffer.term_length=4MiB",
     "buffer.slots=256",
@@ -48,50 +55,53 @@ DEMO = [
     "listener.syslog-udp.defrag.max_size=128KiB",
     "listener.syslog-tcp.max_line=64KiB",
 ]
-"""Settings of the demo: little disk, quick decisions."""
+"""Settings of the demo: small files, and incomplete messages expire after seconds."""
 
 
 def up(
     config: Config = None,
     override: Override = None,
-    no_spark: Annotated[bool, typer.Option("--no-spark", help="Sockets to log only: no Spark, no Java.")] = False,
-    no_console: Annotated[bool, typer.Option("--no-console", help="Without the web console.")] = False,
-    sample: Annotated[bool, typer.Option("--sample", help="Send a sample of real messages first.")] = False,
+    no_spark: Annotated[bool, typer.Option("--no-spark", help="Run without tables: no Spark, no Java.")] = False,
+    no_console: Annotated[bool, typer.Option("--no-console", help="Run without the web console.")] = False,
+    sample: Annotated[bool, typer.Option("--sample", help="Send a sample of real messages after the start.")] = False,
     demo: Annotated[
         bool,
-        typer.Option("--demo", help="Free ports, a temporary data directory, the sample, its balance; then the end."),
+        typer.Option(
+            "--demo",
+            help="Send the sample to a temporary pipe with its own configuration, print its balance and exit.",
+        ),
     ] = False,
 ) -> None:
     """Run listeners, log daemon, Spark pipeline and web console together."""
     configure("up")
-    settings = settings_of(config, override)
+    settings = load_settings(config, override)
     if not demo:
-        _need_ports(settings)
-    lacking = "" if no_spark else _lacking()
+        _check_ports(settings)
+    missing = "" if no_spark else _missing_for_tables()
     if demo:
-        if lacking:
-            _LOGGER.warning("the demo goes without tables: %s", lacking)
-        sys.exit(_demo(config, override, spark=not (no_spark or lacking)))
-    if lacking:
-        fail(f"{lacking}{OTHERWISE}")
-    with_console = not no_console and _can_show(settings)
+        if missing:
+            _LOGGER.warning("the demo runs without tables: %s", missing)
+        sys.exit(_run_demo(config, override, spark=not (no_spark or missing)))
+    if missing:
+        fail(f"{missing}{WITHOUT_SPARK}")
+    with_console = not no_console and _can_serve_console(settings)
     with Up(settings, config, override, spark=not no_spark, console=with_console) as running:
-        show = Show(settings, spark=not no_spark)
+        tour = Tour(settings, spark=not no_spark)
         if sample:
-            show.sample(running.check)
-        show.directions(console_too=with_console)
+            tour.sample(running.check)
+        tour.directions(console_too=with_console)
         running.stay()
 
 
-def _need_ports(settings: Settings) -> None:
-    """End the command, before anything is started, where others have its ports."""
+def _check_ports(settings: Settings) -> None:
+    """End the command, before anything is started, if an address is in use."""
     if running_supervisor(settings.data_dir) is not None:
         fail(f"data_dir: another penstock uses {settings.data_dir}")
-    if taken := list(_taken(settings)):
-        fail("\n".join(map(str, taken)))
+    if problems := list(_unavailable_addresses(settings)):
+        fail("\n".join(map(str, problems)))
 
 
-def _taken(settings: Settings) -> Iterator[CannotListen]:
+def _unavailable_addresses(settings: Settings) -> Iterator[CannotListen]:
     for key, address in settings.log.addresses.items():
         try:
             check_address(key, address)
@@ -104,12 +114,12 @@ def _taken(settings: Settings) -> Iterator[CannotListen]:
             yield error
 
 
-def _lacking() -> str:
-    """Why there can be no tables: Spark, or a Java for it, is not there; empty where there can."""
+def _missing_for_tables() -> str:
+    """Return what tables need and this machine lacks, Spark or Java; empty if nothing is missing."""
     from penstock.java.runtime import NoJava, find_java
 
-    if lacking := spark_lacking():
-        return lacking
+    if missing := missing_spark():
+        return missing
     try:
         find_java()
     except NoJava as error:
@@ -117,8 +127,8 @@ def _lacking() -> str:
     return ""
 
 
-def _can_show(settings: Settings) -> bool:
-    """Whether there can be a console; everything else runs without it."""
+def _can_serve_console(settings: Settings) -> bool:
+    """Report whether the console can be served; everything else runs without it."""
     if importlib.util.find_spec("nicegui") is None:
         _LOGGER.warning("no web console: pip install 'penstock-pipe[console]'")
         return False
@@ -130,21 +140,20 @@ def _can_show(settings: Settings) -> bool:
     return True
 
 
-def _demo(config: Path | None, override: list[str] | None, spark: bool) -> int:
+def _run_demo(config: Path | None, override: list[str] | None, spark: bool) -> int:
     data_dir = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
     try:
         override = [*(override or []), *DEMO, *_free_ports(data_dir)]
-        settings = settings_of(config, override)
+        settings = load_settings(config, override)
         with Up(settings, config, override, spark=spark) as running:
-            good = Show(settings, spark=spark).sample(running.check)
+            good = Tour(settings, spark=spark).sample(running.check)
         return 0 if good else 1
     finally:
         shutil.rmtree(data_dir, ignore_errors=True)
 
 
 def _free_ports(data_dir: Path) -> list[str]:
-    """Overrides that keep out of everybody's way; the listeners' ports are the kernel's choice."""
-    from penstock.testing.pipe import free_ports  # it needs httpx, which is slow to import
+    from penstock.testing.pipe import free_ports  # imports httpx, which is slow
 
     ports = free_ports(2)
     listeners = ["events-udp", "events-tcp", "syslog-udp", "syslog-tcp"]
@@ -157,8 +166,37 @@ def _free_ports(data_dir: Path) -> list[str]:
     ]
 
 
+class LedgerEndpoint:
+    """Delivery of timeline events to the ledger through the daemon's HTTP API."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._delivered = 0
+        self._not_before = 0.0
+
+    def send_events(self, events: Sequence[Mapping[str, Any]]) -> int:
+        """Post events; return the number of the delivery, or 0 if the caller must retry later."""
+        import httpx  # slow to import
+
+        if time.monotonic() < self._not_before:
+            return 0
+        try:
+            with Access(self._settings).client(timeout=LEDGER_TIMEOUT_S) as client:
+                for event in events:
+                    client.post("/ledger", json=event).raise_for_status()
+        except (httpx.HTTPError, OSError):
+            self._not_before = time.monotonic() + LEDGER_PAUSE_S
+            return 0
+        self._delivered += 1
+        return self._delivered
+
+    def poll_answers(self) -> int:
+        """Return the number of the last stored delivery: the daemon answers when the events are stored."""
+        return self._delivered
+
+
 class Up:
-    """The processes of ``penstock up``: started on entry, stopped on exit."""
+    """The processes of ``penstock up``: started on entry, stopped on exit. Owned by the main thread."""
 
     def __init__(
         self, settings: Settings, config: Path | None, override: list[str] | None, spark: bool, console: bool = False
@@ -166,7 +204,7 @@ class Up:
         make_folders(settings)
         task = settings.model_dump(mode="json")
         self._settings = settings
-        file = file_of(config)
+        file = active_config_file(config)
         source = {"config": str(file) if file else None, "overrides": override or []}
         self._serve = Child("serve", SERVE, {"settings": task, **source})
         self._children = [self._serve]
@@ -176,14 +214,15 @@ class Up:
         if console:
             self._children.append(Child("console", CONSOLE, task, output=settings.data_dir / "console.log"))
         self._signals = Signals()
-        self._timeline = Timeline(LedgerDoor(settings))
+        self._timeline = Timeline(LedgerEndpoint(settings))
 
     def __enter__(self) -> Up:
         try:
             for child in self._children:
                 child.start()
             self._wait_for_daemon()
-        except BaseException:  # asked to stop, or told that it cannot start: nothing is left behind
+        except BaseException:
+            # Ctrl-C during the start, or a listener that cannot be opened: stop the children that run already.
             self.__exit__()
             raise
         return self
@@ -191,55 +230,55 @@ class Up:
     def __exit__(self, *_: object) -> None:
         with errors.status("stopping"):
             until = time.monotonic() + 2 * self._settings.shutdown_time
-            for child in reversed(self._children):  # what reads first
+            # Order: readers first, so that they read while the daemon still answers.
+            for child in reversed(self._children):
                 child.stop()
                 if not child.wait(until):
                     _LOGGER.warning("%s did not end in time and was killed", child.name)
 
     def check(self) -> None:
-        """Look after the processes; ends the command when it was asked to stop, or a listener cannot be opened."""
+        """Restart dead processes and report them. Raises typer.Exit on a signal or if a listener cannot be opened."""
         if self._signals.stop:
             raise typer.Exit(130)
         if self._signals.take_reload() and self._serve.pid:
             os.kill(self._serve.pid, signal.SIGHUP)
         if self._serve.pid is None:
-            raise typer.Exit(1)  # it has said why
+            raise typer.Exit(1)  # the process has printed the reason
         for child in self._children:
             if line := child.check():
                 if child is not self._serve:
                     self._timeline.record_death(child.name, child.cause)
-                said = self._settings.data_dir / f"{child.name}.log"
-                _LOGGER.warning("%s%s", line, f" (see {said})" if said.exists() else "")
-
+                log_file = self._settings.data_dir / f"{child.name}.log"
+                _LOGGER.warning("%s%s", line, f" (see {log_file})" if log_file.exists() else "")
         for child in self._children:
-            if child.name in self._timeline.missing_processes and child.age > STEADY:
+            if child.name in self._timeline.missing_processes and child.age > STEADY_S:
                 self._timeline.record_return(child.name)
         self._timeline.deliver(self._serve.pid)
 
     def stay(self) -> None:
-        """Until Ctrl-C."""
+        """Check the processes until Ctrl-C."""
         while not self._signals.stop:
             self.check()
-            time.sleep(LOOK_EVERY)
+            time.sleep(POLL_INTERVAL_S)
 
     def _wait_for_daemon(self) -> None:
         with errors.status("starting the log daemon"):
-            wait_until(self._is_ready, self.check, 60, "the log daemon does not answer")
+            wait_until(self._is_ready, self.check, START_TIMEOUT_S, "the log daemon does not answer")
 
     def _is_ready(self) -> bool:
-        """Whether the daemon that answers is ours."""
-        ours = endpoints(self._settings.data_dir).get("supervisor") == self._serve.pid
-        return ours and _answers(self._settings)
+        # Another penstock may answer at the same address: the endpoints have the process that opened it.
+        is_own = endpoints(self._settings.data_dir).get("supervisor") == self._serve.pid
+        return is_own and _answers(self._settings)
 
 
-def wait_until(done: Callable[[], bool], check: Callable[[], None], seconds: float, otherwise: str) -> None:
-    """Wait until ``done``, looking after the processes meanwhile; ends with ``otherwise`` after ``seconds``."""
-    until = time.monotonic() + seconds
-    while not done():
+def wait_until(condition: Callable[[], bool], check: Callable[[], None], timeout_s: float, problem: str) -> None:
+    """Wait until ``condition`` holds, calling ``check``; end the command with ``problem`` after ``timeout_s``."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
         check()
-        if time.monotonic() > until:
-            fail(f"{otherwise} within {seconds:g} s")
-        time.sleep(LOOK_EVERY)
+        if time.monotonic() > deadline:
+            fail(f"{problem} within {timeout_s:g} s")
+        time.sleep(POLL_INTERVAL_S)
 
 
 def _answers(settings: Settings) -> bool:

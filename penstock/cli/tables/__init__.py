@@ -1,8 +1,8 @@
-"""Commands on the pipeline and its tables: pipeline, tables, trace.
+"""Commands on the pipeline and its tables: pipeline, tables, schema, sql, trace.
 
 Read ``pipeline`` with its commands ``wait``, ``backfill``, ``replay`` and ``quarantine``, ``spark_session``, then
-``contents`` with ``delete`` and ``fill``, ``schema``, and ``trace``. Imports any room before it, inside functions where
-that is slow or needs an extra. Beside them ``cli``.
+``contents`` with ``delete``, ``schema``, ``sql`` and ``trace``. Imports any room before it, inside functions if
+that is slow or needs an extra. Also ``cli``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -14,7 +14,7 @@ __all__ = [  # noqa: RUF022 reading order
     "spark_session",
     "contents",
     "delete",
-    "fill",
     "schema",
+    "sql",
     "trace",
 ]

@@ -1,4 +1,7 @@
-"""``penstock pipeline backfill``: a stretch of a topic into the tables, each row once."""
+"""``penstock pipeline backfill``: land the missing rows of a range of a topic, each row once.
+
+A running pipeline lands the requests; otherwise this command runs one that lands nothing else.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import typer
 
 from penstock.cli.common import console, errors, fail
 from penstock.cli.options import AsJson, Configured
-from penstock.cli.tables.wait import moment
+from penstock.cli.tables.wait import parse_moment
 from penstock.errors import PenstockError
 from penstock.process.reporting import configure
 
@@ -22,53 +25,55 @@ if TYPE_CHECKING:
     from penstock.spark.query.landing_query import Landing
     from penstock.upkeep.backfill_planner import BackfillPlan
 
-LOOK_EVERY = 0.5
+POLL_INTERVAL_S = 0.5
 Topics = Annotated[
-    list[str] | None, typer.Option("--topic", help="Of this topic; may be repeated.", show_default="pipeline.topics")
+    list[str] | None, typer.Option("--topic", help="Topic to land; may be repeated.", show_default="pipeline.topics")
 ]
 
 
 def backfill(
     settings: Configured,
-    begin: Annotated[str, typer.Option("--from", metavar="PLACE", help="An offset, 14:00, or an ISO date and time.")],
-    end: Annotated[str | None, typer.Option("--to", metavar="PLACE", help="The first not wanted.")] = None,
+    begin: Annotated[
+        str, typer.Option("--from", metavar="PLACE", help="First offset, time of today (14:00) or ISO date and time.")
+    ],
+    end: Annotated[str | None, typer.Option("--to", metavar="PLACE", help="End, exclusive: offset or time.")] = None,
     topic: Topics = None,
     as_json: AsJson = False,
 ) -> None:
-    """Land what the tables do not have of a stretch of topics; what they have is left alone."""
+    """Land the missing rows of a range of topics; existing rows stay untouched."""
     if settings.pipeline.source == "kafka":
-        fail('a backfill reads the log, and pipeline.source is "kafka"', 2)
+        fail('a backfill reads the log, but pipeline.source is "kafka"', 2)
     from penstock.spark.pipeline import landing_of
     from penstock.upkeep.backfill_planner import one_at_a_time
     from penstock.upkeep.checkpoint_repair import check_source
 
     try:
-        places = place(begin, "--from"), place(end, "--to") if end is not None else None
+        bounds = parse_position(begin, "--from"), parse_position(end, "--to") if end is not None else None
     except ValueError as error:
         fail(error, 2)
     try:
         landing = landing_of(settings)
         check_source(landing.layout, kafka=False)
         with one_at_a_time(landing.layout):
-            surveys, asked = _ask(landing, topic, *places)
-            for line in [] if as_json else [line for survey in surveys for line in describe(survey)]:
+            plans, requests = _plan_and_request(landing, topic, *bounds)
+            for line in [] if as_json else [line for plan in plans for line in plan_lines(plan)]:
                 console.print(line, markup=False, soft_wrap=True)
-            status = _carry_out(settings, landing, asked)
+            status = _land_requests(settings, landing, requests)
     except (PenstockError, OSError) as error:
         fail(error)
-    _tell(landing, surveys, asked, as_json)
+    _print_outcome(landing, plans, requests, as_json)
     raise typer.Exit(status)
 
 
-def place(text: str, option: str) -> int | float:
-    """An offset, or a time in seconds since the epoch. Raises ValueError."""
-    return int(text) if text.isascii() and text.isdigit() else moment(text, option)
+def parse_position(text: str, option: str) -> int | float:
+    """Parse an offset, or a time to seconds since the epoch. Raises ValueError."""
+    return int(text) if text.isascii() and text.isdigit() else parse_moment(text, option)
 
 
-def _ask(
+def _plan_and_request(
     landing: Landing, topics: Sequence[str] | None, begin: int | float, end: int | float | None
 ) -> tuple[list[BackfillPlan], list[Request]]:
-    """Look, and keep the requests. While no pipeline runs, none may start meanwhile."""
+    """Plan each topic and store the requests. Without a running pipeline, none may start during it."""
     from penstock.landing.landing_lock import is_running
     from penstock.landing.topics.from_folder import topic_names
     from penstock.spark.pipeline import tidied
@@ -76,63 +81,62 @@ def _ask(
 
     selected = topic_names(landing.topics, landing.topic.split(","))
     running = is_running(landing.layout)
-    with errors.status("looking what is missing"), tidied(landing, running):
-        surveyor = BackfillPlanner(landing.topics, landing.layout, selected, running=running)
-        surveys = [surveyor.survey(name, begin, end) for name in topics or selected]
-        return surveys, [request for survey in surveys for request in ask(landing.layout, survey)]
+    with errors.status("searching for missing rows"), tidied(landing, running):
+        planner = BackfillPlanner(landing.topics, landing.layout, selected, running=running)
+        plans = [planner.survey(name, begin, end) for name in topics or selected]
+        return plans, [request for plan in plans for request in ask(landing.layout, plan)]
 
 
-def _carry_out(settings: Settings, landing: Landing, asked: Sequence[Request]) -> int:
-    """Have the requests landed: by the pipeline that runs, or by one for this alone. The exit status."""
+def _land_requests(settings: Settings, landing: Landing, requests: Sequence[Request]) -> int:
+    """Wait until a running pipeline lands the requests, or run one for them; return the exit status."""
     from penstock.landing.landing_lock import is_running
     from penstock.proof.ledger_posts import LedgerClient
     from penstock.spark.pipeline import run
     from penstock.upkeep.backfill_planner import is_done
 
-    with errors.status("waiting for the pipeline that runs"):
-        while is_running(landing.layout) and not is_done(landing.layout, asked):
-            time.sleep(LOOK_EVERY)
-    if is_done(landing.layout, asked):
+    with errors.status("waiting for the running pipeline"):
+        while is_running(landing.layout) and not is_done(landing.layout, requests):
+            time.sleep(POLL_INTERVAL_S)
+    if is_done(landing.layout, requests):
         return 0
     configure("backfill")
     ledger = LedgerClient.of(settings)
     return run(replace(landing, only_refills=True), spark=settings.pipeline.spark, ledger=ledger, once=True)
 
 
-def describe(survey: BackfillPlan) -> list[str]:
-    """What there is to say of a topic, for people."""
-    wanted = len(survey.again) + len(survey.ahead)
-    known = ", ".join(f"{count:,} {_NAMES.get(name, name)}" for name, count in sorted(survey.known.items()) if count)
+def plan_lines(plan: BackfillPlan) -> list[str]:
+    """Return a plan as lines of text."""
+    missing = len(plan.again) + len(plan.ahead)
+    counts = ", ".join(f"{count:,} {FATE_WORDS.get(name, name)}" for name, count in sorted(plan.known.items()) if count)
     lines = [
-        f"{survey.topic}, offsets {survey.begin:,} to {survey.end:,}: {wanted:,} to land"
-        + (f"; {known}" if known else "")
+        f"{plan.topic}, offsets {plan.begin:,} to {plan.end:,}: {missing:,} to land" + (f"; {counts}" if counts else "")
     ]
-    if len(survey.again):
-        lines.append(f"  {len(survey.again):,} of them were committed before, and are in no file of the table")
+    if len(plan.again):
+        lines.append(f"  {len(plan.again):,} of them were committed before, but are in no file of the table")
     return lines
 
 
-_NAMES = {
+FATE_WORDS = {
     "landed": "in the table",
-    "waiting": "waiting for the pipeline's own turn",
+    "waiting": "waiting for the pipeline",
     "duplicate": "duplicates",
     "gap.expired_read": "expired from the log",
     "gap.expired_unread": "expired from the log",
 }
 
 
-def _tell(landing: Landing, surveys: Sequence[BackfillPlan], asked: Sequence[Request], as_json: bool) -> None:
+def _print_outcome(landing: Landing, plans: Sequence[BackfillPlan], requests: Sequence[Request], as_json: bool) -> None:
     from penstock.upkeep.backfill_planner import outcome
 
-    done = outcome(landing.layout, asked)
+    totals = outcome(landing.layout, requests)
     if as_json:
-        print(json.dumps({"topics": [_document(survey) for survey in surveys], **done}))
+        print(json.dumps({"topics": [_document(plan) for plan in plans], **totals}))
         return
-    lost = f"{done['unaccounted']:,} UNACCOUNTED" if done["unaccounted"] else "0 unaccounted"
-    console.print(f"{done['rows']:,} rows landed, {done['duplicate']:,} duplicates, {done['gap']:,} gone, {lost}")
+    lost = f"{totals['unaccounted']:,} UNACCOUNTED" if totals["unaccounted"] else "0 unaccounted"
+    console.print(f"{totals['rows']:,} rows landed, {totals['duplicate']:,} duplicates, {totals['gap']:,} gone, {lost}")
 
 
-def _document(survey: BackfillPlan) -> dict[str, Any]:
-    known = {name: count for name, count in survey.known.items() if count}
-    wanted = {"again": len(survey.again), "ahead": len(survey.ahead)}
-    return {"topic": survey.topic, "begin": survey.begin, "end": survey.end, **wanted, "known": known}
+def _document(plan: BackfillPlan) -> dict[str, Any]:
+    counts = {name: count for name, count in plan.known.items() if count}
+    missing = {"again": len(plan.again), "ahead": len(plan.ahead)}
+    return {"topic": plan.topic, "begin": plan.begin, "end": plan.end, **missing, "known": counts}

@@ -1,4 +1,7 @@
-"""A look into the tables without Spark: only files that were committed."""
+"""``penstock tables``: files, rows and columns of the tables, read without Spark.
+
+Only committed files are read: a file of an unfinished commit is not listed in the table.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from penstock.cli.common import console, fail
 from penstock.cli.options import AsJson, Commands, Configured
 from penstock.cli.progress import Progress
 from penstock.cli.tables.delete import delete
-from penstock.cli.tables.fill import fill
+from penstock.cli.tables.schema import fill
 from penstock.config.tables_url import TablesPlace
 from penstock.landing.event_rules import VIEWS
 from penstock.landing.storage.object_path import TablePath
@@ -28,31 +31,34 @@ from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.typed.typed_delta import TypedDelta, all_typed, typed_names
 from penstock.process.terminal import visible
 
-tables = Commands(no_args_is_help=True, help="The tables, looked at without Spark.")
+tables = Commands(no_args_is_help=True, help="List, count, delete and repair rows of the tables without Spark.")
 tables.command()(delete)
 tables.command()(fill)
 COLUMNS = ("offset", "payload")
-PAYLOAD_SHOWN = 48
+MAX_PAYLOAD_LENGTH = 48
 
 
 @tables.command()
 def files(
     settings: Configured,
-    view: Annotated[str | None, typer.Option(help="Of this view alone.", show_default=False)] = None,
+    view: Annotated[str | None, typer.Option(help="List only files of this view.", show_default=False)] = None,
     type_: Annotated[
-        str | None, typer.Option("--type", help="That have rows of this event type.", show_default=False)
+        str | None, typer.Option("--type", help="List only files with rows of this event type.", show_default=False)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The committed files of the table, for tools that read Parquet: one a line."""
+    """List the committed files of the table, for tools that read Parquet."""
     layout = Layout.of(settings.tables)
     typed = {table.folder.name: table for table in all_typed(layout)}
     if view is not None and view not in (*VIEWS, *typed):
-        fail(f"--view: there is no view {view!r} (known are {', '.join([*VIEWS, *typed])})", 2)
+        fail(f"--view: no view is named {view!r}; views are {', '.join([*VIEWS, *typed])}", 2)
     if view in typed:
         folder, listed = typed[view].folder, typed[view].active()
     else:
-        folder, listed = layout.landed, [name for name in _files(layout) if view in (None, *_views(name))]
+        folder, listed = (
+            layout.landed,
+            [name for name in _committed_files(layout) if view in (None, *_views_of_file(name))],
+        )
     paths = [str(folder / name) for name in listed if type_ is None or _has_type(folder, name, type_)]
     if as_json:
         print(json.dumps(paths))
@@ -62,91 +68,94 @@ def files(
 
 @tables.command()
 def rows(settings: Configured, as_json: AsJson = False) -> None:
-    """How many rows each view has, and each typed table."""
+    """Count the rows of each view and of each typed table."""
     counted = rows_by_view(settings.tables)
     if as_json:
         print(json.dumps(counted))
         return
-    shown = Table("view", "rows", box=None)
+    table = Table("view", "rows", box=None)
     for name, count in counted.items():
-        shown.add_row(name, f"{count:,}")
-    console.print(shown)
+        table.add_row(name, f"{count:,}")
+    console.print(table)
 
 
 @tables.command()
 def spark_config(settings: Configured, as_json: AsJson = False) -> None:
-    """What a Spark session without Penstock needs to read the tables."""
+    """Print the settings and statements with which any Spark session reads the tables."""
     from penstock.landing.table.plain_session import session_settings, statements
 
     layout = Layout.of(settings.tables)
-    given, lines = session_settings(layout), statements(layout, typed_names(layout))
+    session_keys, lines = session_settings(layout), statements(layout, typed_names(layout))
     if as_json:
-        print(json.dumps({"settings": given, "statements": lines}, indent=2))
+        print(json.dumps({"settings": session_keys, "statements": lines}, indent=2))
         return
-    sys.stdout.writelines(f"{name} {value}\n" for name, value in given.items())
+    sys.stdout.writelines(f"{name} {value}\n" for name, value in session_keys.items())
     sys.stdout.writelines(f"{line};\n" for line in ("", *lines) if line)
 
 
 @tables.command()
 def repair(settings: Configured) -> None:
-    """Rewrite files in which a row has an annotation's name twice: DuckDB, Spark and Ibis cannot read those."""
+    """Rewrite files with rows that have an annotation name twice, which DuckDB, Spark and Ibis cannot read."""
     from penstock.upkeep.compaction.annotation_repair import repair_annotations
 
     with Progress("looking for repeated names"):
         repaired = repair_annotations(Layout.of(settings.tables))
-    console.print(f"{repaired:,} files rewritten" if repaired else "nothing to do: every name is unique within its row")
+    console.print(
+        f"{repaired:,} files rewritten"
+        if repaired
+        else "nothing to repair: every annotation name is unique within its row"
+    )
 
 
 def rows_by_view(tables: TablesPlace) -> dict[str, int]:
-    """The number of rows of each view."""
+    """Return the number of rows of each view and typed table."""
     layout = Layout.of(tables)
     rows: Counter[str] = Counter()
-    for name in _files(layout):
+    for name in _committed_files(layout):
         rows[partition_value(name, "kind")] += count_rows(layout.landed, name)
-    typed = {table.folder.name: _rows(table) for table in all_typed(layout)}
+    typed = {table.folder.name: _typed_rows(table) for table in all_typed(layout)}
     return {**{view: rows[kind] for view, kind in VIEWS.items()}, **typed}
 
 
-def _rows(table: TypedDelta) -> int:
+def _typed_rows(table: TypedDelta) -> int:
     return sum(count_rows(table.folder, name) for name in table.active())
 
 
-def _views(name: str) -> list[str]:
-    """The view that a file of the table is for."""
+def _views_of_file(name: str) -> list[str]:
     return [view for view, kind in VIEWS.items() if kind == partition_value(name, "kind")]
 
 
-def some_rows(tables: TablesPlace, count: int) -> Table:
-    """A row of each of a few types, as a table for people; what has no type stands by its kind."""
+def sample_rows(tables: TablesPlace, count: int) -> Table:
+    """Return a row of each of up to ``count`` types, or of kinds for rows without a type, as a table for people."""
     layout = Layout.of(tables)
-    shown = Table("type", *COLUMNS, box=None)
-    for column in shown.columns:
+    table = Table("type", *COLUMNS, box=None)
+    for column in table.columns:
         column.no_wrap = True
-    for named, row in islice(sorted(_first_of_each_type(layout).items()), count):
-        payload = visible((row["payload"] or b"").decode(errors="replace")[:PAYLOAD_SHOWN])
-        shown.add_row(Text(visible(named)), str(row["offset"]), Text(payload))
-    return shown
+    for type_or_kind, row in islice(sorted(_first_of_each_type(layout).items()), count):
+        payload = visible((row["payload"] or b"").decode(errors="replace")[:MAX_PAYLOAD_LENGTH])
+        table.add_row(Text(visible(type_or_kind)), str(row["offset"]), Text(payload))
+    return table
 
 
-def _files(layout: Layout) -> list[TableFile]:
+def _committed_files(layout: Layout) -> list[TableFile]:
     return table_of(layout).active()
 
 
-def _has_type(folder: TablePath, name: TableFile, wanted: str) -> bool:
-    return bool(pc.any(pc.equal(_columns(folder, name, "type")["type"], pa.scalar(wanted))).as_py())
+def _has_type(folder: TablePath, name: TableFile, event_type: str) -> bool:
+    return bool(pc.any(pc.equal(_columns(folder, name, "type")["type"], pa.scalar(event_type))).as_py())
 
 
 def _first_of_each_type(layout: Layout) -> dict[str, dict[str, Any]]:
-    """By type, or kind where there is none: its first row in the newest file of a day."""
-    found: dict[str, dict[str, Any]] = {}
-    newest = {name.rpartition("/")[0]: name for name in _files(layout)}
+    """Return the first row of each type, or kind for rows without a type, of the newest file of each day."""
+    first_rows: dict[str, dict[str, Any]] = {}
+    newest = {name.rpartition("/")[0]: name for name in _committed_files(layout)}
     for name in newest.values():
         rows = _columns(layout.landed, name, "type", *COLUMNS)
-        for named in rows["type"].unique().to_pylist():
-            of_it = pc.is_null(rows["type"]) if named is None else pc.equal(rows["type"], pa.scalar(named))
-            (row,) = rows.filter(of_it).slice(0, 1).to_pylist()
-            found.setdefault(named or partition_value(name, "kind"), row)
-    return found
+        for event_type in rows["type"].unique().to_pylist():
+            matches = pc.is_null(rows["type"]) if event_type is None else pc.equal(rows["type"], pa.scalar(event_type))
+            (row,) = rows.filter(matches).slice(0, 1).to_pylist()
+            first_rows.setdefault(event_type or partition_value(name, "kind"), row)
+    return first_rows
 
 
 def _columns(folder: TablePath, name: TableFile, *columns: str) -> pa.Table:

@@ -1,4 +1,7 @@
-"""``penstock tables delete``: rows that somebody wants gone."""
+"""``penstock tables delete``: delete rows from the tables on request.
+
+A running pipeline executes the request; otherwise this command does, under the pipeline's lock.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,21 @@ from penstock.cli.options import AsJson, Configured
 from penstock.config import Settings
 from penstock.landing.table_paths import Layout
 
-LOOK_EVERY = 0.5
+POLL_INTERVAL_S = 0.5
 
 
 def delete(
     settings: Configured,
-    where: Annotated[str, typer.Option(metavar="CONDITION", help="Such as \"host = 'web-1' and type in ('a', 'b')\".")],
-    yes: Annotated[bool, typer.Option("--yes", help="Delete them; without it they are counted.")] = False,
+    where: Annotated[
+        str, typer.Option(metavar="CONDITION", help="Condition, such as \"host = 'web-1' and type in ('a', 'b')\".")
+    ],
+    yes: Annotated[bool, typer.Option("--yes", help="Delete the rows; without it, they are only counted.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take rows out of the table, by uuid, host, type, topic, kind or date. They do not land again."""
+    """Delete rows from the tables by uuid, host, type, topic, kind or date.
+
+    Deleted rows do not land again.
+    """
     from penstock.landing.requests.conditions import BadCondition, parse
     from penstock.landing.requests.deletions import ASKED, Record, ask
     from penstock.upkeep.deletion.removal import count
@@ -38,38 +46,38 @@ def delete(
         rows, files = count(layout, conditions)
     if yes and rows:
         number = ask(layout, ASKED, conditions).number
-        _carry_out(settings, layout, number)
+        _wait_until_deleted(settings, layout, number)
         rows = Record(layout).rows(number)
     if as_json:
         print(json.dumps({"rows": rows, "files": files, "deleted": yes}))
     elif yes:
-        console.print(f"{rows:,} rows deleted; files that have them go within hours")
+        console.print(f"{rows:,} rows deleted; the files with them are removed within hours")
     else:
-        console.print(f"{rows:,} rows in {files:,} files; --yes deletes them")
+        console.print(f"{rows:,} rows in {files:,} files; delete them with --yes")
 
 
-def _carry_out(settings: Settings, layout: Layout, number: int) -> None:
-    """Have it done: by the pipeline that runs, or here."""
+def _wait_until_deleted(settings: Settings, layout: Layout, number: int) -> None:
     from penstock.landing.landing_lock import PipelineRunning, is_running, take_lock
     from penstock.landing.table.begun_table import table_of
 
     with errors.status("deleting"):
         while is_running(layout) and table_of(layout).deleted() < number:
-            time.sleep(LOOK_EVERY)
+            time.sleep(POLL_INTERVAL_S)
         if table_of(layout).deleted() >= number:
             return None
         try:
+            # A pipeline may have started in between: then it executes the request.
             handle = take_lock(layout, threading.Event(), 0)
         except PipelineRunning:
-            return _carry_out(settings, layout, number)
+            return _wait_until_deleted(settings, layout, number)
         try:
-            _here(settings, layout)
+            _delete_here(settings, layout)
         finally:
             os.close(handle)
 
 
-def _here(settings: Settings, layout: Layout) -> None:
-    """Prove what is not proved, delete, and tell the ledger; what it cannot be told now the pipeline tells it later."""
+def _delete_here(settings: Settings, layout: Layout) -> None:
+    """Prove unproved batches, then delete the rows and report them to the ledger; a later pipeline reports the rest."""
     from penstock.proof.ledger_posts import LedgerClient
     from penstock.spark.pipeline import landing_of
     from penstock.spark.query.proof_worker import ProofWorker
@@ -83,7 +91,8 @@ def _here(settings: Settings, layout: Layout) -> None:
     clock = BelievedClock(layout, ledger)
     worker = ProofWorker(landing, ledger, clock)
     worker.stop(0)
+    # Order: the proof first. It re-reads rows, and a row deleted before it would look like a loss.
     if not worker.settled:
-        fail("not all that has landed is proved yet: `penstock pipeline run --once` does it, and then deletes")
+        fail("some batches are not proved yet; `penstock pipeline run --once` proves them, then deletes the rows")
     carry_out(layout, landing.window, clock.expected_micros())
     worker.stop(0)

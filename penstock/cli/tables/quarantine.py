@@ -1,4 +1,4 @@
-"""``penstock pipeline quarantine``: what could not be an event, and its way back."""
+"""``penstock pipeline quarantine``: inspect quarantined messages, and replay them into their topics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from penstock.cli.common import console, fail
 from penstock.cli.completion import topic_names
-from penstock.cli.log.connect import Where
+from penstock.cli.log.connect import DaemonOptions
 from penstock.cli.options import AsJson, Commands, Config, Configured, Override
 from penstock.cli.progress import Progress
 from penstock.config import Settings
@@ -24,138 +24,153 @@ from penstock.upkeep.quarantine.fixes import BadFix, Fix, as_it_is, load_fix, re
 from penstock.upkeep.quarantine.preview import SAMPLES, Sample, preview
 from penstock.upkeep.quarantine.send_back import SendBack, alone
 
-quarantine = Commands(no_args_is_help=True, help="Messages that look like events and are none.")
-Reason = Annotated[str, typer.Option("--where", metavar="REASON", help="Only with this reason.", show_default=False)]
-OfTopic = Annotated[
-    str, typer.Option("--topic", help="Only of this topic.", show_default=False, autocompletion=topic_names)
+quarantine = Commands(no_args_is_help=True, help="Inspect and replay messages that are not valid events.")
+Reason = Annotated[
+    str, typer.Option("--where", metavar="REASON", help="Select messages with this reason.", show_default=False)
 ]
-Shape = Annotated[str, typer.Option(metavar="TEXT", help="Only those that look so, as in groups.", show_default=False)]
+TopicOption = Annotated[
+    str, typer.Option("--topic", help="Select messages of this topic.", show_default=False, autocompletion=topic_names)
+]
+Shape = Annotated[
+    str, typer.Option(metavar="TEXT", help="Select messages of this shape, as `groups` prints it.", show_default=False)
+]
 Pair = tuple[str, str] | None
-SHOWN = 60
+MAX_TEXT_LENGTH = 60
 
 
 @quarantine.command("groups")
 def show_groups(
     settings: Configured,
-    limit: Annotated[int, typer.Option("-n", help="Most groups shown.")] = 20,
+    limit: Annotated[int, typer.Option("-n", help="Maximum number of groups to print.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is in quarantine by reason and by what it looks like, the most first."""
-    found = groups(tables_of(settings))[:limit]
+    """Print the number of quarantined messages by reason and shape, the largest first."""
+    matches = groups(tables_of(settings))[:limit]
     if as_json:
-        documents = [{**one._asdict(), "newest": one.newest.isoformat()} for one in found]
+        documents = [{**group._asdict(), "newest": group.newest.isoformat()} for group in matches]
         print(json.dumps(documents, indent=2))
         return
-    table = Table("reason", "messages", "newest (UTC)", "looks like", box=None)
-    for one in found:
-        table.add_row(one.reason, f"{one.messages:,}", f"{one.newest:%Y-%m-%d %H:%M:%S}", _short(one.shape))
-    console.print(table if found else "nothing is in quarantine")
+    table = Table("reason", "messages", "newest (UTC)", "shape", box=None)
+    for group in matches:
+        table.add_row(group.reason, f"{group.messages:,}", f"{group.newest:%Y-%m-%d %H:%M:%S}", _shorten(group.shape))
+    console.print(table if matches else "the quarantine is empty")
 
 
 @quarantine.command("list")
 def list_rows(
     settings: Configured,
     where: Reason = "",
-    topic: OfTopic = "",
+    topic: TopicOption = "",
     shape: Shape = "",
-    limit: Annotated[int, typer.Option("-n", help="Most rows shown.")] = 20,
+    limit: Annotated[int, typer.Option("-n", help="Maximum number of rows to print.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show messages in quarantine, the newest first, with the reason."""
-    tables, chosen = _chosen(settings, where, topic, shape)
-    found = newest(tables, chosen, limit)
+    """Print quarantined messages with their reason, the newest first."""
+    tables, selection = _select(settings, where, topic, shape)
+    matches = newest(tables, selection, limit)
     if as_json:
-        print(json.dumps([row.document() for row in found], indent=2))
+        print(json.dumps([row.document() for row in matches], indent=2))
         return
     table = Table("message", "received (UTC)", "source", "reason", "payload", box=None)
-    for row in found:
-        shown = row.payload.decode(errors="replace")
-        table.add_row(row.place, f"{row.timestamp:%m-%d %H:%M:%S}", row.source, row.reason, _short(shown))
-    console.print(table if found else "nothing is in quarantine")
+    for row in matches:
+        payload = row.payload.decode(errors="replace")
+        table.add_row(row.place, f"{row.timestamp:%m-%d %H:%M:%S}", row.source, row.reason, _shorten(payload))
+    console.print(table if matches else "the quarantine is empty")
 
 
 @quarantine.command()
 def replay(
     where: Reason = "",
-    topic: OfTopic = "",
+    topic: TopicOption = "",
     shape: Shape = "",
     fix: Annotated[
         str,
-        typer.Option(metavar="MODULE:FUNCTION", help="Mends a payload: bytes to bytes, or None.", show_default=False),
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Function that corrects a payload: bytes to bytes, or None to skip it.",
+            show_default=False,
+        ),
     ] = "",
     replace: Annotated[
-        Pair, typer.Option(metavar="OLD NEW", help="Puts a text in the place of another.", show_default=False)
+        Pair, typer.Option(metavar="OLD NEW", help="Replace a text in each payload.", show_default=False)
     ] = None,
     put: Annotated[
         Pair,
         typer.Option(
-            "--set", metavar="FIELD VALUE", help="Sets a field; {hash}: of the payload, {now}: ms.", show_default=False
+            "--set",
+            metavar="FIELD VALUE",
+            help="Set a field; {hash} is the payload's hash, {now} the time in ms.",
+            show_default=False,
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Send them; without it, see what would become of some.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Send the messages; without it, print a preview.")] = False,
     config: Config = None,
     override: Override = None,
 ) -> None:
-    """Send messages in quarantine back into their topics, mended. Each is sent once."""
-    connection = Where.of(config, override)
-    tables, chosen = _chosen(connection.settings, where, topic, shape)
-    mend = _fix(fix, replace, put)
-    about = extent(tables, chosen)
+    """Send quarantined messages to their topics again, corrected. Each message is sent once."""
+    connection = DaemonOptions.from_options(config, override)
+    tables, selection = _select(connection.settings, where, topic, shape)
+    correction = _parse_fix(fix, replace, put)
+    counts = extent(tables, selection)
     if not yes:
-        _show(tables, chosen, about, mend)
+        _preview(tables, selection, counts, correction)
         return
-    with connection.opened() as log, alone(tables.layout), Progress("sending back") as progress:
+    with connection.connect() as log, alone(tables.layout), Progress("sending") as progress:
 
-        def tell(looked: int) -> bool:
-            progress.tell(f"{looked:,} of {about.of_log:,}")
+        def report(read_rows: int) -> bool:
+            progress.update(f"{read_rows:,} of {counts.of_log:,}")
             return True
 
         try:
-            sent, left = send_all(tables, chosen, SendBack(tables.layout, log, mend), about.newest, tell)
+            sent, skipped = send_all(tables, selection, SendBack(tables.layout, log, correction), counts.newest, report)
         except BadFix as error:
             fail(error)
-    console.print(f"{sent:,} sent back, {left:,} left by the fix, {about.before:,} had been sent back before")
+    console.print(f"{sent:,} sent again, {skipped:,} left by the fix, {counts.before:,} sent before")
 
 
-def _chosen(settings: Settings, where: str, topic: str, shape: str) -> tuple[Tables, Selection]:
-    """The tables, and what is meant of them."""
+def _select(settings: Settings, reason: str, topic: str, shape: str) -> tuple[Tables, Selection]:
+    """Return the tables and the selection, or end the command if the selection is invalid."""
     try:
-        tables, chosen = tables_of(settings), Selection(where, topic, shape)
-        check(tables, chosen)
+        tables, selection = tables_of(settings), Selection(reason, topic, shape)
+        check(tables, selection)
     except UnknownReason as error:
         fail(error, 2)
     except PenstockError as error:
         fail(error)
-    return tables, chosen
+    return tables, selection
 
 
-def _fix(named: str, replace: Pair, put: Pair) -> Fix:
-    if sum(map(bool, (named, replace, put))) > 1:
-        fail("one of --fix, --replace and --set", 2)
+def _parse_fix(function: str, replace: Pair, field: Pair) -> Fix:
+    if sum(map(bool, (function, replace, field))) > 1:
+        fail("--fix, --replace and --set exclude each other: use one of them", 2)
     try:
-        if named:
-            return load_fix(named)
-        return replacing(*replace) if replace else setting(*put) if put else as_it_is
+        if function:
+            return load_fix(function)
+        return replacing(*replace) if replace else setting(*field) if field else as_it_is
     except BadFix as error:
         fail(error, 2)
 
 
-def _show(tables: Tables, chosen: Selection, about: Extent, mend: Fix) -> None:
-    """What would be sent, and what would become of some of it."""
-    samples = preview(newest(tables, chosen, SAMPLES), mend, tables.rules.events)
+def _preview(tables: Tables, selection: Selection, counts: Extent, correction: Fix) -> None:
+    """Print the number of messages to send, and a sample with its new fate."""
+    samples = preview(newest(tables, selection, SAMPLES), correction, tables.rules.events)
     table = Table("message", "before", "after", "becomes", box=None)
-    for one in samples:
-        table.add_row(one.row.place, _short(one.row.payload.decode(errors="replace")), _after(one), one.becomes)
+    for sample in samples:
+        table.add_row(
+            sample.row.place, _shorten(sample.row.payload.decode(errors="replace")), _after(sample), sample.becomes
+        )
     if samples:
         console.print(table)
-    console.print(f"{about.of_log - about.before:,} messages would be sent back ({chosen.words()}); --yes sends them")
+    console.print(
+        f"{counts.of_log - counts.before:,} messages would be sent again ({selection.words()}); send them with --yes"
+    )
 
 
 def _after(sample: Sample) -> Text:
     changed = sample.after is not None and sample.after != sample.row.payload
-    return _short(sample.after.decode(errors="replace")) if sample.after and changed else Text("")
+    return _shorten(sample.after.decode(errors="replace")) if sample.after and changed else Text("")
 
 
-def _short(text: str) -> Text:
-    shown = visible(text)
-    return Text(shown if len(shown) <= SHOWN else shown[:SHOWN] + "...")
+def _shorten(text: str) -> Text:
+    printable = visible(text)
+    return Text(printable if len(printable) <= MAX_TEXT_LENGTH else printable[:MAX_TEXT_LENGTH] + "...")

@@ -1,4 +1,4 @@
-"""``penstock schema``: typed tables, proposed from what landed, and compared with it."""
+"""Commands on typed tables: ``penstock schema`` proposes and compares them, ``penstock tables fill`` completes one."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from penstock.cli.common import console, errors, fail
 from penstock.cli.options import AsJson, Commands, Configured
+from penstock.cli.progress import Progress
 from penstock.process.terminal import visible
 
 if TYPE_CHECKING:
@@ -19,71 +20,103 @@ if TYPE_CHECKING:
     from penstock.landing.typed.columns import TypedTable
 
 schema = Commands(
-    no_args_is_help=True, help="Typed tables: what they could be, and how configuration, table and events differ."
+    no_args_is_help=True, help="Propose typed tables from events, and compare configuration, table and events."
 )
-Rows = Annotated[int, typer.Option("--rows", min=1, help="How many events of late are looked at.")]
+Rows = Annotated[int, typer.Option("--rows", min=1, help="Number of newest events to read.")]
 
 
 @schema.command()
 def infer(
     settings: Configured,
-    of_type: Annotated[str, typer.Argument(metavar="TYPE", help="Type of events that landed.")],
+    event_type: Annotated[str, typer.Argument(metavar="TYPE", help="Event type of landed events.")],
     rows: Rows = 100_000,
     as_json: AsJson = False,
 ) -> None:
-    """Propose the configuration of a typed table from the events of a type that landed."""
+    """Propose the configuration of a typed table from landed events of a type."""
     from penstock.landing.table_paths import Layout
     from penstock.upkeep.typed.found_fields import data_of_late, fields_of
     from penstock.upkeep.typed.proposal import proposal
 
     with errors.status("reading"):
-        data = data_of_late(Layout.of(settings.tables), of_type, rows)
-        found = fields_of(data)
+        data = data_of_late(Layout.of(settings.tables), event_type, rows)
+        fields = fields_of(data)
     if not len(data):
-        fail(f"no event of the type {of_type!r} has landed")
+        fail(f"no event of type {event_type!r} has landed")
     if as_json:
-        fields = [{"field": one.name, "type": one.proposed, "events": one.present} for one in found]
-        print(json.dumps({"type": of_type, "events": len(data), "fields": fields}, indent=2))
+        field_documents = [{"field": field.name, "type": field.proposed, "events": field.present} for field in fields]
+        print(json.dumps({"type": event_type, "events": len(data), "fields": field_documents}, indent=2))
     else:
-        print(proposal(of_type, found, len(data)), end="")
+        print(proposal(event_type, fields, len(data)), end="")
 
 
 @schema.command()
 def diff(
     settings: Configured,
-    name: Annotated[str, typer.Argument(metavar="TABLE", help="A typed table that is configured.")],
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="Name of a configured typed table.")],
     rows: Rows = 100_000,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the configuration of a typed table, the table, and what landed of late; 1 where they differ."""
+    """Compare the configuration of a typed table with the table and the newest landed events.
+
+    Exits with status 1 if they differ.
+    """
     from penstock.landing.table_paths import Layout
     from penstock.landing.typed.typed_since import COMPLETE, begins, since
     from penstock.upkeep.typed.differences import differences
     from penstock.upkeep.typed.found_fields import data_of_late, fields_of
 
-    layout, wanted = Layout.of(settings.tables), configured(settings, name)
+    layout, typed_table = Layout.of(settings.tables), find_typed_table(settings, name)
     with errors.status("reading"):
-        data = data_of_late(layout, wanted.type, rows)
-        found = differences(layout, wanted, fields_of(data), len(data))
-    after = since(layout).get(name, COMPLETE)
+        data = data_of_late(layout, typed_table.type, rows)
+        columns = differences(layout, typed_table, fields_of(data), len(data))
+    complete_after = since(layout).get(name, COMPLETE)
     if as_json:
-        print(json.dumps({"events": len(data), "after": after, "columns": [one.document() for one in found]}, indent=2))
+        print(
+            json.dumps(
+                {"events": len(data), "after": complete_after, "columns": [column.document() for column in columns]},
+                indent=2,
+            )
+        )
     else:
-        shown = Table("column", "configured", "table", "landed", "difference", box=None)
-        shown.columns[0].overflow = "fold"
-        for one in found:
-            shown.add_row(*(Text(visible(text)) for text in one.document().values()))
-        console.print(shown)
-        if after > COMPLETE:
-            errors.print(f"{begins(name, after)}; `penstock tables fill {name}` brings in what landed before")
-    sys.exit(1 if any(one.difference for one in found) else 0)
+        table = Table("column", "configured", "table", "landed", "difference", box=None)
+        table.columns[0].overflow = "fold"
+        for column in columns:
+            table.add_row(*(Text(visible(text)) for text in column.document().values()))
+        console.print(table)
+        if complete_after > COMPLETE:
+            errors.print(f"{begins(name, complete_after)}; `penstock tables fill {name}` adds the rows before")
+    sys.exit(1 if any(column.difference for column in columns) else 0)
 
 
-def configured(settings: Settings, name: str) -> TypedTable:
-    """The typed table of that name, or the end with a line that says which there are."""
+def fill(
+    settings: Configured,
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="Name of a configured typed table.")],
+    as_json: AsJson = False,
+) -> None:
+    """Add rows to a typed table that landed before it was configured, each row once.
+
+    A pipeline may run at the same time.
+    """
+    from penstock.landing.table_paths import Layout
+    from penstock.upkeep.typed.fill import fill as fill_table
+
+    table = find_typed_table(settings, name)
+    with Progress("filling") as progress:
+        report = lambda day, of: progress.update(f"day {day + 1:,} of {of:,}")  # noqa: E731
+        rows = fill_table(Layout.of(settings.tables), table, report)
+    if as_json:
+        print(json.dumps({"rows": rows}))
+    else:
+        console.print(
+            f"{rows:,} rows added to {table.view}" if rows else f"{table.view} is complete: no row is missing"
+        )
+
+
+def find_typed_table(settings: Settings, name: str) -> TypedTable:
+    """Return the configured typed table of this name, or end the command with the names that exist."""
     from penstock.landing.typed.columns import typed_tables
 
-    tables = {one.name: one for one in typed_tables(settings.pipeline)}
+    tables = {table.name: table for table in typed_tables(settings.pipeline)}
     if name not in tables:
-        fail(f"there is no [pipeline.typed.{name}] (there are: {', '.join(tables) or 'none'})", 2)
+        fail(f"[pipeline.typed.{name}] is not configured; configured are: {', '.join(tables) or 'none'}", 2)
     return tables[name]

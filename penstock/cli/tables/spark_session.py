@@ -1,4 +1,4 @@
-"""Spark for commands on the tables: imported, and started, only by those that need it."""
+"""Spark sessions for commands on the tables; Spark is imported only when a session starts."""
 
 from __future__ import annotations
 
@@ -15,36 +15,40 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-WORDS = 3
-"""Lines shown of a JVM that does not start."""
+MAX_ERROR_LINES = 3
+"""Lines of a JVM's output in the error of a failed start."""
 
 
-def spark_lacking() -> str:
-    """What to do where Spark is not installed; empty where it is."""
+def missing_spark() -> str:
+    """Return how to install Spark; empty if it is installed."""
     return "" if importlib.util.find_spec("pyspark") else "this needs Spark: pip install 'penstock-pipe[spark]'"
 
 
-def need_spark(otherwise: str = "") -> None:
-    """End the command where Spark is not installed; ``otherwise`` says what else there is to do."""
-    if lacking := spark_lacking():
-        fail(f"{lacking}{otherwise}")
+def require_spark(alternative: str = "") -> None:
+    """End the command if Spark is not installed; ``alternative`` is another way to reach the goal."""
+    if instruction := missing_spark():
+        fail(f"{instruction}{alternative}")
 
 
 @contextlib.contextmanager
 def tables_session(settings: Settings) -> Iterator[SparkSession]:
-    """A session for the tables' format, with their views. What the JVM prints is seen where it does not start only."""
-    need_spark()
+    """Yield a session with the views of the tables. The JVM's output is printed only if it fails to start."""
+    require_spark()
     from pyspark.errors import PySparkException
 
     from penstock.spark.session import build_session
     from penstock.spark.views import register_views
 
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as jvm_output:
         try:
-            session = build_session(settings.pipeline.spark, errors=said.fileno())
+            session = build_session(settings.pipeline.spark, errors=jvm_output.fileno())
         except PySparkException as error:
-            said.seek(0)
-            fail("\n".join(["Spark does not start:", *_last_words(said.read().decode(errors="replace")), str(error)]))
+            jvm_output.seek(0)
+            fail(
+                "\n".join(
+                    ["Spark does not start:", *_last_lines(jvm_output.read().decode(errors="replace")), str(error)]
+                )
+            )
         try:
             register_views(session, settings.tables)
             yield session
@@ -52,6 +56,6 @@ def tables_session(settings: Settings) -> Iterator[SparkSession]:
             session.stop()
 
 
-def _last_words(text: str) -> list[str]:
-    """The last lines of a JVM, without where in its code that was."""
-    return [line for line in text.splitlines() if line.strip() and not line.startswith(("\t", " "))][-WORDS:]
+def _last_lines(text: str) -> list[str]:
+    """Return the last lines of a JVM's output without stack traces."""
+    return [line for line in text.splitlines() if line.strip() and not line.startswith(("\t", " "))][-MAX_ERROR_LINES:]

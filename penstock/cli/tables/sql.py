@@ -1,4 +1,4 @@
-"""``penstock sql``: the tables and what waits in the log, asked with SQL, without Spark."""
+"""``penstock sql``: query the tables, and messages in the log that have not landed, without Spark."""
 
 from __future__ import annotations
 
@@ -24,27 +24,29 @@ def sql(
     query: Annotated[
         str,
         typer.Argument(
-            help="A SELECT (of DuckDB) over landed, events, syslog, messages, quarantine, events_NAME of typed tables, "
-            "watermarks and topics.NAME."
+            help="SELECT statement (DuckDB) over landed, events, syslog, messages, quarantine, events_NAME of typed "
+            "tables, watermarks and topics.NAME."
         ),
     ],
-    limit: Annotated[int, typer.Option("-n", min=1, help="Most rows shown as a table.")] = 40,
-    landed: Annotated[bool, typer.Option("--landed", help="Only what is in the tables, nothing newer.")] = False,
+    limit: Annotated[int, typer.Option("-n", min=1, help="Maximum number of rows in the printed table.")] = 40,
+    landed: Annotated[
+        bool, typer.Option("--landed", help="Query only the tables, without messages that have not landed.")
+    ] = False,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     arrow: Annotated[
-        Path | None, typer.Option("--arrow", help="Write an Arrow file.", show_default=False, metavar="FILE")
+        Path | None, typer.Option("--arrow", help="Arrow file to write.", show_default=False, metavar="FILE")
     ] = None,
 ) -> None:
-    """Ask the tables, and what of the log is not in them yet, with SQL and without Spark."""
+    """Query the tables, and messages in the log that have not landed, with SQL and without Spark."""
     from penstock.sql.answers import csv_text, json_text, slowness
-    from penstock.sql.configured import tables_of  # DuckDB takes a moment to import
+    from penstock.sql.configured import tables_of  # DuckDB is slow to import
     from penstock.sql.query import Query
 
     tables, all_rows = tables_of(settings, landed), as_json or as_csv or arrow
-    progress = Progress("reading what has not landed yet")
-    with progress, Query(tables, query, lambda rows: progress.tell(f"{rows:,} messages")) as asked:
-        rows = asked.answer(None if all_rows else limit + 1)
+    progress = Progress("reading messages that have not landed")
+    with progress, Query(tables, query, lambda rows: progress.update(f"{rows:,} messages")) as execution:
+        rows = execution.answer(None if all_rows else limit + 1)
     if arrow:
         _write_arrow(rows, arrow)
     elif as_csv:
@@ -52,27 +54,27 @@ def sql(
     elif as_json:
         print(json_text(rows))
     else:
-        _show(rows, limit, asked)
-    if told := slowness(asked):
-        errors.print(told, style="yellow")
+        _print_table(rows, limit, execution)
+    if warning := slowness(execution):
+        errors.print(warning, style="yellow")
 
 
-def _show(rows: pa.Table, limit: int, asked: Query) -> None:
+def _print_table(rows: pa.Table, limit: int, execution: Query) -> None:
     from rich.table import Table
     from rich.text import Text
 
     from penstock.sql.answers import cell, is_number, rows_of, scope
 
-    shown = Table(box=None)
+    table = Table(box=None)
     for field in rows.schema:
-        shown.add_column(Text(visible(field.name)), justify="right" if is_number(field.type) else "left")
+        table.add_column(Text(visible(field.name)), justify="right" if is_number(field.type) else "left")
     for row in rows_of(rows.slice(0, limit)):
-        shown.add_row(*(Text(cell(value)) for value in row.values()))
-    console.print(shown)
+        table.add_row(*(Text(cell(value)) for value in row.values()))
+    console.print(table)
     if rows.num_rows > limit:
-        errors.print(f"more than {limit:,} rows: -n shows more, --json, --csv and --arrow give all")
-    if told := scope(asked):
-        errors.print(told)
+        errors.print(f"more than {limit:,} rows: -n prints more; --json, --csv and --arrow print all")
+    if note := scope(execution):
+        errors.print(note)
 
 
 def _write_arrow(rows: pa.Table, path: Path) -> None:

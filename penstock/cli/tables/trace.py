@@ -1,4 +1,4 @@
-"""``penstock trace``: where one message has been, or where and why it stopped."""
+"""``penstock trace``: the stations of one message, or the station where it stopped and why."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.sql.search import Match
     from penstock.upkeep.trace.tracer import Trace, Tracer
 
-MOST, SHOWN = 20, 160
+MAX_MATCHES, MAX_PAYLOAD_LENGTH = 20, 160
 
 
 def trace(
@@ -30,90 +30,95 @@ def trace(
         str,
         typer.Argument(
             metavar="UUID|TOPIC:OFFSET|TEXT",
-            help="An event's uuid, a place (of Kafka: TOPIC/PARTITION:OFFSET), or any text that is in messages.",
+            help="Event uuid, topic and offset (Kafka: TOPIC/PARTITION:OFFSET), or a text in messages.",
         ),
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Show where a message has been; works on the files alone. The exit status is 1 where that is not known."""
+    """Show where a message has been, from files alone.
+
+    Exits with status 1 if the message is unknown.
+    """
     from penstock.landing.table_paths import Layout
-    from penstock.upkeep.trace.tracer import Tracer  # Parquet takes a moment to import
+    from penstock.upkeep.trace.tracer import Tracer  # Parquet is slow to import
 
     with Progress("searching") as progress:
         patterns = () if settings.pipeline.source == "kafka" else settings.pipeline.topics
-        tracer = Tracer(settings.topics, Layout.of(settings.tables), patterns, progress.tell)
-        found = _found(tracer, message)
-        matches = _containing(settings, message) if found.trace is None else []
+        tracer = Tracer(settings.topics, Layout.of(settings.tables), patterns, progress.update)
+        outcome = _trace_message(tracer, message)
+        matches = _search_text(settings, message) if outcome.trace is None else []
     if as_json:
-        places = {"containing": [one.place for one in matches]} if matches else {}
-        print(json.dumps({"asked": message, **found.document(), **places}, indent=2))
+        containing = {"containing": [match.place for match in matches]} if matches else {}
+        print(json.dumps({"asked": message, **outcome.document(), **containing}, indent=2))
     elif matches:
-        _list(message, matches)
-    elif found.trace is None:
-        fail(f"{message}: {found.problem}")
+        _print_matches(message, matches)
+    elif outcome.trace is None:
+        fail(f"{message}: {outcome.problem}")
     else:
-        _show(message, found.trace)
-    sys.exit(0 if matches or (found.trace is not None and found.trace.known) else 1)
+        _print_trace(message, outcome.trace)
+    sys.exit(0 if matches or (outcome.trace is not None and outcome.trace.known) else 1)
 
 
 @dataclass(frozen=True, slots=True)
 class TraceOutcome:
-    """A trace, or why there is none."""
+    """A trace, or the reason why there is none."""
 
     trace: Trace | None
     problem: str = ""
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Return a JSON-ready mapping."""
         return self.trace.document() if self.trace is not None else {"fate": "absent", "meaning": self.problem}
 
 
-def _found(tracer: Tracer, message: str) -> TraceOutcome:
+def _trace_message(tracer: Tracer, message: str) -> TraceOutcome:
     from penstock.upkeep.trace.tracer import PLACE, BrokenFile, NoSuchTopic
 
-    place = PLACE.fullmatch(message)
+    named_position = PLACE.fullmatch(message)
     try:
-        if place and tracer.has_topic(place["topic"]):
-            return TraceOutcome(tracer.trace(place["topic"], int(place["offset"])))
-        at = tracer.landed(message)
-        if at is None:
-            errors.print(f"{message} has not landed as an event; looking in what waits in the log", soft_wrap=True)
-            at = tracer.waiting(message)
-        if at is not None:
-            return TraceOutcome(tracer.trace(*at))
+        if named_position and tracer.has_topic(named_position["topic"]):
+            return TraceOutcome(tracer.trace(named_position["topic"], int(named_position["offset"])))
+        position = tracer.landed(message)
+        if position is None:
+            errors.print(
+                f"{message} has not landed as an event; searching messages that have not landed", soft_wrap=True
+            )
+            position = tracer.waiting(message)
+        if position is not None:
+            return TraceOutcome(tracer.trace(*position))
     except (NoSuchTopic, BrokenFile, OSError) as error:
         fail(error, 2)
-    no_topic = f"there is no topic {place['topic']!r}, and " if place else ""
+    no_topic = f"no topic is named {named_position['topic']!r}, and " if named_position else ""
     return TraceOutcome(None, f"{no_topic}no event with this uuid has landed or waits in the log")
 
 
-def _containing(settings: Settings, text: str) -> list[Match]:
-    """The newest messages that have a text in them; none where DuckDB is not there to look."""
+def _search_text(settings: Settings, text: str) -> list[Match]:
+    """Return the newest messages that contain a text; none without DuckDB."""
     try:
         from penstock.sql.configured import tables_of
         from penstock.sql.search import containing
     except ModuleNotFoundError:
         return []
-    return containing(tables_of(settings), text, MOST)
+    return containing(tables_of(settings), text, MAX_MATCHES)
 
 
-def _list(text: str, matches: list[Match]) -> None:
-    for one in matches:
-        payload = visible(one.payload.decode(errors="replace")[:SHOWN])
-        line = Text(f"{one.place}  {one.timestamp:%Y-%m-%d %H:%M:%S}  {one.kind}  {payload}")
+def _print_matches(text: str, matches: list[Match]) -> None:
+    for match in matches:
+        payload = visible(match.payload.decode(errors="replace")[:MAX_PAYLOAD_LENGTH])
+        line = Text(f"{match.place}  {match.timestamp:%Y-%m-%d %H:%M:%S}  {match.kind}  {payload}")
         console.print(line, no_wrap=True, overflow="ellipsis")
     errors.print(
-        Text(f"no event has this uuid; the newest messages with {text!r} in them: trace one by its place"),
+        Text(f"no event has this uuid; the newest messages that contain {text!r}: trace one by its TOPIC:OFFSET"),
         soft_wrap=True,
     )
 
 
-def _show(message: str, found: Trace) -> None:
+def _print_trace(message: str, message_trace: Trace) -> None:
     table = Table(box=None, show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    for step in found.steps:
+    for step in message_trace.steps:
         table.add_row(step.step, Text(step.text))
     console.print(table)
-    uuid = f" (uuid {found.uuid})" if found.uuid not in (None, message) else ""
-    console.print(Text(f"{found.topic}:{found.offset}{uuid} {found.meaning}"), soft_wrap=True)
+    uuid = f" (uuid {message_trace.uuid})" if message_trace.uuid not in (None, message) else ""
+    console.print(Text(f"{message_trace.topic}:{message_trace.offset}{uuid} {message_trace.meaning}"), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""``penstock pipeline wait``: for schedulers, until a table is complete up to a time."""
+"""``penstock pipeline wait``: wait until a table is complete up to a time, for schedulers."""
 
 from __future__ import annotations
 
@@ -10,43 +10,45 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.common import ask_daemon, errors, fail
-from penstock.cli.options import AsJson, Reached
+from penstock.cli.common import errors, fail, query_daemon
+from penstock.cli.options import AsJson, DaemonConfigured
 from penstock.config import ConfigError, parse_time
 
-LOOK_EVERY = 1.0
+POLL_INTERVAL_S = 1.0
 
 
 def wait(
-    where: Reached,
-    until: Annotated[str, typer.Option(help="A time of today such as 14:00, or an ISO date and time.")],
-    table: Annotated[str, typer.Option(help="events, syslog or messages.")] = "events",
-    topic: Annotated[str | None, typer.Option(help="Of this topic alone.", show_default=False)] = None,
-    timeout: Annotated[str, typer.Option(help="Give up after this time; the exit status is then 3.")] = "1h",
+    keys: DaemonConfigured,
+    until: Annotated[str, typer.Option(help="Time of today such as 14:00, or ISO date and time.")],
+    table: Annotated[str, typer.Option(help="Table: events, syslog or messages.")] = "events",
+    topic: Annotated[str | None, typer.Option(help="Wait only for this topic.", show_default=False)] = None,
+    timeout: Annotated[str, typer.Option(help="Maximum time to wait; exits with status 3 after it.")] = "1h",
     as_json: AsJson = False,
 ) -> None:
-    """Wait until a table is complete up to a time, and say how complete."""
+    """Wait until a table is complete up to a time, and print how complete it is."""
     try:
-        wanted, patience = moment(until), float(str(parse_time(timeout)))
+        deadline_time, patience = parse_moment(until), float(str(parse_time(timeout)))
     except (ValueError, ConfigError) as error:
         fail(error, 2)
     end = time.monotonic() + patience
     with errors.status(f"waiting for {table} up to {until}"):
-        while not complete(found := marks(ask_daemon(where, "/watermarks"), table, topic), wanted):
+        while not is_complete(
+            watermarks := table_watermarks(query_daemon(keys, "/watermarks"), table, topic), deadline_time
+        ):
             if time.monotonic() > end:
-                fail(f"{table} is not complete up to {until} after {timeout}: {describe(found)}", 3)
-            time.sleep(LOOK_EVERY)
+                fail(f"{table} is not complete up to {until} after {timeout}: {format_watermarks(watermarks)}", 3)
+            time.sleep(POLL_INTERVAL_S)
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(watermarks))
     else:
-        print(describe(found))
+        print(format_watermarks(watermarks))
     sys.exit(0)
 
 
-def moment(text: str, option: str = "--until") -> float:
-    """Seconds since the epoch of ``14:00`` (today, local time) or an ISO time.
+def parse_moment(text: str, option: str = "--until") -> float:
+    """Return seconds since the epoch of ``14:00`` (today, local time) or of an ISO time.
 
-    Raises ValueError, which names ``option``.
+    Raises ValueError that names ``option``.
     """
     if len(text) <= 8 and ":" in text:
         text = f"{datetime.now().date()}T{text}"
@@ -56,21 +58,21 @@ def moment(text: str, option: str = "--until") -> float:
         raise ValueError(f"{option}: {text!r} is not a time such as 14:00 or 2026-01-31T14:00") from None
 
 
-def marks(answer: Any, table: str, topic: str | None) -> list[dict[str, Any]]:
-    """The watermarks of a table."""
+def table_watermarks(answer: Any, table: str, topic: str | None) -> list[dict[str, Any]]:
+    """Return the watermarks of a table, of one topic or all."""
     return [mark for mark in answer["tables"] if mark["table"] == table and topic in (None, mark["topic"])]
 
 
-def complete(found: list[dict[str, Any]], wanted: float) -> bool:
-    """Whether there are any, and all have come to ``wanted``."""
-    return bool(found) and all(mark["until"] >= wanted for mark in found)
+def is_complete(watermarks: list[dict[str, Any]], until: float) -> bool:
+    """Report whether all watermarks, at least one, have reached ``until``."""
+    return bool(watermarks) and all(mark["until"] >= until for mark in watermarks)
 
 
-def describe(found: list[dict[str, Any]]) -> str:
-    """``events (topic events): complete up to 14:00: 99.98 %``."""
+def format_watermarks(watermarks: list[dict[str, Any]]) -> str:
+    """Return lines such as ``events (topic events): complete up to 14:00: 99.98 %``."""
     lines = [
         f"{mark['table']} (topic {mark['topic']}): complete up to "
         f"{datetime.fromtimestamp(mark['until']):%Y-%m-%d %H:%M}: {100 * mark['share']:.2f} %"
-        for mark in found
+        for mark in watermarks
     ]
     return "\n".join(lines) or "nothing has landed yet"

@@ -47,7 +47,7 @@ def recorded(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_it_prints_the_recorded_text_but_for_the_date_line(text: str, tmp_path: Path) -> None:
+def test_inspect_prints_the_recorded_text(text: str, tmp_path: Path) -> None:
     path = tmp_path / "2.logbuffer"
     name, kind, _ = text.split(".")
     path.write_bytes(unpacked(f"{name}.logbuffer"))
@@ -59,11 +59,11 @@ def test_it_prints_the_recorded_text_but_for_the_date_line(text: str, tmp_path: 
     assert ours == theirs
 
 
-def test_every_option_was_recorded() -> None:
+def test_recordings_cover_every_option() -> None:
     assert {text.split(".")[1] for text in TEXTS} == set(OPTIONS)
 
 
-def test_json_says_the_same(recorded: Path) -> None:
+def test_inspect_prints_the_same_as_json(recorded: Path) -> None:
     status, printed, _ = inspect(recorded, "--json")
     document = json.loads(printed)
     assert (status, document["path"], document["metadata"]["mtu_length"]) == (0, str(recorded), 1408)
@@ -83,7 +83,7 @@ def ours(path: Path) -> None:
         publication.offer(b"not ours")
 
 
-def test_batches_lists_our_own_frames(tmp_path: Path) -> None:
+def test_batches_lists_penstocks_frames(tmp_path: Path) -> None:
     ours(tmp_path / "log")
     status, printed, _ = inspect(tmp_path / "log", "--batches", "--json")
     batches = json.loads(printed)
@@ -100,7 +100,7 @@ def test_batches_lists_our_own_frames(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [[], ["--json"], ["--batches"], ["--batches", "--json"]])
 @pytest.mark.parametrize("content", [b"", b"some text\n" * 30_000, bytes(3 * 65536 + 4096)])
-def test_a_file_that_is_no_log_buffer_is_one_clear_line(content: bytes, options: list[str], tmp_path: Path) -> None:
+def test_other_file_is_one_error_line(content: bytes, options: list[str], tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
     status, printed, complaint = inspect(path, *options)
@@ -109,27 +109,27 @@ def test_a_file_that_is_no_log_buffer_is_one_clear_line(content: bytes, options:
     assert complaint.count("\n") == 1
 
 
-def test_a_file_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
+def test_missing_file_is_one_error_line(tmp_path: Path) -> None:
     status, _, complaint = inspect(tmp_path / "none")
     assert (status, complaint) == (1, f"penstock: {tmp_path}/none: No such file or directory\n")
 
 
 @pytest.mark.parametrize("arguments", [["--format", "octal"], ["-3"], ["many"]])
-def test_options_that_cannot_be_are_refused(recorded: Path, arguments: list[str]) -> None:
+def test_inspect_rejects_invalid_options(recorded: Path, arguments: list[str]) -> None:
     assert inspect(recorded, *arguments)[0] == 2
 
 
-def test_it_is_a_command_of_penstock(recorded: Path, tmp_path: Path) -> None:
+def test_inspect_is_a_command(recorded: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "penstock.cli.main", "inspect"]
-    done = subprocess.run([*command, str(recorded), "16"], capture_output=True, timeout=60)
+    process = subprocess.run([*command, str(recorded), "16"], capture_output=True, timeout=60)
     theirs = unpacked("excl_sizes__01_maxlen.hex16.txt").split(b"\n")
-    assert (done.returncode, done.stdout.split(b"\n")[2:]) == (0, theirs[2:])
+    assert (process.returncode, process.stdout.split(b"\n")[2:]) == (0, theirs[2:])
     (tmp_path / "no").write_text("no log buffer")
-    done = subprocess.run([*command, str(tmp_path / "no")], capture_output=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (1, b"", 1)
+    process = subprocess.run([*command, str(tmp_path / "no")], capture_output=True, timeout=60)
+    assert (process.returncode, process.stdout, process.stderr.count(b"\n")) == (1, b"", 1)
 
 
-def test_an_inspected_file_is_not_changed(recorded: Path) -> None:
+def test_inspect_does_not_change_the_file(recorded: Path) -> None:
     before = recorded.read_bytes()
     for options in ([], ["--json"], ["--batches"]):
         inspect(recorded, *options)

@@ -1,4 +1,4 @@
-"""Which listener a command talks to."""
+"""Listeners by name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import typer
 
-from penstock.cli.listener.listeners import listener_of
+from penstock.cli.listener.listeners import find_listener
 from penstock.config.keys.tree import Settings
 
 
@@ -19,12 +19,12 @@ def settings() -> Settings:
     return Settings.model_validate({"listener": listeners})
 
 
-def test_without_a_name_it_is_the_first_that_takes_commands() -> None:
-    assert listener_of(settings(), None).name == "lines"
-    assert listener_of(settings(), "lines").name == "lines"
+def test_find_listener_without_name_returns_the_first_with_commands() -> None:
+    assert find_listener(settings(), None).name == "lines"
+    assert find_listener(settings(), "lines").name == "lines"
 
 
-def test_one_that_takes_requests_takes_no_commands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_listener_of_requests_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises((typer.Exit, SystemExit)):
-        listener_of(settings(), "web")
+        find_listener(settings(), "web")
     assert "takes requests" in " ".join(capsys.readouterr().err.split())

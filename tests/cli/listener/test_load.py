@@ -14,7 +14,7 @@ from penstock.wire.plog.codec import PlogDecoder
 
 
 def stressed(**settings: Any) -> tuple[list[tuple[bytes, int]], Counter[str]]:
-    """All datagrams that arrived, with their port, and what the load counted."""
+    """Return all received datagrams with their port, and the counts of the load."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         sock.bind(("127.0.0.1", 0))
@@ -38,7 +38,7 @@ def decoded(arrived: list[tuple[bytes, int]]) -> tuple[Counter[int], PlogDecoder
     return Counter(len(payload) for payload in body["payload"].to_pylist()), decoder
 
 
-def test_messages_are_whole_and_of_the_sizes_asked_for() -> None:
+def test_load_sends_whole_messages_of_the_configured_sizes() -> None:
     arrived, counts = stressed(
         rate=0, stop_after=120, min_size=10, max_size=3000, size_increments=500, size_exponent=1.0, packet_size=524
     )
@@ -51,31 +51,31 @@ def test_messages_are_whole_and_of_the_sizes_asked_for() -> None:
     assert decoder.statistics.holes_from_new_message == 0
 
 
-def test_one_seed_gives_one_load() -> None:
+def test_load_is_deterministic_for_a_seed() -> None:
     first, second = (stressed(rate=0, stop_after=50, seed=7)[0] for _ in range(2))
     assert [data for data, _ in first] == [data for data, _ in second]
     assert [data for data, _ in first] != [data for data, _ in stressed(rate=0, stop_after=50, seed=8)[0]]
 
 
-def test_a_part_is_lost_on_purpose_and_counted() -> None:
+def test_withheld_datagrams_are_counted() -> None:
     arrived, counts = stressed(rate=0, stop_after=200, min_size=1000, max_size=3000, loss=0.2, packet_size=524)
     assert 0.1 < counts["lost"] / (counts["lost"] + counts["datagrams"]) < 0.3
     assert decoded(arrived)[0].total() < 200
 
 
-def test_all_of_it_lost_is_all_of_it_counted() -> None:
+def test_full_loss_is_counted() -> None:
     arrived, counts = stressed(rate=0, stop_after=20, loss=1.0, max_size=200)
     assert (arrived, counts["datagrams"], counts["lost"], counts["messages"]) == ([], 0, 20, 20)
 
 
-def test_each_thread_takes_a_new_socket_from_time_to_time() -> None:
+def test_each_thread_renews_its_socket() -> None:
     arrived, counts = stressed(rate=0, threads=2, stop_after=30, renew_rate=10, max_size=200)
     assert counts["sockets"] == 6
     assert counts["messages"] == 60
     assert len({port for _, port in arrived}) == 6
 
 
-def test_a_rate_is_kept() -> None:
+def test_load_keeps_the_rate() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         stress = Stress(sock.getsockname(), StressSettings(rate=1000, stop_after=10_000))
@@ -90,12 +90,12 @@ def test_a_rate_is_kept() -> None:
     "wrong",
     [{"threads": 0}, {"loss": 1.5}, {"packet_size": 24}, {"min_size": 9000}, {"max_size": 1 << 30, "packet_size": 100}],
 )
-def test_settings_that_give_no_load_are_refused(wrong: dict[str, Any]) -> None:
+def test_settings_without_load_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"at least|from|fragments"):
         StressSettings(**wrong)
 
 
-def test_nobody_listening_is_no_error() -> None:
+def test_load_without_a_listener_succeeds() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
         address = free.getsockname()

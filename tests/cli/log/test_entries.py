@@ -32,7 +32,7 @@ def invoke(running: Running, *arguments: str, lines: bytes = b"", code: int = 0)
     return result.stdout if code == 0 else result.stderr
 
 
-def test_lines_go_in_and_come_out(running: Running) -> None:
+def test_produced_lines_are_consumed(running: Running) -> None:
     lines = b"".join(b"line %d\n" % i for i in range(250))
     invoke(running, "produce", "t", "--annotate", "a=b=c", lines=lines)
     assert invoke(running, "consume", "t", "--format", "payload").encode() == lines
@@ -40,7 +40,7 @@ def test_lines_go_in_and_come_out(running: Running) -> None:
         assert log.read("t", 249)[0].annotations == {"a": "b=c"}
 
 
-def test_consume_begins_and_ends_where_it_is_told_to(running: Running) -> None:
+def test_consume_starts_and_stops_at_the_options(running: Running) -> None:
     invoke(running, "produce", "t", lines=b"0\n1\n2\n3\n")
 
     def consumed(*arguments: str) -> str:
@@ -55,13 +55,13 @@ def test_consume_begins_and_ends_where_it_is_told_to(running: Running) -> None:
     assert consumed("--follow", "-n", "4") == "0123"
 
 
-def test_how_long_ago_is_a_start(running: Running) -> None:
+def test_consume_starts_at_an_age(running: Running) -> None:
     invoke(running, "produce", "t", lines=b"0\n1\n")
     assert len(invoke(running, "consume", "t", "--from", "10m").splitlines()) == 2
     assert invoke(running, "consume", "t", "--from", "0s") == ""
 
 
-def test_only_messages_with_such_annotations(running: Running) -> None:
+def test_consume_filters_by_annotations(running: Running) -> None:
     for number in (5, 55, 6):
         invoke(running, "produce", "t", "--annotate", f"userid={number}", lines=b"%d\n" % number)
 
@@ -76,12 +76,12 @@ def test_only_messages_with_such_annotations(running: Running) -> None:
     assert lines[1:] == ["penstock: k:userid v:[5", "penstock:            ^"]
 
 
-def test_a_cursor_goes_on_where_it_stood(running: Running) -> None:
+def test_cursor_continues_where_it_stopped(running: Running) -> None:
     invoke(running, "produce", "t", lines=b"0\n1\n2\n3\n4\n")
 
     def consumed(*arguments: str) -> str:
-        given = ("consume", "t", "--cursor", "mine", "--format", "payload", *arguments)
-        return invoke(running, *given).replace("\n", "")
+        extra = ("consume", "t", "--cursor", "mine", "--format", "payload", *arguments)
+        return invoke(running, *extra).replace("\n", "")
 
     assert consumed("-n", "2") == "01"
     assert consumed("-n", "1", "--follow") == "2"
@@ -92,10 +92,10 @@ def test_a_cursor_goes_on_where_it_stood(running: Running) -> None:
     assert consumed() == ""
     assert consumed("--from", "4") == "45"
     with Log(running.bound.grpc) as log:
-        assert [(one.name, one.offset) for one in log.cursors("t")] == [("mine", 6)]
+        assert [(entry.name, entry.offset) for entry in log.cursors("t")] == [("mine", 6)]
 
 
-def test_ctrl_c_ends_a_follower_cleanly_and_its_cursor_is_kept(running: Running) -> None:
+def test_ctrl_c_ends_a_follower_and_commits_its_cursor(running: Running) -> None:
     invoke(running, "produce", "t", lines=b"0\n1\n")
     follower = start(running, "consume", "t", "--follow", "--cursor", "mine", "--format", "payload")
     assert follower.stdout is not None
@@ -107,7 +107,7 @@ def test_ctrl_c_ends_a_follower_cleanly_and_its_cursor_is_kept(running: Running)
     assert invoke(running, "consume", "t", "--cursor", "mine") == ""
 
 
-def test_the_cursor_of_a_follower_moves_though_its_filter_takes_nothing(running: Running) -> None:
+def test_cursor_of_follower_moves_when_its_filter_matches_nothing(running: Running) -> None:
     invoke(running, "produce", "t", lines=b"0\n1\n")
     follower = start(running, "consume", "t", "--follow", "--cursor", "mine", "--filter", "k:none")
     wait_for_cursor(running, follower)
@@ -118,12 +118,12 @@ def test_the_cursor_of_a_follower_moves_though_its_filter_takes_nothing(running:
 def wait_for_cursor(running: Running, follower: subprocess.Popen[bytes]) -> None:
     """Until the follower has committed that it has read all."""
     with Log(running.bound.grpc) as log:
-        while [(one.name, one.lag_entries) for one in log.cursors("t")] != [("mine", 0)]:
+        while [(entry.name, entry.lag_entries) for entry in log.cursors("t")] != [("mine", 0)]:
             assert follower.poll() is None
             time.sleep(0.05)
 
 
-def test_ctrl_c_ends_produce_with_what_was_read(running: Running) -> None:
+def test_ctrl_c_ends_produce_after_the_lines_read(running: Running) -> None:
     producer = start(running, "produce", "t")
     assert producer.stdin is not None
     with Log(running.bound.grpc) as log:
@@ -148,7 +148,7 @@ def start(running: Running, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
 
 
-def test_errors_are_one_line(running: Running) -> None:
+def test_error_is_one_line(running: Running) -> None:
     assert invoke(running, "consume", "nope", code=1) == "penstock: Topic does not exist: nope\n"
     assert "conform" in invoke(running, "produce", "NO", lines=b"x\n", code=1)
     result = CliRunner().invoke(app, ["consume", "t", "-o", "log.grcp=1"])
@@ -156,7 +156,7 @@ def test_errors_are_one_line(running: Running) -> None:
     assert "log.grcp" in result.stderr
 
 
-def test_consume_survives_a_reader_that_leaves(running: Running) -> None:
+def test_consume_ends_quietly_when_its_reader_closes(running: Running) -> None:
     invoke(running, "produce", "t", lines=b"x\n" * 5000)
     command = f'"{sys.executable}" -m penstock.cli.main consume t --rpc {running.bound.grpc} | head -n 1'
     pipe = subprocess.run(command, shell=True, capture_output=True, timeout=60, env=dict(os.environ))
@@ -164,13 +164,13 @@ def test_consume_survives_a_reader_that_leaves(running: Running) -> None:
     assert pipe.stderr == b""
 
 
-def test_lines_are_sent_by_the_hundred() -> None:
+def test_lines_are_batched_by_the_hundred() -> None:
     assert [len(batch) for batch in Lines([b"x\r\n"] * 250).batches()] == [100, 100, 50]
     assert list(Lines([b"a\n", b"\n", b"b"]).batches()) == [[b"a", b"", b"b"]]
     assert list(Lines([]).batches()) == []
 
 
-def test_a_line_waits_no_longer_than_told() -> None:
+def test_line_waits_no_longer_than_the_limit() -> None:
     go_on = threading.Event()
 
     def lines() -> Iterator[bytes]:
@@ -186,7 +186,7 @@ def test_a_line_waits_no_longer_than_told() -> None:
     assert list(parts) == [[b"second"]]
 
 
-def test_starts_are_read() -> None:
+def test_parse_start_takes_words_offsets_times_and_ages() -> None:
     assert [parse_start(text) for text in ("earliest", "latest", "12")] == ["earliest", "latest", 12]
     assert parse_start("2026-11-21T01:05:57.5+01:00") == datetime(2026, 11, 21, 0, 5, 57, 500000, UTC)
     for text in ("", "-1", "soon", "٣"):
@@ -194,14 +194,14 @@ def test_starts_are_read() -> None:
             parse_start(text)
 
 
-def test_annotations_are_pairs() -> None:
+def test_parse_annotations_takes_pairs() -> None:
     assert parse_annotations(["a=", "b=c=d"]) == {"a": "", "b": "c=d"}
     for text in ("a", "=b"):
         with pytest.raises(typer.BadParameter):
             parse_annotations([text])
 
 
-def test_entries_are_printed_as_asked() -> None:
+def test_format_entry_prints_each_format() -> None:
     entry = Entry(3, datetime(2026, 1, 2, tzinfo=UTC) + timedelta(microseconds=1), b"hi", None, {"b": "2", "a": "1"})
     assert format_entry(entry, Format.TEXT) == b"3 2026-01-02T00:00:00.000001Z a=1 b=2 hi"
     assert format_entry(entry, Format.PAYLOAD) == b"hi"
@@ -213,7 +213,7 @@ def test_entries_are_printed_as_asked() -> None:
     }
 
 
-def test_following_ends_at_the_count(running: Running) -> None:
+def test_follow_ends_at_the_count(running: Running) -> None:
     with Log(running.bound.grpc) as log:
         log.append("t", [b"x"] * 5)
         pages = [*consume_pages(log, "t", "earliest", 3, follow=True), *consume_pages(log, "t", 1, 2)]

@@ -30,7 +30,7 @@ from tests.client.tail.following import Following
         (Unsupported("slogd"), False),
     ],
 )
-def test_errors_that_may_pass_are_waited_for(error: Exception, waits: bool) -> None:
+def test_transient_errors_are_retried(error: Exception, waits: bool) -> None:
     assert is_transient(error) is waits
 
 
@@ -48,7 +48,7 @@ def follow_once(here: Following) -> None:
         follow(tailer, [str(here.folder / "*.log*")], threading.Event(), once=True, progress=progress)
 
 
-def test_append_that_fails_for_a_while_is_repeated(here: Following) -> None:
+def test_failed_append_is_retried(here: Following) -> None:
     here.write(b"one\n")
     here.topic.failure = Exhausted("disk full")
     threading.Timer(0.2, lambda: setattr(here.topic, "failure", None)).start()
@@ -56,7 +56,7 @@ def test_append_that_fails_for_a_while_is_repeated(here: Following) -> None:
     assert here.topic.lines == [b"one"]
 
 
-def test_refused_append_ends_it(here: Following) -> None:
+def test_refused_append_ends_the_command(here: Following) -> None:
     here.write(b"one\n")
     here.topic.failure = NotAllowed("the token may not write files")
     with pytest.raises(NotAllowed):

@@ -1,4 +1,4 @@
-"""What ``penstock consume`` sends to a real terminal, and what it says of offsets that are not there yet."""
+"""``penstock consume`` on a real terminal, and offsets beyond the end."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def on_a_terminal(command: Sequence[str]) -> bytes:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
     os.close(theirs)
-    found = b""
+    output = b""
     with contextlib.suppress(OSError):  # the other end is closed
         while part := os.read(ours, 1 << 16):
-            found += part
+            output += part
     os.close(ours)
     assert process.wait(60) == 0
     assert process.stderr is not None
     process.stderr.close()
-    return found
+    return output
 
 
 @pytest.mark.parametrize("form", ["text", "payload", "json"])
@@ -48,31 +48,31 @@ def test_control_characters_are_shown_on_a_terminal(running: Running, form: str)
         assert "t\u00e9xt".encode() in sent
 
 
-def test_a_file_gets_what_was_sent(running: Running) -> None:
+def test_file_receives_payloads_unchanged(running: Running) -> None:
     with Log(running.bound.grpc) as log:
         log.append("t", [BOMB])
     command = [*COMMAND, "--rpc", running.bound.grpc, "--format", "payload"]
     assert subprocess.run(command, capture_output=True, check=True, timeout=60).stdout == BOMB + b"\n"
 
 
-def test_an_offset_beyond_the_end_is_said(running: Running) -> None:
+def test_consume_rejects_offset_beyond_the_end(running: Running) -> None:
     with Log(running.bound.grpc) as log:
         log.append("t", [b"a", b"b"])
     command = [*COMMAND, "--rpc", running.bound.grpc, "--from"]
-    done = subprocess.run([*command, "99999999"], capture_output=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout) == (1, b"")
-    assert done.stderr == b"penstock: offset 99999999 is beyond the end of t, which is 2\n"
+    process = subprocess.run([*command, "99999999"], capture_output=True, check=False, timeout=60)
+    assert (process.returncode, process.stdout) == (1, b"")
+    assert process.stderr == b"penstock: offset 99999999 is beyond the end of t, which is 2\n"
     assert subprocess.run([*command, "2"], capture_output=True, check=True, timeout=60).stdout == b""
 
 
-def test_a_follower_says_that_it_waits(running: Running) -> None:
+def test_follower_reports_that_it_waits_for_an_offset(running: Running) -> None:
     with Log(running.bound.grpc) as log:
         log.append("t", [b"a"])
         command = [*COMMAND, "--rpc", running.bound.grpc, "--follow", "--from", "2", "-n", "1", "--format", "payload"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             assert process.stderr is not None
             assert process.stdout is not None
-            told = process.stderr.readline()
+            output = process.stderr.readline()
             log.append("t", [b"b", b"c"])
             assert process.stdout.read() == b"c\n"
-    assert told == b"offset 2 is beyond the end of t, which is 1: waiting for it\n"
+    assert output == b"offset 2 is beyond the end of t, which is 1; waiting for it\n"

@@ -34,7 +34,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def flip(data: Path) -> None:
-    """One bit in the middle of the topic ``bad``."""
+    """Flip one bit in the middle of the topic ``bad``."""
     (segment,) = (data / "topics" / "bad").glob("*.arrows")
     content = bytearray(segment.read_bytes())
     content[len(content) // 2] ^= 1
@@ -47,27 +47,27 @@ def run(data: Path, *arguments: str, code: int = 0) -> str:
     return result.stdout if code < 2 else result.stderr
 
 
-def test_good_files_are_found_good(data: Path) -> None:
+def test_verify_of_good_files_reports_good(data: Path) -> None:
     assert run(data, "verify") == "bad: good\ngood: good\n"
     assert run(data, "verify", "good") == "good: good\n"
 
 
-def test_a_flipped_bit_is_found_once_and_becomes_a_gap(data: Path) -> None:
+def test_flipped_bit_is_found_once_and_becomes_a_gap(data: Path) -> None:
     flip(data)
     assert run(data, "verify", code=1) == "bad: 100 entries cannot be read: offsets 200 to 300\ngood: good\n"
     assert run(data, "verify") == "bad: good\ngood: good\n"
     assert list((data / "topics" / "bad" / "quarantine").iterdir())
 
 
-def test_the_findings_as_json(data: Path) -> None:
+def test_verify_prints_json(data: Path) -> None:
     flip(data)
-    found = json.loads(run(data, "verify", "bad", "nope", "--json", code=1))
-    assert found["bad"] == {"gaps": [{"begin": 200, "end": 300, "reason": "corrupt"}], "error": None}
-    assert found["nope"] == {"gaps": [], "error": "there is no topic 'nope'"}
+    reports = json.loads(run(data, "verify", "bad", "nope", "--json", code=1))
+    assert reports["bad"] == {"gaps": [{"begin": 200, "end": 300, "reason": "corrupt"}], "error": None}
+    assert reports["nope"] == {"gaps": [], "error": "there is no topic 'nope'"}
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "wrong"])
-def test_an_index_is_made_again(data: Path, damage: str) -> None:
+def test_verify_rebuilds_a_damaged_index(data: Path, damage: str) -> None:
     run(data, "verify")
     (index,) = (data / "topics" / "good").glob("*.index")
     right = index.read_bytes()
@@ -88,8 +88,8 @@ def test_compact_rewrites_closed_segments(data: Path) -> None:
     for number in range(100):
         topic.append(body([b"%d" % number]), Origin("x", 0, 0, 0)).result(20)
     log.close()
-    done = json.loads(run(data, "compact", "small", "--json"))["small"]
-    assert 0 < done["after"] < done["before"] / 2
+    sizes = json.loads(run(data, "compact", "small", "--json"))["small"]
+    assert 0 < sizes["after"] < sizes["before"] / 2
     assert run(data, "verify", "small") == "small: good\n"
     batches = list(TopicReader(data / "topics" / "small").read(0))
     assert [value for batch in batches for value in batch.batch.column("payload").to_pylist()] == [
@@ -97,12 +97,12 @@ def test_compact_rewrites_closed_segments(data: Path) -> None:
     ]
 
 
-def test_compact_says_what_it_did(data: Path) -> None:
+def test_compact_prints_sizes(data: Path) -> None:
     assert run(data, "compact", "good") == "good: nothing to rewrite\n"
     assert json.loads(run(data, "compact", "good", "--json")) == {"good": {"before": 0, "after": 0}}
 
 
-def test_through_a_daemon_it_is_the_same(tmp_path: Path) -> None:
+def test_topic_files_commands_work_through_the_daemon(tmp_path: Path) -> None:
     running = Running(tmp_path / "topics")
     try:
         with Client(running.bound.grpc) as client:
@@ -112,8 +112,8 @@ def test_through_a_daemon_it_is_the_same(tmp_path: Path) -> None:
         topic.append(body([b"x"]), Origin("x", 0, 0, 0)).result(20)
 
         def through(*arguments: str, code: int = 0) -> str:
-            given = ["log", *arguments, "-o", f"data_dir={tmp_path}", "--rpc", running.bound.grpc]
-            result = CliRunner().invoke(app, given)
+            extra = ["log", *arguments, "-o", f"data_dir={tmp_path}", "--rpc", running.bound.grpc]
+            result = CliRunner().invoke(app, extra)
             assert result.exit_code == code, result.output
             return result.stdout
 
@@ -127,9 +127,9 @@ def test_through_a_daemon_it_is_the_same(tmp_path: Path) -> None:
         running.stop()
 
 
-def test_what_cannot_be_opened_is_one_line(data: Path) -> None:
+def test_unusable_log_is_one_error_line(data: Path) -> None:
     assert run(data / "elsewhere", "verify", code=2) == (
-        f"penstock: no log daemon answers at {NOBODY}, and there are no topics in {data}/elsewhere/topics\n"
+        f"penstock: no log daemon answers at {NOBODY}, and {data}/elsewhere/topics does not exist\n"
     )
     log = Log(data / "topics")
     try:

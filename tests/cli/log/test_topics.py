@@ -14,7 +14,7 @@ from crc32c import crc32c
 from typer.testing import CliRunner
 
 import penstock.log
-from penstock.cli.log import figures, topic_list
+from penstock.cli.log import topic_list
 from penstock.cli.log import topics as commands
 from penstock.cli.options import Commands
 from penstock.client import Cursor, Gap, Log, Swept, Topic
@@ -38,7 +38,7 @@ def over_http(running: Running, *arguments: str) -> str:
     return result.stdout
 
 
-def test_topics_are_listed_with_what_they_hold(running: Running) -> None:
+def test_topics_lists_sizes_and_cursors(running: Running) -> None:
     assert len(run(running, "topics").splitlines()) == 1
     with Log(running.bound.grpc) as log:
         log.append("b", [b"x"] * 1500)
@@ -51,25 +51,25 @@ def test_topics_are_listed_with_what_they_hold(running: Running) -> None:
     assert second.rstrip().endswith("reader 500")
 
 
-def test_the_listing_as_json(running: Running) -> None:
+def test_topics_prints_json(running: Running) -> None:
     assert json.loads(run(running, "topics", "--json")) == []
     with Log(running.bound.grpc) as log:
         log.append("t", [b"x"] * 3)
         log.commit_cursor("t", "reader", 1)
-    (found,) = json.loads(run(running, "topics", "--json"))
-    assert {name: found[name] for name in ("name", "start", "end", "entries", "gaps")} == {
+    (topic,) = json.loads(run(running, "topics", "--json"))
+    assert {name: topic[name] for name in ("name", "start", "end", "entries", "gaps")} == {
         "name": "t",
         "start": 0,
         "end": 3,
         "entries": 3,
         "gaps": [],
     }
-    assert datetime.fromisoformat(found["oldest"]) <= datetime.fromisoformat(found["newest"])
-    assert found["cursors"][0]["lag_entries"] == 2
-    assert found["settings"]["durability"] == "synced"
+    assert datetime.fromisoformat(topic["oldest"]) <= datetime.fromisoformat(topic["newest"])
+    assert topic["cursors"][0]["lag_entries"] == 2
+    assert topic["settings"]["durability"] == "synced"
 
 
-def test_a_listing_over_http_is_that_over_grpc(running: Running) -> None:
+def test_listing_is_equal_over_http_and_grpc(running: Running) -> None:
     with Log(running.bound.grpc) as log:
         log.create_topic("t", segment_size_limit=20_000, retain_bytes=1)
         for _ in range(60):
@@ -84,7 +84,7 @@ def test_a_listing_over_http_is_that_over_grpc(running: Running) -> None:
     assert json.loads(over_http(running, "topics", "--json", "--rate", "0.1"))[0]["entries_per_second"] == 0
 
 
-def test_a_topic_that_cannot_be_opened_hides_no_other(tmp_path: Path) -> None:
+def test_listing_reports_damaged_topic_and_lists_the_others(tmp_path: Path) -> None:
     files = penstock.log.Log(tmp_path)
     for name in ("good", "newer"):
         files.topic(name, create=True).cursors.commit("reader", 0)
@@ -94,21 +94,23 @@ def test_a_topic_that_cannot_be_opened_hides_no_other(tmp_path: Path) -> None:
     running = Running(tmp_path)
     try:
         listed = CliRunner().invoke(app, ["topics", "--json", "--rpc", running.bound.grpc])
-        assert [one["name"] for one in json.loads(listed.stdout)] == ["good"]
-        said = "penstock: topic 'newer' is not opened: reader.cursor has format 2, this version of Penstock reads 1\n"
-        assert listed.stderr == said
+        assert [entry["name"] for entry in json.loads(listed.stdout)] == ["good"]
+        message = (
+            "penstock: topic 'newer' is not opened: reader.cursor has format 2, this version of Penstock reads 1\n"
+        )
+        assert listed.stderr == message
         listed = CliRunner().invoke(app, ["topics", "-o", f"log.http={running.bound.http}"])
-        assert (listed.stderr, "good" in listed.stdout) == (said, True)
-        assert run(running, "topic", "show", "newer", code=1) == said
+        assert (listed.stderr, "good" in listed.stdout) == (message, True)
+        assert run(running, "topic", "show", "newer", code=1) == message
         with Log(running.bound.grpc) as log:
             assert [cursor.topic for cursor in log.cursors()] == ["good"]
         with flight.connect(f"grpc://{running.bound.flight}") as client:
-            assert [one.descriptor.path for one in client.list_flights()] == [[b"good"]]
+            assert [entry.descriptor.path for entry in client.list_flights()] == [[b"good"]]
     finally:
         running.stop()
 
 
-def test_what_is_appended_now_can_be_measured(running: Running) -> None:
+def test_topics_measures_the_append_rate(running: Running) -> None:
     stop = threading.Event()
 
     def append() -> None:
@@ -123,40 +125,40 @@ def test_what_is_appended_now_can_be_measured(running: Running) -> None:
         with Log(running.bound.grpc) as log:
             while not log.topics():
                 time.sleep(0.05)
-        (found,) = json.loads(run(running, "topics", "--rate", "0.5", "--json"))
-        assert found["entries_per_second"] > 0
+        (topic,) = json.loads(run(running, "topics", "--rate", "0.5", "--json"))
+        assert topic["entries_per_second"] > 0
         assert "per second" in run(running, "topics", "--rate", "0.1")
     finally:
         stop.set()
         thread.join()
 
 
-def test_topics_are_created_configured_shown_and_deleted(running: Running) -> None:
+def test_topic_is_created_configured_shown_and_deleted(running: Running) -> None:
     created = json.loads(run(running, "topic", "create", "t", "retain_bytes=1GiB", "readers=alice,*", "--json"))
     assert created["settings"]["retain_bytes"] == 1 << 30
     assert created["settings"]["readers"] == ["alice", "*"]
     run(running, "topic", "configure", "t", "stale_after=36h", "compression=zstd")
-    shown = run(running, "topic", "show", "t")
+    printed = run(running, "topic", "show", "t")
     for line in ("  retain_bytes = 1GiB", "  readers = alice,*", "  stale_after = 36h", "  compression = zstd"):
-        assert line in shown.splitlines()
-    assert "add --yes" in run(running, "topic", "delete", "t", code=2)
+        assert line in printed.splitlines()
+    assert "confirm with --yes" in run(running, "topic", "delete", "t", code=2)
     assert run(running, "topic", "delete", "t", "--yes") == "t deleted\n"
     assert json.loads(run(running, "topics", "--json")) == []
 
 
-def test_a_cursor_is_forgotten(running: Running) -> None:
+def test_forget_cursor_removes_the_cursor(running: Running) -> None:
     with Log(running.bound.grpc) as log:
         log.append("t", [b"x"])
         log.commit_cursor("t", "reader", 1)
-        assert "has no cursor 'raeder' (there are: reader)" in run(
+        assert "has no cursor 'raeder'; its cursors are: reader" in run(
             running, "topic", "forget-cursor", "t", "raeder", code=1
         )
         assert run(running, "topic", "forget-cursor", "t", "reader") == "reader of t forgotten\n"
         assert log.cursors() == []
 
 
-def test_errors_are_one_line(running: Running) -> None:
-    for arguments, says in [
+def test_error_is_one_line(running: Running) -> None:
+    for arguments, expected in [
         (("topic", "show", "nope"), "nope"),
         (("topic", "delete", "nope", "--yes"), "nope"),
         (("topic", "create", "NO"), "conform"),
@@ -165,18 +167,18 @@ def test_errors_are_one_line(running: Running) -> None:
     ]:
         (line,) = run(running, *arguments, code=1).splitlines()
         assert line.startswith("penstock: ")
-        assert says in line
+        assert expected in line
     assert "name the settings" in run(running, "topic", "configure", "t", code=2)
     assert "KEY=VALUE" in run(running, "topic", "create", "t", "retain_bytes", code=2)
 
 
-def test_cleanup_says_what_it_dropped(running: Running) -> None:
+def test_cleanup_prints_dropped_entries(running: Running) -> None:
     assert run(running, "cleanup") == "nothing to drop\n"
     with Log(running.bound.grpc) as log:
         log.create_topic("t", segment_size_limit=20_000, retain_bytes=1)
         for _ in range(60):
             log.append("t", [b"x"])
-    (swept,) = [one for one in json.loads(run(running, "cleanup", "--json")) if one["begin"] == 0]
+    (swept,) = [entry for entry in json.loads(run(running, "cleanup", "--json")) if entry["begin"] == 0]
     assert swept["topic"] == "t"
     assert swept["reason"].startswith("expired")
     assert 0 < swept["end"] < 60
@@ -187,7 +189,7 @@ NOT_RUNNING = "penstock: no log daemon answers at 127.0.0.1:1; is `penstock serv
 
 
 @pytest.mark.parametrize("command", [["produce", "x"], ["consume", "x", "--follow"]], ids=" ".join)
-def test_with_nothing_running_there_is_one_clear_line(command: list[str]) -> None:
+def test_command_without_daemon_is_one_error_line(command: list[str]) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "penstock.cli.main", *command, "--rpc", "127.0.0.1:1"],
         capture_output=True,
@@ -202,20 +204,20 @@ def test_with_nothing_running_there_is_one_clear_line(command: list[str]) -> Non
 @pytest.mark.parametrize(
     "command", [["topics"], ["topic", "create", "x"], ["topic", "delete", "x", "--yes"], ["cleanup"]], ids=" ".join
 )
-def test_with_nothing_running_topics_cannot_be_looked_after(command: list[str]) -> None:
+def test_managing_topics_without_daemon_is_one_error_line(command: list[str]) -> None:
     result = CliRunner().invoke(app, [*command, "--rpc", "127.0.0.1:1"])
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", NOT_RUNNING)
 
 
-def test_settings_are_shown_as_one_writes_them() -> None:
-    shown = commands.setting
-    assert [shown("retain_bytes", n) for n in (0, 16 << 20, 3 << 30, 1000)] == ["0", "16MiB", "3GiB", "1000"]
-    assert [shown("rotate_after", n) for n in (21600.0, 604800.0, 5400.0, 0.5)] == ["6h", "7d", "90m", "0.5"]
-    assert shown("durability", "synced") == "synced"
+def test_format_setting_uses_units_of_the_configuration() -> None:
+    format_setting = commands.format_setting
+    assert [format_setting("retain_bytes", n) for n in (0, 16 << 20, 3 << 30, 1000)] == ["0", "16MiB", "3GiB", "1000"]
+    assert [format_setting("rotate_after", n) for n in (21600.0, 604800.0, 5400.0, 0.5)] == ["6h", "7d", "90m", "0.5"]
+    assert format_setting("durability", "synced") == "synced"
 
 
-def test_sizes_and_times_are_for_people() -> None:
-    assert [figures.size(n) for n in (0, 1023, 1024, 1 << 20, 5 << 30, 1 << 60)] == [
+def test_sizes_and_durations_are_readable() -> None:
+    assert [topic_list.format_size(n) for n in (0, 1023, 1024, 1 << 20, 5 << 30, 1 << 60)] == [
         "0 B",
         "1023 B",
         "1.0 KiB",
@@ -223,15 +225,22 @@ def test_sizes_and_times_are_for_people() -> None:
         "5.0 GiB",
         "1048576.0 TiB",
     ]
-    assert [figures.span(n) for n in (-1, 0, 119, 120, 7200, 172_800)] == ["0s", "0s", "119s", "2m", "2h", "2d"]
-    assert figures.age(None) == ""
-    assert figures.age(datetime.now(UTC) - timedelta(hours=3)) == "3h ago"
+    assert [topic_list.format_duration(n) for n in (-1, 0, 119, 120, 7200, 172_800)] == [
+        "0s",
+        "0s",
+        "119s",
+        "2m",
+        "2h",
+        "2d",
+    ]
+    assert topic_list.format_age(None) == ""
+    assert topic_list.format_age(datetime.now(UTC) - timedelta(hours=3)) == "3h ago"
     assert commands.swept_line(Swept("t", 10, 2010, 2048, "expired_read")) == (
         "t: 2,000 entries from 10 on, 2.0 KiB (expired_read)"
     )
 
 
-def test_gaps_and_cursors_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_topic_prints_gaps_and_cursors(capsys: pytest.CaptureFixture[str]) -> None:
     cursor = Cursor("t", "reader", 5, 1000, 4096, 7200.0)
     commands.show_topic(Topic("t", 3, 1005, 5000, 1, None, None, [Gap(0, 3, "corrupt")], [cursor], {}), as_json=False)
     assert capsys.readouterr().out.splitlines() == [

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from penstock.cli.run.config import config
 
 
-def test_a_key_that_is_not_there_is_said() -> None:
+def test_explain_rejects_unknown_key() -> None:
     for more in ([], ["--json"]):
         result = CliRunner().invoke(config, ["explain", "nosuch.key", *more])
         assert (result.exit_code, result.stdout) == (2, "")
@@ -15,6 +15,6 @@ def test_a_key_that_is_not_there_is_said() -> None:
     assert "message_size_limit" in CliRunner().invoke(config, ["explain", "message_size"]).stdout
 
 
-def test_that_nothing_is_changed_is_said() -> None:
+def test_explain_changed_reports_that_nothing_changed() -> None:
     result = CliRunner().invoke(config, ["explain", "message_size", "--changed"])
     assert (result.exit_code, result.stdout) == (0, "every key has its default\n")

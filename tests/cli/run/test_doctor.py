@@ -1,4 +1,4 @@
-"""What the doctor finds."""
+"""Findings of ``penstock doctor``."""
 
 from __future__ import annotations
 
@@ -20,50 +20,50 @@ def settings(so_rcvbuf: int) -> Settings:
     return Settings(listener=(udp, ListenerConfig(name="lines", protocol="tcp", so_rcvbuf=so_rcvbuf)))
 
 
-def test_a_granted_receive_buffer_is_good_and_only_udp_needs_one() -> None:
+def test_granted_receive_buffer_of_udp_listener_is_good() -> None:
     (finding,) = receive_buffers(settings(65_536))
     assert (finding.check, finding.state) == ("receive buffer of listener 'small'", "good")
     assert finding.text == "65,536 bytes granted, about 102 small datagrams"
 
 
-def test_a_smaller_one_comes_with_the_sysctl_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_smaller_receive_buffer_is_a_warning_with_sysctl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "granted_buffer", lambda sock: 212_992)  # what a stock kernel grants
     (finding,) = receive_buffers(settings(4 << 20))
     assert finding.state == "warning"
-    assert "grants 212,992 of 4,194,304 bytes asked for, about 332 small datagrams" in finding.text
-    assert finding.advice == "allow more with: sysctl -w net.core.rmem_max=4194304"
+    assert "grants 212,992 of 4,194,304 requested bytes, about 332 small datagrams" in finding.text
+    assert finding.advice == "allow more: sysctl -w net.core.rmem_max=4194304"
 
 
-def test_more_than_any_kernel_grants_is_found_without_help() -> None:
+def test_excessive_receive_buffer_is_a_warning() -> None:
     (finding,) = receive_buffers(settings(1 << 30))
-    assert (finding.state, finding.advice) == ("warning", "allow more with: sysctl -w net.core.rmem_max=1073741824")
+    assert (finding.state, finding.advice) == ("warning", "allow more: sysctl -w net.core.rmem_max=1073741824")
 
 
-@pytest.mark.parametrize(("asked", "status"), [("64KiB", 0), ("1GiB", 1)])
-def test_the_command_prints_findings_and_fails_where_something_is_wrong(
-    tmp_path: Path, asked: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("requested", "status"), [("64KiB", 0), ("1GiB", 1)])
+def test_doctor_prints_findings_and_exits_with_status(
+    tmp_path: Path, requested: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(doctor, "CHECKS", (receive_buffers,))
     names = ("events-udp", "syslog-udp")
-    options = [f"data_dir={tmp_path}", *(f"listener.{name}.so_rcvbuf={asked}" for name in names)]
-    with pytest.raises(SystemExit) as ended:
+    options = [f"data_dir={tmp_path}", *(f"listener.{name}.so_rcvbuf={requested}" for name in names)]
+    with pytest.raises(SystemExit) as exit_info:
         doctor.doctor(load(overrides=options, environment={}), as_json=True)
     findings = [Finding(**finding) for finding in json.loads(capsys.readouterr().out)]
-    assert ended.value.code == status
+    assert exit_info.value.code == status
     assert {finding.state for finding in findings} == {"warning" if status else "good"}
     with pytest.raises(SystemExit):
         doctor.doctor(load(overrides=options, environment={}), as_json=False)
-    shown = capsys.readouterr().out
-    assert all(finding.text in shown and finding.advice in shown for finding in findings)
+    printed = capsys.readouterr().out
+    assert all(finding.text in printed and finding.advice in printed for finding in findings)
 
 
-def test_a_real_run_looks_at_everything(tmp_path: Path) -> None:
+def test_doctor_runs_every_check(tmp_path: Path) -> None:
     options = [f"data_dir={tmp_path}", *(f"listener.{x}.port=0" for x in ("events-udp", "syslog-tcp"))]
     command = [sys.executable, "-m", "penstock.cli.main", "doctor", "--json", *(p for o in options for p in ("-o", o))]
-    done = subprocess.run(command, capture_output=True, check=False, text=True)
-    findings = {finding["check"]: finding for finding in json.loads(done.stdout)}
+    process = subprocess.run(command, capture_output=True, check=False, text=True)
+    findings = {finding["check"]: finding for finding in json.loads(process.stdout)}
     expected = {"data_dir", "disk", "file system", "Java", "clock", "file descriptors", "address log.http"}
-    assert expected <= findings.keys(), done.stderr
-    wrong = [finding for finding in findings.values() if finding["state"] != "good"]
-    assert all(finding["advice"] for finding in wrong)
-    assert done.returncode == (1 if wrong else 0)
+    assert expected <= findings.keys(), process.stderr
+    problems = [finding for finding in findings.values() if finding["state"] != "good"]
+    assert all(finding["advice"] for finding in problems)
+    assert process.returncode == (1 if problems else 0)

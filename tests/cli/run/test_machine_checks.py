@@ -1,4 +1,4 @@
-"""What the doctor finds on this machine, each with what mends it."""
+"""Checks of ``penstock doctor`` on this machine, each with its remedy."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ def named(findings: list[Finding]) -> dict[str, Finding]:
     return {finding.check: finding for finding in findings}
 
 
-def test_an_address_that_somebody_has_is_bad_and_the_command_says_who_that_is(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-        found = named(list(addresses(settings(tmp_path, port))))
-    assert {check: finding.state for check, finding in found.items()} == {
+def test_address_in_use_is_bad_with_the_command_that_finds_its_process(tmp_path: Path) -> None:
+    with socket.socket() as first:
+        first.bind(("127.0.0.1", 0))
+        port = first.getsockname()[1]
+        findings = named(list(addresses(settings(tmp_path, port))))
+    assert {check: finding.state for check, finding in findings.items()} == {
         "address of listener 'a'": "bad",
         "address of listener 'b'": "good",
         "address log.grpc": "good",
         "address log.http": "good",
         "address console.http": "good",
     }
-    finding = found["address of listener 'a'"]
+    finding = findings["address of listener 'a'"]
     assert finding.text == f"cannot listen on tcp 127.0.0.1:{port}: Address already in use"
     assert f"ss -tlpn 'sport = :{port}'" in finding.advice
 
 
-def test_addresses_that_our_own_penstock_has_are_good(tmp_path: Path) -> None:
+def test_addresses_of_the_own_penstock_are_good(tmp_path: Path) -> None:
     (tmp_path / "endpoints.json").write_text(json.dumps({"supervisor": os.getpid(), "pids": {}, "listeners": {}}))
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -66,7 +66,7 @@ def test_addresses_that_our_own_penstock_has_are_good(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("free", "state"), [(0, "bad"), (GIB, "warning"), (9 * GIB, "good")])
-def test_room_is_for_the_log_buffers_and_some_time(
+def test_disk_check_counts_log_buffers_and_spare_space(
     free: int, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(9 * GIB, 0, free))
@@ -76,9 +76,7 @@ def test_room_is_for_the_log_buffers_and_some_time(
     assert ("du -xh" in finding.advice) == (state != "good")
 
 
-def test_a_data_directory_that_cannot_be_written_comes_with_chown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_read_only_data_directory_is_reported_with_chown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert named(list(disk(settings(tmp_path))))["data_dir"].state == "good"
     monkeypatch.setattr(os, "access", lambda *_: False)
     finding = named(list(disk(settings(tmp_path / "new" / "er"))))["data_dir"]
@@ -86,7 +84,7 @@ def test_a_data_directory_that_cannot_be_written_comes_with_chown(
     assert finding.advice.startswith("sudo chown ")
 
 
-def test_the_file_system_is_that_of_the_innermost_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_system_is_that_of_the_innermost_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     share = tmp_path / "a share"
     share.mkdir()
     mounts = tmp_path / "mounts"
@@ -100,30 +98,28 @@ def test_the_file_system_is_that_of_the_innermost_mount(tmp_path: Path, monkeypa
     assert (finding.state, "local disk" in finding.advice) == ("bad", True)
 
 
-def test_a_java_is_named_with_its_version_and_none_with_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_is_reported_with_its_version_or_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_checks, "find_java", lambda: Java(Path("/java"), 21))
     assert next(java(Settings())) == Finding("Java", "good", "Java 21 in /java")
 
-    def none() -> Java:
+    def no_java() -> Java:
         raise NoJava("no Java 17 or later on this machine: install one")
 
-    monkeypatch.setattr(machine_checks, "find_java", none)
+    monkeypatch.setattr(machine_checks, "find_java", no_java)
     finding = next(java(Settings()))
     assert (finding.state, finding.text) == ("bad", "no Java 17 or later on this machine")
     assert "apt install" in finding.advice
 
 
 @pytest.mark.parametrize(("answer", "state"), [(0, "good"), (machine_checks.TIME_ERROR, "warning"), (None, "warning")])
-def test_a_clock_that_nobody_synchronises_is_warned_of(
-    answer: int | None, state: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unsynchronised_clock_is_a_warning(answer: int | None, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine_checks.clock_state() in (*range(6), None)
     monkeypatch.setattr(machine_checks, "clock_state", lambda: answer)
     finding = next(clock(Settings()))
     assert (finding.state, bool(finding.advice)) == (state, state != "good")
 
 
-def test_a_clock_that_jumped_is_told_from_what_the_log_kept(tmp_path: Path) -> None:
+def test_clock_jump_is_found_from_the_stored_state(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path)
     assert list(clock_jump(settings)) == []
     ahead = FakeClock(time.time() + 30 * 86_400)
@@ -138,7 +134,7 @@ def test_a_clock_that_jumped_is_told_from_what_the_log_kept(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("hard", "state"), [(1024, "warning"), (65536, "good"), (resource.RLIM_INFINITY, "good")])
-def test_few_file_descriptors_are_warned_of(hard: int, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_low_limit_of_file_descriptors_is_a_warning(hard: int, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (hard, hard))
     finding = next(descriptors(Settings()))
     assert finding.state == state
@@ -146,7 +142,7 @@ def test_few_file_descriptors_are_warned_of(hard: int, state: str, monkeypatch: 
 
 
 @given(st.binary(max_size=100) | st.lists(st.sampled_from([b"a", b"/", b"ext4", b" ", b"\n", b"\\040"])).map(b"".join))
-def test_any_list_of_mounts_is_read(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+def test_any_list_of_mounts_is_parsed(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     mounts = tmp_path_factory.mktemp("proc") / "mounts"
     mounts.write_bytes(data)
     assert isinstance(file_system(mounts, mounts), str)

@@ -1,4 +1,4 @@
-"""What `up` and `balance` show, and how a rebuilt balance is compared."""
+"""Output of `up` and `balance`, and the comparison with a rebuilt balance."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from penstock.cli.balance_tables import show
-from penstock.cli.run.sample_tour import fates, growth, settled
+from penstock.cli.run.sample_tour import all_counts, growth, is_settled
 from penstock.counts import Counts
 from penstock.ledger.rebuild import differences
 
@@ -23,40 +23,40 @@ BALANCE: dict[str, Any] = {
 }
 
 
-def shown(document: dict[str, Any]) -> str:
+def render_balance(document: dict[str, Any]) -> str:
     console = Console(file=io.StringIO(), width=120)
     show(document, console.print)
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
-def test_a_balance_names_what_became_of_the_messages() -> None:
-    text = shown(BALANCE)
+def test_balance_shows_fates_of_messages() -> None:
+    text = render_balance(BALANCE)
     assert "duplicate 1, landed.event 2" in text
     assert "delivered 3, policy_drop 1" in text
     assert "unknown  sent" in text
 
 
-def test_an_open_book_is_shouted() -> None:
+def test_balance_reports_an_open_book() -> None:
     listener = BALANCE["listeners"][0] | {"books": [{"book": "datagrams", "left": 4, "right": 3}]}
-    assert "OPEN: the book of datagrams does not close" in shown(BALANCE | {"listeners": [listener]})
+    assert "OPEN: the book of datagrams does not close" in render_balance(BALANCE | {"listeners": [listener]})
 
 
-def test_fates_are_the_counts_of_listeners_and_topics_together() -> None:
-    assert fates(BALANCE) == {"logged": 3, "taken": 4, "duplicate": 1, "landed.event": 2}
+def test_all_counts_sums_listeners_and_topics() -> None:
+    assert all_counts(BALANCE) == {"logged": 3, "taken": 4, "duplicate": 1, "landed.event": 2}
     empty = {"listeners": [], "topics": []}
     assert growth(BALANCE, empty, Counts({"duplicate": 9, "missing": 1})) == {"duplicate": 1, "missing": 0}
 
 
-def test_the_sample_is_settled_once_all_of_it_came_and_nothing_is_on_its_way() -> None:
+def test_sample_is_settled_when_goals_are_reached_and_nothing_is_pending() -> None:
     empty: dict[str, Any] = {"listeners": [], "topics": []}
     goals = Counts({"landed.event": 2, "duplicate": 1})
-    assert settled(BALANCE, empty, goals)
-    assert not settled(BALANCE | {"pending": 1}, empty, goals)
-    assert not settled(BALANCE, empty, goals + Counts({"landed.syslog": 1}))
+    assert is_settled(BALANCE, empty, goals)
+    assert not is_settled(BALANCE | {"pending": 1}, empty, goals)
+    assert not is_settled(BALANCE, empty, goals + Counts({"landed.syslog": 1}))
 
 
-def test_a_rebuilt_balance_that_agrees_has_no_differences() -> None:
+def test_equal_balances_have_no_differences() -> None:
     assert differences(BALANCE, BALANCE) == []
-    other = BALANCE | {"topics": [BALANCE["topics"][0] | {"logged": 2}]}
-    (line,) = differences(BALANCE, other)
+    second = BALANCE | {"topics": [BALANCE["topics"][0] | {"logged": 2}]}
+    (line,) = differences(BALANCE, second)
     assert line.startswith("topics events:")

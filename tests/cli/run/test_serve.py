@@ -15,7 +15,7 @@ from penstock.config import Settings
 PAGE = Path(__file__).parents[3] / "docs" / "coming.md"
 
 
-def test_a_slogd_servers_flags_mean_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serve_accepts_the_flags_of_slogd(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[Settings] = []
     monkeypatch.setattr(serve, "run", lambda settings, *_: ran.append(settings))
     (line,) = re.findall(r"^penstock (serve --.*)$", PAGE.read_text(), re.MULTILINE)

@@ -1,22 +1,55 @@
-"""``penstock up`` says why it cannot start before it starts anything."""
+"""``penstock up``: errors before the start, and delivery of events to the ledger."""
 
 from __future__ import annotations
 
 import socket
 from pathlib import Path
 
-from penstock.testing.pipe import Pipe
+from penstock.cli.run.up import LedgerEndpoint
+from penstock.config import Settings
+from penstock.supervise.timeline import Timeline
+from penstock.testing.pipe import Pipe, free_ports
 from tests.cli.command_line import run
+from tests.spark.spark_daemon import daemon
 
 
-def test_a_port_that_others_have_is_all_that_is_said(tmp_path: Path) -> None:
+def test_up_lists_all_ports_in_use_and_starts_nothing(tmp_path: Path) -> None:
     pipe = Pipe(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as other:
-        http, tcp = (f"127.0.0.1:{one.getsockname()[1]}" for one in (taken, other))
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+        http, tcp = (f"127.0.0.1:{entry.getsockname()[1]}" for entry in (first, second))
         ports = ["-o", f"log.http={http}", "-o", f"listener.events-tcp.port={tcp.rpartition(':')[2]}"]
-        ended = run("up", "--no-spark", *pipe.options, *ports, "-o", f"console.http={http}", folder=tmp_path)
-    assert ended.status == 1
-    assert ended.errors.splitlines() == [
+        completed = run("up", "--no-spark", *pipe.options, *ports, "-o", f"console.http={http}", folder=tmp_path)
+    assert completed.status == 1
+    assert completed.errors.splitlines() == [
         f"penstock: log.http: cannot listen on {http}: Address already in use",
         f"penstock: listener 'events-tcp': cannot listen on tcp {tcp}: Address already in use",
+    ]
+
+
+def test_restarted_pipeline_is_in_the_timeline(tmp_path: Path) -> None:
+    with daemon(tmp_path) as started:
+        settings = Settings.model_validate({"data_dir": str(tmp_path), "log": {"http": started.http}})
+        timeline = Timeline(LedgerEndpoint(settings))
+        timeline.record_death("pipeline", "was killed by SIGKILL")
+        timeline.deliver(1)
+        timeline.record_return("pipeline")
+        timeline.deliver(1)
+        timeline.deliver(1)
+        (event,) = started.ledger.events()
+        assert (event.what, event.cause, event.version, event.until >= event.at) == (
+            "pipeline",
+            "was killed by SIGKILL",
+            1,
+            True,
+        )
+        assert timeline.is_delivered
+
+
+def test_unreachable_daemon_is_retried_later_without_waiting(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    endpoint = LedgerEndpoint(Settings.model_validate({"data_dir": str(tmp_path), "log": {"http": address}}))
+    assert [endpoint.send_events([{"id": "x"}]), endpoint.send_events([{"id": "x"}]), endpoint.poll_answers()] == [
+        0,
+        0,
+        0,
     ]

@@ -23,9 +23,9 @@ def test_command_names_both_versions_in_one_line(
     (tmp_path / "topics").mkdir()
     write_document(layout.format, {"version": 2})
     monkeypatch.setattr(sys, "argv", ["penstock", *command.split(), "-o", f"data_dir={tmp_path}"])
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as completed:
         main()
-    assert ended.value.code == 1
+    assert completed.value.code == 1
     message = capsys.readouterr().err
     assert "landed.format.json has version 2, and this Penstock reads version 1" in message
     assert len(message.strip().splitlines()) == 1

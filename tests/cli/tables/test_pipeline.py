@@ -1,4 +1,4 @@
-"""``penstock pipeline query``: what Spark says of a bad query is what is seen, and nothing else."""
+"""``penstock pipeline query``: a failed query prints Spark's reason and nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUERY = [sys.executable, "-m", "penstock.cli.main", "pipeline", "query"]
 
 
 def on_a_terminal(*arguments: str, folder: Path) -> str:
-    """What a command writes to a terminal."""
+    """Return the output of a command on a terminal."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen([*QUERY, *arguments], stdout=theirs, stderr=theirs, stdin=theirs, cwd=folder)
     os.close(theirs)
@@ -34,19 +34,19 @@ def on_a_terminal(*arguments: str, folder: Path) -> str:
 
 
 @pytest.mark.spark
-def test_a_syntax_error_stays_on_the_terminal_in_one_line(tmp_path: Path) -> None:
-    shown, _, after = on_a_terminal("selec x", folder=tmp_path).partition(
+def test_syntax_error_of_query_is_one_error_line(tmp_path: Path) -> None:
+    printed, _, after = on_a_terminal("selec x", folder=tmp_path).partition(
         "[PARSE_SYNTAX_ERROR] Syntax error at or near"
     )
-    assert shown.endswith("penstock: ")
+    assert printed.endswith("penstock: ")
     assert "\x1b[2K" not in after, "the line is wiped away"
     assert after.count("\n") == 1
-    assert not re.search("WARN|incubator", shown + after)
+    assert not re.search("WARN|incubator", printed + after)
 
 
 @pytest.mark.spark
-def test_a_jvm_that_does_not_start_is_said_in_its_own_words(tmp_path: Path) -> None:
-    ended = run("pipeline", "query", "select 1", "-o", "pipeline.spark.driver.memory=lots", folder=tmp_path)
-    assert ended.status == 1
-    assert "penstock: Invalid maximum heap size: -Xmxlots" in ended.errors.splitlines()
-    assert all(line.startswith("penstock: ") for line in ended.errors.splitlines())
+def test_failed_jvm_start_prints_its_last_lines(tmp_path: Path) -> None:
+    completed = run("pipeline", "query", "select 1", "-o", "pipeline.spark.driver.memory=lots", folder=tmp_path)
+    assert completed.status == 1
+    assert "penstock: Invalid maximum heap size: -Xmxlots" in completed.errors.splitlines()
+    assert all(line.startswith("penstock: ") for line in completed.errors.splitlines())

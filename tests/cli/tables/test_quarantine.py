@@ -1,4 +1,4 @@
-"""``penstock pipeline quarantine``: seen by what it looks like, and sent back once it is said so."""
+"""``penstock pipeline quarantine``: groups, lists and replays quarantined messages."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ BROKEN = b'{"type": "a", "uuid": "%d", "timestamp": 1,}'
 def folder(tmp_path: Path) -> Path:
     table = HandWritten(Layout.of(tmp_path / "tables"))
     rows = [(n, "bad_json", BROKEN % n) for n in range(3)] + [(3, "missing_uuid", b'{"type": "a", "timestamp": 1}')]
-    found = [{"topic": "t", "offset": n, "reason": reason, "payload": payload} for n, reason, payload in rows]
-    table.commit({"t": 4}, [{**row, "kind": "quarantine"} for row in found])
+    table_folder = [{"topic": "t", "offset": n, "reason": reason, "payload": payload} for n, reason, payload in rows]
+    table.commit({"t": 4}, [{**row, "kind": "quarantine"} for row in table_folder])
     return tmp_path
 
 
@@ -32,33 +32,35 @@ def invoke(folder: Path, *arguments: str, code: int = 0) -> str:
     return result.output
 
 
-def test_messages_are_grouped_and_listed(folder: Path) -> None:
+def test_quarantine_groups_and_lists_messages(folder: Path) -> None:
     (first, second) = json.loads(invoke(folder, "groups", "--json"))
     assert (first["reason"], first["messages"], second["messages"]) == ("bad_json", 3, 1)
     listed = json.loads(invoke(folder, "list", "--json", "--shape", first["shape"], "-n", "2"))
-    assert [one["reason"] for one in listed] == ["bad_json"] * 2
+    assert [entry["reason"] for entry in listed] == ["bad_json"] * 2
     assert "bad_json" in invoke(folder, "groups")
     assert "events-udp" in invoke(folder, "list")
 
 
-def test_a_reason_that_is_none_is_refused(folder: Path) -> None:
+def test_unknown_reason_is_rejected(folder: Path) -> None:
     for command in ("list", "replay"):
         assert "the reasons are bad_json" in invoke(folder, command, "--where", "bad jsn", code=2)
 
 
-def test_sending_back_is_seen_first_and_then_done(folder: Path, running: Running) -> None:
+def test_replay_previews_and_then_sends(folder: Path, running: Running) -> None:
     to = ["replay", "--replace", ",}", "}", "-o", f"log.grpc={running.bound.grpc}"]
     seen = invoke(folder, *to)
     assert "left by the fix" in seen
-    assert "4 messages would be sent back (all reasons, all topics); --yes sends them" in seen
+    assert "4 messages would be sent again (all reasons, all topics); send them with --yes" in seen
     assert running.ask("GET", "/topic/t/logs")[0] == 404
-    assert "3 sent back, 1 left by the fix, 0 had been sent back before" in invoke(folder, *to, "--yes")
-    assert "0 sent back, 1 left by the fix, 3 had been sent back before" in invoke(folder, *to, "--yes")
+    assert "3 sent again, 1 left by the fix, 0 sent before" in invoke(folder, *to, "--yes")
+    assert "0 sent again, 1 left by the fix, 3 sent before" in invoke(folder, *to, "--yes")
     (first, *_) = running.ask_json("GET", "/topic/t/logs")[1]["logs"]
     assert first["annotations"] == {"replay_of": "t:0"}
 
 
-def test_one_fix_at_a_time(folder: Path) -> None:
-    assert "one of --fix" in invoke(folder, "replay", "--set", "uuid", "1", "--replace", "a", "b", code=2)
+def test_replay_rejects_two_fixes(folder: Path) -> None:
+    assert "--fix, --replace and --set exclude" in invoke(
+        folder, "replay", "--set", "uuid", "1", "--replace", "a", "b", code=2
+    )
     assert "there is no text to replace" in invoke(folder, "replay", "--replace", "", "b", code=2)
     assert "no_such" in invoke(folder, "replay", "--fix", "no_such:x", code=2)

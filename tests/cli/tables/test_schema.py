@@ -1,4 +1,4 @@
-"""``penstock schema`` and ``penstock tables fill``: from what landed to a typed table that has all of it."""
+"""``penstock schema`` and ``penstock tables fill``: from landed events to a complete typed table."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    made = Layout.of(tmp_path / "tables")
-    Life(made, []).land(0, [source([(n, event(f"u{n}", path=f"/{n}", ms=n)) for n in range(3)])])
-    return made
+    built = Layout.of(tmp_path / "tables")
+    Life(built, []).land(0, [source([(n, event(f"u{n}", path=f"/{n}", ms=n)) for n in range(3)])])
+    return built
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def run(layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     (tmp_path / "penstock.toml").write_text(f"data_dir = '{tmp_path}'\n")
     monkeypatch.chdir(tmp_path)
 
-    def asked(*words: str) -> tuple[int, str, str]:
+    def run_words(*words: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["penstock", *words])
         status = 0
         try:
@@ -40,10 +40,10 @@ def run(layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
             status = int(ended.code or 0)
         return status, *capsys.readouterr()
 
-    return asked
+    return run_words
 
 
-def test_from_a_proposal_to_a_table_that_has_everything(run: Run, layout: Layout, tmp_path: Path) -> None:
+def test_proposed_table_is_configured_and_filled(run: Run, layout: Layout, tmp_path: Path) -> None:
     status, out, _ = run("schema", "infer", "click")
     assert status == 0
     with open(tmp_path / "penstock.toml", "a") as file:
@@ -56,8 +56,8 @@ def test_from_a_proposal_to_a_table_that_has_everything(run: Run, layout: Layout
     Life(layout, tables).land(1, [source([(3, event("u3", path="/", ms=3))])])
     status, _, err = run("schema", "diff", "click")
     assert (status, "events_click has what landed after batch 0" in err) == (0, True)
-    assert run("tables", "fill", "click")[:2] == (0, "3 rows came into events_click\n")
-    assert run("tables", "fill", "click")[1] == "events_click has all that landed\n"
+    assert run("tables", "fill", "click")[:2] == (0, "3 rows added to events_click\n")
+    assert run("tables", "fill", "click")[1] == "events_click is complete: no row is missing\n"
     assert uuids(layout.typed("click")) == uuids(layout.landed)
 
     status, out, err = run("schema", "diff", "click", "--json")
@@ -70,15 +70,19 @@ def test_from_a_proposal_to_a_table_that_has_everything(run: Run, layout: Layout
     assert json.loads(answer) == [{"ms": 3}]
 
 
-def test_what_is_not_there_is_said(run: Run) -> None:
-    assert run("schema", "infer", "nothing") == (1, "", "penstock: no event of the type 'nothing' has landed\n")
-    assert run("schema", "diff", "click") == (2, "", "penstock: there is no [pipeline.typed.click] (there are: none)\n")
-    assert "there is no view 'events_click'" in run("tables", "files", "--view", "events_click")[2]
+def test_unknown_typed_table_is_rejected(run: Run) -> None:
+    assert run("schema", "infer", "nothing") == (1, "", "penstock: no event of type 'nothing' has landed\n")
+    assert run("schema", "diff", "click") == (
+        2,
+        "",
+        "penstock: [pipeline.typed.click] is not configured; configured are: none\n",
+    )
+    assert "no view is named 'events_click'" in run("tables", "files", "--view", "events_click")[2]
 
 
-def test_a_proposal_as_json(run: Run) -> None:
-    told = json.loads(run("schema", "infer", "click", "--rows", "2", "--json")[1])
-    assert told == {
+def test_infer_prints_json(run: Run) -> None:
+    output = json.loads(run("schema", "infer", "click", "--rows", "2", "--json")[1])
+    assert output == {
         "type": "click",
         "events": 2,
         "fields": [

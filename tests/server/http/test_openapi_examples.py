@@ -17,7 +17,7 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from penstock.cli.run.api_reference import _document
+from penstock.cli.run.api_reference import _openapi_document
 from tests.server.api.test_answers_words import INSIDE
 from tests.spark.spark_daemon import Daemon
 
@@ -34,7 +34,7 @@ EXAMPLES = 60
 
 
 def operations() -> list[Any]:
-    found = schemathesis.openapi.from_dict(_document()).exclude(path=ENDLESS).get_all_operations()
+    found = schemathesis.openapi.from_dict(_openapi_document()).exclude(path=ENDLESS).get_all_operations()
     return [result.ok() for result in found]
 
 

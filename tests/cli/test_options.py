@@ -1,4 +1,4 @@
-"""Words of the command line become what a command asks for."""
+"""Conversion of words of the command line to parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ app = Commands()
 
 
 @app.command()
-def take(
+def record(
     texts: Annotated[list[str] | None, typer.Argument()] = None,
     file: Annotated[Path | None, typer.Option()] = None,
     files: Annotated[list[Path] | None, typer.Option()] = None,
@@ -27,31 +27,31 @@ def take(
     seen.update(locals())
 
 
-def given(*words: str) -> dict[str, Any]:
+def parse(*words: str) -> dict[str, Any]:
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     return seen
 
 
-def refused(*words: str) -> str:
+def refusal(*words: str) -> str:
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2
     return result.stderr
 
 
-def test_without_words_there_are_the_defaults() -> None:
-    assert [one or None for one in given().values()] == [None, None, None, "nobody", 3, "topic", None]
+def test_parameters_without_words_have_defaults() -> None:
+    assert [entry or None for entry in parse().values()] == [None, None, None, "nobody", 3, "topic", None]
 
 
-def test_texts_and_paths_are_taken_as_they_are() -> None:
-    found = given("a", "5", "--file", "-", "--files", "x", "--files", "y", "--name", "", "--loud")
-    assert (found["texts"], found["file"], found["files"]) == (["a", "5"], Path("-"), [Path("x"), Path("y")])
-    assert (found["name"], found["loud"]) == ("", True)
+def test_texts_and_paths_are_unchanged() -> None:
+    rows = parse("a", "5", "--file", "-", "--files", "x", "--files", "y", "--name", "", "--loud")
+    assert (rows["texts"], rows["file"], rows["files"]) == (["a", "5"], Path("-"), [Path("x"), Path("y")])
+    assert (rows["name"], rows["loud"]) == ("", True)
 
 
-def test_other_words_are_checked() -> None:
-    assert given("--count", "5", "--by", "type")["count"] == 5
+def test_invalid_words_are_rejected() -> None:
+    assert parse("--count", "5", "--by", "type")["count"] == 5
     assert seen["by"] == "type"
-    assert "--count" in refused("--count", "0")
-    assert "--count" in refused("--count", "many")
-    assert "--by" in refused("--by", "host")
+    assert "--count" in refusal("--count", "0")
+    assert "--count" in refusal("--count", "many")
+    assert "--by" in refusal("--by", "host")

@@ -1,0 +1,104 @@
+"""Commands to a running penstock: ``reload``, ``clock`` and ``events``.
+
+They start quickly: only ``reload`` loads the whole configuration, which imports pydantic.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from penstock.cli.common import console, fail, query_daemon
+from penstock.cli.options import AsJson, Configured, DaemonConfigured
+from penstock.cli.tables.wait import parse_moment
+from penstock.ledger.event_words import event_line
+
+EVENT_POLL_INTERVAL_S = 1.0
+RELOAD_MARGIN_S = 30.0
+"""Time that a reload may take beyond the time that processes have to end."""
+
+
+def reload(settings: Configured, as_json: AsJson = False) -> None:
+    """Apply the current configuration to the running penstock.
+
+    Exits with status 2, and changes nothing, if the configuration is invalid. The running penstock reads the file and
+    the options that it was started with; the options given here are checked first and name its data directory.
+    """
+    from penstock.supervise.reload import NoAnswer, NotRunning, request_reload
+
+    try:
+        outcome = request_reload(settings.data_dir, 2 * settings.shutdown_time + RELOAD_MARGIN_S)
+    except (NotRunning, NoAnswer) as error:
+        fail(error)
+    except PermissionError as error:
+        fail(f"{settings.data_dir}: the penstock running there belongs to another user: {error.strerror}")
+    if as_json:
+        print(json.dumps(asdict(outcome), indent=2))
+    elif outcome.error:
+        fail("\n".join(outcome.lines), 2)
+    else:
+        for line in outcome.lines:
+            console.print(line, markup=False, soft_wrap=True)
+    sys.exit(2 if outcome.error else 0)
+
+
+def clock(
+    keys: DaemonConfigured,
+    accept: Annotated[bool, typer.Option("--accept", help="Confirm that the system clock is right.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Report whether the system clock is plausible.
+
+    Exits with status 1 if it is not.
+    """
+    state = query_daemon(keys, "/clock", "POST" if accept else "GET")
+    print(json.dumps(state, indent=2) if as_json else state["text"] or "the clock is right")
+    sys.exit(0 if state["right"] else 1)
+
+
+def events(
+    keys: DaemonConfigured,
+    as_json: AsJson = False,
+    since: Annotated[
+        str | None, typer.Option(help="Print only events after this time, such as 14:00.", show_default=False)
+    ] = None,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="Number of newest events to print.")] = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new events until Ctrl-C.")] = False,
+) -> None:
+    """Print the timeline: restarts with their cause, reloads, losses, full disk, retention, clock.
+
+    The newest event is the last line.
+    """
+    parameters = {"limit": str(limit)}
+    try:
+        if since is not None:
+            parameters["since"] = str(int(parse_moment(since, "--since")))
+    except ValueError as error:
+        fail(error, 2)
+    printed: dict[str, str] = {}
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            _print_new_events(query_daemon(keys, "/events", **parameters)["events"], printed, as_json)
+            if not follow:
+                return
+            time.sleep(EVENT_POLL_INTERVAL_S)
+
+
+def _print_new_events(newest_first: Sequence[Mapping[str, Any]], printed: dict[str, str], as_json: bool) -> None:
+    # An event changes after it is printed, such as when a process is back: its new text is printed again.
+    for event in reversed(newest_first):
+        if printed.get(event["id"]) == event["text"]:
+            continue
+        printed[event["id"]] = event["text"]
+        if as_json:
+            print(json.dumps(event), flush=True)
+        else:
+            console.print(Text(event_line(event)), soft_wrap=True)
