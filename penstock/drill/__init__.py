@@ -1,4 +1,4 @@
-"""``penstock drill``: the real pipe in a temporary folder, with senders and disasters, and a verdict on every message.
+"""``penstock drill``: a real pipe in a temporary folder, with senders, disasters, and a verdict on every message.
 
 Read ``run`` (the rounds of a drill), ``settings`` (the copy of a configuration that reaches nobody else), ``pipe``
 (its processes), ``kafka`` (its broker), ``senders``, ``disasters`` with ``faults`` (what can be told to fail inside

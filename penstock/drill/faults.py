@@ -1,4 +1,4 @@
-"""Faults inside of a process: system calls that fail and a wall clock that jumps, switched by a small file.
+"""Faults inside a process: failing system calls and a wall clock that jumps, switched by a small file.
 
 ``injected/sitecustomize.py`` installs them in every process whose environment names that file. Imports nothing but the
 standard library: it runs before anything else.
@@ -20,24 +20,26 @@ VARIABLE = "DRILL_FAULTS"
 WRITES = ("pwrite", "pwritev", "posix_fallocate")
 SYNCS = ("fsync", "fdatasync")
 LOOK_EVERY = 0.05
-"""Seconds after which the file is looked at again."""
+"""Interval in seconds between two checks of the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What fails: writes with ``full`` disk, syncs with ``failing``, and by how many seconds the ``clock`` is off."""
+    """The faults of a process: ``full`` fails writes, ``failing`` fails syncs, ``clock`` shifts the clock by
+    seconds.
+    """
 
     full: bool = False
     failing: bool = False
     clock: float = 0.0
 
     def encode(self) -> bytes:
-        """The file's bytes; whoever writes them replaces the file, so that nobody reads half of it."""
+        """Return the file's bytes. Replace the file to write them, so that no process reads a partial one."""
         return json.dumps(asdict(self)).encode()
 
 
 class Watched:
-    """The faults in force, read again when the file has changed; files below ``folder`` alone are hit."""
+    """The faults in force, read again when the file has changed; only files below ``folder`` are affected."""
 
     def __init__(self, path: Path, folder: Path) -> None:
         self._path, self._folder = path, f"{folder}/"
@@ -45,7 +47,7 @@ class Watched:
         self._now = Faults()
 
     def now(self) -> Faults:
-        """The faults in force."""
+        """Return the faults in force."""
         if (moment := time.monotonic()) >= self._look_at:
             self._look_at = moment + LOOK_EVERY
             self._read()
@@ -61,17 +63,18 @@ class Watched:
             self._now = Faults()
 
     def hits(self, file: int) -> bool:
-        """Whether an open file is one of those that fail."""
+        """Whether an open file is affected: it is below ``folder``."""
         return os.readlink(f"/proc/self/fd/{file}").startswith(self._folder)
 
 
 def install(path: Path) -> None:
-    """Have this process obey the file; what it hits lies beside it, in the data directory."""
+    """Apply the faults in the file ``path`` to this process; they affect the data directory next to the file."""
     watched = Watched(path, path.parent / "data")
     for name in WRITES:
         setattr(os, name, _failing(getattr(os, name), watched, "full", errno.ENOSPC))
     for name in SYNCS:
         setattr(os, name, _failing(getattr(os, name), watched, "failing", errno.EIO))
+    # Time-outs use `time.monotonic`, which stays correct: only the wall clock jumps.
     seconds, nanoseconds = time.time, time.time_ns
     time.time = lambda: seconds() + watched.now().clock
     time.time_ns = lambda: nanoseconds() + int(watched.now().clock * 1e9)

@@ -1,4 +1,4 @@
-"""A copy of a configuration that touches nothing and reaches nobody: own folder, own ports, no foreign handlers."""
+"""A copy of a configuration that is isolated: own folder, own ports, no foreign handlers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ KAFKA_TOPIC = "drill"
 
 
 def copied(settings: Settings, data_dir: Path, kafka: str = "") -> tuple[Settings, list[str]]:
-    """``settings`` for a drill in ``data_dir``, and what they leave out, in words.
+    """Return ``settings`` for a drill in ``data_dir``, and a line about each setting that is left out.
 
-    With the address of a Kafka handlers of that type go there; where there is none, the first listener gets one.
+    ``kafka``: the broker's address; Kafka handlers send there, and the first listener gets one if there is none.
     """
     tree = settings.model_dump(mode="json")
     left_out = [
@@ -41,7 +41,7 @@ def copied(settings: Settings, data_dir: Path, kafka: str = "") -> tuple[Setting
 
 
 def _term_length(settings: Settings) -> int:
-    """The least that the listeners can have: little disk, and readers that lag are met soon."""
+    """Return the smallest term that the listeners allow: it needs little disk, and slow readers fall behind soon."""
     length = settings.buffer.term_length
     while frame_length(length // 2) >= max(map(min_frame_length, settings.listener), default=length):
         length //= 2
@@ -49,8 +49,13 @@ def _term_length(settings: Settings) -> int:
 
 
 def kafka_handlers(settings: Settings) -> dict[str, str]:
-    """The label of each listener's handler of type kafka."""
-    return {one.name: h.label for one in settings.listener for h in one.routed if isinstance(h, KafkaHandler)}
+    """Return the label of each listener's Kafka handler."""
+    return {
+        listener.name: handler.label
+        for listener in settings.listener
+        for handler in listener.routed
+        if isinstance(handler, KafkaHandler)
+    }
 
 
 def _is_foreign(handler: HandlerConfig, kafka: str) -> bool:
@@ -69,7 +74,7 @@ def _with_kafka(listeners: list[dict[str, Any]], kafka: str) -> list[dict[str, A
 
 
 def _listener(listener: ListenerConfig, kafka: str) -> dict[str, Any]:
-    handlers = [_handler(one, kafka) for one in listener.handlers]
+    handlers = [_handler(handler, kafka) for handler in listener.handlers]
     return listener.model_dump(mode="json") | {"host": HERE, "port": 0, "handlers": handlers}
 
 

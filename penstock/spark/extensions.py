@@ -1,4 +1,4 @@
-"""What Spark needs besides itself for other table formats and sources: jars, and the settings that go with them."""
+"""Jars and settings that Spark needs for other table formats and sources."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = {
 
 
 def package_settings(names: Sequence[str]) -> dict[str, str]:
-    """Settings of a session that can use ``names`` (delta, kafka). Raises CannotFetch, NoJava."""
+    """Return the settings of a session that can use ``names`` (delta, kafka). Raises CannotFetch, NoJava."""
     settings: dict[str, str] = {}
     jars: list[str] = []
     for name in names:

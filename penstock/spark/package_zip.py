@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _WHEN = (1980, 1, 1, 0, 0, 0)
-"""The time of all files in it: the same package is the same file."""
+"""The time of all files in the archive, so that the same package makes the same bytes."""
 
 
 def package_zip(folder: Path | None = None) -> Path:
-    """The package's modules in a zip, made in ``folder`` (by default the user's cache) where it is not there yet.
+    """Return the package's modules as a zip, created in ``folder`` (by default the user's cache) if it is missing.
 
-    Its name tells its content, so that executors never take an older one for it. Raises OSError.
+    The name contains a hash of the content, so executors never use an older archive. Raises OSError.
     """
     return _kept(Path(penstock.__file__).parent, folder or cache_folder())
 
 
 def send_module(spark: SparkSession, function: str) -> None:
-    """Send the module, or the package, of a function (``module:function``) to where tasks run. Raises BadTransform."""
+    """Send the module or package of a function (``module:function``) to the tasks' workers. Raises BadTransform."""
     source = source_of(function) if function else None
     if source is not None:
         sent = source if source.is_file() else _kept(source, cache_folder())

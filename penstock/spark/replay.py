@@ -18,24 +18,25 @@ PLACE = ("topic", "partition", "offset")
 
 
 def chosen(spark: SparkSession, view: str, where: str | None, since: float | None, until: float | None) -> DataFrame:
-    """The rows of a view that a condition of SQL holds for, stored in the log from ``since`` to before ``until``
-    (seconds since the epoch). Raises what Spark raises for a condition that is none.
+    """Return the rows of a view that match an SQL condition and were logged from ``since`` to before ``until``.
+
+    Times are in seconds since the epoch. Raises Spark's error for an invalid condition.
     """
     rows = spark.table(view)
     rows = rows.where(where) if where else rows
-    for bound, keep in ((since, Column.__ge__), (until, Column.__lt__)):
+    for bound, comparison in ((since, Column.__ge__), (until, Column.__lt__)):
         if bound is not None:
-            rows = rows.where(keep(F.col("timestamp"), F.timestamp_micros(F.lit(round(bound * 1_000_000)))))
-    known = VIEW_COLUMNS[view].split(", ")
-    uuid = F.col("uuid") if "uuid" in known else F.lit(None).cast("string").alias("uuid")
-    type_url = F.col("type_url") if "type_url" in known else F.lit(None).cast("string").alias("type_url")
+            rows = rows.where(comparison(F.col("timestamp"), F.timestamp_micros(F.lit(round(bound * 1_000_000)))))
+    columns_of_view = VIEW_COLUMNS[view].split(", ")
+    uuid = F.col("uuid") if "uuid" in columns_of_view else F.lit(None).cast("string").alias("uuid")
+    type_url = F.col("type_url") if "type_url" in columns_of_view else F.lit(None).cast("string").alias("type_url")
     payload = F.coalesce("payload", _written_again()) if view == "events" else F.col("payload")
     columns: list[Column | str] = [*PLACE, uuid, "key", payload.alias("payload"), type_url, "annotations"]
     return rows.select(*columns).orderBy(*PLACE)
 
 
 def _written_again() -> Column:
-    """An event whose payload was not kept, from its fields."""
+    """Rebuild the payload of an event, when it was not kept, from its fields."""
     fields: list[Column | str] = ["type", "uuid", "host", F.unix_millis("event_time").alias("timestamp"), "data"]
     return F.to_json(F.struct(*fields)).cast("binary")
 

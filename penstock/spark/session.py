@@ -1,4 +1,4 @@
-"""The Spark session Penstock runs on: local by default, or any master."""
+"""The Spark session that Penstock runs on: local by default, or any master."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.java.runtime import cache_folder, find_java
 from penstock.spark.package_zip import package_zip
 
 DEFAULT_MASTER = "local[2,3]"
-"""Two tasks at a time, three tries each: plain ``local[2]`` never tries a task again."""
+"""Two tasks at a time, three attempts each: plain ``local[2]`` never retries a task."""
 _IN_PROCESS = re.compile(r"local(\[.*\])?")
 _LOOPBACK = re.compile(r"spark://(localhost|127\.\d+\.\d+\.\d+|\[::1\]):.*|local-cluster\[.*\]")
 
@@ -127,12 +127,12 @@ def build_session(
 
 
 def is_here(master: str) -> bool:
-    """Whether all of Spark runs on this machine: it then listens on loopback alone."""
+    """Whether all of Spark runs on this machine; it then listens on loopback only."""
     return bool(_IN_PROCESS.fullmatch(master) or _LOOPBACK.fullmatch(master))
 
 
 def _java_options(given: str, scratch: Path | None) -> str:
-    """Options of the driver's JVM: those given, after our own."""
+    """Return the options of the driver's JVM: Penstock's, then the given ones."""
     ours = [_logging(), "-XX:-UsePerfData"]  # its counters are sampled twenty times a second
     if "GC" not in given:
         ours.append("-XX:+UseParallelGC")  # a quarter less CPU than the default for the landing query
@@ -152,7 +152,7 @@ def _text(value: object) -> str:
 
 
 def _prepare_environment(master: str, python: str | None) -> None:
-    """What the JVM and the Python workers read from the environment; must be set before the JVM starts."""
+    """Set the environment of the JVM and the Python workers; call it before the JVM starts."""
     os.environ["JAVA_HOME"] = str(find_java().home)
     own = sys.executable if _IN_PROCESS.fullmatch(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
     os.environ["PYSPARK_PYTHON"] = python or own
@@ -164,16 +164,17 @@ def _prepare_environment(master: str, python: str | None) -> None:
 
 
 def _set_home() -> None:
-    """Unless the user has said where Spark is."""
+    """Set SPARK_HOME, unless the user has set it."""
     if "SPARK_HOME" not in os.environ and (home := _home_without_archives()) is not None:
         os.environ["SPARK_HOME"] = str(home)
 
 
 def _home_without_archives() -> Path | None:
-    """A home of Spark that has no Python: what this process has is used. None where that cannot be made.
+    """Return a home of Spark without its packed Python, so that workers import this process's; None if it cannot be
+    made.
 
-    Spark puts its own, packed, before it. Imported from an archive it is compiled anew each time: 13 MB and 0.5 s more
-    for each of the seven processes that a landing starts.
+    Spark puts its packed Python first on the path. Python compiles modules from an archive at each import: 13 MB and
+    0.5 s more for each of the seven processes that a landing starts.
     """
     installed = Path(pyspark.__file__).parent
     home = cache_folder() / f"spark-{pyspark.__version__}-{zlib.crc32(bytes(installed)):08x}"
@@ -191,7 +192,7 @@ def _home_without_archives() -> Path | None:
 
 
 def _logging() -> str:
-    """The JVM's option for its log: warnings, and no words about what is meant to be as it is."""
+    """Return the JVM's option for its log: warnings, without those about intended settings."""
     path = cache_folder() / "log4j2.properties"
     if not path.exists() or path.read_bytes() != LOGGING.encode():
         path.parent.mkdir(parents=True, exist_ok=True)

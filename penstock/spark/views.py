@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # what the tables are is known without Spark
     from pyspark.sql import DataFrame, SparkSession
 
 MOST_TASKS = 32
-"""That read a table in an object store side by side."""
+"""Limit of parallel tasks that read a table in an object store."""
 
 
 def landed_schema(schema: pa.Schema = LANDED) -> str:
@@ -34,17 +34,16 @@ def landed_schema(schema: pa.Schema = LANDED) -> str:
 
 
 def read_landed(spark: SparkSession, tables: TablesPlace | str) -> DataFrame:
-    """The rows that were committed so far; empty where there is no table yet.
+    """Return the rows that are committed so far; an empty frame if the table does not exist yet.
 
-    By its list of files, whatever the session has: it shows what there was when it was asked for, ask again for newer
-    rows.
+    The frame reads the list of files at the time of the call; call again for newer rows.
     """
     layout = Layout.of(tables)
     return _read_files(spark, layout.landed, table_of(layout).active(), LANDED)
 
 
 def read_typed(spark: SparkSession, table: TypedDelta) -> DataFrame:
-    """Likewise of a typed table."""
+    """Return the rows of a typed table that are committed so far."""
     return _read_files(spark, table.folder, table.active(), table.schema)
 
 
@@ -62,7 +61,7 @@ def _read_files(spark: SparkSession, folder: TablePath, files: Sequence[TableFil
 
 
 def _read_in_tasks(spark: SparkSession, folder: TablePath, listed: Sequence[TableFile], schema: pa.Schema) -> DataFrame:
-    """Read files as Penstock does: without rows that a deletion vector marks, and in a store without a jar and keys."""
+    """Read files with Penstock's own reader: it applies deletion vectors and needs no jar for an object store."""
     in_file = pa.schema([one for one in schema if one.name not in PARTITION_COLUMNS])
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""The calls of the log's API without any I/O: a request's bytes, and what its answer's bytes mean."""
+"""The calls of the log's API without any I/O: the bytes of a request, and the decoding of its answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.slogd.columns.encode import append_request
 
 T = TypeVar("T")
 PAGE = 1000
-"""Entries of one answer."""
+"""Default limit of entries per answer."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _POSITIONS = {"earliest": pb.GetLogsRequest.EARLIEST, "latest": pb.GetLogsRequest.LATEST}
@@ -46,26 +46,26 @@ _ERRORS: Mapping[grpc.StatusCode, type[ClientError]] = {
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One call: the name of the RPC, the request's bytes, what its answer means, and what NOT_FOUND means."""
+    """One call: the name of the RPC, the request's bytes, the decoder of its answer, and the error for NOT_FOUND."""
 
     method: str
     request: bytes
     take: Callable[[bytes], T]
     not_found: type[ClientError] = types.NoSuchTopic
     again: bool = True
-    """Whether it does no harm when it is made twice."""
+    """Whether the call may be repeated without storing or deleting anything twice."""
     timeout: float | None = None
-    """Seconds, where it goes through whole topics."""
+    """Time-out in seconds of a call that reads whole topics; None for the client's own."""
 
-    def answered(self, data: bytes) -> T:
-        """What an answer means. Raises ClientError where it means nothing."""
+    def answered(self, response: bytes) -> T:
+        """Decode an answer. Raises ClientError if it is not valid."""
         with understood(self.method):
-            return self.take(data)
+            return self.take(response)
 
 
 @contextlib.contextmanager
 def understood(method: str) -> Iterator[None]:
-    """What cannot be read of an answer to ``method`` is a ClientError."""
+    """Turn a decoding error in an answer to ``method`` into a ClientError."""
     try:
         yield
     except (DecodeError, ValueError, OverflowError) as error:  # ArrowInvalid is a ValueError
@@ -73,7 +73,7 @@ def understood(method: str) -> Iterator[None]:
 
 
 def failure(code: grpc.StatusCode, details: str, address: str, call: Call[Any] | None = None) -> ClientError:
-    """The error for a status that a call ended with; ``address`` is the server's."""
+    """Return the error for the status of a failed call; ``address`` is the server's."""
     if code is grpc.StatusCode.UNAVAILABLE and not details.startswith("The server"):
         return types.Unavailable(f"no log daemon answers at {address}{_tls(details)}")
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -91,19 +91,20 @@ def _tls(details: str) -> str:
 
 
 def append(topic: str, entries: Iterable[pb.LogEntry], producer: tuple[str, int] = ("", 0)) -> Call[list[int]]:
-    """Entries of one request; the offsets that they got. ``producer``: id and sequence number."""
+    """Append the entries of one request; the answer is their offsets. ``producer``: id and sequence number."""
     request = pb.AppendRequest(topic=topic, logs=entries, producer_id=producer[0], sequence=producer[1])
+    # Without a producer the server cannot recognise a repeated append, so it is not retried.
     return Call("AppendLogs", request.SerializeToString(), _offsets, again=bool(producer[0]))
 
 
 def append_batch(topic: str, body: pa.RecordBatch, producer: tuple[str, int]) -> Call[list[int]]:
-    """As ``append``, the rows of a BODY batch."""
-    data = append_request(topic, body, producer_id=producer[0], sequence=producer[1])
-    return Call("AppendLogs", data, _offsets)
+    """Append the rows of a BODY batch; the answer is their offsets."""
+    request = append_request(topic, body, producer_id=producer[0], sequence=producer[1])
+    return Call("AppendLogs", request, _offsets)
 
 
 def stage(transaction: str, topic: str, entries: Iterable[pb.LogEntry], producer: tuple[str, int]) -> Call[None]:
-    """Entries for a transaction."""
+    """Stage entries in a transaction."""
     request = pb.AppendRequest(
         topic=topic, logs=entries, transaction_id=transaction, producer_id=producer[0], sequence=producer[1]
     )
@@ -111,45 +112,47 @@ def stage(transaction: str, topic: str, entries: Iterable[pb.LogEntry], producer
 
 
 def stage_batch(transaction: str, topic: str, body: pa.RecordBatch, producer: tuple[str, int]) -> Call[None]:
-    """As ``stage``, the rows of a BODY batch."""
-    data = append_request(topic, body, transaction_id=transaction, producer_id=producer[0], sequence=producer[1])
-    return Call("AppendLogs", data, nothing, types.NoSuchTransaction, again=False)
+    """Stage the rows of a BODY batch in a transaction."""
+    request = append_request(topic, body, transaction_id=transaction, producer_id=producer[0], sequence=producer[1])
+    return Call("AppendLogs", request, nothing, types.NoSuchTransaction, again=False)
 
 
-def _offsets(data: bytes) -> list[int]:
-    return list(pb.AppendResponse.FromString(data).offsets)
+def _offsets(response: bytes) -> list[int]:
+    return list(pb.AppendResponse.FromString(response).offsets)
 
 
 def nothing(_: bytes) -> None:
-    """What an empty answer means."""
+    """Decode an empty answer."""
 
 
 def begin(timeout: float | None) -> Call[str]:
-    """Begin a transaction; its id. One that is begun and forgotten is aborted by its time-out."""
+    """Begin a transaction; the answer is its id. The time-out of the transaction aborts it if its id is lost."""
     request = pb.BeginRequest()
     if timeout is not None:
         request.timeout.CopyFrom(Duration(seconds=int(timeout), nanos=round(timeout % 1 * 10**9) % 10**9))
-    return Call("Begin", request.SerializeToString(), lambda data: pb.BeginResponse.FromString(data).transaction_id)
+    return Call(
+        "Begin", request.SerializeToString(), lambda response: pb.BeginResponse.FromString(response).transaction_id
+    )
 
 
 def commit(transaction: str) -> Call[dict[str, list[int]]]:
-    """Commit; the offsets of each topic."""
+    """Commit a transaction; the answer is the offsets by topic."""
 
-    def take(data: bytes) -> dict[str, list[int]]:
-        return {one.topic: list(one.offsets) for one in pb.CommitResponse.FromString(data).topic}
+    def take(response: bytes) -> dict[str, list[int]]:
+        return {topic.topic: list(topic.offsets) for topic in pb.CommitResponse.FromString(response).topic}
 
     request = pb.CommitRequest(transaction_id=transaction)
     return Call("Commit", request.SerializeToString(), take, types.NoSuchTransaction)
 
 
 def abort(transaction: str) -> Call[None]:
-    """Abort."""
+    """Abort a transaction."""
     request = pb.AbortRequest(transaction_id=transaction)
     return Call("Abort", request.SerializeToString(), nothing, types.NoSuchTransaction)
 
 
 def logs_request(topic: str, start: Start, max_messages: int = 0, filter: str | None = None) -> bytes:
-    """A request of GetLogs or StreamLogs. Raises ValueError for a start that is none."""
+    """Encode a request of GetLogs or StreamLogs. Raises ValueError for an invalid start."""
     request = pb.GetLogsRequest(topic=topic, max_messages=max_messages, filter=filter or "")
     if isinstance(start, datetime):
         micros = (start.astimezone(UTC) - _EPOCH) // _MICROSECOND
@@ -166,28 +169,28 @@ def logs_request(topic: str, start: Start, max_messages: int = 0, filter: str | 
 
 
 def get(topic: str, start: Start, max_messages: int, filter: str | None) -> Call[Page | None]:
-    """One page; None at the end of the topic."""
-    return Call("GetLogs", logs_request(topic, start, max_messages, filter), lambda data: page(data, start))
+    """Read one page; the answer is None at the end of the topic."""
+    return Call("GetLogs", logs_request(topic, start, max_messages, filter), lambda response: page(response, start))
 
 
-def page(data: bytes, start: Start) -> Page | None:
-    """The page of an answer; None when it holds nothing and leads no further than ``start``."""
-    answer = pb.GetLogsResponse.FromString(data)
-    following = answer.next_offset or (answer.logs[-1].offset + 1 if answer.logs else 0)
-    if not answer.logs and following in (0, start):
+def page(response: bytes, start: Start) -> Page | None:
+    """Decode a page; return None if it is empty and leads no further than ``start``."""
+    message = pb.GetLogsResponse.FromString(response)
+    next_offset = message.next_offset or (message.logs[-1].offset + 1 if message.logs else 0)
+    if not message.logs and next_offset in (0, start):
         return None
-    return Page([_entry(entry) for entry in answer.logs], following)
+    return Page([_entry(entry) for entry in message.logs], next_offset)
 
 
 def get_batch(
     topic: str, start: Start, max_messages: int, filter: str | None
 ) -> Call[tuple[pa.RecordBatch, int] | None]:
-    """One page as a SCHEMA batch, and the offset to go on at; None at the end of the topic."""
+    """Read one page as a SCHEMA batch and the next offset; the answer is None at the end of the topic."""
 
-    def take(data: bytes) -> tuple[pa.RecordBatch, int] | None:
-        batch, following = parse_logs(data)
-        following = following or (batch.column("offset")[-1].as_py() + 1 if batch.num_rows else 0)
-        return None if not batch.num_rows and following in (0, start) else (batch, following)
+    def take(response: bytes) -> tuple[pa.RecordBatch, int] | None:
+        batch, next_offset = parse_logs(response)
+        next_offset = next_offset or (batch.column("offset")[-1].as_py() + 1 if batch.num_rows else 0)
+        return None if not batch.num_rows and next_offset in (0, start) else (batch, next_offset)
 
     return Call("GetLogs", logs_request(topic, start, max_messages, filter), take)
 
@@ -205,12 +208,12 @@ def _entry(entry: pb.LogEntry) -> Entry:
 
 
 def moment(stamp: Timestamp) -> datetime:
-    """A protobuf timestamp, to the microsecond."""
+    """Convert a protobuf timestamp, truncated to the microsecond."""
     return _EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
 
 
 def log_entry(payload: Payload, annotations: Mapping[str, str] | None = None, key: bytes | None = None) -> pb.LogEntry:
-    """An entry to append. Raises TypeError for a payload that is none."""
+    """Return an entry to append. Raises TypeError for a payload of another type."""
     entry = pb.LogEntry(annotations=annotations, key=key)
     if isinstance(payload, ProtobufAny):
         entry.protobuf.CopyFrom(payload)
@@ -224,16 +227,16 @@ def log_entry(payload: Payload, annotations: Mapping[str, str] | None = None, ke
 
 
 def log_entries(payloads: Iterable[Payload], annotations: Mapping[str, str] | None) -> list[pb.LogEntry]:
-    """An entry for each payload. Raises TypeError for a single payload."""
+    """Return an entry for each payload. Raises TypeError for a single payload."""
     if isinstance(payloads, (bytes, str)):
         raise TypeError("payloads must be several: [payload]")
     return [log_entry(payload, annotations) for payload in payloads]
 
 
 def names() -> Call[list[str]]:
-    """The names of all topics, sorted."""
+    """List the names of all topics, sorted."""
 
-    def take(data: bytes) -> list[str]:
-        return sorted(topic.name for topic in pb.ListTopicsResponse.FromString(data).topic)
+    def take(response: bytes) -> list[str]:
+        return sorted(topic.name for topic in pb.ListTopicsResponse.FromString(response).topic)
 
     return Call("ListTopics", b"", take)

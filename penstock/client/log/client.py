@@ -25,10 +25,10 @@ from penstock.client.log.types import Entry, Page, Start, Tls
 class Log(Blocking[Operations]):
     """The topics of a log daemon at ``rpc_address`` (``host:port``). Usable from several threads.
 
-    A call may take ``timeout`` seconds; while the daemon is away it is made again for ``retry_for`` seconds. Nothing
-    is stored twice by that. ``on_retry`` hears of it when it takes longer than a second. ``token``: a bearer token.
-    ``tls``: how to trust the daemon, where it speaks TLS. ``flight``: the daemon's Flight address, over
-    which ``batches`` and ``table`` read where it is given. What each method does is said in ``Operations``.
+    ``timeout``: limit of a call in seconds. ``retry_for``: seconds for which a call is retried while the daemon is
+    away; a retry stores nothing twice. ``on_retry`` is called if that takes longer than a second. ``token``: a bearer
+    token. ``tls``: the trusted authorities, if the daemon speaks TLS. ``flight``: the daemon's Flight address;
+    ``batches`` and ``table`` read over it. The methods are documented in ``Operations``.
     """
 
     def __init__(
@@ -68,37 +68,35 @@ class Log(Blocking[Operations]):
     close = blocking(Operations.close)
 
     def follow(self, topic: str, offset: Start = "latest", *, filter: str | None = None) -> Iterator[Entry]:
-        """Entries from ``offset`` on, then those that are appended, without end; close the iterator to leave.
+        """Iterate over the entries from ``offset``, then over new ones, without end; close the iterator to stop.
 
-        Where it starts is settled by this call. A connection that breaks is made again, and goes on where it was.
+        The start is fixed by this call. A broken connection is restored, and the iteration continues at its offset.
         Raises NoSuchTopic, Refused, Unavailable.
         """
         return (entry for page in self.follow_pages(topic, offset, filter=filter) for entry in page.entries)
 
     def follow_pages(self, topic: str, offset: Start = "latest", *, filter: str | None = None) -> Iterator[Page]:
-        """As ``follow``, the entries as they come together; with a filter also pages without any."""
-        calls.logs_request(topic, offset)  # a start that is none
+        """Iterate like ``follow``, page by page; with a filter some pages are empty."""
+        calls.logs_request(topic, offset)  # an invalid start raises here, not at the first entry
         start = run(self._caller.settled(topic, offset))
         return iterate(self._core.follow_pages(topic, start, filter=filter))
 
     def batcher(self, topic: str, *, max_entries: int = 1000, linger: float = 0.05) -> Batcher:
-        """Appends single payloads in batches, of at most ``max_entries``, none waiting longer than ``linger`` seconds.
+        """Return a batcher: it appends single payloads in batches of at most ``max_entries``, after at most
+        ``linger`` seconds.
 
-        >>> with log.batcher("events") as batcher:
-        ...     batcher.append(b"one")
+        >>> with log.batcher("events") as batcher: ... batcher.append(b"one")
         """
         return Batcher(lambda entries: self.append_entries(topic, entries), max_entries, linger)
 
     def transaction(self, timeout: float | None = None) -> Transaction:
-        """All that is appended in it, to any topics, is stored when it ends without an exception, or nothing of it.
+        """Return a transaction: its appends, to any topics, are stored together when the block ends without an
+        exception.
 
-        >>> with log.transaction() as transaction:
-        ...     transaction.append("orders", [b"..."])
-        ...     transaction.append("mails", [b"..."])
-        >>> transaction.offsets["orders"]
-        [0]
+        >>> with log.transaction() as transaction: ... transaction.append("orders", [b"..."]) ...
+        transaction.append("mails", [b"..."]) >>> transaction.offsets["orders"] [0]
 
-        ``timeout``: seconds after which the daemon aborts it; None is what the daemon is configured with.
+        ``timeout``: seconds after which the daemon aborts it; None is the daemon's configured time-out.
         """
         return Transaction(AsyncTransaction(self._caller, timeout))
 

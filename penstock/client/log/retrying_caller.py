@@ -1,4 +1,6 @@
-"""Making calls, again while the server is away where that does no harm, with the errors of ``types``."""
+"""Makes calls, retries them while the server is away if a repetition is harmless, and raises the errors of
+``types``.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ OnRetry = Callable[[ClientError], None]
 
 
 class RetryingCaller:
-    """What the operations of a client share: its channel, for how long they try, and their producers (``lanes``)."""
+    """The shared state of a client's operations: its channel, its time-outs, and its producers (``lanes``)."""
 
     def __init__(
         self, channel: Channel, link: Endpoint, timeout: float, retry_for: float, on_retry: OnRetry | None
@@ -30,11 +32,11 @@ class RetryingCaller:
         self._closed = False
 
     async def do(self, call: Call[T]) -> T:
-        """The answer of a call, made again while the server is away if that does no harm."""
+        """Return the answer of a call; retry it while the server is away if a repetition is harmless."""
         return await self.attempt(call, self.patience() if call.again else RetryBackoff(0))
 
     async def attempt(self, call: Call[T], patience: RetryBackoff) -> T:
-        """The answer of a call, made again for as long as ``patience`` lasts."""
+        """Return the answer of a call; retry it for as long as ``patience`` lasts."""
         while True:
             try:
                 answer = await self._channel.call(call.method, call.request, call.timeout or self._timeout)
@@ -44,7 +46,7 @@ class RetryingCaller:
                 return call.answered(answer)
 
     async def stream(self, method: str, request: bytes, patience: RetryBackoff) -> AsyncGenerator[bytes]:
-        """The answers of a call until its connection breaks, and then a pause. Raises ClientError."""
+        """Yield the answers of a call until its connection breaks, then pause. Raises ClientError."""
         try:
             async with aclosing(self._channel.stream(method, request, patience.reset)) as answers:
                 async for answer in answers:
@@ -53,11 +55,11 @@ class RetryingCaller:
             await self.pause(patience, self._typed(error))
 
     def patience(self) -> RetryBackoff:
-        """For the tries of one call."""
+        """Return a retry schedule for one call."""
         return RetryBackoff(self._retry_for, self._on_retry)
 
     async def pause(self, patience: RetryBackoff, error: ClientError) -> None:
-        """Wait for the next try, or raise the error."""
+        """Wait until the next attempt, or raise the error."""
         pause = None if self._closed else patience.pause(error)
         if pause is None:
             raise error from None
@@ -67,22 +69,25 @@ class RetryingCaller:
         return calls.failure(error.code(), error.details() or "", self.link.address, call)
 
     async def settled(self, topic: str, offset: Start) -> Start:
-        """``latest`` as an offset, else what is appended while a connection is made again would be left out."""
+        """Return the offset that ``latest`` is now; other starts unchanged.
+
+        A reconnect must not resolve ``latest`` a second time: it would skip the entries appended in between.
+        """
         if offset != "latest":
             return offset
         try:
             return (await self.do(describe([topic])))[0].end
-        except Unsupported:
+        except Unsupported:  # slogd itself has no DescribeTopics
             return offset
 
     async def close(self) -> None:
-        """Close the channel; nothing is tried again."""
+        """Close the channel; no call is retried any more."""
         self._closed = True
         await self._channel.close()
 
 
 class ClientPart:
-    """Some operations of a client."""
+    """A group of a client's operations."""
 
     def __init__(self, caller: RetryingCaller) -> None:
         self._caller = caller

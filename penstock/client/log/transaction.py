@@ -1,7 +1,7 @@
 """Transactions: entries for any topics that are stored together or not at all.
 
-What was appended is kept until the end, each append with a producer's number: so that a transaction which a server
-lost (it restarts, or a connection breaks at a bad moment) is made again as it was, and never stored twice.
+The client keeps every append until the end, with its producer's number. It can therefore repeat a whole transaction
+that the server lost (after a restart or a broken connection), and nothing is stored twice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Staged = Callable[[str], calls.Call[None]]
 
 
 class AsyncTransaction:
-    """Made by ``AsyncLog.transaction``, used in an ``async with``: committed at its end, aborted by an exception."""
+    """Created by ``AsyncLog.transaction``, used in an ``async with``: committed at its end, aborted by an exception."""
 
     def __init__(self, caller: RetryingCaller, timeout: float | None) -> None:
         self._caller, self._timeout = caller, timeout
@@ -32,7 +32,7 @@ class AsyncTransaction:
         self._staged: list[Staged] = []
         self._lanes: dict[str, ProducerId] = {}
         self.offsets: dict[str, list[int]] = {}
-        """Of all entries by topic, in the order in which they were appended; once it is committed."""
+        """Offsets of all entries by topic, in the order of the appends; empty before the commit."""
 
     @property
     def id(self) -> str:
@@ -44,22 +44,23 @@ class AsyncTransaction:
     async def append(
         self, topic: str, payloads: Iterable[Payload], annotations: Mapping[str, str] | None = None
     ) -> None:
-        """Stage one entry for each payload. Raises Refused, Exhausted, TransactionTimedOut, Unavailable."""
+        """Stage one entry per payload. Raises Refused, Exhausted, TransactionTimedOut, Unavailable."""
         entries = calls.log_entries(payloads, annotations)
         producer = self._next(topic)
         await self._stage(lambda transaction: calls.stage(transaction, topic, entries, producer))
 
     async def append_batch(self, topic: str, body: pa.RecordBatch, producer: tuple[str, int] | None = None) -> None:
-        """As ``append``, the rows of an Arrow batch with the columns of ``penstock.records.BODY``.
+        """Stage the rows of an Arrow batch with the columns of ``penstock.records.BODY``; otherwise like
+        ``append``.
 
-        ``producer``: an id and a sequence number of the caller's own, as for ``Log.append_batch``: the commit stores
-        nothing of what is stored under it already, and raises OutOfSequence where that are other rows.
+        ``producer``: the caller's own id and sequence number, as for ``Log.append_batch``. The commit skips rows that
+        are already stored under it, and raises OutOfSequence if the stored rows differ.
         """
         number = producer or self._next(topic)
         await self._stage(lambda transaction: calls.stage_batch(transaction, topic, body, number))
 
     def _next(self, topic: str) -> tuple[str, int]:
-        """A producer's number for the next append to a topic."""
+        """Return a producer's number for the next append to a topic."""
         if topic not in self._lanes:
             self._lanes[topic] = self._caller.lanes.take(topic)
         lane = self._lanes[topic]
@@ -68,6 +69,7 @@ class AsyncTransaction:
 
     async def _stage(self, staged: Staged) -> None:
         call = staged(self.id)
+        # Order: remembered before the call, so that `_repeat` also stages this append if the call fails.
         self._staged.append(staged)
         try:
             await self._caller.do(call)
@@ -75,7 +77,7 @@ class AsyncTransaction:
             await self._repeat()
 
     async def _repeat(self) -> None:
-        """Begin once more and stage all again. Raises Unavailable."""
+        """Begin a new transaction and stage every append again. Raises Unavailable."""
         patience = self._caller.patience()
         while True:
             try:
@@ -94,7 +96,9 @@ class AsyncTransaction:
         while True:
             try:
                 return await self._caller.do(calls.commit(self.id))
-            except NoSuchTransaction as error:  # it is lost, or committed and the answer was lost
+            except (
+                NoSuchTransaction
+            ) as error:  # lost; or committed, with only the answer lost: its numbers make repeating harmless
                 await self._caller.pause(patience, Unavailable(str(error)))
                 await self._repeat()
 
@@ -112,12 +116,12 @@ class AsyncTransaction:
                 self._caller.lanes.give(topic, lane)
             return
         ended, self._id = self._id, ""
-        with contextlib.suppress(ClientError):  # it ends by its time-out
+        with contextlib.suppress(ClientError):  # the server aborts it after its time-out
             await self._caller.do(calls.abort(ended))
 
 
 class Transaction(Blocking[AsyncTransaction]):
-    """Made by ``Log.transaction``, used in a ``with``: committed at its end, aborted by an exception."""
+    """Created by ``Log.transaction``, used in a ``with``: committed at its end, aborted by an exception."""
 
     append = blocking(AsyncTransaction.append)
     append_batch = blocking(AsyncTransaction.append_batch)
@@ -129,7 +133,7 @@ class Transaction(Blocking[AsyncTransaction]):
 
     @property
     def offsets(self) -> dict[str, list[int]]:
-        """Of all entries by topic, in the order in which they were appended; once it is committed."""
+        """Offsets of all entries by topic, in the order of the appends; empty before the commit."""
         return self._core.offsets
 
     def __enter__(self) -> Transaction:

@@ -1,4 +1,4 @@
-"""What the log's clients take, give and raise."""
+"""Arguments, return types and errors of the log's clients."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from google.protobuf.message import Message
 from penstock.errors import PenstockError
 
 Payload = bytes | str | Message | None
-"""A text is sent as UTF-8, a protobuf message as an Any of its type (an Any as it is)."""
+"""A text is sent as UTF-8, a protobuf message as an Any of its type (an Any unchanged)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtCursor:
-    """Where the named cursor stands; the earliest entry while it was never committed."""
+    """The position of a named cursor; the earliest entry if the cursor was never committed."""
 
     name: str
 
 
 Start = int | datetime | Literal["earliest", "latest"] | AtCursor
-"""An offset, a time (the first entry at or after it), one of the ends, or where a cursor stands."""
+"""An offset, a time (the first entry at or after it), one of the ends, or the position of a cursor."""
 Setting = int | float | str | Sequence[str]
 """Sizes in bytes or as ``"16MiB"``, times in seconds or as ``"6h"``."""
 
 
 class ClientError(PenstockError):
-    """A call failed; the text is the server's. Where nothing more exact is known, this itself is raised."""
+    """A call failed; the text is the server's. Raised itself if no subclass applies."""
 
 
 class Refused(ClientError):
-    """The request can never succeed as it stands: a bad name, setting or filter, a message too large."""
+    """The request can never succeed unchanged: a bad name, setting or filter, or a message that is too large."""
 
 
 class NotAllowed(Refused):
-    """The token, or none, does not give the right to this; internal topics cannot be written by anybody."""
+    """The token is missing or lacks this right; no token allows writing to internal topics."""
 
 
 class TopicExists(Refused):
-    """The topic was there already."""
+    """The topic already exists."""
 
 
 class NoSuchTopic(ClientError):
@@ -50,39 +50,39 @@ class NoSuchTopic(ClientError):
 
 
 class NoSuchTransaction(ClientError):
-    """The transaction is not open: it was committed, aborted, or the server forgot it."""
+    """The transaction is not open: it was committed or aborted, or the server lost it."""
 
 
 class TransactionTimedOut(ClientError):
-    """The transaction was open for too long and was aborted: nothing of it was stored."""
+    """The transaction was open for too long and was aborted: none of it was stored."""
 
 
 class OutOfSequence(ClientError):
-    """A producer's number is older than what is remembered, leaves a gap, or is stored with other rows."""
+    """A producer's number is older than the remembered ones, leaves a gap, or is stored with other rows."""
 
 
 class Exhausted(ClientError):
-    """The server is out of disk or topics: nothing of the request was stored; may succeed later."""
+    """The server is out of disk space or topics: none of the request was stored; a retry may succeed later."""
 
 
 class Damaged(ClientError):
-    """What was asked for cannot be read, and could not be set aside."""
+    """The requested entries cannot be read, and the server could not replace them with a gap."""
 
 
 class Unsupported(ClientError):
-    """The server does not know this call, such as slogd itself."""
+    """The server has no such call; slogd, for example, lacks the administrative ones."""
 
 
 class Unavailable(ClientError):
-    """The server is not there, is stopping or did not answer in time. What was being appended may be stored or not."""
+    """The server is unreachable, stopping, or did not answer in time. A pending append may or may not be stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """TLS to the server: PEM bytes or files. ``ca``: whom to trust, else the authorities of the system.
+    """TLS to the server: PEM bytes or files. ``ca``: trusted authorities, by default the system's.
 
-    ``cert`` and ``key`` are shown where the server asks for them; ``name`` is the one that its certificate holds for,
-    where that is not the one it is reached by.
+    ``cert`` and ``key``: own certificate, if the server requires one. ``name``: the name in the server's certificate,
+    if it differs from the address.
     """
 
     ca: bytes | Path | None = None
@@ -93,7 +93,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of a topic. ``payload`` is None where it was sent without; ``type_url`` is set for an Any."""
+    """One entry of a topic. ``payload`` is None if it was sent without one; ``type_url`` is set for an Any."""
 
     offset: int
     timestamp: datetime
@@ -105,7 +105,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Entries as they came together; ``next`` is the offset to go on at, also where a filter left entries out."""
+    """Entries of one answer; ``next`` is the offset to continue at, also after entries that a filter left out."""
 
     entries: Sequence[Entry]
     next: int
@@ -113,7 +113,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Offsets [begin, end) that are not there any more, and why."""
+    """Offsets [begin, end) whose entries are no longer stored, with the reason."""
 
     begin: int
     end: int
@@ -122,9 +122,9 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A named cursor: the ``offset`` to read next, and how much there is to read.
+    """A named cursor: the ``offset`` to read next, and its lag.
 
-    ``lag_seconds`` is the age of the first entry that is to be read.
+    ``lag_seconds`` is the age of the first unread entry.
     """
 
     topic: str
@@ -137,7 +137,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic: offsets [start, end) can be read but for the gaps; ``bytes`` on the disk.
+    """A topic: offsets [start, end) are readable except for the gaps; ``bytes`` is its size on disk.
 
     ``settings`` has sizes in bytes and times in seconds.
     """
@@ -156,7 +156,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a clean-up dropped of a topic: offsets [begin, end), ``bytes`` on the disk, and why."""
+    """A range that a clean-up dropped from a topic: offsets [begin, end), ``bytes`` on disk, and the reason."""
 
     topic: str
     begin: int
@@ -167,7 +167,7 @@ class Swept:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """Bytes of a topic's sealed segments before and after they were rewritten."""
+    """Bytes of a topic's sealed segments before and after the compaction."""
 
     before: int
     after: int

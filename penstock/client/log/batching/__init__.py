@@ -1,6 +1,6 @@
-"""Appending single payloads in batches, by a thread or on an event loop.
+"""Batchers for single payloads, with a thread or on an event loop.
 
-Read ``batch_queue`` (what waits), ``batcher``, ``async_batcher``. Imports ``client.log`` and ``slogd``.
+Read ``batch_queue`` (the waiting entries), ``batcher``, ``async_batcher``. Imports ``client.log`` and ``slogd``.
 """
 
 __all__ = ["async_batcher", "batch_queue", "batcher"]

@@ -1,4 +1,4 @@
-"""As ``batcher``, on an event loop."""
+"""A batcher for single payloads on an event loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Batch = list[QueuedEntry["asyncio.Future[int]"]]
 
 
 class AsyncBatcher:
-    """As ``Batcher``: use it in an ``async with``, on one event loop."""
+    """The asyncio counterpart of ``Batcher``: use it in an ``async with``, on one event loop."""
 
     def __init__(self, send: Send, max_entries: int = 1000, linger: float = 0.05) -> None:
         self._send, self._linger = send, linger
@@ -28,10 +28,10 @@ class AsyncBatcher:
     async def append(
         self, payload: Payload, annotations: Mapping[str, str] | None = None, key: bytes | None = None
     ) -> asyncio.Future[int]:
-        """A future of the offset; as ``Batcher.append``."""
+        """Return a future of the entry's offset; waits and errors as for ``Batcher.append``."""
         entry = log_entry(payload, annotations, key)
         future = asyncio.get_running_loop().create_future()
-        future.add_done_callback(_looked_at)
+        future.add_done_callback(_retrieve_exception)
         if not self._waiting.has_room:
             async with self._changed:
                 await self._changed.wait_for(lambda: self._waiting.has_room)
@@ -43,21 +43,22 @@ class AsyncBatcher:
         return future
 
     async def flush(self) -> None:
-        """Wait until all that was appended is stored. Raises ClientError."""
+        """Wait until every appended entry is stored. Raises ClientError."""
         while self._task is not None and not self._task.done():
             self._hurry.set()
             await asyncio.wait([self._task])
         self._waiting.check()
 
     async def close(self) -> None:
-        """Flush, and end. Raises ClientError."""
+        """Flush, and accept no further entries. Raises ClientError."""
         self._waiting.closed = True
         await self.flush()
 
     async def _run(self) -> None:
-        """Send as long as something waits: the first batch once it is full or has waited, the others likewise."""
+        """Send batches until the queue is empty, each once it is full or has lingered."""
         while self._waiting:
             if not (self._waiting.is_full or self._waiting.closed):
+                # Cleared only while no batch is due: `append` and `flush` set it to end the linger early.
                 self._hurry.clear()
                 await _within(self._hurry, self._linger)
             batch = self._waiting.cut()
@@ -101,7 +102,7 @@ async def _within(event: asyncio.Event, seconds: float) -> None:
         return
 
 
-def _looked_at(future: asyncio.Future[int]) -> None:
-    """The batcher raises the error; nobody has to ask the futures as well."""
+def _retrieve_exception(future: asyncio.Future[int]) -> None:
+    """Mark the error as retrieved, so that asyncio does not log it: the batcher raises it itself."""
     if not future.cancelled():
         future.exception()

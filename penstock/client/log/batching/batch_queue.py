@@ -1,4 +1,4 @@
-"""The entries that wait in a batcher, of threads or of an event loop."""
+"""The queue of a batcher, used with threads or on an event loop."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Generic, NamedTuple, TypeVar
 from penstock.slogd.slogd_pb2 import LogEntry
 
 MAX_BYTES = 4 << 20
-"""Bytes of one request, as long as a single entry is not larger."""
+"""Limit in bytes of one request, unless a single entry is larger."""
 WAITING = 10
-"""Batches that may wait; who appends more waits, too."""
+"""Limit of waiting batches; above it `append` waits, so memory stays bounded."""
 F = TypeVar("F")
 
 
@@ -23,13 +23,13 @@ class QueuedEntry(NamedTuple, Generic[F]):
 
 
 class BatchQueue(Generic[F]):
-    """Entries in their order, to be cut into batches of at most ``most`` entries and MAX_BYTES.
+    """Entries in order, to be cut into batches of at most ``max_entries`` entries and MAX_BYTES.
 
-    None is added once it is ``closed`` or has an ``error``.
+    Accepts no entry once it is ``closed`` or has an ``error``. Not thread-safe: ``Batcher`` holds its lock around it.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_entries: int) -> None:
+        self._max_entries = max_entries
         self._entries: deque[QueuedEntry[F]] = deque()
         self._bytes = 0
         self.closed = False
@@ -40,17 +40,17 @@ class BatchQueue(Generic[F]):
 
     @property
     def has_room(self) -> bool:
-        """Whether ``add`` may be called: there is room for one more, or it will raise."""
-        room = len(self._entries) < WAITING * self._most and self._bytes < WAITING * MAX_BYTES
+        """Whether ``add`` may be called: it has room, or it raises at once."""
+        room = len(self._entries) < WAITING * self._max_entries and self._bytes < WAITING * MAX_BYTES
         return room or self.closed or self.error is not None
 
     @property
     def is_full(self) -> bool:
-        """Whether what waits makes a whole batch."""
-        return len(self._entries) >= self._most or self._bytes >= MAX_BYTES
+        """Whether the waiting entries fill a batch."""
+        return len(self._entries) >= self._max_entries or self._bytes >= MAX_BYTES
 
     def add(self, entry: LogEntry, future: F) -> None:
-        """Put ``entry`` behind the others. Raises the error, and ValueError once it is closed."""
+        """Append ``entry`` to the queue. Raises the error, and ValueError once the queue is closed."""
         self.check()
         if self.closed:
             raise ValueError("the batcher is closed")
@@ -59,23 +59,27 @@ class BatchQueue(Generic[F]):
         self._bytes += size
 
     def check(self) -> None:
-        """Raises the error, if there is one."""
+        """Raise the error, if there is one."""
         if self.error is not None:
             raise self.error
 
     def cut(self) -> list[QueuedEntry[F]]:
-        """The next batch, which waits no more."""
+        """Remove and return the next batch."""
         batch: list[QueuedEntry[F]] = []
         size = 0
-        while self._entries and len(batch) < self._most and (not batch or size + self._entries[0].size <= MAX_BYTES):
+        while (
+            self._entries
+            and len(batch) < self._max_entries
+            and (not batch or size + self._entries[0].size <= MAX_BYTES)
+        ):
             batch.append(self._entries.popleft())
             size += batch[-1].size
         self._bytes -= size
         return batch
 
     def clear(self) -> list[QueuedEntry[F]]:
-        """All there are; none waits any more."""
-        left = list(self._entries)
+        """Remove and return all entries."""
+        waiting = list(self._entries)
         self._entries.clear()
         self._bytes = 0
-        return left
+        return waiting

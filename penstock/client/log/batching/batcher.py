@@ -1,4 +1,4 @@
-"""Appending single payloads in batches."""
+"""A batcher for single payloads with a thread of its own."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Batch = list[QueuedEntry["Future[int]"]]
 class Batcher:
     """Appends to one topic from any threads, in the order of the calls; use it in a ``with``, or close it.
 
-    When a batch cannot be appended (after all retries), what waits behind it is not either: else its order would be
-    lost. From then on ``append``, ``flush`` and ``close`` raise that error.
+    If a batch cannot be appended (after all retries), the entries behind it are not appended either, because that
+    would break their order. From then on ``append``, ``flush`` and ``close`` raise that error.
     """
 
     def __init__(self, send: Send, max_entries: int = 1000, linger: float = 0.05) -> None:
@@ -37,10 +37,10 @@ class Batcher:
     def append(
         self, payload: Payload, annotations: Mapping[str, str] | None = None, key: bytes | None = None
     ) -> Future[int]:
-        """The offset, once the entry is stored. Waits while too many others do. Raises ClientError, TypeError."""
+        """Return a future of the entry's offset. Waits while the queue is full. Raises ClientError, TypeError."""
         entry = log_entry(payload, annotations, key)
         future = Future[int]()
-        future.set_running_or_notify_cancel()  # what was appended cannot be taken back
+        future.set_running_or_notify_cancel()  # an appended entry cannot be cancelled
         with self._changed:
             self._changed.wait_for(lambda: self._waiting.has_room)
             if not self._waiting:
@@ -51,7 +51,7 @@ class Batcher:
         return future
 
     def flush(self) -> None:
-        """Wait until all that was appended is stored. Raises ClientError."""
+        """Wait until every appended entry is stored. Raises ClientError."""
         with self._changed:
             self._flushing = True
             self._changed.notify_all()
@@ -60,7 +60,7 @@ class Batcher:
             self._waiting.check()
 
     def close(self) -> None:
-        """Flush, and end. Raises ClientError."""
+        """Flush, and end the thread. Raises ClientError."""
         try:
             self.flush()
         finally:
@@ -73,7 +73,7 @@ class Batcher:
         while batch := self._take():
             try:
                 offsets = self._send([entry for entry, _, _ in batch])
-            except BaseException as error:  # noqa: BLE001 - whatever ends the thread is told to who waits
+            except BaseException as error:  # noqa: BLE001 - any end of the thread must reach the waiting callers
                 self._fail(batch, error)
                 return
             for (_, _, future), offset in zip(batch, offsets, strict=True):
@@ -83,12 +83,12 @@ class Batcher:
                 self._changed.notify_all()
 
     def _take(self) -> Batch:
-        """The next batch, once it is full or its first entry has waited for long enough; nothing at the end."""
+        """Return the next batch once it is full or its first entry has lingered; an empty one at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._waiting.closed)
             while not (self._waiting.is_full or self._flushing or self._waiting.closed):
-                left = self._since + self._linger - time.monotonic()
-                if left <= 0 or not self._changed.wait(left):
+                remaining_s = self._since + self._linger - time.monotonic()
+                if remaining_s <= 0 or not self._changed.wait(remaining_s):
                     break
             batch = self._waiting.cut()
             self._sending = len(batch)
@@ -101,6 +101,7 @@ class Batcher:
             self._waiting.error, self._sending = error, 0
             failed = [*batch, *self._waiting.clear()]
             self._changed.notify_all()
+        # Outside of the lock: a future's callback may call the batcher.
         for _, _, future in failed:
             future.set_exception(error)
 
