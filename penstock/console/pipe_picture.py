@@ -165,7 +165,7 @@ def _waiting(daemon: Daemon) -> dict[tuple[str, str], int]:
 
 
 def _waits(pending: int) -> str:
-    return f"{short(pending)} waiting" if pending else "nothing waits"
+    return f"{short(pending)} waiting" if pending else "nothing pending"
 
 
 def _flows(stations: Stations, rows: int, daemon: Daemon) -> Iterable[str]:

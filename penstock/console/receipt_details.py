@@ -32,8 +32,8 @@ MEANS = {
     "on_the_way": "in log buffers, in topics and not landed yet, or waiting for the rest of their fragments",
 }
 SEND_BACK = (
-    '<div class="dim">Mend the sender, or <a href="/quarantine">see them by what they look like</a>, mend them and '
-    "send them back; or <code>penstock pipeline quarantine</code>.</div>"
+    '<div class="dim">Correct the sender, or <a href="/quarantine">see the messages by shape</a>, correct them and '
+    "send them again; or use <code>penstock pipeline quarantine</code>.</div>"
 )
 NO_SAMPLES = '<div class="dim">There are no samples: what is lost is nowhere, not even its sender is known.</div>'
 

@@ -60,7 +60,7 @@ MEANING = {
     "fragment.open": "fragments of messages that wait for their rest",
     "invalid.version": "datagrams of a protocol version that is not known",
     "invalid.type": "datagrams of a packet type that is not known",
-    "invalid.header": "fragments whose header cannot be",
+    "invalid.header": "fragments with an invalid header",
     "invalid.unknown_command": "commands that are not known",
     "invalid.command_refused": "commands from where none may come",
     "invalid.network": "datagrams from networks that may not send",

@@ -55,7 +55,7 @@ class Outcome:
         """The outcome in sentences."""
         if self.error:
             return [*self.error.splitlines(), "the configuration is not reloaded; the previous one stays in force"]
-        changed = f"the configuration is reloaded: {', '.join(self.applied) or 'nothing has changed'}"
+        changed = f"the configuration is reloaded: {', '.join(self.applied) or 'no key differs'}"
         return [changed, *(f"{key}: takes effect at the next start" for key in self.waiting)]
 
 

@@ -35,7 +35,7 @@ def test_losses_of_the_hour_are_told_with_what_to_do() -> None:
         "in: 7 lost within the hour: datagrams that the kernel dropped: the receive buffer was full "
         "(the receive buffer holds 213k bytes)",
         "in: 1 lost within the hour: messages that are too large",
-        "in: 2 lost within the hour: fragments whose header cannot be",
+        "in: 2 lost within the hour: fragments with an invalid header",
     ]
     assert [one.advice for one in findings(seen)][1] == "raise listener.in.defrag.max_size (udp), or its max_line"
     seen.hour = balance(1000)

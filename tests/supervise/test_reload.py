@@ -73,7 +73,7 @@ def test_outcome_has_lines_of_sentences() -> None:
         "the configuration is reloaded: listener 'a' is added, log.max_topics",
         "log.http: takes effect at the next start",
     ]
-    assert Outcome(1).lines == ["the configuration is reloaded: nothing has changed"]
+    assert Outcome(1).lines == ["the configuration is reloaded: no key differs"]
 
 
 def test_only_the_holder_of_the_lock_is_signalled(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_repeated_deaths_before_the_return_are_a_single_event(transport: FakeTra
 
 def test_unanswered_events_are_sent_to_the_next_daemon(transport: FakeTransport) -> None:
     timeline = Timeline(transport)
-    timeline.record("reload", "nothing has changed")
+    timeline.record("reload", "no key differs")
     timeline.deliver(None)
     assert transport.sent == []
     timeline.deliver(DAEMON)

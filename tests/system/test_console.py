@@ -88,7 +88,7 @@ def test_a_query_is_answered_on_the_page_and_what_is_wrong_with_it(
     one_pipe.datagrams(json.dumps({"type": "asked-for", "uuid": "q1", "timestamp": 1}).encode())
     one_pipe.settled()
     page, wrong = opened(chromium, console, "/sql")
-    page.get_by_role("button", name="ask").click()
+    page.get_by_role("button", name="run").click()
     expect(page.locator("tr", has_text="asked-for")).to_be_visible(timeout=WAIT)
     expect(page.get_by_text("newer messages of the log")).to_be_visible(timeout=WAIT)
     with page.expect_download() as download:

@@ -156,7 +156,7 @@ def test_quarantine_is_sent_back_with_a_fix_that_was_seen_before(site: Site, loo
         expect(page.locator("td .good", has_text="event")).to_have_count(3, timeout=WAIT)
         assert look.topic not in {one["topic"] for one in site.pipe.balance()["topics"]}, "none is sent yet"
         page.get_by_role("button", name="send 3 back").click()
-        page.get_by_role("button", name="send them back").click()
+        page.get_by_role("button", name="send messages").click()
         expect(page.get_by_text("3 sent back, 0 left by the fix, 0 sent before")).to_be_visible(timeout=WAIT)
         page.goto(f"{site.console}/find?q={look.name}-2")
         expect(page.locator(".verdict")).to_contain_text(f"uuid {look.name}-2", timeout=WAIT)

@@ -52,5 +52,5 @@ def test_the_timeline_outlives_every_process(pipe: Pipe) -> None:
 def test_a_reload_is_told_with_what_it_changed(pipe: Pipe) -> None:
     assert pipe.process
     pipe.process.send_signal(signal.SIGHUP)
-    said = "the configuration is reloaded: nothing has changed"
+    said = "the configuration is reloaded: no key differs"
     until(lambda: said in happened(pipe), what="the reload is told")

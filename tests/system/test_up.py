@@ -51,7 +51,7 @@ def test_up_stays_until_it_is_interrupted_and_stops_everything(tmp_path: Path) -
     pipe.datagrams(b"yipee!")
     until(lambda: pipe.counts("events-udp")["accepted"] == 1)
     pipe.process.send_signal(signal.SIGHUP)
-    until(lambda: "the configuration is reloaded: nothing has changed" in pipe.output.read_text())
+    until(lambda: "the configuration is reloaded: no key differs" in pipe.output.read_text())
     pipe.process.send_signal(signal.SIGINT)
     assert pipe.process.wait(30) == 0
     assert not any(alive(pid) for pid in pids)

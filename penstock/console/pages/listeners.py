@@ -57,7 +57,7 @@ def _listener(daemon: Daemon, name: str) -> None:
         holes = Html()
     charts = {}
     for key, (title, axis) in ARRAYS.items():
-        with panel(title, "by powers of two"):
+        with panel(title, "number per power of two"):
             none = ui.label("None.").classes("dim")
             charts[key] = (none, Chart(260), axis)
     with panel("plog's statistics"):
@@ -98,7 +98,7 @@ def _now(daemon: Daemon, name: str, stat: dict[str, Any]) -> str:
 
 def _books(counts: dict[str, int]) -> str:
     rows = [[escape(name), exact(count), escape(meaning(name))] for name, count in sorted(counts.items())]
-    return table(["count", "so many", "what that is"], rows, {1}) if rows else '<div class="dim">Nothing yet.</div>'
+    return table(["count", "number", "meaning"], rows, {1}) if rows else '<div class="dim">Nothing yet.</div>'
 
 
 def explained(counts: dict[str, int]) -> str:

@@ -35,7 +35,7 @@ def build(daemon: Daemon, settings: Settings) -> None:
             behind = Html()
         with panel("Landing", "rows a second, over the last hour"):
             chart = Chart(240)
-        with panel("Quarantine", "messages that look like events and are none"):
+        with panel("Quarantine", "messages that are not valid events"):
             reasons = Html()
 
     async def refresh() -> None:
@@ -91,7 +91,7 @@ def quarantined(told: Receipt | None) -> str:
         counted.update(counts)
     links = [(name.partition(".")[2], n) for name, n in counted.most_common() if n]
     chips = "".join(_chip(reason, n) for reason, n in links)
-    everything = '<div class="dim"><a href="/quarantine">See them, mend them and send them back</a></div>'
+    everything = '<div class="dim"><a href="/quarantine">Inspect, correct and send them again</a></div>'
     return f'<div class="chips">{chips}</div>{everything}' if links else '<div class="dim">Nothing.</div>'
 
 

@@ -31,7 +31,7 @@ NOTHING = '<div class="dim">Nothing is in quarantine: every message that looks l
 def build(daemon: Daemon, settings: Settings, chosen: Selection, before: str) -> None:
     """The page of a selection; ``before``: the place that its messages begin below."""
     with frame("/pipeline", daemon):
-        with panel("Quarantine", "messages that look like events and are none; choose some to see and send back"):
+        with panel("Quarantine", "messages that are not valid events; select some to inspect and send again"):
             grouped = Html()
         sending = SendBackPanel(daemon, settings, chosen)
         with panel("Messages", f"the newest first: {chosen.words()}"):

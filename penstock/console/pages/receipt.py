@@ -34,7 +34,7 @@ class ReceiptPanel:
         self._daemon, self._layout = daemon, layout
         self._open = ""
         self._samples = ""
-        with panel("Receipt", "of all that is known to have been sent since the books were opened"):
+        with panel("Receipt", "all messages reported as sent since the ledger was created"):
             self._head = Html()
             with ui.element("div").classes("bar"):
                 self._bar = {part: self._button(part, "segment") for part in PARTS}

@@ -21,7 +21,7 @@ from penstock.upkeep.quarantine.fixes import Fix, as_it_is, load_fix, replacing,
 from penstock.upkeep.quarantine.preview import SAMPLES, Sample, preview
 from penstock.upkeep.quarantine.send_back import SendBack, alone
 
-AS_IT_IS, REPLACE, SET = "as they are", "replace a text", "set a field"
+AS_IT_IS, REPLACE, SET = "unchanged", "replace a text", "set a field"
 LOOK = 0.25
 LONGEST = 10_000
 HINTS = {
@@ -41,7 +41,7 @@ class SendBackPanel:
         ways = [AS_IT_IS, REPLACE, SET, *settings.pipeline.fixes]
         with panel("Send back", f"into their topics, each once: {chosen.words()}"):
             with ui.row().classes("items-center w-full").style("gap:10px 14px"):
-                self._way = ui.select(ways, value=AS_IT_IS, label="mend them").props("dense outlined")
+                self._way = ui.select(ways, value=AS_IT_IS, label="correction").props("dense outlined")
                 self._way.style("min-width:180px").on_value_change(self._changed)
                 self._first, self._second = (ui.input().props(f"dense outlined maxlength={LONGEST}") for _ in "12")
                 for one in (self._first, self._second):
@@ -58,8 +58,8 @@ class SendBackPanel:
         with ui.dialog() as self._dialog, ui.card():
             self._question = ui.label()
             with ui.row().style("gap:10px"):
-                ui.button("send them back", on_click=lambda: self._dialog.submit(True)).props("no-caps unelevated")
-                ui.button("no", on_click=lambda: self._dialog.submit(False)).props("outline no-caps")
+                ui.button("send messages", on_click=lambda: self._dialog.submit(True)).props("no-caps unelevated")
+                ui.button("cancel", on_click=lambda: self._dialog.submit(False)).props("outline no-caps")
         self._changed()
 
     def of(self, tables: Tables) -> None:

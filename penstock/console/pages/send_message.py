@@ -45,7 +45,7 @@ async def send(daemon: Daemon, topic: str, text: str, annotations: dict[str, str
 
 def send_panel(daemon: Daemon, topic: str = "") -> None:
     """The panel; for a topic that is asked for where none is named."""
-    with panel("Send a test message", "through the HTTP API, as whoever looks at this page"):
+    with panel("Send a test message", "through the HTTP API, with your rights in this console"):
         named = ui.input("topic", value=topic or "events").props("dense outlined").style("min-width:200px")
         named.set_visibility(not topic)
         text = ui.textarea("message", value=sample()).props(f"outlined autogrow maxlength={LONGEST}")

@@ -31,7 +31,7 @@ def build(daemon: Daemon, settings: Settings) -> None:
     with frame("/sql", daemon), panel("Ask the tables", HINT):
         text = ui.textarea(value=EXAMPLE).props('outlined autogrow aria-label="query"').classes("w-full query")
         with ui.row().style("gap:10px"):
-            ask = ui.button("ask").props("outline no-caps dense")
+            ask = ui.button("run").props("outline no-caps dense")
             save = ui.button("as CSV").props("outline no-caps dense")
         shown = Html()
 

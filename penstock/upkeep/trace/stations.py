@@ -115,7 +115,7 @@ def _log(seen: Seen) -> Step:
 
 def _batch(seen: Seen) -> Step:
     if seen.commit is None:
-        return Step("micro-batch", "none that is in the journal")
+        return Step("micro-batch", "not in the journal")
     begin, end = seen.span
     details = {"batch": seen.commit.batch, "begin": begin, "end": end, "landed_at": seen.commit.landed_at}
     when, name = _time(seen.commit.landed_at * 1000), f"{seen.commit.batch}"
