@@ -19,7 +19,7 @@ from penstock.config.complaints import in_words
 from penstock.files.json_values import parse_json
 from penstock.log import Cursors, Gap, LogError, Topic, TopicSettings
 from penstock.log.store.segment import first_offsets
-from penstock.server.auth.permitted_topics import PermittedTopics, answer, check_name
+from penstock.server.auth.permitted_topics import PermittedTopics, api_error, check_name
 from penstock.server.auth.rights import Principal
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.errors import BadRequest, NotAllowed
@@ -168,7 +168,7 @@ def _asked(call: Callable[[], T], topic: str = "") -> T:
     try:
         return call()
     except LogError as error:
-        raise answer(error, topic) from error
+        raise api_error(error, topic) from error
 
 
 def _gap(gap: Gap) -> pb.Gap:

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from penstock.log import Appended, Log, LogError, ProducerSequence, Topic, TopicReader
 from penstock.server.api.administration import AdminApi, Post
-from penstock.server.auth.permitted_topics import PermittedTopics, answer
-from penstock.server.auth.rights import NOBODY_ASKED, Principal, TokenAuthenticator
+from penstock.server.auth.permitted_topics import PermittedTopics, api_error
+from penstock.server.auth.rights import ANONYMOUS, Principal, TokenAuthenticator
 from penstock.server.event_loop import LoopFutures, Wake
 from penstock.server.read_ahead.encoded_pages import Encode, EncodedPages
 from penstock.server.read_ahead.page_cache import PageCache
@@ -74,7 +74,7 @@ class EntriesApi:
         """The request that ``parse`` gives, on a thread where it has more than a few KiB (``size``, bytes)."""
         return await self.run(parse) if size > INLINE_SIZE else parse()
 
-    async def append(self, request: Append, source: str, caller: Principal = NOBODY_ASKED) -> Accepted:
+    async def append(self, request: Append, source: str, caller: Principal = ANONYMOUS) -> Accepted:
         """The offsets of the request's entries, once they are as durable as the topic says; creates the topic.
 
         Those of a transaction have none yet. ``source`` names the door in the balance: ``grpc`` or ``http``.
@@ -82,7 +82,7 @@ class EntriesApi:
         """
         return await (await self.start(request, source, caller))
 
-    async def start(self, request: Append, source: str, caller: Principal = NOBODY_ASKED) -> Awaitable[Accepted]:
+    async def start(self, request: Append, source: str, caller: Principal = ANONYMOUS) -> Awaitable[Accepted]:
         """As ``append``, but already when the log has the request: one that is started later comes behind it."""
         if self.at_once(request):
             begun = self._begin(request, source, caller)
@@ -122,9 +122,9 @@ class EntriesApi:
         try:
             return _accepted(await self._arrivals.wait(appended))
         except LogError as error:
-            raise answer(error, topic) from error
+            raise api_error(error, topic) from error
 
-    async def get(self, query: Query, render: Encode[T], caller: Principal = NOBODY_ASKED) -> T:
+    async def get(self, query: Query, render: Encode[T], caller: Principal = ANONYMOUS) -> T:
         """One page of SCHEMA batches as ``render`` makes it: at once where it is there, else on a reader thread.
 
         Raises BadRequest, NotAllowed, NoSuchTopic, Damaged.
@@ -132,7 +132,7 @@ class EntriesApi:
         ready = self.pages.cached(query, render, caller)
         return ready if ready is not None else await self.run(lambda: self.pages.get(query, render, caller))
 
-    async def search(self, search: Search, render: Callable[[Found], T], caller: Principal = NOBODY_ASKED) -> T:
+    async def search(self, search: Search, render: Callable[[Found], T], caller: Principal = ANONYMOUS) -> T:
         """A page of what is looked for, as ``render`` makes it. Raises NotAllowed, NoSuchTopic, BadRequest, Damaged."""
 
         def found() -> T:
@@ -143,7 +143,7 @@ class EntriesApi:
 
         return await self.run(found)
 
-    async def follow(self, query: Query, render: Encode[T], caller: Principal = NOBODY_ASKED) -> AsyncGenerator[T]:
+    async def follow(self, query: Query, render: Encode[T], caller: Principal = ANONYMOUS) -> AsyncGenerator[T]:
         """Pages from the start asked for, then what is appended, until the caller leaves or the server stops.
 
         Where to start is settled when this returns: what is appended from then on is seen, also from the end on.
@@ -228,7 +228,7 @@ class EntriesApi:
         """Whether streams have ended."""
         return self._closed
 
-    async def names(self, caller: Principal = NOBODY_ASKED) -> list[str]:
+    async def names(self, caller: Principal = ANONYMOUS) -> list[str]:
         """The names of all topics but internal ones, sorted."""
         return await self.run(lambda: self.topics.names(caller))
 
@@ -262,7 +262,7 @@ def _check_there(topic: Topic) -> None:
     try:
         topic.check_open()
     except LogError as error:
-        raise answer(error, topic.name) from error
+        raise api_error(error, topic.name) from error
 
 
 def _producer(request: Append) -> ProducerSequence | None:
@@ -281,7 +281,7 @@ def _outcome(done: Future[Appended], topic: str) -> Accepted | ApiError:
     if error is None:
         return _accepted(done.result())
     if isinstance(error, LogError):
-        return answer(error, topic)
+        return api_error(error, topic)
     _LOGGER.error("an append failed", exc_info=error)
     return ApiError("Internal error")
 

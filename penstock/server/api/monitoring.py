@@ -19,11 +19,11 @@ from penstock.ledger.event_words import merged
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import BadPost
 from penstock.log import InvalidTopicName, Log, LogError, UnknownTopic
-from penstock.server.auth.rights import NOBODY_ASKED, Principal
+from penstock.server.auth.rights import ANONYMOUS, Principal
 from penstock.server.http.described_routes import DescribedRoute
 from penstock.server.http.request_bodies import json_object
-from penstock.server.metrics.prometheus import Family, of_statistics
-from penstock.server.metrics.topic_metrics import of_topics
+from penstock.server.metrics.prometheus import Family, statistics_families
+from penstock.server.metrics.topic_metrics import topic_families
 from penstock.server.reading.query import LAST_OFFSET
 from penstock.slogd.errors import BadRequest, Exhausted, NoSuchTopic
 
@@ -86,13 +86,13 @@ class MonitoringApi:
         waits = [({"listener": route.source, "handler": route.handler}, route.in_buffer) for route in balance.routes]
         marks = [({"table": mark.table, "topic": mark.topic}, mark.until) for mark in self._ledger.watermarks()]
         return [
-            *of_statistics(self.stat()["listeners"]),
+            *statistics_families(self.stat()["listeners"]),
             Family("penstock_listener_count_total", "counter", "What a listener counted, by name", counts),
             Family("penstock_route_fate_total", "counter", "What became of a listener's messages, by handler", routes),
             Family("penstock_route_in_buffer", "gauge", "Messages that wait for a handler", waits),
             Family("penstock_topic_fate_total", "counter", "What became of a topic's messages", fates),
             Family("penstock_topic_end_offset", "gauge", "End of a topic's offsets", ends),
-            *of_topics(self._log),
+            *topic_families(self._log),
             Family("penstock_watermark_timestamp_seconds", "gauge", "Time up to which a table is complete", marks),
             Family("penstock_pending", "gauge", "Messages on their way", [({}, balance.pending)]),
             Family("penstock_unaccounted", "gauge", "Messages unaccounted for", [({}, balance.unaccounted)]),
@@ -103,7 +103,7 @@ class MonitoringApi:
         """The balance over time."""
         return self._ledger.series(since, step)
 
-    def watermarks(self, caller: Principal = NOBODY_ASKED) -> dict[str, Any]:
+    def watermarks(self, caller: Principal = ANONYMOUS) -> dict[str, Any]:
         """How far the tables are complete, of the topics that the caller may read."""
 
         def seen(topic: str) -> bool:

@@ -1,4 +1,7 @@
-"""The topics of the daemon as callers may see them: names checked, rights checked, errors as the API answers them."""
+"""Topics as callers may use them: checks names and rights, and raises errors that the API can answer.
+
+Invariant: every protocol gets its topics here, so that no request reaches a topic without a check of rights.
+"""
 
 from __future__ import annotations
 
@@ -48,43 +51,44 @@ from penstock.slogd.errors import (
 )
 
 _NAME = re.compile(r"[a-z0-9_\-.]+")
-KEPT_READERS, KEPT_OF_A_TOPIC = 16, 3
+MAX_IDLE_READERS, MAX_IDLE_READERS_PER_TOPIC = 16, 3
+"""Limit: open readers kept for later requests. Each keeps a segment mapped, also one that retention has deleted."""
 _BAD_NAME = r"Topic must conform to pattern [a-z0-9_\-.]+"
 
 
 class PermittedTopics:
-    """What gRPC, HTTP and Flight share. All methods may be called from any thread."""
+    """Topics of the daemon, shared by all protocols. Thread-safe."""
 
     def __init__(self, log: Log, clock: BucketClock | None = None) -> None:
         self.log = log
         self._clock = clock or BucketClock()
         self._lock = threading.Lock()
         self._open: dict[str, Topic] = {}
-        self._readers: list[tuple[Topic, TopicReader]] = []
+        self._idle_readers: list[tuple[Topic, TopicReader]] = []
         self.gone: Callable[[str], None] = lambda _: None
-        """Told of each topic that was deleted, on any thread."""
+        """Called with the name of each deleted topic, on any thread."""
 
     def known(self, name: str) -> bool:
-        """Whether the topic is open, so that to look it up takes no time."""
+        """Report whether the topic is open, so that looking it up does not wait for the disk."""
         return name in self._open
 
     def readable(self, name: str, caller: Principal) -> Topic:
-        """The topic, to read. Raises BadRequest, NotAllowed, NoSuchTopic."""
+        """Return a topic to read. Raises BadRequest, NotAllowed, NoSuchTopic."""
         check_name(name)
         self.check_read(name, caller)
         return self._topic(name, internal=True)
 
     def check_read(self, name: str, caller: Principal) -> None:
-        """Raises NotAllowed."""
+        """Raise NotAllowed unless the caller may read the topic."""
         caller.check_read(name, self.log.settings(name))
 
     def writable(self, name: str, caller: Principal) -> Topic:
-        """The topic, to append to; created when there is none. Raises BadRequest, NotAllowed, Exhausted."""
+        """Return a topic to append to; create it if missing. Raises BadRequest, NotAllowed, Exhausted."""
         self.check_write(name, caller)
         return self._topic(name, create=True)
 
     def check_write(self, name: str, caller: Principal) -> None:
-        """Raises BadRequest, NotAllowed."""
+        """Raise BadRequest for a bad name, NotAllowed unless the caller may write the topic."""
         if name not in self._open:
             check_name(name)
         if name[:1] == "_":
@@ -97,58 +101,59 @@ class PermittedTopics:
             try:
                 topic = self._open[name] = self.log.topic(name, create=create, internal=internal)
             except LogError as error:
-                raise answer(error, name) from error
-            if topic.closed:  # deleted just now: the next one who asks gets the new one
+                raise api_error(error, name) from error
+            if topic.closed:  # deleted since it was opened: the next request opens the new topic of that name
                 self._open.pop(name, None)
         return topic
 
     def forget(self, name: str) -> None:
-        """The topic was deleted."""
+        """Drop everything that is cached of a deleted topic."""
         self._open.pop(name, None)
         with self._lock:
-            self._readers = [kept for kept in self._readers if kept[0].name != name]
+            self._idle_readers = [entry for entry in self._idle_readers if entry[0].name != name]
         self.gone(name)
 
     @contextlib.contextmanager
     def reader(self, topic: Topic) -> Iterator[TopicReader]:
-        """A reader of the topic, for one thread; a few are kept, as to open one costs as much as to read a page."""
-        reader = self._kept_reader(topic) or topic.reader()
+        """Lend a reader of the topic to one thread."""
+        # Fast path: an idle reader is reused, because opening one costs as much as reading a page.
+        reader = self._take_idle_reader(topic) or topic.reader()
         yield reader
         if not topic.closed:
-            self._keep(topic, reader)
+            self._return_reader(topic, reader)
 
-    def _keep(self, topic: Topic, reader: TopicReader) -> None:
-        """Few of a topic, used in turn: a reader that nobody uses keeps mapped what is deleted meanwhile."""
+    def _return_reader(self, topic: Topic, reader: TopicReader) -> None:
         with self._lock:
-            self._readers.append((topic, reader))
-            same = [kept for kept in self._readers if kept[0] is topic]
-            if len(same) > KEPT_OF_A_TOPIC:
-                self._readers.remove(same[0])
-            del self._readers[:-KEPT_READERS]
+            # Limit: the least recently used reader goes. An unused one would keep deleted segments mapped.
+            self._idle_readers.append((topic, reader))
+            idle = [entry for entry in self._idle_readers if entry[0] is topic]
+            if len(idle) > MAX_IDLE_READERS_PER_TOPIC:
+                self._idle_readers.remove(idle[0])
+            del self._idle_readers[:-MAX_IDLE_READERS]
 
-    def _kept_reader(self, topic: Topic) -> TopicReader | None:
+    def _take_idle_reader(self, topic: Topic) -> TopicReader | None:
         with self._lock:
-            for number, (of, _) in enumerate(self._readers):
-                if of is topic:
-                    return self._readers.pop(number)[1]
+            for index, (owner, _) in enumerate(self._idle_readers):
+                if owner is topic:
+                    return self._idle_readers.pop(index)[1]
         return None
 
     def names(self, caller: Principal) -> list[str]:
-        """The names of all topics that the caller may read but internal ones, sorted."""
+        """Return the sorted names of all topics that the caller may read, except internal ones."""
         return [name for name in self.log.names() if caller.reads(name, self.log.settings(name))]
 
     def all(self, caller: Principal) -> list[Topic]:
-        """All topics that the caller may read but internal ones; those that cannot be opened are left out."""
-        found = []
+        """Return all topics that the caller may read, except internal ones and topics that cannot be opened."""
+        topics = []
         for name in self.names(caller):
             with contextlib.suppress(Damaged, NoSuchTopic):
-                found.append(self.readable(name, caller))
-        return found
+                topics.append(self.readable(name, caller))
+        return topics
 
     def append(
         self, topic: Topic, body: Body, source: str, producer: ProducerSequence | None = None
     ) -> Future[Appended]:
-        """Append rows. ``source`` names the door in the balance: ``grpc``, ``http`` or ``flight``."""
+        """Append rows. ``source`` names the protocol in the balance: ``grpc``, ``http`` or ``flight``."""
         return topic.append(body, self._origin(body, source), producer=producer)
 
     def stage(
@@ -160,7 +165,7 @@ class PermittedTopics:
         caller: Principal,
         producer: ProducerSequence | None = None,
     ) -> None:
-        """Keep rows aside for a transaction; its topic is created by the commit, when there is none.
+        """Stage rows of a transaction; its commit creates a missing topic.
 
         Raises NotFound, Aborted, Exhausted, BadRequest, NotAllowed, OutOfOrder.
         """
@@ -173,7 +178,7 @@ class PermittedTopics:
                 transaction, name, as_batch(body), origin, producer=producer, owner=caller.name
             )
         except LogError as error:
-            raise answer(error, name) from error
+            raise api_error(error, name) from error
 
     def _origin(self, body: Body, source: str) -> Origin:
         with self._lock:
@@ -182,13 +187,13 @@ class PermittedTopics:
 
 
 def check_name(name: str) -> None:
-    """Raises BadRequest for what cannot be a topic's name."""
+    """Raise BadRequest for an invalid name of a topic."""
     if not _NAME.fullmatch(name):
         raise BadRequest(_BAD_NAME)
 
 
-def answer(error: LogError, topic: str = "") -> ApiError:
-    """The answer to a request on which the log raised ``error``."""
+def api_error(error: LogError, topic: str = "") -> ApiError:
+    """Return the API's error for an error of the log."""
     if isinstance(error, UnknownTopic):
         return NoSuchTopic(f"Topic does not exist: {topic}")
     if isinstance(error, InvalidTopicName):

@@ -1,4 +1,7 @@
-"""Who may do what: bearer tokens and their rights on topics."""
+"""Callers, identified by bearer tokens, and their rights on topics.
+
+Invariant: a request without a valid token is refused as soon as the configuration has one token.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,10 @@ _HASHED = "sha256:"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks. ``read`` and ``write`` are topics by name, ``*`` for all, or ``prefix*``.
+    """A caller. ``read`` and ``write`` are topics by name, ``*`` for all, or ``prefix*``.
 
-    ``cursor``: likewise, of topics whose cursors it may move; ``TOPIC/NAME`` is of the cursors with such names alone.
+    ``cursor``: topics, likewise, whose cursors it may move; ``TOPIC/NAME`` restricts the right to cursors of that
+    name.
     """
 
     name: str
@@ -33,91 +37,93 @@ class Principal:
     monitor: bool = False
     inside: bool = False
     credential: str = field(default="", compare=False, repr=False)
-    """The digest of the token, by which ``TokenAuthenticator.current`` knows whether it is still valid."""
+    """Digest of the token; ``TokenAuthenticator.current`` looks it up to see whether it is still valid."""
 
     def reads(self, topic: str, settings: TopicSettings) -> bool:
-        """Whether it may read a topic; internal topics are for administrators."""
+        """Report whether it may read a topic; internal topics are for administrators."""
         if self.inside or topic.startswith("_"):
             return self.inside or self.admin
-        return _matches(topic, self.read) and _named(self.name, settings.readers)
+        return _matches(topic, self.read) and _is_listed(self.name, settings.readers)
 
     def writes(self, topic: str, settings: TopicSettings) -> bool:
-        """Whether it may write a topic."""
+        """Report whether it may write a topic."""
+        # Fast path: without restrictions no pattern is compared for each append.
         if self.write == _ALL == settings.writers:
             return True
-        return self.inside or (_matches(topic, self.write) and _named(self.name, settings.writers))
+        return self.inside or (_matches(topic, self.write) and _is_listed(self.name, settings.writers))
 
     def moves(self, topic: str, cursor: str) -> bool:
-        """Whether it may set and remove a cursor, where it may read the topic."""
-        return self.admin or self.inside or any(_of_cursor(right, topic, cursor) for right in self.cursor)
+        """Report whether it may set and remove a cursor of a topic that it may read."""
+        return self.admin or self.inside or any(_allows_cursor(right, topic, cursor) for right in self.cursor)
 
     def check_read(self, topic: str, settings: TopicSettings) -> None:
-        """Raises NotAllowed."""
+        """Raise NotAllowed unless it may read the topic."""
         if not self.reads(topic, settings):
             raise NotAllowed(f"Topic may not be read: {topic}")
 
     def check_write(self, topic: str, settings: TopicSettings) -> None:
-        """Raises NotAllowed."""
+        """Raise NotAllowed unless it may write the topic."""
         if not self.writes(topic, settings):
             raise NotAllowed(f"Topic may not be written: {topic}")
 
     def check_cursor(self, topic: str, cursor: str) -> None:
-        """Raises NotAllowed."""
+        """Raise NotAllowed unless it may move the cursor."""
         if not self.moves(topic, cursor):
             raise NotAllowed(f"Cursor may not be moved: {cursor} of {topic}")
 
     def check_transactions(self) -> None:
-        """Raises NotAllowed where there is no topic that it could write."""
+        """Raise NotAllowed if it may write no topic at all."""
         if not (self.write or self.inside):
             raise NotAllowed("Who may write no topic has no transactions")
 
     def check_monitor(self) -> None:
-        """Raises NotAllowed."""
+        """Raise NotAllowed unless it may see the balance and the configuration."""
         if not self.monitor:
             raise NotAllowed("The balance, statistics and the configuration may not be seen")
 
     def check_admin(self) -> None:
-        """Raises NotAllowed."""
+        """Raise NotAllowed unless it is an administrator."""
         if not self.admin:
             raise NotAllowed("Only an administrator may do this")
 
     def check_ledger(self) -> None:
-        """Raises NotAllowed."""
+        """Raise NotAllowed unless it may post to the ledger."""
         if not self.ledger:
             raise NotAllowed("The ledger may not be posted to")
 
 
-NOBODY_ASKED = Principal("", (ANYBODY,), (ANYBODY,), admin=True, ledger=True, monitor=True)
-"""Whoever calls where there are no tokens. Topics that name their readers or writers are closed to it all the same."""
+ANONYMOUS = Principal("", (ANYBODY,), (ANYBODY,), admin=True, ledger=True, monitor=True)
+"""Every caller if no tokens are configured. Topics that name their readers or writers stay closed to it."""
 
 
 def _matches(topic: str, patterns: Iterable[str]) -> bool:
     return any(topic.startswith(p[:-1]) if p.endswith(ANYBODY) else topic == p for p in patterns)
 
 
-def _of_cursor(right: str, topic: str, cursor: str) -> bool:
-    """Without a name of cursors, all are meant but the pipeline's, which says what has landed."""
-    topics, named, names = right.partition("/")
-    return _matches(topic, (topics,)) and (_matches(cursor, (names,)) if named else cursor != PIPELINE_CURSOR)
+def _allows_cursor(right: str, topic: str, cursor: str) -> bool:
+    """Report whether a right covers a cursor. ``TOPIC`` alone covers all cursors except the pipeline's."""
+    topics, separator, cursors = right.partition("/")
+    # The pipeline's cursor states what has landed; retention trusts it, so a right must name it.
+    return _matches(topic, (topics,)) and (_matches(cursor, (cursors,)) if separator else cursor != PIPELINE_CURSOR)
 
 
-def _named(name: str, names: Iterable[str]) -> bool:
-    return any(one in (ANYBODY, name) for one in names if one)
+def _is_listed(name: str, names: Iterable[str]) -> bool:
+    return any(listed in (ANYBODY, name) for listed in names if listed)
 
 
 class TokenAuthenticator:
-    """Knows the callers by their tokens; without tokens, everybody is let in."""
+    """Callers by their tokens. Without tokens, every request is accepted. Thread-safe."""
 
     def __init__(self, tokens: Mapping[str, TokenConfig] | None = None, internal: str | None = None) -> None:
         self._internal = internal
         self.on_change: Callable[[], None] = lambda: None
-        """Called after the tokens were replaced, on the thread that did it."""
+        """Called after the tokens were replaced, on the replacing thread."""
         self.replace(tokens or {})
 
     def replace(self, tokens: Mapping[str, TokenConfig]) -> None:
-        """Know the callers by other tokens from now on."""
+        """Replace all tokens and their rights."""
         callers = {
-            _configured(config.token): Principal(
+            _digest_of_setting(config.token): Principal(
                 name,
                 config.read,
                 config.write,
@@ -125,7 +131,7 @@ class TokenAuthenticator:
                 admin=config.admin,
                 ledger=config.ledger or config.admin,
                 monitor=config.monitor or config.admin,
-                credential=_configured(config.token),
+                credential=_digest_of_setting(config.token),
             )
             for name, config in tokens.items()
         }
@@ -134,25 +140,26 @@ class TokenAuthenticator:
             callers[credential] = Principal(
                 "", admin=True, ledger=True, monitor=True, inside=True, credential=credential
             )
+        # A new dictionary, not a changed one: other threads look tokens up without a lock.
         self._callers, self.closed = callers, bool(tokens)
         self.on_change()
 
     @classmethod
     def of(cls, security: SecurityConfig, internal: str | None) -> TokenAuthenticator:
-        """The guard of a configuration; ``internal`` is the token of the product's own processes."""
+        """Create the authenticator of a configuration; ``internal`` is the token of Penstock's own processes."""
         return cls(security.tokens, internal)
 
     def caller(self, authorization: str | None) -> Principal:
-        """Who shows this ``Authorization`` header. Raises Unauthenticated."""
+        """Return the caller who sent this ``Authorization`` header. Raises Unauthenticated."""
         if not self.closed:
-            return NOBODY_ASKED
+            return ANONYMOUS
         if authorization is None or not authorization.lower().startswith(_SCHEME):
             raise Unauthenticated("A bearer token is needed")
-        # Looked up by digest: how long that takes says nothing about the token.
-        found = self._callers.get(_digest(authorization[len(_SCHEME) :].strip()))
-        if found is None:
+        # Looked up by digest, so that the time of the lookup reveals nothing about the token.
+        principal = self._callers.get(_digest(authorization[len(_SCHEME) :].strip()))
+        if principal is None:
             raise Unauthenticated("The token is not known")
-        return found
+        return principal
 
     def current(self, caller: Principal) -> Principal:
         """Return the caller with the rights that its token has now. Raises Unauthenticated if it was revoked.
@@ -160,15 +167,15 @@ class TokenAuthenticator:
         Asked before each answer of a stream: a stream may stay open for days after its token was removed.
         """
         if not self.closed:
-            return NOBODY_ASKED
+            return ANONYMOUS
         principal = self._callers.get(caller.credential)
         if principal is None:
             raise Unauthenticated("The token is no longer known")
         return principal
 
 
-def _configured(token: str) -> str:
-    """The digest of a token of the configuration, which may be a digest already."""
+def _digest_of_setting(token: str) -> str:
+    """Return the digest of a configured token, which may be a digest already."""
     return token if token.startswith(_HASHED) else _digest(token)
 
 

@@ -1,4 +1,4 @@
-"""TLS of all servers of the daemon, from one certificate, key and client authority; renewed files are taken at once."""
+"""TLS of all servers of the daemon, from one certificate, key and client authority; renewed files are used at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.config.keys.tls import first_certificate, server_context
 
 
 class ServerTls:
-    """What each server needs; nothing where the configuration has no certificate. Raises ConfigError when it is bad."""
+    """TLS settings of each server; None if no certificate is configured. Raises ConfigError for bad files."""
 
     def __init__(self, security: SecurityConfig) -> None:
         self._security = security
@@ -33,7 +33,7 @@ class ServerTls:
             return None
 
         def load() -> Pem:
-            # Tried first: gRPC itself would take files that do not fit each other, and refuse every handshake.
+            # Checked first: gRPC itself accepts a key that does not match the certificate, then fails every handshake.
             server_context(cert, key, client_ca)
             chain = cert.read_bytes()
             # The product's own processes show the servers' certificate.

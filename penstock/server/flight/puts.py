@@ -13,7 +13,7 @@ import pyarrow.flight as flight
 from penstock.files.json_values import parse_object
 from penstock.log import Appended, LogError, ProducerSequence, Topic
 from penstock.records import BODY, SCHEMA
-from penstock.server.auth.permitted_topics import PermittedTopics, answer
+from penstock.server.auth.permitted_topics import PermittedTopics, api_error
 from penstock.server.auth.rights import Principal, TokenAuthenticator
 from penstock.server.event_loop import LoopFutures
 from penstock.server.flight.batch_messages import BatchDecoder, FlightData, bytes_field
@@ -107,7 +107,7 @@ async def _answered(arrivals: LoopFutures, topic: str, appended: Future[Appended
     try:
         stored = await arrivals.wait(appended)
     except LogError as error:
-        raise answer(error, topic) from error
+        raise api_error(error, topic) from error
     document = {"first": stored.first, "rows": rows, "durability": stored.durability}
     return bytes_field(_APP_METADATA, json.dumps(document).encode())
 

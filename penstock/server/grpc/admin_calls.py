@@ -1,4 +1,4 @@
-"""The gRPC calls of administration: each runs one method of ``AdminApi`` on a thread."""
+"""gRPC calls of administration: each runs one method of ``AdminApi`` on a thread."""
 
 from __future__ import annotations
 
@@ -96,19 +96,19 @@ _CALLS: dict[str, _Call] = {
 
 
 def manage_handlers(api: EntriesApi) -> dict[str, Any]:
-    """A handler for each call, by its name."""
+    """Return a handler for each call, by its name."""
     methods = pb.DESCRIPTOR.services_by_name["StructuredLog"].methods_by_name
     return {name: _handler(api, methods[name], call) for name, call in _CALLS.items()}
 
 
 def _handler(api: EntriesApi, method: Any, call: _Call) -> Any:
-    asked, answered = getattr(pb, method.input_type.name), getattr(pb, method.output_type.name)
+    request_type, response_type = getattr(pb, method.input_type.name), getattr(pb, method.output_type.name)
 
     async def handle(data: bytes, context: Context) -> Any:
         try:
-            caller, request = caller_of(api.guard, context), parsed(asked, data)
+            caller, request = caller_of(api.guard, context), parsed(request_type, data)
             return await api.run(lambda: call(api.manage, request, caller))
         except Exception as error:  # noqa: BLE001 - every call ends with a code
             await abort(context, error)
 
-    return grpc.unary_unary_rpc_method_handler(handle, None, answered.SerializeToString)
+    return grpc.unary_unary_rpc_method_handler(handle, None, response_type.SerializeToString)

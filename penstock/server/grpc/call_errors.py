@@ -1,4 +1,4 @@
-"""What all gRPC calls share: who calls, and how errors are answered."""
+"""Caller, request and errors of all gRPC calls."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ Context = LoopCall
 
 
 def caller_of(guard: TokenAuthenticator, context: Context | Call) -> Principal:
-    """Return who calls. Raises Unauthenticated."""
+    """Return the caller. Raises Unauthenticated."""
     if not guard.closed:
         return guard.caller(None)
-    shown = [str(value) for name, value in context.invocation_metadata() or () if name == "authorization"]
-    return guard.caller(shown[0] if shown else None)
+    headers = [str(content) for name, content in context.invocation_metadata() or () if name == "authorization"]
+    return guard.caller(headers[0] if headers else None)
 
 
 def parsed(kind: Any, data: bytes) -> Any:
-    """The message of a request. Raises BadRequest."""
+    """Parse the message of a request. Raises BadRequest."""
     try:
         return kind.FromString(data)
     except DecodeError as error:
         raise BadRequest(f"error unmarshalling request: {error}") from None
 
 
-def told(error: Exception) -> tuple[Code, str]:
-    """The error's code and text; what is not an answer of ours is logged, and its text kept to ourselves."""
+def status_of(error: Exception) -> tuple[Code, str]:
+    """Return code and text of an error. An unexpected error is logged, and its text is not sent."""
     if isinstance(error, ApiError):
         return error.code, error.message
     _LOGGER.error("a request failed", exc_info=error)
@@ -41,6 +41,6 @@ def told(error: Exception) -> tuple[Code, str]:
 
 
 async def abort(context: Context, error: Exception) -> NoReturn:
-    """Answer with what is told of the error."""
-    code, text = told(error)
+    """End the call with the error's code and text."""
+    code, text = status_of(error)
     await context.abort(grpc.StatusCode[code.name], text)

@@ -1,4 +1,4 @@
-"""One gRPC call: on the server's thread alone, or as a coroutine on the event loop."""
+"""One gRPC call: answered on the server's thread (``Call``), or by a coroutine on the event loop (``LoopCall``)."""
 
 from __future__ import annotations
 
@@ -23,49 +23,49 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class CallEnded(PenstockError, ConnectionError):
-    """The caller has left, or the call has its status already."""
+    """The client has left, or the call already has a status."""
 
 
 class Call:
-    """A call that is asked once and answered once. On any thread."""
+    """A call with one request and one answer. Thread-safe: it may be answered on any thread."""
 
     def __init__(self, call: Any, metadata: Any) -> None:
         self.raw = call
-        """The call as cygrpc knows it."""
+        """The call object of cygrpc."""
         self._metadata = metadata
-        self._watched = self.left = False
-        """``left``: whether the caller has gone, where that is watched."""
+        self._watched = self.client_left = False
+        """``client_left`` is kept up to date only after ``watch``."""
 
     def invocation_metadata(self) -> Any:
-        """Names and values that the caller sent along."""
+        """Return the names and values that the client sent with the call."""
         return self._metadata
 
     def watch(self) -> None:
-        """Have ``left`` told from now on: what waits for a thread need not be done then."""
+        """Track from now on whether the client leaves, so that work for it can be skipped."""
         self._watched = True
         self.raw.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),), self._closed)
 
     def _closed(self, event: Any) -> None:
-        self.left = event.batch_operations[0].cancelled()
+        self.client_left = event.batch_operations[0].cancelled()
 
-    def receive(self, then: Callable[[bytes, Call], None], has_come: Callable[[], None] = lambda: None) -> None:
-        """Have ``then`` called with the request, on the server's thread; a caller that has left is forgotten.
+    def receive(self, handle: Callable[[bytes, Call], None], on_received: Callable[[], None] = lambda: None) -> None:
+        """Call ``handle`` with the request, on the server's thread; not if the client has left.
 
-        ``has_come`` is called before, also for a caller that has left.
+        ``on_received`` is called first in both cases.
         """
 
         def received(event: Any) -> None:
-            has_come()
+            on_received()
             data = event.batch_operations[0].message()
             if data is None:
                 self.refuse(CANCELLED, "no request")
             else:
-                then(data, self)
+                handle(data, self)
 
         self.raw.start_server_batch((cygrpc.ReceiveMessageOperation(_NO_FLAGS),), received)
 
     def answer(self, data: bytes) -> None:
-        """Send the answer, and that all is well."""
+        """Send the answer and the status OK."""
         self._end(OK, "", cygrpc.SendMessageOperation(data, _NO_FLAGS))
 
     def refuse(self, code: int, text: str) -> None:
@@ -73,44 +73,46 @@ class Call:
         self._end(code, text)
 
     def _end(self, code: int, text: str, *message: Any) -> None:
-        begin = cygrpc.SendInitialMetadataOperation(None, _NO_FLAGS)
+        metadata = cygrpc.SendInitialMetadataOperation(None, _NO_FLAGS)
         close = () if self._watched else (cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),)
-        self.raw.start_server_batch((begin, *message, status(code, text), *close), self._ended)
+        self.raw.start_server_batch((metadata, *message, status(code, text), *close), self._ended)
 
     def _ended(self, _: Any) -> None:
-        """Keeps the call until grpc is done with it."""
+        """Keep a reference to the call until grpc has finished it."""
 
 
 def status(code: int, text: str) -> Any:
-    """The operation that ends a call."""
+    """Return the operation that ends a call."""
     return cygrpc.SendStatusFromServerOperation(None, int(code), text.encode(errors="replace"), _NO_FLAGS)
 
 
 class LoopCall:
-    """A call whose handler is a coroutine, with what handlers use of a context of grpc.aio."""
+    """A call whose handler is a coroutine; offers what handlers use of grpc.aio's context. Lives on the event loop."""
 
     def __init__(
-        self, call: Any, metadata: Any, loop: LoopCalls, has_come: Callable[[], None], ended: Callable[[], None]
+        self, call: Any, metadata: Any, loop: LoopCalls, on_request: Callable[[], None], on_end: Callable[[], None]
     ) -> None:
-        """``has_come`` is called once the first request has come or the caller has left, ``ended`` at the end."""
+        """Create the call; ``on_request`` runs when the first request arrives or the client leaves, ``on_end`` at
+        the end.
+        """
         self._call, self._metadata, self._loop = call, metadata, loop
-        self._has_come, self._ended = has_come, ended
-        self._begun = self._over = False
+        self._on_request, self._ended = on_request, on_end
+        self._has_sent_metadata = self._has_ended = False
         self._task: asyncio.Task[None] | None = None
 
     def serve(self, handler: Any) -> None:
-        """Run the method. On the server's thread."""
-        self._call.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),), self._left)
+        """Run the method; called on the server's thread."""
+        self._call.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),), self._closed)
         self._loop.soon(self._start, handler)
 
-    def _left(self, event: Any) -> None:
-        self._has_come()
+    def _closed(self, event: Any) -> None:
+        self._on_request()
         self._ended()
         if event.batch_operations[0].cancelled():
             self._loop.soon(self._cancel)
 
     def _cancel(self) -> None:
-        self._over = True
+        self._has_ended = True
         if self._task is not None:
             self._task.cancel()
 
@@ -130,17 +132,19 @@ class LoopCall:
     async def _answer(self, handler: Any) -> None:
         request = self._requests(handler) if handler.request_streaming else await self._request(handler)
         self._serialize = handler.response_serializer or bytes
-        asks, answers = ("stream" if m else "unary" for m in (handler.request_streaming, handler.response_streaming))
-        answering = getattr(handler, f"{asks}_{answers}")(request, self)
+        request_kind, answer_kind = (
+            "stream" if is_stream else "unary" for is_stream in (handler.request_streaming, handler.response_streaming)
+        )
+        response = getattr(handler, f"{request_kind}_{answer_kind}")(request, self)
         if not handler.response_streaming:
-            await self.end(OK, "", self._message(await answering))
+            await self.end(OK, "", self._message(await response))
             return
-        if hasattr(answering, "__aiter__"):
-            async with contextlib.aclosing(answering):
-                async for answer in answering:
+        if hasattr(response, "__aiter__"):
+            async with contextlib.aclosing(response):
+                async for answer in response:
                     await self.write(answer)
         else:
-            await answering
+            await response
         await self.end(OK, "")
 
     async def _request(self, handler: Any) -> Any:
@@ -149,48 +153,49 @@ class LoopCall:
         raise CallEnded("the caller has left")
 
     async def _requests(self, handler: Any) -> AsyncIterator[Any]:
-        read = handler.request_deserializer or bytes
+        deserialize = handler.request_deserializer or bytes
         while True:
             event = await self._batch(cygrpc.ReceiveMessageOperation(_NO_FLAGS))
-            self._has_come()
+            self._on_request()
             data = event.batch_operations[0].message()
             if data is None:
                 return
-            yield read(data)
+            yield deserialize(data)
 
     async def write(self, answer: Any) -> None:
-        """Send one answer of several. Raises CallEnded."""
+        """Send one of several answers. Raises CallEnded."""
         await self._send(self._message(answer))
 
     async def send_initial_metadata(self, _: Any) -> None:
-        """Tell the caller that it is being served. Raises CallEnded."""
+        """Tell the client that the call is being served. Raises CallEnded."""
         await self._send()
 
     async def abort(self, code: grpc.StatusCode, details: str = "") -> NoReturn:
-        """End the call with an error. Raises CallEnded."""
+        """End the call with an error; always raises CallEnded."""
         await self.end(code.value[0], details)
         raise CallEnded(details)
 
     def invocation_metadata(self) -> Any:
-        """Names and values that the caller sent along."""
+        """Return the names and values that the client sent with the call."""
         return self._metadata
 
     def _message(self, answer: Any) -> Any:
         return cygrpc.SendMessageOperation(self._serialize(answer), _NO_FLAGS)
 
     async def end(self, code: int, text: str, *message: Any) -> None:
-        """Send the status, after ``message`` if there is one. Raises CallEnded."""
+        """Send ``message``, if any, and the status. Raises CallEnded."""
         await self._send(*message, status(code, text))
-        self._over = True
+        self._has_ended = True
 
     async def _send(self, *operations: Any) -> None:
-        if self._over:
+        if self._has_ended:
             raise CallEnded("the call has its status")
-        begin = () if self._begun else (cygrpc.SendInitialMetadataOperation(None, _NO_FLAGS),)
-        self._begun = True
-        if not (begin or operations):
+        # Order: grpc sends initial metadata once, before anything else of the call.
+        metadata = () if self._has_sent_metadata else (cygrpc.SendInitialMetadataOperation(None, _NO_FLAGS),)
+        self._has_sent_metadata = True
+        if not (metadata or operations):
             return
-        event = await self._batch(*begin, *operations)
+        event = await self._batch(*metadata, *operations)
         if not event.success:
             raise CallEnded("the caller has left")
 
@@ -201,5 +206,6 @@ class LoopCall:
 
 
 def _settle(done: asyncio.Future[Any], event: Any) -> None:
+    # A cancelled handler no longer waits for the operation, which grpc completes nevertheless.
     if not done.done():
         done.set_result(event)

@@ -1,4 +1,4 @@
-"""Health and reflection, which are not the API's own calls: asked for a token only where the configuration says so."""
+"""Tokens for the services health and reflection, which require one only if the configuration says so."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from penstock.slogd.errors import Unauthenticated
 
 
 class TokenForServices:
-    """Why calls of ``services`` (full names) that show no token that is known are refused."""
+    """Check of tokens for calls of ``services`` (full names)."""
 
     def __init__(self, guard: TokenAuthenticator, services: tuple[str, ...]) -> None:
-        self._guard, self._begins = guard, tuple(f"/{name}/" for name in services)
+        self._guard, self._prefixes = guard, tuple(f"/{name}/" for name in services)
 
     def __call__(self, method: str, metadata: Any) -> str | None:
-        """None where the call is let in."""
-        if not self._guard.closed or not method.startswith(self._begins):
+        """Return why the call is refused; None if it is allowed."""
+        if not self._guard.closed or not method.startswith(self._prefixes):
             return None
-        shown = next((str(value) for name, value in metadata if name == "authorization"), None)
+        header = next((str(content) for name, content in metadata if name == "authorization"), None)
         try:
-            self._guard.caller(shown)
+            self._guard.caller(header)
         except Unauthenticated as error:
             return error.message
         return None

@@ -1,6 +1,6 @@
-"""A call with one request and any number of answers, each made on a thread while the one before is being sent.
+"""A call with one request and any number of answers, each encoded on a thread while the previous one is being sent.
 
-No thread waits for the caller: as long as the caller does not read, nothing is made for it.
+Invariant: no thread waits for the client. If the client does not read, no further answer is produced.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from penstock.server.grpc.calls import OK, status
 
 _NO_FLAGS = 0
 PAUSE = b""
-"""Yielded instead of an answer by an iterator that has worked for a while and lets other calls have the thread."""
+"""Yielded instead of an answer by an iterator that has worked for a while, so that other calls get the thread."""
 
 
 class PulledAnswers:
-    """The answers of one call. At most one answer is being made and one is being sent, on any thread."""
+    """The answers of one call. At most one answer is produced and one is sent at a time, on any thread."""
 
     def __init__(
         self,
@@ -34,30 +34,30 @@ class PulledAnswers:
         self._call, self._threads, self._answers, self._status_of = call, threads, answers, status_of
         self._open_calls = open_calls
         self._lock = threading.Lock()
-        self._ready: Any = None
-        """The operation that sends the answer that is made while the one before is being sent."""
-        self._begin: tuple[Any, ...] = (cygrpc.SendInitialMetadataOperation(None, _NO_FLAGS),)
-        self._is_sending = self._has_left = False
+        self._next_operation: Any = None
+        """Operation of the answer that was produced while the previous one is still being sent."""
+        self._metadata: tuple[Any, ...] = (cygrpc.SendInitialMetadataOperation(None, _NO_FLAGS),)
+        self._is_sending = self._client_left = False
 
     def start(self) -> None:
-        """Make and send all answers, then the status."""
+        """Produce and send all answers, then the status."""
         self._open_calls.progress(self._call)
         self._call.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),), self._closed)
         self._make_next()
 
     def _closed(self, event: Any) -> None:
         self._open_calls.discard(self._call)
-        # The iterator is dropped with this object once its thread is done with it.
-        self._has_left = event.batch_operations[0].cancelled()
+        # The iterator is not closed here: another thread may be running it. It goes with this object.
+        self._client_left = event.batch_operations[0].cancelled()
 
     def _make_next(self) -> None:
         try:
             self._threads.submit(self._make)
         except RuntimeError:  # the pool is shut down with the server, which cancels all calls
-            self._has_left = True
+            self._client_left = True
 
     def _make(self) -> None:
-        if self._has_left:
+        if self._client_left:
             return
         try:
             answer = next(self._answers, None)
@@ -69,29 +69,29 @@ class PulledAnswers:
             return
         with self._lock:
             if self._is_sending:
-                self._ready = operation
+                self._next_operation = operation
                 return
             self._is_sending = True
         self._send(operation)
 
     def _send(self, operation: Any) -> None:
         is_last = not isinstance(operation, cygrpc.SendMessageOperation)
-        begin, self._begin = self._begin, ()
+        begin, self._metadata = self._metadata, ()
         self._call.start_server_batch((*begin, operation), self._ended if is_last else self._sent)
         if not is_last:
             self._make_next()
 
     def _sent(self, event: Any) -> None:
         if not event.success:
-            self._has_left = True
+            self._client_left = True
             return
         self._open_calls.progress(self._call)
         with self._lock:
-            operation, self._ready = self._ready, None
+            operation, self._next_operation = self._next_operation, None
             if operation is None:
                 self._is_sending = False
                 return
         self._send(operation)
 
     def _ended(self, _: Any) -> None:
-        """Keeps the call until grpc is done with it."""
+        """Keep a reference to the call until grpc has finished it."""

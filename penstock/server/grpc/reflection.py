@@ -1,4 +1,4 @@
-"""gRPC reflection: the API tells its own description, as ``v1`` and as ``v1alpha``, down to single methods."""
+"""gRPC reflection: describes the API, as ``v1`` and ``v1alpha``, down to single methods."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def add_reflection(server: CallServer, services: tuple[str, ...]) -> None:
 
 
 def _describe_v1() -> None:
-    """Put v1's description into the pool, made of v1alpha's: the package that we use brings the latter alone."""
+    """Add v1's description to the pool, derived from v1alpha's.
+
+    Workaround: grpcio-reflection contains v1alpha only.
+    """
     pool = descriptor_pool.Default()
     try:
         pool.FindFileByName(_V1_FILE)
@@ -43,7 +46,7 @@ def _describe_v1() -> None:
 
 
 class _Descriptors:
-    """The pool of descriptors, in which methods are found as well."""
+    """The pool of descriptors, which also finds methods."""
 
     def __init__(self) -> None:
         self._pool = descriptor_pool.Default()
@@ -52,7 +55,7 @@ class _Descriptors:
         return getattr(self._pool, name)
 
     def FindFileContainingSymbol(self, symbol: str) -> Any:  # noqa: N802 - protobuf's name
-        """Raises KeyError."""
+        """Return the file that declares a symbol. Raises KeyError."""
         try:
             return self._pool.FindFileContainingSymbol(symbol)
         except KeyError:

@@ -1,6 +1,6 @@
-"""The gRPC service slogd.StructuredLog, with reflection and health.
+"""gRPC service slogd.StructuredLog, with reflection and health.
 
-The calls that carry entries are served as bytes: whole columns of entries are read from them and written to them.
+Calls with entries are served as bytes: whole columns of entries are decoded from them and encoded to them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.config import SecurityConfig
 from penstock.server.api.entries import INLINE_SIZE, Accepted, EntriesApi
 from penstock.server.auth.rights import Principal
 from penstock.server.grpc.admin_calls import manage_handlers
-from penstock.server.grpc.call_errors import Context, abort, caller_of, parsed, told
+from penstock.server.grpc.call_errors import Context, abort, caller_of, parsed, status_of
 from penstock.server.grpc.call_server import MAX_CONNECTIONS_OPTION, CallServer
 from penstock.server.grpc.calls import Call
 from penstock.server.grpc.closed_calls import TokenForServices
@@ -33,31 +33,33 @@ from penstock.slogd.errors import ApiError, Exhausted
 
 SERVICE = "slogd.StructuredLog"
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-MAX_MESSAGE = 64 << 20
-"""Bytes of a request or an answer."""
-MAX_PLAIN = 4 << 20
-"""Bytes of a request to AppendLogs that uses nothing of what slogd does not know: it gets slogd's answer."""
+MAX_MESSAGE_BYTES = 64 << 20
+"""Limit: of a request or an answer."""
+MAX_PLAIN_BYTES = 4 << 20
+"""Limit: of an AppendLogs request without Penstock's extensions; a longer one gets slogd's error."""
 OPTIONS = [
-    ("grpc.max_receive_message_length", MAX_MESSAGE),
-    ("grpc.max_send_message_length", MAX_MESSAGE),
-    # Else a second server on the same port would take half of the connections in silence.
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # Otherwise a second server on the same port would silently get half of the connections.
     ("grpc.so_reuseport", 0),
     # Limit: of one connection. More are refused by gRPC before any work is done for them; its own clients queue.
     ("grpc.max_concurrent_streams", 256),
 ]
-PIPELINED = 256
-"""Requests of one AppendStream under way at once."""
+MAX_PIPELINED = 256
+"""Limit: requests of one AppendStream in flight."""
 DURABILITY = {"synced": pb.SYNCED, "written": pb.WRITTEN, "staged": pb.STAGED}
 
 
 class Entries:
-    """The calls that carry entries, each a thin shell around ``EntriesApi``."""
+    """The calls that carry entries, each a thin layer over ``EntriesApi``."""
 
     def __init__(self, api: EntriesApi) -> None:
         self._api = api
 
     def append(self, data: bytes, call: Call) -> None:
-        """AppendLogs: the thread that commits answers. On the server's thread; what may take long is left to others."""
+        """Serve AppendLogs on the server's thread; the committing thread answers, and long work moves to a reader
+        thread.
+        """
         if len(data) > INLINE_SIZE:
             self._api.threads.submit(self._append, data, call, may_wait=True)
         else:
@@ -66,63 +68,63 @@ class Entries:
     def _append(self, data: bytes, call: Call, may_wait: bool = False) -> None:
         try:
             caller, request = caller_of(self._api.guard, call), parse_append(data)
-            if len(data) > MAX_PLAIN and not (request.producer_id or request.transaction_id):
-                raise Exhausted(f"grpc: received message larger than max ({len(data)} vs. {MAX_PLAIN})")
+            if len(data) > MAX_PLAIN_BYTES and not (request.producer_id or request.transaction_id):
+                raise Exhausted(f"grpc: received message larger than max ({len(data)} vs. {MAX_PLAIN_BYTES})")
             if may_wait or self._api.at_once(request):
                 self._api.hand_over(request, "grpc", caller, partial(_answer, call))
             else:
                 self._api.threads.submit(self._append, data, call, may_wait=True)
         except Exception as error:  # noqa: BLE001 - every call ends with a code
-            call.refuse(*told(error))
+            call.refuse(*status_of(error))
 
     def get(self, data: bytes, call: Call) -> None:
-        """GetLogs: answered at once where the page is there, else by the thread that reads it."""
+        """Serve GetLogs: at once if the page is cached, else on a reader thread."""
         try:
-            query, caller = _query(data), caller_of(self._api.guard, call)
-            ready = self._api.pages.cached(query, response, caller, responses)
-            if ready is not None:
-                return call.answer(ready)
+            query, caller = _parse_query(data), caller_of(self._api.guard, call)
+            cached_page = self._api.pages.cached(query, response, caller, responses)
+            if cached_page is not None:
+                return call.answer(cached_page)
             call.watch()
             self._api.threads.submit(self._get, query, caller, call)
         except Exception as error:  # noqa: BLE001 - every call ends with a code
-            call.refuse(*told(error))
+            call.refuse(*status_of(error))
 
     def _get(self, query: Query, caller: Principal, call: Call) -> None:
         try:
-            if not call.left:
+            if not call.client_left:
                 call.answer(self._api.pages.get(query, response, caller, responses))
         except Exception as error:  # noqa: BLE001 - every call ends with a code
-            call.refuse(*told(error))
+            call.refuse(*status_of(error))
 
     async def append_stream(self, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
-        """AppendStream: taken in their order, and answered in it."""
-        answers: asyncio.Queue[Awaitable[bytes] | None] = asyncio.Queue(PIPELINED)
-        taking: asyncio.Task[None] | None = None
+        """Serve AppendStream: requests are appended and answered in their order."""
+        answers: asyncio.Queue[Awaitable[bytes] | None] = asyncio.Queue(MAX_PIPELINED)
+        reading: asyncio.Task[None] | None = None
         try:
-            taking = asyncio.create_task(self._take(requests, caller_of(self._api.guard, context), answers))
+            reading = asyncio.create_task(self._read_requests(requests, caller_of(self._api.guard, context), answers))
             while (answer := await answers.get()) is not None:
                 yield await answer
-            await taking
+            await reading
         except Exception as error:  # noqa: BLE001 - every call ends with a code
             await abort(context, error)
         finally:
-            if taking is not None:
-                taking.cancel()
+            if reading is not None:
+                reading.cancel()
 
-    async def _take(
+    async def _read_requests(
         self, requests: AsyncIterator[bytes], caller: Principal, answers: asyncio.Queue[Awaitable[bytes] | None]
     ) -> None:
         try:
             async for data in requests:
                 caller = self._api.guard.current(caller)
-                await answers.put(asyncio.ensure_future(_answered(await self._started(data, caller))))
+                await answers.put(asyncio.ensure_future(_encode_outcome(await self._start_append(data, caller))))
         except Exception:
             await answers.put(None)
             raise
         await answers.put(None)
 
-    async def _started(self, data: bytes, caller: Principal) -> Awaitable[Accepted]:
-        """One request of a stream, handed to the log: those behind it come after it."""
+    async def _start_append(self, data: bytes, caller: Principal) -> Awaitable[Accepted]:
+        """Hand one request of a stream to the log, before any later request of the stream."""
         try:
             request = await self._api.parsed(lambda: parse_append(data), len(data))
             return await self._api.start(request, "grpc", caller)
@@ -132,11 +134,11 @@ class Entries:
             return failed
 
     async def stream(self, data: bytes, context: Context) -> AsyncIterator[bytes]:
-        """StreamLogs."""
+        """Serve StreamLogs."""
         try:
-            pages = await self._api.follow(_query(data), response, caller_of(self._api.guard, context))
+            pages = await self._api.follow(_parse_query(data), response, caller_of(self._api.guard, context))
             async with contextlib.aclosing(pages):
-                # So that the caller knows that it is being served, however long nothing comes.
+                # Sent at once, so that the client knows that the stream is open even if no entry arrives for long.
                 await context.send_initial_metadata(())
                 async for page in pages:
                     yield page
@@ -144,7 +146,7 @@ class Entries:
             await abort(context, error)
 
     async def topics(self, data: bytes, context: Context) -> pb.ListTopicsResponse:
-        """ListTopics."""
+        """Serve ListTopics."""
         try:
             parsed(pb.ListTopicsRequest, data)
             names = await self._api.names(caller_of(self._api.guard, context))
@@ -153,44 +155,44 @@ class Entries:
         return pb.ListTopicsResponse(topic=[pb.Topic(name=name) for name in names])
 
 
-async def _answered(accepted: Awaitable[Accepted]) -> bytes:
-    """The answer to one request of a stream, its error included."""
+async def _encode_outcome(accepted: Awaitable[Accepted]) -> bytes:
+    """Encode the answer to one request of a stream, also an error."""
     try:
-        return _accepted(await accepted)
+        return _encode_accepted(await accepted)
     except ApiError as error:
         return pb.AppendResponse(error=pb.Error(code=error.code, message=error.message)).SerializeToString()
 
 
 def _answer(call: Call, outcome: Accepted | ApiError) -> None:
     if isinstance(outcome, ApiError):
-        call.refuse(*told(outcome))
+        call.refuse(*status_of(outcome))
     else:
-        call.answer(_accepted(outcome))
+        call.answer(_encode_accepted(outcome))
 
 
-def _accepted(accepted: Accepted) -> bytes:
+def _encode_accepted(accepted: Accepted) -> bytes:
     return pb.AppendResponse(offsets=accepted.offsets, durability=DURABILITY[accepted.durability]).SerializeToString()
 
 
-def _query(data: bytes) -> Query:
+def _parse_query(data: bytes) -> Query:
     return Query.of(parsed(pb.GetLogsRequest, data))
 
 
 @dataclass(frozen=True, slots=True)
 class Rpc:
-    """A gRPC server, and what it says of its health."""
+    """A gRPC server and its health service."""
 
     server: CallServer
     health: Any
 
     async def start(self) -> None:
-        """Serve, and say so."""
+        """Start serving and report it as healthy."""
         await self.server.start()
         await self.health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
 
 
 def create_server(api: EntriesApi, security: SecurityConfig | None = None, max_connections: int = 1000) -> Rpc:
-    """A server of ``api`` without an address yet."""
+    """Create a server of ``api`` that is not bound to an address yet."""
     entries, security = Entries(api), security or SecurityConfig()
     closed = (() if security.open_health else (HEALTH,)) + (() if security.open_reflection else SERVICES)
     direct = {f"/{SERVICE}/AppendLogs": entries.append, f"/{SERVICE}/GetLogs": entries.get}

@@ -1,6 +1,6 @@
-"""The metrics of /metrics, sent to an OpenTelemetry collector now and then (OTLP over HTTP).
+"""Export of the metrics to an OpenTelemetry collector (OTLP over HTTP).
 
-Certificates, proxies and attributes of the resource are told by OpenTelemetry's own variables, such as
+Certificates, proxies and attributes of the resource come from OpenTelemetry's own variables, such as
 OTEL_EXPORTER_OTLP_CERTIFICATE and OTEL_RESOURCE_ATTRIBUTES.
 """
 
@@ -31,14 +31,14 @@ from penstock.config import OtelConfig
 from penstock.server.metrics.prometheus import Family
 
 UNKNOWN_START = 0
-"""Counts are kept over restarts, and those of the receivers begin with each of them: when is not said here."""
-LAST_SENDING = 2.0
-"""Seconds that the end waits for what is being sent."""
+"""OTLP's code for an unknown start: some counts survive restarts, others begin with each start of a receiver."""
+FINAL_EXPORT_TIMEOUT_S = 2.0
+"""Limit: of the wait for the last export when the daemon stops."""
 _LOGGER = logging.getLogger(__name__)
 
 
 class OtelExport(threading.Thread):
-    """Sends ``families`` every ``config.every`` seconds."""
+    """Thread that sends ``families`` every ``config.every`` seconds."""
 
     def __init__(self, config: OtelConfig, families: Callable[[], Iterable[Family]]) -> None:
         super().__init__(name="otel", daemon=True)
@@ -47,32 +47,32 @@ class OtelExport(threading.Thread):
         self._exporter = OTLPMetricExporter(
             endpoint=config.endpoint, headers=dict(config.headers) or None, timeout=config.timeout
         )
-        self._reason = _Reason()
+        self._last_message = _LastMessage()
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        """Until stopped; what cannot be sent is reported, and the next sending has the newer numbers."""
+        """Send until stopped. A failed export is logged and not repeated: the next one carries newer totals."""
         while True:
-            last = self._stopping.wait(self._config.every)
+            is_stopping = self._stopping.wait(self._config.every)
             self._send()
-            if last:
+            if is_stopping:
                 return
 
     def stop(self) -> None:
-        """Send once more, then end; a collector that is away is not waited for."""
+        """Send once more and end, without waiting long for a collector that does not answer."""
         self._stopping.set()
-        self.join(LAST_SENDING)
+        self.join(FINAL_EXPORT_TIMEOUT_S)
         self._exporter.shutdown()
 
     def _send(self) -> None:
         try:
-            sent = self._exporter.export(self._data(), timeout_millis=self._config.timeout * 1000)
-        except Exception as error:  # noqa: BLE001 - whatever the exporter or the log raises: the daemon goes on
+            outcome = self._exporter.export(self._data(), timeout_millis=self._config.timeout * 1000)
+        except Exception as error:  # noqa: BLE001 - no error of an export may stop the daemon
             _LOGGER.warning("otel.endpoint: %s: %s", self._config.endpoint, error)
             return
-        if sent is not MetricExportResult.SUCCESS:
-            reason = self._reason.text
-            _LOGGER.warning("otel.endpoint: %s takes no metrics: %s", self._config.endpoint, reason)
+        if outcome is not MetricExportResult.SUCCESS:
+            reason = self._last_message.text
+            _LOGGER.warning("otel.endpoint: %s does not accept metrics: %s", self._config.endpoint, reason)
 
     def _data(self) -> MetricsData:
         now = time.time_ns()
@@ -81,8 +81,8 @@ class OtelExport(threading.Thread):
         return MetricsData([ResourceMetrics(self._resource, [scope], "")])
 
 
-class _Reason(logging.Handler):
-    """Keeps the last thing that OpenTelemetry had to say, in the place of its own lines and tracebacks."""
+class _LastMessage(logging.Handler):
+    """Log handler that keeps OpenTelemetry's last message, instead of its own lines and tracebacks."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Counts as Prometheus text (exposition format 0.0.4)."""
+"""Metrics as Prometheus text (exposition format 0.0.4)."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ Labels = Mapping[str, str]
 
 @dataclass(slots=True)
 class Family:
-    """One metric: its name (letters, digits, ``_``), kind, help, and samples of labels and value."""
+    """One metric: name (letters, digits, ``_``), kind, help, and samples of labels and number."""
 
     name: str
     kind: Literal["counter", "gauge"]
     help: str
     samples: Sequence[tuple[Labels, float]] = ()
 
-    def of_topics(self, wanted: Callable[[str], bool]) -> Family:
-        """The samples of topics that are ``wanted`` alone."""
-        samples = [one for one in self.samples if "topic" in one[0] and wanted(one[0]["topic"])]
+    def of_topics(self, is_readable: Callable[[str], bool]) -> Family:
+        """Return the family with only the samples of readable topics."""
+        samples = [sample for sample in self.samples if "topic" in sample[0] and is_readable(sample[0]["topic"])]
         return replace(self, samples=samples)
 
 
 def render(families: Iterable[Family]) -> str:
-    """The text of a scrape. Families of one name must be one."""
+    """Return the text of a scrape. Names of families must be unique."""
     return "".join(_family(family) for family in families)
 
 
@@ -81,23 +81,23 @@ STATISTICS_HELP: Mapping[str, str] = {
     "kafka": "Messages to Kafka, by plog's meters",
     "handlers": "What a handler tells of itself",
 }
-"""What STAT's keys mean."""
+"""Meaning of STAT's keys."""
 _GAUGES = frozenset({"uptime", "receive_buffer"})
 _NO_METRICS = frozenset({"pid", "incarnation"})
 
 
-def of_statistics(listeners: Mapping[str, Mapping[str, Any]]) -> list[Family]:
-    """Families of what STAT answers, by listener: ``penstock_plog_`` and plog's key.
+def statistics_families(listeners: Mapping[str, Mapping[str, Any]]) -> list[Family]:
+    """Return families of STAT's answers by listener: ``penstock_plog_`` and plog's key.
 
-    Places of arrays become the labels ``fragments`` (class of the message's number of fragments, by log2)
-    and ``index`` (class of the fragment's); zeros in arrays of arrays are left out.
+    Indices of arrays become the labels ``fragments`` (class of the message's number of fragments, by log2) and
+    ``index`` (class of the fragment's index); zeros in arrays of arrays are left out.
     """
     families: dict[str, list[tuple[Labels, float]]] = {}
     helps: dict[str, str] = {}
     for listener, statistics in listeners.items():
-        for key, value in statistics.items():
+        for key, entry in statistics.items():
             if key not in _NO_METRICS:
-                for suffix, labels, number in _samples(key, value):
+                for suffix, labels, number in _samples(key, entry):
                     name = _metric(f"penstock_plog_{key}{suffix}")
                     families.setdefault(name, []).append(({"listener": listener, **labels}, number))
                     helps[name] = STATISTICS_HELP.get(key, f"{key} of STAT")
@@ -107,46 +107,47 @@ def of_statistics(listeners: Mapping[str, Mapping[str, Any]]) -> list[Family]:
     ]
 
 
-def _samples(key: str, value: Any) -> Iterator[tuple[str, Labels, float]]:
-    """Of one key of STAT: what to put behind the metric's name, labels and number of each sample."""
-    if isinstance(value, str):
-        yield "_info", {key: value}, 1
+def _samples(key: str, entry: Any) -> Iterator[tuple[str, Labels, float]]:
+    """Yield suffix of the metric's name, labels and number of each sample of one key of STAT."""
+    if isinstance(entry, str):
+        yield "_info", {key: entry}, 1
     elif key in _GAUGES:
-        yield "", {}, value
+        yield "", {}, entry
     elif key == "handlers":
-        yield from _of_handlers(value)
+        yield from _handler_samples(entry)
     elif key == "kafka":
-        yield from _of_meters(value)
-    elif isinstance(value, dict):
-        yield from (("_total", {"event": event}, number) for event, number in value.items())
-    elif isinstance(value, list):
-        yield from _of_array("fragments" if key == "v0_invalid_checksum" else "index", value)
+        yield from _meter_samples(entry)
+    elif isinstance(entry, dict):
+        yield from (("_total", {"event": event}, number) for event, number in entry.items())
+    elif isinstance(entry, list):
+        yield from _array_samples("fragments" if key == "v0_invalid_checksum" else "index", entry)
     else:
-        yield "_total", {}, value
+        yield "_total", {}, entry
 
 
-def _of_array(label: str, array: list[Any]) -> Iterator[tuple[str, Labels, float]]:
-    for place, value in enumerate(array):
-        if isinstance(value, list):
-            cells = ((index, number) for index, number in enumerate(value) if number)
-            yield from (("_total", {"fragments": str(place), "index": str(index)}, number) for index, number in cells)
+def _array_samples(label: str, array: list[Any]) -> Iterator[tuple[str, Labels, float]]:
+    for position, cell in enumerate(array):
+        if isinstance(cell, list):
+            cells = ((index, number) for index, number in enumerate(cell) if number)
+            yield from (
+                ("_total", {"fragments": str(position), "index": str(index)}, number) for index, number in cells
+            )
         else:
-            yield "_total", {label: str(place)}, value
+            yield "_total", {label: str(position)}, cell
 
 
-def _of_meters(meters: Mapping[str, Any]) -> Iterator[tuple[str, Labels, float]]:
-    for meter, told in meters.items():
-        yield "_total", {"meter": meter}, told["count"]
-        for minutes, rate in zip(("1", "5", "15"), told["rate"], strict=True):
+def _meter_samples(meters: Mapping[str, Any]) -> Iterator[tuple[str, Labels, float]]:
+    for meter, readings in meters.items():
+        yield "_total", {"meter": meter}, readings["count"]
+        for minutes, rate in zip(("1", "5", "15"), readings["rate"], strict=True):
             yield "_rate", {"meter": meter, "minutes": minutes}, rate
 
 
-def _of_handlers(handlers: list[Mapping[str, Any]]) -> Iterator[tuple[str, Labels, float]]:
-    """The numbers that handlers tell of themselves."""
+def _handler_samples(handlers: list[Mapping[str, Any]]) -> Iterator[tuple[str, Labels, float]]:
     for handler in handlers:
-        for key, value in handler.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                yield f"_{key}", {"handler": handler["name"]}, value
+        for key, number in handler.items():
+            if isinstance(number, int | float) and not isinstance(number, bool):
+                yield f"_{key}", {"handler": handler["name"]}, number
 
 
 def _metric(name: str) -> str:

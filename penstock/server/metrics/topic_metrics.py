@@ -1,4 +1,4 @@
-"""Metrics of the topics: what they take on the disk, and how far their readers are behind."""
+"""Metrics of topics: their size on disk, and how far their readers lag."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from penstock.log.store.segment import stored_bytes
 from penstock.server.metrics.prometheus import Family, Labels
 
 
-def of_topics(log: Log) -> list[Family]:
-    """Families by topic, and by topic and cursor; a topic that goes meanwhile is left out. Blocking."""
+def topic_families(log: Log) -> list[Family]:
+    """Return families by topic, and by topic and cursor. Blocking."""
     sizes: list[tuple[Labels, float]] = []
     entries: list[tuple[Labels, float]] = []
     ages: list[tuple[Labels, float]] = []
     for name in log.names():
+        # A topic that is deleted during the scan is left out.
         with contextlib.suppress(LogError, FileNotFoundError):
-            found = _lags(log, name)
+            lag_by_cursor = _lags(log, name)
             sizes.append(({"topic": name}, stored_bytes(log.directory / name)))
-            entries += [({"topic": name, "cursor": cursor}, lag.entries) for cursor, lag in found.items()]
-            ages += [({"topic": name, "cursor": cursor}, lag.seconds) for cursor, lag in found.items()]
+            entries += [({"topic": name, "cursor": cursor}, lag.entries) for cursor, lag in lag_by_cursor.items()]
+            ages += [({"topic": name, "cursor": cursor}, lag.seconds) for cursor, lag in lag_by_cursor.items()]
     return [
         Family("penstock_topic_bytes", "gauge", "Bytes of a topic's segments", sizes),
         Family("penstock_cursor_lag_entries", "gauge", "Entries that a reader has still to read", entries),
@@ -30,7 +31,7 @@ def of_topics(log: Log) -> list[Family]:
 
 
 def _lags(log: Log, name: str) -> dict[str, Lag]:
-    """How far a topic's cursors are behind; it is opened only where something in it has to be made a gap."""
+    """Return the lag of each cursor of a topic, from its files; the topic is opened only to repair damage."""
     folder = log.directory / name
     try:
         return lags(folder, Cursors(OS, folder).all(), log.clock.micros())

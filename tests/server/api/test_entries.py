@@ -15,8 +15,8 @@ from penstock.files.file_system import File, SystemFile, SystemFiles
 from penstock.log import Log, TopicSettings
 from penstock.records import body
 from penstock.server.api.entries import INLINE_SIZE, EntriesApi
-from penstock.server.auth.permitted_topics import KEPT_OF_A_TOPIC, KEPT_READERS
-from penstock.server.auth.rights import NOBODY_ASKED
+from penstock.server.auth.permitted_topics import KEPT_OF_A_TOPIC, MAX_IDLE_READERS
+from penstock.server.auth.rights import ANONYMOUS
 from penstock.server.reading.query import Query
 from penstock.slogd.columns.decode import Append
 from penstock.slogd.errors import BadRequest, Damaged, Exhausted, NoSuchTopic, NotAllowed, Stopping
@@ -149,7 +149,7 @@ def test_what_stays_unreadable_is_said_to_be_damaged(tmp_path: Path, monkeypatch
         async with served(tmp_path) as api:
             await append(api, "t", GREETING)
             flip(tmp_path, GREETING)
-            topic = api.topics.readable("t", NOBODY_ASKED)
+            topic = api.topics.readable("t", ANONYMOUS)
             monkeypatch.setattr(type(topic), "verify", lambda self, begin, end: [])
             with pytest.raises(Damaged):
                 await api.get(Query("t"), offsets)
@@ -209,7 +209,7 @@ def test_readers_are_kept_and_see_what_is_new(tmp_path: Path) -> None:
             for number in range(3):
                 await append(api, "t", b"x")
                 assert await api.get(Query("t"), offsets) == list(range(number + 1))
-            topic = api.topics.readable("t", NOBODY_ASKED)
+            topic = api.topics.readable("t", ANONYMOUS)
             with api.topics.reader(topic) as first, api.topics.reader(topic) as second:
                 assert first is not second
             for wanted in (second, first, second):  # each in turn: none keeps what is deleted
@@ -220,7 +220,7 @@ def test_readers_are_kept_and_see_what_is_new(tmp_path: Path) -> None:
             with contextlib.ExitStack() as stack:
                 kept = [stack.enter_context(api.topics.reader(topic)) for _ in range(9)]
             assert len([reader for reader in kept if reader in many]) == KEPT_OF_A_TOPIC
-            for number in range(KEPT_READERS + 1):
+            for number in range(MAX_IDLE_READERS + 1):
                 await append(api, f"t{number}", b"x")
                 await api.get(Query(f"t{number}"), offsets)
             with api.topics.reader(topic) as new:

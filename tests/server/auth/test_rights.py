@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.config import TokenConfig
 from penstock.log import TopicSettings
-from penstock.server.auth.rights import NOBODY_ASKED, Principal, TokenAuthenticator
+from penstock.server.auth.rights import ANONYMOUS, Principal, TokenAuthenticator
 from penstock.slogd.errors import NotAllowed, Unauthenticated
 
 OPEN = TopicSettings()
@@ -22,7 +22,7 @@ TOKENS = {
 
 def test_without_tokens_everybody_may_do_everything() -> None:
     caller = TokenAuthenticator().caller(None)
-    assert caller is NOBODY_ASKED
+    assert caller is ANONYMOUS
     assert caller.reads("t", OPEN)
     assert caller.writes("t", OPEN)
     caller.check_admin()
@@ -55,8 +55,8 @@ def test_a_topic_may_name_who_reads_and_writes_it() -> None:
     reader = TokenAuthenticator(TOKENS).caller("Bearer known by its digest")
     assert reader.reads("t", closed)
     assert not TokenAuthenticator(TOKENS).caller(f"Bearer {SECRET}").reads("web-a", closed)
-    assert not NOBODY_ASKED.reads("t", closed)
-    assert not NOBODY_ASKED.writes("t", closed)
+    assert not ANONYMOUS.reads("t", closed)
+    assert not ANONYMOUS.writes("t", closed)
 
 
 def test_internal_topics_are_for_administrators() -> None:

@@ -18,7 +18,7 @@ from penstock.counts import Origin
 from penstock.log import Log
 from penstock.records import body
 from penstock.server.auth.permitted_topics import PermittedTopics
-from penstock.server.auth.rights import NOBODY_ASKED
+from penstock.server.auth.rights import ANONYMOUS
 from penstock.server.flight.actions import ACTIONS, act
 from penstock.slogd.errors import ApiError
 from tests.server.running import Running
@@ -137,7 +137,7 @@ def test_no_question_raises_anything_but_an_error_of_the_api(
 ) -> None:
     log = Log(tmp_path_factory.getbasetemp() / "empty")
     try:
-        list(act(PermittedTopics(log), NOBODY_ASKED, kind, asked))
+        list(act(PermittedTopics(log), ANONYMOUS, kind, asked))
     except ApiError:
         pass
     finally:

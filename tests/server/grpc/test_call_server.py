@@ -112,7 +112,7 @@ def test_who_waits_for_a_slow_disk_stops_no_other_call_and_no_other_topic(
 def test_the_thread_that_took_an_append_commits_it_and_answers(
     running: Running, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call_server, "PATIENCE", 60.0)
+    monkeypatch.setattr(call_server, "MAX_COMMIT_S", 60.0)
     call, names = channel.unary_unary(SERVICE + "AppendLogs"), set[str]()
     call(append(), timeout=20)
     topic = running.log.topic("t")

@@ -103,7 +103,7 @@ def test_a_collector_that_refuses_is_named_and_sending_goes_on(
     export.stop()
     reported = set(caplog.messages)
     assert len(reported) == 1
-    assert reported.pop().startswith(f"otel.endpoint: {collector.endpoint} takes no metrics: ")
+    assert reported.pop().startswith(f"otel.endpoint: {collector.endpoint} does not accept metrics: ")
     assert "403" in caplog.text
 
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from penstock.server.metrics.prometheus import Family, of_statistics, render
+from penstock.server.metrics.prometheus import Family, render, statistics_families
 from penstock.wire.plog.statistics import Statistics
 
 
@@ -31,7 +31,7 @@ def test_all_that_stat_answers_is_a_metric() -> None:
     statistics.add_invalid(np.array([9]), np.array([3]))
     handlers = [{"name": "log"}, {"name": "bin", "delivered": 4, "note": "text"}]
     told = {"version": "1.2", "uptime": 99, "pid": 1, **statistics.as_dict(), "handlers": handlers}
-    families = {family.name: family for family in of_statistics({"a": told, "b": told})}
+    families = {family.name: family for family in statistics_families({"a": told, "b": told})}
     stems = {name.removeprefix("penstock_plog_") for name in families}
     for key in told.keys() - {"pid", "handlers", "v0_invalid_fragments", "dropped_fragments"}:
         assert any(stem.startswith(key) for stem in stems), key

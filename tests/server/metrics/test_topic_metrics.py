@@ -7,12 +7,13 @@ from pathlib import Path
 from penstock.counts import Origin
 from penstock.log import Log
 from penstock.records import body
-from penstock.server.metrics.topic_metrics import of_topics
+from penstock.server.metrics.topic_metrics import topic_families
 
 
 def told(log: Log) -> dict[str, dict[tuple[str, ...], float]]:
     return {
-        family.name: {tuple(labels.values()): value for labels, value in family.samples} for family in of_topics(log)
+        family.name: {tuple(labels.values()): value for labels, value in family.samples}
+        for family in topic_families(log)
     }
 
 

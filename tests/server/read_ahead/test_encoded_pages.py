@@ -9,7 +9,7 @@ import pytest
 
 from penstock.log import Gap, Topic
 from penstock.records import body, concatenated
-from penstock.server.auth.rights import NOBODY_ASKED
+from penstock.server.auth.rights import ANONYMOUS
 from penstock.server.read_ahead.encoded_pages import EncodedPages
 from penstock.server.reading.query import Query
 from penstock.slogd.errors import NoSuchTopic
@@ -46,11 +46,11 @@ def pages(running: Running) -> EncodedPages:
 
 
 def cached(pages: EncodedPages, offset: int, limit: int = PAGE, **query: object) -> bytes | None:
-    return pages.cached(Query("t", offset=offset, max_messages=limit, **query), offsets, NOBODY_ASKED)  # type: ignore[arg-type]
+    return pages.cached(Query("t", offset=offset, max_messages=limit, **query), offsets, ANONYMOUS)  # type: ignore[arg-type]
 
 
 def read(pages: EncodedPages, offset: int, limit: int = PAGE) -> bytes:
-    return pages.get(Query("t", offset=offset, max_messages=limit), offsets, NOBODY_ASKED)
+    return pages.get(Query("t", offset=offset, max_messages=limit), offsets, ANONYMOUS)
 
 
 def listed(first: int, end: int) -> bytes:
@@ -74,8 +74,8 @@ def test_pages_of_one_read_equal_pages_of_single_reads(
     offset, received = 0, b""
     while offset < 600:
         query = Query("t", offset=offset, max_messages=limit)
-        page = pages.get(query, offsets, NOBODY_ASKED, offsets_by_page)
-        assert page == pages.get(query, lambda batches, next: offsets(batches, next), NOBODY_ASKED)
+        page = pages.get(query, offsets, ANONYMOUS, offsets_by_page)
+        assert page == pages.get(query, lambda batches, next: offsets(batches, next), ANONYMOUS)
         received, offset = received + page + b",", int(page.split(b",")[-1]) + 1
     assert damaged == [(200, 300)]
     assert received == listed(0, 200) + b"," + listed(300, 600) + b","
@@ -116,8 +116,8 @@ def test_page_at_the_end_is_incomplete_if_entries_arrive_during_its_encoding(
         running.api.topics.append(topic, body([b"new"] * 10), "http").result(20)
         return offsets(batches, following)
 
-    assert pages.get(Query("t", offset=550, max_messages=PAGE), slowly, NOBODY_ASKED) == listed(550, 600)
-    assert pages.get(Query("t", offset=550, max_messages=PAGE), slowly, NOBODY_ASKED) == listed(550, 610)
+    assert pages.get(Query("t", offset=550, max_messages=PAGE), slowly, ANONYMOUS) == listed(550, 600)
+    assert pages.get(Query("t", offset=550, max_messages=PAGE), slowly, ANONYMOUS) == listed(550, 610)
 
 
 def test_deleted_topic_has_no_cached_page(running: Running, topic: Topic, pages: EncodedPages) -> None:
@@ -132,4 +132,4 @@ def test_deleted_topic_has_no_cached_page(running: Running, topic: Topic, pages:
 def test_only_queries_with_an_offset_are_answered_from_the_cache(topic: Topic, pages: EncodedPages) -> None:
     read(pages, 0)
     for query in (Query("t", max_messages=PAGE), Query("t", latest=True, max_messages=PAGE), Query("t", micros=0)):
-        assert pages.cached(query, offsets, NOBODY_ASKED) is None
+        assert pages.cached(query, offsets, ANONYMOUS) is None
