@@ -15,7 +15,7 @@ from penstock.files.file_system import File, SystemFile, SystemFiles
 from penstock.log import Log, TopicSettings
 from penstock.records import body
 from penstock.server.api.entries import INLINE_SIZE, EntriesApi
-from penstock.server.auth.permitted_topics import KEPT_OF_A_TOPIC, MAX_IDLE_READERS
+from penstock.server.auth.permitted_topics import MAX_IDLE_READERS, MAX_IDLE_READERS_PER_TOPIC
 from penstock.server.auth.rights import ANONYMOUS
 from penstock.server.reading.query import Query
 from penstock.slogd.columns.decode import Append
@@ -219,7 +219,7 @@ def test_readers_are_kept_and_see_what_is_new(tmp_path: Path) -> None:
                 many = [stack.enter_context(api.topics.reader(topic)) for _ in range(9)]
             with contextlib.ExitStack() as stack:
                 kept = [stack.enter_context(api.topics.reader(topic)) for _ in range(9)]
-            assert len([reader for reader in kept if reader in many]) == KEPT_OF_A_TOPIC
+            assert len([reader for reader in kept if reader in many]) == MAX_IDLE_READERS_PER_TOPIC
             for number in range(MAX_IDLE_READERS + 1):
                 await append(api, f"t{number}", b"x")
                 await api.get(Query(f"t{number}"), offsets)
