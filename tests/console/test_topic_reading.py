@@ -86,7 +86,7 @@ def test_following_shows_what_comes_and_nothing_again_when_nothing_comes(filled:
 def test_a_search_goes_on_request_by_request_and_can_be_stopped(
     filled: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.server.reading.search.SCAN_SECONDS", -1.0)  # each request looks at one batch
+    monkeypatch.setattr("penstock.server.reading.search.MAX_SCAN_S", -1.0)  # each request looks at one batch
     add(filled, 1)
     add(filled, 1)
 

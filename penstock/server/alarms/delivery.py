@@ -1,4 +1,4 @@
-"""Delivers alarms to a webhook and a command, with retries, without delaying anybody.
+"""Delivers alarms to a webhook and a command, with retries, without delaying the daemon.
 
 One thread runs an event loop; each delivery is a task of its own, so that a destination that hangs delays neither the
 other one nor later alarms. Only the begin and the end of the same alarm keep their order.
@@ -24,17 +24,17 @@ from penstock.config.keys.alarms import AlarmsConfig
 from penstock.errors import PenstockError
 from penstock.server.metrics.prometheus import Family
 
-MOST_WAITING = 100
+MAX_UNFINISHED = 100
 """Alarms that may be unfinished at once; each has one attempt at a time for each destination."""
-ATTEMPTS_AT_ONCE = 8
+MAX_OPEN_ATTEMPTS = 8
 """Connections and commands that may be open at once: a burst of alarms must not start a hundred processes."""
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 60.0
 """Seconds from one attempt to the next; each pause is twice the one before."""
 MAX_ERROR_BYTES = 4096
 """Of a command's standard error, its end, of which the last line is logged."""
 ERROR_GRACE_S = 0.5
 """A child that left the process group of the command may hold its standard error open for ever."""
-SHORTEST_SECRET = 4
+MIN_SECRET_CHARACTERS = 4
 """Arguments that are shorter are words such as -X; to mask them would make the text unreadable."""
 SENT, FAILED, DROPPED = "sent", "failed", "dropped"
 _LOGGER = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class AlarmDelivery(threading.Thread):
     def tell(self, message: dict[str, Any]) -> None:
         """Queue a message; drop, count and log it if too many are unfinished."""
         with self._lock:
-            if self._unfinished >= MOST_WAITING:
+            if self._unfinished >= MAX_UNFINISHED:
                 self.counts[DROPPED] += 1
                 _LOGGER.warning("alarms: too many wait: one was dropped")
                 return
@@ -96,7 +96,7 @@ class AlarmDelivery(threading.Thread):
 
     async def _serve(self) -> None:
         self._wake = asyncio.Event()
-        self._slots = {name: asyncio.Semaphore(ATTEMPTS_AT_ONCE) for name in self._attempts}
+        self._slots = {name: asyncio.Semaphore(MAX_OPEN_ATTEMPTS) for name in self._attempts}
         with self._lock:
             self._loop = asyncio.get_running_loop()
         tasks: set[asyncio.Task[None]] = set()
@@ -123,7 +123,7 @@ class AlarmDelivery(threading.Thread):
             async with asyncio.TaskGroup() as group:
                 for name, attempt in self._attempts.items():
                     key = f"{name} {alarm}"
-                    delivery = group.create_task(self._after(self._newest.get(key), name, attempt, body))
+                    delivery = group.create_task(self._deliver_in_order(self._newest.get(key), name, attempt, body))
                     self._newest[key] = delivery
                     delivery.add_done_callback(lambda task, key=key: self._forget(key, task))  # type: ignore[misc]
         finally:
@@ -134,13 +134,15 @@ class AlarmDelivery(threading.Thread):
         if self._newest.get(key) is delivery:
             del self._newest[key]
 
-    async def _after(self, before: asyncio.Task[None] | None, name: str, attempt: Attempt, body: bytes) -> None:
-        if before is not None:  # the same alarm begins before it ends
-            await asyncio.wait([before])
+    async def _deliver_in_order(
+        self, previous: asyncio.Task[None] | None, name: str, attempt: Attempt, body: bytes
+    ) -> None:
+        if previous is not None:  # the same alarm begins before it ends
+            await asyncio.wait([previous])
         self.counts[SENT if await self._retry(name, attempt, body) else FAILED] += 1
 
     async def _retry(self, name: str, attempt: Attempt, body: bytes) -> bool:
-        pause, waited = FIRST_PAUSE, 0.0
+        pause, waited = FIRST_PAUSE_S, 0.0
         while True:
             try:
                 async with self._slots[name]:
@@ -155,7 +157,7 @@ class AlarmDelivery(threading.Thread):
                 return False
             _LOGGER.warning("alarms.%s: %s; again in %.0f s", name, reason, pause)
             await asyncio.sleep(pause)
-            waited, pause = waited + pause, min(2 * pause, LONGEST_PAUSE)
+            waited, pause = waited + pause, min(2 * pause, MAX_PAUSE_S)
 
     async def _within_deadline(self, attempt: Attempt, body: bytes) -> None:
         """Limit the whole attempt: a timeout for each read would let a byte now and then hold it open for ever."""
@@ -245,4 +247,4 @@ def _secrets_of(config: AlarmsConfig) -> list[str]:
     texts = [config.webhook, f"{address.path}?{address.query}", address.path, address.query]
     arguments = shlex.split(config.command)[1:]
     texts += [*arguments, *(part for argument in arguments for part in argument.split("=")[1:])]
-    return sorted({text for text in texts if len(text) >= SHORTEST_SECRET}, key=len, reverse=True)
+    return sorted({text for text in texts if len(text) >= MIN_SECRET_CHARACTERS}, key=len, reverse=True)

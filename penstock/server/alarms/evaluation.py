@@ -1,4 +1,4 @@
-"""Conditions of rules, computed over what /metrics has now and had a while ago."""
+"""Evaluation of the rules' conditions over the current and earlier metrics."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from penstock.server.alarms.rules import Behind, Condition, Growth, NotZero, Sha
 from penstock.server.metrics.prometheus import Family
 
 Key = tuple[str, ...]
-"""The values of the labels that a condition sums by."""
+"""Label values that a condition sums by."""
 Values = dict[Key, float]
 NO_LABELS: Key = ()
 
 
 def labels_of(condition: Condition) -> tuple[str, ...]:
-    """The names of the labels in a key."""
+    """Return the names of the labels in a key."""
     match condition:
         case Growth() | Behind():
             return condition.by
@@ -42,7 +42,7 @@ class Moment:
 
 
 class Evaluation:
-    """The state of one condition: what its metrics were within its window."""
+    """State of one condition: its metrics within its window. For one thread."""
 
     def __init__(self, condition: Condition) -> None:
         self._condition = condition
@@ -53,38 +53,38 @@ class Evaluation:
         condition = self._condition
         match condition:
             case Growth():
-                return _positive(self._grown("some", condition, families, now))
+                return _positive_values(self._growth("some", condition, families, now))
             case NotZero():
-                return {key: value for key, value in _summed(families, condition.metric, ()).items() if value}
+                return {key: value for key, value in _sum_by(families, condition.metric, ()).items() if value}
             case Behind():
-                times = _summed(families, condition.metric, condition.by)
+                times = _sum_by(families, condition.metric, condition.by)
                 return {key: now.time - mark for key, mark in times.items() if now.time - mark > condition.seconds}
             case Share():
-                some = self._grown("some", condition.of, families, now)
-                everything = self._grown("all", condition.of, families, now)
-                return {key: n for key, n in _positive(some).items() if n > condition.part * everything[key]}
+                some = self._growth("some", condition.of, families, now)
+                everything = self._growth("all", condition.of, families, now)
+                return {key: n for key, n in _positive_values(some).items() if n > condition.part * everything[key]}
             case Stuck():
-                waiting = _positive(_summed(families, condition.waiting, condition.done.by))
-                done = self._grown("some", condition.done, families, now)
+                waiting = _positive_values(_sum_by(families, condition.waiting, condition.done.by))
+                done = self._growth("some", condition.done, families, now)
                 return {key: n for key, n in waiting.items() if not done.get(key)}
             case _:
                 return {}
 
-    def _grown(self, which: str, growth: Growth, families: Mapping[str, Family], now: Moment) -> Values:
-        """Return the growth within the window; what was not there before has grown from 0."""
+    def _growth(self, which: str, growth: Growth, families: Mapping[str, Family], now: Moment) -> Values:
+        """Return the growth within the window; a new label counts from 0."""
         names = ("*",) if which == "all" else growth.names
-        sums, past = _summed(families, growth.metric, growth.by, growth.label, names), self._past[which]
+        sums, past = _sum_by(families, growth.metric, growth.by, growth.label, names), self._past[which]
         past.append((now.monotonic, sums))
         while len(past) > 1 and past[1][0] <= now.monotonic - growth.window:
             past.popleft()
         return {key: value - past[0][1].get(key, 0) for key, value in sums.items()}
 
 
-def _positive(values: Values) -> Values:
+def _positive_values(values: Values) -> Values:
     return {key: value for key, value in values.items() if value > 0}
 
 
-def _summed(
+def _sum_by(
     families: Mapping[str, Family], metric: str, by: Iterable[str], label: str = "", names: Iterable[str] = ()
 ) -> Values:
     sums: Values = {}

@@ -1,4 +1,6 @@
-"""The rules of alarms: ``examples/prometheus/penstock.rules.yml`` is made of them, ``evaluation`` computes them."""
+"""Rules of the alarms: ``examples/prometheus/penstock.rules.yml`` is generated from them, ``evaluation`` computes
+them.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ class Behind:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Of what a counter has grown by within a window, more than ``part`` has one of the names."""
+    """More than ``part`` of a counter's growth within a window has one of the names."""
 
     part: float
     of: Growth
@@ -44,7 +46,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """Something waits, by labels, and a counter of the same labels does not grow."""
+    """Messages wait, by labels, and a counter of the same labels does not grow."""
 
     waiting: str
     done: Growth
@@ -52,7 +54,7 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """A metric is not there at all: for who looks from outside."""
+    """A metric is missing; only an outside observer can see that."""
 
     metric: str
 
@@ -62,7 +64,9 @@ Condition = Growth | NotZero | Behind | Share | Stuck | Away
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``hold``: seconds that the condition has to last; ``summary`` with ``{value}`` and the names of labels."""
+    """One rule. ``hold``: seconds that the condition must last; ``summary`` contains ``{value}`` and names of
+    labels.
+    """
 
     name: str
     severity: str
@@ -152,7 +156,7 @@ RULES = (
 
 
 def prometheus_file() -> str:
-    """The rules as Prometheus reads them."""
+    """Return the rules as Prometheus' rule file."""
     return HEAD + "".join(_entry(rule) for rule in RULES)
 
 
@@ -182,27 +186,27 @@ def _entry(rule: Rule) -> str:
 
 
 def expression(condition: Condition) -> str:
-    """A condition in PromQL."""
+    """Return a condition in PromQL."""
     match condition:
         case Growth():
-            return f"{_over('increase', condition)} > 0"
+            return f"{_promql_sum('increase', condition)} > 0"
         case NotZero():
             return f"{condition.metric} != 0"
         case Behind():
             return f"time() - {condition.metric} > {condition.seconds}"
         case Share():
-            everything = _over("rate", condition.of, whole=True)
-            return f"{_over('rate', condition.of)} > {condition.part:g} * {everything}"
+            total = _promql_sum("rate", condition.of, is_total=True)
+            return f"{_promql_sum('rate', condition.of)} > {condition.part:g} * {total}"
         case Stuck():
             waiting = f"sum by ({', '.join(condition.done.by)}) ({condition.waiting})"
-            return f"{waiting} > 0 and {_over('rate', condition.done)} == 0"
+            return f"{waiting} > 0 and {_promql_sum('rate', condition.done)} == 0"
         case Away():
             return f"absent({condition.metric})"
 
 
-def _over(function: str, growth: Growth, whole: bool = False) -> str:
+def _promql_sum(function: str, growth: Growth, is_total: bool = False) -> str:
     pattern = "|".join(name.replace(".", "[.]").replace("*", ".*") for name in growth.names)
     sign = "=~" if "*" in pattern or "|" in pattern else "="
-    value = pattern if sign == "=~" else growth.names[0]
-    chosen = "" if whole else f'{{{growth.label}{sign}"{value}"}}'
-    return f"sum by ({', '.join(growth.by)}) ({function}({growth.metric}{chosen}[{growth.window // MINUTE}m]))"
+    matched = pattern if sign == "=~" else growth.names[0]
+    selector = "" if is_total else f'{{{growth.label}{sign}"{matched}"}}'
+    return f"sum by ({', '.join(growth.by)}) ({function}({growth.metric}{selector}[{growth.window // MINUTE}m]))"

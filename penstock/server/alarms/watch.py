@@ -1,4 +1,6 @@
-"""Looks at the rules every now and then, and says once what begins and once what ends."""
+"""Watch over the rules: evaluates them periodically, and reports each alarm once when it begins and once when it
+ends.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,14 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def words_of(balance: dict[str, Any]) -> str:
-    """The receipt of a balance: the verdict, the sum, what was lost and why."""
-    told = receipt(balance)
-    lost = f"lost: {reasons(told.losses_by_reason(), skipped_bytes=told.skipped_bytes)}" if told.lost else ""
-    return "\n".join(line for line in (verdict(told), sentence(told), lost) if line)
+    """Format the receipt of a balance: the verdict, the sum, what was lost and why."""
+    summary = receipt(balance)
+    lost = f"lost: {reasons(summary.losses_by_reason(), skipped_bytes=summary.skipped_bytes)}" if summary.lost else ""
+    return "\n".join(line for line in (verdict(summary), sentence(summary), lost) if line)
 
 
 class WatchClock(Protocol):
-    """The clock of the log, which knows what the wall clock should say."""
+    """Clock of the log, which knows what the wall clock should show."""
 
     def monotonic(self) -> float: ...
 
@@ -35,23 +37,23 @@ class WatchClock(Protocol):
 
 
 class RuleState:
-    """The state of one rule: where its condition holds since when, and where that was told."""
+    """State of one rule: since when its condition holds for which labels, and for which of them that was reported."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule, self._evaluation = rule, Evaluation(rule.condition)
         self._since: dict[Key, float] = {}
-        self._told: dict[Key, float] = {}
+        self._reported: dict[Key, float] = {}
 
     def changes(self, families: dict[str, Family], now: Moment) -> Iterable[dict[str, Any]]:
-        """Yield what begins, once it has lasted, and what ends; each once."""
+        """Yield each alarm once when it has lasted long enough, and once when it ends."""
         holds = self._evaluation.holds(families, now)
         self._since = {key: self._since.get(key, now.monotonic) for key in holds}
         for key, value in holds.items():
-            if key not in self._told and now.monotonic - self._since[key] >= self.rule.hold:
-                self._told[key] = value
+            if key not in self._reported and now.monotonic - self._since[key] >= self.rule.hold:
+                self._reported[key] = value
                 yield self._message(BEGINS, key, value, now)
-        for key in [key for key in self._told if key not in holds]:
-            yield self._message(ENDS, key, self._told.pop(key), now)
+        for key in [key for key in self._reported if key not in holds]:
+            yield self._message(ENDS, key, self._reported.pop(key), now)
 
     def _message(self, state: str, key: Key, value: float, now: Moment) -> dict[str, Any]:
         labels = dict(zip(labels_of(self.rule.condition), key, strict=True))
@@ -69,7 +71,9 @@ class RuleState:
 
 
 class AlarmWatch(threading.Thread):
-    """Evaluates all rules every ``every`` seconds; ``tell`` gets what changed, with the receipt, and does not wait."""
+    """Thread that evaluates all rules every ``every`` seconds; ``tell`` gets each change with the receipt and must
+    not wait.
+    """
 
     def __init__(
         self,
@@ -86,16 +90,16 @@ class AlarmWatch(threading.Thread):
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        """At once, then until stopped; what cannot be looked at is said, and looked at again."""
-        pause = 0.0  # what is lost before the first look is told by no rule
+        """Evaluate at once, then until stopped; a failed evaluation is logged and repeated."""
+        pause = 0.0  # at once: a loss before the first evaluation has no earlier value to grow from
         while not self._stopping.wait(pause):
             pause = self._every
             try:
-                self.look()
-            except Exception:  # the daemon goes on whatever the rules meet
-                _LOGGER.exception("alarms: the rules cannot be looked at")
+                self.evaluate()
+            except Exception:  # an error in a rule must not stop the daemon
+                _LOGGER.exception("alarms: the rules cannot be evaluated")
 
-    def look(self) -> None:
+    def evaluate(self) -> None:
         """Evaluate all rules once."""
         now = Moment(self._clock.monotonic(), self._clock.expected())
         families = {family.name: family for family in self._families()}

@@ -26,7 +26,7 @@ from penstock.server.read_ahead.page_cache import PageCache
 from penstock.server.read_ahead.stream_pages import FollowedTopics, ReadStreamPage, SharedPages
 from penstock.server.reading.entry_pages import DEFAULT_BUDGET, Page, page_of, read_page, start_of
 from penstock.server.reading.query import Query
-from penstock.server.reading.search import Found, Search, find
+from penstock.server.reading.search import Search, SearchPage, search_page
 from penstock.slogd.columns.decode import Append
 from penstock.slogd.errors import ApiError, BadRequest, Stopping
 
@@ -132,14 +132,14 @@ class EntriesApi:
         ready = self.pages.cached(query, render, caller)
         return ready if ready is not None else await self.run(lambda: self.pages.get(query, render, caller))
 
-    async def search(self, search: Search, render: Callable[[Found], T], caller: Principal = ANONYMOUS) -> T:
+    async def search(self, search: Search, render: Callable[[SearchPage], T], caller: Principal = ANONYMOUS) -> T:
         """A page of what is looked for, as ``render`` makes it. Raises NotAllowed, NoSuchTopic, BadRequest, Damaged."""
 
         def found() -> T:
             topic = self.topics.readable(search.topic, caller)
             search.filter  # noqa: B018 - a bad one is refused, whatever the topic has
             with self.topics.reader(topic) as reader:
-                return render(find(topic, reader, search))
+                return render(search_page(topic, reader, search))
 
         return await self.run(found)
 

@@ -1,4 +1,4 @@
-"""What can be asked of topics over Flight: one JSON object in, JSON objects out. Blocking."""
+"""Flight actions on topics: one JSON object in, JSON objects out. Blocking."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _Documents = Iterator[dict[str, Any]]
 _EARLIEST = -(1 << 63)
 
 
-def act(topics: PermittedTopics, caller: Principal, kind: str, body: bytes) -> _Documents:
-    """The answers to one action. Raises BadRequest, NoSuchTopic, NotAllowed, Damaged."""
-    given = _object(body)
-    if kind == "topics":
-        return _topics(topics, caller, given)
-    if kind not in _OF_ONE_TOPIC:
-        raise BadRequest(f"there is no action {kind!r}; there are {', '.join(ACTIONS)}")
-    name = given.get("topic")
+def act(topics: PermittedTopics, caller: Principal, action: str, body: bytes) -> _Documents:
+    """Return the answers of one action. Raises BadRequest, NoSuchTopic, NotAllowed, Damaged."""
+    parameters = _object(body)
+    if action == "topics":
+        return _topics(topics, caller, parameters)
+    if action not in _OF_ONE_TOPIC:
+        raise BadRequest(f"there is no action {action!r}; there are {', '.join(ACTIONS)}")
+    name = parameters.get("topic")
     if not isinstance(name, str):
         raise BadRequest("topic must be a text")
     topic = topics.readable(name, caller)
-    return _guarded(topic, _OF_ONE_TOPIC[kind](topic, given))
+    return _with_api_errors(topic, _OF_ONE_TOPIC[action](topic, parameters))
 
 
-def _topics(topics: PermittedTopics, caller: Principal, given: dict[str, Any]) -> _Documents:
-    """Those that match and may be read; who names one that may not be read is told so."""
-    patterns = given.get("topics", ["*"])
+def _topics(topics: PermittedTopics, caller: Principal, parameters: dict[str, Any]) -> _Documents:
+    """Yield matching topics that the caller may read; a topic that is named exactly must be readable."""
+    patterns = parameters.get("topics", ["*"])
     if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
         raise BadRequest("topics must be a list of texts")
     for name in topics.log.names(internal=True):
@@ -50,12 +50,12 @@ def _topics(topics: PermittedTopics, caller: Principal, given: dict[str, Any]) -
         if name in patterns:
             caller.check_read(name, topics.log.settings(name))
         if caller.reads(name, topics.log.settings(name)):
-            with contextlib.suppress(NoSuchTopic):  # deleted a moment ago
+            with contextlib.suppress(NoSuchTopic):  # deleted since the names were listed
                 topic = topics.readable(name, caller)
-                yield from _guarded(topic, _described(topics, topic))
+                yield from _with_api_errors(topic, _describe(topics, topic))
 
 
-def _described(topics: PermittedTopics, topic: Topic) -> _Documents:
+def _describe(topics: PermittedTopics, topic: Topic) -> _Documents:
     with topics.reader(topic) as reader:
         yield {"topic": topic.name, "start": reader.start, "end": reader.end, "bytes": stored_bytes(topic.path)}
 
@@ -65,16 +65,18 @@ def _gaps(topic: Topic, _: dict[str, Any]) -> _Documents:
         yield {name: value for name, value in gap.document().items() if name != "received"}
 
 
-def _seek(topic: Topic, given: dict[str, Any]) -> _Documents:
-    yield {"offset": topic.reader().at_timestamp(_number(given, "micros", _EARLIEST))}
+def _seek(topic: Topic, parameters: dict[str, Any]) -> _Documents:
+    yield {"offset": topic.reader().at_timestamp(_number(parameters, "micros", _EARLIEST))}
 
 
-def _first(topic: Topic, given: dict[str, Any]) -> _Documents:
-    yield {"micros": first_timestamp(topic.reader(), _number(given, "offset", 0))}
+def _first(topic: Topic, parameters: dict[str, Any]) -> _Documents:
+    yield {"micros": first_timestamp(topic.reader(), _number(parameters, "offset", 0))}
 
 
 def first_timestamp(reader: TopicReader, offset: int) -> int | None:
-    """When the first row from an offset on came into the log (microseconds); None for none. Raises CorruptBatch."""
+    """Return when the first row from an offset on entered the log (microseconds); None without rows. Raises
+    CorruptBatch.
+    """
     return next((stored.first for stored in reader.read(offset, max_rows=1)), None)
 
 
@@ -85,13 +87,13 @@ _OF_ONE_TOPIC: dict[str, Callable[[Topic, dict[str, Any]], _Documents]] = {
 }
 
 
-def _guarded(topic: Topic, documents: _Documents) -> _Documents:
+def _with_api_errors(topic: Topic, documents: _Documents) -> _Documents:
     try:
         yield from documents
     except FileNotFoundError:
         raise NoSuchTopic(f"Topic does not exist: {topic.name}") from None
-    except CorruptBatch as bad:
-        raise Damaged(f"Cannot read {topic.name}: {bad}") from None
+    except CorruptBatch as damage:
+        raise Damaged(f"Cannot read {topic.name}: {damage}") from None
 
 
 def _object(body: bytes) -> dict[str, Any]:
@@ -101,8 +103,8 @@ def _object(body: bytes) -> dict[str, Any]:
         raise BadRequest("an action's body is a JSON object") from None
 
 
-def _number(given: dict[str, Any], name: str, least: int) -> int:
-    value = given.get(name)
-    if type(value) is not int or not least <= value <= LAST_OFFSET:
+def _number(parameters: dict[str, Any], name: str, minimum: int) -> int:
+    number = parameters.get(name)
+    if type(number) is not int or not minimum <= number <= LAST_OFFSET:
         raise BadRequest(f"{name} must be a whole number")
-    return value
+    return number

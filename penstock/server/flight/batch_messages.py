@@ -48,7 +48,7 @@ def _varint(number: int) -> bytes:
 
 
 class BatchEncoder:
-    """Encodes batches of one schema. For one thread at a time."""
+    """Encoder for batches of one schema. For one thread at a time."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -106,7 +106,7 @@ def _split(pieces: list[Any], length: int) -> tuple[list[Any], list[Any]]:
 
 
 class _PieceSink(io.RawIOBase):
-    """Collects what Arrow writes: bytes for metadata and padding, its own buffers for the columns."""
+    """Sink for Arrow's writes: bytes for metadata and padding, Arrow's own buffers for the columns."""
 
     def __init__(self) -> None:
         self._pieces: list[Any] = []
@@ -133,7 +133,7 @@ class FlightData:
 
     @classmethod
     def parse(cls, message: bytes) -> FlightData:
-        """Raises BadFlightData."""
+        """Parse one message. Raises BadFlightData."""
         view, offset = memoryview(message), 0
         fields = dict.fromkeys((_DESCRIPTOR, _HEADER, _BODY), view[:0])
         while offset < len(view):
@@ -169,7 +169,7 @@ def _read_varint(view: memoryview, offset: int) -> tuple[int, int]:
 
 
 class BatchDecoder:
-    """Decodes the messages of one put, in their order. For one thread at a time."""
+    """Decoder of one put's messages, in their order. For one thread at a time."""
 
     def __init__(self) -> None:
         self._schema = b""

@@ -1,4 +1,4 @@
-"""Batches that are put: decoded on threads, appended in their order, each answered once it is stored."""
+"""DoPut: batches are decoded on threads, appended in their order, and each is answered once it is stored."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from penstock.server.grpc.call_errors import caller_of
 from penstock.server.grpc.calls import LoopCall
 from penstock.slogd.errors import BadRequest
 
-PIPELINED = 16
-"""Limit: batches of one put that are under way at once: they share commits."""
+MAX_PIPELINED = 16
+"""Limit: batches of one put in flight; they share commits."""
 _APP_METADATA = 1
 
 
@@ -40,19 +40,19 @@ class Puts:
         self._topics, self._guard, self._threads, self._status_of = topics, guard, threads, status_of
 
     async def do_put(self, messages: AsyncIterator[bytes], context: LoopCall) -> AsyncIterator[bytes]:
-        """Append batches, each all or none; what comes before a batch that is refused is stored and answered."""
-        answers: asyncio.Queue[asyncio.Future[bytes] | None] = asyncio.Queue(PIPELINED)
-        taking = asyncio.create_task(self._take(messages, context, answers))
+        """Append batches, each all or none; batches before a refused one are stored and answered."""
+        answers: asyncio.Queue[asyncio.Future[bytes] | None] = asyncio.Queue(MAX_PIPELINED)
+        reading = asyncio.create_task(self._append_messages(messages, context, answers))
         try:
             while (stored := await answers.get()) is not None:
                 yield await stored
-            await taking
+            await reading
         except Exception as error:  # noqa: BLE001 - every call ends with a code
             await context.end(*self._status_of(error))
         finally:
-            taking.cancel()
+            reading.cancel()
 
-    async def _take(
+    async def _append_messages(
         self, messages: AsyncIterator[bytes], context: LoopCall, answers: asyncio.Queue[asyncio.Future[bytes] | None]
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -62,7 +62,7 @@ class Puts:
             async for message in messages:
                 appended = await loop.run_in_executor(self._threads, put.append, message, self._guard.current(caller))
                 if appended is not None:
-                    await answers.put(asyncio.ensure_future(_answered(arrivals, put.topic_name, *appended)))
+                    await answers.put(asyncio.ensure_future(_encode_answer(arrivals, put.topic_name, *appended)))
         except Exception:
             await answers.put(None)
             raise
@@ -70,7 +70,7 @@ class Puts:
 
 
 class _Put:
-    """What one put has said so far. For one thread at a time."""
+    """State of one put. For one thread at a time."""
 
     def __init__(self, topics: PermittedTopics) -> None:
         self._topics, self._decoder = topics, BatchDecoder()
@@ -79,11 +79,11 @@ class _Put:
 
     @property
     def topic_name(self) -> str:
-        """The topic that is appended to, once the first message has come."""
+        """Return the topic; empty before the first message."""
         return self._topic.name if self._topic else ""
 
     def append(self, message: bytes, caller: Principal) -> tuple[Future[Appended], int] | None:
-        """Append the batch of a message, if it has one; return what will be its answer, and its rows.
+        """Append the batch of a message; return its future and number of rows, or None without a batch.
 
         Raises ApiError, BadFlightData, pa.ArrowException.
         """
@@ -103,7 +103,7 @@ class _Put:
         return self._topics.append(self._topic, body, "flight", producer), body.num_rows
 
 
-async def _answered(arrivals: LoopFutures, topic: str, appended: Future[Appended], rows: int) -> bytes:
+async def _encode_answer(arrivals: LoopFutures, topic: str, appended: Future[Appended], rows: int) -> bytes:
     try:
         stored = await arrivals.wait(appended)
     except LogError as error:
@@ -113,7 +113,7 @@ async def _answered(arrivals: LoopFutures, topic: str, appended: Future[Appended
 
 
 def body_of(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the BODY batch of what was put. Raises BadRequest."""
+    """Convert a received batch to BODY. Raises BadRequest."""
     names = batch.schema.names
     if set(names) - set(SCHEMA.names) or "payload" not in names or len(set(names)) < len(names):
         raise BadRequest(f"columns must be payload and of {', '.join(BODY.names)}; not {sorted(names)}")
@@ -133,7 +133,7 @@ def body_of(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def destination_of(descriptor: flight.FlightDescriptor) -> tuple[str, str, int]:
-    """Topic, producer id and first sequence number. Raises BadRequest."""
+    """Return topic, producer id and first sequence number. Raises BadRequest."""
     if descriptor.path:
         return topic_of_path(descriptor.path), "", 0
     try:

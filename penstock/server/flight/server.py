@@ -42,12 +42,12 @@ from penstock.server.grpc.pulled_answers import PAUSE, PulledAnswers
 from penstock.slogd.errors import ApiError, BadRequest, Code, Stopping
 
 SERVICE = "arrow.flight.protocol.FlightService"
-THREADS = 8
+FLIGHT_THREADS = 8
 """Limit: threads that read, encode and decode. A stream whose client does not read occupies none."""
 OPTIONS = [
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_send_message_length", -1),  # a single row may be larger than any limit of messages
-    # Else a second server on the same port would take half of the connections in silence.
+    # Otherwise a second server on the same port would silently get half of the connections.
     ("grpc.so_reuseport", 0),
     # Limit: of one connection. More are refused by gRPC before any work is done for them.
     ("grpc.max_concurrent_streams", 100),
@@ -63,12 +63,12 @@ _Answers = Iterator[bytes]
 
 
 class FlightServer:
-    """Serves the topics. Made without an address; ``start`` and ``stop`` are called on the event loop."""
+    """Flight server of the topics. Not bound to an address yet; ``start`` and ``stop`` are called on the event loop."""
 
     def __init__(self, topics: PermittedTopics, guard: TokenAuthenticator, max_connections: int = 1000) -> None:
         self._topics, self._guard = topics, guard
         self._closing = threading.Event()
-        self._threads = ThreadPoolExecutor(THREADS, "penstock-flight")
+        self._threads = ThreadPoolExecutor(FLIGHT_THREADS, "penstock-flight")
         self._open_reads = BoundedCalls(MAX_OPEN_READS, "the client does not read, and others wait")
         methods: dict[str, Callable[[bytes, Principal], _Answers]] = {
             "ListFlights": self._list_flights,
@@ -91,7 +91,7 @@ class FlightServer:
         )
 
     async def start(self) -> None:
-        """Serve."""
+        """Start serving."""
         await self.calls.start()
 
     async def stop(self, grace: float) -> None:
@@ -101,11 +101,13 @@ class FlightServer:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _serve(self, method: Callable[[bytes, Principal], _Answers], request: bytes, call: Call) -> None:
-        answers = self._guarded(method, request, call)
+        answers = self._answers_while_valid(method, request, call)
         PulledAnswers(call.raw, self._threads, answers, status_of, self._open_reads).start()
 
-    def _guarded(self, method: Callable[[bytes, Principal], _Answers], request: bytes, call: Call) -> _Answers:
-        """The answers of a method as long as its caller's token is valid."""
+    def _answers_while_valid(
+        self, method: Callable[[bytes, Principal], _Answers], request: bytes, call: Call
+    ) -> _Answers:
+        """Yield the answers of a method as long as the caller's token is valid."""
         caller = caller_of(self._guard, call)
         for answer in method(request, caller):
             if self._closing.is_set():
@@ -114,13 +116,13 @@ class FlightServer:
             yield answer
 
     def _list_flights(self, _: bytes, caller: Principal) -> _Answers:
-        """All topics that the caller may read and that can be opened."""
+        """Answer ListFlights: all topics that the caller may read and that can be opened."""
         for topic in self._topics.all(caller):
             descriptor = flight.FlightDescriptor.for_path(topic.name)
             yield self._info(Ticket(topic.name), caller, descriptor)
 
     def _get_flight_info(self, request: bytes, caller: Principal) -> _Answers:
-        """One topic (by path), or what a ticket (as command) asks for."""
+        """Answer GetFlightInfo for a topic (path) or a ticket (command)."""
         descriptor = flight.FlightDescriptor.deserialize(request)
         yield self._info(_ticket_of(descriptor), caller, descriptor)
 
@@ -131,14 +133,14 @@ class FlightServer:
         return flight.FlightInfo(scan.schema, descriptor, [endpoint], rows, -1).serialize()
 
     def _get_schema(self, request: bytes, _: Principal) -> _Answers:
-        """The columns that a ticket (as command) asks for; else those that all topics have, also ones still to come."""
+        """Answer GetSchema for a ticket (command), else with the columns of every topic, also of future ones."""
         schema = SCHEMA
         with contextlib.suppress(BadRequest, pa.ArrowInvalid):
             schema = _ticket_of(flight.FlightDescriptor.deserialize(request)).schema
         yield flight.SchemaResult(schema).serialize()
 
     def _do_get(self, request: bytes, caller: Principal) -> _Answers:
-        """The batches that a ticket asks for; only what is synced is seen."""
+        """Answer DoGet with the synced batches that a ticket selects."""
         ticket = Ticket.parse(flight.Ticket.deserialize(request).ticket)
         scan = Scan(self._topics.readable(ticket.topic, caller), ticket)
         encoder = BatchEncoder(scan.schema)
@@ -151,7 +153,7 @@ class FlightServer:
                 yield PAUSE
 
     def _do_action(self, request: bytes, caller: Principal) -> _Answers:
-        """The answers to a question: JSON objects."""
+        """Answer DoAction with JSON objects."""
         action = flight.Action.deserialize(request)
         body = action.body.to_pybytes() if action.body is not None else b""
         for document in act(self._topics, caller, action.type, body):
@@ -174,7 +176,7 @@ def status_of(error: Exception) -> tuple[int, str]:
     Codes for which pyarrow has no class of its own become UNKNOWN with the code's name before the text: pyarrow's
     clients would take NOT_FOUND for a KeyError.
     """
-    if isinstance(error, pa.ArrowException | BadFlightData):  # what was sent is no Arrow
+    if isinstance(error, pa.ArrowException | BadFlightData):  # the client sent invalid Arrow data
         error = BadRequest(str(error))
     if not isinstance(error, ApiError):
         _LOGGER.error("a request failed", exc_info=error)

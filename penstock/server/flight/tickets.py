@@ -1,4 +1,4 @@
-"""What a Flight ticket asks for, and the batches it gives. Blocking."""
+"""Flight tickets, and the scan of a topic that answers one. Blocking."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from penstock.slogd.errors import BadRequest, Damaged, NoSuchTopic
 
 SMALL_ROWS = 8192
 LARGE_BYTES = 2 << 20
-"""Batches are sent as they lie in the log; smaller ones are put together up to so many rows or bytes."""
+"""Batches are sent as stored; smaller ones are joined up to this many rows or bytes, to save messages."""
 _KEYS = ("topic", "from", "to", "filter", "columns")
 _COLUMNS = pa.schema([*SCHEMA, *PROVENANCE])
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """``start``: an offset, a time in microseconds as text "@micros", "earliest" or "latest"; ``end`` exclusive."""
+    """A request for rows. ``start``: an offset, "@micros" (a time), "earliest" or "latest"; ``end`` is exclusive."""
 
     topic: str
     start: int | str = "earliest"
@@ -35,33 +35,39 @@ class Ticket:
     columns: tuple[str, ...] = tuple(SCHEMA.names)
 
     @classmethod
-    def parse(cls, data: bytes) -> Ticket:
-        """Raises BadRequest and nothing else."""
+    def parse(cls, ticket: bytes) -> Ticket:
+        """Parse a ticket. Raises BadRequest for any invalid bytes."""
         try:
-            given = parse_object(data)
+            fields = parse_object(ticket)
         except ValueError:
-            given = {}
-        if not isinstance(given.get("topic"), str):
+            fields = {}
+        if not isinstance(fields.get("topic"), str):
             raise BadRequest('a ticket is a JSON object: {"topic": ..., "from", "to", "filter", "columns"}')
-        if unknown := set(given) - set(_KEYS):
+        if unknown := set(fields) - set(_KEYS):
             raise BadRequest(f"a ticket has no {min(unknown)!r}; it has {', '.join(_KEYS)}")
-        text = given.get("filter") or ""
+        text = fields.get("filter") or ""
         if not isinstance(text, str):
             raise BadRequest("filter must be a text")
-        return cls(given["topic"], _start(given.get("from")), _end(given.get("to")), text.strip(), _columns(given))
+        return cls(
+            fields["topic"],
+            _parse_start(fields.get("from")),
+            _parse_end(fields.get("to")),
+            text.strip(),
+            _parse_columns(fields),
+        )
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of what is sent."""
+        """Return the schema of the answer."""
         return pa.schema([_COLUMNS.field(name) for name in self.columns])
 
     def encode(self) -> bytes:
-        """As ``parse`` reads it."""
+        """Encode the ticket; ``parse`` reads it back."""
         text = str(self.start)
         start: Any = _time_text(int(text[1:])) if text.startswith("@") else self.start
-        given = {"topic": self.topic, "from": start, "to": self.end, "columns": list(self.columns)}
-        given["filter"] = self.filter_text or None
-        return json.dumps({name: value for name, value in given.items() if value is not None}).encode()
+        fields = {"topic": self.topic, "from": start, "to": self.end, "columns": list(self.columns)}
+        fields["filter"] = self.filter_text or None
+        return json.dumps({name: content for name, content in fields.items() if content is not None}).encode()
 
 
 def topic_of_path(path: list[bytes]) -> str:
@@ -71,16 +77,16 @@ def topic_of_path(path: list[bytes]) -> str:
     return path[0].decode(errors="replace")
 
 
-def _start(value: Any) -> int | str:
-    if value is None:
+def _parse_start(field: Any) -> int | str:
+    if field is None:
         return "earliest"
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LAST_OFFSET:
-        return value
-    if value in ("earliest", "latest"):
-        return str(value)
+    if isinstance(field, int) and not isinstance(field, bool) and 0 <= field <= LAST_OFFSET:
+        return field
+    if field in ("earliest", "latest"):
+        return str(field)
     try:
         stamp = Timestamp()
-        stamp.FromJsonString(value)
+        stamp.FromJsonString(field)
     except (ValueError, TypeError, AttributeError):
         raise BadRequest("from is an offset, earliest, latest or a time (RFC 3339)") from None
     return f"@{stamp.seconds * 1_000_000 - (-stamp.nanos // 1000)}"
@@ -91,14 +97,14 @@ def _time_text(micros: int) -> str:
     return Timestamp(seconds=seconds, nanos=rest * 1000).ToJsonString()
 
 
-def _end(value: Any) -> int | None:
-    if value is None or (type(value) is int and 0 <= value <= LAST_OFFSET):
-        return value
+def _parse_end(field: Any) -> int | None:
+    if field is None or (type(field) is int and 0 <= field <= LAST_OFFSET):
+        return field
     raise BadRequest("to is an offset")
 
 
-def _columns(given: dict[str, Any]) -> tuple[str, ...]:
-    names = given.get("columns")
+def _parse_columns(fields: dict[str, Any]) -> tuple[str, ...]:
+    names = fields.get("columns")
     if names is None:
         return tuple(SCHEMA.names)
     if not isinstance(names, list) or not names or any(name not in _COLUMNS.names for name in names):
@@ -107,7 +113,7 @@ def _columns(given: dict[str, Any]) -> tuple[str, ...]:
 
 
 class Scan:
-    """The batches of a topic that a ticket asks for; where to begin and end is settled at once."""
+    """Batches of a topic that a ticket selects; begin and end are fixed when it is created. For one thread."""
 
     def __init__(self, topic: Topic, ticket: Ticket) -> None:
         self._topic, self._ticket = topic, ticket
@@ -116,13 +122,13 @@ class Scan:
         try:
             self._reader = topic.reader()
             self.end = min(self._reader.end, self._reader.end if ticket.end is None else ticket.end)
-            self.begin = self._first(ticket.start)
+            self.begin = self._begin_offset(ticket.start)
         except FileNotFoundError:
             raise NoSuchTopic(f"Topic does not exist: {topic.name}") from None
         self.schema = ticket.schema
         self._has_provenance = bool(set(ticket.columns) & set(PROVENANCE.names))
 
-    def _first(self, start: int | str) -> int:
+    def _begin_offset(self, start: int | str) -> int:
         if isinstance(start, int):
             return start
         if start == "latest":
@@ -131,18 +137,16 @@ class Scan:
 
     @property
     def rows(self) -> int:
-        """How many rows lie between begin and end, those in gaps not counted."""
-        gone = sum(max(0, min(g.end, self.end) - max(g.begin, self.begin)) for g in self._topic.gaps())
-        return max(self.end - self.begin - gone, 0)
+        """Return the number of rows between begin and end, without gaps."""
+        rows_in_gaps = sum(max(0, min(gap.end, self.end) - max(gap.begin, self.begin)) for gap in self._topic.gaps())
+        return max(self.end - self.begin - rows_in_gaps, 0)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Yield the batches; an empty one for each batch in which the filter matches no row, so that the caller can
-        let others have the thread.
-        """
+        """Yield the batches; an empty one for each batch without a match, so that the caller can yield the thread."""
         waiting: list[pa.RecordBatch] = []
         rows = size = 0
-        for stored in self._stored():
-            batch = self._wanted(stored)
+        for stored in self._stored_batches():
+            batch = self._select(stored)
             if not batch.num_rows:
                 yield batch
                 continue
@@ -154,26 +158,26 @@ class Scan:
         if waiting:
             yield concatenated(waiting)
 
-    def _wanted(self, stored: StoredBatch) -> pa.RecordBatch:
+    def _select(self, stored: StoredBatch) -> pa.RecordBatch:
         batch = stored.batch if self._filter is None else self._filter.apply(stored.batch)
         if self._has_provenance:
             return with_provenance(batch, stored.origin, self.schema)
         return batch if self.schema.equals(SCHEMA) else batch.select(list(self._ticket.columns))
 
-    def _stored(self) -> Iterator[StoredBatch]:
-        """What is stored; a batch whose checksum does not hold is made a gap, and reading goes on behind it."""
-        offset, failed = self.begin, -1
+    def _stored_batches(self) -> Iterator[StoredBatch]:
+        """Yield stored batches; a batch with a bad checksum becomes a gap, and reading continues behind it."""
+        offset, repaired = self.begin, -1
         while True:
             try:
                 for stored in self._reader.read(offset, end=self.end):
-                    stored.batch  # noqa: B018 - read here, where it can be made a gap
+                    stored.batch  # noqa: B018 - decoded here, where damage can be made a gap
                     offset = stored.end
                     yield stored
                 return
-            except CorruptBatch as bad:
-                if bad.begin == failed:
+            except CorruptBatch as damage:
+                if damage.begin == repaired:
                     raise Damaged(f"Cannot read {self._topic.name} at offset {offset}") from None
-                failed = bad.begin
-                self._topic.verify(bad.begin, bad.end)
+                repaired = damage.begin
+                self._topic.verify(damage.begin, damage.end)
             except FileNotFoundError:
                 raise NoSuchTopic(f"Topic does not exist: {self._topic.name}") from None

@@ -20,7 +20,7 @@ from penstock.server.http.admin_routes import admin_routes
 from penstock.server.http.described_routes import JSON, DescribedRoute, called, json_response
 from penstock.server.metrics.prometheus import CONTENT_TYPE, Family, render
 from penstock.server.reading.query import Query, parse_query
-from penstock.server.reading.search import Found, Search
+from penstock.server.reading.search import Search, SearchPage
 from penstock.slogd.errors import ApiError, BadRequest, Code
 from penstock.slogd.json.append_request import parse_append
 from penstock.slogd.json.entry_documents import dumps, logs_document, sorted_annotations
@@ -134,7 +134,7 @@ def _logs(batches: list[pa.RecordBatch], next_offset: int) -> bytes:
     return dumps(_page(batches, next_offset))
 
 
-def _found(found: Found) -> bytes:
+def _found(found: SearchPage) -> bytes:
     return dumps(found.document(sorted_annotations(logs_document(found.batches))))
 
 

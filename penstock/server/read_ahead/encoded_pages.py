@@ -14,7 +14,7 @@ from penstock.server.auth.permitted_topics import PermittedTopics
 from penstock.server.auth.rights import Principal
 from penstock.server.read_ahead.limits import PAGES_PER_READ
 from penstock.server.read_ahead.page_cache import PageCache, PageKey
-from penstock.server.reading.entry_pages import ALMOST, DEFAULT_BUDGET, LARGE_BUDGET, Page, read_page, start_of
+from penstock.server.reading.entry_pages import DEFAULT_BUDGET, LARGE_BUDGET, NEARLY_FULL, Page, read_page, start_of
 from penstock.server.reading.query import Query
 
 T = TypeVar("T")
@@ -112,7 +112,7 @@ def _read_encoded(topic: Topic, reader: TopicReader, offset: int, query: Query, 
     # Order: gaps first. A gap that appears during the read makes the page differ from the topic, so it is invalid.
     gaps = topic.gaps()
     page = _read(topic, reader, offset, query)
-    is_full = page.rows == query.page or page.size >= _budget(query) * ALMOST
+    is_full = page.rows == query.page or page.size >= _budget(query) * NEARLY_FULL
     return EncodedPage(_encode(page, query, encode), page.next, is_full, gaps)
 
 

@@ -1,4 +1,7 @@
-"""Reading a topic page by page, for answers of bounded size. Blocking: runs on a reader thread."""
+"""Pages of entries in order of offset, of bounded size. Blocking: runs on a reader thread.
+
+Invariant: a page ends where reading was interrupted, and ``next`` says where to continue, so no entry is skipped.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,20 @@ from penstock.slogd.columns.entries import sizes
 from penstock.slogd.errors import Damaged, NoSuchTopic
 
 DEFAULT_BUDGET = 4_000_000
-"""Bytes of a page when the request names no number: a client with gRPC's default limit of 4 MiB can take it."""
+"""Limit: of a page if the request names no number of entries: gRPC clients accept 4 MiB by default."""
 LARGE_BUDGET = 48 << 20
-"""Bytes of a page when it does: with room to spare below the largest message that we send."""
-MOST_COPIED = 4 << 20
-"""Bytes of small batches that are put together at once."""
-ALMOST = 7 / 8
-"""Of a page's bytes: where it has so many, looking for more costs more than the next page."""
-SCAN_SECONDS = 1.0
-"""How long a page is looked for where a filter leaves out most of what is read."""
+"""Limit: of a page if it names one, well below the largest gRPC message that the daemon sends."""
+MAX_JOINED_BYTES = 4 << 20
+"""Limit: of small batches that are joined at once."""
+NEARLY_FULL = 7 / 8
+"""Share of a page's bytes from which on it counts as full: filling the rest costs more than the next page."""
+MAX_SCAN_S = 1.0
+"""Limit: of the time for one page if a filter rejects most entries."""
 _ATTEMPTS = 4
 
 
 class Growing(Protocol):
-    """A page, with how many rows it has so far."""
+    """A page with the number of its rows so far."""
 
     @property
     def rows(self) -> int: ...
@@ -45,7 +48,7 @@ class Page:
     size: int = 0
 
     def take(self, batch: pa.RecordBatch, limit: int, budget: int) -> bool:
-        """Add as much of ``batch`` as fits, at least one row to an empty page. False when the page is full."""
+        """Add as many rows of ``batch`` as fit, at least one to an empty page; return False if the page is full."""
         if not batch.num_rows:
             return True
         room = min(batch.num_rows, limit - self.rows)
@@ -63,92 +66,95 @@ class Page:
 def read_page(
     topic: Topic, reader: TopicReader, offset: int, limit: int, budget: int, query: Query, end: int | None = None
 ) -> Page:
-    """Up to ``limit`` entries and about ``budget`` bytes that ``query`` wants from ``offset`` on; gaps are passed over.
+    """Read up to ``limit`` entries and about ``budget`` bytes that match ``query``, from ``offset`` on, across
+    gaps.
 
-    Where a filter leaves much out, the page ends after SCAN_SECONDS, perhaps empty: ``next`` says where to go on.
-    A batch whose checksum does not hold is made a gap, and reading goes on behind it. Raises Damaged when that
-    does not help, and NoSuchTopic when the topic was deleted. ``end`` is what ``reader`` said last, where without a
-    filter it need not look again, until something is mended.
+    With a selective filter the page ends after MAX_SCAN_S, perhaps empty; ``next`` says where to continue. A batch
+    with a bad checksum becomes a gap, and reading continues behind it. Raises Damaged if that does not help,
+    NoSuchTopic if the topic was deleted. ``end``: the end that ``reader`` reported last; without a filter it is not
+    looked up again.
     """
     page, ends = Page(offset), iter([end])
-    until = time.monotonic() + SCAN_SECONDS
-    mending(topic, page, lambda: _fill(page, reader, limit, budget, query, until, next(ends, None)), lambda: page.next)
+    deadline = time.monotonic() + MAX_SCAN_S
+    fill_with_repair(
+        topic, page, lambda: _fill(page, reader, limit, budget, query, deadline, next(ends, None)), lambda: page.next
+    )
     return page
 
 
-def mending(topic: Topic, page: Growing, fill: Callable[[], None], reached: Callable[[], int]) -> None:
-    """``fill`` a page. What cannot be read is made a gap first, where nothing is on the page yet; else it ends there.
+def fill_with_repair(topic: Topic, page: Growing, fill: Callable[[], None], current_offset: Callable[[], int]) -> None:
+    """Call ``fill``. Damage at the start of the page is made a gap, later damage ends the page.
 
-    ``reached``: the offset that it has come to. Raises Damaged when that does not help, and NoSuchTopic when the topic
+    ``current_offset`` returns the offset reached. Raises Damaged if a repair does not help, NoSuchTopic if the topic
     was deleted.
     """
     for _ in range(_ATTEMPTS):
         try:
             return fill()
-        except CorruptBatch as bad:
+        except CorruptBatch as damage:
             if page.rows:
                 return None
-            topic.verify(bad.begin, bad.end)
+            topic.verify(damage.begin, damage.end)
         except FileNotFoundError:
             raise NoSuchTopic(f"Topic does not exist: {topic.name}") from None
-    raise Damaged(f"Cannot read {topic.name} at offset {reached()}")
+    raise Damaged(f"Cannot read {topic.name} at offset {current_offset()}")
 
 
 def page_of(batches: Iterable[pa.RecordBatch], offset: int, query: Query) -> Page:
-    """As ``read_page``, of batches that go on at ``offset``; without a filter."""
+    """Return a page of batches that continue at ``offset``, without a filter."""
     page = Page(offset)
     _take_all(page, batches, query.page, DEFAULT_BUDGET, query)
     return page
 
 
 def _fill(
-    page: Page, reader: TopicReader, limit: int, budget: int, query: Query, until: float, end: int | None
+    page: Page, reader: TopicReader, limit: int, budget: int, query: Query, deadline: float, end: int | None
 ) -> None:
     if query.filter_text:
-        return _fill_filtered(page, reader, limit, budget, query, until)
-    return _take_all(page, _pieces(page, reader, limit, budget, end), limit, budget, query)
+        return _fill_filtered(page, reader, limit, budget, query, deadline)
+    return _take_all(page, _read_pieces(page, reader, limit, budget, end), limit, budget, query)
 
 
 def _take_all(page: Page, batches: Iterable[pa.RecordBatch], limit: int, budget: int, query: Query) -> None:
     for batch in batches:
-        if not page.take(_wanted(batch, query), limit, budget):
+        if not page.take(_since_start(batch, query), limit, budget):
             break
-        page.next = _end(batch)
+        page.next = _end_offset(batch)
 
 
-def _pieces(page: Page, reader: TopicReader, limit: int, budget: int, end: int | None) -> Iterator[pa.RecordBatch]:
-    """Pieces of about what there is still room for."""
-    while page.rows < limit and page.size < budget * ALMOST:
-        room = min(MOST_COPIED, budget - page.size)
+def _read_pieces(page: Page, reader: TopicReader, limit: int, budget: int, end: int | None) -> Iterator[pa.RecordBatch]:
+    """Yield pieces of about the size that still fits."""
+    while page.rows < limit and page.size < budget * NEARLY_FULL:
+        room = min(MAX_JOINED_BYTES, budget - page.size)
         piece = next(reader.read_joined(page.next, max_rows=limit - page.rows, room=room, end=end), None)
         if piece is None:
             return
         yield piece
 
 
-def _fill_filtered(page: Page, reader: TopicReader, limit: int, budget: int, query: Query, until: float) -> None:
+def _fill_filtered(page: Page, reader: TopicReader, limit: int, budget: int, query: Query, deadline: float) -> None:
     chosen = query.filter
     assert chosen is not None
     for batch in reader.read_joined(page.next):
-        if not page.take(chosen.apply(_wanted(batch, query)), limit, budget):
+        if not page.take(chosen.apply(_since_start(batch, query)), limit, budget):
             break
-        page.next = _end(batch)
-        if time.monotonic() > until:
+        page.next = _end_offset(batch)
+        if time.monotonic() > deadline:
             break
 
 
-def _end(batch: pa.RecordBatch) -> int:
-    """The offset behind the last row."""
+def _end_offset(batch: pa.RecordBatch) -> int:
+    """Return the offset behind the last row."""
     return int(batch.column("offset")[-1].as_py()) + 1
 
 
-def _wanted(batch: pa.RecordBatch, query: Query) -> pa.RecordBatch:
-    # A start in the future is passed over until it comes.
-    return since(batch, query.micros) if query.micros is not None else batch
+def _since_start(batch: pa.RecordBatch, query: Query) -> pa.RecordBatch:
+    # A start in the future: entries before it are skipped until it is reached.
+    return rows_since(batch, query.micros) if query.micros is not None else batch
 
 
 def start_of(query: Query, topic: Topic, reader: TopicReader) -> int:
-    """The offset at which to begin."""
+    """Return the offset at which to begin."""
     if query.cursor is not None:
         return max(topic.cursors.all().get(query.cursor, 0), reader.start)
     if query.offset is not None:
@@ -156,12 +162,12 @@ def start_of(query: Query, topic: Topic, reader: TopicReader) -> int:
     if query.micros is not None:
         return reader.at_timestamp(query.micros)
     if query.latest:
-        return max(reader.start, before(reader.end, query.max_messages, reader.gaps()))
+        return max(reader.start, offset_before(reader.end, query.max_messages, reader.gaps()))
     return reader.start
 
 
-def before(end: int, count: int, gaps: Iterable[Gap]) -> int:
-    """The offset with ``count`` entries between it and ``end``, those in gaps not counted; may be negative."""
+def offset_before(end: int, count: int, gaps: Iterable[Gap]) -> int:
+    """Return the offset ``count`` entries before ``end``, not counting entries in gaps; may be negative."""
     for gap in sorted(gaps, key=lambda gap: gap.begin, reverse=True):
         between = end - gap.end
         if count <= between:
@@ -170,7 +176,7 @@ def before(end: int, count: int, gaps: Iterable[Gap]) -> int:
     return end - count
 
 
-def since(batch: pa.RecordBatch, micros: int) -> pa.RecordBatch:
-    """The rows with a timestamp at or after ``micros``; timestamps grow with the offset."""
-    stamps = batch.column("timestamp").view(pa.int64()).to_numpy()
-    return batch.slice(int(np.searchsorted(stamps, micros)))
+def rows_since(batch: pa.RecordBatch, micros: int) -> pa.RecordBatch:
+    """Return the rows with a timestamp at or after ``micros``; timestamps grow with the offset."""
+    timestamps = batch.column("timestamp").view(pa.int64()).to_numpy()
+    return batch.slice(int(np.searchsorted(timestamps, micros)))

@@ -1,4 +1,4 @@
-"""What GetLogs and StreamLogs ask for, from a protobuf request or from an HTTP query."""
+"""Queries of GetLogs and StreamLogs, from a protobuf request or from the parameters of an HTTP request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.slogd.json.values import parse_time
 from penstock.slogd.slogd_pb2 import GetLogsRequest
 
 DEFAULT_MESSAGES = 1000
-"""Entries in an answer when the request does not say."""
+"""Entries of a page if the request names no number."""
 
 CACHED_FILTERS = 256
 """Limit: compiled filters that are kept, of up to 16 KiB of text each."""
@@ -26,9 +26,10 @@ FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Where to start: at ``offset``, ``micros`` (since the epoch) or a named ``cursor``, else at an end of the topic.
+    """Where to start: at ``offset``, ``micros`` (since the epoch) or a named ``cursor``, else at an end of the
+    topic.
 
-    ``filter_text`` says which entries are wanted; ``filter`` compiles it.
+    ``filter_text`` selects entries; ``filter`` compiles it.
     """
 
     topic: str
@@ -41,7 +42,9 @@ class Query:
 
     @classmethod
     def of(cls, request: GetLogsRequest) -> Query:
-        """Raises BadRequest for a negative max_messages, an impossible timestamp, an unknown position."""
+        """Read a protobuf request. Raises BadRequest for a negative max_messages, a bad timestamp, an unknown
+        position.
+        """
         if request.max_messages < 0:
             raise BadRequest("max_messages must not be negative")
         start = request.WhichOneof("start_at")
@@ -59,21 +62,21 @@ class Query:
 
     @property
     def filter(self) -> Filter | None:
-        """The filter; None where there is none. Raises BadRequest.
+        """Return the compiled filter; None without one. Raises BadRequest.
 
-        Ask for it after the right to read was checked, and on a thread: to compile it may take 50 ms.
+        Call it after the right to read was checked, and on a thread: compiling may take 50 ms.
         """
         return parse_filter(self.filter_text)
 
     @property
     def page(self) -> int:
-        """The most entries of one answer."""
+        """Return the maximum number of entries of a page."""
         return self.max_messages or DEFAULT_MESSAGES
 
 
 @functools.lru_cache(CACHED_FILTERS)
 def parse_filter(text: str) -> Filter | None:
-    """The filter; None where there is none. Raises BadRequest, which points at the place."""
+    """Compile a filter; None for an empty text. Raises BadRequest, which points at the error."""
     if not text.strip():
         return None
     try:
@@ -83,9 +86,9 @@ def parse_filter(text: str) -> Filter | None:
 
 
 def _micros(timestamp: Timestamp) -> int:
-    """Rounded up, so that no entry before the timestamp is answered."""
+    """Return microseconds, rounded up, so that no entry before the timestamp is returned."""
     seconds, nanos = timestamp.seconds, timestamp.nanos
-    wrong = (
+    problem = (
         "before 0001-01-01"
         if seconds < FIRST_SECOND
         else "after 10000-01-01"
@@ -94,9 +97,9 @@ def _micros(timestamp: Timestamp) -> int:
         if not 0 <= nanos < 10**9
         else ""
     )
-    if wrong:
-        shown = f"&types.Timestamp{{Seconds: {seconds},\nNanos: {nanos},\n}}"
-        raise BadRequest(f"Failed to create query: Bad timestamp: (timestamp: {shown}: {wrong})")
+    if problem:
+        timestamp_text = f"&types.Timestamp{{Seconds: {seconds},\nNanos: {nanos},\n}}"
+        raise BadRequest(f"Failed to create query: Bad timestamp: (timestamp: {timestamp_text}: {problem})")
     return int(timestamp.seconds) * 1_000_000 - (-timestamp.nanos // 1000)
 
 
@@ -105,50 +108,51 @@ _Reader = Callable[[GetLogsRequest, str], None]
 
 
 def parse_query(topic: str, parameters: Iterable[tuple[str, str]]) -> GetLogsRequest:
-    """The request of an HTTP query. As in slogd's gateway: names in both spellings, the first value of
-    a name counts, unknown names are ignored. Raises BadRequest.
+    """Return the request of an HTTP query. Raises BadRequest.
+
+    As in slogd's gateway: names in both spellings, the first of several equal names counts, unknown names are ignored.
     """
     request = GetLogsRequest(topic=topic)
-    given = dict(reversed(list(parameters)))
-    for name, value in given.items():
+    first_values = dict(reversed(list(parameters)))
+    for name, text in first_values.items():
         if name in _STARTS:
             if request.WhichOneof("start_at") is not None:
                 raise BadRequest("field already set for start_at oneof")
-            _STARTS[name](request, value)
+            _STARTS[name](request, text)
         elif name in ("max_messages", "maxMessages"):
-            request.max_messages = _number(value, -(2**31), 2**31 - 1)
+            request.max_messages = _number(text, -(2**31), 2**31 - 1)
         elif name == "filter":
-            request.filter = value
+            request.filter = text
     return request
 
 
-def _offset(request: GetLogsRequest, value: str) -> None:
-    request.offset = _number(value, 0, 2**64 - 1)
+def _offset(request: GetLogsRequest, text: str) -> None:
+    request.offset = _number(text, 0, 2**64 - 1)
 
 
-def _timestamp(request: GetLogsRequest, value: str) -> None:
+def _timestamp(request: GetLogsRequest, text: str) -> None:
     try:
-        request.timestamp.CopyFrom(parse_time(value))
+        request.timestamp.CopyFrom(parse_time(text))
     except ValueError as error:
         raise BadRequest(str(error)) from None
 
 
-def _position(request: GetLogsRequest, value: str) -> None:
-    if value not in _POSITIONS:
-        raise BadRequest(f"{value} is not a valid proto.GetLogsRequest_Position")
-    request.position = _POSITIONS[value]
+def _position(request: GetLogsRequest, text: str) -> None:
+    if text not in _POSITIONS:
+        raise BadRequest(f"{text} is not a valid proto.GetLogsRequest_Position")
+    request.position = _POSITIONS[text]
 
 
-def _seconds(request: GetLogsRequest, value: str) -> None:
-    request.timestamp.seconds = _number(value, -(2**63), 2**63 - 1)
+def _seconds(request: GetLogsRequest, text: str) -> None:
+    request.timestamp.seconds = _number(text, -(2**63), 2**63 - 1)
 
 
-def _nanos(request: GetLogsRequest, value: str) -> None:
-    request.timestamp.nanos = _number(value, -(2**31), 2**31 - 1)
+def _nanos(request: GetLogsRequest, text: str) -> None:
+    request.timestamp.nanos = _number(text, -(2**31), 2**31 - 1)
 
 
-def _cursor(request: GetLogsRequest, value: str) -> None:
-    request.cursor = value
+def _cursor(request: GetLogsRequest, text: str) -> None:
+    request.cursor = text
 
 
 _Position = GetLogsRequest.Position
@@ -167,7 +171,7 @@ _STARTS: dict[str, _Reader] = {
 }
 
 
-def _number(value: str, low: int, high: int) -> int:
-    if not _INTEGER.fullmatch(value) or not low <= int(value) <= high:
-        raise BadRequest(f"Not a number from {low} to {high}: {value[:100]!r}")
-    return int(value)
+def _number(text: str, low: int, high: int) -> int:
+    if not _INTEGER.fullmatch(text) or not low <= int(text) <= high:
+        raise BadRequest(f"Not a number from {low} to {high}: {text[:100]!r}")
+    return int(text)

@@ -1,7 +1,8 @@
-"""Entries of a topic that have a text in them or match a filter, page by page in either direction.
+"""Search for entries of a topic by text or filter, page by page in either direction. Blocking: runs on a reader
+thread.
 
-Blocking: runs on a reader thread. A page is bounded in entries, bytes and time, so that a long search is many requests,
-each of which says how far it came.
+A page is bounded in entries, bytes and time, so that a long search is many requests, each of which reports its
+progress.
 """
 
 from __future__ import annotations
@@ -16,24 +17,23 @@ import pyarrow as pa
 
 from penstock.log import StoredBatch, Topic, TopicReader
 from penstock.log.read.filters import Filter, contains_text
-from penstock.server.reading.entry_pages import DEFAULT_BUDGET, SCAN_SECONDS, mending
+from penstock.server.reading.entry_pages import DEFAULT_BUDGET, MAX_SCAN_S, fill_with_repair
 from penstock.server.reading.query import LAST_OFFSET, parse_filter
 from penstock.slogd.columns.entries import sizes
 from penstock.slogd.errors import BadRequest
 from penstock.slogd.json.values import parse_time
 
-USUAL, MOST = 50, 1000
-"""Entries of a page."""
-LONGEST_TEXT = 1000
-"""Characters."""
+DEFAULT_ENTRIES, MAX_ENTRIES = 50, 1000
+"""Limit: entries of a page."""
+MAX_TEXT_CHARACTERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Which entries of a topic are wanted: with ``text`` in their payload or annotations, and matching ``filter_text``.
+    """Selection of entries of a topic: with ``text`` in payload or annotations, and matching ``filter_text``.
 
-    Where: the newest below ``before``, or the oldest from ``offset`` or ``micros`` (since the epoch) on; without any,
-    the newest.
+    Direction: the newest below ``before``, or the oldest from ``offset`` or ``micros`` (since the epoch) on; by
+    default the newest.
     """
 
     topic: str
@@ -42,15 +42,15 @@ class Search:
     before: int | None = None
     offset: int | None = None
     micros: int | None = None
-    most: int = USUAL
+    limit: int = DEFAULT_ENTRIES
 
     @classmethod
     def of(cls, topic: str, query: Mapping[str, str]) -> Search:
-        """From a request's query. Raises BadRequest."""
+        """Read the parameters of a request. Raises BadRequest."""
         if sum(name in query for name in ("before", "offset", "timestamp")) > 1:
             raise BadRequest("one of before, offset and timestamp")
-        if len(query.get("text", "")) > LONGEST_TEXT:
-            raise BadRequest(f"text has at most {LONGEST_TEXT:,} characters")
+        if len(query.get("text", "")) > MAX_TEXT_CHARACTERS:
+            raise BadRequest(f"text has at most {MAX_TEXT_CHARACTERS:,} characters")
         return cls(
             topic,
             query.get("text", ""),
@@ -58,29 +58,29 @@ class Search:
             _number(query, "before", LAST_OFFSET),
             _number(query, "offset", LAST_OFFSET),
             _micros(query["timestamp"]) if "timestamp" in query else None,
-            min(_number(query, "max_messages", 2**31 - 1) or USUAL, MOST),
+            min(_number(query, "max_messages", 2**31 - 1) or DEFAULT_ENTRIES, MAX_ENTRIES),
         )
 
     @property
-    def back(self) -> bool:
-        """Whether the newest come first."""
+    def is_backward(self) -> bool:
+        """Report whether the newest entries come first."""
         return self.offset is None and self.micros is None
 
     @property
     def filter(self) -> Filter | None:
-        """See ``Query.filter``. Raises BadRequest."""
+        """Return the compiled filter, see ``Query.filter``. Raises BadRequest."""
         return parse_filter(self.filter_text)
 
-    def wanted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a SCHEMA batch that are wanted."""
-        chosen = self.filter
-        found = batch if chosen is None else chosen.apply(batch)
-        return found.filter(contains_text(found, self.text)) if self.text else found
+    def select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the matching rows of a SCHEMA batch."""
+        filter = self.filter
+        rows = batch if filter is None else filter.apply(batch)
+        return rows.filter(contains_text(rows, self.text)) if self.text else rows
 
 
 @dataclass(slots=True)
-class Found:
-    """Entries (SCHEMA batches, in order) among the offsets [begin, end), all of which were looked at.
+class SearchPage:
+    """A page of matching entries (SCHEMA batches, in order) among the searched offsets [begin, end).
 
     ``start`` and ``stop``: the offsets that the topic has.
     """
@@ -94,73 +94,76 @@ class Found:
     size: int = 0
 
     def take(self, stored: StoredBatch, search: Search) -> bool:
-        """Take what is wanted of the next batch, as much as fits, at least one entry. False when the page is full."""
-        rows = search.wanted(stored.batch)
+        """Add matching rows of the next batch as far as they fit, at least one; return False if the page is full."""
+        rows = search.select(stored.batch)
         fits = self._fitting(rows, search)
-        taken = rows.slice(rows.num_rows - fits) if search.back else rows.slice(0, fits)
-        self.batches.insert(0 if search.back else len(self.batches), taken)
+        selected = rows.slice(rows.num_rows - fits) if search.is_backward else rows.slice(0, fits)
+        self.batches.insert(0 if search.is_backward else len(self.batches), selected)
         self.rows += fits
-        whole = fits == rows.num_rows
-        if search.back:
-            self.begin = stored.base if whole else taken["offset"][0].as_py() if fits else self.begin
+        is_complete = fits == rows.num_rows
+        if search.is_backward:
+            self.begin = stored.base if is_complete else selected["offset"][0].as_py() if fits else self.begin
         else:
-            self.end = stored.end if whole else taken["offset"][fits - 1].as_py() + 1 if fits else self.end
-        return whole and self.rows < search.most
+            self.end = stored.end if is_complete else selected["offset"][fits - 1].as_py() + 1 if fits else self.end
+        return is_complete and self.rows < search.limit
 
     def _fitting(self, rows: pa.RecordBatch, search: Search) -> int:
-        """How many rows of the batch's near end fit."""
+        """Return how many rows of the batch's near end fit, and add their size."""
         if not rows.num_rows:
             return 0
-        each = sizes(rows)[::-1] if search.back else sizes(rows)
-        ends = np.cumsum(each[: search.most - self.rows])
-        fits = int(np.searchsorted(ends, DEFAULT_BUDGET - self.size, side="right"))
-        fits = max(fits, 0 if self.rows else 1)
-        self.size += int(ends[fits - 1]) if fits else 0
-        return fits
+        row_sizes = sizes(rows)[::-1] if search.is_backward else sizes(rows)
+        ends = np.cumsum(row_sizes[: search.limit - self.rows])
+        count = int(np.searchsorted(ends, DEFAULT_BUDGET - self.size, side="right"))
+        count = max(count, 0 if self.rows else 1)
+        self.size += int(ends[count - 1]) if count else 0
+        return count
 
     def document(self, logs: dict[str, Any]) -> dict[str, Any]:
-        """JSON-ready, with the entries as ``logs_document`` has them."""
+        """Return the page as JSON; ``logs`` are its entries."""
         return {**logs, **{name: str(getattr(self, name)) for name in ("begin", "end", "start", "stop")}}
 
 
-def find(topic: Topic, reader: TopicReader, search: Search) -> Found:
-    """A page of what is wanted. Raises Damaged, and NoSuchTopic when the topic was deleted."""
-    found = _nothing_yet(reader, search)
-    until = time.monotonic() + SCAN_SECONDS
-    mending(
-        topic, found, lambda: _look(reader, search, found, until), lambda: found.begin if search.back else found.end
+def search_page(topic: Topic, reader: TopicReader, search: Search) -> SearchPage:
+    """Return a page of matching entries. Raises Damaged, and NoSuchTopic if the topic was deleted."""
+    page = _empty_page(reader, search)
+    deadline = time.monotonic() + MAX_SCAN_S
+    fill_with_repair(
+        topic,
+        page,
+        lambda: _scan(reader, search, page, deadline),
+        lambda: page.begin if search.is_backward else page.end,
     )
-    return found
+    return page
 
 
-def _look(reader: TopicReader, search: Search, found: Found, until: float) -> None:
-    for stored in _ahead(reader, search, found):
-        if not found.take(stored, search) or time.monotonic() > until:
+def _scan(reader: TopicReader, search: Search, page: SearchPage, deadline: float) -> None:
+    for stored in _read_batches(reader, search, page):
+        if not page.take(stored, search) or time.monotonic() > deadline:
             return
-    _to_the_end(found, search)
+    _extend_to_end(page, search)
 
 
-def _nothing_yet(reader: TopicReader, search: Search) -> Found:
+def _empty_page(reader: TopicReader, search: Search) -> SearchPage:
     start, stop = reader.start, reader.end
-    at = stop if search.before is None else min(search.before, stop)
+    offset = stop if search.before is None else min(search.before, stop)
     if search.micros is not None:
-        at = reader.at_timestamp(search.micros)
+        offset = reader.at_timestamp(search.micros)
     elif search.offset is not None:
-        at = min(search.offset, stop)
-    at = max(at, start)
-    return Found(at, at, start, stop)
+        offset = min(search.offset, stop)
+    offset = max(offset, start)
+    return SearchPage(offset, offset, start, stop)
 
 
-def _ahead(reader: TopicReader, search: Search, found: Found) -> Iterator[StoredBatch]:
-    return reader.read_back(found.begin) if search.back else reader.read(found.end, end=found.stop)
+def _read_batches(reader: TopicReader, search: Search, page: SearchPage) -> Iterator[StoredBatch]:
+    return reader.read_back(page.begin) if search.is_backward else reader.read(page.end, end=page.stop)
 
 
-def _to_the_end(found: Found, search: Search) -> None:
-    """All was looked at, gaps at the end too."""
-    if search.back:
-        found.begin = min(found.begin, found.start)
+def _extend_to_end(page: SearchPage, search: Search) -> None:
+    """Mark everything as searched, including gaps at the end."""
+    if search.is_backward:
+        page.begin = min(page.begin, page.start)
     else:
-        found.end = max(found.end, found.stop)
+        page.end = max(page.end, page.stop)
 
 
 def _number(query: Mapping[str, str], name: str, largest: int) -> Any:

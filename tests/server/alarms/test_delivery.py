@@ -17,7 +17,7 @@ import pytest
 
 from penstock.config.keys.alarms import AlarmsConfig
 from penstock.server.alarms import delivery as module
-from penstock.server.alarms.delivery import MOST_WAITING, AlarmDelivery
+from penstock.server.alarms.delivery import MAX_UNFINISHED, AlarmDelivery
 from penstock.testing.pipe import until
 from penstock.testing.processes import alive
 
@@ -67,7 +67,7 @@ def hook() -> Iterator[Hook]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.01)
 
 
 @contextmanager
@@ -241,7 +241,7 @@ def test_no_descriptors_stay_open(hook: Hook) -> None:
 
 def test_who_tells_does_not_wait_and_what_is_too_much_is_counted() -> None:
     delivery = AlarmDelivery(AlarmsConfig(command="sleep 10"))
-    for _ in range(MOST_WAITING + 5):
+    for _ in range(MAX_UNFINISHED + 5):
         delivery.tell({})
     assert delivery.counts == {"dropped": 5}
 

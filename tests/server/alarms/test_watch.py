@@ -81,7 +81,7 @@ def test_the_receipt_goes_with_it_and_rules_of_missing_metrics_are_silent() -> N
     clock = WatchClock()
     watch = AlarmWatch(1, clock, lambda: unaccounted(3).values(), lambda: "3 messages are unaccounted for", told.append)
     for clock.passed in (0, 299, 300, 301):
-        watch.look()
+        watch.evaluate()
     assert [(one["alarm"], one["receipt"]) for one in told] == [
         ("PenstockUnaccounted", "3 messages are unaccounted for")
     ]

@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from penstock.log.commit.committer_threads import Committers
 from penstock.server.api.entries import READ_THREADS
 from penstock.server.grpc import call_server
-from penstock.server.grpc.service import MAX_MESSAGE
+from penstock.server.grpc.service import MAX_MESSAGE_BYTES
 from penstock.server.reading.query import Query
 from penstock.slogd import slogd_pb2 as pb
 from tests.server.http.test_routes import wait_for
@@ -47,7 +47,7 @@ def test_a_method_that_there_is_not_is_unimplemented(channel: grpc.Channel) -> N
 
 def test_what_is_larger_than_any_request_may_be_is_refused_and_the_server_goes_on(channel: grpc.Channel) -> None:
     call = channel.unary_unary(SERVICE + "AppendLogs")
-    assert code_of(call.future(b"x" * (MAX_MESSAGE + 1), timeout=60)) is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert code_of(call.future(b"x" * (MAX_MESSAGE_BYTES + 1), timeout=60)) is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert pb.AppendResponse.FromString(call(append(), timeout=20)).offsets == [0]
 
 
@@ -86,7 +86,7 @@ def test_appends_that_wait_together_become_one_batch(running: Running, channel: 
     topic = running.log.topic("t")
     with topic.writer.lock:
         calls = [call.future(append(b"%d" % number), timeout=60) for number in range(10)]
-        wait_for(lambda: len(topic._waiting) == 10)
+        wait_for(lambda: len(topic._queue) == 10)
     offsets = sorted(itertools.chain.from_iterable(pb.AppendResponse.FromString(one.result()).offsets for one in calls))
     assert offsets == list(range(1, 11))
     assert [stored.batch.num_rows for stored in topic.reader().read(0)] == [1, 10]
@@ -126,7 +126,7 @@ def test_the_thread_that_took_an_append_commits_it_and_answers(
 def test_after_a_commit_that_took_long_the_committers_have_them_for_a_while(
     running: Running, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call_server, "SLOW", 600.0)
+    monkeypatch.setattr(call_server, "COMMITTERS_ONLY_S", 600.0)
     call, names = channel.unary_unary(SERVICE + "AppendLogs"), list[str]()
     call(append(), timeout=20)
     topic = running.log.topic("t")

@@ -10,7 +10,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from penstock.server.grpc.service import MAX_MESSAGE
+from penstock.server.grpc.service import MAX_MESSAGE_BYTES
 from penstock.slogd import slogd_pb2 as pb
 from tests.server.http.test_routes import wait_for
 from tests.server.running import Running
@@ -21,7 +21,7 @@ CALLERS, CALLS, BATCH = 64, 5, 3
 
 @pytest.fixture
 def stub(running: Running) -> Iterator[StructuredLogStub]:
-    sizes = [(f"grpc.max_{way}_message_length", MAX_MESSAGE) for way in ("receive", "send")]
+    sizes = [(f"grpc.max_{way}_message_length", MAX_MESSAGE_BYTES) for way in ("receive", "send")]
     with grpc.insecure_channel(running.bound.grpc, sizes) as channel:
         yield StructuredLogStub(channel)
 

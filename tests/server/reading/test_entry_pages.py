@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.log import Gap
 from penstock.records import body
-from penstock.server.reading.entry_pages import Page, before, since
+from penstock.server.reading.entry_pages import Page, offset_before, rows_since
 from penstock.slogd.columns.entries import sizes
 from tests.slogd.columns.test_entries import START, stored
 
@@ -48,17 +48,17 @@ def gap(begin: int, end: int) -> Gap:
 
 
 def test_the_last_entries_are_counted_without_those_in_gaps() -> None:
-    assert before(10, 3, []) == 7
-    assert before(10, 0, []) == 10
-    assert before(10, 20, []) == -10
-    assert before(10, 3, [gap(8, 10)]) == 5
-    assert before(10, 3, [gap(2, 4), gap(8, 9)]) == 6
-    assert before(10, 9, [gap(2, 4), gap(8, 9)]) == -2
+    assert offset_before(10, 3, []) == 7
+    assert offset_before(10, 0, []) == 10
+    assert offset_before(10, 20, []) == -10
+    assert offset_before(10, 3, [gap(8, 10)]) == 5
+    assert offset_before(10, 3, [gap(2, 4), gap(8, 9)]) == 6
+    assert offset_before(10, 9, [gap(2, 4), gap(8, 9)]) == -2
 
 
 @given(st.sets(st.integers(0, 30)), st.integers(0, 35))
 def test_before_counts_as_one_by_one(lost: set[int], count: int) -> None:
-    start = before(31, count, [gap(offset, offset + 1) for offset in lost])
+    start = offset_before(31, count, [gap(offset, offset + 1) for offset in lost])
     assert sum(offset not in lost for offset in range(max(start, -100), 31)) == count
 
 
@@ -66,5 +66,5 @@ def test_before_counts_as_one_by_one(lost: set[int], count: int) -> None:
 def test_since_drops_what_is_earlier(counts: list[int], first: int) -> None:
     firsts = np.cumsum([0, *counts]).tolist()
     batches = [stored(body([b""] * n), base) for n, base in zip(counts, firsts, strict=False)]
-    kept = [value for batch in batches for value in since(batch, START + first).column("offset").to_pylist()]
+    kept = [value for batch in batches for value in rows_since(batch, START + first).column("offset").to_pylist()]
     assert kept == [offset for offset in range(sum(counts)) if offset >= first]

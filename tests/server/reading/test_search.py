@@ -91,7 +91,7 @@ def filled_once(running: Running) -> Running:
 
 def test_a_search_ends_in_time_and_says_how_far_it_came(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(running)
-    monkeypatch.setattr("penstock.server.reading.search.SCAN_SECONDS", -1.0)
+    monkeypatch.setattr("penstock.server.reading.search.MAX_SCAN_S", -1.0)
     found = search(running, text="plum")
     assert (int(found["begin"]) < 30, int(found["begin"]) > 0, found["end"]) == (True, True, "30")
 
