@@ -116,7 +116,7 @@ PenstockError
         BatchTooLarge
         UnknownCodec
     TakesLong  (server.kafka.errors)
-    Refused  (server.kafka.group_state)
+    Refused  (server.kafka.groups.group_state)
     AddressUnavailable  (server.servers)
     BadSettings  (sinks.handler)
     ApiError  (slogd.errors)

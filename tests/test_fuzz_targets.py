@@ -50,7 +50,7 @@ PROTOBUF = "slogd/columns/test_decode.py::test_random_bytes_are_parsed_like_prot
 VALUES = "files/test_json_values.py::test_arbitrary_bytes_raise_only_value_errors"
 POSTS = "ledger/test_posts.py::test_any_document_is_a_post_or_a_bad_post"
 KAFKA_RECORDS = "server/kafka/records/test_decode.py::test_any_bytes_with_a_good_checksum_are_records_or_refused"
-KAFKA_REQUESTS = "server/kafka/test_messages.py::test_any_bytes_are_a_request_or_refused"
+KAFKA_REQUESTS = "server/kafka/schema/test_messages.py::test_any_bytes_are_a_request_or_refused"
 REDACTION = "landing/transform/test_any_payload.py::test_any_payload_stays_one_row_and_fails_nothing"
 ANY_OTLP = "wire/otlp/test_records.py::test_any_bytes_are_records_or_malformed"
 TARGETS = {
@@ -192,14 +192,14 @@ TARGETS = {
         "server/http/test_openapi_examples.py::test_every_answer_is_one_that_the_document_promises"
     ),
     "server/reading/query.py": "server/reading/test_query.py::test_no_query_raises_anything_but_bad_request",
-    "server/kafka/group_offsets.py": (
-        "server/kafka/test_group_offsets.py::test_any_name_is_a_group_of_its_own_or_refused"
+    "server/kafka/groups/group_offsets.py": (
+        "server/kafka/groups/test_group_offsets.py::test_any_name_is_a_group_of_its_own_or_refused"
     ),
-    "server/kafka/frames.py": "server/kafka/test_frames.py::test_any_bytes_are_frames_or_refused",
-    "server/kafka/messages.py": KAFKA_REQUESTS,
-    "server/kafka/reading.py": KAFKA_REQUESTS,
-    "server/kafka/requests.py": (
-        "server/kafka/test_requests.py::test_any_bytes_behind_a_producers_request_are_read_as_without_it"
+    "server/kafka/connection/frames.py": "server/kafka/connection/test_frames.py::test_any_bytes_are_frames_or_refused",
+    "server/kafka/schema/messages.py": KAFKA_REQUESTS,
+    "server/kafka/schema/reading.py": KAFKA_REQUESTS,
+    "server/kafka/connection/requests.py": (
+        "server/kafka/connection/test_requests.py::test_any_bytes_behind_a_producers_request_are_read_as_without_it"
     ),
     "server/kafka/records/compression.py": KAFKA_RECORDS,
     "server/kafka/records/decode.py": KAFKA_RECORDS,

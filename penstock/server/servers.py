@@ -24,7 +24,7 @@ from penstock.server.grpc.service import Rpc, create_server
 
 if TYPE_CHECKING:
     from penstock.server.flight.server import FlightServer
-    from penstock.server.kafka.door import KafkaDoor
+    from penstock.server.kafka.endpoint import KafkaEndpoint
 
 GRACE = 5
 """Seconds that requests under way have to finish once the server stops."""
@@ -115,7 +115,7 @@ async def _stop(
     web: uvicorn.Server,
     served: asyncio.Task[None],
     flight: FlightServer | None,
-    kafka: KafkaDoor | None,
+    kafka: KafkaEndpoint | None,
 ) -> None:
     await rpc.health.enter_graceful_shutdown()
     api.close()
@@ -159,14 +159,14 @@ def _create_flight(api: EntriesApi, max_connections: int) -> FlightServer:
     return FlightServer(api.topics, api.guard, max_connections)
 
 
-def _open_kafka(api: EntriesApi, address: str, advertised: str, limits: HttpLimits) -> KafkaDoor | None:
+def _open_kafka(api: EntriesApi, address: str, advertised: str, limits: HttpLimits) -> KafkaEndpoint | None:
     if not address:
         return None
     # Imported here: a daemon without it is smaller.
-    from penstock.server.kafka.door import KafkaDoor
+    from penstock.server.kafka.endpoint import KafkaEndpoint
     from penstock.server.kafka.limits import KafkaLimits
 
-    return KafkaDoor(api, KafkaLimits(limits.max_bytes, limits.timeout, limits.connections), advertised)
+    return KafkaEndpoint(api, KafkaLimits(limits.max_bytes, limits.timeout, limits.connections), advertised)
 
 
 def _bind(server: CallServer, address: str, tls: ServerTls, protocol: str = "gRPC") -> str:

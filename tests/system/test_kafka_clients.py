@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer
 
 from penstock.log import TopicReader
-from penstock.server.kafka.messages import VERSIONS
+from penstock.server.kafka.schema.messages import VERSIONS
 from penstock.testing.pipe import Pipe, free_ports, until
 
 TOPIC = "t"

@@ -1,29 +1,19 @@
 """Kafka's protocol: every client of Kafka reads and writes the topics of the log.
 
-Read ``door`` (the listener), ``frames``, ``connection`` with ``limits``, ``messages``, ``reading``, ``sasl``,
-``calls``, then what is answered: ``cluster``, ``produce``, ``fetch`` with ``fetch_sessions`` and ``pages``, ``topics``,
-``groups`` with ``group_state`` and ``group_offsets``. ``records`` are record batches to and from Arrow. Imports
+Read ``endpoint`` (the listener), ``limits``, ``connection``, ``schema`` and ``calls``, then the handlers of requests:
+``metadata``, ``entries`` and ``groups``. ``records`` converts record batches from and to Arrow. Imports
 ``process``, ``config``, ``log``, ``slogd`` and ``server``.
 """
 
 __all__ = [
     "calls",
-    "cluster",
     "connection",
-    "door",
+    "endpoint",
+    "entries",
     "errors",
-    "fetch",
-    "fetch_sessions",
-    "frames",
-    "group_offsets",
-    "group_state",
     "groups",
     "limits",
-    "messages",
-    "pages",
-    "produce",
-    "reading",
+    "metadata",
     "records",
-    "sasl",
-    "topics",
+    "schema",
 ]

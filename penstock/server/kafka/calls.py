@@ -23,7 +23,7 @@ from penstock.log import (
 )
 from penstock.server.auth.rights import Principal
 from penstock.server.kafka.errors import BadChecksum, BadRecords, BatchTooLarge, UnknownCodec
-from penstock.server.kafka.messages import Parts, Request, Values
+from penstock.server.kafka.schema.messages import Parts, Request, Values
 from penstock.slogd.errors import (
     AlreadyExists,
     BadRequest,

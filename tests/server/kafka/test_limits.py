@@ -16,11 +16,11 @@ from kio.serial import entity_reader
 from penstock.process import in_flight_bytes
 from penstock.records import body
 from penstock.server.http.body_limits import HttpLimits
-from penstock.server.kafka.cluster import CREATIONS_AT_ONCE, CREATIONS_PER_S, CreationQuota
-from penstock.server.kafka.groups import MAX_GROUPS
+from penstock.server.kafka.groups.groups import MAX_GROUPS
 from penstock.server.kafka.limits import LARGEST
-from penstock.server.kafka.messages import Api
-from tests.server.kafka.test_messages import request
+from penstock.server.kafka.metadata.cluster import CREATIONS_AT_ONCE, CREATIONS_PER_S, CreationQuota
+from penstock.server.kafka.schema.messages import Api
+from tests.server.kafka.schema.test_messages import request
 from tests.server.running import Running
 
 

@@ -1,0 +1,127 @@
+"""The listener of Kafka's protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+
+from penstock.config import split_address
+from penstock.server.api.entries import EntriesApi
+from penstock.server.event_loop import LoopCalls
+from penstock.server.kafka.calls import Address, Handler, QuickHandler
+from penstock.server.kafka.connection.connection import Connection, Serving
+from penstock.server.kafka.connection.frames import Frames, TlsFrames
+from penstock.server.kafka.entries.fetch import Fetching
+from penstock.server.kafka.entries.produce import Producing
+from penstock.server.kafka.groups.group_offsets import GroupOffsets
+from penstock.server.kafka.groups.groups import Groups
+from penstock.server.kafka.limits import KafkaLimits
+from penstock.server.kafka.metadata.cluster import Cluster
+from penstock.server.kafka.metadata.topics import Topics
+from penstock.server.kafka.schema.messages import Api
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class KafkaEndpoint:
+    """Serves clients of Kafka on one event loop.
+
+    ``advertised``: where clients are told that we are; where it is empty, the address that they came to.
+    """
+
+    def __init__(self, api: EntriesApi, limits: KafkaLimits | None = None, advertised: str = "") -> None:
+        self._api, self._limits, self._advertised = api, limits or KafkaLimits(), advertised
+        self._groups = Groups(offsets := GroupOffsets(api))
+        producing, fetching, calls = Producing(api), Fetching(api), LoopCalls(asyncio.get_running_loop())
+        handlers = _handlers(api, producing, fetching, self._groups, offsets)
+        quick: dict[Api, QuickHandler] = {Api.PRODUCE: producing.at_once, Api.FETCH: fetching.fetch}
+        self._serving = Serving(handlers, quick, api.guard, self._limits, calls)
+        self._connections: set[Frames] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Take connections from now on."""
+        self._server = await asyncio.get_running_loop().create_server(
+            self._tls_frames if tls else self._frames,
+            sock=listener,
+            ssl=tls,
+            ssl_handshake_timeout=10 if tls else None,
+        )
+
+    def _frames(self, ahead: int = 0) -> Frames:
+        return Frames(self._limits, self._serve, _tell_no_room, ahead)
+
+    def _tls_frames(self) -> TlsFrames:
+        return TlsFrames(self._frames(TlsFrames.AHEAD))
+
+    async def _serve(self, frames: Frames) -> None:
+        if len(self._connections) >= self._limits.connections:
+            _LOGGER.warning("a connection of Kafka is closed: there are more than log.max_connections")
+            frames.abort()
+            return
+        self._connections.add(frames)
+        try:
+            await Connection(frames, self._serving, self._address(frames)).run()
+        except asyncio.CancelledError:
+            frames.abort()
+        except Exception:
+            _LOGGER.exception("a connection of Kafka failed")
+            frames.abort()
+        finally:
+            self._connections.discard(frames)
+
+    def _address(self, frames: Frames) -> Address:
+        if self._advertised:
+            return split_address(self._advertised)
+        host, port, *_ = frames.transport.get_extra_info("sockname")
+        return str(host), int(port)
+
+    async def close(self, grace: float) -> None:
+        """Take no more connections; end those there are once what they asked is answered, or ``grace`` is over."""
+        if self._server is not None:
+            self._server.close()
+        self._groups.close()
+        tasks = [frames.task for frames in self._connections]
+        await asyncio.wait([asyncio.create_task(asyncio.sleep(min(grace, SETTLE)))])
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=grace)
+
+
+SETTLE = 0.5
+"""Seconds for answers that are under way when the server stops."""
+
+
+def _tell_no_room() -> None:
+    _LOGGER.warning("a connection of Kafka is closed: more than log.max_bodies of requests are under way")
+
+
+def _handlers(
+    api: EntriesApi, producing: Producing, fetching: Fetching, groups: Groups, offsets: GroupOffsets
+) -> dict[Api, Handler]:
+    cluster, topics = Cluster(api), Topics(api)
+    return {
+        Api.PRODUCE: producing.produce,
+        Api.INIT_PRODUCER_ID: producing.init_producer_id,
+        Api.LIST_OFFSETS: fetching.list_offsets,
+        Api.OFFSET_FOR_LEADER_EPOCH: fetching.offset_for_leader_epoch,
+        Api.METADATA: cluster.metadata,
+        Api.DESCRIBE_CLUSTER: cluster.describe_cluster,
+        Api.DESCRIBE_TOPIC_PARTITIONS: cluster.describe_topic_partitions,
+        Api.FIND_COORDINATOR: cluster.find_coordinator,
+        Api.CREATE_TOPICS: topics.create,
+        Api.DELETE_TOPICS: topics.delete,
+        Api.DESCRIBE_CONFIGS: topics.describe_configs,
+        Api.JOIN_GROUP: groups.join,
+        Api.SYNC_GROUP: groups.sync,
+        Api.HEARTBEAT: groups.heartbeat,
+        Api.LEAVE_GROUP: groups.leave,
+        Api.LIST_GROUPS: groups.list,
+        Api.DESCRIBE_GROUPS: groups.describe,
+        Api.DELETE_GROUPS: groups.delete,
+        Api.OFFSET_COMMIT: offsets.commit,
+        Api.OFFSET_FETCH: offsets.fetch,
+    }

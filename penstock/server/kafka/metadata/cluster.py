@@ -1,0 +1,155 @@
+"""ApiVersions, Metadata and what else clients ask before they begin: one broker, one partition of each topic."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from penstock.errors import PenstockError
+from penstock.log import UnknownTopic
+from penstock.server.api.entries import EntriesApi
+from penstock.server.auth.permitted_topics import check_name
+from penstock.server.auth.rights import Principal
+from penstock.server.kafka.calls import Call, code_of
+from penstock.server.kafka.schema.messages import VERSIONS, Api, Values
+
+BROKER = 0
+"""The number of the one broker."""
+CLUSTER = "penstock"
+NAMESPACE = uuid.UUID("b8e6d6e4-6a4f-4c1e-9a55-0d7f4f0c6f2a")
+"""Of the ids of topics: the same name has the same id, as its offsets go on where it was deleted."""
+GROUP = 0
+"""What a coordinator is asked for; everything else is for transactions."""
+NO_TRANSACTIONS = "Penstock has no transactions of Kafka"
+CREATIONS_AT_ONCE, CREATIONS_PER_S = 100, 0.5
+"""Limit: topics that the metadata requests of one client create at once, and then every second."""
+MAX_CLIENTS = 10_000
+KAFKA_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_PARTITION = {
+    "leader_id": BROKER,
+    "leader_epoch": 0,
+    "replica_nodes": (BROKER,),
+    "isr_nodes": (BROKER,),
+    "eligible_leader_replicas": (),
+    "last_known_elr": (),
+}
+
+
+def topic_id(name: str) -> uuid.UUID:
+    """The id of a topic."""
+    return uuid.uuid5(NAMESPACE, name)
+
+
+def api_versions(unknown: bool = False) -> Values:
+    """What is spoken; ``unknown``: to one who asked in a version that is not."""
+    keys = [{"api_key": api, "min_version": first, "max_version": last} for api, (first, last) in VERSIONS.items()]
+    for key in keys:
+        if key["api_key"] == Api.PRODUCE:  # older ones are not taken; librdkafka compresses only where they are named
+            key["min_version"] = 0
+    return {"error_code": ErrorCode.unsupported_version if unknown else 0, "api_keys": keys}
+
+
+class CreationQuota:
+    """How many topics each client's requests for metadata may still create. Thread-safe.
+
+    A client is known by its address. What was used comes back at CREATIONS_PER_S.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._full_at: dict[str, float] = {}
+
+    def take(self, host: str) -> bool:
+        """Whether the client may create one more topic, which is counted."""
+        now = self._clock()
+        with self._lock:
+            full_at = max(self._full_at.get(host, now), now) + 1 / CREATIONS_PER_S
+            if full_at - now > CREATIONS_AT_ONCE / CREATIONS_PER_S:
+                return False
+            if len(self._full_at) >= MAX_CLIENTS:  # Limit: clients whose quota is whole again are forgotten.
+                self._full_at = {client: time for client, time in self._full_at.items() if time > now}
+            self._full_at[host] = full_at
+            return True
+
+
+class Cluster:
+    """Answers what is where."""
+
+    def __init__(self, api: EntriesApi, quota: CreationQuota | None = None) -> None:
+        self._api, self._quota = api, quota or CreationQuota()
+
+    async def metadata(self, call: Call) -> Values:
+        """The broker, and the topics asked for; they are created where the client wants that and may."""
+        message = call.message
+        every = message.topics is None or (call.version == 0 and not message.topics)
+        names = None if every else [topic.name or "" for topic in message.topics]
+        create = getattr(message, "allow_auto_topic_creation", True)
+        topics = await self._api.run(lambda: self._topics(call.caller, names, call.host if create else None))
+        host, port = call.address
+        broker = {"node_id": BROKER, "host": host, "port": port}
+        return {"brokers": [broker], "cluster_id": CLUSTER, "controller_id": BROKER, "topics": topics}
+
+    def _topics(self, caller: Principal, names: Iterable[str] | None, creator: str | None = None) -> list[Values]:
+        if names is None:
+            return [self._topic(caller, name) for name in self._api.topics.names(caller)]
+        return [self._topic(caller, name, creator) for name in names]
+
+    def _topic(self, caller: Principal, name: str, creator: str | None = None) -> Values:
+        """A topic, created where there is none: by the client ``creator`` if it may write it and has quota left."""
+        topics = self._api.topics
+        try:
+            if creator is not None and name[:1] != "_" and caller.writes(name, topics.log.settings(name)):
+                check_name(name)
+                if not self._exists(name) and not self._quota.take(creator):
+                    return {"error_code": ErrorCode.throttling_quota_exceeded, "name": name}
+                topics.writable(name, caller)
+            elif not caller.writes(name, topics.log.settings(name)):
+                topics.readable(name, caller)
+            else:
+                topics.log.topic(name, internal=caller.reads(name, topics.log.settings(name)))
+        except PenstockError as error:
+            code = code_of(error)
+            if code is ErrorCode.invalid_topic_exception and creator is None and KAFKA_NAME.fullmatch(name):
+                # Kafka allows this name, so it is missing, not wrong: Streams then creates it, and is told why not.
+                code = ErrorCode.unknown_topic_or_partition
+            return {"error_code": code, "name": name}
+        known = {"name": name, "topic_id": topic_id(name), "is_internal": name[:1] == "_"}
+        return {**known, "partitions": [_PARTITION]}
+
+    def _exists(self, name: str) -> bool:
+        try:
+            return self._api.topics.known(name) or bool(self._api.topics.log.topic(name))
+        except UnknownTopic:
+            return False
+
+    async def describe_topic_partitions(self, call: Call) -> Values:
+        """The same of topics by name."""
+        names = [topic.name for topic in call.message.topics] or None
+        return {"topics": await self._api.run(lambda: self._topics(call.caller, names))}
+
+    async def describe_cluster(self, call: Call) -> Values:
+        """The one broker."""
+        host, port = call.address
+        return {
+            "cluster_id": CLUSTER,
+            "controller_id": BROKER,
+            "endpoint_type": getattr(call.message, "endpoint_type", 1),
+            "brokers": [{"broker_id": BROKER, "host": host, "port": port}],
+            "cluster_authorized_operations": -(2**31),
+        }
+
+    async def find_coordinator(self, call: Call) -> Values:
+        """We are the coordinator of all groups; there is none of transactions."""
+        message, (host, port) = call.message, call.address
+        found: dict[str, Any] = {"node_id": BROKER, "host": host, "port": port}
+        if getattr(message, "key_type", GROUP) != GROUP:
+            code = ErrorCode.transactional_id_authorization_failed
+            found = {"node_id": -1, "error_code": code, "error_message": NO_TRANSACTIONS}
+        keys = getattr(message, "coordinator_keys", None)
+        return found if keys is None else {"coordinators": [{"key": key, **found} for key in keys]}

@@ -1,0 +1,117 @@
+"""Batches of one connection come into the topic in its order, whichever of them can be begun at once."""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import Any
+
+import pytest
+from kio.index import load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader
+
+from penstock.server.kafka.connection import requests
+from penstock.server.kafka.entries import produce as producing
+from penstock.server.kafka.records.decode import QUICK_BYTES, QUICK_HEADERS, decode
+from penstock.server.kafka.schema.messages import VERSIONS, Api
+from tests.server.kafka.connection.test_requests import produce
+from tests.server.kafka.produced import plain, produced
+from tests.server.kafka.schema.test_messages import request
+from tests.server.kafka.test_limits import connected, framed
+from tests.server.running import Running
+
+LAST = VERSIONS[Api.PRODUCE][1]
+LARGE = bytes(QUICK_BYTES)
+
+
+def answers(stream: io.BufferedIOBase, count: int, version: int = LAST) -> list[tuple[int, Any]]:
+    """The numbers of the requests, and what is told of their first batch."""
+    found = []
+    for _ in range(count):
+        (size,) = struct.unpack(">i", stream.read(4))
+        frame = stream.read(size)
+        message, _ = entity_reader(load_response_schema(Api.PRODUCE, version))(frame, 4 + (version >= 9))
+        found.append((struct.unpack_from(">i", frame)[0], message.responses[0].partition_responses[0]))
+    return found
+
+
+def rows(server: Running, topic: str) -> list[bytes | None]:
+    reader = server.log.topic(topic).reader()
+    return [row for stored in reader.read(0) for row in stored.load().column("payload").to_pylist()]
+
+
+@pytest.mark.parametrize("version", [3, 8, LAST])
+def test_small_and_large_ones_to_known_and_new_topics_keep_their_order(door: Running, version: int) -> None:
+    values = [b"a", b"b", LARGE, b"c", b"d", LARGE, b"e"]
+    sent = [produce(version, plain(value), topic="t", number=number) for number, value in enumerate(values)]
+    with connected(door) as sock:
+        sock.sendall(b"".join(map(framed, sent)))
+        told = answers(sock.makefile("rb"), len(sent), version)
+    assert [number for number, _ in told] == list(range(len(sent)))
+    assert [part.base_offset for _, part in told] == list(range(len(sent)))
+    assert rows(door, "t") == values
+
+
+def test_a_batch_with_many_headers_is_stored_once_in_its_turn(door: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[bool] = []
+    monkeypatch.setattr(
+        producing,
+        "decode",
+        lambda data, quickly, most: tried.append(quickly) or decode(data, quickly=quickly, most=most),
+    )
+    many = produced([(None, b"with", [("h", b"\xff")] * QUICK_HEADERS)] * 2)
+    sent = [produce(LAST, batch, topic="t", number=n) for n, batch in enumerate([plain(b"a"), many, plain(b"b")])]
+    with connected(door) as sock:
+        sock.sendall(b"".join(map(framed, sent)))
+        told = answers(sock.makefile("rb"), 3)
+    assert [(number, part.base_offset) for number, part in told] == [(0, 0), (1, 1), (2, 3)]
+    assert rows(door, "t") == [b"a", b"with", b"with", b"b"]
+    assert tried[1:] == [True, False, True], "it is not begun at once a second time"
+
+
+def test_what_is_not_taken_is_told_in_its_turn(door: Running) -> None:
+    good, broken = produce(LAST, plain(b"v"), topic="t", number=1), produce(LAST, b"no batch", topic="t", number=2)
+    elsewhere, silent = produce(LAST, None, topic="t", number=3), produce(LAST, plain(b"w"), topic="t", acks=0)
+    with connected(door) as sock:
+        sock.sendall(b"".join(map(framed, (good, good, broken, silent, elsewhere, good))))
+        told = answers(sock.makefile("rb"), 5)
+    assert [(number, part.error_code.name) for number, part in told] == [
+        (1, "none"),
+        (1, "none"),
+        (2, "invalid_record"),
+        (3, "invalid_record"),
+        (1, "none"),
+    ]
+    assert rows(door, "t") == [b"v", b"v", b"w", b"v"]
+
+
+def test_a_large_one_and_a_small_one_of_the_same_form_are_stored_alike(door: Running) -> None:
+    at_most = requests.LARGEST_AT_ONCE[Api.PRODUCE]
+    sizes = [1, at_most - 200, at_most, at_most + 200, 1]
+    sent = [produce(LAST, plain(bytes(size)), topic="t", number=number) for number, size in enumerate(sizes)]
+    with connected(door) as sock:
+        sock.sendall(b"".join(map(framed, sent)))
+        answers(sock.makefile("rb"), len(sent))
+    assert [len(row or b"") for row in rows(door, "t")] == sizes
+
+
+def test_batches_that_are_too_large_together_when_unpacked_are_refused(door: Running) -> None:
+    large = produced([(None, bytes(60 << 20), [])], "zstd")
+    assert len(large) < 100_000
+    parts = tuple({"index": 0, "records": large} for _ in range(3))
+    sent = request(
+        Api.PRODUCE,
+        3,
+        acks=-1,
+        timeout=30_000,
+        topic_data=({"name": "t", "partition_data": parts},),
+    )
+    with connected(door) as sock:
+        sock.settimeout(120)
+        sock.sendall(framed(sent))
+        stream = sock.makefile("rb")
+        (size,) = struct.unpack(">i", stream.read(4))
+        message, _ = entity_reader(load_response_schema(Api.PRODUCE, 3))(stream.read(size), 4)
+    codes = [part.error_code for part in message.responses[0].partition_responses]
+    assert codes[1:] == [ErrorCode.message_too_large] * 2

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from penstock.server.kafka.groups.group_state import Asking, Group, Refused, State
+
+
+def asking(member: str = "", instance: str | None = None, session: float = 60, rebalance: float = 60) -> Asking:
+    return Asking(member, instance, "client", "host", session, rebalance, "consumer", {"range": b"mine"})
+
+
+async def two(group: Group) -> tuple[str, str]:
+    """A stable group of two: its leader and the other one."""
+    first = await group.join(asking())
+    joining = group.join(asking())
+    again = await group.join(asking(first["member_id"]))
+    other = await joining
+    assert (first["generation_id"], again["generation_id"], other["generation_id"]) == (1, 2, 2)
+    assert again["leader"] == other["leader"] == first["member_id"]
+    assert [one["metadata"] for one in again["members"]] == [b"mine", b"mine"]
+    assert other["members"] == []
+    waiting = group.sync(group.members[other["member_id"]], {})
+    assert not waiting.done()
+    leader = await group.sync(group.members[first["member_id"]], {other["member_id"]: b"0", first["member_id"]: b""})
+    assert (leader["assignment"], (await waiting)["assignment"]) == (b"", b"0")
+    assert group.state is State.STABLE
+    return first["member_id"], other["member_id"]
+
+
+def run(scenario: Any) -> None:
+    async def main() -> None:
+        group = Group("g")
+        try:
+            await asyncio.wait_for(scenario(group), 20)
+        finally:
+            group.close()
+
+    asyncio.run(main())
+
+
+def test_two_members_agree_through_their_leader() -> None:
+    run(two)
+
+
+def test_who_leaves_makes_the_others_join_again() -> None:
+    async def scenario(group: Group) -> None:
+        leader, other = await two(group)
+        assert group.leave(leader, None) is ErrorCode.none
+        assert group.heartbeat(group.checked(other, 2)) is ErrorCode.rebalance_in_progress
+        alone = await group.join(asking(other))
+        assert (alone["generation_id"], alone["leader"], len(alone["members"])) == (3, other, 1)
+        assert group.leave("nobody", None) is ErrorCode.unknown_member_id
+        assert group.leave(other, None) is ErrorCode.none
+        assert (group.state, group.members) == (State.EMPTY, {})
+
+    run(scenario)
+
+
+def test_who_is_silent_is_out() -> None:
+    async def scenario(group: Group) -> None:
+        silent = (await group.join(asking(session=0.05)))["member_id"]
+        while group.members:
+            await asyncio.sleep(0.01)
+        with pytest.raises(Refused) as refused:
+            group.checked(silent, 1)
+        assert refused.value.code is ErrorCode.unknown_member_id
+
+    run(scenario)
+
+
+def test_who_does_not_join_again_in_time_is_out() -> None:
+    async def scenario(group: Group) -> None:
+        slow = (await group.join(asking(rebalance=0.05)))["member_id"]
+        quick = await group.join(asking(rebalance=0.05))
+        assert (quick["generation_id"], quick["leader"]) == (2, quick["member_id"])
+        assert slow not in group.members
+
+    run(scenario)
+
+
+def test_a_member_of_another_generation_is_told_so() -> None:
+    async def scenario(group: Group) -> None:
+        leader, _ = await two(group)
+        with pytest.raises(Refused) as refused:
+            group.checked(leader, 1)
+        assert refused.value.code is ErrorCode.illegal_generation
+
+    run(scenario)
+
+
+def test_a_member_with_a_name_of_its_own_takes_its_place_again_and_who_had_it_is_out() -> None:
+    async def scenario(group: Group) -> None:
+        before = (await group.join(asking(instance="i")))["member_id"]
+        after = await group.join(asking(instance="i"))
+        assert set(group.members) == {after["member_id"]}
+        with pytest.raises(Refused) as refused:
+            group.checked(before, 2, "i")
+        assert refused.value.code is ErrorCode.fenced_instance_id
+
+    run(scenario)
+
+
+def test_who_speaks_no_protocol_of_the_others_is_refused() -> None:
+    async def scenario(group: Group) -> None:
+        await group.join(asking())
+        stranger = asking()
+        stranger.protocols = {"other": b""}
+        with pytest.raises(Refused) as refused:
+            group.join(stranger)
+        assert refused.value.code is ErrorCode.inconsistent_group_protocol
+
+    run(scenario)
+
+
+def test_members_without_a_protocol_that_all_have_are_refused() -> None:
+    async def scenario(group: Group) -> None:
+        def wanting(*names: str, member: str = "") -> Asking:
+            protocols = dict.fromkeys(names, b"")
+            return Asking(member, None, "client", "host", 60, 60, "consumer", protocols)
+
+        first = await group.join(wanting("r", "s"))
+        joining = group.join(wanting("s", "t"))
+        await group.join(wanting("r", "s", member=first["member_id"]))
+        assert (await joining)["protocol_name"] == "s"
+        with pytest.raises(Refused) as refused:
+            group.join(wanting("t", "r"))
+        assert str(refused.value) == ErrorCode.inconsistent_group_protocol.name
+
+    run(scenario)
+
+
+def test_group_is_told_empty_once_its_last_member_expires() -> None:
+    async def main() -> None:
+        emptied: list[str] = []
+        group = Group("g", lambda empty: emptied.append(empty.name))
+        await group.join(asking(session=0.05))
+        await asyncio.sleep(0.5)
+        assert (emptied, group.members) == (["g"], {})
+
+    asyncio.run(main())
