@@ -74,14 +74,13 @@ def up(
 ) -> None:
     """Run listeners, log daemon, Spark pipeline and web console together."""
     configure("up")
-    settings = load_settings(config, override)
-    if not demo:
-        _check_ports(settings)
     missing = "" if no_spark else _missing_for_tables()
     if demo:
         if missing:
             _LOGGER.warning("the demo runs without tables: %s", missing)
         sys.exit(_run_demo(config, override, spark=not (no_spark or missing)))
+    settings = load_settings(config, override)
+    _check_ports(settings)
     if missing:
         fail(f"{missing}{WITHOUT_SPARK}")
     with_console = not no_console and _can_serve_console(settings)
@@ -143,6 +142,10 @@ def _can_serve_console(settings: Settings) -> bool:
 def _run_demo(config: Path | None, override: list[str] | None, spark: bool) -> int:
     data_dir = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
     try:
+        if config is None:
+            # The default file of the folder may lack the listeners that the demo configures.
+            config = data_dir / "demo.toml"
+            config.touch()
         override = [*(override or []), *DEMO, *_free_ports(data_dir)]
         settings = load_settings(config, override)
         with Up(settings, config, override, spark=spark) as running:

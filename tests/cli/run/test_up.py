@@ -53,3 +53,11 @@ def test_unreachable_daemon_is_retried_later_without_waiting(tmp_path: Path) -> 
         0,
         0,
     ]
+
+
+def test_demo_ignores_the_configuration_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "penstock.toml").write_text('[[listener]]\nname = "web"\nprotocol = "http"\nport = 4318\n')
+    completed = run("up", "--demo", "--no-spark", folder=tmp_path, seconds=180)
+    assert completed.status == 0, completed.text
+    assert "unaccounted: 0" in completed.output
+    assert not (tmp_path / "data").exists()
