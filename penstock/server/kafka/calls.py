@@ -1,4 +1,4 @@
-"""A request with who sent it, and the errors that its answer may tell."""
+"""A request with its sender, the kinds of answers, and Kafka's codes for errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request: ``message`` is kio's, ``host`` where its client is, ``address`` where clients are told that we are."""
+    """A request: ``message`` is kio's, ``host`` the client's, ``address`` our address as told to clients."""
 
     version: int
     message: Any
@@ -51,9 +51,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """An answer that is waited for while the next request is read.
+    """An answer that is awaited while the next request is read.
 
-    When it is its turn, ``ready`` may have it already; else ``values`` is called, and waited for.
+    At its turn ``ready`` may return it; otherwise ``values`` is awaited.
     """
 
     values: Callable[[], Awaitable[Values]]
@@ -62,7 +62,7 @@ class Later:
 
 @dataclass(frozen=True, slots=True)
 class Soon:
-    """An answer that there is once all of ``stored`` are done: ``frame`` makes it then, without parts where none is
+    """An answer that exists once all of ``stored`` are done; ``frame`` then builds it, without parts if none is
     wanted.
     """
 
@@ -73,7 +73,7 @@ class Soon:
 Answer = Values | Soon | Later
 Handler = Callable[[Call], Awaitable[Answer]]
 QuickHandler = Callable[[Call], Answer | None]
-"""Answers at once; None where something must be waited for, and then nothing is done."""
+"""Answers at once; returns None, with nothing done, if the answer must be awaited."""
 
 _CODES: dict[type[PenstockError], ErrorCode] = {
     NoSuchTopic: ErrorCode.unknown_topic_or_partition,
@@ -99,5 +99,5 @@ _CODES: dict[type[PenstockError], ErrorCode] = {
 
 
 def code_of(error: PenstockError) -> ErrorCode:
-    """How Kafka calls an error."""
+    """Return Kafka's code for an error."""
     return next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), ErrorCode.unknown_server_error)

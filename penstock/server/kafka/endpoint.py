@@ -1,4 +1,4 @@
-"""The listener of Kafka's protocol."""
+"""The endpoint of Kafka's protocol: accepts connections and owns the handlers of all requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOGGER = logging.getLogger(__name__)
 class KafkaEndpoint:
     """Serves clients of Kafka on one event loop.
 
-    ``advertised``: where clients are told that we are; where it is empty, the address that they came to.
+    ``advertised`` is the address that clients are told to connect to; empty means the address that they used.
     """
 
     def __init__(self, api: EntriesApi, limits: KafkaLimits | None = None, advertised: str = "") -> None:
@@ -42,7 +42,7 @@ class KafkaEndpoint:
         self._server: asyncio.Server | None = None
 
     async def start(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Take connections from now on."""
+        """Accept connections from now on."""
         self._server = await asyncio.get_running_loop().create_server(
             self._tls_frames if tls else self._frames,
             sock=listener,
@@ -51,14 +51,14 @@ class KafkaEndpoint:
         )
 
     def _frames(self, ahead: int = 0) -> Frames:
-        return Frames(self._limits, self._serve, _tell_no_room, ahead)
+        return Frames(self._limits, self._serve, _warn_no_room, ahead)
 
     def _tls_frames(self) -> TlsFrames:
         return TlsFrames(self._frames(TlsFrames.AHEAD))
 
     async def _serve(self, frames: Frames) -> None:
         if len(self._connections) >= self._limits.connections:
-            _LOGGER.warning("a connection of Kafka is closed: there are more than log.max_connections")
+            _LOGGER.warning("kafka: connection closed, there are more than log.max_connections")
             frames.abort()
             return
         self._connections.add(frames)
@@ -67,7 +67,7 @@ class KafkaEndpoint:
         except asyncio.CancelledError:
             frames.abort()
         except Exception:
-            _LOGGER.exception("a connection of Kafka failed")
+            _LOGGER.exception("kafka: connection failed")
             frames.abort()
         finally:
             self._connections.discard(frames)
@@ -79,24 +79,24 @@ class KafkaEndpoint:
         return str(host), int(port)
 
     async def close(self, grace: float) -> None:
-        """Take no more connections; end those there are once what they asked is answered, or ``grace`` is over."""
+        """Stop accepting; end connections once their requests are answered, or after ``grace`` seconds."""
         if self._server is not None:
             self._server.close()
         self._groups.close()
         tasks = [frames.task for frames in self._connections]
-        await asyncio.wait([asyncio.create_task(asyncio.sleep(min(grace, SETTLE)))])
+        await asyncio.wait([asyncio.create_task(asyncio.sleep(min(grace, SETTLE_S)))])
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=grace)
 
 
-SETTLE = 0.5
-"""Seconds for answers that are under way when the server stops."""
+SETTLE_S = 0.5
+"""Time for answers in flight when the server stops."""
 
 
-def _tell_no_room() -> None:
-    _LOGGER.warning("a connection of Kafka is closed: more than log.max_bodies of requests are under way")
+def _warn_no_room() -> None:
+    _LOGGER.warning("kafka: connection closed, requests in flight exceed log.max_bodies")
 
 
 def _handlers(

@@ -1,4 +1,4 @@
-"""What a client of Kafka's protocol sent and cannot have."""
+"""Errors of requests in Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from penstock.errors import PenstockError
 
 
 class BadFrame(PenstockError, ValueError):
-    """A request that cannot be understood: its connection is closed."""
+    """A request cannot be parsed; its connection is closed."""
 
 
 class BadRecords(PenstockError, ValueError):
-    """Record batches that are not stored."""
+    """Record batches are invalid and not stored."""
 
 
 class BadChecksum(BadRecords):
-    """The bytes are not those that were sent."""
+    """The bytes of a batch do not match its checksum."""
 
 
 class UnknownCodec(BadRecords):
-    """A format or compression that is not taken."""
+    """The format or compression of a batch is not supported."""
 
 
 class BatchTooLarge(BadRecords):
-    """More than is taken at once."""
+    """A batch is larger than the limit."""
 
 
 class TakesLong(PenstockError, RuntimeError):
-    """What was to be done at once is more than was to be expected; nothing of it is done."""
+    """A batch is too large for the fast path; nothing of it is done."""

@@ -1,4 +1,4 @@
-"""SaslHandshake and SaslAuthenticate: Penstock's tokens as PLAIN's passwords and OAUTHBEARER's tokens."""
+"""SaslHandshake and SaslAuthenticate: Penstock's tokens as passwords of PLAIN and tokens of OAUTHBEARER (RFC 7628)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from penstock.slogd.errors import Unauthenticated
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 MECHANISMS = (PLAIN, OAUTHBEARER)
 _BEARER = re.compile(rb"n,[^,]*,\x01(?:[^\x01]*\x01)*?auth=Bearer ([^\x01]+)\x01", re.IGNORECASE | re.DOTALL)
-_SAME = "SASL: the user or the token is not known"
+_UNKNOWN_CALLER = "SASL: unknown user or token"
 
 
 class Sasl:
-    """How far the client of one connection has come; ``authorization`` is what it shows, as HTTP has it."""
+    """SASL state of one connection; ``authorization`` is the client's token as an HTTP header has it."""
 
     def __init__(self, guard: TokenAuthenticator) -> None:
         self._guard = guard
@@ -25,33 +25,34 @@ class Sasl:
         self.authorization: str | None = None
 
     def handshake(self, mechanism: str) -> Values:
-        """The mechanisms that are known."""
+        """Choose a mechanism and return the supported ones."""
         self._mechanism = mechanism if mechanism in MECHANISMS else ""
         code = ErrorCode.none if self._mechanism else ErrorCode.unsupported_sasl_mechanism
         return {"error_code": code, "mechanisms": MECHANISMS}
 
-    def authenticate(self, shown: bytes) -> Values:
-        """Whether the client is known. With PLAIN the user is the token's name."""
+    def authenticate(self, credentials: bytes) -> Values:
+        """Check the client's credentials. With PLAIN the user is the name of the token."""
         if not self._mechanism:
-            return {"error_code": ErrorCode.illegal_sasl_state, "error_message": "SASL: a handshake comes first"}
-        user, token = _plain(shown) if self._mechanism == PLAIN else (None, _bearer(shown))
+            return {"error_code": ErrorCode.illegal_sasl_state, "error_message": "SASL: send a handshake first"}
+        user, token = _plain(credentials) if self._mechanism == PLAIN else (None, _bearer(credentials))
         try:
             caller = self._guard.caller(f"Bearer {token}")
         except Unauthenticated:
-            return {"error_code": ErrorCode.sasl_authentication_failed, "error_message": _SAME}
+            return {"error_code": ErrorCode.sasl_authentication_failed, "error_message": _UNKNOWN_CALLER}
+        # One text for all failures, so that a client cannot probe which users exist.
         if user is not None and self._guard.closed and user != caller.name:
-            return {"error_code": ErrorCode.sasl_authentication_failed, "error_message": _SAME}
+            return {"error_code": ErrorCode.sasl_authentication_failed, "error_message": _UNKNOWN_CALLER}
         self.authorization = f"Bearer {token}"
         return {}
 
 
-def _plain(shown: bytes) -> tuple[str, str]:
-    """User and password."""
-    parts = shown.split(b"\x00")
+def _plain(credentials: bytes) -> tuple[str, str]:
+    """Return user and password."""
+    parts = credentials.split(b"\x00")
     user, password = (parts[1], parts[2]) if len(parts) == 3 else (b"", b"")
     return user.decode(errors="replace"), password.decode(errors="replace")
 
 
-def _bearer(shown: bytes) -> str:
-    found = _BEARER.match(shown)
-    return found[1].decode(errors="replace") if found else ""
+def _bearer(credentials: bytes) -> str:
+    match = _BEARER.match(credentials)
+    return match[1].decode(errors="replace") if match else ""
