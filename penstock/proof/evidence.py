@@ -1,6 +1,6 @@
-"""What a proof looks at: the rows of a batch's files, the uuids that landed before, the gaps of a topic.
+"""The material of a proof: rows of a batch's files, uuids that landed before, and gaps of a topic.
 
-Everything is read with pyarrow, only the columns needed; no Spark is involved.
+Everything is read with pyarrow, only the needed columns; no Spark is involved.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ ROWS = pa.schema(
 _DICTIONARIES = ("topic", "source", "reason")
 _FATE = ("source", "kind", "reason")
 NO_ROWS = ROWS.empty_table()
-SLACK = 60_000
-"""Milliseconds between a row's way into the log and its landing, at the start of a pipeline."""
+LANDING_DELAY_MS = 60_000
+"""Limit: a row may land this much later than the log stored it, when a pipeline starts."""
 CACHE_BYTES = 64 << 20
-"""Most memory for uuids that landed lately; older ones are read from their files again."""
+"""Limit: memory for uuids of recent batches; those of older batches are read from their files."""
 
 
 def read_rows(table: TablePath, files: Iterable[TableFile]) -> pa.Table:
-    """The rows (ROWS; bucket in seconds) of files of the table. A file that is gone or damaged has no rows."""
+    """Return the rows (ROWS; bucket in seconds) of files of the table. A missing or damaged file has no rows."""
     return pa.concat_tables([NO_ROWS, *(_read_file(table, name, partition_value(name, "kind")) for name in files)])
 
 
@@ -58,7 +58,7 @@ def _read_file(table: TablePath, file_name: TableFile, kind: str) -> pa.Table:
     except (FileNotFoundError, pa.ArrowInvalid):
         return NO_ROWS
     except OSError as error:
-        if error.errno is None:  # pyarrow's word for a file that is no Parquet (any more)
+        if error.errno is None:  # Workaround: pyarrow raises OSError without a number for a file that is not Parquet
             return NO_ROWS
         raise
     count = rows.num_rows
@@ -89,16 +89,16 @@ def _with_partition(rows: pa.Table) -> pa.ChunkedArray[Any]:
 
 
 def tally(rows: pa.Table) -> dict[SourceBucket, Counter[tuple[str, str]]]:
-    """The rows by source and bucket, then by kind and reason."""
-    found: dict[SourceBucket, Counter[tuple[str, str]]] = {}
+    """Count rows by source and bucket, then by kind and reason."""
+    counts: dict[SourceBucket, Counter[tuple[str, str]]] = {}
     for row in grouped(rows, {}, [([], "count_all")]):
         place = (row["source"] or "", row["bucket"] or 0)
-        found.setdefault(place, Counter())[row["kind"], row["reason"] or ""] += row["count_all"]
-    return found
+        counts.setdefault(place, Counter())[row["kind"], row["reason"] or ""] += row["count_all"]
+    return counts
 
 
 def grouped(rows: pa.Table, values: Mapping[str, Any], sums: list[Any]) -> Iterator[dict[str, Any]]:
-    """What rows with one source, bucket, kind and reason come to, each with these; ``values``: columns to sum up."""
+    """Yield the aggregates of rows with equal source, bucket, kind and reason; ``values``: columns to sum up."""
     coded = {name: codes(rows[name]) for name in _FATE}
     numbers = {name: column for name, (column, _) in coded.items()}
     table = pa.table({**numbers, "bucket": rows["bucket"], **values})
@@ -107,57 +107,57 @@ def grouped(rows: pa.Table, values: Mapping[str, Any], sums: list[Any]) -> Itera
 
 
 def codes(column: pa.ChunkedArray[Any]) -> tuple[pa.ChunkedArray[Any], list[str]]:
-    """The numbers of a column's texts (a dictionary), which cost less than the texts; and the texts."""
+    """Return a dictionary column as numbers, which are cheaper to group by than texts, and the texts."""
     unified: Any = column.unify_dictionaries()
     texts = unified.chunk(0).dictionary.to_pylist() if unified.num_chunks else []
     return pa.chunked_array([chunk.indices for chunk in unified.chunks], pa.int32()), texts
 
 
 def holds(column: pa.ChunkedArray[Any], condition: Callable[[pa.Array[Any]], Any]) -> pa.ChunkedArray[Any]:
-    """Of which rows a condition holds, asked once for each text of a column (a dictionary)."""
+    """Return the rows for which a condition holds, evaluated once for each text of a dictionary column."""
     chunks: list[Any] = column.chunks
     return pa.chunked_array([condition(one.dictionary).take(one.indices) for one in chunks], pa.bool_())
 
 
 def fate(kind: str, reason: str) -> str:
-    """The name of the count that a row stands under."""
+    """Return the name of the count of a row."""
     if kind == MessageKind.DROPPED:
         return Name.DROPPED
     return Name.QUARANTINED + reason if kind == MessageKind.QUARANTINE else Name.LANDED + kind
 
 
 def is_of_topic(rows: pa.Table, topic: str) -> pa.ChunkedArray[Any]:
-    """Which rows are of one topic."""
+    """Return a mask of the rows of one topic."""
     return holds(rows["topic"], lambda names: pc.equal(names, pa.scalar(topic)))
 
 
 def of_topic(rows: pa.Table, topic: str) -> pa.Table:
-    """The rows of one topic."""
-    mine = is_of_topic(rows, topic)
-    return rows if pc.all(mine, skip_nulls=False).as_py() else rows.filter(mine)
+    """Return the rows of one topic."""
+    mask = is_of_topic(rows, topic)
+    return rows if pc.all(mask, skip_nulls=False).as_py() else rows.filter(mask)
 
 
-def split_offsets(found: Offsets, begin: int, end: int) -> tuple[Runs, Offsets]:
-    """What of [begin, end) is not among ``found``; and those found outside, or more than once."""
-    mine = (found >= begin) & (found < end)
-    seen, times = np.unique(found[mine], return_counts=True)
-    return between(seen, begin, end), np.concatenate([found[~mine], seen[times > 1]])
+def split_offsets(offsets: Offsets, begin: int, end: int) -> tuple[Runs, Offsets]:
+    """Return the offsets of [begin, end) that are absent, and those present outside the range or more than once."""
+    inside_range = (offsets >= begin) & (offsets < end)
+    distinct, times = np.unique(offsets[inside_range], return_counts=True)
+    return between(distinct, begin, end), np.concatenate([offsets[~inside_range], distinct[times > 1]])
 
 
 def in_gaps(missing: Runs, gaps: Iterable[Gap]) -> tuple[Runs, dict[SourceBucket, Counter[str]]]:
-    """The missing offsets that no gap covers, and how many are in gaps, by place and reason."""
-    known = sorted(gaps, key=lambda gap: (gap.begin, gap.end))
-    ranges = as_runs([(gap.begin, gap.end) for gap in known])
+    """Return the missing offsets outside all gaps, and the number in gaps by source, bucket and reason."""
+    ordered = sorted(gaps, key=lambda gap: (gap.begin, gap.end))
+    ranges = as_runs([(gap.begin, gap.end) for gap in ordered])
     covered, reached = common(missing, ranges), 0
-    found: dict[SourceBucket, Counter[str]] = {}
-    for gap in known if len(covered) else ():
+    counts: dict[SourceBucket, Counter[str]] = {}
+    for gap in ordered if len(covered) else ():
         begin, reached = max(gap.begin, reached), max(gap.end, reached)
         low, high = np.searchsorted(covered[:, 1], begin, "right"), np.searchsorted(covered[:, 0], gap.end)
         if low < high and begin < gap.end:
-            mine = common(covered[low:high], as_runs([(begin, gap.end)]))
-            for place, number in _places(gap, mine).items():
-                found.setdefault(place, Counter())[gap.reason] += number
-    return outside(missing, ranges), found
+            in_gap = common(covered[low:high], as_runs([(begin, gap.end)]))
+            for place, number in _places(gap, in_gap).items():
+                counts.setdefault(place, Counter())[gap.reason] += number
+    return outside(missing, ranges), counts
 
 
 def _places(gap: Gap, covered: Runs) -> Counter[SourceBucket]:
@@ -172,15 +172,16 @@ def _places(gap: Gap, covered: Runs) -> Counter[SourceBucket]:
 
 @dataclass(slots=True)
 class _Batch:
-    """A batch, and for each topic its newest timestamp, once its rows were looked at."""
+    """A batch and the newest timestamp of each of its topics; None until its rows are read."""
 
     commit: Commit
     newest: dict[str, int] | None = None
 
 
 class LandedUuids:
-    """The events that landed in the last batches: where the survivor of a duplicate must be. ``rows_of``: its rows,
-    for a batch; ``window`` in seconds.
+    """Events that landed in recent batches: the survivors of duplicates. One thread.
+
+    ``rows_of``: reads the rows of a batch; ``window`` in seconds.
     """
 
     def __init__(self, rows_of: Callable[[Commit], pa.Table], window: float, cache_bytes: int = CACHE_BYTES) -> None:
@@ -191,12 +192,12 @@ class LandedUuids:
         self._room = cache_bytes
 
     def remember(self, commit: Commit, rows: pa.Table | None = None) -> None:
-        """Take in a batch, in order; ``rows`` as read from its files, where they were."""
+        """Add a batch, in order; ``rows`` if they were read already."""
         self._batches = [one for one in self._batches if one.commit.batch < commit.batch]
         latest = _Batch(commit)
         self._batches.append(latest)
         if rows is not None:
-            self._keep(latest, _events(rows))
+            self._cache_rows(latest, _events(rows))
         self._forget()
 
     def _forget(self) -> None:
@@ -205,7 +206,7 @@ class LandedUuids:
         for one in self._batches:
             for topic, micros in (one.newest or {}).items():
                 latest[topic] = max(latest.get(topic, micros), micros)
-        landed = self._batches[-1].commit.landed_at - self._window // 1000 - SLACK
+        landed = self._batches[-1].commit.landed_at - self._window // 1000 - LANDING_DELAY_MS
         self._batches = [
             one
             for one in self._batches
@@ -217,27 +218,27 @@ class LandedUuids:
         ]
 
     def find(self, wanted: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, dict[str, list[int]]]:
-        """By topic and uuid the timestamps of what landed, for uuids that are wanted with timestamps of their own.
+        """Return the timestamps of landed events by topic and uuid, for wanted uuids with their timestamps.
 
-        Newest batches first, until for each of them something within the window was found. A topic of Kafka is one
-        topic, whatever the partition.
+        The newest batches are searched first, until each wanted timestamp has an event within the window. All
+        partitions of a topic of Kafka count as one topic.
         """
-        left = {topic: dict(uuids) for topic, uuids in wanted.items() if uuids}
-        found: dict[str, dict[str, list[int]]] = {topic: {} for topic in left}
+        remaining = {topic: dict(uuids) for topic, uuids in wanted.items() if uuids}
+        landed_at: dict[str, dict[str, list[int]]] = {topic: {} for topic in remaining}
         for batch in reversed(self._batches):
-            if not any(left.values()):
+            if not any(remaining.values()):
                 break
             rows = self._rows(batch)
-            for topic, uuids in left.items():
+            for topic, uuids in remaining.items():
                 for uuid, micros in matching(rows, topic, uuids):
-                    found[topic].setdefault(uuid, []).append(micros)
+                    landed_at[topic].setdefault(uuid, []).append(micros)
                     times = uuids.get(uuid, ())
                     uuids[uuid] = [at for at in times if abs(at - micros) > self._window]
-                left[topic] = {uuid: times for uuid, times in uuids.items() if times}
-        return found
+                remaining[topic] = {uuid: times for uuid, times in uuids.items() if times}
+        return landed_at
 
     def within(self, micros: int, times: Iterable[int]) -> bool:
-        """Whether one of some times is in the window of another."""
+        """Report whether one of the times is within the window of another."""
         return any(abs(micros - at) <= self._window for at in times)
 
     def _rows(self, batch: _Batch) -> pa.Table:
@@ -247,11 +248,11 @@ class LandedUuids:
             batch.newest = _newest(rows)
         return rows
 
-    def _keep(self, batch: _Batch, rows: pa.Table) -> None:
+    def _cache_rows(self, batch: _Batch, rows: pa.Table) -> None:
         batch.newest = _newest(rows)
         number = batch.commit.batch
-        known = self._cache.pop(number, None)
-        self._room += (known.nbytes if known is not None else 0) - rows.nbytes
+        cached = self._cache.pop(number, None)
+        self._room += (cached.nbytes if cached is not None else 0) - rows.nbytes
         self._cache[number] = rows
         while self._room < 0 and self._cache:
             self._room += self._cache.popitem(last=False)[1].nbytes
@@ -269,12 +270,12 @@ def _newest(rows: pa.Table) -> dict[str, int]:
 
 
 def matching(rows: pa.Table, topic: str, uuids: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Uuid and timestamp of the rows of a topic that have one of some uuids."""
+    """Return uuid and timestamp of a topic's rows that have one of the uuids."""
     wanted = pc.is_in(rows["uuid"], value_set=pa.array(list(uuids), pa.string()))
-    mine = rows.filter(pc.and_(holds(rows["topic"], partial(_is_of, topic)), wanted))
-    return [(one["uuid"], one["micros"]) for one in mine.to_pylist()]
+    matches = rows.filter(pc.and_(holds(rows["topic"], partial(_names_topic, topic)), wanted))
+    return [(one["uuid"], one["micros"]) for one in matches.to_pylist()]
 
 
-def _is_of(topic: str, names: pa.Array[Any]) -> Any:
-    """Whether they name a topic, or partitions of it."""
+def _names_topic(topic: str, names: pa.Array[Any]) -> Any:
+    """Report for each name whether it is the topic or one of its partitions."""
     return pc.or_(pc.equal(names, pa.scalar(topic)), pc.starts_with(names, topic + PARTITION_MARK))

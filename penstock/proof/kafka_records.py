@@ -1,4 +1,4 @@
-"""Where the proof reads Kafka's records again; Kafka's client, an extra, is imported only where it is needed."""
+"""The entry to ``reread_kafka`` for code that must not import Kafka's client, an extra."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.proof.reread import RereadSource
 
 
 def kafka_records(kafka: Mapping[str, str] | None, gap: int, event_types: Sequence[str] = ()) -> RereadSource | None:
-    """The records of Kafka; None where ``kafka``, the properties of its client, are none."""
+    """Return the records of Kafka; None without ``kafka``, the properties of its client."""
     if kafka is None:
         return None
     from penstock.proof.reread_kafka import KafkaRecords

@@ -1,4 +1,4 @@
-"""What the ledger is told of topics that moved to Kafka; Kafka's client is not needed for it."""
+"""Ledger posts of topics that moved to Kafka, without a dependency on Kafka's client."""
 
 from __future__ import annotations
 
@@ -14,47 +14,54 @@ from penstock.proof.ledger_posts import LedgerAway, LedgerClient
 SOURCE = "kafka"
 
 
-def left_behind(topics: Path, one: OffsetMap, since: int) -> dict[tuple[str, int], dict[str, int]]:
-    """By source and bucket, the rows of the log from an offset on that the pipeline finds in Kafka, and the gaps."""
-    reader = TopicReader(topics / one.topic)
+def left_behind(topics: Path, offset_map: OffsetMap, since: int) -> dict[tuple[str, int], dict[str, int]]:
+    """Count the rows of the log that the pipeline reads from Kafka instead, and the gaps, by source and bucket."""
+    reader = TopicReader(topics / offset_map.topic)
     counts: dict[tuple[str, int], dict[str, int]] = {}
-    for place, rows in reader.rows_by_origin(since, one.end).items():
-        counts.setdefault(place, {})[Name.PROMOTED] = rows
+    for origin, rows in reader.rows_by_origin(since, offset_map.end).items():
+        counts.setdefault(origin, {})[Name.PROMOTED] = rows
     for gap in reader.gaps():
-        begin, end = max(gap.begin, since), min(gap.end, one.end)
+        begin, end = max(gap.begin, since), min(gap.end, offset_map.end)
         for (source, bucket), rows in (gap.rows_by_bucket(begin, end) if begin < end else {}).items():
-            of_place = counts.setdefault((source or "unknown", bucket), {})
-            of_place[Name.GAP + gap.reason] = of_place.get(Name.GAP + gap.reason, 0) + rows
+            gap_counts = counts.setdefault((source or "unknown", bucket), {})
+            gap_counts[Name.GAP + gap.reason] = gap_counts.get(Name.GAP + gap.reason, 0) + rows
     return counts
 
 
-def documents(topics: Path, one: OffsetMap, since: int = 0) -> list[dict[str, Any]]:
-    """Posts of a topic that moved: where its partitions begin to count, and what of the log was passed on.
+def documents(topics: Path, offset_map: OffsetMap, since: int = 0) -> list[dict[str, Any]]:
+    """Return the posts of a topic that moved: the first offset of each partition, and the rows promoted from the
+    log.
 
-    ``since``: what the ledger knows already.
+    ``since``: the offset up to which the ledger has counts.
     """
-    if one.move is None:
+    if offset_map.move is None:
         return []
-    since = max(since, one.move.landed)
-    told = {"tier": "landed", "version": 0}
+    since = max(since, offset_map.move.landed)
+    header = {"tier": "landed", "version": 0}
     begins = [
-        {**told, "topic": one.name(partition), "through": at, "end": at, "counts": _passed(at, one.move.bucket)}
-        for partition, at in one.move.begins.items()
+        {
+            **header,
+            "topic": offset_map.name(partition),
+            "through": begin_offset,
+            "end": begin_offset,
+            "counts": _passed(begin_offset, offset_map.move.bucket),
+        }
+        for partition, begin_offset in offset_map.move.begins.items()
     ]
-    counts = counts_document(left_behind(topics, one, since)) if since < one.end else []
-    return [*begins, {**told, "topic": one.topic, "through": one.end, "counts": counts}]
+    counts = counts_document(left_behind(topics, offset_map, since)) if since < offset_map.end else []
+    return [*begins, {**header, "topic": offset_map.topic, "through": offset_map.end, "counts": counts}]
 
 
 def _passed(rows: int, bucket: int) -> list[dict[str, Any]]:
     return counts_document({(SOURCE, bucket): {Name.PASSED_OVER: rows}}) if rows else []
 
 
-def tell(topics: Path, layout: Layout, ledger: LedgerClient) -> None:
-    """Tell the ledger what it does not know of the topics that moved. Raises LedgerAway, LedgerRefused."""
-    known = ledger.through()
-    for one in maps(layout).values():
-        if one.move is not None and known.get(one.topic, 0) < one.move.landed:
-            raise LedgerAway(f"it does not have all yet that has landed of {one.topic}")
-        for document in documents(topics, one, known.get(one.topic, 0)):
-            if document["topic"] not in known or document["through"] > known[document["topic"]]:
+def post_moves(topics: Path, layout: Layout, ledger: LedgerClient) -> None:
+    """Post the moves that the ledger does not have yet. Raises LedgerAway, LedgerRefused."""
+    through = ledger.through()
+    for offset_map in maps(layout).values():
+        if offset_map.move is not None and through.get(offset_map.topic, 0) < offset_map.move.landed:
+            raise LedgerAway(f"it does not have all yet that has landed of {offset_map.topic}")
+        for document in documents(topics, offset_map, through.get(offset_map.topic, 0)):
+            if document["topic"] not in through or document["through"] > through[document["topic"]]:
                 ledger.tell(document)

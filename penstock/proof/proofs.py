@@ -1,4 +1,4 @@
-"""Proofs as they are written down: a line for each batch of late, those of before rolled up."""
+"""Proofs and their file format: a line for each recent batch; older batches are rolled up (``rollup``)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from penstock.landing.table_paths import Layout
 from penstock.proof.evidence import fate, tally
 from penstock.proof.uuid_sums import of_events
 
-SHOWN = 1000
-"""Most unaccounted offsets that are written down one by one."""
+MAX_STORED_OFFSETS = 1000
+"""Limit: unaccounted offsets that a line lists one by one."""
 
 
 @dataclass(slots=True)
 class Proof:
-    """What became of offsets [begin, end) of a topic in a batch, by source and bucket.
+    """The fate of offsets [begin, end) of a topic in a batch, by source and bucket.
 
-    ``unaccounted``: offsets of which nothing is known. ``unexpected``: offsets in the batch's files that are not
-    of its range, or stand there twice. Both are empty, or something is wrong. ``uuids``: how many of them are known
-    and the sum of their hashes, by fate.
+    Invariant: the proof holds if ``unaccounted`` (offsets without an explanation) and ``unexpected`` (offsets in the
+    batch's files outside its range, or twice) are empty. ``uuids``: number of uuids and sum of their hashes, by fate.
     """
 
     batch: int
@@ -42,19 +41,19 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether every offset is accounted for, once."""
+        """Whether each offset is accounted for exactly once."""
         return not self.unaccounted and not self.unexpected
 
     def add(self, place: SourceBucket, name: str, count: int = 1) -> None:
         self.counts_by.setdefault(place, Counts())[name] += count
 
     def absorb(self, other: Proof) -> None:
-        """Take in the proof of offsets that follow, or of none."""
+        """Add the proof of the offsets that follow; an empty range adds its counts only."""
         if other.begin < other.end:
             self.begin, self.end = (self.begin, other.end) if self.begin < self.end else (other.begin, other.end)
-        for mine, told in ((self.counts_by, other.counts_by), (self.uuids, other.uuids)):
-            for place, counts in told.items():
-                mine.setdefault(place, Counts()).absorb(counts)
+        for own, added in ((self.counts_by, other.counts_by), (self.uuids, other.uuids)):
+            for place, counts in added.items():
+                own.setdefault(place, Counts()).absorb(counts)
         self.unaccounted += other.unaccounted
         self.unexpected += other.unexpected
 
@@ -68,21 +67,21 @@ class Proof:
         self.uuids = of_events(rows)
 
     def total(self, prefix: str = "") -> int:
-        """The sum of all counts whose name begins with ``prefix``; without one, of messages."""
+        """Return the sum of all counts whose name begins with ``prefix``; without a prefix, of messages."""
         return sum(counts.total(prefix) if prefix else counts.rows() for counts in self.counts_by.values())
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready; of long lists of offsets only the first ones."""
+        """Return JSON-ready fields; of long lists of offsets only the first ones."""
         counts = [
             {"source": place[0], "bucket": place[1], "counts": counts.pruned()}
             | ({"uuids": self.uuids[place].pruned()} if place in self.uuids else {})
             for place, counts in sorted(self.counts_by.items())
         ]
-        found: dict[str, Any] = {"batch": self.batch, "topic": self.topic, "begin": self.begin, "end": self.end}
+        document: dict[str, Any] = {"batch": self.batch, "topic": self.topic, "begin": self.begin, "end": self.end}
         for name, offsets in (("unaccounted", self.unaccounted), ("unexpected", self.unexpected)):
             if offsets:
-                found[name] = offsets[:SHOWN]
-        return {**found, "counts": counts}
+                document[name] = offsets[:MAX_STORED_OFFSETS]
+        return {**document, "counts": counts}
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Proof:
@@ -96,9 +95,9 @@ class Proof:
 
 @dataclass(slots=True)
 class BackfillProof:
-    """What became of offsets that were asked for: ``rows`` landed, and what of them counts.
+    """The fate of the offsets of a backfill request: ``rows`` landed.
 
-    ``ahead``: those that the topic's own turn passes over.
+    ``ahead``: offsets that the topic's own turn skips.
     """
 
     number: int
@@ -107,7 +106,7 @@ class BackfillProof:
     rows: int = 0
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Return JSON-ready fields."""
         ahead = [list(run) for run in self.ahead]
         return {**self.proof.document(), "refill": self.number, "ahead": ahead, "rows": self.rows}
 
@@ -134,11 +133,11 @@ class ProvedBatch:
 
     @property
     def settled(self) -> list[Proof]:
-        """All of its proofs."""
+        """All proofs of the batch."""
         return [*self.proofs, *(refill.proof for refill in self.refills)]
 
     def totals(self) -> dict[str, int]:
-        """How many rows of what fate (``history.TOTALS``)."""
+        """Return the number of rows by fate (``history.TOTALS``)."""
         proofs = self.settled
         return {
             "rows": sum(proof.total() + len(proof.unaccounted) for proof in proofs),
@@ -149,14 +148,15 @@ class ProvedBatch:
 
 
 def latest_proofs(layout: Layout) -> tuple[Sum, list[ProvedBatch]]:
-    """The sum of what is rolled up, and the proofs since."""
-    found = list(read_lines(layout.proofs, ProvedBatch.of))  # before the sum: lines go when that has them
+    """Return the sum of rolled-up batches, and the proofs since."""
+    batches = list(read_lines(layout.proofs, ProvedBatch.of))
+    # Order: lines first, then the sum. A rollup writes the sum before it drops lines, so no batch is missed.
     rolled = read_sum(layout)
-    return rolled, [one for one in found if one.batch > rolled.batch]
+    return rolled, [batch for batch in batches if batch.batch > rolled.batch]
 
 
 def proved_batches(layout: Layout) -> Iterator[ProvedBatch]:
-    """All proofs, those of before rolled up."""
+    """Yield all proofs, rolled-up ones first."""
     found = list(read_lines(layout.proofs, ProvedBatch.of))
     last = -1
     for one in rolled_proofs(layout):
@@ -166,24 +166,24 @@ def proved_batches(layout: Layout) -> Iterator[ProvedBatch]:
 
 
 def rolled_proofs(layout: Layout) -> Iterator[ProvedBatch]:
-    """Those that were rolled up."""
-    for one in stretches(layout):
+    """Yield the rolled-up proofs."""
+    for stretch in stretches(layout):
         with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
-            yield ProvedBatch.of({"batch": one.batch, "proofs": one.proofs, "refills": one.refills})
+            yield ProvedBatch.of({"batch": stretch.batch, "proofs": stretch.proofs, "refills": stretch.refills})
 
 
 def read_proofs(layout: Layout) -> Iterator[list[Proof]]:
-    """The proofs written down, batch by batch, or stretch by stretch."""
+    """Yield the stored proofs of each batch or stretch."""
     yield from (batch.proofs for batch in proved_batches(layout))
 
 
 def proved_refills(layout: Layout) -> Iterator[BackfillProof]:
-    """What landed out of turn, as it was proved."""
+    """Yield the stored proofs of backfill requests."""
     for batch in proved_batches(layout):
         yield from batch.refills
 
 
 def write_proofs(layout: Layout, batch: int, proofs: Sequence[Proof], refills: Sequence[BackfillProof] = ()) -> None:
-    """Write down the proofs of a batch; synced."""
+    """Append the proofs of a batch to their file, and sync it."""
     more = {"refills": [refill.document() for refill in refills]} if refills else {}
     append_lines(layout.proofs, [{"batch": batch, "proofs": [proof.document() for proof in proofs], **more}])

@@ -1,9 +1,8 @@
-"""The proof that a committed micro-batch lost nothing (the balance, section 9).
+"""The proof that a committed batch lost nothing (docs/accounting.md, section 9).
 
-For every topic of the batch: each offset of its range is in the table, or in a gap of the log, or is read
-again from the log and found to be a valid event whose uuid landed at another offset within the window: a
-duplicate. Whatever is left is unaccounted. Only files are read, so it works with no Spark and no daemon
-running, and from the first batch on as well as for the last.
+Invariant: each offset of the batch's range is a row of the table, or in a gap of the log, or a duplicate: read again
+from the log, it is an event whose uuid landed at another offset within the window. Each other offset is unaccounted.
+Only files are read, so a proof needs neither Spark nor the daemon, and is the same for the first batch and the last.
 """
 
 from __future__ import annotations
@@ -51,21 +50,21 @@ from penstock.proof.rows_of_batches import RowsOf, SnapshotRows, of_its_files, s
 from penstock.proof.uuid_sums import counted, hashes
 
 Verify = Callable[[str, int, int], None]
-"""Asks the owner of the log to check offsets [begin, end) of a topic: what is corrupt becomes a gap."""
+"""Request to the owner of the log to check offsets [begin, end) of a topic: corrupt batches become gaps."""
 OF_TABLE = (str(Name.LANDED), str(Name.QUARANTINED), str(Name.DROPPED))
 """Counts of rows that are in the table."""
-LATE = 1 << 60
-NEAR = 1_000_000
-"""Offsets before and after a batch among which the first of a duplicate may be."""
-NOTHING: Mapping[str, Runs] = MappingProxyType({})
+LATEST_BUCKET = 1 << 60
+NEIGHBOURHOOD_OFFSETS = 1_000_000
+"""Limit: offsets before and after a batch that are searched for the deleted first event of a duplicate."""
+NO_DELETIONS: Mapping[str, Runs] = MappingProxyType({})
 
 
 class Prover:
     """Proves batches in order. ``topics`` is the folder of the topics; ``window`` the duplicate window in seconds.
 
-    ``kafka``: the records of Kafka's partitions, where these are landed; ``log``: those of the log, where there is no
-    folder of topics. ``rows_of``: where the rows of a batch are, if not in the files that it wrote; ``deleted``: the
-    offsets of those that were taken out since.
+    ``kafka``: the records of Kafka's partitions, if these are landed; ``log``: the topics without a folder;
+    ``rows_of``: a source of the rows of a batch other than its files; ``deleted``: the offsets of rows deleted since.
+    One thread.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class Prover:
         kafka: RereadSource | None = None,
         log: RereadSource | None = None,
         rows_of: RowsOf | None = None,
-        deleted: Mapping[str, Runs] = NOTHING,
+        deleted: Mapping[str, Runs] = NO_DELETIONS,
     ) -> None:
         self._layout, self._deleted = layout, deleted
         self._rows_of = rows_of or of_its_files(layout)
@@ -90,22 +89,23 @@ class Prover:
         self._window = round(window * 1_000_000)
 
     def remember(self, commit: Commit) -> None:
-        """Take in a batch that was proved before: duplicates may have their survivor there."""
+        """Add a batch that was proved before: the first event of a duplicate may be in it."""
         self._landed.remember(commit)
 
     def prove(self, commit: Commit, earlier: Mapping[str, Proof] | None = None) -> list[Proof]:
-        """One proof for each topic of the batch. ``earlier``: proofs of this batch from before, by topic.
+        """Return a proof for each topic of the batch. ``earlier``: previous proofs of this batch, by topic.
 
-        They are believed where the log has expired since and the table still says the same. Raises what
-        ``verify`` raises; then nothing is decided, and it is to be called again.
+        A previous proof counts if the log has expired since and the table still agrees with it. Raises the errors of
+        ``verify``; then nothing is decided, and the caller retries.
         """
         rows = self._rows_of(commit)
+        # Order: remember first, because a duplicate's survivor may be in this batch.
         self._landed.remember(commit, rows)
         ranges = commit.ranges()
         rows = without_refilled(rows, requested(self._layout, commit))
         numbers, topics = codes(rows["topic"])
-        strangers = {topics[number] for number in np.unique(numbers.to_numpy()).tolist()} - set(ranges)
-        ranges |= dict.fromkeys(strangers, (0, 0))
+        unexpected_topics = {topics[number] for number in np.unique(numbers.to_numpy()).tolist()} - set(ranges)
+        ranges |= dict.fromkeys(unexpected_topics, (0, 0))
         return [
             self._prove_topic(
                 Proof(commit.batch, topic, *ranges[topic]), of_topic(rows, topic), (earlier or {}).get(topic)
@@ -114,14 +114,16 @@ class Prover:
         ]
 
     def refills(self, commit: Commit, unproved: Mapping[str, set[int]] | None = None) -> list[BackfillProof]:
-        """What became of the offsets of requests in a batch; after ``prove``.
+        """Return the proofs of the requests in a batch; after ``prove``.
 
-        Of those that were committed before only the ones that no proof counted are counted now: as the request says, or
-        those in ``unproved`` where given.
+        Of offsets that were committed before, only those count now that no proof counted: as the request says, or
+        those in ``unproved``.
         """
-        asked = requested(self._layout, commit)
-        rows = self._rows_of(commit) if asked else NO_ROWS
-        return [self._refill(commit, request, runs, of_topic(rows, request.topic), unproved) for request, runs in asked]
+        worked_on = requested(self._layout, commit)
+        rows = self._rows_of(commit) if worked_on else NO_ROWS
+        return [
+            self._refill(commit, request, runs, of_topic(rows, request.topic), unproved) for request, runs in worked_on
+        ]
 
     def _refill(
         self,
@@ -136,8 +138,8 @@ class Prover:
         owed = set(request.owed) if unproved is None else unproved.get(request.topic, set())
         counted_rows = rows.filter(pa.array(np.isin(rows["offset"].to_numpy(), list(owed)))) if request.again else rows
         proof.enter(counted_rows)
-        there = runs_of(np.unique(rows["offset"].to_numpy()))
-        missing, deleted = self._not_deleted(proof.topic, outside(as_runs(runs), there))
+        landed = runs_of(np.unique(rows["offset"].to_numpy()))
+        missing, deleted = self._without_deleted(proof.topic, outside(as_runs(runs), landed))
         if len(missing):
             self._explain(proof, missing, None, deleted)
         return BackfillProof(request.number, proof, () if request.again else tuple(runs), rows.num_rows)
@@ -146,61 +148,64 @@ class Prover:
         missing, unexpected = split_offsets(rows["offset"].to_numpy(), proof.begin, proof.end)
         proof.unexpected = unexpected.tolist()
         for request in of_topic_requests(self._layout, proof.topic, again=False):
-            missing = outside(missing, request.runs)  # counted with the request
+            # Invariant: an offset that a request landed ahead of its turn is counted with the request, never here.
+            missing = outside(missing, request.runs)
         proof.enter(rows)
-        missing, deleted = self._not_deleted(proof.topic, missing)
+        missing, deleted = self._without_deleted(proof.topic, missing)
         if len(missing):
             self._explain(proof, missing, earlier, deleted)
         return proof
 
-    def _not_deleted(self, topic: str, missing: Runs) -> tuple[Runs, int]:
-        """Without the offsets whose rows were taken out of the table, and how many these are."""
-        left = outside(missing, self._deleted.get(topic, NO_RUNS))
-        return left, length(missing) - length(left)
+    def _without_deleted(self, topic: str, missing: Runs) -> tuple[Runs, int]:
+        """Return the missing offsets without those of deleted rows, and the number of the latter."""
+        remaining = outside(missing, self._deleted.get(topic, NO_RUNS))
+        return remaining, length(missing) - length(remaining)
 
     def _explain(self, proof: Proof, missing: Runs, earlier: Proof | None, deleted: int = 0) -> None:
-        """Find a reason for every offset that is not in the table."""
+        """Find a reason for each offset that is not in the table."""
         records = self._records(proof.topic)
-        again = records.again(proof.topic, in_gaps(missing, records.gaps(proof.topic))[0])
-        for begin, end in again.corrupt if self._verify else ():
+        reread = records.read_again(proof.topic, in_gaps(missing, records.gaps(proof.topic))[0])
+        for begin, end in reread.corrupt if self._verify else ():
             self._verify(proof.topic, begin, end)  # type: ignore[misc]
-        left, lost = in_gaps(missing, [*records.gaps(proof.topic), *again.gone])
-        if lost and earlier and _agrees(proof, earlier, length(missing), deleted):
-            proof.counts_by, proof.unaccounted = _believed(proof, earlier), earlier.unaccounted
-            proof.uuids = {place: _joined(place, proof, earlier) for place in {*proof.uuids, *earlier.uuids}}
+        unexplained, gap_counts = in_gaps(missing, [*records.gaps(proof.topic), *reread.gone])
+        if gap_counts and earlier and _agrees(proof, earlier, length(missing), deleted):
+            proof.counts_by, proof.unaccounted = _earlier_counts(proof, earlier), earlier.unaccounted
+            proof.uuids = {place: _join_uuids(place, proof, earlier) for place in {*proof.uuids, *earlier.uuids}}
             return
-        for place, reasons in lost.items():
+        for place, reasons in gap_counts.items():
             for reason, count in reasons.items():
                 proof.add(place, Name.GAP + reason, count)
-        for place in again.segments.values():
+        for place in reread.segments.values():
             proof.add(place, Name.SEGMENT)
-        self._duplicates(proof, outside(left, [(at, at + 1) for at in again.segments]), again.suspects)
+        self._enter_duplicates(proof, outside(unexplained, [(at, at + 1) for at in reread.segments]), reread.suspects)
 
     def _records(self, topic: str) -> RereadSource:
         return self._kafka if is_partition(topic) and self._kafka is not None else self._log
 
-    def _duplicates(self, proof: Proof, left: Runs, suspects: Sequence[Suspect]) -> None:
+    def _enter_duplicates(self, proof: Proof, unexplained: Runs, suspects: Sequence[Suspect]) -> None:
         wanted: dict[str, list[int]] = {}
         for suspect in suspects:
             if suspect.event:
                 wanted.setdefault(suspect.event.uuid, []).append(suspect.micros)
         topic = proof.topic.partition(PARTITION_MARK)[0]
         landed = self._landed.find({topic: wanted}).get(topic, {})
-        alone = {uuid: self._without_survivor(times, landed.get(uuid, ())) for uuid, times in wanted.items()}
-        if any(alone.values()):  # such as after a restart, of what landed long before it
-            for uuid, times in survivors(self._layout, topic, alone, self._window).items():
+        without_survivor = {uuid: self._without_survivor(times, landed.get(uuid, ())) for uuid, times in wanted.items()}
+        # The recent batches in memory have nearly all survivors; the table is searched after a restart, for older
+        # ones.
+        if any(without_survivor.values()):
+            for uuid, times in survivors(self._layout, topic, without_survivor, self._window).items():
                 landed[uuid] = [*landed.get(uuid, ()), *times]
-            for uuid, times in self._deleted_survivors(proof, alone).items():
+            for uuid, times in self._deleted_survivors(proof, without_survivor).items():
                 landed[uuid] = [*landed.get(uuid, ()), *times]
-        known = {
+        duplicates = {
             s.offset: (s.place, s.event.uuid)
             for s in suspects
             if s.event and self._landed.within(s.micros, landed.get(s.event.uuid, ()))
         }
         repeated: dict[SourceBucket, list[str]] = {}
-        for offset in offsets_of(left).tolist():
-            if offset in known:
-                place, uuid = known[offset]
+        for offset in offsets_of(unexplained).tolist():
+            if offset in duplicates:
+                place, uuid = duplicates[offset]
                 repeated.setdefault(place, []).append(uuid)
             else:
                 proof.unaccounted.append(offset)
@@ -210,68 +215,68 @@ class Prover:
             proof.uuids.setdefault(place, Counts()).absorb(sums)
 
     def _deleted_survivors(self, proof: Proof, wanted: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
-        """When events landed that were taken out of the table since, as the log still has them."""
+        """Return when events landed whose rows were deleted since, as the log still has them."""
         runs = Record(self._layout).runs().get(proof.topic, NO_RUNS)
-        near = common(runs, as_runs([(proof.begin - NEAR, proof.end + NEAR)]))
-        found: dict[str, list[int]] = {}
-        for suspect in self._records(proof.topic).again(proof.topic, near).suspects if len(near) else ():
+        neighbours = common(runs, as_runs([(proof.begin - NEIGHBOURHOOD_OFFSETS, proof.end + NEIGHBOURHOOD_OFFSETS)]))
+        landed_at: dict[str, list[int]] = {}
+        for suspect in (
+            self._records(proof.topic).read_again(proof.topic, neighbours).suspects if len(neighbours) else ()
+        ):
             if suspect.event and wanted.get(suspect.event.uuid):
-                found.setdefault(suspect.event.uuid, []).append(suspect.micros)
-        return found
+                landed_at.setdefault(suspect.event.uuid, []).append(suspect.micros)
+        return landed_at
 
     def _without_survivor(self, times: Sequence[int], landed: Sequence[int]) -> list[int]:
         return [at for at in times if not self._landed.within(at, landed)]
 
 
-def _joined(place: SourceBucket, proof: Proof, earlier: Proof) -> Counts:
-    """The uuids of the table as they are now, and of the duplicates as they were read before they expired."""
-    now, then = proof.uuids.get(place, Counts()), earlier.uuids.get(place, Counts())
-    return Counts({**{n: c for n, c in then.items() if f".{Name.LANDED}" not in n}, **now})
+def _join_uuids(place: SourceBucket, proof: Proof, earlier: Proof) -> Counts:
+    """Return the uuids of the table today, and of the duplicates as read before they expired."""
+    now, before = proof.uuids.get(place, Counts()), earlier.uuids.get(place, Counts())
+    return Counts({**{n: c for n, c in before.items() if f".{Name.LANDED}" not in n}, **now})
 
 
 def _agrees(proof: Proof, earlier: Proof, missing: int, deleted: int) -> bool:
-    """Whether the table has exactly what it had at the time of an earlier proof of the same range, but for as many rows
-    as were deleted since.
-    """
-    now, then = (_by_day(_of_table(one.counts_by)) for one in (proof, earlier))
-    same_rows = now == then if not deleted else all(now[p][n] <= then[p][n] for p in now for n in now[p])
+    """Report whether the table has the rows that it had at an earlier proof of this range, except deleted ones."""
+    now, before = (_by_day(_of_table(one.counts_by)) for one in (proof, earlier))
+    same_rows = now == before if not deleted else all(now[p][n] <= before[p][n] for p in now for n in now[p])
     total = earlier.total() + len(earlier.unaccounted)
     same_range = (proof.begin, proof.end) == (earlier.begin, earlier.end)
     return same_range and same_rows and total == proof.total() + missing + deleted
 
 
-def _believed(proof: Proof, earlier: Proof) -> dict[SourceBucket, Counts]:
-    """What the table has now, and of what it never had what was proved before."""
-    found = {place: Counts(counts) for place, counts in _of_table(proof.counts_by).items()}
+def _earlier_counts(proof: Proof, earlier: Proof) -> dict[SourceBucket, Counts]:
+    """Return the counts of the table today, and those of the earlier proof for offsets that were never in it."""
+    counts_by_place = {place: Counts(counts) for place, counts in _of_table(proof.counts_by).items()}
     for place, counts in earlier.counts_by.items():
-        others = Counts({name: n for name, n in counts.items() if not name.startswith(OF_TABLE)})
-        if others:
-            found.setdefault(place, Counts()).absorb(others)
-    return found
+        not_in_table = Counts({name: n for name, n in counts.items() if not name.startswith(OF_TABLE)})
+        if not_in_table:
+            counts_by_place.setdefault(place, Counts()).absorb(not_in_table)
+    return counts_by_place
 
 
 def _of_table(counts_by: Mapping[SourceBucket, Counts]) -> dict[SourceBucket, Counts]:
-    kept = {p: Counts({n: c for n, c in by.items() if n.startswith(OF_TABLE)}) for p, by in counts_by.items()}
-    return {place: counts for place, counts in kept.items() if counts}
+    in_table = {p: Counts({n: c for n, c in by.items() if n.startswith(OF_TABLE)}) for p, by in counts_by.items()}
+    return {place: counts for place, counts in in_table.items() if counts}
 
 
 def _by_day(counts_by: Mapping[SourceBucket, Counts]) -> defaultdict[SourceBucket, Counts]:
-    """As proofs of long ago are kept."""
-    return defaultdict(Counts, roll_counts(counts_by, LATE))
+    """Sum counts by day, the form of old proofs."""
+    return defaultdict(Counts, roll_counts(counts_by, LATEST_BUCKET))
 
 
 def requested(layout: Layout, commit: Commit) -> list[tuple[Request, list[OffsetRange]]]:
-    """The requests that a batch worked on, with the offsets of each that it had."""
+    """Return the requests that a batch worked on, each with its offsets in the batch."""
     spans = commit.refills()
-    known = requests(layout.refills) if spans else {}
-    return [(known[name], known[name].part(*span)) for name, span in spans.items() if name in known]
+    by_name = requests(layout.refills) if spans else {}
+    return [(by_name[name], by_name[name].part(*span)) for name, span in spans.items() if name in by_name]
 
 
-def without_refilled(rows: pa.Table, done: Sequence[tuple[Request, Sequence[OffsetRange]]]) -> pa.Table:
-    """The rows that landed in their topic's own turn."""
-    for request, runs in done:
-        mine = is_of_topic(rows, request.topic).to_numpy()
-        rows = rows.filter(pa.array(~(mine.astype(bool) & inside(rows["offset"].to_numpy(), runs))))
+def without_refilled(rows: pa.Table, worked_on: Sequence[tuple[Request, Sequence[OffsetRange]]]) -> pa.Table:
+    """Return the rows that landed in their topic's own turn."""
+    for request, runs in worked_on:
+        of_request_topic = is_of_topic(rows, request.topic).to_numpy()
+        rows = rows.filter(pa.array(~(of_request_topic.astype(bool) & inside(rows["offset"].to_numpy(), runs))))
     return rows
 
 
@@ -283,7 +288,7 @@ def rebuild(
     event_types: Sequence[str] = (),
     kafka: RereadSource | None = None,
 ) -> Iterator[Proof | BackfillProof]:
-    """The proofs of all batches again, from the table and the log; earlier ones only for what has expired."""
+    """Prove all batches again from the table and the log; earlier proofs count only for expired offsets."""
     written = {proofs[0].batch: {p.topic: p for p in proofs} for proofs in read_proofs(layout) if proofs}
     rows_of, deleted = SnapshotRows(layout), Record(layout).runs()
     for foreign in unaccounted_deletions(layout):

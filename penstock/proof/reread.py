@@ -1,4 +1,7 @@
-"""The offsets that are not in the table, read again from where they came."""
+"""Messages at offsets that are not in the table, read again from the log or from Kafka.
+
+The prover compares them with the table: a message whose uuid landed within the window is a duplicate.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,13 @@ from penstock.log.read.segment_view import StoredBatch
 from penstock.log.read.topic_reader import TopicReader
 from penstock.log.store.gaps import Gap
 
-AT_ONCE, BYTES_AT_ONCE = 16_384, 16 << 20
-"""Rows, and their bytes, that are parsed together: a call of the JSON engine costs as much as some thousand rows."""
+MAX_ROWS, MAX_BYTES = 16_384, 16 << 20
+"""Limit: rows, and their bytes, that are held until they are parsed together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """An offset that is neither in the table nor in a gap, and what the log has there, stored at ``micros``."""
+    """A message at an offset that is neither in the table nor in a gap; the log stored it at ``micros``."""
 
     offset: int
     place: SourceBucket
@@ -38,8 +41,10 @@ class Suspect:
 
 @dataclass(slots=True)
 class Reread:
-    """What was found at some offsets: messages, ranges that are ``corrupt``, and in a partition of Kafka records that
-    are ``segments`` of a message only, and offsets that are ``gone``.
+    """Messages read again, and the offsets without one.
+
+    ``corrupt``: ranges of damaged batches. Of a partition of Kafka: ``segments``, records that are a part of a large
+    message only, and ``gone``, offsets without a record.
     """
 
     suspects: list[Suspect] = field(default_factory=list)
@@ -49,61 +54,64 @@ class Reread:
 
 
 class RereadSource(Protocol):
-    """Where messages can be read again."""
+    """A log or a Kafka cluster from which messages can be read again."""
 
     def gaps(self, topic: str) -> list[Gap]:
-        """The gaps that are known of a topic."""
+        """Return the recorded gaps of a topic."""
 
-    def again(self, topic: str, runs: Runs) -> Reread:
-        """What is at these offsets."""
+    def read_again(self, topic: str, runs: Runs) -> Reread:
+        """Read the messages at these offsets."""
 
     def end(self, topic: str) -> int:
-        """Where the topic ends, if only these records know it; else 0."""
+        """Return the end of the topic if only this source knows it; else 0."""
 
 
 def is_partition(topic: str) -> bool:
-    """Whether it is a partition of Kafka (``events/0``) and no topic of the log."""
+    """Report whether a name is a partition of Kafka (``events/0``) instead of a topic of the log."""
     return PARTITION_MARK in topic
 
 
 def event_of(row: pa.RecordBatch, codec: str | None) -> Event | None:
-    """What the message of one row is known by; None where by nothing."""
+    """Return the event of one row; None for a message without an identity."""
     return events_of(row, codec, ())[0]
 
 
 def events_of(rows: pa.RecordBatch, codec: str | None, event_types: Sequence[str]) -> list[Event | None]:
-    """The same for several of one codec."""
+    """Return the event of each row; all rows have one codec."""
     return events_of_rows(of_codec(rows, codec), event_types)
 
 
 def of_codec(rows: pa.RecordBatch, codec: str | None) -> pa.RecordBatch:
-    """Rows with a column ``codec`` that is the same for all."""
+    """Append a column ``codec`` with one codec."""
     return rows.append_column("codec", pa.repeat(pa.scalar(codec, pa.string()), len(rows)))
 
 
 def events_of_rows(rows: pa.RecordBatch, event_types: Sequence[str]) -> list[Event | None]:
-    """The same for rows with a column ``codec``: the event that each is, or a message with the id of its protocol."""
+    """Return the event of each row (with a column ``codec``), or an event that holds the protocol's own message id."""
     payloads = pc.if_else(is_of(rows, MessageKind.SYSLOG), pa.scalar(None, pa.binary()), rows["payload"])
     events = events_in(payloads, EventRules(tuple(event_types)))
-    said = uuids_said(rows).to_pylist()
-    return [event or (Event("", uuid) if uuid else None) for event, uuid in zip(events, said, strict=True)]
+    protocol_uuids = uuids_said(rows).to_pylist()
+    return [event or (Event("", uuid) if uuid else None) for event, uuid in zip(events, protocol_uuids, strict=True)]
 
 
 def suspects_in(rows: pa.RecordBatch, places: Sequence[SourceBucket], event_types: Sequence[str]) -> Iterator[Suspect]:
-    """What rows are, with columns ``offset``, ``timestamp``, ``payload``, ``annotations`` and ``codec``."""
+    """Yield a suspect for each row with columns ``offset``, ``timestamp``, ``payload``, ``annotations`` and
+    ``codec``.
+    """
     events, micros = events_of_rows(rows, event_types), rows["timestamp"].cast(pa.int64()).to_numpy().tolist()
-    for offset, place, event, at in zip(rows["offset"].to_numpy().tolist(), places, events, micros, strict=True):
-        yield Suspect(offset, place, event, at)
+    for offset, place, event, stored_at in zip(rows["offset"].to_numpy().tolist(), places, events, micros, strict=True):
+        yield Suspect(offset, place, event, stored_at)
 
 
 class LogRecords:
-    """The topics of a log, by their files."""
+    """The topics of a log in a folder."""
 
     def __init__(self, topics: Path, event_types: Sequence[str] = ()) -> None:
         self._topics, self._event_types = topics, tuple(event_types)
 
     def gaps(self, topic: str) -> list[Gap]:
         try:
+            # A topic that was deleted has no folder: its offsets are then unaccounted, not gaps.
             return list(TopicReader(self._topics / topic).gaps())
         except FileNotFoundError:
             return []
@@ -111,27 +119,28 @@ class LogRecords:
     def end(self, topic: str) -> int:
         return 0
 
-    def again(self, topic: str, runs: Runs) -> Reread:
-        found, offsets, sought = Reread(), offsets_of(runs), _Sought(self._event_types)
+    def read_again(self, topic: str, runs: Runs) -> Reread:
+        reread, offsets, collected = Reread(), offsets_of(runs), _CollectedRows(self._event_types)
         reader = TopicReader(self._topics / topic)
         begin, end = (int(offsets[0]), int(offsets[-1]) + 1) if len(offsets) else (0, 0)
         while begin < end:
             try:
                 for stored in reader.read(begin, end=end):
-                    found.suspects += sought.take(stored, offsets)
+                    reread.suspects += collected.add(stored, offsets)
                     begin = stored.base + stored.rows
                 break
             except CorruptBatch as error:
-                found.corrupt.append((error.begin, error.end))
+                reread.corrupt.append((error.begin, error.end))
+                # Limit: each round skips at least one offset, so the loop ends for each range that an error names.
                 begin = max(error.end, begin + 1)
             except FileNotFoundError:
                 break
-        found.suspects += sought.rest()
-        return found
+        reread.suspects += collected.parse()
+        return reread
 
 
-class _Sought:
-    """Rows of many batches that are looked at together."""
+class _CollectedRows:
+    """Rows of many batches, parsed together: a call of the JSON engine costs as much as some thousand rows."""
 
     def __init__(self, event_types: Sequence[str]) -> None:
         self._event_types = event_types
@@ -139,22 +148,24 @@ class _Sought:
         self._places: list[SourceBucket] = []
         self._size = 0
 
-    def take(self, stored: StoredBatch, offsets: Offsets) -> Sequence[Suspect]:
-        """Take those of a batch that are among ``offsets`` (ascending); what has come together, when it is enough."""
-        mine = offsets[np.searchsorted(offsets, stored.base) : np.searchsorted(offsets, stored.base + stored.rows)]
-        if not len(mine):
+    def add(self, stored: StoredBatch, offsets: Offsets) -> Sequence[Suspect]:
+        """Add the rows of a batch at ``offsets`` (ascending); return the suspects of the rows before if enough are
+        collected.
+        """
+        wanted = offsets[np.searchsorted(offsets, stored.base) : np.searchsorted(offsets, stored.base + stored.rows)]
+        if not len(wanted):
             return ()
-        codec = pa.repeat(pa.scalar(stored.origin.codec, pa.string()), len(mine))
-        rows = stored.batch.take(mine - stored.base).append_column("codec", codec)
-        is_enough = len(self._places) + len(mine) > AT_ONCE or self._size + rows.nbytes > BYTES_AT_ONCE
-        done = self.rest() if is_enough else ()
+        codec = pa.repeat(pa.scalar(stored.origin.codec, pa.string()), len(wanted))
+        rows = stored.batch.take(wanted - stored.base).append_column("codec", codec)
+        is_enough = len(self._places) + len(wanted) > MAX_ROWS or self._size + rows.nbytes > MAX_BYTES
+        suspects = self.parse() if is_enough else ()
         self._rows.append(rows)
-        self._places += [(stored.origin.source, stored.origin.bucket)] * len(mine)
+        self._places += [(stored.origin.source, stored.origin.bucket)] * len(wanted)
         self._size += rows.nbytes
-        return done
+        return suspects
 
-    def rest(self) -> list[Suspect]:
-        """What has come together since."""
+    def parse(self) -> list[Suspect]:
+        """Return the suspects of all collected rows, and forget the rows."""
         if not self._rows:
             return []
         rows: pa.RecordBatch = pa.concat_batches(self._rows)  # type: ignore[attr-defined]  # the stub leaves it out

@@ -1,4 +1,4 @@
-"""Where the proof reads the log's messages again when it has no folder of them: the daemon's Flight server."""
+"""Messages of the log read again over Arrow Flight, for a pipeline without access to the folder of topics."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from penstock.log.store.provenance import PROVENANCE
 from penstock.proof.reread import Reread, suspects_in
 from penstock.records import SCHEMA
 
-PATIENCE = 5.0
-"""Seconds. Whoever proves tries again by itself, and must be able to stop."""
+RETRY_LIMIT_S = 5.0
+"""Limit: the proof worker retries on its own and must be able to stop in between."""
 _PLACE = ["source", "bucket"]
-_ASKED = pa.schema([*(SCHEMA.field(one) for one in ("offset", "timestamp", "payload", "annotations")), *PROVENANCE])
+_COLUMNS = pa.schema([*(SCHEMA.field(name) for name in ("offset", "timestamp", "payload", "annotations")), *PROVENANCE])
 
 
 class FlightRecords:
-    """The topics of a log daemon. All calls raise ClientError: then nothing is decided, and it is to be asked again."""
+    """The topics of a log daemon. Each call raises ClientError; the proof is then retried as a whole."""
 
     def __init__(self, connection: DaemonConnection, event_types: Sequence[str] = ()) -> None:
-        self._store = FlightStore(replace(connection, retry_for=min(connection.retry_for, PATIENCE)))
+        self._store = FlightStore(replace(connection, retry_for=min(connection.retry_for, RETRY_LIMIT_S)))
         self._event_types = tuple(event_types)
 
     def gaps(self, topic: str) -> list[Gap]:
@@ -39,17 +39,17 @@ class FlightRecords:
     def end(self, topic: str) -> int:
         return 0
 
-    def again(self, topic: str, runs: Runs) -> Reread:
-        """See Records. What is corrupt becomes a gap by being read."""
-        found = Reread()
+    def read_again(self, topic: str, runs: Runs) -> Reread:
+        """Read the messages at these offsets; the daemon turns a corrupt batch into a gap when it is read."""
+        reread = Reread()
         if len(runs):
-            for batch in self._store.read(Range(topic, int(runs[0, 0]), int(runs[-1, 1])), _ASKED):
+            for batch in self._store.read(Range(topic, int(runs[0, 0]), int(runs[-1, 1])), _COLUMNS):
                 rows = batch.filter(pa.array(inside(batch.column("offset").to_numpy(), runs)))
                 places = [(row["source"], int(row["bucket"].timestamp())) for row in rows.select(_PLACE).to_pylist()]
-                found.suspects += suspects_in(rows, places, self._event_types) if places else ()
-        return found
+                reread.suspects += suspects_in(rows, places, self._event_types) if places else ()
+        return reread
 
 
 def log_records(connection: DaemonConnection | None, event_types: Sequence[str] = ()) -> FlightRecords | None:
-    """None where the topics are read from their folder."""
+    """Return the records of a daemon; None for topics in a folder."""
     return None if connection is None else FlightRecords(connection, event_types)

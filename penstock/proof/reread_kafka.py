@@ -1,4 +1,4 @@
-"""The records of Kafka that are not in the table, read again."""
+"""Records of Kafka that are not in the table, read again."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from penstock.log.store.gaps import Gap
 from penstock.proof.reread import Reread, Suspect, suspects_in
 
 ABSENT = "absent"
-"""Reason of a gap: control records, aborted transactions, what was compacted or has expired. Kafka does not say."""
-FAR = 1000
-"""Offsets between two that are asked for, from which on reading what lies between would cost more."""
+"""Reason of a gap: a control record, an aborted transaction, a compacted or an expired record. Kafka hides which."""
+MAX_SKIPPED_OFFSETS = 1000
+"""Limit: a longer distance between two wanted offsets is skipped by a seek; a shorter one is read through."""
 
 
 class KafkaRecords:
-    """The partitions of Kafka (``events/0``). ``kafka``: properties of the client."""
+    """Partitions of a Kafka cluster (``events/0``). ``kafka``: properties of the client."""
 
     def __init__(self, kafka: Mapping[str, str], gap: int, event_types: Sequence[str] = ()) -> None:
         self._kafka, self._gap, self._event_types = dict(kafka), gap, tuple(event_types)
 
     def gaps(self, topic: str) -> list[Gap]:
-        """None is known before it is looked for."""
+        """Return no gaps: Kafka records none, ``read_again`` finds the absent offsets."""
         return []
 
     def end(self, topic: str) -> int:
-        """The partition's end; 0 where Kafka does not say it now."""
+        """Return the partition's end; 0 if Kafka does not answer within 5 s."""
         name, _, partition = topic.rpartition(PARTITION_MARK)
         try:
             with consumer(self._kafka) as client:
@@ -44,30 +44,30 @@ class KafkaRecords:
         except KafkaException:
             return 0
 
-    def again(self, topic: str, runs: Runs) -> Reread:
-        """Whole messages among these records are suspects; the others are segments of messages."""
+    def read_again(self, topic: str, runs: Runs) -> Reread:
+        """Read the records at these offsets: whole messages become suspects, the other records segments of messages."""
         name, _, partition = topic.rpartition(PARTITION_MARK)
-        place = (name, int(partition))
-        found, places = Reread(), {}
+        partition_key = (name, int(partition))
+        reread, origins = Reread(), {}
         assembler = RangeAssembler(LookBack(self._kafka, self._gap), self._gap)
-        for batch in self._read(place, runs):
-            places.update(_places(batch))
+        for batch in self._read(partition_key, runs):
+            origins.update(_places(batch))
             for rows in assembler.take(batch):
-                found.suspects += self._suspects(rows)
+                reread.suspects += self._suspects(rows)
         for rows in assembler.finish():
-            found.suspects += self._suspects(rows)
-        messages = {suspect.offset for suspect in found.suspects}
-        found.segments = {offset: origin for offset, origin in places.items() if offset not in messages}
-        absent = outside(runs, runs_of(np.array(sorted(places), np.int64)))
-        found.gone = [Gap(a, b, ABSENT, {SOURCE: {0: b - a}}) for a, b in absent.tolist()]
-        return found
+            reread.suspects += self._suspects(rows)
+        messages = {suspect.offset for suspect in reread.suspects}
+        reread.segments = {offset: origin for offset, origin in origins.items() if offset not in messages}
+        absent = outside(runs, runs_of(np.array(sorted(origins), np.int64)))
+        reread.gone = [Gap(a, b, ABSENT, {SOURCE: {0: b - a}}) for a, b in absent.tolist()]
+        return reread
 
-    def _read(self, place: TopicAndPartition, runs: Runs) -> Iterator[pa.RecordBatch]:
-        """The records at these offsets that there are."""
-        far = np.flatnonzero(runs[1:, 0] - runs[:-1, 1] >= FAR) + 1
+    def _read(self, partition_key: TopicAndPartition, runs: Runs) -> Iterator[pa.RecordBatch]:
+        """Yield the existing records at these offsets."""
+        splits = np.flatnonzero(runs[1:, 0] - runs[:-1, 1] >= MAX_SKIPPED_OFFSETS) + 1
         with consumer(self._kafka) as client:
-            for part in np.split(runs, far) if len(runs) else ():
-                for batch in read(client, place, int(part[0, 0]), int(part[-1, 1])):
+            for part in np.split(runs, splits) if len(runs) else ():
+                for batch in read(client, partition_key, int(part[0, 0]), int(part[-1, 1])):
                     yield batch.filter(pa.array(inside(batch.column("offset").to_numpy(), part)))
 
     def _suspects(self, rows: pa.RecordBatch) -> Iterator[Suspect]:

@@ -1,7 +1,7 @@
-"""Lines of batches that are proved and posted become stretches, so that journal and proofs do not grow.
+"""Rollup of proved and posted batches into stretches, so that journal and proofs do not grow.
 
-First the days' files, each replaced as a whole, then the sum, then the lines go: whatever is killed, each batch is
-in its line or in a stretch for whoever reads, and what was done is done again without harm.
+Order: each day's file is replaced, then the sum, then lines are dropped. Crash: at each point a batch is in its line
+or in a stretch for each reader, and the rollup can be repeated.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from penstock.ledger.daily_rollup import roll_counts
 from penstock.proof.proofs import Proof, ProvedBatch
 
 ROLL_AT = 1000
-"""Lines in the journal from which on it is rolled up."""
+"""Limit: a journal with this many lines is rolled up."""
 KEEP = 500
 """Lines that stay: the survivors of duplicates are looked for in their batches' files first, and Spark's own list is of
 the last hundred."""
 MOST_OFFSETS = 4_000_000
-"""In a stretch: a rebuild has the rows of one at a time in memory."""
+"""Limit: offsets of a stretch, because a rebuild holds the rows of one stretch in memory."""
 MINUTES_FOR = timedelta(days=32)
-"""After which the counts of a day are kept by day."""
+"""Age from which the counts of a day are kept by day instead of by minute."""
 
 
 def roll_up(layout: Layout, through: int, now: Callable[[], float | None], fs: FileSystem = OS) -> int:
-    """Roll up the batches through ``through``, which are proved and posted; how many. By the one process that lands.
+    """Roll up the batches up to ``through``, which are proved and posted; return their number.
 
-    ``now`` returns None while the clock is not believed: then minutes of old days stay.
+    Only the process that lands may call it. ``now`` returns None while the clock is not believed: then the minutes of
+    old days stay.
     """
     before = read_sum(layout)
     added = [one for one in _single(layout) if before.batch < one.batch <= through]
@@ -56,20 +57,20 @@ def roll_up(layout: Layout, through: int, now: Callable[[], float | None], fs: F
 
 
 def _single(layout: Layout) -> list[Stretch]:
-    """The batches in journal and proofs, each as a stretch."""
+    """Return each batch in journal and proofs as a stretch."""
     proofs = {one.batch: one for one in read_lines(layout.proofs, ProvedBatch.of)}
-    found: list[Stretch] = []
+    batches: list[Stretch] = []
     for line in read_lines(layout.journal, dict):
         commit = Commit.of(line)
-        if line.get("moved") and found:  # with the batch before it, whose number it has
-            found[-1] = replace(found[-1], end={**found[-1].end, **commit.end})
+        if line.get("moved") and batches:  # with the batch before it, whose number it has
+            batches[-1] = replace(batches[-1], end={**batches[-1].end, **commit.end})
         else:
-            found.append(_stretch([commit], proofs.get(commit.batch, ProvedBatch(commit.batch, [], []))))
-    return found
+            batches.append(_stretch([commit], proofs.get(commit.batch, ProvedBatch(commit.batch, [], []))))
+    return batches
 
 
 def _stretch(commits: Sequence[Commit], proved: ProvedBatch, totals: Mapping[str, int] | None = None) -> Stretch:
-    """Of commits that follow each other."""
+    """Return the stretch of consecutive commits."""
     first, last = commits[0], commits[-1]
     end: dict[str, int] = {}
     begin: dict[str, int] = {}
@@ -99,7 +100,7 @@ def _by_day(stretches: Iterable[Stretch]) -> dict[str, list[Stretch]]:
 
 
 def joined(stretches: Iterable[Stretch]) -> list[Stretch]:
-    """Fewer and longer ones, where they follow each other."""
+    """Join consecutive stretches into fewer, longer ones."""
     found: list[_Group] = []
     for one in stretches:
         if not found or not found[-1].takes(one):
@@ -109,7 +110,7 @@ def joined(stretches: Iterable[Stretch]) -> list[Stretch]:
 
 
 class _Group:
-    """Stretches that become one."""
+    """Consecutive stretches that become one."""
 
     def __init__(self) -> None:
         self._members: list[Stretch] = []
@@ -118,15 +119,15 @@ class _Group:
         self._alone = False
 
     def takes(self, one: Stretch) -> bool:
-        """Whether another one goes on where these end, all of it proved, in its topics' own turn."""
+        """Report whether a stretch continues this group: all proved, in its topics' own turn, within the size limit."""
         ranges = Commit.of(one.commit).spans()
         follows = all(self._ends.get(name, begin) == begin for name, (begin, _) in ranges.items())
         offsets = sum(end - begin for begin, end in ranges.values())
-        return follows and not (self._alone or _stands_alone(one)) and self._offsets + offsets <= MOST_OFFSETS
+        return follows and not (self._alone or _must_stay_single(one)) and self._offsets + offsets <= MOST_OFFSETS
 
     def add(self, one: Stretch) -> None:
         self._members.append(one)
-        self._alone = _stands_alone(one)
+        self._alone = _must_stay_single(one)
         for name, (begin, end) in Commit.of(one.commit).spans().items():
             self._ends[name] = end
             self._offsets += end - begin
@@ -152,34 +153,34 @@ class _Group:
         return replace(found, end=end)
 
 
-def _stands_alone(one: Stretch) -> bool:
-    """Whether something landed out of turn, or is not proved."""
-    spans = Commit.of(one.commit).spans()
-    proved = {str(proof["topic"]): (proof["begin"], proof["end"]) for proof in one.proofs}
-    return bool(one.refills) or any(proved.get(name) != span for name, span in spans.items())
+def _must_stay_single(stretch: Stretch) -> bool:
+    """Report whether a stretch has unproved offsets, or some that landed out of turn."""
+    spans = Commit.of(stretch.commit).spans()
+    proved = {str(proof["topic"]): (proof["begin"], proof["end"]) for proof in stretch.proofs}
+    return bool(stretch.refills) or any(proved.get(name) != span for name, span in spans.items())
 
 
 def _drop_lines(path: Path, through: int, fs: FileSystem) -> None:
-    """Without the batches through one."""
+    """Drop the lines of batches up to ``through``."""
     lines: list[dict[str, Any]] = list(read_lines(path, dict))
-    kept = [line for line in lines if int(line["batch"]) > through]
-    if len(kept) < len(lines):
-        replace_durably(fs, path, b"".join(map(encode_line, kept)))
+    remaining = [line for line in lines if int(line["batch"]) > through]
+    if len(remaining) < len(lines):
+        replace_durably(fs, path, b"".join(map(encode_line, remaining)))
 
 
 def _without_minutes(layout: Layout, before: date, fs: FileSystem) -> None:
-    """Keep the counts of days before one by day."""
+    """Sum the counts of days before ``before`` by day."""
     for name in days(layout):
         if name.removesuffix(SUFFIX) < before.isoformat():
             path = layout.history / name
             known = read_day(path)
-            kept = [replace(one, proofs=tuple(map(_of_a_day, one.proofs))) for one in known]
+            kept = [replace(one, proofs=tuple(map(_sum_by_day, one.proofs))) for one in known]
             if kept != known:
                 write_day(path, kept, fs)
 
 
-def _of_a_day(told: Mapping[str, Any]) -> Mapping[str, Any]:
-    proof = Proof.of(told)
+def _sum_by_day(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    proof = Proof.of(document)
     late = 1 << 60
     proof.counts_by, proof.uuids = roll_counts(proof.counts_by, late), roll_counts(proof.uuids, late)
     return proof.document()

@@ -1,7 +1,7 @@
-"""The rows that a micro-batch brought into the table: from the files it wrote, or from the table as it is now.
+"""The rows that a micro-batch brought into the table: from the files it wrote, or from today's table.
 
-The files a batch wrote are there when it is proved. Later they may have been merged with those of others; then its rows
-are found by its ranges of offsets, in whatever files the table has.
+A proof reads the files of its batch. Later these may be merged with others; then the rows are selected by the batch's
+ranges of offsets.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ RowsOf = Callable[[Commit], pa.Table]
 """The rows (``evidence.ROWS``) of a batch."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CACHE_BYTES = 512 << 20
-"""Most memory for rows of files that were read, as neighbouring batches have theirs in the same."""
+"""Limit: memory for rows of files; neighbouring batches often share a file."""
 
 
 def of_its_files(layout: Layout) -> RowsOf:
-    """The rows of the files that a batch wrote; where one is gone, such as merged long ago, of the table as it is."""
+    """Return a reader of the files that a batch wrote; if one is gone, for example merged, it reads the whole table."""
 
     def rows(commit: Commit) -> pa.Table:
         if all((layout.landed / name).exists() for name in commit.files):
@@ -45,14 +45,14 @@ def of_its_files(layout: Layout) -> RowsOf:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """What a file may have: names of topics and offsets, from the first to the last."""
+    """The first and last topic and offset in a file."""
 
     name: TableFile
     topics: tuple[str, str]
     offsets: tuple[int, int]
 
     def may_have(self, topic: str, runs: Sequence[OffsetRange]) -> bool:
-        """Whether some of a topic's offsets may be in it."""
+        """Report whether the file may hold some of a topic's offsets."""
         named = topic.partition(PARTITION_MARK)[0]
         if not self.topics[0] <= named <= self.topics[1]:
             return False
@@ -60,16 +60,18 @@ class _File:
 
 
 class SnapshotRows:
-    """The rows of batches by their offsets, from the files that make up the table now."""
+    """Rows of batches, selected by offset from the files of the table at the time of creation."""
 
     def __init__(self, layout: Layout) -> None:
         self._landed, self._requests = layout.landed, requests(layout.refills)
-        self._files = [one for name in table_of(layout).active() if (one := _described(layout.landed, name))]
+        self._files = [
+            description for name in table_of(layout).active() if (description := _describe(layout.landed, name))
+        ]
         self._cache: OrderedDict[str, pa.Table] = OrderedDict()
         self._room = CACHE_BYTES
 
     def __call__(self, commit: Commit) -> pa.Table:
-        """The rows of a batch, each in its topic's turn or as it was asked for out of turn."""
+        """Return the rows of a batch: those of its topics' turns and those of requests."""
         wanted = self._wanted(commit)
         files = [f for f in self._files if any(f.may_have(topic, runs) for topic, runs in wanted.items())]
         parts = [_with_offsets(self._rows(file.name), wanted) for file in files]
@@ -83,7 +85,7 @@ class SnapshotRows:
         return wanted
 
     def _own_turn(self, topic: str, begin: int, end: int) -> list[OffsetRange]:
-        """Without what was asked for before its turn: that is of the batch that it landed with."""
+        """Return the offsets of a topic's turn without those that a request landed before."""
         ahead = (one for one in self._requests.values() if one.topic == topic and not one.again)
         return without(begin, end, (run for request in ahead for run in request.runs))
 
@@ -100,42 +102,43 @@ class SnapshotRows:
 
 
 def survivors(layout: Layout, topic: str, wanted: Mapping[str, Sequence[int]], window: int) -> dict[str, list[int]]:
-    """When events of a topic landed that have these uuids, within the window (microseconds) of the times wanted; from
-    all of the table: of use where the batches of late do not have them.
+    """Return when events with these uuids landed, within the window (microseconds) of the wanted times.
+
+    Searches the whole table: for events that are older than the recent batches.
     """
     wanted = {uuid: times for uuid, times in wanted.items() if times}
     times = [at for several in wanted.values() for at in several]
     bounds = (min(times) - window, max(times) + window)
-    found: dict[str, list[int]] = {}
+    landed_at: dict[str, list[int]] = {}
     for name in table_of(layout).active():
         if partition_value(name, "kind") in WITH_UUID and _may_be_of(layout.landed, name, topic, bounds):
             rows = read_rows(layout.landed, [name])
             for row in matching(rows, topic, wanted):
-                found.setdefault(row[0], []).append(row[1])
-    return found
+                landed_at.setdefault(row[0], []).append(row[1])
+    return landed_at
 
 
 def _may_be_of(table: TablePath, name: TableFile, topic: str, bounds: tuple[int, int]) -> bool:
-    """Whether a file may have rows of a topic from a stretch of time, by its own statistics."""
-    known = _bounds(table, name, ("topic", "timestamp"))
-    if known is None:
+    """Report by a file's statistics whether it may have rows of a topic between two times."""
+    file_bounds = _bounds(table, name, ("topic", "timestamp"))
+    if file_bounds is None:
         return False
-    topics, times = known
+    topics, times = file_bounds
     first, last = ((at - EPOCH) // timedelta(microseconds=1) for at in times)
     return bool(topics[0] <= topic <= topics[1] and first <= bounds[1] and bounds[0] <= last)
 
 
 def _with_offsets(rows: pa.Table, wanted: Mapping[str, Sequence[OffsetRange]]) -> pa.Table:
-    offsets, mine = rows["offset"].to_numpy(), np.zeros(rows.num_rows, bool)
+    offsets, mask = rows["offset"].to_numpy(), np.zeros(rows.num_rows, bool)
     for topic, runs in wanted.items():
-        mine |= is_of_topic(rows, topic).to_numpy().astype(bool) & inside(offsets, runs)
-    return rows.filter(pa.array(mine))
+        mask |= is_of_topic(rows, topic).to_numpy().astype(bool) & inside(offsets, runs)
+    return rows.filter(pa.array(mask))
 
 
-def _described(table: TablePath, name: TableFile) -> _File | None:
-    """None where it is gone, or has no rows."""
-    known = _bounds(table, name, ("topic", "offset"))
-    return _File(name, *known) if known else None
+def _describe(table: TablePath, name: TableFile) -> _File | None:
+    """Return the description of a file; None for a missing or empty file."""
+    file_bounds = _bounds(table, name, ("topic", "offset"))
+    return _File(name, *file_bounds) if file_bounds else None
 
 
 def _bounds(

@@ -1,4 +1,4 @@
-"""How the pipeline is doing, from its files alone: no Spark, and no daemon where the topics' folder is at hand."""
+"""The progress of the pipeline, read from its files: without Spark, and for topics in a folder without a daemon."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import TopicStore
 from penstock.proof.proofs import latest_proofs
 
-RATE_SECONDS = 60.0
+RATE_WINDOW_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
-    """Of one topic: its end, up to where it has landed and is proved (offsets), and what waits.
+    """The end of a topic, the offsets up to which it has landed and is proved, and its backlog.
 
-    ``lag`` in seconds: how long the oldest row that has not landed has been in the log; 0 where none waits.
+    ``lag``: seconds that the oldest row of the backlog has been in the log; 0 without a backlog.
     """
 
     topic: str
@@ -37,9 +37,9 @@ class TopicStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """``running``: whether a pipeline lands now. ``last_batch`` is -1 and its age None where there is none.
+    """The state of the pipeline. ``last_batch`` is -1 and its age None before the first batch.
 
-    ``rate``: rows a second over the batches of the last minute. The sums are over all that was proved.
+    ``rate``: rows per second over the batches of the last minute. The sums are over all proved batches.
     """
 
     running: bool
@@ -53,14 +53,14 @@ class Status:
     topics: list[TopicStatus]
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Return JSON-ready fields."""
         return asdict(self)
 
 
 def status(topics: Path | TopicStore, layout: Layout, patterns: Sequence[str], now: float | None = None) -> Status:
-    """The pipeline that lands ``patterns`` of the topics in a folder, or in a store, into the tables of ``layout``.
+    """Return the progress of the pipeline that lands topics matching ``patterns`` into the tables of ``layout``.
 
-    Raises what the store raises, such as Unavailable.
+    Raises the errors of the store, such as Unavailable.
     """
     store = FolderStore(topics) if isinstance(topics, Path) else topics
     now = time.time() if now is None else now
@@ -84,19 +84,19 @@ def status(topics: Path | TopicStore, layout: Layout, patterns: Sequence[str], n
 
 
 def _totals(layout: Layout) -> tuple[Counts, dict[str, int]]:
-    """How many rows of what fate are proved, and up to where each topic is."""
+    """Return the number of proved rows by fate, and the proved offset of each topic."""
     rolled, batches = latest_proofs(layout)
     totals, proved = Counts(rolled.totals), dict(rolled.end)
-    for one in batches:
-        totals.absorb(one.totals())
-        proved.update({proof.topic: proof.end for proof in one.proofs if proof.end})
+    for batch in batches:
+        totals.absorb(batch.totals())
+        proved.update({proof.topic: proof.end for proof in batch.proofs if proof.end})
     return totals, proved
 
 
 def _rate(commits: Sequence[Commit], now: float) -> float:
-    recent = [commit for commit in commits if commit.landed_at / 1000 > now - RATE_SECONDS]
+    recent = [commit for commit in commits if commit.landed_at / 1000 > now - RATE_WINDOW_S]
     rows = sum(end - begin for commit in recent for begin, end in commit.ranges().values())
-    return round(rows / RATE_SECONDS, 1)
+    return round(rows / RATE_WINDOW_S, 1)
 
 
 def _topic(store: TopicStore, topic: str, end: int, landed: int, proved: int, now: float) -> TopicStatus:

@@ -1,4 +1,4 @@
-"""What the tables hold, as posts to a ledger that knows nothing of it yet."""
+"""The content of the tables as posts for a new ledger."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ from penstock.proof.reread import RereadSource
 
 
 def table_posts(settings: Settings) -> Iterator[Post]:
-    """All batches proved again, between the posts of topics that moved to Kafka: where partitions begin, what moved."""
+    """Yield the posts of all batches, proved again.
+
+    Order: first the posts in which partitions of Kafka begin, last those that say which rows of the log moved there.
+    """
     pipeline, layout = settings.pipeline, Layout.of(settings.tables)
     window, types = pipeline.duplicate_window, pipeline.event_types
     kafka = kafka_records(pipeline.kafka if pipeline.source == "kafka" else None, pipeline.expiry_gap, types)
-    moved = [document for one in maps(layout).values() for document in documents(settings.topics, one)]
+    moved = [document for offset_map in maps(layout).values() for document in documents(settings.topics, offset_map)]
     yield from (parse(document) for document in moved if is_partition(document["topic"]))
     yield from posts_of(settings.topics, layout, window=window, event_types=types, kafka=kafka)
     yield from (parse(document) for document in moved if not is_partition(document["topic"]))
@@ -37,20 +40,20 @@ def posts_of(
     event_types: Sequence[str] = (),
     kafka: RereadSource | None = None,
 ) -> Iterator[LandedPost]:
-    """All batches proved again, and what was taken out of the table since."""
+    """Yield posts of all batches, proved again, and of the rows deleted since."""
     for proof in rebuild(topics, layout, window=window, event_types=event_types, kafka=kafka):
         yield _post_of(proof, kafka)
-    for batch, one in Record(layout).deleted():
-        yield LandedPost(one.topic, batch, 0, one.counts(), 0, one.uuids_now(), deletion=one.number)
-    newest = max((one.number for one in all_deletions(layout)), default=0)
+    for batch, deleted in Record(layout).deleted():
+        yield LandedPost(deleted.topic, batch, 0, deleted.counts(), 0, deleted.uuids_now(), deletion=deleted.number)
+    newest = max((deleted.number for deleted in all_deletions(layout)), default=0)
     for number, rows in enumerate(unaccounted_deletions(layout), newest + 1):
-        for one in rows.by_topic():
-            yield LandedPost(one.topic, 0, 0, one.counts(), 0, one.uuids_now(), deletion=number)
+        for deleted in rows.by_topic():
+            yield LandedPost(deleted.topic, 0, 0, deleted.counts(), 0, deleted.uuids_now(), deletion=number)
 
 
-def _post_of(found: Proof | BackfillProof, kafka: RereadSource | None) -> LandedPost:
-    if isinstance(found, BackfillProof):
-        proof = found.proof
-        return LandedPost(proof.topic, proof.batch, 0, proof.counts_by, 0, proof.uuids, found.number, found.ahead)
-    end = kafka.end(found.topic) if kafka else 0
-    return LandedPost(found.topic, found.batch, found.end, found.counts_by, end, found.uuids)
+def _post_of(proved: Proof | BackfillProof, kafka: RereadSource | None) -> LandedPost:
+    if isinstance(proved, BackfillProof):
+        proof = proved.proof
+        return LandedPost(proof.topic, proof.batch, 0, proof.counts_by, 0, proof.uuids, proved.number, proved.ahead)
+    end = kafka.end(proved.topic) if kafka else 0
+    return LandedPost(proved.topic, proved.batch, proved.end, proved.counts_by, end, proved.uuids)

@@ -1,6 +1,7 @@
-"""Sums of the uuids' hashes (the balance, section 14): one lost and one doubled message do not cancel out in them.
+"""Sums of the uuids' hashes (docs/accounting.md, section 15).
 
-Whole columns at a time. A hash is a sum of the bytes, each times a number of its place, mixed: the same everywhere.
+Invariant: one lost and one doubled message do not cancel out in a sum. A hash is the sum of the bytes, each times a
+weight of its position, mixed; it is the same on each machine.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from penstock.ledger.posts import ROWS, SUM
 from penstock.proof.evidence import grouped
 
 Hashes = npt.NDArray[np.uint64]
-CHUNK = 8192
-"""Rows hashed at once: eight bytes are needed for each of theirs."""
+ROWS_AT_ONCE = 8192
+"""Limit: hashing needs eight bytes of memory for each byte of these rows."""
 HALF = np.uint64(32)
 
 
 def hashes(uuids: Sequence[str] | pa.Array[Any]) -> Hashes:
-    """A 64-bit hash of each text; there are no nulls."""
+    """Return a 64-bit hash of each text (no nulls)."""
     column = uuids if isinstance(uuids, pa.Array) else pa.array(uuids, pa.string())
-    parts = [_hashed(column.slice(at, CHUNK)) for at in range(0, len(column), CHUNK)]
+    parts = [_hashed(column.slice(start, ROWS_AT_ONCE)) for start in range(0, len(column), ROWS_AT_ONCE)]
     return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
 
@@ -46,7 +47,7 @@ def _hashed(column: pa.Array[Any]) -> Hashes:
 
 
 def _mixed(values: Hashes) -> Hashes:
-    """SplitMix64's finalizer: each bit of the value decides over each of the result."""
+    """Apply SplitMix64's finalizer: each input bit affects each output bit."""
     mixed = values + np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
@@ -54,17 +55,19 @@ def _mixed(values: Hashes) -> Hashes:
 
 
 def of_events(rows: pa.Table) -> dict[SourceBucket, Counts]:
-    """Of the rows (evidence.ROWS) with a uuid, by source and bucket: how many of each kind, and the sums of hashes."""
+    """Return the number of uuids and the sum of their hashes, by source, bucket and kind, of ``evidence.ROWS``."""
     events = rows.filter(pc.is_valid(rows["uuid"])) if rows["uuid"].null_count else rows
-    found = np.concatenate([np.empty(0, np.uint64), *map(hashes, events["uuid"].chunks)])
-    halves = {"high": pa.array(found >> HALF), "low": pa.array(found & np.uint64(0xFFFFFFFF))}
+    event_hashes = np.concatenate([np.empty(0, np.uint64), *map(hashes, events["uuid"].chunks)])
+    halves = {"high": pa.array(event_hashes >> HALF), "low": pa.array(event_hashes & np.uint64(0xFFFFFFFF))}
     sums: dict[SourceBucket, Counts] = {}
-    for one in grouped(events, halves, [("high", "sum"), ("low", "sum"), ("low", "count")]):
-        some = counted(f"{Name.LANDED}{one['kind']}", one["low_count"], (one["high_sum"] << 32) + one["low_sum"])
-        sums.setdefault((one["source"] or "", one["bucket"] or 0), Counts()).absorb(some)
+    for group in grouped(events, halves, [("high", "sum"), ("low", "sum"), ("low", "count")]):
+        counts = counted(
+            f"{Name.LANDED}{group['kind']}", group["low_count"], (group["high_sum"] << 32) + group["low_sum"]
+        )
+        sums.setdefault((group["source"] or "", group["bucket"] or 0), Counts()).absorb(counts)
     return sums
 
 
 def counted(fate: str, rows: int, total: int) -> Counts:
-    """The counts of ``rows`` uuids with one fate."""
+    """Return the counts of ``rows`` uuids with one fate."""
     return Counts({f"{ROWS}{fate}": rows, f"{SUM}{fate}": total % (1 << 64)})

@@ -1,4 +1,4 @@
-"""How far the tables are complete, as the ledger said last: kept beside them."""
+"""The ledger's last watermarks, stored with the tables for readers that do not ask the daemon."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def keep_watermarks(layout: Layout, marks: Sequence[Mapping[str, Any]]) -> None:
-    """Keep how far the tables are complete, as the ledger says it."""
+    """Store the watermarks that the ledger reported."""
     write_document(layout.watermarks, {"marks": list(marks)})
 
 
 def kept_watermarks(layout: Layout) -> list[tuple[str, str, datetime, int, float]]:
-    """The rows of the view ``watermarks``; none before the pipeline has asked the ledger, as it does all the time."""
+    """Return the rows of the view ``watermarks``; none before the pipeline has asked the ledger once."""
     try:
         return [
-            (one["table"], one["topic"], datetime.fromtimestamp(one["until"], UTC), one["landed"], one["share"])
-            for one in read_document(layout.watermarks)["marks"]
+            (mark["table"], mark["topic"], datetime.fromtimestamp(mark["until"], UTC), mark["landed"], mark["share"])
+            for mark in read_document(layout.watermarks)["marks"]
         ]
     except FileNotFoundError:
         return []

@@ -107,7 +107,7 @@ class BackfillPlanner:
 
     def _lost(self, found: BackfillPlan, missing: Offsets) -> None:
         """Of what was committed and is in no file: what is no duplicate of a row in the table."""
-        again = LogRecords(self._topics).again(found.topic, runs_of(missing))
+        again = LogRecords(self._topics).read_again(found.topic, runs_of(missing))
         uuids = {suspect.event.uuid for suspect in again.suspects if suspect.event}
         known = self._uuids(found.topic, uuids) | (self._uuids_deleted(found.topic) if uuids else set())
         kept = list(_first_of_each(again.suspects, known))
@@ -144,7 +144,7 @@ class BackfillPlanner:
 
     def _uuids_deleted(self, topic: str) -> set[str]:
         """Those that were taken out of the table, as far as the log still has them: they do not come back."""
-        again = LogRecords(self._topics).again(topic, self._runs) if len(self._runs) else Reread()
+        again = LogRecords(self._topics).read_again(topic, self._runs) if len(self._runs) else Reread()
         return {suspect.event.uuid for suspect in again.suspects if suspect.event}
 
     def _columns(self, topic: str, names: list[str], kinds: Sequence[str] = tuple(MessageKind)) -> Iterator[pa.Table]:

@@ -44,8 +44,8 @@ def test_what_an_offset_holds_is_the_same(topics: Path) -> None:
     offsets = np.array([1, 7, 49, 50, 51, 60, 102])
     runs = runs_of(offsets)
     with served(topics) as server:
-        found = FlightRecords(DaemonConnection(server.address), ("other",)).again("t", runs)
-    assert found.suspects == LogRecords(topics, ("other",)).again("t", runs).suspects
+        found = FlightRecords(DaemonConnection(server.address), ("other",)).read_again("t", runs)
+    assert found.suspects == LogRecords(topics, ("other",)).read_again("t", runs).suspects
     assert [suspect.offset for suspect in found.suspects] == offsets.tolist()
 
 
@@ -55,10 +55,10 @@ def test_however_many_are_looked_at_together_they_are_the_same(
 ) -> None:
     append(topics, "t", *([event(n), b"{x", event(n + 1)] for n in range(0, 20, 2)))
     runs = as_runs([(0, 2), (4, 20), (25, 30)])
-    wanted = LogRecords(topics).again("t", runs).suspects
-    monkeypatch.setattr(reread, "AT_ONCE", rows)
-    monkeypatch.setattr(reread, "BYTES_AT_ONCE", size)
-    assert LogRecords(topics).again("t", runs).suspects == wanted
+    wanted = LogRecords(topics).read_again("t", runs).suspects
+    monkeypatch.setattr(reread, "MAX_ROWS", rows)
+    monkeypatch.setattr(reread, "MAX_BYTES", size)
+    assert LogRecords(topics).read_again("t", runs).suspects == wanted
     assert [suspect.offset for suspect in wanted] == offsets_of(runs).tolist()
 
 
@@ -66,8 +66,8 @@ def test_a_topic_that_is_gone_has_nothing(topics: Path) -> None:
     with served(topics) as server:
         records = FlightRecords(DaemonConnection(server.address))
         assert records.gaps("gone") == []
-        assert records.again("gone", as_runs([(3, 4)])).suspects == []
-        assert records.again("gone", NO_RUNS).suspects == []
+        assert records.read_again("gone", as_runs([(3, 4)])).suspects == []
+        assert records.read_again("gone", NO_RUNS).suspects == []
 
 
 def test_while_the_daemon_is_away_nothing_is_decided() -> None:

@@ -24,7 +24,7 @@ def test_absent_offsets_cost_nothing_each(kafka_broker: Broker) -> None:
     assert producer.flush(30) == 0
     admin.delete_records([TopicPartition("mostly-gone", 0, 3)])[TopicPartition("mostly-gone", 0)].result(30)
     tracemalloc.start()
-    found = KafkaRecords({"bootstrap.servers": kafka_broker.address}, 100).again(
+    found = KafkaRecords({"bootstrap.servers": kafka_broker.address}, 100).read_again(
         "mostly-gone/0", as_runs([(0, 5), (6, FAR_END)])
     )
     _, peak = tracemalloc.get_traced_memory()

@@ -13,7 +13,7 @@ from penstock.landing.journal import Journal
 from penstock.landing.table_paths import Layout
 from penstock.proof.proofs import Proof
 from penstock.proof.prover import Prover
-from penstock.proof.uuid_sums import CHUNK, counted, hashes
+from penstock.proof.uuid_sums import ROWS_AT_ONCE, counted, hashes
 from tests.spark.spark_helpers import BUCKET, HandWritten, append, event, landed_event, landed_message
 
 PLACE = ("events-udp", BUCKET)
@@ -41,7 +41,7 @@ def test_a_column_is_hashed_as_each_text_for_itself(texts: list[str], begin: int
 
 
 def test_long_columns_are_hashed_in_parts() -> None:
-    texts = [f"u{number}" for number in range(CHUNK + 3)]
+    texts = [f"u{number}" for number in range(ROWS_AT_ONCE + 3)]
     assert hashes(texts)[-4:].tolist() == [plainly(text) for text in texts[-4:]]
     assert len(set(hashes(texts).tolist())) == len(texts)
 

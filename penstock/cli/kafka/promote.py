@@ -73,7 +73,7 @@ def promote(
 
 def _move_pipeline(settings: Settings, layout: Layout) -> None:
     from penstock.proof.ledger_posts import LedgerAway, LedgerClient, LedgerRefused
-    from penstock.proof.moved_topics import tell
+    from penstock.proof.moved_topics import post_moves
     from penstock.upkeep.checkpoint_repair import mend
     from penstock.upkeep.promote.promotion import move
 
@@ -87,7 +87,7 @@ def _move_pipeline(settings: Settings, layout: Layout) -> None:
             markup=False,
         )
     try:
-        tell(settings.topics, layout, LedgerClient.of(settings))
+        post_moves(settings.topics, layout, LedgerClient.of(settings))
     except (LedgerAway, LedgerRefused) as error:
         fail(f"the ledger does not know of the move ({error}): run this command again while the log daemon runs")
     if settings.pipeline.source != "kafka":

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from penstock.kafka.broker import Broker
 from penstock.landing.from_kafka.offset_map import OffsetMap, map_path
 from penstock.proof.ledger_posts import LedgerClient
-from penstock.proof.moved_topics import tell
+from penstock.proof.moved_topics import post_moves
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.query.proof_worker import ProofWorker
 from penstock.spark.views import read_landed
@@ -90,7 +90,7 @@ def test_the_pipeline_goes_on_in_kafka_where_it_was_in_the_log(
         assert move(landing.layout)[name].landed == 4
         assert move(landing.layout) == {}
         for _ in range(2):
-            tell(topics, landing.layout, ledger)
+            post_moves(topics, landing.layout, ledger)
         with pytest.raises(SourceDiffers, match="landed from Kafka"):
             start_landing(spark, landing)
         later = replace(landing, topic=name, kafka=kafka)
