@@ -35,16 +35,16 @@ class DeletedRows:
         for topic in map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist()):
             topic_rows = of_topic(rows, topic)
             self.runs.setdefault(topic, []).append(runs_of(np.sort(topic_rows["offset"].to_numpy())))
-            for place, fates in tally(topic_rows).items():
+            for origin, fates in tally(topic_rows).items():
                 counts = Counts({fate(kind, reason): n for (kind, reason), n in fates.items()})
-                self.fates.setdefault(topic, {}).setdefault(place, Counts()).absorb(counts)
-            for place, sums in of_events(topic_rows).items():
-                self.uuids.setdefault(topic, {}).setdefault(place, Counts()).absorb(sums)
+                self.fates.setdefault(topic, {}).setdefault(origin, Counts()).absorb(counts)
+            for origin, sums in of_events(topic_rows).items():
+                self.uuids.setdefault(topic, {}).setdefault(origin, Counts()).absorb(sums)
 
     @property
     def rows(self) -> int:
         """The number of rows."""
-        return sum(counts.total() for places in self.fates.values() for counts in places.values())
+        return sum(counts.total() for by_origin in self.fates.values() for counts in by_origin.values())
 
     def by_topic(self) -> list[Deleted]:
         """Return the rows as entries of the deletion's record."""

@@ -92,8 +92,8 @@ def tally(rows: pa.Table) -> dict[SourceBucket, Counter[tuple[str, str]]]:
     """Count rows by source and bucket, then by kind and reason."""
     counts: dict[SourceBucket, Counter[tuple[str, str]]] = {}
     for row in grouped(rows, {}, [([], "count_all")]):
-        place = (row["source"] or "", row["bucket"] or 0)
-        counts.setdefault(place, Counter())[row["kind"], row["reason"] or ""] += row["count_all"]
+        origin = (row["source"] or "", row["bucket"] or 0)
+        counts.setdefault(origin, Counter())[row["kind"], row["reason"] or ""] += row["count_all"]
     return counts
 
 
@@ -116,7 +116,7 @@ def codes(column: pa.ChunkedArray[Any]) -> tuple[pa.ChunkedArray[Any], list[str]
 def holds(column: pa.ChunkedArray[Any], condition: Callable[[pa.Array[Any]], Any]) -> pa.ChunkedArray[Any]:
     """Return the rows for which a condition holds, evaluated once for each text of a dictionary column."""
     chunks: list[Any] = column.chunks
-    return pa.chunked_array([condition(one.dictionary).take(one.indices) for one in chunks], pa.bool_())
+    return pa.chunked_array([condition(chunk.dictionary).take(chunk.indices) for chunk in chunks], pa.bool_())
 
 
 def fate(kind: str, reason: str) -> str:
@@ -155,19 +155,19 @@ def in_gaps(missing: Runs, gaps: Iterable[Gap]) -> tuple[Runs, dict[SourceBucket
         low, high = np.searchsorted(covered[:, 1], begin, "right"), np.searchsorted(covered[:, 0], gap.end)
         if low < high and begin < gap.end:
             in_gap = common(covered[low:high], as_runs([(begin, gap.end)]))
-            for place, number in _places(gap, in_gap).items():
-                counts.setdefault(place, Counter())[gap.reason] += number
+            for origin, number in _places(gap, in_gap).items():
+                counts.setdefault(origin, Counter())[gap.reason] += number
     return outside(missing, ranges), counts
 
 
 def _places(gap: Gap, covered: Runs) -> Counter[SourceBucket]:
     """Source and bucket of offsets inside a gap."""
-    places, begins, _ = zip(*gap.spans_by_bucket(), strict=True)
+    origins, begins, _ = zip(*gap.spans_by_bucket(), strict=True)
     numbers = np.diff(below(covered, np.array([*begins, gap.end], np.int64))).tolist()
-    found: Counter[SourceBucket] = Counter()
-    for place, number in zip(places, numbers, strict=True):
-        found[place] += number
-    return +found
+    counts: Counter[SourceBucket] = Counter()
+    for origin, number in zip(origins, numbers, strict=True):
+        counts[origin] += number
+    return +counts
 
 
 @dataclass(slots=True)
@@ -193,7 +193,7 @@ class LandedUuids:
 
     def remember(self, commit: Commit, rows: pa.Table | None = None) -> None:
         """Add a batch, in order; ``rows`` if they were read already."""
-        self._batches = [one for one in self._batches if one.commit.batch < commit.batch]
+        self._batches = [batch for batch in self._batches if batch.commit.batch < commit.batch]
         latest = _Batch(commit)
         self._batches.append(latest)
         if rows is not None:
@@ -203,27 +203,27 @@ class LandedUuids:
     def _forget(self) -> None:
         """Batches whose topics have all gone on by more than the window; of those not looked at, by time of landing."""
         latest: dict[str, int] = {}
-        for one in self._batches:
-            for topic, micros in (one.newest or {}).items():
+        for batch in self._batches:
+            for topic, micros in (batch.newest or {}).items():
                 latest[topic] = max(latest.get(topic, micros), micros)
         landed = self._batches[-1].commit.landed_at - self._window // 1000 - LANDING_DELAY_MS
         self._batches = [
-            one
-            for one in self._batches
+            batch
+            for batch in self._batches
             if (
-                any(micros >= latest[topic] - self._window for topic, micros in one.newest.items())
-                if one.newest is not None
-                else one.commit.landed_at >= landed
+                any(micros >= latest[topic] - self._window for topic, micros in batch.newest.items())
+                if batch.newest is not None
+                else batch.commit.landed_at >= landed
             )
         ]
 
-    def find(self, wanted: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, dict[str, list[int]]]:
+    def find(self, wanted_uuids: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, dict[str, list[int]]]:
         """Return the timestamps of landed events by topic and uuid, for wanted uuids with their timestamps.
 
         The newest batches are searched first, until each wanted timestamp has an event within the window. All
         partitions of a topic of Kafka count as one topic.
         """
-        remaining = {topic: dict(uuids) for topic, uuids in wanted.items() if uuids}
+        remaining = {topic: dict(uuids) for topic, uuids in wanted_uuids.items() if uuids}
         landed_at: dict[str, dict[str, list[int]]] = {topic: {} for topic in remaining}
         for batch in reversed(self._batches):
             if not any(remaining.values()):
@@ -233,13 +233,13 @@ class LandedUuids:
                 for uuid, micros in matching(rows, topic, uuids):
                     landed_at[topic].setdefault(uuid, []).append(micros)
                     times = uuids.get(uuid, ())
-                    uuids[uuid] = [at for at in times if abs(at - micros) > self._window]
+                    uuids[uuid] = [time for time in times if abs(time - micros) > self._window]
                 remaining[topic] = {uuid: times for uuid, times in uuids.items() if times}
         return landed_at
 
     def within(self, micros: int, times: Iterable[int]) -> bool:
         """Report whether one of the times is within the window of another."""
-        return any(abs(micros - at) <= self._window for at in times)
+        return any(abs(micros - time) <= self._window for time in times)
 
     def _rows(self, batch: _Batch) -> pa.Table:
         rows = self._cache.get(batch.commit.batch)
@@ -266,14 +266,14 @@ def _events(rows: pa.Table) -> pa.Table:
 def _newest(rows: pa.Table) -> dict[str, int]:
     numbers, names = codes(rows["topic"])
     newest = pa.table({"topic": numbers, "micros": rows["micros"]}).group_by("topic").aggregate([("micros", "max")])
-    return {names[one["topic"]]: one["micros_max"] for one in newest.to_pylist()}
+    return {names[row["topic"]]: row["micros_max"] for row in newest.to_pylist()}
 
 
 def matching(rows: pa.Table, topic: str, uuids: Mapping[str, Any]) -> list[tuple[str, int]]:
     """Return uuid and timestamp of a topic's rows that have one of the uuids."""
-    wanted = pc.is_in(rows["uuid"], value_set=pa.array(list(uuids), pa.string()))
-    matches = rows.filter(pc.and_(holds(rows["topic"], partial(_names_topic, topic)), wanted))
-    return [(one["uuid"], one["micros"]) for one in matches.to_pylist()]
+    wanted_uuids = pc.is_in(rows["uuid"], value_set=pa.array(list(uuids), pa.string()))
+    matches = rows.filter(pc.and_(holds(rows["topic"], partial(_names_topic, topic)), wanted_uuids))
+    return [(row["uuid"], row["micros"]) for row in matches.to_pylist()]
 
 
 def _names_topic(topic: str, names: pa.Array[Any]) -> Any:

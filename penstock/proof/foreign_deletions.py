@@ -27,10 +27,10 @@ def unaccounted_deletions(layout: Layout) -> list[DeletedRows]:
     table = DeltaTable(layout.landed)
     if not table.is_begun:
         return []
-    done = table.deleted()
+    last_done = table.deleted()
     deletions = all_deletions(layout)
-    accounted = {deletion.version for deletion in deletions if deletion.number <= done}
-    waiting = [d.version for d in deletions if d.number > done and d.version is not None]
+    accounted = {deletion.version for deletion in deletions if deletion.number <= last_done}
+    waiting = [d.version for d in deletions if d.number > last_done and d.version is not None]
     newest, seen = table.version(), version_seen(layout, table)
     first = min([seen, *(version - 1 for version in waiting)])
     changes = [rows for _, rows in foreign_changes(layout, table, first, newest)]

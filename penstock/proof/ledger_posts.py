@@ -85,7 +85,7 @@ class LedgerClient:
         self._request("POST", "/ledger", json={"tier": TIER, "version": refill.proof.batch, "through": 0, **fields})
 
     def tell(self, document: Mapping[str, Any]) -> None:
-        """A post as it is. Raises LedgerAway, LedgerRefused."""
+        """Post a document. Raises LedgerAway, LedgerRefused."""
         self._request("POST", "/ledger", json=document)
 
     def watermarks(self) -> list[dict[str, Any]]:

@@ -44,26 +44,28 @@ class Proof:
         """Whether each offset is accounted for exactly once."""
         return not self.unaccounted and not self.unexpected
 
-    def add(self, place: SourceBucket, name: str, count: int = 1) -> None:
-        self.counts_by.setdefault(place, Counts())[name] += count
+    def add(self, origin: SourceBucket, name: str, count: int = 1) -> None:
+        self.counts_by.setdefault(origin, Counts())[name] += count
 
-    def absorb(self, other: Proof) -> None:
+    def absorb(self, following: Proof) -> None:
         """Add the proof of the offsets that follow; an empty range adds its counts only."""
-        if other.begin < other.end:
-            self.begin, self.end = (self.begin, other.end) if self.begin < self.end else (other.begin, other.end)
-        for own, added in ((self.counts_by, other.counts_by), (self.uuids, other.uuids)):
-            for place, counts in added.items():
-                own.setdefault(place, Counts()).absorb(counts)
-        self.unaccounted += other.unaccounted
-        self.unexpected += other.unexpected
+        if following.begin < following.end:
+            self.begin, self.end = (
+                (self.begin, following.end) if self.begin < self.end else (following.begin, following.end)
+            )
+        for sums, added in ((self.counts_by, following.counts_by), (self.uuids, following.uuids)):
+            for origin, counts in added.items():
+                sums.setdefault(origin, Counts()).absorb(counts)
+        self.unaccounted += following.unaccounted
+        self.unexpected += following.unexpected
 
     def enter(self, rows: pa.Table) -> None:
         """Count rows (``evidence.ROWS``) of the table."""
-        for place, fates in tally(rows).items():
+        for origin, fates in tally(rows).items():
             for (kind, reason), count in fates.items():
-                self.add(place, fate(kind, reason), count)
+                self.add(origin, fate(kind, reason), count)
                 if reason == REDACTED:
-                    self.add(place, Name.REDACTED, count)
+                    self.add(origin, Name.REDACTED, count)
         self.uuids = of_events(rows)
 
     def total(self, prefix: str = "") -> int:
@@ -73,9 +75,9 @@ class Proof:
     def document(self) -> dict[str, Any]:
         """Return JSON-ready fields; of long lists of offsets only the first ones."""
         counts = [
-            {"source": place[0], "bucket": place[1], "counts": counts.pruned()}
-            | ({"uuids": self.uuids[place].pruned()} if place in self.uuids else {})
-            for place, counts in sorted(self.counts_by.items())
+            {"source": origin[0], "bucket": origin[1], "counts": counts.pruned()}
+            | ({"uuids": self.uuids[origin].pruned()} if origin in self.uuids else {})
+            for origin, counts in sorted(self.counts_by.items())
         ]
         document: dict[str, Any] = {"batch": self.batch, "topic": self.topic, "begin": self.begin, "end": self.end}
         for name, offsets in (("unaccounted", self.unaccounted), ("unexpected", self.unexpected)):
@@ -87,10 +89,12 @@ class Proof:
     def of(cls, document: Mapping[str, Any]) -> Proof:
         """From ``document``. Raises KeyError, TypeError or ValueError."""
         counts = {(str(c["source"]), int(c["bucket"])): Counts(c["counts"]) for c in document["counts"]}
-        left, more = ([int(offset) for offset in document.get(name, ())] for name in ("unaccounted", "unexpected"))
+        unaccounted, unexpected = (
+            [int(offset) for offset in document.get(name, ())] for name in ("unaccounted", "unexpected")
+        )
         batch, begin, end = (int(document[name]) for name in ("batch", "begin", "end"))
         uuids = {(str(c["source"]), int(c["bucket"])): Counts(c["uuids"]) for c in document["counts"] if "uuids" in c}
-        return cls(batch, str(document["topic"]), begin, end, counts, left, more, uuids)
+        return cls(batch, str(document["topic"]), begin, end, counts, unaccounted, unexpected, uuids)
 
 
 @dataclass(slots=True)
@@ -126,10 +130,10 @@ class ProvedBatch:
     refills: list[BackfillProof]
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> ProvedBatch:
+    def of(cls, document: Mapping[str, Any]) -> ProvedBatch:
         """From a line. Raises KeyError, TypeError, ValueError or AttributeError."""
-        refills = [BackfillProof.of(one) for one in told.get("refills", ())]
-        return cls(int(told["batch"]), [Proof.of(one) for one in told["proofs"]], refills)
+        refills = [BackfillProof.of(fields) for fields in document.get("refills", ())]
+        return cls(int(document["batch"]), [Proof.of(fields) for fields in document["proofs"]], refills)
 
     @property
     def settled(self) -> list[Proof]:
@@ -157,12 +161,12 @@ def latest_proofs(layout: Layout) -> tuple[Sum, list[ProvedBatch]]:
 
 def proved_batches(layout: Layout) -> Iterator[ProvedBatch]:
     """Yield all proofs, rolled-up ones first."""
-    found = list(read_lines(layout.proofs, ProvedBatch.of))
+    recent = list(read_lines(layout.proofs, ProvedBatch.of))
     last = -1
-    for one in rolled_proofs(layout):
-        yield one
-        last = one.batch
-    yield from (one for one in found if one.batch > last)
+    for batch in rolled_proofs(layout):
+        yield batch
+        last = batch.batch
+    yield from (batch for batch in recent if batch.batch > last)
 
 
 def rolled_proofs(layout: Layout) -> Iterator[ProvedBatch]:

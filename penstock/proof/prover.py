@@ -157,7 +157,7 @@ class Prover:
         return proof
 
     def _without_deleted(self, topic: str, missing: Runs) -> tuple[Runs, int]:
-        """Return the missing offsets without those of deleted rows, and the number of the latter."""
+        """Return the missing offsets whose rows were not deleted, and the number of deleted ones."""
         remaining = outside(missing, self._deleted.get(topic, NO_RUNS))
         return remaining, length(missing) - length(remaining)
 
@@ -170,26 +170,30 @@ class Prover:
         unexplained, gap_counts = in_gaps(missing, [*records.gaps(proof.topic), *reread.gone])
         if gap_counts and earlier and _agrees(proof, earlier, length(missing), deleted):
             proof.counts_by, proof.unaccounted = _earlier_counts(proof, earlier), earlier.unaccounted
-            proof.uuids = {place: _join_uuids(place, proof, earlier) for place in {*proof.uuids, *earlier.uuids}}
+            proof.uuids = {origin: _join_uuids(origin, proof, earlier) for origin in {*proof.uuids, *earlier.uuids}}
             return
-        for place, reasons in gap_counts.items():
+        for origin, reasons in gap_counts.items():
             for reason, count in reasons.items():
-                proof.add(place, Name.GAP + reason, count)
-        for place in reread.segments.values():
-            proof.add(place, Name.SEGMENT)
-        self._enter_duplicates(proof, outside(unexplained, [(at, at + 1) for at in reread.segments]), reread.suspects)
+                proof.add(origin, Name.GAP + reason, count)
+        for origin in reread.segments.values():
+            proof.add(origin, Name.SEGMENT)
+        self._enter_duplicates(
+            proof, outside(unexplained, [(time, time + 1) for time in reread.segments]), reread.suspects
+        )
 
     def _records(self, topic: str) -> RereadSource:
         return self._kafka if is_partition(topic) and self._kafka is not None else self._log
 
     def _enter_duplicates(self, proof: Proof, unexplained: Runs, suspects: Sequence[Suspect]) -> None:
-        wanted: dict[str, list[int]] = {}
+        wanted_uuids: dict[str, list[int]] = {}
         for suspect in suspects:
             if suspect.event:
-                wanted.setdefault(suspect.event.uuid, []).append(suspect.micros)
+                wanted_uuids.setdefault(suspect.event.uuid, []).append(suspect.micros)
         topic = proof.topic.partition(PARTITION_MARK)[0]
-        landed = self._landed.find({topic: wanted}).get(topic, {})
-        without_survivor = {uuid: self._without_survivor(times, landed.get(uuid, ())) for uuid, times in wanted.items()}
+        landed = self._landed.find({topic: wanted_uuids}).get(topic, {})
+        without_survivor = {
+            uuid: self._without_survivor(times, landed.get(uuid, ())) for uuid, times in wanted_uuids.items()
+        }
         # The recent batches in memory have nearly all survivors; the table is searched after a restart, for older
         # ones.
         if any(without_survivor.values()):
@@ -205,16 +209,16 @@ class Prover:
         repeated: dict[SourceBucket, list[str]] = {}
         for offset in offsets_of(unexplained).tolist():
             if offset in duplicates:
-                place, uuid = duplicates[offset]
-                repeated.setdefault(place, []).append(uuid)
+                origin, uuid = duplicates[offset]
+                repeated.setdefault(origin, []).append(uuid)
             else:
                 proof.unaccounted.append(offset)
-        for place, uuids in repeated.items():
-            proof.add(place, Name.DUPLICATE, len(uuids))
+        for origin, uuids in repeated.items():
+            proof.add(origin, Name.DUPLICATE, len(uuids))
             sums = counted(Name.DUPLICATE, len(uuids), int(hashes(uuids).sum()))
-            proof.uuids.setdefault(place, Counts()).absorb(sums)
+            proof.uuids.setdefault(origin, Counts()).absorb(sums)
 
-    def _deleted_survivors(self, proof: Proof, wanted: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+    def _deleted_survivors(self, proof: Proof, wanted_uuids: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
         """Return when events landed whose rows were deleted since, as the log still has them."""
         runs = Record(self._layout).runs().get(proof.topic, NO_RUNS)
         neighbours = common(runs, as_runs([(proof.begin - NEIGHBOURHOOD_OFFSETS, proof.end + NEIGHBOURHOOD_OFFSETS)]))
@@ -222,23 +226,23 @@ class Prover:
         for suspect in (
             self._records(proof.topic).read_again(proof.topic, neighbours).suspects if len(neighbours) else ()
         ):
-            if suspect.event and wanted.get(suspect.event.uuid):
+            if suspect.event and wanted_uuids.get(suspect.event.uuid):
                 landed_at.setdefault(suspect.event.uuid, []).append(suspect.micros)
         return landed_at
 
     def _without_survivor(self, times: Sequence[int], landed: Sequence[int]) -> list[int]:
-        return [at for at in times if not self._landed.within(at, landed)]
+        return [time for time in times if not self._landed.within(time, landed)]
 
 
-def _join_uuids(place: SourceBucket, proof: Proof, earlier: Proof) -> Counts:
+def _join_uuids(origin: SourceBucket, proof: Proof, earlier: Proof) -> Counts:
     """Return the uuids of the table today, and of the duplicates as read before they expired."""
-    now, before = proof.uuids.get(place, Counts()), earlier.uuids.get(place, Counts())
+    now, before = proof.uuids.get(origin, Counts()), earlier.uuids.get(origin, Counts())
     return Counts({**{n: c for n, c in before.items() if f".{Name.LANDED}" not in n}, **now})
 
 
 def _agrees(proof: Proof, earlier: Proof, missing: int, deleted: int) -> bool:
     """Report whether the table has the rows that it had at an earlier proof of this range, except deleted ones."""
-    now, before = (_by_day(_of_table(one.counts_by)) for one in (proof, earlier))
+    now, before = (_by_day(_of_table(counted_proof.counts_by)) for counted_proof in (proof, earlier))
     same_rows = now == before if not deleted else all(now[p][n] <= before[p][n] for p in now for n in now[p])
     total = earlier.total() + len(earlier.unaccounted)
     same_range = (proof.begin, proof.end) == (earlier.begin, earlier.end)
@@ -246,18 +250,18 @@ def _agrees(proof: Proof, earlier: Proof, missing: int, deleted: int) -> bool:
 
 
 def _earlier_counts(proof: Proof, earlier: Proof) -> dict[SourceBucket, Counts]:
-    """Return the counts of the table today, and those of the earlier proof for offsets that were never in it."""
-    counts_by_place = {place: Counts(counts) for place, counts in _of_table(proof.counts_by).items()}
-    for place, counts in earlier.counts_by.items():
+    """Return today's counts of the table, and the earlier proof's counts of offsets that were never in it."""
+    counts_by_place = {origin: Counts(counts) for origin, counts in _of_table(proof.counts_by).items()}
+    for origin, counts in earlier.counts_by.items():
         not_in_table = Counts({name: n for name, n in counts.items() if not name.startswith(OF_TABLE)})
         if not_in_table:
-            counts_by_place.setdefault(place, Counts()).absorb(not_in_table)
+            counts_by_place.setdefault(origin, Counts()).absorb(not_in_table)
     return counts_by_place
 
 
 def _of_table(counts_by: Mapping[SourceBucket, Counts]) -> dict[SourceBucket, Counts]:
     in_table = {p: Counts({n: c for n, c in by.items() if n.startswith(OF_TABLE)}) for p, by in counts_by.items()}
-    return {place: counts for place, counts in in_table.items() if counts}
+    return {origin: counts for origin, counts in in_table.items() if counts}
 
 
 def _by_day(counts_by: Mapping[SourceBucket, Counts]) -> defaultdict[SourceBucket, Counts]:

@@ -94,13 +94,15 @@ def events_of_rows(rows: pa.RecordBatch, event_types: Sequence[str]) -> list[Eve
     return [event or (Event("", uuid) if uuid else None) for event, uuid in zip(events, protocol_uuids, strict=True)]
 
 
-def suspects_in(rows: pa.RecordBatch, places: Sequence[SourceBucket], event_types: Sequence[str]) -> Iterator[Suspect]:
+def suspects_in(rows: pa.RecordBatch, origins: Sequence[SourceBucket], event_types: Sequence[str]) -> Iterator[Suspect]:
     """Yield a suspect for each row with columns ``offset``, ``timestamp``, ``payload``, ``annotations`` and
     ``codec``.
     """
     events, micros = events_of_rows(rows, event_types), rows["timestamp"].cast(pa.int64()).to_numpy().tolist()
-    for offset, place, event, stored_at in zip(rows["offset"].to_numpy().tolist(), places, events, micros, strict=True):
-        yield Suspect(offset, place, event, stored_at)
+    for offset, origin, event, stored_at in zip(
+        rows["offset"].to_numpy().tolist(), origins, events, micros, strict=True
+    ):
+        yield Suspect(offset, origin, event, stored_at)
 
 
 class LogRecords:
@@ -145,22 +147,24 @@ class _CollectedRows:
     def __init__(self, event_types: Sequence[str]) -> None:
         self._event_types = event_types
         self._rows: list[pa.RecordBatch] = []
-        self._places: list[SourceBucket] = []
+        self._origins: list[SourceBucket] = []
         self._size = 0
 
     def add(self, stored: StoredBatch, offsets: Offsets) -> Sequence[Suspect]:
         """Add the rows of a batch at ``offsets`` (ascending); return the suspects of the rows before if enough are
         collected.
         """
-        wanted = offsets[np.searchsorted(offsets, stored.base) : np.searchsorted(offsets, stored.base + stored.rows)]
-        if not len(wanted):
+        wanted_offsets = offsets[
+            np.searchsorted(offsets, stored.base) : np.searchsorted(offsets, stored.base + stored.rows)
+        ]
+        if not len(wanted_offsets):
             return ()
-        codec = pa.repeat(pa.scalar(stored.origin.codec, pa.string()), len(wanted))
-        rows = stored.batch.take(wanted - stored.base).append_column("codec", codec)
-        is_enough = len(self._places) + len(wanted) > MAX_ROWS or self._size + rows.nbytes > MAX_BYTES
+        codec = pa.repeat(pa.scalar(stored.origin.codec, pa.string()), len(wanted_offsets))
+        rows = stored.batch.take(wanted_offsets - stored.base).append_column("codec", codec)
+        is_enough = len(self._origins) + len(wanted_offsets) > MAX_ROWS or self._size + rows.nbytes > MAX_BYTES
         suspects = self.parse() if is_enough else ()
         self._rows.append(rows)
-        self._places += [(stored.origin.source, stored.origin.bucket)] * len(wanted)
+        self._origins += [(stored.origin.source, stored.origin.bucket)] * len(wanted_offsets)
         self._size += rows.nbytes
         return suspects
 
@@ -169,5 +173,5 @@ class _CollectedRows:
         if not self._rows:
             return []
         rows: pa.RecordBatch = pa.concat_batches(self._rows)  # type: ignore[attr-defined]  # the stub leaves it out
-        places, self._rows, self._places, self._size = self._places, [], [], 0
-        return list(suspects_in(rows, places, self._event_types))
+        origins, self._rows, self._origins, self._size = self._origins, [], [], 0
+        return list(suspects_in(rows, origins, self._event_types))

@@ -45,8 +45,8 @@ class FlightRecords:
         if len(runs):
             for batch in self._store.read(Range(topic, int(runs[0, 0]), int(runs[-1, 1])), _COLUMNS):
                 rows = batch.filter(pa.array(inside(batch.column("offset").to_numpy(), runs)))
-                places = [(row["source"], int(row["bucket"].timestamp())) for row in rows.select(_PLACE).to_pylist()]
-                reread.suspects += suspects_in(rows, places, self._event_types) if places else ()
+                origins = [(row["source"], int(row["bucket"].timestamp())) for row in rows.select(_PLACE).to_pylist()]
+                reread.suspects += suspects_in(rows, origins, self._event_types) if origins else ()
         return reread
 
 

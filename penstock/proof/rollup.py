@@ -39,14 +39,14 @@ def roll_up(layout: Layout, through: int, now: Callable[[], float | None], fs: F
     old days stay.
     """
     before = read_sum(layout)
-    added = [one for one in _single(layout) if before.batch < one.batch <= through]
+    added = [stretch for stretch in _single(layout) if before.batch < stretch.batch <= through]
     new_day = False
     for day, of_day in _by_day(added).items():
         path = layout.history / f"{day}{SUFFIX}"
-        known = read_day(path)
-        new_day |= not known
-        last = max((one.batch for one in known), default=-1)
-        write_day(path, joined([*known, *(one for one in of_day if one.batch > last)]), fs)
+        existing = read_day(path)
+        new_day |= not existing
+        last = max((stretch.batch for stretch in existing), default=-1)
+        write_day(path, joined([*existing, *(stretch for stretch in of_day if stretch.batch > last)]), fs)
     if added:
         write_sum(layout, before.plus(added), fs)
     for journal in (layout.journal, layout.proofs):
@@ -58,7 +58,7 @@ def roll_up(layout: Layout, through: int, now: Callable[[], float | None], fs: F
 
 def _single(layout: Layout) -> list[Stretch]:
     """Return each batch in journal and proofs as a stretch."""
-    proofs = {one.batch: one for one in read_lines(layout.proofs, ProvedBatch.of)}
+    proofs = {proved.batch: proved for proved in read_lines(layout.proofs, ProvedBatch.of)}
     batches: list[Stretch] = []
     for line in read_lines(layout.journal, dict):
         commit = Commit.of(line)
@@ -78,35 +78,35 @@ def _stretch(commits: Sequence[Commit], proved: ProvedBatch, totals: Mapping[str
         begin |= {name: span[0] for name, span in commit.spans().items() if name not in begin}
         end |= commit.end
     number = first.batch if first.first is None else first.first
-    whole = replace(last, begin=begin, end={name: end[name] for name in begin}, files=(), first=number)
+    summed = replace(last, begin=begin, end={name: end[name] for name in begin}, files=(), first=number)
     return Stretch(
         number,
         last.batch,
         last.landed_at,
         end,
         proved.totals() if totals is None else totals,
-        whole.document(),
+        summed.document(),
         tuple(proof.document() for proof in proved.proofs),
         tuple(refill.document() for refill in proved.refills),
     )
 
 
 def _by_day(stretches: Iterable[Stretch]) -> dict[str, list[Stretch]]:
-    found: dict[str, list[Stretch]] = {}
-    for one in stretches:
-        day = datetime.fromtimestamp(one.landed_at / 1000, UTC).date().isoformat()
-        found.setdefault(day, []).append(one)
-    return found
+    by_day: dict[str, list[Stretch]] = {}
+    for stretch in stretches:
+        day = datetime.fromtimestamp(stretch.landed_at / 1000, UTC).date().isoformat()
+        by_day.setdefault(day, []).append(stretch)
+    return by_day
 
 
 def joined(stretches: Iterable[Stretch]) -> list[Stretch]:
     """Join consecutive stretches into fewer, longer ones."""
-    found: list[_Group] = []
-    for one in stretches:
-        if not found or not found[-1].takes(one):
-            found.append(_Group())
-        found[-1].add(one)
-    return [group.stretch() for group in found]
+    groups: list[_Group] = []
+    for stretch in stretches:
+        if not groups or not groups[-1].takes(stretch):
+            groups.append(_Group())
+        groups[-1].add(stretch)
+    return [group.stretch() for group in groups]
 
 
 class _Group:
@@ -118,17 +118,17 @@ class _Group:
         self._offsets = 0
         self._alone = False
 
-    def takes(self, one: Stretch) -> bool:
+    def takes(self, stretch: Stretch) -> bool:
         """Report whether a stretch continues this group: all proved, in its topics' own turn, within the size limit."""
-        ranges = Commit.of(one.commit).spans()
+        ranges = Commit.of(stretch.commit).spans()
         follows = all(self._ends.get(name, begin) == begin for name, (begin, _) in ranges.items())
         offsets = sum(end - begin for begin, end in ranges.values())
-        return follows and not (self._alone or _must_stay_single(one)) and self._offsets + offsets <= MOST_OFFSETS
+        return follows and not (self._alone or _must_stay_single(stretch)) and self._offsets + offsets <= MOST_OFFSETS
 
-    def add(self, one: Stretch) -> None:
-        self._members.append(one)
-        self._alone = _must_stay_single(one)
-        for name, (begin, end) in Commit.of(one.commit).spans().items():
+    def add(self, stretch: Stretch) -> None:
+        self._members.append(stretch)
+        self._alone = _must_stay_single(stretch)
+        for name, (begin, end) in Commit.of(stretch.commit).spans().items():
             self._ends[name] = end
             self._offsets += end - begin
 
@@ -137,20 +137,22 @@ class _Group:
             return self._members[0]
         batch, totals = self._members[-1].batch, Counts()
         proofs: dict[str, Proof] = {}
-        for one in self._members:
-            totals.absorb(one.totals)
-            for proof in map(Proof.of, one.proofs):
+        for member in self._members:
+            totals.absorb(member.totals)
+            for proof in map(Proof.of, member.proofs):
                 if proof.topic in proofs:
                     proofs[proof.topic].absorb(proof)
                 else:
                     proofs[proof.topic] = proof
         for proof in proofs.values():
             proof.batch = batch
-        found = _stretch(
-            [Commit.of(one.commit) for one in self._members], ProvedBatch(batch, list(proofs.values()), []), totals
+        total = _stretch(
+            [Commit.of(member.commit) for member in self._members],
+            ProvedBatch(batch, list(proofs.values()), []),
+            totals,
         )
-        end = {name: at for one in self._members for name, at in one.end.items()}
-        return replace(found, end=end)
+        end = {name: offset for member in self._members for name, offset in member.end.items()}
+        return replace(total, end=end)
 
 
 def _must_stay_single(stretch: Stretch) -> bool:
@@ -173,10 +175,10 @@ def _without_minutes(layout: Layout, before: date, fs: FileSystem) -> None:
     for name in days(layout):
         if name.removesuffix(SUFFIX) < before.isoformat():
             path = layout.history / name
-            known = read_day(path)
-            kept = [replace(one, proofs=tuple(map(_sum_by_day, one.proofs))) for one in known]
-            if kept != known:
-                write_day(path, kept, fs)
+            minutes = read_day(path)
+            summed = [replace(stretch, proofs=tuple(map(_sum_by_day, stretch.proofs))) for stretch in minutes]
+            if summed != minutes:
+                write_day(path, summed, fs)
 
 
 def _sum_by_day(document: Mapping[str, Any]) -> Mapping[str, Any]:

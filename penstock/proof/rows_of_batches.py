@@ -71,21 +71,21 @@ class SnapshotRows:
         self._room = CACHE_BYTES
 
     def __call__(self, commit: Commit) -> pa.Table:
-        """Return the rows of a batch: those of its topics' turns and those of requests."""
-        wanted = self._wanted(commit)
-        files = [f for f in self._files if any(f.may_have(topic, runs) for topic, runs in wanted.items())]
-        parts = [_with_offsets(self._rows(file.name), wanted) for file in files]
+        """Return the rows of a batch: from its topics' turns and from requests."""
+        wanted_runs = self._wanted(commit)
+        files = [f for f in self._files if any(f.may_have(topic, runs) for topic, runs in wanted_runs.items())]
+        parts = [_with_offsets(self._rows(file.name), wanted_runs) for file in files]
         return pa.concat_tables([NO_ROWS, *parts])
 
     def _wanted(self, commit: Commit) -> dict[str, list[OffsetRange]]:
-        wanted = {topic: self._own_turn(topic, *span) for topic, span in commit.ranges().items()}
+        wanted_runs = {topic: self._own_turn(topic, *span) for topic, span in commit.ranges().items()}
         for name, span in commit.refills().items():
             if request := self._requests.get(name):
-                wanted.setdefault(request.topic, []).extend(request.part(*span))
-        return wanted
+                wanted_runs.setdefault(request.topic, []).extend(request.part(*span))
+        return wanted_runs
 
     def _own_turn(self, topic: str, begin: int, end: int) -> list[OffsetRange]:
-        """Return the offsets of a topic's turn without those that a request landed before."""
+        """Return the offsets of a topic's turn except the ones that a request landed before."""
         ahead = (one for one in self._requests.values() if one.topic == topic and not one.again)
         return without(begin, end, (run for request in ahead for run in request.runs))
 
@@ -101,19 +101,21 @@ class SnapshotRows:
         return rows
 
 
-def survivors(layout: Layout, topic: str, wanted: Mapping[str, Sequence[int]], window: int) -> dict[str, list[int]]:
+def survivors(
+    layout: Layout, topic: str, wanted_runs: Mapping[str, Sequence[int]], window: int
+) -> dict[str, list[int]]:
     """Return when events with these uuids landed, within the window (microseconds) of the wanted times.
 
     Searches the whole table: for events that are older than the recent batches.
     """
-    wanted = {uuid: times for uuid, times in wanted.items() if times}
-    times = [at for several in wanted.values() for at in several]
+    wanted_runs = {uuid: times for uuid, times in wanted_runs.items() if times}
+    times = [time for several in wanted_runs.values() for time in several]
     bounds = (min(times) - window, max(times) + window)
     landed_at: dict[str, list[int]] = {}
     for name in table_of(layout).active():
         if partition_value(name, "kind") in WITH_UUID and _may_be_of(layout.landed, name, topic, bounds):
             rows = read_rows(layout.landed, [name])
-            for row in matching(rows, topic, wanted):
+            for row in matching(rows, topic, wanted_runs):
                 landed_at.setdefault(row[0], []).append(row[1])
     return landed_at
 
@@ -124,13 +126,13 @@ def _may_be_of(table: TablePath, name: TableFile, topic: str, bounds: tuple[int,
     if file_bounds is None:
         return False
     topics, times = file_bounds
-    first, last = ((at - EPOCH) // timedelta(microseconds=1) for at in times)
+    first, last = ((time - EPOCH) // timedelta(microseconds=1) for time in times)
     return bool(topics[0] <= topic <= topics[1] and first <= bounds[1] and bounds[0] <= last)
 
 
-def _with_offsets(rows: pa.Table, wanted: Mapping[str, Sequence[OffsetRange]]) -> pa.Table:
+def _with_offsets(rows: pa.Table, wanted_runs: Mapping[str, Sequence[OffsetRange]]) -> pa.Table:
     offsets, mask = rows["offset"].to_numpy(), np.zeros(rows.num_rows, bool)
-    for topic, runs in wanted.items():
+    for topic, runs in wanted_runs.items():
         mask |= is_of_topic(rows, topic).to_numpy().astype(bool) & inside(offsets, runs)
     return rows.filter(pa.array(mask))
 

@@ -21,15 +21,17 @@ from penstock.proof.reread import RereadSource
 def table_posts(settings: Settings) -> Iterator[Post]:
     """Yield the posts of all batches, proved again.
 
-    Order: first the posts in which partitions of Kafka begin, last those that say which rows of the log moved there.
+    Order: first the posts in which partitions of Kafka begin, last the posts of the rows of the log that moved there.
     """
     pipeline, layout = settings.pipeline, Layout.of(settings.tables)
     window, types = pipeline.duplicate_window, pipeline.event_types
     kafka = kafka_records(pipeline.kafka if pipeline.source == "kafka" else None, pipeline.expiry_gap, types)
-    moved = [document for offset_map in maps(layout).values() for document in documents(settings.topics, offset_map)]
-    yield from (parse(document) for document in moved if is_partition(document["topic"]))
+    move_posts = [
+        document for offset_map in maps(layout).values() for document in documents(settings.topics, offset_map)
+    ]
+    yield from (parse(document) for document in move_posts if is_partition(document["topic"]))
     yield from posts_of(settings.topics, layout, window=window, event_types=types, kafka=kafka)
-    yield from (parse(document) for document in moved if not is_partition(document["topic"]))
+    yield from (parse(document) for document in move_posts if not is_partition(document["topic"]))
 
 
 def posts_of(

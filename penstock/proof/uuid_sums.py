@@ -40,9 +40,9 @@ def _hashed(column: pa.Array[Any]) -> Hashes:
     weights = _mixed(np.arange(1, longest + 1, dtype=np.uint64)) | np.uint64(1)
     if size == longest * len(column):  # as uuids are; the same sums
         return _mixed(data.reshape(len(column), longest) @ weights + weights.sum() + np.uint64(longest))
-    places = np.arange(size) - np.repeat(ends[:-1], lengths)
+    positions = np.arange(size) - np.repeat(ends[:-1], lengths)
     sums = np.zeros(size + 1, np.uint64)
-    np.cumsum((data.astype(np.uint64) + np.uint64(1)) * weights[places], out=sums[1:])
+    np.cumsum((data.astype(np.uint64) + np.uint64(1)) * weights[positions], out=sums[1:])
     return _mixed(sums[ends[1:]] - sums[ends[:-1]] + lengths.astype(np.uint64))
 
 

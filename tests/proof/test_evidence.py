@@ -17,12 +17,12 @@ from tests.spark.spark_helpers import BUCKET, HandWritten, landed_event, landed_
 
 
 @given(st.lists(st.integers(0, 30), max_size=40), st.integers(0, 15), st.integers(0, 15))
-def test_missing_and_unexpected_offsets_are_exactly_those(found: list[int], begin: int, rows: int) -> None:
-    wanted = range(begin, begin + rows)
-    missing, unexpected = split_offsets(np.array(found, np.int64), begin, begin + rows)
-    assert offsets_of(missing).tolist() == [offset for offset in wanted if offset not in found]
-    outside = [offset for offset in found if offset not in wanted]
-    doubled = sorted({offset for offset in found if offset in wanted and found.count(offset) > 1})
+def test_missing_and_unexpected_offsets_are_exactly_those(counts: list[int], begin: int, rows: int) -> None:
+    expected = range(begin, begin + rows)
+    missing, unexpected = split_offsets(np.array(counts, np.int64), begin, begin + rows)
+    assert offsets_of(missing).tolist() == [offset for offset in expected if offset not in counts]
+    outside = [offset for offset in counts if offset not in expected]
+    doubled = sorted({offset for offset in counts if offset in expected and counts.count(offset) > 1})
     assert unexpected.tolist() == outside + doubled
 
 
@@ -31,29 +31,29 @@ GAPS = st.lists(st.tuples(st.integers(0, 5), st.lists(st.integers(1, 4), min_siz
 
 @given(GAPS, st.integers(0, 60))
 def test_the_parts_of_a_gap_come_to_its_counts_together(spans: list[tuple[int, list[int]]], cut: int) -> None:
-    gaps, at = [], 0
+    gaps, offset = [], 0
     for space, counts in spans:
-        begin = at + space
-        at = begin + sum(counts)
-        gaps.append(Gap(begin, at, "corrupt", {f"s{n}": {60 * n: count} for n, count in enumerate(counts)}))
+        begin = offset + space
+        offset = begin + sum(counts)
+        gaps.append(Gap(begin, offset, "corrupt", {f"s{n}": {60 * n: count} for n, count in enumerate(counts)}))
     parts = [in_gaps(as_runs([(0, cut)]), gaps), in_gaps(as_runs([(cut, 70)]), gaps)]
     total: dict[tuple[str, int], int] = {}
-    for _, places in parts:
-        for place, reasons in places.items():
-            total[place] = total.get(place, 0) + reasons["corrupt"]
-    wanted: dict[tuple[str, int], int] = {}
+    for _, origins in parts:
+        for origin, reasons in origins.items():
+            total[origin] = total.get(origin, 0) + reasons["corrupt"]
+    expected: dict[tuple[str, int], int] = {}
     for gap in gaps:
         for source, buckets in gap.counts.items():
             for bucket, count in buckets.items():
-                wanted[source, bucket] = wanted.get((source, bucket), 0) + count
-    assert total == wanted
-    assert sum(length(left) for left, _ in parts) == 70 - sum(gap.end - gap.begin for gap in gaps)
+                expected[source, bucket] = expected.get((source, bucket), 0) + count
+    assert total == expected
+    assert sum(length(remaining) for remaining, _ in parts) == 70 - sum(gap.end - gap.begin for gap in gaps)
 
 
 def test_rows_of_a_gap_that_nobody_knows_are_counted_without_a_source() -> None:
-    left, places = in_gaps(as_runs([(0, 5)]), [Gap(0, 4, "corrupt", {"a": {60: 3}})])
-    assert left.tolist() == [[4, 5]]
-    assert places == {("a", 60): {"corrupt": 3}, ("", 0): {"corrupt": 1}}
+    remaining, origins = in_gaps(as_runs([(0, 5)]), [Gap(0, 4, "corrupt", {"a": {60: 3}})])
+    assert remaining.tolist() == [[4, 5]]
+    assert origins == {("a", 60): {"corrupt": 3}, ("", 0): {"corrupt": 1}}
 
 
 def test_rows_are_read_with_their_kind_and_counted_by_place_and_reason(table: HandWritten) -> None:
@@ -93,14 +93,14 @@ Landed = tuple[int, str]
 
 def commits_of(table: HandWritten, *batches: list[Landed]) -> list[Commit]:
     """Batches of events, each landed a second after the log stored its newest."""
-    found, offset = [], 0
+    counts, offset = [], 0
     for number, events in enumerate(batches):
         before, at = len(table.files), (max(second for second, _ in events) + 1) * 1000
         rows = [landed_event(offset + n, uuid, timestamp=second) for n, (second, uuid) in enumerate(events)]
         offset += len(events)
         table.commit({"t": offset}, rows, landed_at=at)
-        found.append(Commit(number, {}, {}, at, 0, tuple(table.files[before:])))
-    return found
+        counts.append(Commit(number, {}, {}, at, 0, tuple(table.files[before:])))
+    return counts
 
 
 def landed_of(table: HandWritten, room: int = 1 << 20) -> LandedUuids:
@@ -108,10 +108,10 @@ def landed_of(table: HandWritten, room: int = 1 << 20) -> LandedUuids:
 
 
 def asked(*events: Landed) -> dict[str, dict[str, list[int]]]:
-    wanted: dict[str, list[int]] = {}
+    expected: dict[str, list[int]] = {}
     for second, uuid in events:
-        wanted.setdefault(uuid, []).append(second * 1_000_000)
-    return {"t": wanted}
+        expected.setdefault(uuid, []).append(second * 1_000_000)
+    return {"t": expected}
 
 
 @pytest.mark.parametrize("room", [0, 1 << 20])
@@ -119,8 +119,8 @@ def test_survivors_are_found_in_memory_and_in_files_alike(table: HandWritten, ro
     landed = landed_of(table, room)
     for commit in commits_of(table, [(1000, "a"), (1000, "b")], [(1001, "c")]):
         landed.remember(commit, read_rows(table.layout.landed, as_written(commit.files)))
-    found = landed.find({**asked((1002, "a"), (1002, "c"), (1002, "x")), "other": {"b": [1_002_000_000]}})
-    assert found == {"t": {"a": [1_000_000_000], "c": [1_001_000_000]}, "other": {}}
+    counts = landed.find({**asked((1002, "a"), (1002, "c"), (1002, "x")), "other": {"b": [1_002_000_000]}})
+    assert counts == {"t": {"a": [1_000_000_000], "c": [1_001_000_000]}, "other": {}}
 
 
 @pytest.mark.parametrize("read", [True, False])

@@ -17,15 +17,15 @@ from tests.spark.spark_helpers import BUCKET, append, flip
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Daemon]:
     append(tmp_path / "topics", "t", [b"one"], [b"damaged"])
-    with daemon(tmp_path) as found:
+    with daemon(tmp_path) as posts:
         flip(tmp_path / "topics", "t", b"damaged")
-        yield found
+        yield posts
 
 
 def proof(batch: int, begin: int, end: int, topic: str = "t") -> Proof:
-    made = Proof(batch, topic, begin, end)
-    made.add(("events-udp", BUCKET), "landed.message", end - begin)
-    return made
+    requests = Proof(batch, topic, begin, end)
+    requests.add(("events-udp", BUCKET), "landed.message", end - begin)
+    return requests
 
 
 def test_what_is_posted_is_in_the_ledger_with_how_far_it_goes(running: Daemon) -> None:
@@ -49,9 +49,9 @@ def test_a_topic_that_the_log_does_not_know_is_refused(running: Daemon) -> None:
 
 
 def test_a_daemon_that_is_not_there_is_away() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        client = LedgerClient(f"127.0.0.1:{taken.getsockname()[1]}")
+    with socket.socket() as rows:
+        rows.bind(("127.0.0.1", 0))
+        client = LedgerClient(f"127.0.0.1:{rows.getsockname()[1]}")
         for ask in (client.through, lambda: client.post(proof(0, 0, 1)), lambda: client.verify("t", 0, 1)):
             with pytest.raises(LedgerAway):
                 ask()

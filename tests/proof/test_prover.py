@@ -56,9 +56,9 @@ def test_that_something_was_dropped_is_not_believed_without_its_row(topics: Path
     proofs = prove(topics, table)
     for dropped in (table.layout.landed / "kind=dropped").rglob("*.parquet"):
         dropped.unlink()
-    (again,) = rebuild(topics, table.layout)
-    assert isinstance(again, Proof)
-    assert (proofs[0].unaccounted, again.unaccounted) == ([], [1])
+    (second,) = rebuild(topics, table.layout)
+    assert isinstance(second, Proof)
+    assert (proofs[0].unaccounted, second.unaccounted) == ([], [1])
 
 
 def test_an_offset_that_was_dropped_and_landed_is_there_twice(topics: Path, table: HandWritten) -> None:
@@ -90,8 +90,8 @@ def test_an_event_whose_uuid_landed_in_an_earlier_batch_is_a_duplicate(topics: P
 
 
 def test_a_message_whose_id_of_its_protocol_landed_is_a_duplicate(topics: Path, table: HandWritten) -> None:
-    again = {"annotations": [{"uuid": uuid} for uuid in ("c-0", "c-1", "c-0", "c-9")]}
-    append(topics, "t", [b'{"m":1}'] * 4, codec="forward", **again)
+    second = {"annotations": [{"uuid": uuid} for uuid in ("c-0", "c-1", "c-0", "c-9")]}
+    append(topics, "t", [b'{"m":1}'] * 4, codec="forward", **second)
     table.commit({"t": 4}, [landed_message(0, uuid="c-0"), landed_message(1, uuid="c-1")])
     (proof,) = prove(topics, table)
     assert proof.counts_by == {PLACE: {"landed.message": 2, "duplicate": 1}}
@@ -188,16 +188,16 @@ def test_a_corrupt_batch_is_verified_by_its_owner_and_then_a_gap(topics: Path, t
     append(topics, "t", [b"one"], [b"damaged", event(1)], [b"three"])
     flip(topics, "t", b"damaged")
     table.commit({"t": 4}, [landed_message(0), landed_message(3)])
-    asked = []
+    requests_made = []
 
     def verify(topic: str, begin: int, end: int) -> None:
-        asked.append((topic, begin, end))
+        requests_made.append((topic, begin, end))
         log = Log(topics)
         log.topic(topic).verify(begin, end)
         log.close()
 
     (proof,) = prove(topics, table, verify=verify)
-    assert asked == [("t", 1, 3)]
+    assert requests_made == [("t", 1, 3)]
     assert proof.holds
     assert proof.total("gap.corrupt") == 2
     assert proof.total() == 4
@@ -278,8 +278,8 @@ def test_a_rebuild_believes_the_table_more_than_an_earlier_proof(topics: Path, t
     (commit,) = Journal(table.layout).update()
     write_proofs(table.layout, 0, Prover(topics, table.layout).prove(commit))
     shutil.rmtree(table.layout.landed / "kind=message")
-    (again,) = rebuild(topics, table.layout)
-    assert again.unaccounted == [2]
+    (second,) = rebuild(topics, table.layout)
+    assert second.unaccounted == [2]
 
 
 def test_the_log_of_a_proof_may_be_read_while_it_is_written(topics: Path, table: HandWritten) -> None:

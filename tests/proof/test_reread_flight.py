@@ -44,9 +44,9 @@ def test_what_an_offset_holds_is_the_same(topics: Path) -> None:
     offsets = np.array([1, 7, 49, 50, 51, 60, 102])
     runs = runs_of(offsets)
     with served(topics) as server:
-        found = FlightRecords(DaemonConnection(server.address), ("other",)).read_again("t", runs)
-    assert found.suspects == LogRecords(topics, ("other",)).read_again("t", runs).suspects
-    assert [suspect.offset for suspect in found.suspects] == offsets.tolist()
+        reread_rows = FlightRecords(DaemonConnection(server.address), ("other",)).read_again("t", runs)
+    assert reread_rows.suspects == LogRecords(topics, ("other",)).read_again("t", runs).suspects
+    assert [suspect.offset for suspect in reread_rows.suspects] == offsets.tolist()
 
 
 @pytest.mark.parametrize(("rows", "size"), [(1, 1 << 30), (1 << 30, 1), (3, 200)])
@@ -55,11 +55,11 @@ def test_however_many_are_looked_at_together_they_are_the_same(
 ) -> None:
     append(topics, "t", *([event(n), b"{x", event(n + 1)] for n in range(0, 20, 2)))
     runs = as_runs([(0, 2), (4, 20), (25, 30)])
-    wanted = LogRecords(topics).read_again("t", runs).suspects
+    expected = LogRecords(topics).read_again("t", runs).suspects
     monkeypatch.setattr(reread, "MAX_ROWS", rows)
     monkeypatch.setattr(reread, "MAX_BYTES", size)
-    assert LogRecords(topics).read_again("t", runs).suspects == wanted
-    assert [suspect.offset for suspect in wanted] == offsets_of(runs).tolist()
+    assert LogRecords(topics).read_again("t", runs).suspects == expected
+    assert [suspect.offset for suspect in expected] == offsets_of(runs).tolist()
 
 
 def test_a_topic_that_is_gone_has_nothing(topics: Path) -> None:

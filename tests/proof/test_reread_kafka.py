@@ -24,12 +24,12 @@ def test_absent_offsets_cost_nothing_each(kafka_broker: Broker) -> None:
     assert producer.flush(30) == 0
     admin.delete_records([TopicPartition("mostly-gone", 0, 3)])[TopicPartition("mostly-gone", 0)].result(30)
     tracemalloc.start()
-    found = KafkaRecords({"bootstrap.servers": kafka_broker.address}, 100).read_again(
+    records = KafkaRecords({"bootstrap.servers": kafka_broker.address}, 100).read_again(
         "mostly-gone/0", as_runs([(0, 5), (6, FAR_END)])
     )
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert [suspect.offset for suspect in found.suspects] == [3, 4, 6, 7, 8, 9]
-    gone = [(gap.begin, gap.end, gap.counts["kafka"][0]) for gap in found.gone]
-    assert gone == [(0, 3, 3), (10, FAR_END, FAR_END - 10)]
+    assert [suspect.offset for suspect in records.suspects] == [3, 4, 6, 7, 8, 9]
+    gaps = [(gap.begin, gap.end, gap.counts["kafka"][0]) for gap in records.gone]
+    assert gaps == [(0, 3, 3), (10, FAR_END, FAR_END - 10)]
     assert peak < 10 << 20

@@ -59,11 +59,11 @@ def ten_batches(topics: Path, table: HandWritten, days: int = 1) -> None:
 
 def covered(layout: Layout) -> dict[str, list[int]]:
     """The offsets of all commits, by topic, in their order."""
-    found: dict[str, list[int]] = {}
+    stretches_now: dict[str, list[int]] = {}
     for commit in read_journal(layout):
         for topic, (begin, end) in commit.ranges().items():
-            found.setdefault(topic, []).extend(range(begin, end))
-    return found
+            stretches_now.setdefault(topic, []).extend(range(begin, end))
+    return stretches_now
 
 
 def fates(proofs: Iterator[Proof]) -> dict[tuple[str, str, int], dict[str, int]]:
@@ -72,7 +72,7 @@ def fates(proofs: Iterator[Proof]) -> dict[tuple[str, str, int], dict[str, int]]
     for proof in proofs:
         for (source, bucket), counts in [*proof.counts_by.items(), *proof.uuids.items()]:
             total.setdefault((proof.topic, source, bucket), Counts()).absorb(counts)
-    return {place: {name: count % (1 << 64) for name, count in of.pruned().items()} for place, of in total.items()}
+    return {origin: {name: count % (1 << 64) for name, count in of.pruned().items()} for origin, of in total.items()}
 
 
 def written(layout: Layout) -> dict[tuple[str, str, int], dict[str, int]]:
@@ -85,9 +85,9 @@ def test_many_batches_become_one_stretch_that_says_the_same(topics: Path, table:
     before = covered(layout), written(layout), status(topics, layout, ["*"], now=2e9), landed_ends(layout)
     assert roll_up(layout, 7) == 8
     assert (covered(layout), written(layout), status(topics, layout, ["*"], now=2e9), landed_ends(layout)) == before
-    assert [(one.first, one.batch) for one in stretches(layout)] == [(0, 7)]
+    assert [(stretch.first, stretch.batch) for stretch in stretches(layout)] == [(0, 7)]
     assert [commit.batch for commit in latest(layout)[1]] == [8, 9]
-    assert [one.batch for one in latest_proofs(layout)[1]] == [8, 9]
+    assert [stretch.batch for stretch in latest_proofs(layout)[1]] == [8, 9]
     assert before[2].unaccounted == 1
 
 
@@ -96,7 +96,7 @@ def test_what_is_rolled_up_later_joins_the_stretch_of_its_day(topics: Path, tabl
     before = covered(table.layout), written(table.layout)
     for through in (2, 3, 8):
         roll_up(table.layout, through)
-    assert [(one.first, one.batch) for one in stretches(table.layout)] == [(0, 8)]
+    assert [(stretch.first, stretch.batch) for stretch in stretches(table.layout)] == [(0, 8)]
     assert (covered(table.layout), written(table.layout)) == before
 
 
@@ -105,7 +105,9 @@ def test_each_day_has_its_file(topics: Path, table: HandWritten) -> None:
     before = covered(table.layout), written(table.layout)
     roll_up(table.layout, 9)
     assert len(days(table.layout)) == 5
-    assert [(one.first, one.batch) for one in stretches(table.layout)] == [(n, n + 1) for n in range(0, 10, 2)]
+    assert [(stretch.first, stretch.batch) for stretch in stretches(table.layout)] == [
+        (n, n + 1) for n in range(0, 10, 2)
+    ]
     assert (covered(table.layout), written(table.layout)) == before
 
 
@@ -116,7 +118,7 @@ def test_a_stretch_has_no_more_offsets_than_a_rebuild_can_hold(
     ten_batches(topics, table)
     before = covered(table.layout)
     roll_up(table.layout, 9)
-    assert [one.batch - one.first + 1 for one in stretches(table.layout)] == [3, 2, 3, 2]
+    assert [stretch.batch - stretch.first + 1 for stretch in stretches(table.layout)] == [3, 2, 3, 2]
     assert covered(table.layout) == before
 
 
@@ -134,10 +136,10 @@ def test_a_rebuild_proves_stretches_from_the_table(topics: Path, table: HandWrit
     ten_batches(topics, table)
     before = written(table.layout)
     roll_up(table.layout, 7)
-    again = list(rebuild(topics, table.layout))
-    assert fates(proof for proof in again if isinstance(proof, Proof)) == before
-    assert [proof.topic for proof in again] == ["a", "b", "a", "a"]
-    assert {proof.topic: proof.unaccounted for proof in again[:2] if isinstance(proof, Proof)} == {"a": [], "b": [1]}
+    second = list(rebuild(topics, table.layout))
+    assert fates(proof for proof in second if isinstance(proof, Proof)) == before
+    assert [proof.topic for proof in second] == ["a", "b", "a", "a"]
+    assert {proof.topic: proof.unaccounted for proof in second[:2] if isinstance(proof, Proof)} == {"a": [], "b": [1]}
 
 
 def test_what_is_not_proved_stands_alone(topics: Path, table: HandWritten) -> None:
@@ -145,13 +147,20 @@ def test_what_is_not_proved_stands_alone(topics: Path, table: HandWritten) -> No
     lines = table.layout.proofs.read_bytes().splitlines(keepends=True)
     table.layout.proofs.write_bytes(b"".join(lines[:3] + lines[4:]))
     roll_up(table.layout, 9)
-    assert [(one.first, one.batch) for one in stretches(table.layout)] == [(0, 2), (3, 3), (4, 9)]
+    assert [(stretch.first, stretch.batch) for stretch in stretches(table.layout)] == [(0, 2), (3, 3), (4, 9)]
 
 
 def test_where_another_source_began_is_remembered(topics: Path, table: HandWritten) -> None:
     ten_batches(topics, table)
-    moved = {"batch": 9, "landed_at": MIDNIGHT, "watermark": 0, "ranges": {"k/0": [70, 70]}, "files": [], "moved": True}
-    append_lines(table.layout.journal, [moved])
+    after_move = {
+        "batch": 9,
+        "landed_at": MIDNIGHT,
+        "watermark": 0,
+        "ranges": {"k/0": [70, 70]},
+        "files": [],
+        "moved": True,
+    }
+    append_lines(table.layout.journal, [after_move])
     table.commit({"k/0": 72}, [])
     assert [commit.ranges() for commit in Journal(table.layout).update()] == [{"k/0": (70, 72)}]
     write_proofs(table.layout, 10, [Proof(10, "k/0", 70, 72)])
@@ -167,12 +176,12 @@ def test_a_damaged_sum_is_made_again_from_the_days(
 ) -> None:
     ten_batches(topics, table, days=3)
     roll_up(table.layout, 7)
-    whole = read_sum(table.layout)
+    total = read_sum(table.layout)
     table.layout.rolled.write_bytes(b"00000000{}")
-    assert read_sum(table.layout) == whole
+    assert read_sum(table.layout) == total
     assert "is damaged: it is made again" in caplog.text
     table.layout.rolled.unlink()
-    assert read_sum(table.layout) == whole != Sum()
+    assert read_sum(table.layout) == total != Sum()
 
 
 def test_of_days_long_past_minutes_are_not_told_apart(topics: Path, table: HandWritten) -> None:
@@ -213,7 +222,7 @@ def test_whatever_is_killed_each_batch_is_there_once(topics: Path, table: HandWr
     while True:
         fs = CrashingFileSystem(layout.journal.parent, seed=stop)
         fs.stop_after = stop
-        kept = {path: path.read_bytes() for path in layout.journal.parent.rglob("*") if path.is_file()}
+        remaining = {path: path.read_bytes() for path in layout.journal.parent.rglob("*") if path.is_file()}
         try:
             roll_up(layout, 7, fs)
             break
@@ -222,10 +231,10 @@ def test_whatever_is_killed_each_batch_is_there_once(topics: Path, table: HandWr
         assert seen(layout, topics) == before, f"stopped after {stop} operations"
         roll_up(layout, 8)
         assert seen(layout, topics) == before, f"done again after {stop} operations"
-        assert [one.batch for one in proved_batches(layout)][-1] == 9
+        assert [stretch.batch for stretch in proved_batches(layout)][-1] == 9
         for path in [path for path in layout.journal.parent.rglob("*") if path.is_file()]:
             path.unlink()
-        for path, data in kept.items():
+        for path, data in remaining.items():
             path.write_bytes(data)
         stop += 1
     assert stop > 20
@@ -270,13 +279,13 @@ def work(layout: Layout, topics: Path) -> tuple[int, int]:
 def grown(table: HandWritten, first: int, last: int) -> None:
     """So many batches more, each with a line in the journal and one of proofs, rolled up when it is time."""
     commits = [Commit(n, {"a": 100 * n}, {"a": 100 * n + 100}, MIDNIGHT + n * 1000, 0, ()) for n in range(first, last)]
-    for at in range(0, len(commits), 50):
-        append_lines(table.layout.journal, [one.document() for one in commits[at : at + 50]])
-        for one in commits[at : at + 50]:
-            proof = Proof(one.batch, "a", one.begin["a"], one.end["a"])
-            proof.add(("udp", one.landed_at // 60_000 * 60), "landed.event", 100)
-            write_proofs(table.layout, one.batch, [proof])
-        roll_up(table.layout, commits[at : at + 50][-1].batch - 100)
+    for offset in range(0, len(commits), 50):
+        append_lines(table.layout.journal, [stretch.document() for stretch in commits[offset : offset + 50]])
+        for stretch in commits[offset : offset + 50]:
+            proof = Proof(stretch.batch, "a", stretch.begin["a"], stretch.end["a"])
+            proof.add(("udp", stretch.landed_at // 60_000 * 60), "landed.event", 100)
+            write_proofs(table.layout, stretch.batch, [proof])
+        roll_up(table.layout, commits[offset : offset + 50][-1].batch - 100)
 
 
 def test_status_and_start_read_as_little_after_many_batches_as_after_few(topics: Path, table: HandWritten) -> None:

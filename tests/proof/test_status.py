@@ -21,11 +21,11 @@ def test_lag_is_what_has_not_landed_and_how_long_it_has_waited(topics: Path, tab
     append(topics, "other", [b"unread"])
     table.commit({"t": 3}, [landed_event(0, "u1"), landed_message(1)])
     assert ProofWorker(Landing(topics, table.layout.tables), None).step()
-    found = status(topics, table.layout, ["t"])
-    (one,) = found.topics
+    state = status(topics, table.layout, ["t"])
+    (one,) = state.topics
     assert (one.end, one.landed, one.proved, one.lag_rows) == (5, 3, 3, 2)
     assert 0 < one.lag < 60
-    assert (found.rows, found.duplicates, found.unaccounted, found.last_batch) == (3, 1, 0, 0)
+    assert (state.rows, state.duplicates, state.unaccounted, state.last_batch) == (3, 1, 0, 0)
     assert [topic.topic for topic in status(topics, table.layout, ["*"]).topics] == ["other", "t"]
 
 
@@ -44,14 +44,14 @@ def test_rates_are_those_of_the_last_minute(topics: Path, table: HandWritten) ->
     table.commit({"t": 60}, [landed_message(n) for n in range(60)], landed_at=1_000_000)
     table.commit({"t": 120}, [landed_message(n) for n in range(60, 120)], landed_at=1_090_000)
     assert ProofWorker(Landing(topics, table.layout.tables), None).step()
-    found = status(topics, table.layout, ["t"], now=1_100.0)
-    assert (found.rate, found.last_batch_age) == (1.0, 10.0)
+    state = status(topics, table.layout, ["t"], now=1_100.0)
+    assert (state.rate, state.last_batch_age) == (1.0, 10.0)
 
 
 def test_a_pipeline_that_never_ran_has_everything_before_it(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [b"x"])
-    found = status(topics, table.layout, ["*"])
-    assert (found.running, found.last_batch, found.last_batch_age, found.topics[0].lag_rows) == (False, -1, None, 1)
+    state = status(topics, table.layout, ["*"])
+    assert (state.running, state.last_batch, state.last_batch_age, state.topics[0].lag_rows) == (False, -1, None, 1)
 
 
 def test_it_is_known_whether_a_pipeline_runs(topics: Path, table: HandWritten) -> None:

@@ -30,7 +30,7 @@ def mixed(value: int) -> int:
 def plainly(text: str) -> int:
     """The hash, a byte at a time."""
     data = text.encode()
-    return mixed(sum((byte + 1) * (mixed(at) | 1) for at, byte in enumerate(data, 1)) + len(data) & ALL)
+    return mixed(sum((byte + 1) * (mixed(start) | 1) for start, byte in enumerate(data, 1)) + len(data) & ALL)
 
 
 @settings(max_examples=50, deadline=None)
@@ -65,9 +65,9 @@ def test_a_proof_knows_the_uuids_that_landed_and_those_of_duplicates(topics: Pat
 
 
 def test_one_event_lost_and_one_doubled_do_not_cancel_out(topics: Path, table: HandWritten, tmp_path: Path) -> None:
-    other = HandWritten(Layout.of(tmp_path / "other"))
+    second = HandWritten(Layout.of(tmp_path / "other"))
     table.commit({"t": 2}, [landed_event(0, "u0"), landed_event(1, "u1")])
-    other.commit({"t": 2}, [landed_event(0, "u0"), landed_event(1, "u0")])
-    (right,), (wrong,) = prove(topics, table), prove(topics, other)
+    second.commit({"t": 2}, [landed_event(0, "u0"), landed_event(1, "u0")])
+    (right,), (wrong,) = prove(topics, table), prove(topics, second)
     assert right.counts_by == wrong.counts_by
     assert right.uuids == {PLACE: counted("landed.event", 2, total("u0", "u1"))} != wrong.uuids
