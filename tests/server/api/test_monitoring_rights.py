@@ -113,7 +113,7 @@ LANDED = {"tier": "landed", "topic": "t", "version": 1, "through": 0, "counts": 
         ({**LANDED, "counts": [5]}, "not a post: 5 is not an object"),
         ({**LANDED, "version": "x"}, "not a post: 'x' is not a count"),
         ({**LANDED, "through": 2**64}, f"not a post: {2**64} is not a count"),
-        ({**LANDED, "ahead": [[1]]}, "not a post: [1] is no range of offsets"),
+        ({**LANDED, "ahead": [[1]]}, "not a post: [1] is not a range of offsets"),
         (
             {**LANDED, "counts": [{"source": "a", "bucket": 10**12, "counts": {}}]},
             "not a post: 1000000000000 is not a count",
