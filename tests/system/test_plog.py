@@ -97,7 +97,7 @@ class Recorded(Pipe):
     def ask(self, listener: str, verb: str) -> bytes:
         protocol: Protocol = "tcp" if listener.endswith("tcp") else "udp"
         with closing(CommandConnection(*self.address(listener), protocol, timeout=20)) as asking:
-            return asking.ask(verb)
+            return asking.request(verb)
 
 
 @pytest.fixture(scope="module")
