@@ -41,7 +41,7 @@ def test_a_listener_answers_by_datagram_and_by_line(pipe: Pipe, listener: str) -
 def test_kill_is_seen_to_work_and_seen_not_to(pipe: Pipe) -> None:
     assert "is back" in run(pipe, "ctl", "kill", "--listener", "events-udp", "--timeout", "20")
     said = run(pipe, "ctl", "kill", "--listener", "events-tcp", "--timeout", "20", status=1)
-    assert "needs kill = true" in said
+    assert "allow it with kill = true" in said
 
 
 def test_no_answer_is_one_line(pipe: Pipe) -> None:
@@ -83,4 +83,4 @@ def test_stress_ends_with_the_balance_of_its_run(pipe: Pipe) -> None:
 
 def test_stress_needs_a_listener_that_takes_fragments(pipe: Pipe) -> None:
     assert "takes no fragments" in run(pipe, "stress", "--listener", "syslog-udp", status=2)
-    assert "loss is from 0 to 1" in run(pipe, "stress", "--loss", "2", status=2)
+    assert "loss must be from 0 to 1" in run(pipe, "stress", "--loss", "2", status=2)
