@@ -1,6 +1,7 @@
-"""The log daemon: forked, or ``python -m penstock.server.daemon``, its task on standard input.
+"""Log daemon: forked, or ``python -m penstock.server.daemon`` with its task on standard input.
 
-It empties the listeners' log buffers into topics, keeps the ledger, and serves gRPC, HTTP, Flight and Kafka's clients.
+It empties the listeners' log buffers into topics, keeps the ledger, and serves gRPC, HTTP, Flight and Kafka's
+protocol.
 """
 
 from __future__ import annotations
@@ -47,19 +48,17 @@ if TYPE_CHECKING:
     from penstock.server.metrics.opentelemetry import OtelExport
 
 _LOGGER = logging.getLogger(__name__)
-SWITCH_INTERVAL = 0.001
-"""Seconds after which a thread that computes lets others go on: with the usual 5 ms a call waits for pages and batches
-that are made for others.
-"""
+SWITCH_INTERVAL_S = 0.001
+"""Python's thread switch interval: with the default of 5 ms a call waits while pages of other calls are encoded."""
 
 
 def open_log(settings: Settings) -> Log:
-    """The log in the data directory, recovered."""
+    """Open the log in the data directory; recovers topics."""
     return Log(settings.topics, **log_settings(settings))
 
 
 async def run(settings: Settings, wakes: dict[str, int], channel: int | None = None) -> None:
-    """Until SIGTERM: then the log buffers are emptied once more."""
+    """Serve until SIGTERM, then empty the log buffers once more."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
@@ -70,7 +69,8 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         ledger = Ledger(log, settings.buffers, [listener.name for listener in settings.listener])
         internal = internal_token(settings.data_dir) if settings.security.tokens else None
         drains = Drains(settings.buffers, log)
-        drains.start({**dict.fromkeys(listeners_in(settings.buffers)), **wakes})  # those not configured any more too
+        # Also for listeners that are no longer configured: their buffers may hold messages.
+        drains.start({**dict.fromkeys(listeners_in(settings.buffers)), **wakes})
         drains.retain(wakes)
     limits = HttpLimits(settings.log.max_bodies, settings.log.request_timeout, settings.log.max_connections)
     delivery = AlarmDelivery(settings.alarms)
@@ -118,10 +118,10 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
 
 
 def start_export(config: OtelConfig, families: Callable[[], Iterable[Family]]) -> OtelExport | None:
-    """The export of metrics, started, where there is to be one."""
+    """Start the export of metrics if an endpoint is configured."""
     if not config.endpoint:
         return None
-    from penstock.server.metrics.opentelemetry import OtelExport  # many megabytes that most daemons do without
+    from penstock.server.metrics.opentelemetry import OtelExport  # costs many megabytes, and most daemons do not export
 
     export = OtelExport(config, families)
     export.start()
@@ -141,16 +141,16 @@ def start_alarms(
 
 
 def main() -> None:
-    """Run the task that stands on standard input."""
+    """Run the task from standard input."""
     die_with_parent()
-    sys.setswitchinterval(SWITCH_INTERVAL)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     configure("log daemon")
     raise_file_limit()  # connections and open topics take descriptors
     task: dict[str, Any] = json.load(sys.stdin)
-    # The loop is named: what else is installed (uvloop) changes nothing.
+    # Named explicitly, so that an installed uvloop does not change the daemon.
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
         runner.run(run(Settings.model_validate(task["settings"]), task["wakes"], task.get("channel")))
-    # A Flight stream that nobody reads may still hold a thread; all that is to be kept is kept.
+    # Crash: everything is synced here. A stalled Flight stream may still hold a thread, so the process ends at once.
     end_process(0)
 
 

@@ -1,4 +1,4 @@
-"""Settings that change while the daemon runs: taken from the supervisor, applied, confirmed."""
+"""Settings that change while the daemon runs: received from the supervisor, applied, confirmed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class LogSettings(TypedDict):
-    """What a Log is made with, and reconfigured to."""
+    """Settings that a Log is created with and reconfigured to."""
 
     defaults: TopicSettings
     overrides: dict[str, TopicSettings]
@@ -29,7 +29,7 @@ class LogSettings(TypedDict):
 
 
 def log_settings(settings: Settings) -> LogSettings:
-    """The part of the settings that is the log's. Counts without messages are kept as topics are by default."""
+    """Return the log's part of the settings. Counts without messages have the retention of ordinary topics."""
     limits = settings.transactions
     defaults = TopicSettings.from_config(settings.log.topic_defaults)
     overrides = {name: TopicSettings.from_config(config) for name, config in settings.topic.items()}
@@ -45,7 +45,7 @@ def log_settings(settings: Settings) -> LogSettings:
 
 
 class Reconfigurer(threading.Thread):
-    """Applies what the supervisor says, as long as it lives."""
+    """Thread that applies the supervisor's messages."""
 
     def __init__(
         self,
@@ -61,34 +61,34 @@ class Reconfigurer(threading.Thread):
         self._log, self._ledger, self._reports, self._guard = log, ledger, reports, guard
 
     def run(self) -> None:
-        """Until nobody is at the other end."""
+        """Apply messages until the supervisor closes the channel."""
         while True:
             try:
-                if (told := self._end.receive()) is None:
+                if (message := self._end.receive()) is None:
                     return
-                if isinstance(told, NewEvents):
-                    self._enter(told)
+                if isinstance(message, NewEvents):
+                    self._enter(message)
                     continue
-                settings = Settings.model_validate(told.settings)
+                settings = Settings.model_validate(message.settings)
                 self.apply(settings)
-                self._drains.start(told.wakes)
+                self._drains.start(message.wakes)
                 self._drains.retain([listener.name for listener in settings.listener])
-                self._end.answer(told)
-            except Exception as error:  # noqa: BLE001 - the next settings may do
+                self._end.answer(message)
+            except Exception as error:  # noqa: BLE001 - the next settings may be applicable
                 _LOGGER.error("new settings are not in force as a whole: %s", error)
 
-    def _enter(self, told: NewEvents) -> None:
-        """Write events down; those that cannot be just now (a full disk) are sent again, as they are not answered."""
+    def _enter(self, message: NewEvents) -> None:
+        """Post events to the ledger; without an answer (on a full disk) the supervisor sends them again."""
         try:
-            for event in told.events:
+            for event in message.events:
                 self._ledger.post(event)
         except LogError as error:
             _LOGGER.debug("events are not written down yet: %s", error)
         else:
-            self._end.answer(told)
+            self._end.answer(message)
 
     def apply(self, settings: Settings) -> None:
-        """Go on with ``settings``; those that are read at the start alone are the same as before."""
+        """Apply ``settings``; the supervisor sends none that differ in keys read only at the start."""
         self._log.reconfigure(**log_settings(settings))
         self._guard.replace(settings.security.tokens)
         self._ledger.listeners = [listener.name for listener in settings.listener]

@@ -1,4 +1,4 @@
-"""gRPC, HTTP, Arrow Flight and Kafka's protocol of one daemon, in one event loop with threads beside it."""
+"""gRPC, HTTP, Arrow Flight and Kafka's protocol of one daemon, on one event loop and its threads."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from penstock.server.flight.server import FlightServer
     from penstock.server.kafka.endpoint import KafkaEndpoint
 
-GRACE = 5
-"""Seconds that requests under way have to finish once the server stops."""
+GRACE_S = 5
+"""Limit: of the time that open requests have to finish when the server stops."""
 BACKLOG = 2048
 
 _LOGGER = logging.getLogger(__name__)
 
 
 class AddressUnavailable(PenstockError, OSError):
-    """An address cannot be listened on; the text names it."""
+    """An address cannot be opened for listening; the text names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The addresses listened on, ports filled in, as ``host:port``; ``flight`` and ``kafka`` are empty when off."""
+    """Addresses of the open ports, as ``host:port``; ``flight`` and ``kafka`` are empty when off."""
 
     grpc: str
     http: str
@@ -61,16 +61,16 @@ async def serve(
     ready: Callable[[Bound], None] | None = None,
     http_limits: HttpLimits | None = None,
 ) -> None:
-    """Serve until ``stop`` is set. Port 0 takes a free port; ``ready`` is told what was taken.
+    """Serve until ``stop`` is set. Port 0 chooses a free port; ``ready`` receives the open addresses.
 
-    No signal is captured here: the caller's handlers set ``stop``. Raises AddressUnavailable and ConfigError (of
+    No signal is handled here: the caller's handlers set ``stop``. Raises AddressUnavailable and ConfigError (of
     certificates) before anything is served.
     """
     security = security or SecurityConfig()
     tls = ServerTls(security)
     http_limits = http_limits or HttpLimits()
     with contextlib.ExitStack() as opened:
-        listener = opened.enter_context(_listening(http_address, "HTTP"))
+        listener = opened.enter_context(_open_socket(http_address, "HTTP"))
         rpc = create_server(api, security, http_limits.connections)
         grpc_bound = _bind(rpc.server, grpc_address, tls)
         flight = _create_flight(api, http_limits.connections) if flight_address else None
@@ -78,10 +78,10 @@ async def serve(
         kafka = _open_kafka(api, kafka_address, kafka_advertised, http_limits)
         at_kafka = ""
         if kafka is not None:
-            socket_of_kafka = opened.enter_context(_listening(kafka_address, "Kafka"))
-            at_kafka = _name(kafka_address, socket_of_kafka.getsockname()[1])
+            socket_of_kafka = opened.enter_context(_open_socket(kafka_address, "Kafka"))
+            at_kafka = _format_address(kafka_address, socket_of_kafka.getsockname()[1])
             await kafka.start(socket_of_kafka, tls.for_http())
-        bound = Bound(grpc_bound, _name(http_address, listener.getsockname()[1]), at_flight, at_kafka)
+        bound = Bound(grpc_bound, _format_address(http_address, listener.getsockname()[1]), at_flight, at_kafka)
         await rpc.start()
         if flight is not None:
             await flight.start()
@@ -92,15 +92,15 @@ async def serve(
         if ready is not None:
             ready(bound)
         try:
-            await _first(served, asyncio.create_task(stop.wait()))
+            await _wait_for_stop(served, asyncio.create_task(stop.wait()))
         finally:
             for work in tidying:
                 work.cancel()
             await _stop(api, rpc, web, served, flight, kafka)
 
 
-async def _first(served: asyncio.Task[None], stopped: asyncio.Task[bool]) -> None:
-    """Wait for the order to stop; raise what the HTTP server died of, if it does."""
+async def _wait_for_stop(served: asyncio.Task[None], stopped: asyncio.Task[bool]) -> None:
+    """Wait for the order to stop; raise the HTTP server's error if it ends first."""
     try:
         await asyncio.wait((served, stopped), return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -120,10 +120,10 @@ async def _stop(
     await rpc.health.enter_graceful_shutdown()
     api.close()
     web.should_exit = True
-    closing: list[Awaitable[None]] = [flight.stop(GRACE)] if flight else []
+    closing: list[Awaitable[None]] = [flight.stop(GRACE_S)] if flight else []
     if kafka is not None:
-        closing.append(kafka.close(GRACE))
-    await asyncio.gather(rpc.server.stop(GRACE), served, *closing, return_exceptions=True)
+        closing.append(kafka.close(GRACE_S))
+    await asyncio.gather(rpc.server.stop(GRACE_S), served, *closing, return_exceptions=True)
     api.release()
 
 
@@ -137,7 +137,7 @@ class _Uvicorn(uvicorn.Server):
 def _config(app: ASGIApp, tls: ServerTls, limits: HttpLimits) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
-        # Named, so that what else is installed (uvloop, httptools) changes nothing.
+        # Named explicitly, so that installed packages (uvloop, httptools) do not change the server.
         loop="asyncio",
         http=limited_protocol(limits),
         ws="none",
@@ -145,7 +145,7 @@ def _config(app: ASGIApp, tls: ServerTls, limits: HttpLimits) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=GRACE,
+        timeout_graceful_shutdown=GRACE_S,
     )
     config.load()
     config.ssl = tls.for_http()
@@ -170,22 +170,22 @@ def _open_kafka(api: EntriesApi, address: str, advertised: str, limits: HttpLimi
 
 
 def _bind(server: CallServer, address: str, tls: ServerTls, protocol: str = "gRPC") -> str:
-    # Tried with a plain socket first: gRPC says why it failed only in its own log.
-    with _listening(address, protocol):
+    # Workaround: a plain socket is tried first, because gRPC reports the reason of a failure only in its own log.
+    with _open_socket(address, protocol):
         pass
     try:
         credentials = tls.for_rpc()
         port = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
-        return _name(address, port)
+        return _format_address(address, port)
     except RuntimeError as error:
         raise AddressUnavailable(f"{protocol}: cannot listen on {address}: {error}") from None
 
 
-def _listening(address: str, what: str) -> socket.socket:
+def _open_socket(address: str, what: str) -> socket.socket:
     host, port = split_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # TCP named, not left to the default: only then does asyncio set TCP_NODELAY, without which each answer
-    # to a kept connection waits 40 ms for the caller's acknowledgement.
+    # Workaround: asyncio sets TCP_NODELAY only if the protocol is named. Without it each answer on a reused
+    # connection waits 40 ms for the client's acknowledgement.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -197,5 +197,5 @@ def _listening(address: str, what: str) -> socket.socket:
     return listener
 
 
-def _name(address: str, port: int) -> str:
+def _format_address(address: str, port: int) -> str:
     return f"{address.rpartition(':')[0]}:{port}"

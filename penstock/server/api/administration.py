@@ -1,7 +1,4 @@
-"""Administration: topics and their settings, transactions, cursors, maintenance. Messages in, messages out.
-
-Blocking: to be called on threads. Everything raises ApiError.
-"""
+"""Administration: topics and their settings, transactions, cursors, maintenance. Blocking; raises ApiError only."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ SETTINGS = tuple(field.name for field in pb.TopicSettings.DESCRIPTOR.fields)
 
 
 class AdminApi:
-    """What the RPCs beyond slogd's own do."""
+    """Operations behind the calls that slogd does not have."""
 
     def __init__(self, topics: PermittedTopics, post: Post | None = None) -> None:
         self._topics, self._log, self._post = topics, topics.log, post
@@ -41,19 +38,19 @@ class AdminApi:
         """Create a topic with its settings. Raises AlreadyExists, BadRequest, Exhausted, NotAllowed."""
         self._check(topic, caller)
         given = parsed(changes)
-        return self._describe(_asked(lambda: self._log.create(topic, given), topic))
+        return self._describe(_translate_errors(lambda: self._log.create(topic, given), topic))
 
     def configure(self, topic: str, changes: Mapping[str, object], caller: Principal) -> pb.TopicDescription:
         """Change settings, in force at once. Raises NoSuchTopic, BadRequest, NotAllowed."""
         self._check(topic, caller)
         given = parsed(changes)
-        _asked(lambda: self._log.configure(topic, given), topic)
+        _translate_errors(lambda: self._log.configure(topic, given), topic)
         return self._describe(self._log.topic(topic))
 
     def delete(self, topic: str, caller: Principal) -> None:
         """Delete a topic with all that is in it. Raises NoSuchTopic, NotAllowed."""
         self._check(topic, caller)
-        _asked(lambda: self._log.delete(topic), topic)
+        _translate_errors(lambda: self._log.delete(topic), topic)
         self._topics.forget(topic)
 
     def _check(self, topic: str, caller: Principal) -> None:
@@ -63,7 +60,7 @@ class AdminApi:
     def describe(self, names: Iterable[str], caller: Principal) -> list[pb.TopicDescription]:
         """The topics named, else all that can be opened and that the caller may read. Raises NoSuchTopic and others."""
         topics = [self._topics.readable(name, caller) for name in names] or self._topics.all(caller)
-        return [_asked(partial(self._describe, topic), topic.name) for topic in topics]
+        return [_translate_errors(partial(self._describe, topic), topic.name) for topic in topics]
 
     def _describe(self, topic: Topic) -> pb.TopicDescription:
         described = pb.TopicDescription(name=topic.name)
@@ -73,37 +70,41 @@ class AdminApi:
         return described
 
     def begin(self, timeout: Duration | None, caller: Principal) -> str:
-        """A transaction's id; it is the caller's alone. Raises NotAllowed, Exhausted, BadRequest for a bad time-out."""
+        """Begin a transaction of the caller; return its id. Raises NotAllowed, Exhausted, BadRequest for a bad
+        timeout.
+        """
         caller.check_transactions()
         seconds = None if timeout is None else timeout.seconds + timeout.nanos / 1e9
         if seconds is not None and seconds <= 0:
             raise BadRequest("timeout must be more than 0")
-        return _asked(lambda: self._log.transactions.begin(seconds, caller.name))
+        return _translate_errors(lambda: self._log.transactions.begin(seconds, caller.name))
 
     def commit(self, transaction_id: str, caller: Principal) -> list[pb.Committed]:
-        """The offsets of all that was staged, by topic. Raises NotFound, NotAllowed, Aborted, Exhausted."""
-        appended = _asked(lambda: self._log.transactions.commit(transaction_id, caller.name))
+        """Commit; return the offsets of all staged entries by topic. Raises NotFound, NotAllowed, Aborted,
+        Exhausted.
+        """
+        appended = _translate_errors(lambda: self._log.transactions.commit(transaction_id, caller.name))
         return [
             pb.Committed(topic=topic, offsets=[o for one in parts for o in range(one.first, one.first + one.count)])
             for topic, parts in appended.items()
         ]
 
     def abort(self, transaction_id: str, caller: Principal) -> None:
-        """Drop what was staged. Raises NotFound, NotAllowed."""
-        _asked(lambda: self._log.transactions.abort(transaction_id, caller.name))
+        """Drop the staged entries. Raises NotFound, NotAllowed."""
+        _translate_errors(lambda: self._log.transactions.abort(transaction_id, caller.name))
 
     def commit_cursor(self, topic: str, name: str, offset: int, caller: Principal, note: str = "") -> None:
         """Set a cursor, durably. Raises BadRequest, NoSuchTopic, NotAllowed, Exhausted."""
         cursors = self._movable(topic, name, caller)
         try:
-            _asked(lambda: cursors.commit(name, offset, note), topic)
+            _translate_errors(lambda: cursors.commit(name, offset, note), topic)
         except ValueError as error:
             raise BadRequest(str(error)) from None
 
     def remove_cursor(self, topic: str, name: str, caller: Principal) -> None:
         """Forget a cursor; nothing happens when there is none. Raises NoSuchTopic, NotAllowed."""
         cursors = self._movable(topic, name, caller)
-        _asked(lambda: cursors.remove(name), topic)
+        _translate_errors(lambda: cursors.remove(name), topic)
 
     def _movable(self, topic: str, cursor: str, caller: Principal) -> Cursors:
         cursors = self._topics.readable(topic, caller).cursors
@@ -126,17 +127,17 @@ class AdminApi:
     def verify(self, topic: str, begin: int, end: int, caller: Principal) -> list[pb.Gap]:
         """Check offsets [begin, end) (end 0: to the end): the gaps made. Raises NoSuchTopic, NotAllowed, Exhausted."""
         found = self._topics.readable(topic, caller)
-        return list(map(_gap, _asked(lambda: found.verify(begin, end or found.end), topic)))
+        return list(map(_gap, _translate_errors(lambda: found.verify(begin, end or found.end), topic)))
 
     def compact(self, topic: str, caller: Principal) -> tuple[int, int]:
         """Bytes of its sealed segments before and after. Raises NoSuchTopic, NotAllowed, Exhausted."""
         caller.check_admin()
-        return _asked(self._topics.readable(topic, caller).compact, topic)
+        return _translate_errors(self._topics.readable(topic, caller).compact, topic)
 
     def cleanup(self, caller: Principal) -> list[pb.Swept]:
-        """What retention dropped. Raises NotAllowed, Exhausted."""
+        """Apply retention now; return the dropped ranges. Raises NotAllowed, Exhausted."""
         caller.check_admin()
-        swept = _asked(self._log.sweep)
+        swept = _translate_errors(self._log.sweep)
         return [pb.Swept(topic=s.topic, begin=s.begin, end=s.end, bytes=s.bytes, reason=s.reason) for s in swept]
 
     def post_ledger(self, document: str, caller: Principal) -> bool:
@@ -163,8 +164,8 @@ def _extent(described: pb.TopicDescription, topic: Topic) -> None:
             field.CopyFrom(stamp(micros))
 
 
-def _asked(call: Callable[[], T], topic: str = "") -> T:
-    """What the log gives, or its error as the API answers it."""
+def _translate_errors(call: Callable[[], T], topic: str = "") -> T:
+    """Run ``call`` and translate the log's errors into those of the API."""
     try:
         return call()
     except LogError as error:

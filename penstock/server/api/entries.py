@@ -1,6 +1,6 @@
-"""The core behind gRPC and HTTP: append, get, stream. Batches in, batches out, typed errors.
+"""Entries: append, get, search and follow, for every protocol. Batches in, batches out, typed errors.
 
-Reads run on threads of their own, so that a slow disk stops neither appends nor other readers.
+Reads run on their own threads, so that a slow disk stops neither appends nor other readers.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from penstock.slogd.errors import ApiError, BadRequest, Stopping
 
 READ_THREADS = 8
 INLINE_SIZE = 16 << 10
-"""Requests up to this size (bytes) are parsed on the event loop: faster than to hand them to a thread."""
-TELL_EVERY = 1.0
-"""Seconds after which a stream says how far it has read, where a filter leaves out all that came."""
+"""Fast path: requests up to this many bytes are parsed on the event loop, which is faster than a hand-off."""
+PROGRESS_INTERVAL_S = 1.0
+"""Interval at which a filtered stream without matches reports the offset it has reached."""
 
 T = TypeVar("T")
 _LOGGER = logging.getLogger(__name__)
@@ -42,18 +42,18 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The answer to an append: the offsets, and what it promises: ``synced``, ``written`` or ``staged``."""
+    """Answer to an append: the offsets, and the durability: ``synced``, ``written`` or ``staged``."""
 
     offsets: range
     durability: str
 
 
 class EntriesApi:
-    """What the servers of one daemon share. Lives on one event loop; ``close`` ends its streams."""
+    """Core shared by the servers of one daemon. Lives on one event loop; ``close`` ends its streams."""
 
     def __init__(self, log: Log, guard: TokenAuthenticator | None = None, post: Post | None = None) -> None:
         self.topics = PermittedTopics(log)
-        self.topics.gone = self._gone
+        self.topics.gone = self._wake_streams_of
         self.guard = guard or TokenAuthenticator()
         self.guard.on_change = self._wake_all
         self.manage = AdminApi(self.topics, post)
@@ -67,23 +67,24 @@ class EntriesApi:
 
     @property
     def open_streams(self) -> int:
-        """How many streams are being served."""
+        """Return the number of open streams."""
         return len(self._wakes)
 
     async def parsed(self, parse: Callable[[], Append], size: int) -> Append:
-        """The request that ``parse`` gives, on a thread where it has more than a few KiB (``size``, bytes)."""
+        """Parse a request of ``size`` bytes, on a thread if it is larger than INLINE_SIZE."""
         return await self.run(parse) if size > INLINE_SIZE else parse()
 
     async def append(self, request: Append, source: str, caller: Principal = ANONYMOUS) -> Accepted:
-        """The offsets of the request's entries, once they are as durable as the topic says; creates the topic.
+        """Append and return the offsets once the entries are as durable as the topic requires; create a missing
+        topic.
 
-        Those of a transaction have none yet. ``source`` names the door in the balance: ``grpc`` or ``http``.
-        Raises BadRequest, NotAllowed, Exhausted, OutOfOrder, NotFound, Aborted.
+        Entries of a transaction have no offsets yet. ``source`` names the protocol in the balance: ``grpc`` or
+        ``http``. Raises BadRequest, NotAllowed, Exhausted, OutOfOrder, NotFound, Aborted.
         """
         return await (await self.start(request, source, caller))
 
     async def start(self, request: Append, source: str, caller: Principal = ANONYMOUS) -> Awaitable[Accepted]:
-        """As ``append``, but already when the log has the request: one that is started later comes behind it."""
+        """Hand a request to the log; await the returned object for the answer. Later requests are stored behind it."""
         if self.at_once(request):
             begun = self._begin(request, source, caller)
         else:
@@ -91,7 +92,7 @@ class EntriesApi:
         return _now(begun) if isinstance(begun, Accepted) else self._later(begun, request.topic)
 
     def at_once(self, request: Append) -> bool:
-        """Whether the log takes the request without waiting for the disk."""
+        """Report whether the log accepts the request without waiting for the disk."""
         return not request.transaction_id and self.topics.known(request.topic)
 
     def _begin(self, request: Append, source: str, caller: Principal) -> Accepted | Future[Appended]:
@@ -105,17 +106,17 @@ class EntriesApi:
         return self.topics.append(topic, request.body, source, producer)
 
     def hand_over(
-        self, request: Append, source: str, caller: Principal, told: Callable[[Accepted | ApiError], None]
+        self, request: Append, source: str, caller: Principal, on_outcome: Callable[[Accepted | ApiError], None]
     ) -> None:
-        """As ``append``, on any thread; ``told`` is called on the thread that commits, and must not wait.
+        """Append from any thread; ``on_outcome`` runs on the committing thread and must not wait.
 
-        Raises what ``told`` is not told. It waits for the disk unless the request is ``at_once``.
+        Raises errors that occur before the log has the request. Waits for the disk unless the request is ``at_once``.
         """
         begun = self._begin(request, source, caller)
         if isinstance(begun, Accepted):
-            told(begun)
+            on_outcome(begun)
         else:
-            begun.add_done_callback(lambda done: told(_outcome(done, request.topic)))
+            begun.add_done_callback(lambda done: on_outcome(_outcome(done, request.topic)))
 
     async def _later(self, appended: Future[Appended], topic: str) -> Accepted:
         self._arrivals = self._arrivals or LoopFutures(asyncio.get_running_loop())
@@ -125,31 +126,32 @@ class EntriesApi:
             raise api_error(error, topic) from error
 
     async def get(self, query: Query, render: Encode[T], caller: Principal = ANONYMOUS) -> T:
-        """One page of SCHEMA batches as ``render`` makes it: at once where it is there, else on a reader thread.
+        """Return one encoded page: at once if it is cached, else read on a reader thread.
 
         Raises BadRequest, NotAllowed, NoSuchTopic, Damaged.
         """
-        ready = self.pages.cached(query, render, caller)
-        return ready if ready is not None else await self.run(lambda: self.pages.get(query, render, caller))
+        cached_page = self.pages.cached(query, render, caller)
+        return cached_page if cached_page is not None else await self.run(lambda: self.pages.get(query, render, caller))
 
     async def search(self, search: Search, render: Callable[[SearchPage], T], caller: Principal = ANONYMOUS) -> T:
-        """A page of what is looked for, as ``render`` makes it. Raises NotAllowed, NoSuchTopic, BadRequest, Damaged."""
+        """Return an encoded page of matching entries. Raises NotAllowed, NoSuchTopic, BadRequest, Damaged."""
 
-        def found() -> T:
+        def read() -> T:
             topic = self.topics.readable(search.topic, caller)
             search.filter  # noqa: B018 - a bad one is refused, whatever the topic has
             with self.topics.reader(topic) as reader:
                 return render(search_page(topic, reader, search))
 
-        return await self.run(found)
+        return await self.run(read)
 
     async def follow(self, query: Query, render: Encode[T], caller: Principal = ANONYMOUS) -> AsyncGenerator[T]:
-        """Pages from the start asked for, then what is appended, until the caller leaves or the server stops.
+        """Return pages from the requested start on, then of new entries, until the caller leaves or the server
+        stops.
 
-        Where to start is settled when this returns: what is appended from then on is seen, also from the end on.
-        With a filter there are also pages without entries, which say how far was read. Raises as ``get``; the pages
-        raise Damaged, Stopping, NoSuchTopic when the topic is deleted, Unauthenticated when the caller's token is
-        revoked, and NotAllowed when it loses the right. Close them.
+        The start is fixed when this returns: entries appended later are included, also when starting at the end. With
+        a filter there are also pages without entries, which report progress. Raises as ``get``; the pages raise
+        Damaged, Stopping, NoSuchTopic when the topic is deleted, Unauthenticated when the token is revoked, NotAllowed
+        when the right is removed. The caller must close the pages.
         """
 
         def begin() -> tuple[Topic, TopicReader, int]:
@@ -178,40 +180,41 @@ class EntriesApi:
             return answered(page_of(batches, offset, query)) if batches else await self.run(from_files)
 
         loop = asyncio.get_running_loop()
-        told, due = offset, loop.time() + TELL_EVERY
+        reported_offset, next_report = offset, loop.time() + PROGRESS_INTERVAL_S
         with self._followed.follow(topic) as newest, self.waking([topic]) as wake:
             while not self._closed:
-                # Cleared before reading: what is stored from here on is either read or wakes us again.
+                # Order: cleared before reading, so that a batch stored from here on is either read or wakes the stream
+                # again.
                 wake.clear()
                 _check_there(topic)
                 self.topics.check_read(topic.name, self.guard.current(caller))
-                before, rendered = offset, None
+                previous_offset, answer = offset, None
                 end = topic.writer.end
                 if end is None or end > offset:
-                    offset, rendered = await self._page(topic, offset, query, render, read)
-                untold = bool(query.filter_text) and told < offset
-                if rendered is None and offset == before:
-                    await wake.wait_until(due if untold else math.inf)
-                if rendered is None and untold and loop.time() >= due:
-                    rendered = shown([], offset)
-                if rendered is not None:
-                    # Once more, as the page may have taken a while to make.
+                    offset, answer = await self._page(topic, offset, query, render, read)
+                has_progress = bool(query.filter_text) and reported_offset < offset
+                if answer is None and offset == previous_offset:
+                    await wake.wait_until(next_report if has_progress else math.inf)
+                if answer is None and has_progress and loop.time() >= next_report:
+                    answer = shown([], offset)
+                if answer is not None:
+                    # Checked again: the right may have been removed while the page was read.
                     self.topics.check_read(topic.name, self.guard.current(caller))
-                    yield rendered
-                    told, due = offset, loop.time() + TELL_EVERY
+                    yield answer
+                    reported_offset, next_report = offset, loop.time() + PROGRESS_INTERVAL_S
             raise Stopping("The server is stopping")
 
     async def _page(
         self, topic: Topic, offset: int, query: Query, render: Encode[T], read: ReadStreamPage[T]
     ) -> tuple[int, T | None]:
-        """What ``read`` gives; of all that is stored it is shared with the other streams that stand there."""
+        """Return the page of ``read``; unfiltered pages are shared with the other streams at the same offset."""
         if not query.filter_text and query.micros is None:
             return await self._shared_pages.page((topic, offset, query.page, render), read)
         return await read()
 
     @contextlib.contextmanager
     def waking(self, topics: Collection[Topic]) -> Iterator[Wake]:
-        """What wakes when something is stored in one of ``topics``, one of them is deleted, or the server stops."""
+        """Provide a Wake for stored batches or deletion of ``topics``, and for the end of the server."""
         wake = Wake(asyncio.get_running_loop(), {topic.name for topic in topics})
         self._wakes.add(wake)
         for topic in topics:
@@ -225,36 +228,36 @@ class EntriesApi:
 
     @property
     def closed(self) -> bool:
-        """Whether streams have ended."""
+        """Report whether the streams have been ended."""
         return self._closed
 
     async def names(self, caller: Principal = ANONYMOUS) -> list[str]:
-        """The names of all topics but internal ones, sorted."""
+        """Return the sorted names of all readable topics except internal ones."""
         return await self.run(lambda: self.topics.names(caller))
 
-    def _gone(self, topic: str) -> None:
-        """Wake the streams of a topic that was deleted. On any thread."""
+    def _wake_streams_of(self, topic: str) -> None:
+        """Wake the streams of a deleted topic. Thread-safe."""
         for wake in list(self._wakes):
             if topic in wake.topics:
                 wake.on_stored()
 
     def close(self) -> None:
-        """End all streams; other requests go on. On the event loop; idempotent."""
+        """End all streams; other requests continue. On the event loop; idempotent."""
         self._closed = True
         for wake in list(self._wakes):
             wake.set()
 
     def _wake_all(self) -> None:
-        """Have all streams ask whether their callers may still read. On any thread."""
+        """Wake all streams to check their callers' rights. Thread-safe."""
         for wake in list(self._wakes):
             wake.on_stored()
 
     def release(self) -> None:
-        """Let the reader threads go, once no request is left."""
+        """Stop the reader threads once no request is open."""
         self.threads.shutdown(wait=False)
 
     async def run(self, call: Callable[[], T]) -> T:
-        """``call``, which may wait for the disk, on a thread."""
+        """Run ``call``, which may wait for the disk, on a reader thread."""
         return await asyncio.get_running_loop().run_in_executor(self.threads, call)
 
 

@@ -1,4 +1,4 @@
-"""Administration over HTTP: topics and their settings, transactions, cursors, maintenance."""
+"""HTTP routes of administration: topics and their settings, transactions, cursors, maintenance."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.errors import BadRequest
 
 MAX_DIGITS = 20
-"""Of a number of 64 bits."""
+"""Digits of the largest number of 64 bits."""
 _Call = Callable[[AdminApi, Principal], Any]
 
 
 def admin_routes(api: EntriesApi) -> list[DescribedRoute]:
-    """The routes."""
+    """Return the routes."""
     calls = _Routes(api)
     topic, cursor = "/topics/{topic}", "/topic/{topic}/cursors/{name}"
     of_topics, of_transactions, of_cursors = (
@@ -53,73 +53,73 @@ class _Routes:
     def __init__(self, api: EntriesApi) -> None:
         self._api = api
 
-    async def _do(self, request: Request, call: _Call, status: int = 200) -> Response:
-        """What ``call`` gives, on a thread; a message as JSON with all of its fields."""
-        result = await self._api.run(lambda: call(self._api.manage, request.state.caller))
-        return json_response(_document(result) if result is not None else {}, status)
+    async def _run(self, request: Request, call: _Call, status: int = 200) -> Response:
+        """Answer with the outcome of ``call``, which runs on a thread; a message becomes JSON with all its fields."""
+        document = await self._api.run(lambda: call(self._api.manage, request.state.caller))
+        return json_response(_document(document) if document is not None else {}, status)
 
     async def describe_all(self, request: Request) -> Response:
         """Without ``topic`` all that may be read; to look at thousands takes seconds."""
         names = request.query_params.getlist("topic")
-        return await self._do(
+        return await self._run(
             request, lambda manage, caller: pb.DescribeTopicsResponse(topic=manage.describe(names, caller))
         )
 
     async def describe(self, topic: str, request: Request) -> Response:
-        return await self._do(request, lambda manage, caller: manage.describe([topic], caller)[0])
+        return await self._run(request, lambda manage, caller: manage.describe([topic], caller)[0])
 
     async def create(self, topic: str, request: Request) -> Response:
         """A size may also be written as ``16MiB``, a time as ``6h``."""
         settings = await json_object(request)
-        return await self._do(request, lambda manage, caller: manage.create(topic, settings, caller), 201)
+        return await self._run(request, lambda manage, caller: manage.create(topic, settings, caller), 201)
 
     async def configure(self, topic: str, request: Request) -> Response:
         """A size may also be written as ``16MiB``, a time as ``6h``."""
         settings = await json_object(request)
-        return await self._do(request, lambda manage, caller: manage.configure(topic, settings, caller))
+        return await self._run(request, lambda manage, caller: manage.configure(topic, settings, caller))
 
     async def delete(self, topic: str, request: Request) -> Response:
-        return await self._do(request, lambda manage, caller: manage.delete(topic, caller))
+        return await self._run(request, lambda manage, caller: manage.delete(topic, caller))
 
     async def compact(self, topic: str, request: Request) -> Response:
-        def compacted(manage: AdminApi, caller: Principal) -> pb.CompactTopicResponse:
+        def compact_topic(manage: AdminApi, caller: Principal) -> pb.CompactTopicResponse:
             before, after = manage.compact(topic, caller)
             return pb.CompactTopicResponse(bytes_before=before, bytes_after=after)
 
-        return await self._do(request, compacted)
+        return await self._run(request, compact_topic)
 
     async def cleanup(self, request: Request) -> Response:
-        return await self._do(request, lambda manage, caller: pb.CleanupResponse(swept=manage.cleanup(caller)))
+        return await self._run(request, lambda manage, caller: pb.CleanupResponse(swept=manage.cleanup(caller)))
 
     async def begin(self, request: Request) -> Response:
         timeout = _duration((await json_object(request)).get("timeout"))
-        return await self._do(
+        return await self._run(
             request, lambda manage, caller: pb.BeginResponse(transaction_id=manage.begin(timeout, caller))
         )
 
     async def commit(self, id: str, request: Request) -> Response:
-        return await self._do(request, lambda manage, caller: pb.CommitResponse(topic=manage.commit(id, caller)))
+        return await self._run(request, lambda manage, caller: pb.CommitResponse(topic=manage.commit(id, caller)))
 
     async def abort(self, id: str, request: Request) -> Response:
-        return await self._do(request, lambda manage, caller: manage.abort(id, caller))
+        return await self._run(request, lambda manage, caller: manage.abort(id, caller))
 
     async def all_cursors(self, request: Request) -> Response:
         return await self.cursors("", request)
 
     async def cursors(self, topic: str, request: Request) -> Response:
-        def found(manage: AdminApi, caller: Principal) -> pb.ListCursorsResponse:
+        def list_cursors(manage: AdminApi, caller: Principal) -> pb.ListCursorsResponse:
             return pb.ListCursorsResponse(cursor=manage.cursors(topic, caller))
 
-        return await self._do(request, found)
+        return await self._run(request, list_cursors)
 
     async def commit_cursor(self, topic: str, name: str, request: Request) -> Response:
         offset = str((await json_object(request)).get("offset"))
         if not (offset.isascii() and offset.isdigit() and len(offset) <= MAX_DIGITS):
             raise BadRequest("offset: not a number")
-        return await self._do(request, lambda manage, caller: manage.commit_cursor(topic, name, int(offset), caller))
+        return await self._run(request, lambda manage, caller: manage.commit_cursor(topic, name, int(offset), caller))
 
     async def remove_cursor(self, topic: str, name: str, request: Request) -> Response:
-        return await self._do(request, lambda manage, caller: manage.remove_cursor(topic, name, caller))
+        return await self._run(request, lambda manage, caller: manage.remove_cursor(topic, name, caller))
 
 
 def _document(message: Any) -> Any:
@@ -128,15 +128,15 @@ def _document(message: Any) -> Any:
     )
 
 
-def _duration(value: Any) -> Duration | None:
-    """A protobuf Duration's JSON (``"1.5s"``). Raises BadRequest."""
-    if value is None:
+def _duration(field: Any) -> Duration | None:
+    """Parse a protobuf Duration in JSON (``"1.5s"``). Raises BadRequest."""
+    if field is None:
         return None
-    if not isinstance(value, str):
+    if not isinstance(field, str):
         raise BadRequest('timeout: a text such as "30s" is needed')
     duration = Duration()
     try:
-        duration.FromJsonString(value)
+        duration.FromJsonString(field)
     except ValueError as error:
         raise BadRequest(f"timeout: {error}") from None
     return duration

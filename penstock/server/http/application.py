@@ -1,4 +1,7 @@
-"""The HTTP API as an application: routes, errors, and what stands before every route."""
+"""HTTP application: routes, errors, and the middleware in front of every route.
+
+Invariant: the caller is identified before the body is read, so a request without a token costs no memory.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +23,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from penstock.config.browser_access import FRAME_HEADERS, STATIC_PAGE_POLICY, BrowserAccess
 from penstock.process.http_limits import HttpLimits, LimitedBodies
 from penstock.server.auth.rights import TokenAuthenticator
-from penstock.server.http.body_limits import told
-from penstock.server.http.described_routes import DescribedRoute, json_response, served
+from penstock.server.http.body_limits import api_error
+from penstock.server.http.described_routes import DescribedRoute, json_response, starlette_route
 from penstock.server.http.request_bodies import RequestBodies
 from penstock.slogd.errors import ApiError, Code, Unauthenticated
 
-MAX_BODY = 96 << 20
-"""Bytes of a request's body: what gRPC takes, in base64, and a little."""
+MAX_BODY_BYTES = 96 << 20
+"""Limit: of a request's body: gRPC's largest message in base64, and some room."""
 
 OPEN_PATHS = ("/docs", "/openapi.json")
-"""Paths that need no token: they say nothing of what is stored."""
+"""Paths that need no token: they reveal nothing about stored entries."""
 
 
 def create_app(
@@ -40,26 +43,26 @@ def create_app(
     hosts: Sequence[str] = (),
     limits: HttpLimits | None = None,
 ) -> Starlette:
-    """The application, with the routes and with pages that describe them.
+    """Create the application with the routes and the pages that describe them.
 
-    ``open_paths`` need no token; ``hosts`` are names of this machine (see ``config.browser_access``), asked for as
-    long as there are no tokens.
+    ``open_paths`` need no token; ``hosts`` are names of this machine (see ``config.browser_access``), checked only
+    without tokens.
     """
     app = Starlette(
-        routes=[*_pages(routes), *map(served, routes)],
+        routes=[*_pages(routes), *map(starlette_route, routes)],
         exception_handlers={
-            ApiError: _refused,
-            HTTPException: _plain,
-            ClientDisconnect: _gone,
-            Exception: _failed,
+            ApiError: _answer_api_error,
+            HTTPException: _answer_http_error,
+            ClientDisconnect: _answer_disconnected,
+            Exception: _answer_unexpected,
         },
         middleware=[
             Middleware(BrowserAccess, names=hosts, is_enabled=lambda: not guard.closed),
             Middleware(KnownCallers, guard=guard, open_paths=open_paths),
             Middleware(HeadAsGet),
-            Middleware(RequestBodies, limit=lambda: MAX_BODY),
+            Middleware(RequestBodies, limit=lambda: MAX_BODY_BYTES),
             Middleware(CleanPaths),
-            Middleware(LimitedBodies, limits=limits or HttpLimits(), translate=told),
+            Middleware(LimitedBodies, limits=limits or HttpLimits(), translate=api_error),
         ],
     )
     app.router.redirect_slashes = False
@@ -67,7 +70,7 @@ def create_app(
 
 
 def _pages(routes: Sequence[DescribedRoute]) -> list[Route]:
-    """The description, for machines and for people; what makes it is loaded when it is asked for."""
+    """Return the routes of the description, for programs and people; it is generated on the first request."""
 
     @functools.cache
     def description() -> dict[str, Any]:
@@ -88,21 +91,21 @@ def _pages(routes: Sequence[DescribedRoute]) -> list[Route]:
     return [Route("/openapi.json", machines), Route("/docs", people)]
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _answer_api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     return json_response({"error": error.message, "code": int(error.code)}, error.status)
 
 
-async def _failed(request: Request, error: Exception) -> Response:
-    # uvicorn logs it: the text is for us alone.
+async def _answer_unexpected(request: Request, error: Exception) -> Response:
+    # uvicorn logs the error; its text may contain details that callers must not see.
     return json_response({"error": "Internal error", "code": int(Code.INTERNAL)}, 500)
 
 
-async def _gone(request: Request, error: Exception) -> Response:
+async def _answer_disconnected(request: Request, error: Exception) -> Response:
     return Response(status_code=400)
 
 
-async def _plain(request: Request, error: Exception) -> Response:
+async def _answer_http_error(request: Request, error: Exception) -> Response:
     """``Not Found\\n`` and the like as text; what has a text of its own as JSON."""
     assert isinstance(error, HTTPException)
     phrase = HTTPStatus(error.status_code).phrase
@@ -115,19 +118,19 @@ async def _plain(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> list[str]:
-    """The methods that the path has."""
+    """Return the methods of the path."""
     routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
     methods = {method for route in routes for method in route.methods or ()}
-    return sorted(methods | ({"HEAD"} if "GET" in methods and not _SLOGDS.fullmatch(request.url.path) else set()))
+    return sorted(methods | ({"HEAD"} if "GET" in methods and not _SLOGD_ROUTES.fullmatch(request.url.path) else set()))
 
 
-_SLOGDS = re.compile(r"/topics|/topic/[^/]+/(logs|logstream)")
-"""slogd's own routes, which have no HEAD there either."""
+_SLOGD_ROUTES = re.compile(r"/topics|/topic/[^/]+/(logs|logstream)")
+"""Routes of slogd, which do not answer HEAD there either."""
 _CODES = {400: 3, 401: 16, 403: 7, 404: 5, 409: 10, 412: 9, 429: 8, 503: 14}
 
 
 class KnownCallers:
-    """Says who calls (``request.state.caller``); answers 401 to those who must say it and do not."""
+    """Middleware: sets ``request.state.caller``; answers 401 if a token is required and none is valid."""
 
     def __init__(self, app: ASGIApp, guard: TokenAuthenticator, open_paths: Sequence[str]) -> None:
         self._app, self._guard, self._open_paths = app, guard, open_paths
@@ -135,9 +138,9 @@ class KnownCallers:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
         if scope["type"] == "http":
-            shown = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
+            headers = [content.decode("latin-1") for name, content in scope["headers"] if name == b"authorization"]
             try:
-                scope.setdefault("state", {})["caller"] = self._guard.caller(shown[0] if shown else None)
+                scope.setdefault("state", {})["caller"] = self._guard.caller(headers[0] if headers else None)
             except Unauthenticated as error:
                 if scope["path"] not in self._open_paths:
                     document = {"error": error.message, "code": int(error.code)}
@@ -146,19 +149,19 @@ class KnownCallers:
 
 
 class HeadAsGet:
-    """Answers HEAD as GET; the server leaves out the body."""
+    """Middleware: answers HEAD as GET; the server omits the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "HEAD" and not _SLOGDS.fullmatch(scope["path"]):
+        if scope["type"] == "http" and scope["method"] == "HEAD" and not _SLOGD_ROUTES.fullmatch(scope["path"]):
             scope = {**scope, "method": "GET"}
         await self._app(scope, receive, send)
 
 
 class CleanPaths:
-    """Redirects a path with empty, ``.`` or ``..`` segments to the path without, as Go's server does."""
+    """Middleware: redirects a path with empty, ``.`` or ``..`` segments to the path without, as Go's server does."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -175,7 +178,7 @@ class CleanPaths:
 
 
 def clean_path(path: str) -> str:
-    """The path without empty, ``.`` and ``..`` segments; a slash at the end stays. Percent signs are not resolved."""
+    """Return the path without empty, ``.`` and ``..`` segments; a final slash and percent signs stay."""
     if not path.startswith("/"):
         return path
     clean = "/" + posixpath.normpath(path).lstrip("/")

@@ -1,4 +1,4 @@
-"""What HTTP clients of the daemon are refused by its limits (``process.http_limits``), as answers and as a metric."""
+"""Refusals of HTTP clients by limits (``process.http_limits``), as answers and as a metric."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from penstock.slogd.errors import ApiError, Busy, TooLong, TooSlow
 
 
 def refused_family(limits: HttpLimits) -> Family:
-    """What was refused, as a metric."""
+    """Return the refusals as a metric."""
     samples = [({"reason": reason}, limits.refused[reason]) for reason in (CONNECTION, BODY, SLOW, CHUNKS)]
     return Family("penstock_http_refused_total", "counter", "What HTTP clients were refused, by reason", samples)
 
 
-def told(error: Exception) -> ApiError:
+def api_error(error: Exception) -> ApiError:
     """Translate BodyTooSlow, TinyChunks and TooManyBodies into the API's errors."""
     if isinstance(error, TinyChunks):
         return TooLong(str(error))

@@ -1,4 +1,4 @@
-"""Routes that say of themselves what the OpenAPI document tells of them."""
+"""Routes that carry their own description for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ JSON = "application/json"
 class DescribedRoute:
     """One method of a path.
 
-    ``call`` is given the parameters of the path by their names, and ``request``; one that is not async runs on a
-    thread. It gives a Response, or a JSON-ready document. ``query`` and ``body`` name models of
-    ``penstock.server.http.openapi``; ``status`` and ``media_type`` are those of a good answer (of a document: JSON).
+    ``call`` gets the parameters of the path by name, and ``request``; a call that is not async runs on a thread. It
+    returns a Response or a JSON-ready document. ``query`` and ``body`` name models of
+    ``penstock.server.http.openapi``; ``status`` and ``media_type`` describe a successful answer.
     """
 
     path: str
@@ -38,25 +38,25 @@ class DescribedRoute:
 
 
 def json_response(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Compact JSON."""
+    """Return compact JSON."""
     return Response(dumps(document), status, headers, media_type=JSON)
 
 
-def served(described: DescribedRoute) -> Route:
-    """The route as the application has it."""
+def starlette_route(described: DescribedRoute) -> Route:
+    """Return the route for the application."""
 
     async def answer(request: Request) -> Response:
-        given = await called(described.call, **request.path_params, request=request)
-        return given if isinstance(given, Response) else json_response(given, described.status)
+        answered = await await_call(described.call, **request.path_params, request=request)
+        return answered if isinstance(answered, Response) else json_response(answered, described.status)
 
     route = Route(described.path, answer, methods=[described.method])
     route.methods = {described.method}  # HEAD is added to GET otherwise
     return route
 
 
-async def called(call: Callable[..., Any], **given: Any) -> Any:
-    """What ``call`` gives, or what it gives an awaitable of; one that is not async runs on a thread."""
+async def await_call(call: Callable[..., Any], **arguments: Any) -> Any:
+    """Return the outcome of ``call``; a call that is not async runs on a thread."""
     if inspect.iscoroutinefunction(call):
-        return await call(**given)
-    result = await run_in_threadpool(call, **given)
-    return await result if inspect.isawaitable(result) else result
+        return await call(**arguments)
+    outcome = await run_in_threadpool(call, **arguments)
+    return await outcome if inspect.isawaitable(outcome) else outcome

@@ -1,4 +1,4 @@
-"""The page at /docs: the OpenAPI document as HTML for people. Nothing is loaded, from here or from elsewhere."""
+"""HTML page at /docs of the OpenAPI document. It loads nothing, so that it works offline and under a strict policy."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ details { margin: .5rem 0 } summary { cursor: pointer } b { text-transform: uppe
 
 
 def docs_page(document: Mapping[str, Any]) -> str:
-    """Returns the HTML of an OpenAPI 3 document."""
+    """Return the HTML of an OpenAPI 3 document."""
     title, version = escape(document["info"]["title"]), escape(document["info"]["version"])
-    operations = (_operation(path, *one) for path, item in document["paths"].items() for one in item.items())
+    operations = (_operation(path, *entry) for path, methods in document["paths"].items() for entry in methods.items())
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}: HTTP API</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style>'
@@ -40,5 +40,5 @@ def _operation(path: str, method: str, operation: Mapping[str, Any]) -> str:
 def _parameter(parameter: Mapping[str, Any]) -> str:
     schema = parameter.get("schema", {})
     kind = " | ".join(schema.get("enum", ())) or schema.get("format") or schema.get("type", "")
-    told = escape(f"{kind}, in the {parameter['in']}. {parameter.get('description', '')}")
-    return f"<li><code>{escape(parameter['name'])}</code>: {told}"
+    description = escape(f"{kind}, in the {parameter['in']}. {parameter.get('description', '')}")
+    return f"<li><code>{escape(parameter['name'])}</code>: {description}"

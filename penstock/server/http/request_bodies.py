@@ -1,4 +1,6 @@
-"""Bodies of requests: bounded, unpacked where they come as gzip, and JSON objects where a route asks for one."""
+"""Request bodies: limited in size, decompressed if sent as gzip, and parsed as JSON objects for routes that need
+one.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _PLAIN = ("", "identity")
 
 
 class RequestBodies:
-    """No route reads more than ``limit`` gives (bytes), packed or unpacked; what reads the body raises ApiError."""
+    """Middleware: no route reads more than ``limit`` bytes, compressed or not. Reading a body raises ApiError."""
 
     def __init__(self, app: ASGIApp, limit: Callable[[], int]) -> None:
         self._app, self._limit = app, limit
@@ -29,9 +31,9 @@ class RequestBodies:
 
 
 def _bounded(scope: Scope, receive: Receive, limit: int) -> Receive:
-    named = next((value for name, value in scope["headers"] if name == b"content-encoding"), b"")
-    encoding, size = named.decode("latin-1").strip().lower(), 0
-    unpacked = _Unpacked() if encoding in ("gzip", "x-gzip") else None
+    header = next((content for name, content in scope["headers"] if name == b"content-encoding"), b"")
+    encoding, size = header.decode("latin-1").strip().lower(), 0
+    decompressor = _Decompressor() if encoding in ("gzip", "x-gzip") else None
 
     async def bounded() -> Message:
         nonlocal size
@@ -39,13 +41,13 @@ def _bounded(scope: Scope, receive: Receive, limit: int) -> Receive:
         if message["type"] != "http.request":
             return message
         body = message.get("body", b"")
-        if body and unpacked is None and encoding not in _PLAIN:
+        if body and decompressor is None and encoding not in _PLAIN:
             raise UnknownEncoding(f"content-encoding {encoding[:50]!r}: gzip is understood")
-        if unpacked is not None:
+        if decompressor is not None:
             parts = []
-            for part in unpacked.parts(body, limit + 1 - size, last=not message.get("more_body", False)):
+            for part in decompressor.parts(body, limit + 1 - size, is_last=not message.get("more_body", False)):
                 parts.append(part)
-                await asyncio.sleep(0)  # others are served between the parts
+                await asyncio.sleep(0)  # other requests are served between the parts
             body = b"".join(parts)
         size += len(body)
         if size > limit:
@@ -55,39 +57,39 @@ def _bounded(scope: Scope, receive: Receive, limit: int) -> Receive:
     return bounded
 
 
-class _Unpacked:
-    """A gzip stream, which may be of several members."""
+class _Decompressor:
+    """A gzip stream of one or more members."""
 
     def __init__(self) -> None:
-        self._stream, self._begun = zlib.decompressobj(_GZIP), False
+        self._stream, self._has_begun = zlib.decompressobj(_GZIP), False
 
-    def parts(self, data: bytes, room: int, *, last: bool) -> Iterator[bytes]:
-        """Yield what the next bytes hold in parts, ``room`` bytes of it at most. Raises BadRequest."""
+    def parts(self, packed: bytes, remaining_bytes: int, *, is_last: bool) -> Iterator[bytes]:
+        """Decompress the next bytes into parts, at most ``remaining_bytes`` in total. Raises BadRequest."""
         part = b""
         try:
-            # A part that is full may leave more of its input in the stream.
-            while room > 0 and (data or (len(part) == PART_BYTES and not self._stream.eof)):
+            # Limit: a part is at most PART_BYTES. A full part may leave unread input in the stream.
+            while remaining_bytes > 0 and (packed or (len(part) == PART_BYTES and not self._stream.eof)):
                 if self._stream.eof:
                     self._stream = zlib.decompressobj(_GZIP)
-                self._begun = True
-                part = self._stream.decompress(data, min(room, PART_BYTES))
-                data = self._stream.unused_data or self._stream.unconsumed_tail
-                room -= len(part)
+                self._has_begun = True
+                part = self._stream.decompress(packed, min(remaining_bytes, PART_BYTES))
+                packed = self._stream.unused_data or self._stream.unconsumed_tail
+                remaining_bytes -= len(part)
                 if part:
                     yield part
         except zlib.error:
             raise BadRequest("The body is no gzip") from None
-        if last and self._begun and room > 0 and not self._stream.eof:
+        if is_last and self._has_begun and remaining_bytes > 0 and not self._stream.eof:
             raise BadRequest("The body is cut short: its gzip has no end")
 
 
 async def json_object(request: Request) -> dict[str, Any]:
-    """The JSON object in the body, whatever type it is said to have; nothing is an empty one. Raises ApiError."""
-    data = await request.body()
+    """Return the JSON object in the body for any content type; an empty body is an empty object. Raises ApiError."""
+    body = await request.body()
     try:
-        given = first_value(data) if data.strip() else {}
+        document = first_value(body) if body.strip() else {}
     except ValueError as error:
         raise BadRequest(str(error)) from None
-    if not isinstance(given, dict):
+    if not isinstance(document, dict):
         raise BadRequest("The body must be a JSON object")
-    return given
+    return document

@@ -1,6 +1,6 @@
-"""The routes of the HTTP API: slogd's, and what watches over the daemon.
+"""HTTP routes of entries, statistics, metrics and the balance.
 
-Paths, statuses and texts are those of slogd's gateway where it has the route.
+Paths, statuses and texts equal those of slogd's gateway if it has the route.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.server.api.entries import EntriesApi
 from penstock.server.http.admin_routes import admin_routes
-from penstock.server.http.described_routes import JSON, DescribedRoute, called, json_response
+from penstock.server.http.described_routes import JSON, DescribedRoute, await_call, json_response
 from penstock.server.metrics.prometheus import CONTENT_TYPE, Family, render
 from penstock.server.reading.query import Query, parse_query
 from penstock.server.reading.search import Search, SearchPage
@@ -26,15 +26,15 @@ from penstock.slogd.json.append_request import parse_append
 from penstock.slogd.json.entry_documents import dumps, logs_document, sorted_annotations
 
 Report = Callable[[], Any]
-"""Gives a JSON-ready answer, or an awaitable of one; what is not async runs on a thread."""
+"""Returns a JSON-ready answer or an awaitable of one; runs on a thread unless it is async."""
 QueriedReport = Callable[[Mapping[str, str]], Any]
-"""Likewise, of the parameters of the request's query."""
+"""A report that gets the parameters of the request's query."""
 
 
 def daemon_routes(
     api: EntriesApi, *, stat: Report, metrics: Callable[[], Iterable[Family]], balance: QueriedReport
 ) -> list[DescribedRoute]:
-    """The routes that every daemon has."""
+    """Return the routes that every daemon has."""
     return [
         *_log_routes(_LogRoutes(api)),
         *admin_routes(api),
@@ -66,14 +66,14 @@ class _LogRoutes:
 
     async def append(self, topic: str, request: Request) -> Response:
         """Append entries, all or none; answered once they are synced to disk."""
-        data = await request.body()
-        if not data:  # slogd's word for it
-            told = '299 penstock "the body is empty: a JSON object with logs is needed"'
-            return json_response({"error": "EOF", "code": int(Code.INVALID_ARGUMENT)}, 400, {"warning": told})
-        append = await self._api.parsed(functools.partial(parse_append, topic, data), len(data))
+        body = await request.body()
+        if not body:  # slogd's text
+            warning = '299 penstock "the body is empty: a JSON object with logs is needed"'
+            return json_response({"error": "EOF", "code": int(Code.INVALID_ARGUMENT)}, 400, {"warning": warning})
+        append = await self._api.parsed(functools.partial(parse_append, topic, body), len(body))
         accepted = await self._api.append(append, "http", request.state.caller)
         answer: dict[str, Any] = {"offsets": list(map(str, accepted.offsets))} if accepted.offsets else {}
-        if accepted.durability != "synced":  # what slogd promises is not said in the body, as it does not say it
+        if accepted.durability != "synced":  # only deviations: slogd's answers have no such field
             answer["durability"] = accepted.durability.upper()
         headers = {"penstock-durability": accepted.durability}
         if append.unknown:
@@ -91,8 +91,8 @@ class _LogRoutes:
         Offsets from begin to end were looked at, within a second: where that is not all, go on with before=begin, or
         with offset=end.
         """
-        asked = Search.of(topic, request.query_params)
-        return Response(await self._api.search(asked, _found, request.state.caller), media_type=JSON)
+        search = Search.of(topic, request.query_params)
+        return Response(await self._api.search(search, _encode_search_page, request.state.caller), media_type=JSON)
 
     async def stream(self, topic: str, request: Request) -> Response:
         """Entries from the start asked for, then what is appended, as frames ``{"result": {"logs": [...]}}``."""
@@ -100,7 +100,7 @@ class _LogRoutes:
         try:
             pages = await self._api.follow(query, _frame, request.state.caller)
         except ApiError as error:
-            # As slogd, which begins its answer before it looks at the topic's name; that a topic is missing is told.
+            # Like slogd, which sends the status before it checks the topic's name; a missing topic gets its own status.
             status = 200 if isinstance(error, BadRequest) else error.status
             return Response(_error_frame(error), status, media_type=JSON)
         return FrameStream(_frames(pages), media_type=JSON)
@@ -134,8 +134,8 @@ def _logs(batches: list[pa.RecordBatch], next_offset: int) -> bytes:
     return dumps(_page(batches, next_offset))
 
 
-def _found(found: SearchPage) -> bytes:
-    return dumps(found.document(sorted_annotations(logs_document(found.batches))))
+def _encode_search_page(page: SearchPage) -> bytes:
+    return dumps(page.document(sorted_annotations(logs_document(page.batches))))
 
 
 def _frame(batches: list[pa.RecordBatch], next_offset: int) -> bytes:
@@ -160,34 +160,39 @@ def _error_frame(error: ApiError) -> bytes:
 def _report(report: Report) -> Callable[[Request], Any]:
     async def answer(request: Request) -> Response:
         request.state.caller.check_monitor()
-        return json_response(await called(report))
+        return json_response(await await_call(report))
 
     return answer
 
 
 def _queried(api: EntriesApi, report: QueriedReport) -> Callable[[Request], Any]:
     async def answer(request: Request) -> Response:
-        document = await called(functools.partial(report, dict(request.query_params)))
-        return json_response(document if request.state.caller.monitor else _of_topics(document, _reads(api, request)))
+        document = await await_call(functools.partial(report, dict(request.query_params)))
+        return json_response(
+            document if request.state.caller.monitor else _readable_part(document, _readable_topics(api, request))
+        )
 
     return answer
 
 
 def _metrics(api: EntriesApi, families: Callable[[], Iterable[Family]]) -> Callable[[Request], Any]:
     async def answer(request: Request) -> Response:
-        made: Iterable[Family] = await called(families)
+        made: Iterable[Family] = await await_call(families)
         if not request.state.caller.monitor:
-            made = (family.of_topics(_reads(api, request)) for family in made)
+            made = (family.of_topics(_readable_topics(api, request)) for family in made)
         return Response(render(made), headers={"content-type": CONTENT_TYPE})
 
     return answer
 
 
-def _reads(api: EntriesApi, request: Request) -> Callable[[str], bool]:
-    """Whether the caller may read a topic."""
+def _readable_topics(api: EntriesApi, request: Request) -> Callable[[str], bool]:
+    """Return a test whether the caller may read a topic."""
     return lambda topic: request.state.caller.reads(topic, api.topics.log.settings(topic))
 
 
-def _of_topics(document: Mapping[str, Any], reads: Callable[[str], bool]) -> dict[str, Any]:
-    """What of a balance belongs to topics that may be read."""
-    return {name: [one for one in document.get(name, ()) if reads(one["topic"])] for name in ("topics", "audits")}
+def _readable_part(document: Mapping[str, Any], is_readable: Callable[[str], bool]) -> dict[str, Any]:
+    """Return the part of a balance that belongs to readable topics."""
+    return {
+        name: [entry for entry in document.get(name, ()) if is_readable(entry["topic"])]
+        for name in ("topics", "audits")
+    }

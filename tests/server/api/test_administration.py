@@ -175,7 +175,7 @@ def test_a_filter_chooses_entries_and_the_answer_says_where_to_go_on(stub: Struc
 def test_a_filtered_stream_tells_how_far_it_has_read_though_nothing_matches(
     running: Running, stub: StructuredLogStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entries, "TELL_EVERY", 0.05)
+    monkeypatch.setattr(entries, "PROGRESS_INTERVAL_S", 0.05)
     logs = [pb.LogEntry(raw_bytes=b"x", annotations={"n": str(n)}) for n in range(5)]
     stub.AppendLogs(pb.AppendRequest(topic="t", logs=logs), timeout=20)
     stream = stub.StreamLogs(pb.GetLogsRequest(topic="t", filter="k:n v:3"), timeout=20)

@@ -236,7 +236,7 @@ def code_of(stream: Any) -> grpc.StatusCode:
 def test_it_stops_though_somebody_does_not_read_on(
     running: Running, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.server.servers.GRACE", 0.3)
+    monkeypatch.setattr("penstock.server.servers.GRACE_S", 0.3)
     put(client, "t", *[body([b"x" * 100_000] * 100)] * 4)
     reader = client.do_get(flight.Ticket(b'{"topic":"t"}'))
     reader.read_chunk()

@@ -12,7 +12,7 @@ from tests.server.running import Running
 
 
 def test_a_body_that_is_too_long_is_refused(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(application, "MAX_BODY", 1000)
+    monkeypatch.setattr(application, "MAX_BODY_BYTES", 1000)
     status, _, text = running.ask("POST", "/topic/t/logs", "x" * 1001)
     assert (status, json.loads(text)["code"]) == (413, 8)
     assert running.ask("GET", "/topics")[2] == "{}"

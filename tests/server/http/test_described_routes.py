@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.http.application import create_app
-from penstock.server.http.described_routes import DescribedRoute, called
+from penstock.server.http.described_routes import DescribedRoute, await_call
 from penstock.server.http.openapi import document
 
 
@@ -88,4 +88,4 @@ async def later() -> int:
 
 @pytest.mark.parametrize("call", [lambda: 5, later, lambda: later()])
 def test_what_gives_an_awaitable_is_awaited(call: Any) -> None:
-    assert asyncio.run(called(call)) == 5
+    assert asyncio.run(await_call(call)) == 5

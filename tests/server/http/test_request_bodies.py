@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from penstock.server.http.request_bodies import PART_BYTES, RequestBodies, _Unpacked, json_object
+from penstock.server.http.request_bodies import PART_BYTES, RequestBodies, _Decompressor, json_object
 from penstock.slogd.errors import ApiError, TooLong
 from tests.fuzzed import json_texts
 
@@ -92,4 +92,4 @@ def test_large_compressed_body_is_unpacked_in_parts_between_which_others_run() -
 def test_end_of_a_body_that_the_last_input_held_back_is_read() -> None:
     for size in range(3 * PART_BYTES - 20, 3 * PART_BYTES + 20):
         packed = gzip.compress(bytes(size), 9)
-        assert b"".join(_Unpacked().parts(packed, size + 1, last=True)) == bytes(size)
+        assert b"".join(_Decompressor().parts(packed, size + 1, is_last=True)) == bytes(size)
