@@ -1,4 +1,4 @@
-"""The Kafka of a drill: a broker of its own, which can go away and come back, and what it holds in the end."""
+"""The Kafka of a drill: a broker of its own that can be killed and started, and the check of its messages."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from penstock.kafka.broker import Broker
 from penstock.testing.pipe import free_ports
 
 PATIENCE = 60.0
-"""Seconds for a broker to answer."""
+"""Limit in seconds for a broker to answer."""
 
 
 class CannotRead(PenstockError, RuntimeError):
-    """What a broker holds does not come."""
+    """The messages of a broker cannot be read in time."""
 
 
 def broker_in(folder: Path) -> Broker:
-    """A broker that keeps its port when it is started again."""
+    """Return a broker that keeps its port across restarts."""
     return Broker(folder, port=free_ports(1)[0], memory="256m", options=("-XX:TieredStopAtLevel=1",))
 
 
 def marks_in(address: str) -> Counter[tuple[str, int]]:
-    """Whose and which messages all topics of a broker hold, and how often."""
+    """Count each mark (sender and number) in all topics of a broker."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
@@ -44,12 +44,12 @@ def marks_in(address: str) -> Counter[tuple[str, int]]:
 
 
 def _values(consumer: Any, partitions: int) -> Iterator[bytes]:
-    """Of all records until each partition has come to its end. Raises CannotRead."""
+    """Yield the payloads of all records up to the end of each partition. Raises CannotRead."""
     from confluent_kafka import KafkaError
 
-    end = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while partitions:
-        if time.monotonic() > end:
+        if time.monotonic() > deadline:
             raise CannotRead(f"Kafka's messages cannot be read within {PATIENCE:g} s")
         for message in consumer.consume(1000, 1.0):
             if message.error() is None:
@@ -61,13 +61,16 @@ def _values(consumer: Any, partitions: int) -> Iterator[bytes]:
 def missing(
     balance: Mapping[str, Any], handlers: Mapping[str, str], stored: Counter[tuple[str, int]], sent: Mapping[str, int]
 ) -> Iterator[str]:
-    """What Kafka lacks of the listeners with a handler (its label by listener), beyond what the balance names."""
+    """Compare Kafka's messages with the balance; yield a line per listener that has too few or too many.
+
+    ``handlers`` has the label of the Kafka handler by listener.
+    """
     for route in balance["routes"]:
         name = route["source"]
         if handlers.get(name) != route["handler"]:
             continue
-        there = sum(1 for sender, _ in stored if sender == name)
-        if there < route["delivered"]:
-            yield f"{name}: {route['delivered']:,} were delivered to Kafka, which holds {there:,}"
-        if there > sent.get(name, 0):
-            yield f"{name}: Kafka holds {there:,} messages, {sent.get(name, 0):,} were sent"
+        stored_count = sum(1 for sender, _ in stored if sender == name)
+        if stored_count < route["delivered"]:
+            yield f"{name}: {route['delivered']:,} were delivered to Kafka, which holds {stored_count:,}"
+        if stored_count > sent.get(name, 0):
+            yield f"{name}: Kafka holds {stored_count:,} messages, {sent.get(name, 0):,} were sent"

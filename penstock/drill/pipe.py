@@ -29,11 +29,11 @@ LOOK_EVERY = 0.05
 
 
 class NotBack(PenstockError, RuntimeError):
-    """The pipe did not come up again in time: the drill ends."""
+    """The pipe did not come back in time; the drill ends."""
 
 
 class DrillPipe:
-    """The pipe of ``settings`` in ``folder``, which has its data directory ``data``, its outputs and its faults."""
+    """The pipe of ``settings`` in ``folder``, which holds its data directory ``data``, its outputs and its faults."""
 
     def __init__(self, settings: Settings, folder: Path, spark: bool, kafka: Broker | None = None) -> None:
         self.settings, self.folder, self.kafka = settings, folder, kafka
@@ -49,15 +49,15 @@ class DrillPipe:
         self._client = Access(settings).client(timeout=10)
 
     def start(self, patience: float) -> float:
-        """Start what does not run and wait until all of it works; seconds that took. Raises NotBack."""
-        begun = time.monotonic()
+        """Start the missing processes and wait until all work; return the seconds that took. Raises NotBack."""
+        started_at = time.monotonic()
         self.launch()
         self.wait_back({}, patience)
-        self.starts.append(time.monotonic() - begun)
+        self.starts.append(time.monotonic() - started_at)
         return self.starts[-1]
 
     def launch(self) -> None:
-        """Start what does not run."""
+        """Start the missing processes."""
         for child in self._children():
             if child.pid is None:
                 child.start()
@@ -70,7 +70,7 @@ class DrillPipe:
         replace_durably(OS, self._faults, faults.encode(), synced=False)
 
     def wait_back(self, gone: dict[str, int], patience: float) -> None:
-        """Until the daemon answers and no process of ``gone`` (id by name) is the one that runs. Raises NotBack."""
+        """Wait until the daemon answers and every process in ``gone`` (id by name) has a new id. Raises NotBack."""
         self._until(lambda: self._is_back(gone), patience)
 
     def _is_back(self, gone: dict[str, int]) -> bool:
@@ -84,48 +84,49 @@ class DrillPipe:
         return bool(stat) and all(stat["listeners"].get(name, {}).get("pid") for name in listeners)
 
     def _until(self, done: Callable[[], bool], patience: float) -> None:
-        end = time.monotonic() + patience
+        deadline = time.monotonic() + patience
         while not done():
-            if time.monotonic() > end:
+            if time.monotonic() > deadline:
                 raise NotBack(f"the pipe is not back after {patience:g} s; see {self.folder}/serve.log")
             time.sleep(LOOK_EVERY)
 
     def pids(self) -> dict[str, int | None]:
-        """Process ids of receivers, forwarders and the log daemon by name; empty before there are any."""
+        """Return the ids of receivers, forwarders and log daemon by name; empty before the supervisor is up."""
         pids: dict[str, int | None] = self._ours().get("pids", {})
         return pids
 
     def _ours(self) -> dict[str, Any]:
-        """What the supervisor that runs says of its sockets and processes; empty before it does."""
+        """Return the running supervisor's document of sockets and processes; empty before it exists."""
+        # After a kill the document of the previous supervisor remains: it must not be taken for the new one.
         document = endpoints(self.settings.data_dir)
         return document if document.get("supervisor") == self._serve.pid else {}
 
     def address(self, listener: str) -> tuple[str, int] | None:
-        """Where a listener takes messages; None while nobody runs."""
+        """Return the address of a listener; None if no supervisor runs."""
         host, port = self._ours().get("listeners", {}).get(listener, (None, None))
         return (host, port) if host else None
 
     def get(self, path: str) -> Any:
-        """The daemon's answer; None while it gives none."""
+        """Return the daemon's answer; None if it gives none."""
         with contextlib.suppress(httpx.HTTPError):
             return self._client.get(path).raise_for_status().json()
         return None
 
     def balance(self, patience: float = 30.0) -> dict[str, Any]:
-        """The balance. Raises NotBack where the daemon does not say it in time."""
-        end = time.monotonic() + patience
-        while (found := self.get("/balance")) is None:
-            if time.monotonic() > end:
+        """Return the balance. Raises NotBack if the daemon does not answer in time."""
+        deadline = time.monotonic() + patience
+        while (answer := self.get("/balance")) is None:
+            if time.monotonic() > deadline:
                 raise NotBack(f"the log daemon does not answer; see {self.folder}/serve.log")
             time.sleep(LOOK_EVERY)
-        document: dict[str, Any] = found
+        document: dict[str, Any] = answer
         return document
 
     def settled(self, patience: float = 120.0) -> dict[str, Any]:
-        """The balance once nothing is on its way and nothing changes; the last one where that takes too long."""
-        end, same = time.monotonic() + patience, 0
+        """Return the balance once nothing is in flight and nothing changes; the last one if that takes too long."""
+        deadline, same = time.monotonic() + patience, 0
         last: dict[str, Any] = {}
-        while same < 5 and time.monotonic() < end:
+        while same < 5 and time.monotonic() < deadline:
             balance = self.balance()
             is_still = balance == last and not (balance["pending"] and self.pipeline)
             same, last = same + 1 if is_still else 0, balance
@@ -133,7 +134,7 @@ class DrillPipe:
         return last
 
     def kill_all(self) -> None:
-        """As a power cut would end all processes."""
+        """End all processes at once, as a power cut does."""
         pids = [pid for pid in self.pids().values() if pid]
         for child in self._children():
             if child.pid:
@@ -143,14 +144,14 @@ class DrillPipe:
         self._until(lambda: not any(alive(pid) for pid in pids), 10)
 
     def halt(self) -> None:
-        """End all processes in order; they may be started again."""
-        end = time.monotonic() + 2 * self.settings.shutdown_time
+        """End all processes in order; they can be started again."""
+        deadline = time.monotonic() + 2 * self.settings.shutdown_time
         for child in reversed(self._children()):
             child.stop()
-            child.wait(end)
+            child.wait(deadline)
 
     def stop(self) -> None:
-        """For good."""
+        """End all processes and the broker for good."""
         self.halt()
         if self.kafka:
             self.kafka.stop()
@@ -158,6 +159,6 @@ class DrillPipe:
 
 
 def datagrams_of(balance: Mapping[str, Any], listener: str) -> int:
-    """How many datagrams came to a listener: taken, or dropped by the kernel."""
-    counts = Counts(next((one["counts"] for one in balance["listeners"] if one["name"] == listener), {}))
+    """Return the number of datagrams that reached a listener: accepted, or dropped by the kernel."""
+    counts = Counts(next((row["counts"] for row in balance["listeners"] if row["name"] == listener), {}))
     return counts[Name.TAKEN] + counts[Name.KERNEL_DROPPED]

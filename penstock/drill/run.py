@@ -1,4 +1,4 @@
-"""The rounds of a drill: the pipe runs, senders send, a disaster strikes, and what it cost is told."""
+"""The rounds of a drill: the pipe runs, senders send, a disaster strikes, and its cost is reported."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ CALM = (0.5, 3.0)
 """Seconds between two disasters."""
 QUIET_AT_THE_END = 2.0
 SECONDS_TO_CLOSE = 10.0
-"""For the balance, after a disaster."""
+"""Limit in seconds for the balance to close after a disaster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A disaster that was gone through: ``second`` of the drill, what happened, what it cost by name.
+    """A completed disaster: ``second`` of the drill, the event, its cost by name.
 
-    ``unaccounted``: what the balance could not account for when it was over, by where.
+    ``unaccounted``: messages that the balance could not account for afterwards, by route or topic.
     """
 
     second: float
@@ -47,10 +47,10 @@ class Incident:
 
 
 class Drill:
-    """A drill of a copy of ``settings``; on entry the pipe runs, on exit all of it is gone.
+    """A drill of a copy of ``settings``: the pipe runs on entry and is removed on exit.
 
-    ``seed`` decides which disasters, of the sorts ``only``, come in which order; ``damages`` files are damaged at
-    once. ``say`` takes lines about what the copy leaves out.
+    ``seed`` decides the order of disasters, limited to the sorts ``only``; each damage hits ``damages`` files. ``say``
+    takes a line about each setting that the copy leaves out.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class Drill:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def run(self, seconds: float) -> Iterator[Incident]:
-        """One disaster after the other. Raises NotBack where the pipe does not come up again."""
+        """Strike one disaster after the other. Raises NotBack if the pipe does not come back."""
         for sender in self._senders:
             sender.start()
-        begun = time.monotonic()
+        started_at = time.monotonic()
         before: dict[str, int] = {}
-        while (now := time.monotonic() - begun) < seconds:
+        while (now := time.monotonic() - started_at) < seconds:
             time.sleep(self._scene.dice.uniform(*CALM))
             what = self._scene.dice.choice(self._disasters)(self._scene)
             balance = self._closed()
@@ -116,17 +116,17 @@ class Drill:
             sender.stop()
 
     def _closed(self) -> dict[str, Any]:
-        """The balance as soon as it closes; the last one where it does not."""
-        end = time.monotonic() + SECONDS_TO_CLOSE
-        while (balance := self._pipe.balance())["unaccounted"] and time.monotonic() < end:
+        """Return the balance as soon as it closes; the last one if it does not."""
+        deadline = time.monotonic() + SECONDS_TO_CLOSE
+        while (balance := self._pipe.balance())["unaccounted"] and time.monotonic() < deadline:
             time.sleep(0.2)
         return balance
 
     def done(self) -> str:
-        """What has been done to the pipe so far, in words."""
-        return self._scene.told()
+        """Summarize the disasters so far in words."""
+        return self._scene.summary()
 
     def verdict(self) -> Verdict:
-        """What became of every message, once all is still, and after which disasters the balance did not close."""
+        """Judge every message once the pipe is idle, and name the disasters after which the balance stayed open."""
         last = judge(self._pipe, self._senders)
         return replace(last, wrong=[*self._unclosed, *last.wrong])

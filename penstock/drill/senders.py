@@ -1,4 +1,4 @@
-"""Who sends during a drill: datagrams, lines and appends, each message with a number of its own."""
+"""Senders of a drill: datagrams, lines and appends, each message with a number of its own."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from penstock.drill.pipe import DrillPipe
 from penstock.wire.plog.cutting import fragment
 
 TOPIC, OTHER_TOPIC, ASKED_TOPIC = "drill", "drill-too", "drill-asked"
-"""Topics of the appends, of transactions over two topics, and one that senders of datagrams ask for."""
+"""Topics of the appends, of transactions over two topics, and the one that datagrams request by tag."""
 CURSOR = "drill"
 Place = tuple[str, int]
 """A topic and an offset."""
 Mark = tuple[str, int]
 """The sender of a message, and its number."""
 BURST = 20
-"""Messages that a sender sends at once."""
+"""Messages per burst of a sender."""
 REPORT_EVERY = 50
-"""Bursts after which the ledger hears what was sent."""
+"""Bursts between two reports of the sent total to the ledger."""
 
 
 class Sender(threading.Thread, ABC):
-    """Sends bursts until it is told to stop; ``sent`` counts messages, each numbered from 0 on."""
+    """A thread that sends bursts until it is stopped; ``sent`` counts messages, each numbered from 0."""
 
     def __init__(self, name: str, rate: float) -> None:
         super().__init__(name=name, daemon=True)
@@ -52,21 +52,21 @@ class Sender(threading.Thread, ABC):
         """Send some messages."""
 
     def payloads(self) -> list[bytes]:
-        """The next ones."""
+        """Return the payloads of the next burst."""
         return [payload(self.name, self.sent + number) for number in range(BURST)]
 
     def hold(self) -> None:
-        """Send nothing until ``go_on``: nothing is half sent when this returns."""
+        """Pause sending until ``go_on``; no burst is in progress on return."""
         self._may_send.clear()
         with self._idle:
             pass
 
     def go_on(self) -> None:
-        """Send again."""
+        """Resume sending."""
         self._may_send.set()
 
     def stop(self) -> None:
-        """For good."""
+        """End the thread."""
         self._stopped.set()
         self._may_send.set()
         self.join()
@@ -76,21 +76,21 @@ MARK = re.compile(rb'"uuid": "([a-z0-9_\-]+)-([0-9]+)"')
 
 
 def mark_of(payload: bytes) -> Mark | None:
-    """Whose and which message it is; None for what no sender of a drill made."""
-    found = MARK.search(payload)
-    return (found[1].decode(), int(found[2])) if found else None
+    """Return the sender and the number of a message; None if no sender of a drill made it."""
+    match = MARK.search(payload)
+    return (match[1].decode(), int(match[2])) if match else None
 
 
 def payload(sender: str, number: int) -> bytes:
-    """An event that says whose and which message it is."""
+    """Return an event whose uuid names its sender and number."""
     event = {"type": f"t{number % 5}", "uuid": f"{sender}-{number}", "timestamp": number, "data": {}}
     return json.dumps(event).encode()
 
 
 class DatagramSender(Sender):
-    """To a listener of UDP; ``datagrams`` is what the kernel took, all of it for the listener's socket.
+    """Sends to a UDP listener; ``datagrams`` counts those that the kernel accepted, all for the listener's socket.
 
-    Of plog's messages some are in fragments, some ask for a topic, and what was sent is told to the ledger.
+    For plog, some messages are fragmented, some request a topic, and the sent total is reported to the ledger.
     """
 
     def __init__(self, listener: ListenerConfig, pipe: DrillPipe, rate: float) -> None:
@@ -111,7 +111,7 @@ class DatagramSender(Sender):
                     self.datagrams += 1
                 self.sent += 1
         if self._bursts % REPORT_EVERY == 0:
-            self._tell()
+            self._report_sent()
 
     def _datagrams_of(self, message: bytes) -> list[bytes]:
         if self._listener.codec != "plog" or self._bursts % 4 > 1:
@@ -120,14 +120,14 @@ class DatagramSender(Sender):
             return fragment(message, self.sent, fragment_size=50)
         return fragment(message, self.sent, tags=[f"kt:{ASKED_TOPIC}"])
 
-    def _tell(self) -> None:
+    def _report_sent(self) -> None:
         with contextlib.suppress(ReportFailed):
             counts = {"messages": self.sent, "datagrams": self.datagrams}
             self._report.post("drill", self._bursts, counts)
 
 
 class LineSender(Sender):
-    """To a listener of TCP, over a connection that is made again; ``sent`` is what was handed to the kernel."""
+    """Sends to a TCP listener and reconnects when needed; ``sent`` counts the lines handed to the kernel."""
 
     def __init__(self, listener: ListenerConfig, pipe: DrillPipe, rate: float) -> None:
         super().__init__(listener.name, rate)
@@ -142,7 +142,7 @@ class LineSender(Sender):
                 if address is None:
                     return
                 self._sock = socket.create_connection(address, 5)
-            self.sent += len(lines)  # also what breaks off may have come
+            self.sent += len(lines)  # before the call: lines may arrive even if the connection breaks
             self._sock.sendall(b"\n".join([*lines, b""]))
         except OSError:
             self._leave()
@@ -158,7 +158,7 @@ class LineSender(Sender):
 
 
 class Appender(Sender):
-    """Appends over gRPC; ``acknowledged`` has the message that each acknowledged place is of."""
+    """Appends over gRPC; ``acknowledged`` maps each acknowledged topic and offset to its message."""
 
     def __init__(self, settings: Settings, rate: float, name: str = "appends") -> None:
         super().__init__(name, rate)
@@ -175,7 +175,7 @@ class Appender(Sender):
                 self.acknowledged |= {(topic, offset): (self.name, next(numbers)) for offset in offsets}
 
     def store(self, batch: list[bytes]) -> Mapping[str, list[int]]:
-        """Append them, in this order; their offsets by topic. Raises ClientError."""
+        """Append the batch in order; return its offsets by topic. Raises ClientError."""
         offsets = list(self._log.append(TOPIC, batch))
         self._log.commit_cursor(TOPIC, CURSOR, offsets[-1])
         return {TOPIC: offsets}
@@ -194,7 +194,7 @@ class Committer(Appender):
 
     def store(self, batch: list[bytes]) -> Mapping[str, list[int]]:
         if self._is_new:
-            with contextlib.suppress(TopicExists):  # the answer was lost, last time
+            with contextlib.suppress(TopicExists):  # created by an earlier attempt whose answer was lost
                 self._log.create_topic(OTHER_TOPIC, rotate_after="1h")
             self._is_new = False
         half = len(batch) // 2
@@ -205,9 +205,9 @@ class Committer(Appender):
 
 
 def senders_of(pipe: DrillPipe, rate: float) -> Iterator[Sender]:
-    """One for each listener, and two for the log."""
-    for listener in (each for each in pipe.settings.listener if not each.asks_answers):
-        made = DatagramSender if listener.protocol == "udp" else LineSender
-        yield made(listener, pipe, rate)
+    """Yield a sender per listener, and two for the log."""
+    for listener in (candidate for candidate in pipe.settings.listener if not candidate.asks_answers):
+        sender_class = DatagramSender if listener.protocol == "udp" else LineSender
+        yield sender_class(listener, pipe, rate)
     yield Appender(pipe.settings, rate)
     yield Committer(pipe.settings, rate)

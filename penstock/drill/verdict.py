@@ -1,4 +1,4 @@
-"""What became of every message of a drill."""
+"""The verdict of a drill: compares every sent message with the stored ones and with the balance."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from penstock.drill.settings import kafka_handlers
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is wrong, a line for each (empty when all is well); what was lost by name; the balance.
+    """The errors, a line each (empty if all is well); the losses by name; the balance.
 
-    ``broken_off``: lines that were in connections when their receiver was killed; TCP tells nobody of them.
+    ``broken_off``: lines in connections whose receiver was killed; TCP reports their loss to no side.
     """
 
     wrong: list[str]
@@ -31,7 +31,7 @@ class Verdict:
     balance: dict[str, Any] = field(repr=False)
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Return the verdict as a JSON-ready object."""
         return {
             "wrong": self.wrong,
             "losses": self.losses,
@@ -43,17 +43,17 @@ class Verdict:
 
 
 def losses_of(balance: Mapping[str, Any]) -> Counts:
-    """All losses that a balance names, by where and what."""
-    found = Counts()
+    """Return all losses that a balance names, by listener or topic and by name."""
+    losses = Counts()
     for listener in balance["listeners"]:
-        found.absorb({f"{listener['name']} {name}": n for name, n in lost(listener["counts"]).items()})
+        losses.absorb({f"{listener['name']} {name}": count for name, count in lost(listener["counts"]).items()})
     for topic in balance["topics"]:
-        found.absorb({f"{topic['topic']} {name}": n for name, n in lost(topic["fates"]).items()})
-    return found
+        losses.absorb({f"{topic['topic']} {name}": count for name, count in lost(topic["fates"]).items()})
+    return losses
 
 
 def judge(pipe: DrillPipe, senders: Sequence[Sender]) -> Verdict:
-    """Read everything back once all is still."""
+    """Compare the stored messages with the sent ones once the pipe is idle."""
     balance = pipe.settled()
     stored = Stored(pipe, senders)
     wrong = [*_open(balance), *stored.doubled(), *stored.invented(senders)]
@@ -69,22 +69,22 @@ def judge(pipe: DrillPipe, senders: Sequence[Sender]) -> Verdict:
         wrong += missing(balance, kafka_handlers(pipe.settings), marks_in(pipe.kafka.address), sent)
     losses = losses_of(balance).pruned()
     wrong += stored.without_name(senders, sum(losses.values()))
-    broken_off = sum(sender.sent - stored.of(sender) for sender in senders if isinstance(sender, LineSender))
+    broken_off = sum(sender.sent - stored.count_of(sender) for sender in senders if isinstance(sender, LineSender))
     return Verdict(wrong, losses, broken_off, sum(sender.sent for sender in senders), acknowledged, balance)
 
 
 def unaccounted_in(balance: Mapping[str, Any]) -> dict[str, int]:
-    """What a balance cannot account for, by the route or topic in which it is missing."""
+    """Return the messages that a balance cannot account for, by route or topic."""
     if not balance["unaccounted"]:
         return {}
-    places = [(f"{one['source']} to {one['handler']}", one) for one in balance["routes"]]
-    places += [(one["topic"], one) for one in balance["topics"]]
-    found = {name: one["unaccounted"] for name, one in places if one["unaccounted"]}
-    return found or {"the books": balance["unaccounted"]}
+    places = [(f"{row['source']} to {row['handler']}", row) for row in balance["routes"]]
+    places += [(row["topic"], row) for row in balance["topics"]]
+    unaccounted = {name: row["unaccounted"] for name, row in places if row["unaccounted"]}
+    return unaccounted or {"the books": balance["unaccounted"]}
 
 
 def in_words(counts: Mapping[str, int]) -> str:
-    """Counts by name as a line."""
+    """Format counts by name as a line."""
     return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
@@ -97,18 +97,18 @@ def _open(balance: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _uncounted(balance: Mapping[str, Any], sender: DatagramSender) -> Iterator[str]:
-    """Datagrams that the kernel took for a listener, and that it counts neither as taken nor as dropped.
+    """Check that each datagram accepted by the kernel is counted as accepted or dropped.
 
-    Of a frame that was damaged in the log buffer the messages are known, as ``corrupt``, and their datagrams are not.
+    The messages of a frame that was damaged in the log buffer are counted as ``corrupt``; their datagrams are unknown.
     """
-    named = losses_of(balance)[f"{sender.name} {Name.CORRUPT}"]
-    came = datagrams_of(balance, sender.name)
-    if came > sender.datagrams or (came < sender.datagrams and not named):
-        yield f"{sender.name}: {sender.datagrams:,} datagrams sent, {came:,} counted"
+    corrupt = losses_of(balance)[f"{sender.name} {Name.CORRUPT}"]
+    counted = datagrams_of(balance, sender.name)
+    if counted > sender.datagrams or (counted < sender.datagrams and not corrupt):
+        yield f"{sender.name}: {sender.datagrams:,} datagrams sent, {counted:,} counted"
 
 
 class Stored:
-    """What the topics of a pipe hold."""
+    """The messages in the topics of a pipe."""
 
     def __init__(self, pipe: DrillPipe, senders: Sequence[Sender]) -> None:
         self._appenders = {sender.name for sender in senders if isinstance(sender, Appender)}
@@ -125,11 +125,11 @@ class Stored:
     def _read(self, log: Log, topic: str) -> None:
         for batch in log.batches(topic, "earliest"):
             columns = (batch.column(name).to_pylist() for name in ("offset", "payload"))
-            for offset, data in zip(*columns, strict=True):
-                self._take(topic, offset, data)
+            for offset, payload in zip(*columns, strict=True):
+                self._take(topic, offset, payload)
 
-    def _take(self, topic: str, offset: int, data: bytes) -> None:
-        mark = mark_of(data or b"")
+    def _take(self, topic: str, offset: int, payload: bytes) -> None:
+        mark = mark_of(payload or b"")
         if mark is None:
             self.unknown += 1
             return
@@ -139,31 +139,31 @@ class Stored:
         if name in self._appenders:
             self._appended[topic, offset] = mark
 
-    def of(self, sender: Sender) -> int:
-        """How many messages of a sender are stored."""
+    def count_of(self, sender: Sender) -> int:
+        """Return the number of a sender's messages that are stored."""
         return self._by_sender[sender.name]
 
     def without_name(self, senders: Sequence[Sender], named: int) -> Iterator[str]:
-        """Datagrams that are not stored beyond the losses that the balance names."""
-        gone = sum(sender.sent - self.of(sender) for sender in senders if isinstance(sender, DatagramSender))
+        """Check that missing datagrams do not exceed the losses that the balance names."""
+        gone = sum(sender.sent - self.count_of(sender) for sender in senders if isinstance(sender, DatagramSender))
         if gone > named:
             yield f"{gone:,} datagrams are not stored, and the balance names {named:,} losses"
 
     def doubled(self) -> Iterator[str]:
-        """Messages that are stored more than once."""
+        """Check that no message is stored more than once."""
         twice = [mark for mark, count in self.marks.items() if count > 1]
         if twice:
             yield f"{len(twice):,} messages are stored twice, such as {twice[0][0]} {twice[0][1]}"
 
     def invented(self, senders: Sequence[Sender]) -> Iterator[str]:
-        """Messages that nobody sent."""
+        """Check that every stored message was sent."""
         sent = {sender.name: sender.sent for sender in senders}
         made_up = [mark for mark in self.marks if mark[1] >= sent.get(mark[0], 0)]
         if made_up or self.unknown:
             yield f"{len(made_up) + self.unknown:,} messages are stored that nobody sent"
 
     def missing(self, acknowledged: Mapping[Place, Mark]) -> Iterator[str]:
-        """Acknowledged appends that are not where they were said to be, and not in a gap either."""
+        """Check that each acknowledged append is stored at its offset or lies in a gap."""
         gone = [
             place
             for place, mark in acknowledged.items()

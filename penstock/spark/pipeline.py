@@ -194,7 +194,7 @@ def _source(landing: Landing) -> str:
 
 
 def _watch_closely(running: RunningLanding, proof_worker: ProofWorker, stop: threading.Event) -> str:
-    """Likewise; and where Spark itself is gone nothing is committed any more when that is told."""
+    """Watch the query, and stop it before an error is raised: nothing may be committed after the error is reported."""
     try:
         return _watch(running, proof_worker, stop)
     except BaseException:
@@ -204,12 +204,12 @@ def _watch_closely(running: RunningLanding, proof_worker: ProofWorker, stop: thr
 
 
 def _watch(running: RunningLanding, proof_worker: ProofWorker, stop: threading.Event) -> str:
-    """Wait until the query ends or ``stop`` is set, with a line now and then; why it failed, "" where it did not."""
-    shown, at = proof_worker.progress.batch, time.monotonic()
+    """Wait until the query ends or ``stop`` is set, and report progress; return why it failed, "" if it did not."""
+    reported_batch, reported_at = proof_worker.progress.batch, time.monotonic()
     while running.goes_on and not stop.wait(LOOK):
-        news = proof_worker.progress.batch != shown or proof_worker.progress.away
-        if news and time.monotonic() - at >= REPORT_EVERY:
-            shown, at = proof_worker.progress.batch, time.monotonic()
+        has_progress = proof_worker.progress.batch != reported_batch or proof_worker.progress.away
+        if has_progress and time.monotonic() - reported_at >= REPORT_EVERY:
+            reported_batch, reported_at = proof_worker.progress.batch, time.monotonic()
             _LOGGER.info("%s", _report(proof_worker, running.query))
     error = running.failure()
     if error is None or stop.is_set():
@@ -219,7 +219,7 @@ def _watch(running: RunningLanding, proof_worker: ProofWorker, stop: threading.E
 
 
 def _end(running: RunningLanding, layout: Layout) -> None:
-    """Stop the query, at the end of the batch it is in if that does not take long."""
+    """Stop the query, at the end of its current batch if that does not take long."""
     layout.hold.touch()
     query, deadline = running.query, time.monotonic() + SHUTDOWN_PATIENCE
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
@@ -230,19 +230,20 @@ def _end(running: RunningLanding, layout: Layout) -> None:
 
 
 def _report(proof_worker: ProofWorker, query: StreamingQuery) -> str:
-    done = proof_worker.progress
+    progress = proof_worker.progress
     last = query.lastProgress
     rate = f", {last['processedRowsPerSecond']:,.0f} rows/s" if last and last["numInputRows"] else ""
-    lost = f"{done.unaccounted:,} UNACCOUNTED" if done.unaccounted else "0 unaccounted"
+    lost = f"{progress.unaccounted:,} UNACCOUNTED" if progress.unaccounted else "0 unaccounted"
     return (
-        f"proved to batch {done.batch}: {done.rows:,} rows, {done.quarantined:,} quarantined, "
-        f"{done.duplicates:,} duplicates, {lost}{rate}" + (f"; proofs wait: {done.away}" if done.away else "")
+        f"proved to batch {progress.batch}: {progress.rows:,} rows, {progress.quarantined:,} quarantined, "
+        f"{progress.duplicates:,} duplicates, {lost}{rate}"
+        + (f"; proofs wait: {progress.away}" if progress.away else "")
     )
 
 
 @contextmanager
 def tidied(landing: Landing, running: bool = False) -> Iterator[None]:
-    """Nobody lands meanwhile, and the journal is up to date; with ``running``, somebody does, and nothing is touched.
+    """Hold the landing's lock with the journal up to date; with ``running``, another process has it: change nothing.
 
     Raises PipelineRunning.
     """
@@ -259,7 +260,7 @@ def tidied(landing: Landing, running: bool = False) -> Iterator[None]:
 
 
 def landing_of(settings: config.Settings) -> Landing:
-    """What the configuration says about landing. Raises BadTransform."""
+    """Return the landing that the configuration describes. Raises BadTransform."""
     pipeline = settings.pipeline
     return Landing(
         topics=settings.topics,

@@ -1,4 +1,4 @@
-"""What the log's clients share: how a connection is made, when a call is made again, who appends."""
+"""Shared state of the log's clients: the connection, the retry schedule, and the producers that number appends."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from penstock.client.log.types import ClientError, Exhausted, NoSuchTopic, Refus
 
 SERVICE = "/slogd.StructuredLog/"
 MAX_MESSAGE = 64 << 20
-"""Bytes of a request or an answer, as the server has it."""
+"""Limit in bytes of a request or an answer, the same as the server's."""
 TIMEOUT = 30.0
-"""Seconds that a call may take."""
+"""Default time-out of a call in seconds."""
 RETRY_FOR = 30.0
-"""Seconds for which a call is tried again while the server is away."""
+"""Default for how many seconds a call is retried while the server is away."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 TELL_AFTER = 1.0
 OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.max_send_message_length", MAX_MESSAGE),
-    # A server that comes back is found within a second; gRPC's own pauses grow to two minutes.
+    # A restarted server is reached within a second; gRPC's default backoff grows to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 1000),
@@ -39,7 +39,7 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the server is and what is shown to it."""
+    """The server's address and the credentials for it."""
 
     address: str
     token: str | None
@@ -48,17 +48,17 @@ class Endpoint:
 
     @property
     def metadata(self) -> Metadata:
-        """Of each call."""
+        """The metadata of each call."""
         return (("authorization", f"Bearer {self.token}"),) if self.token else ()
 
     @property
     def pem(self) -> tuple[bytes | None, bytes | None, bytes | None]:
-        """Whom to trust, certificate and key to show. Raises OSError for a file that cannot be read."""
+        """Trusted authorities, own certificate and own key as PEM. Raises OSError for an unreadable file."""
         tls = self.tls or Tls()
         return _pem(tls.ca), _pem(tls.cert), _pem(tls.key)
 
     def open(self, secure: Callable[..., C], insecure: Callable[..., C]) -> C:
-        """Returns a channel made by one of gRPC's functions. Raises OSError for a file that cannot be read."""
+        """Return a channel, created by one of gRPC's functions. Raises OSError for an unreadable file."""
         if self.tls is None:
             return insecure(self.address, OPTIONS)
         ca, cert, key = self.pem
@@ -66,14 +66,14 @@ class Endpoint:
         return secure(self.address, grpc.ssl_channel_credentials(ca, key, cert), [*OPTIONS, *named])
 
 
-def _pem(given: bytes | Path | None) -> bytes | None:
-    return given.read_bytes() if isinstance(given, Path) else given
+def _pem(source: bytes | Path | None) -> bytes | None:
+    return source.read_bytes() if isinstance(source, Path) else source
 
 
 class RetryBackoff:
-    """Whether to try again, and after which pause: for ``seconds`` from the first failure in a row on.
+    """The retry schedule of one call: until ``seconds`` after the first failure in a row.
 
-    ``tell`` hears of a failure that lasts for a second, once.
+    ``tell`` is called once for a failure that lasts a second.
     """
 
     def __init__(self, seconds: float, tell: Callable[[ClientError], None] | None = None) -> None:
@@ -81,38 +81,39 @@ class RetryBackoff:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew: a call succeeded."""
+        """Start over after a successful call."""
         self._since: float | None = None
-        self._told = False
+        self._reported = False
         self._pause = FIRST_PAUSE
 
     def pause(self, error: ClientError) -> float | None:
-        """Returns the seconds to wait before the next try, or None when there is none."""
+        """Return the seconds to wait before the next attempt, or None to give up."""
         now = time.monotonic()
         self._since = now if self._since is None else self._since
-        left = self._since + self._seconds - now
-        if not isinstance(error, Unavailable) or left <= 0:
+        remaining_s = self._since + self._seconds - now
+        if not isinstance(error, Unavailable) or remaining_s <= 0:
             return None
-        if self._tell is not None and not self._told and now - self._since >= TELL_AFTER:
-            self._told = True
+        if self._tell is not None and not self._reported and now - self._since >= TELL_AFTER:
+            self._reported = True
             self._tell(error)
-        pause = self._pause * random.uniform(0.5, 1.0)  # clients must not come back all at the same time
+        pause = self._pause * random.uniform(0.5, 1.0)  # jitter: clients must not reconnect all at once
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
-        return min(pause, left)
+        return min(pause, remaining_s)
 
 
 @dataclass(slots=True)
 class ProducerId:
-    """A producer's id, and the number of its next request."""
+    """A producer's id, and the sequence number of its next request."""
 
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     sequence: int = 1
 
 
 class ProducerPool:
-    """Producers of each topic, so that a request that is sent again is not stored again.
+    """Idle producers by topic; a producer's numbers make a repeated request harmless. Thread-safe.
 
-    Numbers of one producer must arrive in their order: so each request that is under way has a producer of its own.
+    Invariant: the server expects the numbers of a producer in order, so each request in flight has a producer of its
+    own.
     """
 
     def __init__(self) -> None:
@@ -120,24 +121,27 @@ class ProducerPool:
         self._free: dict[str, list[ProducerId]] = {}
 
     def take(self, topic: str) -> ProducerId:
-        """Returns a producer for one caller, who gives it back once it is known what became of its requests."""
+        """Return a producer for one caller, who gives it back once the outcome of its requests is certain."""
         with self._lock:
             free = self._free.get(topic)
             return free.pop() if free else ProducerId()
 
     def give(self, topic: str, lane: ProducerId) -> None:
-        """Put back a producer whose next number is also the next one that the server expects."""
+        """Put back a producer whose next number is the one that the server expects."""
         with self._lock:
             self._free.setdefault(topic, []).append(lane)
 
     def forget(self, topic: str) -> None:
-        """Drop the producers of a topic: the server does not know them any more."""
+        """Drop the producers of a topic, because the server no longer knows them."""
         with self._lock:
             self._free.pop(topic, None)
 
     @contextlib.contextmanager
     def producer(self, topic: str) -> Iterator[tuple[str, int]]:
-        """Yields the id and the number for one request."""
+        """Yield the id and the number for one request.
+
+        A producer whose request ended in doubt (Unavailable) is not reused: its next number is not certain.
+        """
         lane = self.take(topic)
         try:
             yield lane.id, lane.sequence

@@ -1,4 +1,4 @@
-"""Reading a topic over Arrow Flight: batches as they lie in the log, several times as fast as over gRPC."""
+"""Reads a topic over Arrow Flight: batches as the log stores them, several times as fast as over gRPC."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from penstock.client.log.types import Start
 from penstock.errors import PenstockError
 
 RECONNECT = [(name, value) for name, value in OPTIONS if "backoff" in name]
-"""A server that comes back is found within a second, as over gRPC."""
+"""A restarted server is reached within a second, as over gRPC."""
 
 
 class Gone(PenstockError):
-    """The stream ended early, or there is no Flight server, or it refuses: gRPC goes on, or tells why."""
+    """The stream ended early, or the Flight server is missing or refuses; the caller continues over gRPC."""
 
 
 def flight_client(link: Endpoint) -> Any:
-    """A client of the Flight server, and for each call what ``call_options`` gives. Raises OSError for a bad file."""
-    from pyarrow import flight  # only who reads over it needs it
+    """Return a client of the Flight server; pass ``call_options`` with each call. Raises OSError for a bad file."""
+    from pyarrow import flight  # imported here: only reads over Flight need it
 
     scheme = "grpc+tls" if link.tls else "grpc"
     return flight.connect(f"{scheme}://{link.flight}", generic_options=RECONNECT, **_tls(link))
 
 
 def call_options(link: Endpoint, timeout: float | None = None) -> Any:
-    """What is shown to the server with a call; ``timeout`` in seconds, for all of it."""
+    """Return the credentials for a call; ``timeout`` in seconds, for the whole call."""
     from pyarrow import flight
 
     headers = [(name.encode(), value.encode()) for name, value in link.metadata]
@@ -40,28 +40,28 @@ def call_options(link: Endpoint, timeout: float | None = None) -> Any:
 def flight_batches(
     link: Endpoint, topic: str, start: Start, end: int | None, filter: str | None, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The batches in [start, end). Raises Gone."""
+    """Yield the batches in [start, end). Raises Gone."""
     try:
         with flight_client(link) as client:
             for chunk in client.do_get(flight_ticket(topic, start, end, filter, columns), call_options(link)):
                 yield chunk.data
-    except (pa.ArrowException, OSError, KeyError) as error:  # what pyarrow makes of Flight's errors
+    except (pa.ArrowException, OSError, KeyError) as error:  # pyarrow maps Flight's errors to these
         raise Gone(str(error)) from error
 
 
 def flight_ticket(topic: str, start: Start, end: int | None, filter: str | None, columns: Sequence[str]) -> Any:
-    """A ticket for rows of [start, end) that match the filter."""
+    """Return a ticket for the rows of [start, end) that match the filter."""
     from pyarrow import flight
 
     begin = start.astimezone(UTC).isoformat() if isinstance(start, datetime) else start
-    given = {"topic": topic, "from": begin, "to": end, "filter": filter, "columns": list(columns)}
-    asked = {name: value for name, value in given.items() if value is not None}
-    return flight.Ticket(json.dumps(asked).encode())
+    arguments = {"topic": topic, "from": begin, "to": end, "filter": filter, "columns": list(columns)}
+    fields = {name: argument for name, argument in arguments.items() if argument is not None}
+    return flight.Ticket(json.dumps(fields).encode())
 
 
 def _tls(link: Endpoint) -> dict[str, Any]:
     if link.tls is None:
         return {}
     ca, cert, key = link.pem
-    given = {"tls_root_certs": ca, "cert_chain": cert, "private_key": key, "override_hostname": link.tls.name}
-    return {name: value for name, value in given.items() if value}
+    options = {"tls_root_certs": ca, "cert_chain": cert, "private_key": key, "override_hostname": link.tls.name}
+    return {name: option for name, option in options.items() if option}

@@ -1,4 +1,4 @@
-"""What a client of the log does: the coroutines of ``AsyncLog``, which ``Log`` has as methods that block."""
+"""The operations of a client: the coroutines of ``AsyncLog``, which ``Log`` offers as blocking methods."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from penstock.slogd.slogd_pb2 import LogEntry
 
 
 class Operations(Administration, ArrowReading):
-    """Appending, reading and following; looking after topics and reading as Arrow are inherited."""
+    """Appending, reading and following; administration and Arrow reads are inherited."""
 
     async def append(
         self, topic: str, payloads: Iterable[Payload], annotations: Mapping[str, str] | None = None
     ) -> Sequence[int]:
-        """Append one entry for each payload, all or none; their offsets, when they are as durable as the topic says.
+        """Append one entry per payload, all or none; return the offsets once they are as durable as the topic
+        requires.
 
-        ``annotations`` go with each of them. Raises Refused, Exhausted, Unavailable.
+        ``annotations`` go with each entry. Raises Refused, Exhausted, Unavailable.
         """
         return await self.append_entries(topic, calls.log_entries(payloads, annotations))
 
     async def append_entries(self, topic: str, entries: Sequence[LogEntry]) -> list[int]:
-        """As ``append``, with entries as the API has them."""
+        """Append entries in the API's form; otherwise like ``append``."""
         if not entries:
             return await self._caller.do(calls.append(topic, entries))
         return await self._append(topic, lambda producer: calls.append(topic, entries, producer))
@@ -37,10 +38,11 @@ class Operations(Administration, ArrowReading):
     async def append_batch(
         self, topic: str, body: pa.RecordBatch, producer: tuple[str, int] | None = None
     ) -> list[int]:
-        """As ``append``, the rows of an Arrow batch with the columns of ``penstock.records.BODY``.
+        """Append the rows of an Arrow batch with the columns of ``penstock.records.BODY``; otherwise like
+        ``append``.
 
-        ``producer``: an id and a sequence number (from 0, one more each time) of the caller's own, so that what it
-        appends again after a crash of its own is not stored twice either.
+        ``producer``: the caller's own id and sequence number (from 0, one more for each append). The caller may then
+        repeat an append after its own crash without storing it twice.
         """
         if producer is not None:
             return await self._caller.do(calls.append_batch(topic, body, producer))
@@ -51,7 +53,7 @@ class Operations(Administration, ArrowReading):
         try:
             with lanes.producer(topic) as producer:
                 return await self._caller.do(call(producer))
-        except OutOfSequence:  # the server lost what it knew of us; it has stored nothing of this
+        except OutOfSequence:  # the server forgot these producers and stored nothing of this request
             lanes.forget(topic)
             with lanes.producer(topic) as producer:
                 return await self._caller.do(call(producer))
@@ -59,7 +61,7 @@ class Operations(Administration, ArrowReading):
     async def read(
         self, topic: str, offset: Start = "earliest", max_messages: int = PAGE, *, filter: str | None = None
     ) -> list[Entry]:
-        """Up to ``max_messages`` entries from ``offset`` on; with ``"latest"`` the last ones.
+        """Return up to ``max_messages`` entries from ``offset``; with ``"latest"`` the last ones.
 
         Fewer only at the end of the topic. ``filter``: only entries whose annotations match. Raises NoSuchTopic,
         Refused, Unavailable.
@@ -75,17 +77,17 @@ class Operations(Administration, ArrowReading):
         return entries
 
     async def pages(self, topic: str, offset: Start = "earliest", *, filter: str | None = None) -> AsyncGenerator[Page]:
-        """Entries from ``offset`` to the end of the topic, as they come. Raises as ``read``."""
+        """Yield the entries from ``offset`` to the end of the topic, page by page. Raises as ``read``."""
         start = await self._caller.settled(topic, offset)
         while (page := await self._caller.do(calls.get(topic, start, PAGE, filter))) is not None:
             yield page
             start = page.next
 
     async def follow(self, topic: str, offset: Start = "latest", *, filter: str | None = None) -> AsyncGenerator[Entry]:
-        """Entries from ``offset`` on, then those that are appended, without end; close the iterator to leave.
+        """Yield the entries from ``offset``, then new ones, without end; close the iterator to stop.
 
-        Where it starts is settled by the first entry that is asked for. A connection that breaks is made again, and
-        goes on where it was. Raises NoSuchTopic, Refused, Unavailable.
+        The start is fixed when the first entry is requested. A broken connection is restored, and the iteration
+        continues at its offset. Raises NoSuchTopic, Refused, Unavailable.
         """
         async with aclosing(self.follow_pages(topic, offset, filter=filter)) as pages:
             async for page in pages:
@@ -95,22 +97,22 @@ class Operations(Administration, ArrowReading):
     async def follow_pages(
         self, topic: str, offset: Start = "latest", *, filter: str | None = None
     ) -> AsyncGenerator[Page]:
-        """As ``follow``, the entries as they come together; with a filter also pages without any."""
+        """Yield pages like ``follow`` yields entries; with a filter some pages are empty."""
         start, patience = await self._caller.settled(topic, offset), self._caller.patience()
         while True:
             request = calls.logs_request(topic, start, filter=filter)
-            async with aclosing(self._caller.stream("StreamLogs", request, patience)) as answers:
-                async for answer in answers:
+            async with aclosing(self._caller.stream("StreamLogs", request, patience)) as responses:
+                async for response in responses:
                     with calls.understood("StreamLogs"):
-                        page = calls.page(answer, start)
+                        page = calls.page(response, start)
                     if page is not None:
                         yield page
                         start = page.next
 
     async def check(self) -> None:
-        """Whether the daemon answers, now. Raises Unavailable, NotAllowed."""
+        """Call the daemon once, without retries. Raises Unavailable, NotAllowed."""
         await self._caller.attempt(calls.names(), RetryBackoff(0))
 
     async def close(self) -> None:
-        """Close the connection; calls under way end with Unavailable."""
+        """Close the connection; calls in flight end with Unavailable."""
         await self._caller.close()
