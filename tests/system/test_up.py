@@ -35,7 +35,7 @@ def test_the_demo_accounts_for_everything_within_three_minutes() -> None:
 
 def test_the_demo_where_spark_is_not_installed_says_so_and_ends_in_the_log(tmp_path: Path) -> None:
     ended = command_line.run("up", "--demo", folder=tmp_path, without=["pyspark"], seconds=170)
-    assert ended.status == 0, ended.said
+    assert ended.status == 0, ended.text
     assert "the demo runs without tables: this needs Spark: pip install 'penstock-pipe[spark]'" in ended.errors
     assert ended.output.splitlines()[-1] == "unaccounted: 0"
     assert "no pipeline reads it" in ended.output

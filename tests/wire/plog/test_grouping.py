@@ -33,7 +33,7 @@ def test_whole_groups_are_found_and_assembled_in_any_order() -> None:
     messages = assemble(datagrams, groups)
     assert len(rest) == 0
     assert messages.payloads.to_pylist() == MESSAGES
-    assert messages.good.all()
+    assert messages.is_valid.all()
     assert sorted(messages.rows.tolist()) == sorted(set(messages.rows.tolist()))
 
 
