@@ -310,7 +310,7 @@ class Model(RuleBasedStateMachine):
 
 
 def run(examples: int, steps: int) -> None:
-    with patch.object(gaps, "JOIN_FROM", 1):
+    with patch.object(gaps, "MIN_GAPS_SAVED", 1):
         run_state_machine_as_test(
             Model,
             settings=settings(

@@ -48,7 +48,7 @@ def test_messages_whole_in_one_batch_take_no_more_python_with_more_fragments(tag
 
 
 def test_they_never_come_to_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Defragmenter, "_take_rest", lambda *_: pytest.fail("a fragment was taken by itself"))
+    monkeypatch.setattr(Defragmenter, "_take_by_table", lambda *_: pytest.fail("a fragment was taken by itself"))
     decoder = PlogDecoder()
     for first in range(3):  # what was finished before makes no difference to other messages
         datagrams = [part for n in range(4) for part in fragment(b"m" * 500, 10 * first + n, fragment_size=100)]
