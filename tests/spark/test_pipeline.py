@@ -30,6 +30,7 @@ from penstock.spark import pipeline
 from penstock.spark.pipeline import landing_of, main, run
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
+from penstock.upkeep.believed_clock import BelievedClock
 from tests.landing.transform import functions
 from tests.spark.spark_daemon import Daemon, daemon
 from tests.spark.spark_helpers import BUCKET, QUICK_START, event
@@ -164,7 +165,8 @@ def test_a_thread_that_does_not_end_keeps_the_lock(tmp_path: Path, monkeypatch: 
         return go_on.wait(60)
 
     monkeypatch.setattr(ProofWorker, "step", step)
-    with lock, pipeline._at_work(Landing(tmp_path / "topics", layout.tables), None, lock):
+    landing = Landing(tmp_path / "topics", layout.tables)
+    with lock, pipeline._at_work(landing, None, BelievedClock(layout, None), lock):
         assert began.wait(20)
     with pytest.raises(PipelineRunning):
         take_lock(layout, threading.Event(), patience=0.0)
