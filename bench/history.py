@@ -75,7 +75,7 @@ class History:
         for _ in range(0, batches, ROLL_AT - KEEP):
             self._lines(min(ROLL_AT - KEEP, batches))
             if self._batch > ROLL_AT:
-                roll_up(self.layout, self._batch - KEEP)
+                roll_up(self.layout, self._batch - KEEP, time.time)
         self._spark()
         self._delta(batches)
         self._posts(batches)
