@@ -56,7 +56,7 @@ def test_bad_configuration_is_not_explained() -> None:
 def test_commands_check_and_explain() -> None:
     run = CliRunner()
     good = run.invoke(build(["config"]), ["config", "check", "-o", "data_dir=/x"])
-    assert (good.exit_code, "the configuration is good" in good.output) == (0, True)
+    assert (good.exit_code, "the configuration is valid" in good.output) == (0, True)
     assert run.invoke(build(["config"]), ["config", "check", "-o", "data_dri=/x"]).exit_code == 2
     small = run.invoke(build(["config"]), ["config", "check", "-o", "buffer.term_length=64KiB"])
     assert (small.exit_code, "buffer.term_length: frames of 8192 bytes" in small.output) == (2, True)

@@ -11,7 +11,6 @@ import pytest
 
 from penstock.config.daemon_access import internal_token
 from penstock.errors import PenstockError
-from penstock.files.checked_lines import append_lines
 from penstock.files.errors import DamagedFile
 from penstock.landing.from_kafka.offset_map import OffsetMap
 from penstock.landing.journal import Journal, latest
@@ -159,12 +158,3 @@ def test_no_flip_and_no_truncation_raises_anything_but_our_errors(
         except PenstockError as error:
             errors.append(str(error))
         assert all(path.name in error for error in errors)
-
-
-def test_lines_of_before_go_on_being_read_beside_those_of_now(tmp_path: Path) -> None:
-    path = tmp_path / "map.jsonl"
-    path.write_text('{"topic":"in","kafka":"there","begins":{"0":0}}\n')
-    append_lines(path, [{"end": 2, "runs": [[0, 2, 0, 0]]}])
-    found = OffsetMap.load(path)
-    assert found is not None
-    assert (found.end, found.place(1)) == (2, (0, 1))

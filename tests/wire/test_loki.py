@@ -73,7 +73,7 @@ def test_what_is_no_push_is_refused(body: bytes) -> None:
 
 
 def test_what_says_that_it_is_large_is_not_unpacked() -> None:
-    bomb = packed(bytes(20 << 20))
+    bomb = packed(bytes(40 << 20))
     assert len(bomb) < 2 << 20
     assert refused(LokiDoor(), asked(PUSH, bomb, PROTOBUF)).status == 413
     assert refused(LokiDoor(), asked(PUSH, b"\xff\xff\xff\x07", PROTOBUF)).status == 413
