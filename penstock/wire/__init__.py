@@ -4,8 +4,8 @@ Read ``decoded`` (what a decoder gives back), ``datagrams`` and ``line_framing``
 ``compressed_streams`` (what came in, as columns), ``unpacking``, ``message_ids``,
 the codecs ``raw``, ``syslog/``, ``plog/``, ``gelf/`` and ``forward/``, then
 ``source_annotations``, ``sender_text``, ``growth``, ``meters``, ``own_codec`` (a user's) and ``codecs`` (all of them
-by name). Protocols of requests: ``json_text``, ``requests`` (what a door makes of one), ``protobuf``,
-``otlp/``, ``json_documents``, ``hec``, ``bulk``, ``loki``, then ``doors``, the table of them. Imports ``records``,
+by name). Protocols of requests: ``json_text``, ``requests`` (what a protocol makes of one), ``protobuf``,
+``otlp/``, ``json_documents``, ``hec``, ``bulk``, ``loki``, then ``protocols``, the table of them. Imports ``records``,
 ``counts`` and ``errors``.
 """
 
@@ -37,5 +37,5 @@ __all__ = [  # noqa: RUF022 reading order
     "hec",
     "bulk",
     "loki",
-    "doors",
+    "protocols",
 ]

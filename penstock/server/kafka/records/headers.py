@@ -68,7 +68,7 @@ def _unwrap(name: str, text: str | None) -> tuple[str, bytes | None]:
     if name.startswith(BASE64):
         try:
             return name.removeprefix(BASE64), base64.b64decode(text, validate=True)
-        except (binascii.Error, ValueError):  # an annotation that came through another door
+        except (binascii.Error, ValueError):  # an annotation that came through another protocol
             pass
     return name, text.encode()
 
