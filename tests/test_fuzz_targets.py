@@ -201,13 +201,13 @@ TARGETS = {
     "server/kafka/connection/requests.py": (
         "server/kafka/connection/test_requests.py::test_any_bytes_behind_a_producers_request_are_read_as_without_it"
     ),
-    "server/kafka/records/compression.py": KAFKA_RECORDS,
+    "kafka/records/compression.py": KAFKA_RECORDS,
     "server/kafka/records/decode.py": KAFKA_RECORDS,
     "server/kafka/records/few_records.py": (
         "server/kafka/records/test_few_records.py::test_no_bytes_are_too_much_for_it"
     ),
     "server/kafka/records/headers.py": KAFKA_RECORDS,
-    "server/kafka/records/varints.py": KAFKA_RECORDS,
+    "kafka/records/varints.py": KAFKA_RECORDS,
     "slogd/columns/decode.py": PROTOBUF,
     "slogd/columns/gathered.py": PROTOBUF,
     "slogd/json/append_request.py": "slogd/json/test_append_request.py::test_random_bytes_raise_only_bad_request",
