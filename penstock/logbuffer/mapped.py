@@ -15,7 +15,7 @@ import os
 import platform
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -50,14 +50,18 @@ def require_x86_64(machine: str | None = None) -> None:
 
 
 class LogFile:
-    """A mapped log buffer file. Raises NotALogBuffer in one line, and OSError as ``open`` does."""
+    """A mapped log buffer file. Raises NotALogBuffer in one line, and OSError as ``open`` does.
 
-    def __init__(self, path: Path | str, *, writable: bool = False) -> None:
+    ``tolerant`` also opens a file with damaged metadata, as long as its terms lie within the file; ``problem`` says
+    what is wrong, and is empty for valid metadata. Only the inspector reads such files.
+    """
+
+    def __init__(self, path: Path | str, *, writable: bool = False, tolerant: bool = False) -> None:
         self.path = Path(path)
         with open(self.path, "r+b" if writable else "rb") as file:
             self.identity = os.fstat(file.fileno())
             size = self.identity.st_size
-            parameters = _read_parameters(file.fileno(), size, self.path)
+            parameters, self.problem = _read_parameters(file.fileno(), size, self.path, tolerant)
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
             self._map = mmap.mmap(file.fileno(), size, access=access)
         self.bytes = memoryview(self._map)
@@ -269,31 +273,42 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _read_parameters(file: int, size: int, path: Path) -> d.Parameters:
+def _read_parameters(file: int, size: int, path: Path, tolerant: bool) -> tuple[d.Parameters, str]:
     if size < d.file_length(d.TERM_MIN_LENGTH, d.PAGE_MIN_LENGTH):
         raise NotALogBuffer(f"{path} is not a log buffer: {size} bytes are too short")
-    parameters, problem = read_metadata(os.pread(file, d.METADATA_LENGTH, size - d.METADATA_LENGTH), size)
+    block = os.pread(file, d.METADATA_LENGTH, size - d.METADATA_LENGTH)
+    parameters, problem = read_metadata(block, size)
+    if parameters is None and tolerant:
+        parameters = _readable_parameters(_Metadata(block), size)
     if parameters is None:
         raise NotALogBuffer(f"{path} is not a log buffer: {problem}")
-    return parameters
+    return parameters, problem
+
+
+class _Metadata:
+    """The fields in the metadata block of a file."""
+
+    def __init__(self, block: bytes) -> None:
+        self._block = block
+        self.default_header: tuple[int, ...] = d.HEADER.unpack_from(block, d.DEFAULT_HEADER)
+
+    def load(self, field: d.Field) -> int:
+        number: int = struct.unpack_from("<" + field.code, self._block, field.offset)[0]
+        return number
 
 
 def read_metadata(block: bytes, size: int) -> tuple[d.Parameters | None, str]:
     """Parse 4,096 bytes of metadata for a file of ``size`` bytes; return None and the reason if they are invalid."""
-
-    def load(field: d.Field) -> int:
-        number: int = struct.unpack_from("<" + field.code, block, field.offset)[0]
-        return number
-
-    header = d.HEADER.unpack_from(block, d.DEFAULT_HEADER)
-    problem = _metadata_problem(load, header, size)
+    metadata = _Metadata(block)
+    problem = _metadata_problem(metadata, size)
     if problem:
         return None, problem
+    load = metadata.load
     parameters = d.Parameters(
         term_length=load(d.TERM_LENGTH),
         mtu=load(d.MTU_LENGTH),
-        session_id=header[5],
-        stream_id=header[6],
+        session_id=metadata.default_header[5],
+        stream_id=metadata.default_header[6],
         initial_term_id=load(d.INITIAL_TERM_ID),
         kind=d.Kind(load(d.TYPE)),
         page_size=load(d.PAGE_SIZE),
@@ -304,17 +319,36 @@ def read_metadata(block: bytes, size: int) -> tuple[d.Parameters | None, str]:
     return parameters, ""
 
 
-def _metadata_problem(load: Callable[[d.Field], int], header: tuple[int, ...], size: int) -> str | None:
+def _readable_parameters(metadata: _Metadata, size: int) -> d.Parameters | None:
+    """Return what is needed to walk the terms of a file with invalid metadata; None if they do not lie in the file.
+
+    These are the checks of Aeron's LogBuffers, so LogInspector and ``penstock inspect`` open the same files. Fields
+    that only a publisher needs have their defaults.
+    """
+    term_length = metadata.load(d.TERM_LENGTH)
+    if d.geometry_problem(term_length, metadata.load(d.PAGE_SIZE), d.HEADER_LENGTH + d.FRAME_ALIGNMENT):
+        return None
+    if d.PARTITIONS * term_length > size or size % 8:
+        return None
+    _, _, _, _, _, session_id, stream_id, *_ = metadata.default_header
+    mtu = d.HEADER_LENGTH + d.FRAME_ALIGNMENT
+    return d.Parameters(term_length, mtu, session_id, stream_id, metadata.load(d.INITIAL_TERM_ID))
+
+
+def _metadata_problem(metadata: _Metadata, size: int) -> str | None:
+    load, header = metadata.load, metadata.default_header
     term_length, page_size = load(d.TERM_LENGTH), load(d.PAGE_SIZE)
     problem = d.geometry_problem(term_length, page_size, load(d.MTU_LENGTH))
     if problem:
         return problem
     if d.file_length(term_length, page_size) != size:
-        return f"{size} bytes do not match terms of {term_length} bytes"
+        return f"{size} bytes do not match terms of {term_length} bytes and pages of {page_size} bytes"
     if load(d.DEFAULT_HEADER_LENGTH) != d.HEADER_LENGTH or header[3] != d.DATA or header[1] != 0:
         return "its default frame header is invalid"
-    if load(d.TYPE) > d.Kind.IMAGE or header[7] != load(d.INITIAL_TERM_ID):
-        return "its metadata are contradictory"
+    if load(d.TYPE) > d.Kind.IMAGE:
+        return f"its type {load(d.TYPE)} is unknown"
+    if header[7] != load(d.INITIAL_TERM_ID):
+        return f"its initial term id is {load(d.INITIAL_TERM_ID)}, but its default frame header says {header[7]}"
     if not 0 <= load(d.PUBLICATION_WINDOW) <= term_length:
         return "its publication window is longer than a term"
     return None

@@ -10,11 +10,12 @@ from typing import Annotated, Literal
 import typer
 from rich.table import Table
 
-from penstock.cli.common import console, fail
+from penstock.cli.common import console, errors, fail
 from penstock.cli.options import AsJson, Config, Override, load_settings
 from penstock.handover.paths import buffer_file
 from penstock.logbuffer.aeron import inspector
 from penstock.logbuffer.errors import LogBufferError
+from penstock.process.terminal import visible
 
 
 def inspect(
@@ -42,6 +43,10 @@ def inspect(
             print(json.dumps(inspector.as_json(file, 0 if limit == inspector.NO_LIMIT else limit), indent=2))
         else:
             options = inspector.Options(data_format, limit, skip_default_header, scan_over_zeroes)
+            # The complaint goes to standard error: standard output is LogInspector's text to the byte.
+            if problem := inspector.problem(file):
+                text = f"penstock: the metadata of {file} are damaged: {problem}"
+                errors.print(visible(text), style="yellow", soft_wrap=True, markup=False)
             for line in inspector.dump(file, options):
                 print(line)
     except LogBufferError as error:

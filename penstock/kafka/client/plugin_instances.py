@@ -20,6 +20,7 @@ from penstock.kafka.client.plugins import (
     load_chunk_deserializer,
     load_chunk_serializer,
     load_id_factory,
+    load_serializer,
     properties_of,
 )
 from penstock.kafka.large.assembler import Assembler
@@ -37,11 +38,14 @@ PLUGINS_BY_PROPERTY: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 """Maps a property that names a plug-in to its group of entry points and our own plug-ins by name."""
 
+SERIALIZERS = ("key.serializer", "value.serializer", "key.deserializer", "value.deserializer")
+
 
 def declared_properties(config: Mapping[str, Any]) -> set[str]:
     """Return the properties that plug-ins declare to read. Raises CannotLoad."""
     settings = [(key, config[key]) for key in PLUGINS_BY_PROPERTY if config.get(key) is not None]
-    return {name for key, setting in settings for name in properties_of(key, setting, *PLUGINS_BY_PROPERTY[key])}
+    declared = {name for key, setting in settings for name in properties_of(key, setting, *PLUGINS_BY_PROPERTY[key])}
+    return declared.union(*(getattr(config.get(key), "properties", ()) for key in SERIALIZERS))
 
 
 def create_packer(config: ProducerConfig, plugin_config: Mapping[str, Any]) -> Packer:
@@ -76,8 +80,12 @@ def create_consumer_state(
         DeliveredOffsets(config.most_tracked),
         committed,
         auditor=None if isinstance(auditor, NoOpAuditor) else auditor,
-        key_deserializer=_with_context(config.key_deserializer, MessageField.KEY),
-        value_deserializer=_with_context(config.value_deserializer, MessageField.VALUE),
+        key_deserializer=_with_context(
+            load_serializer("key.deserializer", config.key_deserializer, plugin_config), MessageField.KEY
+        ),
+        value_deserializer=_with_context(
+            load_serializer("value.deserializer", config.value_deserializer, plugin_config), MessageField.VALUE
+        ),
     )
     return ConsumerState(processor)
 

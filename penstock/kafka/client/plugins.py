@@ -51,6 +51,25 @@ def load(key: str, setting: Any, group: str, builtin: Mapping[str, Any], config:
     return instance
 
 
+def load_serializer(key: str, setting: Any, config: Mapping[str, Any]) -> Callable[..., Any] | None:
+    """Return the serializer or deserializer of ``key``, created if it is a class. Raises CannotLoad.
+
+    As in Kafka, its ``configure(config, is_key)`` is called once if it exists. A serializer of a producer finds the
+    client of librdkafka in ``config`` as ``current.producer``.
+    """
+    if setting is None:
+        return None
+    is_key = key.startswith("key.")
+    try:
+        serializer = setting() if isinstance(setting, type) else setting
+        configure = getattr(serializer, "configure", None)
+        if configure is not None:
+            configure(config, is_key)
+    except Exception as error:
+        raise CannotLoad(f"{key}: {setting!r} cannot be created: {error}") from error
+    return _require_callable(key, serializer, "__call__")
+
+
 def properties_of(key: str, setting: Any, group: str, builtin: Mapping[str, Any]) -> Collection[str]:
     """Return the property names in a plug-in's attribute ``properties``. Raises CannotLoad."""
     plugin = _find_plugin(key, setting, group, builtin) if isinstance(setting, str) else setting

@@ -24,7 +24,7 @@ from penstock.kafka.client.delivery_reports import ChunkReports
 from penstock.kafka.client.java_partitioner import choose_partition, load_partitioner
 from penstock.kafka.client.message_batch import check_batch, produce_arguments
 from penstock.kafka.client.plugin_instances import create_packer, declared_properties
-from penstock.kafka.client.plugins import load_auditor
+from penstock.kafka.client.plugins import load_auditor, load_serializer
 from penstock.kafka.client.properties import split_names
 from penstock.kafka.errors import SendFailed
 from penstock.kafka.large.headers import TIMESTAMP, Header, encode_long
@@ -58,6 +58,8 @@ class Producer:
         plugin_config = {**config, CURRENT_PRODUCER: self._raw}
         self._packer = create_packer(parsed, plugin_config)
         self._partitioner = load_partitioner(parsed.partitioner, plugin_config) if parsed.partitioner else None
+        self._key_serializer = load_serializer("key.serializer", parsed.key_serializer, plugin_config)
+        self._value_serializer = load_serializer("value.serializer", parsed.value_serializer, plugin_config)
         self._auditor = load_auditor(parsed.auditor, plugin_config)
         self._on_delivery: OnDelivery | None = parsed.raw.get("on_delivery")
         self._advice = ClaimCheckAdvice(parsed.raw)
@@ -65,7 +67,7 @@ class Producer:
         self._further_chunks = 0  # queued chunks beyond the first of each message
         self._stamped, self._threshold = parsed.timestamps, self._packer.threshold
         audited = not isinstance(self._auditor, NoOpAuditor)
-        self._serializes = bool(parsed.key_serializer or parsed.value_serializer)
+        self._serializes = bool(self._key_serializer or self._value_serializer)
         self._takes_fast_path = not (audited or self._serializes or self._partitioner)
         self._send = self._raw.produce
         self.messages = 0
@@ -173,8 +175,8 @@ class Producer:
         user_message = (key, value)
         headers = self._packer.stamp(headers, timestamp or None) if self._stamped else headers
         try:
-            key = self._serialize(self._config.key_serializer, topic, key, MessageField.KEY, headers)
-            value = self._serialize(self._config.value_serializer, topic, value, MessageField.VALUE, headers)
+            key = self._serialize(self._key_serializer, topic, key, MessageField.KEY, headers)
+            value = self._serialize(self._value_serializer, topic, value, MessageField.VALUE, headers)
             report = self._delivery_report(topic, user_message, key, value, timestamp, on_delivery or self._on_delivery)
         except Exception:
             self._audit(topic, user_message, None, None, timestamp, AuditType.ATTEMPT)

@@ -44,6 +44,8 @@ class FragmentAssembler:
         self._end = frame.end
         if not frame.flags & d.END:
             return []
-        message = self._first._replace(data=memoryview(self._data), end=frame.end, flags=d.UNFRAGMENTED)
+        # As in Aeron's BufferBuilder, the message has the flags of its first and its last fragment.
+        flags = self._first.flags | frame.flags
+        message = self._first._replace(data=memoryview(self._data), end=frame.end, flags=flags)
         self._first = None
         return [message]

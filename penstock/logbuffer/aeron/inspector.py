@@ -1,6 +1,7 @@
 """Show the contents of a log buffer file: as the text of Aeron's LogInspector, as JSON, and as our batches.
 
-Every function opens the file read-only, at any time, and raises NotALogBuffer or OSError.
+Every function opens the file read-only, at any time, and raises NotALogBuffer or OSError. Files whose metadata are
+damaged are shown as LogInspector shows them, as long as their terms can be found; ``problem`` says what is wrong.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Options:
 
 def dump(path: Path | str, options: Options = Options()) -> Iterator[str]:
     """Yield LogInspector's text line by line (its second line has date and path)."""
-    log = LogFile(path)
+    log = LogFile(path, tolerant=True)
     try:
         yield from _heading(log, path)
         if not options.skip_default_header:
@@ -61,16 +62,24 @@ def dump(path: Path | str, options: Options = Options()) -> Iterator[str]:
         log.close()
 
 
+def problem(path: Path | str) -> str:
+    """Return what is wrong with the file's metadata, in one line; empty if they are valid."""
+    log = LogFile(path, tolerant=True)
+    log.close()
+    return log.problem
+
+
 def as_json(path: Path | str, limit: int = 0) -> dict[str, Any]:
-    """Return the contents as a JSON document: ``metadata``, ``default_header``, and ``terms`` with their frames.
+    """Return the contents as a JSON document: ``problem``, ``metadata``, ``default_header``, ``terms`` with frames.
 
     Zeros are skipped. ``limit`` bytes of each message are shown as hex in ``data``. A term ends with the first header
     that has no valid length, as ``torn``.
     """
-    log = LogFile(path)
+    log = LogFile(path, tolerant=True)
     try:
         return {
             "path": str(path),
+            "problem": log.problem or None,
             "metadata": {field.name: log.load(field) for field in d.FIELDS},
             "default_header": _as_document(_default_header(log)),
             "terms": [_term_document(log, index, limit) for index in range(d.PARTITIONS)],
@@ -95,7 +104,7 @@ class Batch:
 
 def batches(path: Path | str) -> list[Batch]:
     """Return the messages in the file, by position."""
-    log = LogFile(path)
+    log = LogFile(path, tolerant=True)
     try:
         return [_batch(message) for message in FragmentAssembler().push(_frames(log))]
     finally:
@@ -139,8 +148,8 @@ def _heading(log: LogFile, path: Path | str) -> Iterator[str]:
     yield f"     Term count: {count}"
     yield f"   Active index: {int(math.fmod(count, d.PARTITIONS))}"  # As in Java, a damaged count keeps its sign.
     yield f"    Term length: {log.term_length}"
-    yield f"     MTU length: {log.parameters.mtu}"
-    yield f"      Page size: {log.parameters.page_size}"
+    yield f"     MTU length: {log.load(d.MTU_LENGTH)}"
+    yield f"      Page size: {log.load(d.PAGE_SIZE)}"
     yield f"   EOS position: {log.load(d.END_OF_STREAM_POSITION)}"
     yield ""
 

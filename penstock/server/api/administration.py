@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from penstock.config import TopicConfig
 from penstock.config.complaints import in_words
+from penstock.config.sources import IGNORED
 from penstock.files.json_values import parse_json
 from penstock.log import Cursors, Gap, LogError, Topic, TopicSettings
 from penstock.log.store.segment import first_offsets
@@ -184,8 +185,10 @@ def stamp(micros: int) -> Timestamp:
 
 def parsed(changes: Mapping[str, object]) -> dict[str, object]:
     """Settings with sizes and times as the configuration has them too (``"16MiB"``, ``"6h"``). Raises BadRequest."""
+    # As in the configuration file, settings of slogd without a meaning here are accepted without effect.
+    changes = {name: setting for name, setting in changes.items() if f"topic.*.{name}" not in IGNORED}
     try:
-        config = TopicConfig.model_validate(dict(changes))
+        config = TopicConfig.model_validate(changes)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))

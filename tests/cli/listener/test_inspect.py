@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -134,3 +135,14 @@ def test_inspect_does_not_change_the_file(recorded: Path) -> None:
     for options in ([], ["--json"], ["--batches"]):
         inspect(recorded, *options)
     assert recorded.read_bytes() == before
+
+
+def test_inspect_shows_a_file_with_damaged_metadata_and_names_the_damage(recorded: Path) -> None:
+    _, sound, _ = inspect(recorded)
+    with recorded.open("r+b") as file:
+        file.seek(-4096 + 0x110, 2)
+        file.write(bytes(4))
+    status, printed, complaint = inspect(recorded)
+    assert (status, printed.replace("MTU length: 0\n", "")) == (0, re.sub("MTU length: [0-9]+\n", "", sound))
+    assert "MTU 0 is not a multiple of 32" in complaint
+    assert json.loads(inspect(recorded, "--json")[1])["problem"].startswith("MTU 0 is")

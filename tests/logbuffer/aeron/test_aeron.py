@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import time
 import zlib
 from collections.abc import Iterator
@@ -11,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.logbuffer import AdminAction, Frame, Lapped, Parameters
+from penstock.logbuffer import AdminAction, Frame, Lapped, NotALogBuffer, Parameters
 from penstock.logbuffer.aeron import ExclusivePublication, FragmentAssembler, Image
-from penstock.logbuffer.aeron.inspector import Options, dump
+from penstock.logbuffer.aeron.inspector import Options, dump, problem
+from penstock.logbuffer.mapped import LogFile
 from tests.logbuffer.logbuffer_aeron import Driver, run
 
 pytestmark = pytest.mark.aeron
@@ -182,3 +184,43 @@ def test_the_real_inspector_prints_what_ours_prints(
         assert ours[1].endswith(f"Inspection dump for {file}")
         del theirs[1], ours[1]
         assert theirs == ours
+
+
+METADATA = 3 * 65536
+DAMAGED_METADATA: dict[str, tuple[int, bytes]] = {
+    "default header all zero": (0x140, bytes(32)),
+    "default header of length 0": (0x10C, struct.pack("<i", 0)),
+    "default header of length 64": (0x10C, struct.pack("<i", 64)),
+    "default header of type 0": (0x146, struct.pack("<H", 0)),
+    "default header of version 3": (0x144, b"\3"),
+    "MTU 0": (0x110, struct.pack("<i", 0)),
+    "MTU 1407": (0x110, struct.pack("<i", 1407)),
+    "MTU over the term length": (0x110, struct.pack("<i", 1 << 20)),
+    "negative MTU": (0x110, struct.pack("<i", -1)),
+    "page size 8192": (0x118, struct.pack("<i", 8192)),
+    "page size 1 GiB": (0x118, struct.pack("<i", 1 << 30)),
+    "another initial term id": (0x108, struct.pack("<i", 7)),
+    "unknown type": (0x1F1, b"\x63"),
+    "publication window over the term length": (0x11C, struct.pack("<i", 1 << 20)),
+    "negative publication window": (0x11C, struct.pack("<i", -1)),
+}
+
+
+def test_damaged_metadata_are_shown_as_log_inspector_shows_them(tmp_path: Path) -> None:
+    our_file(tmp_path / "sound").close()
+    sound = (tmp_path / "sound").read_bytes()
+    paths = {}
+    for number, (damage, (offset, replacement)) in enumerate(DAMAGED_METADATA.items()):
+        damaged = bytearray(sound)
+        damaged[METADATA + offset : METADATA + offset + len(replacement)] = replacement
+        paths[damage] = tmp_path / f"{number}.logbuffer"
+        paths[damage].write_bytes(damaged)
+    text = run("inspect", "16", *map(str, paths.values()))
+    for damage, path in paths.items():
+        printed, _, text = text.partition(f"---- end of {path}\n")
+        theirs, ours = printed.split("\n"), [*dump(path, Options(limit=16)), ""]
+        del theirs[1], ours[1]
+        assert ours == theirs, damage
+        assert problem(path), damage
+        with pytest.raises(NotALogBuffer):
+            LogFile(path)

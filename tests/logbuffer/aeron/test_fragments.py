@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.logbuffer import Frame, Subscription
+from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.aeron import FragmentAssembler
 from tests.logbuffer.logbuffer_made import create_exclusive
 
@@ -44,3 +45,13 @@ def test_fragments_are_kept_although_the_buffer_is_cleaned(tmp_path: Path) -> No
     publication.clean_to(subscription.position)
     (whole,) = assembler.push(subscription.poll())
     assert bytes(whole.data) == b"f" * 2000
+
+
+def test_message_has_the_flags_of_its_first_and_last_fragment() -> None:
+    fragments = [
+        Frame(memoryview(b"a"), 0, 32, 0, d.BEGIN | 0x01),
+        Frame(memoryview(b"b"), 32, 64, 0, 0x02),
+        Frame(memoryview(b"c"), 64, 96, 0, d.END | d.EOS),
+    ]
+    (message,) = FragmentAssembler().push(fragments)
+    assert (bytes(message.data), message.flags) == (b"abc", d.BEGIN | d.END | d.EOS | 0x01)

@@ -241,6 +241,13 @@ def test_the_same_by_http(running: Running) -> None:
     assert ask("GET", "/topics/t", None)[0] == 404
 
 
+def test_index_after_bytes_of_slogd_is_accepted_over_http(running: Running) -> None:
+    slogds = {"index_after_bytes": 4096, "message_size_limit": 10}
+    status, created = running.ask_json("PUT", "/topics/t", slogds)
+    assert (status, created["settings"]["message_size_limit"]) == (201, "10")
+    assert running.ask_json("PATCH", "/topics/t", {"index_after_bytes": "4KiB"})[0] == 200
+
+
 def test_a_filter_by_http(running: Running) -> None:
     logs = [{"raw_bytes": "YQ==", "annotations": {"n": str(n)}} for n in range(3)]
     running.ask("POST", "/topic/t/logs", {"logs": logs})
