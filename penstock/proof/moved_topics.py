@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from penstock.counts import Name
-from penstock.landing.from_kafka.offset_map import OffsetMap, counts_document, maps
+from penstock.landing.from_kafka.offset_map import OffsetMap, load_maps
 from penstock.landing.table_paths import Layout
 from penstock.log.read.topic_reader import TopicReader
 from penstock.proof.ledger_posts import LedgerAway, LedgerClient
@@ -29,37 +30,43 @@ def left_behind(topics: Path, offset_map: OffsetMap, since: int) -> dict[tuple[s
 
 
 def documents(topics: Path, offset_map: OffsetMap, since: int = 0) -> list[dict[str, Any]]:
-    """Return the posts of a topic that moved: the first offset of each partition, and the rows promoted from the
-    log.
+    """Return the posts of a moved topic: each partition's first offset, and the rows promoted from the log.
 
-    ``since``: the offset up to which the ledger has counts.
+    ``since`` is the offset up to which the ledger has counts.
     """
     if offset_map.move is None:
         return []
+    # Rows before ``landed`` landed from the log and have proofs of their own: counted here, they would count twice.
     since = max(since, offset_map.move.landed)
     header = {"tier": "landed", "version": 0}
     begins = [
         {
             **header,
-            "topic": offset_map.name(partition),
+            "topic": offset_map.partition_name(partition),
             "through": begin_offset,
             "end": begin_offset,
             "counts": _passed(begin_offset, offset_map.move.bucket),
         }
         for partition, begin_offset in offset_map.move.begins.items()
     ]
-    counts = counts_document(left_behind(topics, offset_map, since)) if since < offset_map.end else []
+    counts = _counts_document(left_behind(topics, offset_map, since)) if since < offset_map.end else []
     return [*begins, {**header, "topic": offset_map.topic, "through": offset_map.end, "counts": counts}]
 
 
 def _passed(rows: int, bucket: int) -> list[dict[str, Any]]:
-    return counts_document({(SOURCE, bucket): {Name.PASSED_OVER: rows}}) if rows else []
+    return _counts_document({(SOURCE, bucket): {Name.PASSED_OVER: rows}}) if rows else []
+
+
+def _counts_document(counts: Mapping[tuple[str, int], Mapping[str, int]]) -> list[dict[str, Any]]:
+    return [{"source": s, "bucket": b, "counts": dict(of_key)} for (s, b), of_key in sorted(counts.items())]
 
 
 def post_moves(topics: Path, layout: Layout, ledger: LedgerClient) -> None:
     """Post the moves that the ledger does not have yet. Raises LedgerAway, LedgerRefused."""
     through = ledger.through()
-    for offset_map in maps(layout).values():
+    for offset_map in load_maps(layout).values():
+        # Order: proofs of the log's rows first. A post covers all offsets up to its end, so that a later proof would
+        # be refused as known.
         if offset_map.move is not None and through.get(offset_map.topic, 0) < offset_map.move.landed:
             raise LedgerAway(f"it does not have all yet that has landed of {offset_map.topic}")
         for document in documents(topics, offset_map, through.get(offset_map.topic, 0)):

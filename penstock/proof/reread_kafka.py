@@ -13,7 +13,7 @@ from penstock.kafka.client.broker_answers import end_offset
 from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.landing.from_kafka.range_assembler import RangeAssembler
 from penstock.landing.from_kafka.read_back import LookBack, consumer, read
-from penstock.landing.from_kafka.rows import SOURCE, rows_of
+from penstock.landing.from_kafka.rows import SOURCE, rows_from_records
 from penstock.landing.journal import PARTITION_MARK
 from penstock.landing.offset_runs import Runs, inside, outside, runs_of
 from penstock.log.store.gaps import Gap
@@ -77,6 +77,6 @@ class KafkaRecords:
 
 def _places(records: pa.RecordBatch) -> dict[int, SourceBucket]:
     """Source and bucket of each offset."""
-    rows = records if "bucket" in records.schema.names else rows_of(records)
+    rows = records if "bucket" in records.schema.names else rows_from_records(records)
     buckets = rows.column("bucket").cast(pa.int64()).to_numpy() // 1_000_000
     return {o: (SOURCE, b) for o, b in zip(rows.column("offset").to_numpy().tolist(), buckets.tolist(), strict=True)}

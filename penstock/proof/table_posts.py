@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from penstock.config import Settings
-from penstock.landing.from_kafka.offset_map import maps
+from penstock.landing.from_kafka.offset_map import load_maps
 from penstock.landing.requests.deletions import Record, all_deletions
 from penstock.landing.table_paths import Layout
 from penstock.ledger.posts import LandedPost, Post, is_partition, parse
@@ -27,7 +27,7 @@ def table_posts(settings: Settings) -> Iterator[Post]:
     window, types = pipeline.duplicate_window, pipeline.event_types
     kafka = kafka_records(pipeline.kafka if pipeline.source == "kafka" else None, pipeline.expiry_gap, types)
     move_posts = [
-        document for offset_map in maps(layout).values() for document in documents(settings.topics, offset_map)
+        document for offset_map in load_maps(layout).values() for document in documents(settings.topics, offset_map)
     ]
     yield from (parse(document) for document in move_posts if is_partition(document["topic"]))
     yield from posts_of(settings.topics, layout, window=window, event_types=types, kafka=kafka)

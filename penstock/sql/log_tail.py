@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.stream_judge import StreamJudge
 from penstock.landing.event_rules import WITH_UUID, MessageKind
-from penstock.landing.from_kafka.rows import LOG_ROW, of_the_log
+from penstock.landing.from_kafka.rows import LOG_ROW, with_null_partition
 from penstock.landing.rows.engine import as_mask
 from penstock.landing.table_schema import LANDED
 from penstock.landing.topics.topic_store import Range
@@ -52,7 +52,7 @@ def ranges_beyond(tables: Tables, cut: Cut) -> list[Range]:
 def _sources(tables: Tables, ranges: Sequence[Range]) -> Iterator[Source]:
     for offset_range in ranges:
         for rows in tables.store.read(offset_range, LOG_ROW) if tables.store is not None else ():
-            yield Source(of_the_log(rows))
+            yield Source(with_null_partition(rows))
 
 
 def _may_repeat(kind: MessageKind, rows: pa.RecordBatch) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.landing.from_kafka.rows import LOG_ROW, of_the_log
+from penstock.landing.from_kafka.rows import LOG_ROW, with_null_partition
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import Range
@@ -37,7 +37,7 @@ def tables(topics: Path, layout: Layout) -> Tables:
 
 
 def sources(topics: Path, begin: int, end: int) -> list[Source]:
-    return [Source(of_the_log(rows)) for rows in FolderStore(topics).read(Range("t", begin, end), LOG_ROW)]
+    return [Source(with_null_partition(rows)) for rows in FolderStore(topics).read(Range("t", begin, end), LOG_ROW)]
 
 
 def plan(layout: Layout, batch: int, end: int) -> None:

@@ -62,7 +62,9 @@ def promote(
             promotion = Promotion(settings.topics, layout, topic, kafka, name or topic, partitions)
             copied = promotion.copy(lambda copied_rows, of: progress.update(f"{copied_rows:,} of {of:,}"))
             promotion.close()
-        console.print(f"{copied:,} rows copied to {promotion.map.kafka}, {promotion.map.end:,} in all", markup=False)
+        console.print(
+            f"{copied:,} rows copied to {promotion.map.kafka_topic}, {promotion.map.end:,} in all", markup=False
+        )
         if not copy_only:
             # Order: the pipeline's lock before the move, so that no pipeline lands from the log in between.
             take_lock(layout, threading.Event(), patience=0.0)  # held until this process ends

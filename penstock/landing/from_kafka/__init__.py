@@ -1,7 +1,7 @@
-"""Kafka's records as rows of the landing, with large messages put together.
+"""Convert Kafka records to rows of the landing, and assemble large messages from their chunks.
 
-Read ``rows``, ``range_assembler``, then ``read_back``, which alone needs Kafka's client; ``offset_map`` (where the rows
-of a topic of the log are in Kafka). Imports ``kafka.errors``, ``kafka.large`` and ``landing``.
+Read ``rows``, ``range_assembler``, then ``read_back``, the only module that needs Kafka's client; ``offset_map`` maps
+rows of a promoted topic to their Kafka offsets. Imports ``kafka.errors``, ``kafka.large`` and ``landing``.
 """
 
 __all__ = ["rows", "range_assembler", "read_back", "offset_map"]  # noqa: RUF022 reading order

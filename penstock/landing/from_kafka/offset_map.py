@@ -1,6 +1,7 @@
-"""Where the rows of a topic of the log are in Kafka, and since when the pipeline reads them there.
+"""The map from a promoted topic's log offsets to Kafka offsets, and the point of the pipeline's move to Kafka.
 
-A file for each topic that was promoted, beside the checkpoint: one line for each batch copied, and one for each move.
+One append-only file per promoted topic, next to Spark's checkpoint: one line per copied batch, and one per move.
+Invariant: a line is synced only after its rows are in Kafka, so the map never claims a row that Kafka does not have.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ from penstock.landing.journal import PARTITION_MARK
 from penstock.landing.table_paths import Layout
 
 CopiedRange = tuple[int, int, int, int]
-"""First offset in the log, how many rows, partition, first offset there; the offsets follow each other in both."""
+"""First log offset, number of rows, partition, first Kafka offset; both offsets are consecutive within a range."""
 PartitionOffset = tuple[int, int]
-"""Partition and offset (of a message in several segments: that of the last)."""
+"""Partition and Kafka offset; of a message in several chunks, that of its last chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The pipeline's change to Kafka: before which offset it had landed the topic from the log, and where in each
-    partition it went on; ``bucket`` is the minute of its last batch from the log.
+    """The pipeline's move of one topic to Kafka.
+
+    Rows before log offset ``landed`` landed from the log. ``begins`` maps each partition to the offset where the
+    pipeline continues; ``bucket`` is the minute of its last batch from the log.
     """
 
     landed: int
@@ -35,14 +38,15 @@ class Move:
 
 @dataclass(slots=True)
 class OffsetMap:
-    """``kafka``: the name in Kafka; ``begins``: the ends of its partitions before the first row was copied.
+    """The offset map of one promoted topic. One process at a time writes it.
 
-    Rows before ``end`` are copied, or were gone from the log by then.
+    ``kafka_topic`` is its name in Kafka. ``begins`` holds the ends of its partitions before the first row was copied.
+    All rows before log offset ``end`` are copied, or were already gone from the log.
     """
 
     path: Path
     topic: str
-    kafka: str
+    kafka_topic: str
     begins: dict[int, int]
     end: int = 0
     runs: list[CopiedRange] = field(default_factory=list)
@@ -50,119 +54,116 @@ class OffsetMap:
 
     @classmethod
     def load(cls, path: Path) -> OffsetMap | None:
-        """The map in a file; None where there is none. A damaged end is cut off: Kafka says what was copied.
+        """Load the map of a file, or return None without a file.
 
-        Raises DamagedFile where it begins with no whole line.
+        Raises DamagedFile if the first line, the header, is damaged.
         """
-        lines = list(read_lines(path, _line, repair=True))
+        # Crash: a torn last line is cut off. Its rows are copied again, or found in Kafka by their headers.
+        lines = list(read_lines(path, _parse_line, repair=True))
         if not lines:
             return None
-        if not isinstance(first := lines[0], _Begin):
-            raise DamagedFile(f"{path}: its first line is damaged, which says where in Kafka the copy begins")
-        found = cls(path, first.topic, first.kafka, first.begins)
+        if not isinstance(header := lines[0], _Header):
+            raise DamagedFile(f"{path}: the first line is damaged; it holds the Kafka offsets where the copy begins")
+        offset_map = cls(path, header.topic, header.kafka_topic, header.begins)
         for line in lines[1:]:
             if isinstance(line, Move):
-                found.move = line
-            elif isinstance(line, _Copied):
-                found.runs += line.runs
-                found.end = line.end
-        return found
+                offset_map.move = line
+            elif isinstance(line, _CopiedBatch):
+                offset_map.runs += line.runs
+                offset_map.end = line.end
+        return offset_map
 
     @classmethod
-    def begin(cls, path: Path, topic: str, kafka: str, begins: dict[int, int]) -> OffsetMap:
-        """A new map."""
+    def begin(cls, path: Path, topic: str, kafka_topic: str, begins: dict[int, int]) -> OffsetMap:
+        """Create the file of a new map and return the map."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        append_lines(path, [{"topic": topic, "kafka": kafka, "begins": begins}])
-        return cls(path, topic, kafka, begins)
+        append_lines(path, [{"topic": topic, "kafka": kafka_topic, "begins": begins}])
+        return cls(path, topic, kafka_topic, begins)
 
-    def add(self, offsets: Sequence[int], places: Sequence[PartitionOffset], end: int) -> None:
-        """Rows that are in Kafka now; everything before ``end`` is done. Synced."""
-        runs = list(_runs(zip(offsets, places, strict=True)))
+    def add(self, offsets: Sequence[int], positions: Sequence[PartitionOffset], end: int) -> None:
+        """Add copied rows and their positions in Kafka; all rows before ``end`` are now copied."""
+        runs = list(_merge_consecutive(zip(offsets, positions, strict=True)))
+        # Order: the synced line first, memory second, so that a failed write leaves the map at the state of its file.
         append_lines(self.path, [{"end": end, "runs": runs}])
         self.runs += runs
         self.end = end
 
-    def moved(self, move: Move) -> None:
-        """The pipeline reads Kafka from now on."""
+    def record_move(self, move: Move) -> None:
+        """Record that the pipeline reads the topic from Kafka now. Synced."""
         begins = {str(partition): offset for partition, offset in move.begins.items()}
         append_lines(self.path, [{"move": {"landed": move.landed, "begins": begins, "bucket": move.bucket}}])
         self.move = move
 
-    def place(self, offset: int) -> PartitionOffset | None:
-        """Where a row is in Kafka."""
-        number = bisect.bisect_right(self.runs, offset, key=lambda run: run[0]) - 1
-        if number < 0:
+    def kafka_position(self, offset: int) -> PartitionOffset | None:
+        """Return the Kafka position of a log offset, or None if it was not copied."""
+        index = bisect.bisect_right(self.runs, offset, key=lambda run: run[0]) - 1
+        if index < 0:
             return None
-        first, count, partition, at = self.runs[number]
-        return (partition, at + offset - first) if offset < first + count else None
+        first, count, partition, kafka_offset = self.runs[index]
+        return (partition, kafka_offset + offset - first) if offset < first + count else None
 
-    def name(self, partition: int) -> str:
-        """A partition as the balance calls it."""
-        return f"{self.kafka}{PARTITION_MARK}{partition}"
+    def partition_name(self, partition: int) -> str:
+        """Return the name of a partition in the ledger."""
+        return f"{self.kafka_topic}{PARTITION_MARK}{partition}"
 
-    def after(self, offset: int) -> dict[int, int]:
-        """For each partition the place behind all rows from before an offset of the log."""
+    def kafka_ends_before(self, log_offset: int) -> dict[int, int]:
+        """Return for each partition the offset after the last row copied from before ``log_offset``."""
         ends = dict(self.begins)
-        for first, count, partition, at in self.runs:
-            if first < offset:
-                ends[partition] = at + min(count, offset - first)
+        for first, count, partition, kafka_offset in self.runs:
+            if first < log_offset:
+                ends[partition] = kafka_offset + min(count, log_offset - first)
         return ends
 
-    def last(self) -> dict[int, int]:
-        """For each partition the place behind the last row copied."""
-        return self.after(self.end)
+    def copied_ends(self) -> dict[int, int]:
+        """Return for each partition the offset after the last copied row."""
+        return self.kafka_ends_before(self.end)
 
 
 @dataclass(frozen=True, slots=True)
-class _Begin:
+class _Header:
     topic: str
-    kafka: str
+    kafka_topic: str
     begins: dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Copied:
+class _CopiedBatch:
     end: int
     runs: list[CopiedRange]
 
 
-def _line(told: Mapping[str, Any]) -> _Begin | Move | _Copied:
-    if "kafka" in told:
-        return _Begin(told["topic"], told["kafka"], _by_partition(told["begins"]))
-    if "move" in told:
-        move = told["move"]
+def _parse_line(document: Mapping[str, Any]) -> _Header | Move | _CopiedBatch:
+    if "kafka" in document:
+        return _Header(document["topic"], document["kafka"], _by_partition(document["begins"]))
+    if "move" in document:
+        move = document["move"]
         return Move(int(move["landed"]), _by_partition(move["begins"]), int(move["bucket"]))
-    return _Copied(int(told["end"]), [(int(a), int(b), int(c), int(d)) for a, b, c, d in told["runs"]])
+    return _CopiedBatch(int(document["end"]), [(int(a), int(b), int(c), int(d)) for a, b, c, d in document["runs"]])
 
 
-def _by_partition(told: Mapping[str, Any]) -> dict[int, int]:
-    return {int(partition): int(offset) for partition, offset in told.items()}
+def _by_partition(offsets: Mapping[str, Any]) -> dict[int, int]:
+    return {int(partition): int(offset) for partition, offset in offsets.items()}
 
 
-def _runs(copied: Iterable[tuple[int, PartitionOffset]]) -> Iterator[CopiedRange]:
+def _merge_consecutive(copied: Iterable[tuple[int, PartitionOffset]]) -> Iterator[CopiedRange]:
     run: list[int] = []
-    for offset, (partition, at) in copied:
-        if run and (run[0] + run[1], run[2], run[3] + run[1]) == (offset, partition, at):
+    for offset, (partition, kafka_offset) in copied:
+        if run and (run[0] + run[1], run[2], run[3] + run[1]) == (offset, partition, kafka_offset):
             run[1] += 1
             continue
         if run:
             yield run[0], run[1], run[2], run[3]
-        run = [offset, 1, partition, at]
+        run = [offset, 1, partition, kafka_offset]
     if run:
         yield run[0], run[1], run[2], run[3]
 
 
 def map_path(layout: Layout, topic: str) -> Path:
-    """Where the map of a topic is."""
+    """Return the path of a topic's map."""
     return layout.promoted / f"{topic}.jsonl"
 
 
-def maps(layout: Layout) -> dict[str, OffsetMap]:
-    """The maps of all topics that were promoted."""
-    found = (OffsetMap.load(path) for path in sorted(layout.promoted.glob("*.jsonl")))
-    return {one.topic: one for one in found if one is not None}
-
-
-def counts_document(counts: Mapping[tuple[str, int], Mapping[str, int]]) -> list[dict[str, Any]]:
-    """Counts by source and bucket as the ledger takes them."""
-    return [{"source": s, "bucket": b, "counts": dict(of_key)} for (s, b), of_key in sorted(counts.items())]
+def load_maps(layout: Layout) -> dict[str, OffsetMap]:
+    """Load the maps of all promoted topics, by topic."""
+    loaded = (OffsetMap.load(path) for path in sorted(layout.promoted.glob("*.jsonl")))
+    return {offset_map.topic: offset_map for offset_map in loaded if offset_map is not None}

@@ -1,11 +1,12 @@
-"""Large messages of Kafka put together from whole Arrow batches, one task's range of a partition at a time.
+"""Assemble large Kafka messages from whole Arrow batches, one task's range of a partition at a time.
 
-A task reads its range in order of offsets, and which segments make a message is decided as in a consumer, by
-``penstock.kafka.large.incomplete_messages``. Where segments before the range are missing they are read again from
-Kafka, no further back than the expiry gap (``read_back``). So nothing has to be remembered from one micro-batch to the
-next, and a batch done again gives the same rows: a message belongs to the batch that holds its last segment. (Of a
-message that a producer sent twice whole, under the same id and in two micro-batches, both land: the second is a record
-of its own.)
+A task reads its range in order of offsets; ``penstock.kafka.large.incomplete_messages`` decides as in a consumer which
+chunks make a message. Chunks missing from before the range are read again from Kafka, at most the expiry gap back
+(``read_back``). Invariant: nothing is remembered between micro-batches, so a repeated batch gives the same rows; a
+message belongs to the batch that contains its last chunk.
+
+A message that a producer sent twice as a whole, with the same id and in two micro-batches, lands twice: the second is
+a record of its own.
 """
 
 from __future__ import annotations
@@ -27,179 +28,190 @@ from penstock.kafka.large.chunks import CHUNK_HEADER_BYTES, Chunk, decode_chunk
 from penstock.kafka.large.headers import LARGE_MESSAGE, decode_large_message_header, message_key
 from penstock.kafka.large.incomplete_messages import BufferPool
 from penstock.kafka.large.safe_offsets import TopicAndPartition
-from penstock.landing.from_kafka.rows import RECORD, Rows, rows_of
+from penstock.landing.from_kafka.rows import RECORD, Rows, rows_from_records
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A segment as a record brought it, with the record's own columns."""
+class ChunkRecord:
+    """A chunk with the columns of its record."""
 
-    place: TopicAndPartition
+    partition: TopicAndPartition
     offset: int
-    segment: Chunk
+    chunk: Chunk
     record: Mapping[str, Any]
 
 
-AT_ONCE = 4 << 20
-"""Bytes of whole messages that make a batch of rows."""
-Whole = tuple[Part, bytes]
-"""The last segment of a message to arrive, and the message."""
-LookBack = Callable[[TopicAndPartition, int, Mapping[UUID, Collection[int]]], Iterable[Part]]
-"""Place, offset, and for each wanted message the numbers of the segments at hand -> its segments before the offset."""
+TARGET_BATCH_BYTES = 4 << 20
+"""Limit: assembled messages are handed on once they have this many bytes, so that memory does not grow with a range."""
+AssembledMessage = tuple[ChunkRecord, bytes]
+"""The chunk that completed a message, and the message."""
+LookBack = Callable[[TopicAndPartition, int, Mapping[UUID, Collection[int]]], Iterable[ChunkRecord]]
+"""Read the chunks before an offset of a partition; for each wanted message, the sequences of its chunks are passed."""
 
 
 class RangeAssembler:
-    """Puts the messages of one task's range together. ``gap``: how many offsets a message may span."""
+    """The assembler of one task's range; used by one thread. ``gap`` is the number of offsets a message may span."""
 
     def __init__(self, look_back: LookBack, gap: int) -> None:
         self._look_back, self._gap = look_back, gap
-        self._incomplete = _buffer(gap)
-        self._parts: dict[TopicAndPartition, dict[UUID, list[Part]]] = {}
-        self._first: dict[TopicAndPartition, int] = {}
+        self._incomplete = _new_buffer(gap)
+        self._open_chunks: dict[TopicAndPartition, dict[UUID, list[ChunkRecord]]] = {}
+        self._first_offsets: dict[TopicAndPartition, int] = {}
 
     def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The rows (as ``rows_of``) of a batch of records that are messages now."""
-        segments = find_segments(batch)
+        """Yield the rows (ROW) of plain records and of messages that the batch completes."""
+        chunks = find_chunks(batch)
         if batch.num_rows:
-            self._note_first(batch)
-        if not segments:
-            yield rows_of(batch)
+            self._record_first_offset(batch)
+        # Fast path: without chunks, the usual case, the batch becomes rows without a copy.
+        if not chunks:
+            yield rows_from_records(batch)
             return
-        plain = np.ones(batch.num_rows, bool)
-        plain[list(segments)] = False
-        yield rows_of(batch.filter(pa.array(plain)))
-        yield from _as_rows(self._whole(part_of(batch, row, segment) for row, segment in segments.items()))
+        is_plain = np.ones(batch.num_rows, bool)
+        is_plain[list(chunks)] = False
+        yield rows_from_records(batch.filter(pa.array(is_plain)))
+        yield from _to_rows(self._assemble(chunk_of_row(batch, row, chunk) for row, chunk in chunks.items()))
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """The messages whose earlier segments had to be read again. What is still open belongs to a later batch."""
-        for place, messages in self._parts.items():
-            wanted = {uuid: parts for uuid, parts in messages.items() if _begun_before(parts)}
-            if wanted:
-                first = self._first[place]
-                earlier = self._look_back(place, first, {uuid: _numbers(parts) for uuid, parts in wanted.items()})
-                yield from _as_rows(self._again([*earlier, *chain.from_iterable(wanted.values())], first))
+        """Yield messages whose earlier chunks had to be read again. Unfinished messages belong to a later batch."""
+        for partition, messages in self._open_chunks.items():
+            unfinished = {uuid: parts for uuid, parts in messages.items() if _lacks_earlier_chunks(parts)}
+            if unfinished:
+                first = self._first_offsets[partition]
+                earlier = self._look_back(
+                    partition, first, {uuid: _sequences(parts) for uuid, parts in unfinished.items()}
+                )
+                yield from _to_rows(self._assemble_reread([*earlier, *chain.from_iterable(unfinished.values())], first))
 
-    def _note_first(self, batch: pa.RecordBatch) -> None:
-        place = (batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
-        self._first.setdefault(place, batch.column("offset")[0].as_py())
+    def _record_first_offset(self, batch: pa.RecordBatch) -> None:
+        partition = (batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
+        self._first_offsets.setdefault(partition, batch.column("offset")[0].as_py())
 
-    def _whole(self, parts: Iterable[Part]) -> Iterator[Whole]:
+    def _assemble(self, parts: Iterable[ChunkRecord]) -> Iterator[AssembledMessage]:
         for part in parts:
-            messages = self._parts.setdefault(part.place, {})
-            message, held = _added(self._incomplete, part)
+            messages = self._open_chunks.setdefault(part.partition, {})
+            message, is_buffered = _add_chunk(self._incomplete, part)
             if message is not None:
-                messages.pop(part.segment.message_id, None)
+                messages.pop(part.chunk.message_id, None)
                 yield part, message
-            elif held:
-                messages.setdefault(part.segment.message_id, []).append(part)
+            elif is_buffered:
+                messages.setdefault(part.chunk.message_id, []).append(part)
 
-    def _again(self, parts: list[Part], first: int) -> Iterator[Whole]:
-        """What ``parts``, with those before the range, complete in the range, as who read them all would see it."""
-        incomplete = _buffer(self._gap)
+    def _assemble_reread(self, parts: list[ChunkRecord], first: int) -> Iterator[AssembledMessage]:
+        # A new buffer, fed in order of offsets, decides as a consumer that reads from the first earlier chunk on.
+        incomplete = _new_buffer(self._gap)
         for part in sorted(parts, key=attrgetter("offset")):
-            message, _ = _added(incomplete, part)
+            message, _ = _add_chunk(incomplete, part)
+            # A message completed before the range belongs to the batch before.
             if message is not None and part.offset >= first:
                 yield part, message
 
 
-def _buffer(gap: int) -> BufferPool:
-    """Bounded by the task's range: a message that is evicted for want of room would be lost."""
+def _new_buffer(gap: int) -> BufferPool:
+    # Limit: the task's range bounds it. A capacity would evict, and the pipeline would lose the evicted message.
     return BufferPool(sys.maxsize, gap)
 
 
-def _added(buffer: BufferPool, part: Part) -> tuple[bytes | None, bool]:
-    """The message that a segment completes, and whether the segment waits for others."""
-    if part.segment.count == 1:
-        return bytes(part.segment.payload), False
-    buffer.expire(part.place, part.offset)
+def _add_chunk(buffer: BufferPool, part: ChunkRecord) -> tuple[bytes | None, bool]:
+    """Return the message that a chunk completes, and whether the chunk is buffered."""
+    # The buffer refuses empty chunks, but a message of a single chunk may be empty; and each repeat is a message.
+    if part.chunk.count == 1:
+        return bytes(part.chunk.payload), False
+    buffer.expire(part.partition, part.offset)
     try:
-        added = buffer.add(part.place, part.offset, part.segment)
+        outcome = buffer.add(part.partition, part.offset, part.chunk)
     except InvalidChunk:
-        return None, False  # the proof finds the record, and that it is no message
-    return added.message, added.bytes_added > 0
+        # The record makes no row; the proof rereads it and counts it as a chunk.
+        return None, False
+    return outcome.message, outcome.bytes_added > 0
 
 
-def _begun_before(parts: list[Part]) -> bool:
-    """Whether earlier segments are missing: what is there is not simply the beginning."""
-    numbers = _numbers(parts)
-    return len(numbers) <= max(numbers)
+def _lacks_earlier_chunks(parts: list[ChunkRecord]) -> bool:
+    sequences = _sequences(parts)
+    # The chunks of the range are all those from the first on only if their sequences are 0 to n - 1.
+    return len(sequences) <= max(sequences)
 
 
-def _numbers(parts: Iterable[Part]) -> set[int]:
-    return {part.segment.sequence for part in parts}
+def _sequences(parts: Iterable[ChunkRecord]) -> set[int]:
+    return {part.chunk.sequence for part in parts}
 
 
-def find_segments(batch: pa.RecordBatch) -> dict[int, Chunk]:
-    """The rows of a batch of records (topic, partition, offset, timestamp, key, value, headers) that are segments."""
-    found = {row: decoded for row in _with_header(batch) if (decoded := _header_segment(batch, row)) is not None}
+def find_chunks(batch: pa.RecordBatch) -> dict[int, Chunk]:
+    """Return the chunks of a batch of records (RECORD) by row. Any bytes are accepted."""
+    chunks = {
+        row: chunk_of_header
+        for row in _rows_with_chunk_header(batch)
+        if (chunk_of_header := _chunk_of_header(batch, row)) is not None
+    }
     values = batch.column("value")
-    for row in _candidates(values).tolist():
-        segment = decode_chunk(values[row].as_buffer()) if row not in found else None
-        if segment is not None:
-            found[row] = segment
-    return dict(sorted(found.items()))
+    for row in _rows_with_chunk_prefix(values).tolist():
+        chunk = decode_chunk(values[row].as_buffer()) if row not in chunks else None
+        if chunk is not None:
+            chunks[row] = chunk
+    return dict(sorted(chunks.items()))
 
 
-def _candidates(values: pa.Array[Any]) -> Rows:
-    """Rows whose value may begin with a segment's own header: long enough, and the version byte fits."""
+def _rows_with_chunk_prefix(values: pa.Array[Any]) -> Rows:
     if not len(values):
         return np.zeros(0, np.int64)
-    _, starts, contents = values.buffers()
-    offsets = np.frombuffer(starts, np.int32)  # type: ignore[call-overload]  # takes buffers
+    _, offset_buffer, data_buffer = values.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int32)  # type: ignore[call-overload]  # takes buffers
     offsets = offsets[values.offset : values.offset + len(values) + 1]
-    data = np.frombuffer(contents or b"", np.uint8)  # type: ignore[arg-type]  # as above
+    value_bytes = np.frombuffer(data_buffer or b"", np.uint8)  # type: ignore[arg-type]  # as above
+    # Fast path: two numpy conditions on length and version byte leave few values to decode in Python.
     long_enough = np.flatnonzero(np.diff(offsets) >= CHUNK_HEADER_BYTES)
-    first = data[offsets[long_enough]]
-    likely: Rows = long_enough[(first == 0) | (first >= 0x80)]
-    return likely
+    version_bytes = value_bytes[offsets[long_enough]]
+    candidates: Rows = long_enough[(version_bytes == 0) | (version_bytes >= 0x80)]
+    return candidates
 
 
-def _with_header(batch: pa.RecordBatch) -> list[int]:
-    """Rows with a header that says which segment they are."""
+def _rows_with_chunk_header(batch: pa.RecordBatch) -> list[int]:
     headers = batch.column("headers")
     names = pc.struct_field(headers.flatten(), "key")  # type: ignore[attr-defined]  # it is a ListArray
     rows = pc.list_parent_indices(headers)
-    found = rows.filter(pc.equal(names, pa.scalar(LARGE_MESSAGE))).to_pylist()
-    return sorted(set(found))  # type: ignore[arg-type]  # indices are never null
+    rows_with_header = rows.filter(pc.equal(names, pa.scalar(LARGE_MESSAGE))).to_pylist()
+    return sorted(set(rows_with_header))  # type: ignore[arg-type]  # indices are never null
 
 
-def _header_segment(batch: pa.RecordBatch, row: int) -> Chunk | None:
-    """The segment that the record's header says it is; None where the payload's own header counts."""
-    named = {header["key"]: header["value"] for header in batch.column("headers")[row].as_py()}
+def _chunk_of_header(batch: pa.RecordBatch, row: int) -> Chunk | None:
+    """Return the chunk that the record's header describes; None if the chunk header is in the payload or invalid."""
+    header_values = {header["key"]: header["value"] for header in batch.column("headers")[row].as_py()}
     try:
-        header = decode_large_message_header(named[LARGE_MESSAGE])
+        header = decode_large_message_header(header_values[LARGE_MESSAGE])
         if not header.is_in_header():
             return None
-        segment = header.to_chunk(memoryview(batch.column("value")[row].as_buffer() or b""))
-        segment.check()
-        return segment
+        chunk = header.to_chunk(memoryview(batch.column("value")[row].as_buffer() or b""))
+        chunk.check()
+        return chunk
     except InvalidChunk:
-        return None  # a message of its own, then
+        # An invalid header makes no chunk: the record lands as a message of its own.
+        return None
 
 
-def part_of(batch: pa.RecordBatch, row: int, segment: Chunk) -> Part:
-    """A row with its segment; the payload is copied."""
+def chunk_of_row(batch: pa.RecordBatch, row: int, chunk: Chunk) -> ChunkRecord:
+    """Return a row as a chunk with the columns of its record."""
     record = {name: batch.column(name)[row].as_py() for name in ("topic", "partition", "timestamp", "key", "headers")}
-    kept = Chunk(segment.message_id, segment.sequence, segment.count, segment.message_size, bytes(segment.payload))
-    return Part((record["topic"], record["partition"]), batch.column("offset")[row].as_py(), kept, record)
+    # The payload is copied: a view would keep the whole record batch in memory until its message is complete.
+    own_chunk = Chunk(chunk.message_id, chunk.sequence, chunk.count, chunk.message_size, bytes(chunk.payload))
+    return ChunkRecord((record["topic"], record["partition"]), batch.column("offset")[row].as_py(), own_chunk, record)
 
 
-def _as_rows(messages: Iterable[Whole]) -> Iterator[pa.RecordBatch]:
-    """Whole messages as rows, as many in a batch as a few MiB hold."""
+def _to_rows(messages: Iterable[AssembledMessage]) -> Iterator[pa.RecordBatch]:
     records: list[dict[str, Any]] = []
     size = 0
     for last, message in messages:
-        records.append(_as_record(last, message))
+        records.append(_to_record(last, message))
         size += len(message)
-        if size >= AT_ONCE:
-            yield rows_of(pa.RecordBatch.from_pylist(records, schema=RECORD))
+        if size >= TARGET_BATCH_BYTES:
+            yield rows_from_records(pa.RecordBatch.from_pylist(records, schema=RECORD))
             records, size = [], 0
     if records:
-        yield rows_of(pa.RecordBatch.from_pylist(records, schema=RECORD))
+        yield rows_from_records(pa.RecordBatch.from_pylist(records, schema=RECORD))
 
 
-def _as_record(last: Part, message: bytes) -> dict[str, Any]:
-    """The record of the last segment to arrive gives offset, time and headers."""
+def _to_record(last: ChunkRecord, message: bytes) -> dict[str, Any]:
+    # As in a consumer, the record of the chunk that arrived last gives offset, time and headers. A key that is only
+    # the message id was set by the splitter and is not the sender's.
     key = last.record["key"]
-    own = None if key == message_key(last.segment.message_id) else key
-    return {**last.record, "offset": last.offset, "key": own, "value": message}
+    own_key = None if key == message_key(last.chunk.message_id) else key
+    return {**last.record, "offset": last.offset, "key": own_key, "value": message}

@@ -1,4 +1,4 @@
-"""Segments read again from Kafka, behind the beginning of a task's range."""
+"""Read chunks from before the beginning of a task's range again from Kafka."""
 
 from __future__ import annotations
 
@@ -8,121 +8,128 @@ from contextlib import contextmanager
 from uuid import UUID
 
 import pyarrow as pa
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from penstock.errors import PenstockError
 from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.landing.event_rules import MAX_TIMESTAMP
-from penstock.landing.from_kafka.range_assembler import Part, find_segments, part_of
+from penstock.landing.from_kafka.range_assembler import ChunkRecord, chunk_of_row, find_chunks
 from penstock.landing.from_kafka.rows import RECORD
 
-FIRST_CHUNK = 32
-"""Records read back at first; then four times as many, up to the expiry gap."""
-PATIENCE = 60.0
-AT_ONCE = 500
-CLIENT = {
+FIRST_READ_RECORDS = 32
+"""Records of the first read; each further read takes four times as many, up to the expiry gap."""
+NO_PROGRESS_TIMEOUT_S = 60.0
+RECORDS_PER_POLL = 500
+CONSUMER_PROPERTIES = {
     "group.id": "penstock-pipeline",
+    # Positions are Spark's: a committed offset of this group would be read by nobody.
     "enable.auto.commit": "false",
     "enable.partition.eof": "true",
+    # As the landing itself reads: records of aborted transactions are no messages.
     "isolation.level": "read_committed",
+    # Limit: librdkafka prefetches up to 64 MiB by default; each task has a client of its own.
     "queued.max.messages.kbytes": str(16 << 10),
     "auto.offset.reset": "earliest",
 }
 
 
 class CannotReadBack(PenstockError, RuntimeError):
-    """Kafka did not answer in time; the task is tried again."""
+    """Kafka did not answer in time; Spark repeats the task."""
 
 
 class LookBack:
-    """Reads segments of wanted messages. ``kafka``: properties of the client, bootstrap.servers among them."""
+    """The reader of earlier chunks of wanted messages. ``kafka`` holds the client's properties."""
 
     def __init__(self, kafka: Mapping[str, str], gap: int) -> None:
         self._kafka, self._gap = dict(kafka), gap
 
-    def __call__(self, place: TopicAndPartition, offset: int, wanted: Mapping[UUID, Collection[int]]) -> Iterable[Part]:
-        """The segments of ``wanted`` in the ``gap`` offsets before ``offset``, read no further back than needed."""
-        found: dict[tuple[UUID, int], Part] = {}
-        end, chunk = offset, FIRST_CHUNK
+    def __call__(
+        self, partition: TopicAndPartition, offset: int, wanted: Mapping[UUID, Collection[int]]
+    ) -> Iterable[ChunkRecord]:
+        """Return chunks of ``wanted`` in the ``gap`` offsets before ``offset``; read no further back than needed."""
+        chunks: dict[tuple[UUID, int], ChunkRecord] = {}
+        end, read_records = offset, FIRST_READ_RECORDS
         with consumer(self._kafka) as client:
-            while end > max(0, offset - self._gap) and _missing(wanted, found):
-                begin = max(0, offset - self._gap, end - chunk)
-                for part in _parts(read(client, place, begin, end), wanted):
-                    found.setdefault((part.segment.message_id, part.segment.sequence), part)
-                end, chunk = begin, chunk * 4
-        return found.values()
+            while end > max(0, offset - self._gap) and _has_missing_chunks(wanted, chunks):
+                begin = max(0, offset - self._gap, end - read_records)
+                for part in _wanted_chunks(read(client, partition, begin, end), wanted):
+                    chunks.setdefault((part.chunk.message_id, part.chunk.sequence), part)
+                end, read_records = begin, read_records * 4
+        return chunks.values()
 
 
-def _missing(wanted: Mapping[UUID, Collection[int]], found: Mapping[tuple[UUID, int], Part]) -> bool:
-    """Whether a segment before the last known one of some message has not been found yet."""
+def _has_missing_chunks(wanted: Mapping[UUID, Collection[int]], chunks: Mapping[tuple[UUID, int], ChunkRecord]) -> bool:
+    # Chunks are sent in order of sequences, so only those before the highest one at hand can be before the range.
     return any(
-        number not in known and (uuid, number) not in found
-        for uuid, known in wanted.items()
-        for number in range(max(known))
+        sequence not in at_hand and (uuid, sequence) not in chunks
+        for uuid, at_hand in wanted.items()
+        for sequence in range(max(at_hand))
     )
 
 
-def _parts(batches: Iterable[pa.RecordBatch], wanted: Mapping[UUID, Collection[int]]) -> Iterator[Part]:
+def _wanted_chunks(batches: Iterable[pa.RecordBatch], wanted: Mapping[UUID, Collection[int]]) -> Iterator[ChunkRecord]:
     for batch in batches:
-        for row, segment in find_segments(batch).items():
-            if segment.message_id in wanted:
-                yield part_of(batch, row, segment)
+        for row, chunk in find_chunks(batch).items():
+            if chunk.message_id in wanted:
+                yield chunk_of_row(batch, row, chunk)
 
 
 @contextmanager
 def consumer(kafka: Mapping[str, str]) -> Iterator[Consumer]:
-    """A consumer that belongs to no group and sees what is committed."""
-    client = Consumer({**CLIENT, **kafka})
+    """Yield a consumer that joins no group and reads committed records only."""
+    client = Consumer({**CONSUMER_PROPERTIES, **kafka})
     try:
         yield client
     finally:
         client.close()
 
 
-def read(client: Consumer, place: TopicAndPartition, begin: int, end: int) -> Iterator[pa.RecordBatch]:
-    """The records (RECORD) of a partition with offsets in [begin, end) that are there. Raises CannotReadBack."""
-    topic, partition = place
+def read(client: Consumer, topic_partition: TopicAndPartition, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+    """Yield the existing records (RECORD) of a partition with offsets in [begin, end). Raises CannotReadBack."""
+    topic, partition = topic_partition
     client.assign([TopicPartition(topic, partition, begin)])
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + NO_PROGRESS_TIMEOUT_S
     while True:
-        messages = client.consume(AT_ONCE, 0.5)
-        rows = [_row(m) for m in messages if m.error() is None and _offset(m) < end]
+        messages = client.consume(RECORDS_PER_POLL, 0.5)
+        rows = [_record_row(m) for m in messages if m.error() is None and _offset(m) < end]
         if rows:
             yield pa.RecordBatch.from_pylist(rows, schema=RECORD)
-            deadline = time.monotonic() + PATIENCE
-        if _reached(client, messages, place, end):
+            deadline = time.monotonic() + NO_PROGRESS_TIMEOUT_S
+        if _is_at_end(client, messages, topic_partition, end):
             return
         if time.monotonic() > deadline:
-            raise CannotReadBack(f"no answer from Kafka for {topic}/{partition} from offset {begin} on")
+            raise CannotReadBack(
+                f"no record of {topic}/{partition} from offset {begin} on in {NO_PROGRESS_TIMEOUT_S:g} s from Kafka"
+            )
 
 
-def _reached(client: Consumer, messages: list[Message], place: TopicAndPartition, end: int) -> bool:
-    """Whether everything before ``end`` was seen: a record behind it, the partition's end, or the position."""
+def _is_at_end(client: Consumer, messages: list[Message], topic_partition: TopicAndPartition, end: int) -> bool:
     if any(m.error() is not None or _offset(m) >= end - 1 for m in messages):
         _raise_errors(messages)
         return True
-    (position,) = client.position([TopicPartition(*place)])
+    # The last offsets of a range may be control records or compacted: then only the position passes ``end``.
+    (position,) = client.position([TopicPartition(*topic_partition)])
     return bool(position.offset != OFFSET_INVALID and position.offset >= end)
 
 
 def _raise_errors(messages: list[Message]) -> None:
     for message in messages:
         error = message.error()
-        if error is not None and error.code() != -191:  # the partition's end
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
             raise KafkaException(error)
 
 
-def _row(message: Message) -> dict[str, object]:
+def _record_row(message: Message) -> dict[str, object]:
     _, millis = message.timestamp()
-    given = message.headers() or ()
-    headers = [{"key": key, "value": _bytes(value)} for key, value in given]  # type: ignore[str-unpack]  # a list here
+    raw_headers = message.headers() or ()
+    headers = [{"key": key, "value": _to_bytes(value)} for key, value in raw_headers]  # type: ignore[str-unpack]  # a list here
     return {
         "topic": message.topic(),
         "partition": message.partition(),
         "offset": message.offset(),
         "timestamp": min(max(millis, 0), MAX_TIMESTAMP) * 1000,
-        "key": _bytes(message.key()),
-        "value": _bytes(message.value()),
+        "key": _to_bytes(message.key()),
+        "value": _to_bytes(message.value()),
         "headers": headers or None,
     }
 
@@ -131,5 +138,5 @@ def _offset(record: Message) -> int:
     return record.offset()  # type: ignore[return-value]  # only events have none
 
 
-def _bytes(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
+def _to_bytes(content: str | bytes | None) -> bytes | None:
+    return content.encode() if isinstance(content, str) else content

@@ -1,4 +1,7 @@
-"""Records of Kafka as rows of the landing, whole Arrow batches at a time."""
+"""Convert Kafka records to rows of the landing, whole Arrow batches at a time.
+
+Any header and any timestamp is accepted: producers may send anything, and a refused record would be a lost message.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ import pyarrow.compute as pc
 from penstock.counts import BUCKET_SECONDS
 from penstock.landing.event_rules import MAX_TIMESTAMP
 
-OWN = "_"
-"""Headers whose names begin so say how a message travelled, and nothing about it."""
+TRANSPORT_HEADER_PREFIX = "_"
+"""Prefix of headers that describe the transport (chunks, audits), not the message; they make no annotations."""
 CODEC_HEADER = "codec"
 SOURCE = "kafka"
 Rows = npt.NDArray[np.int64]
@@ -30,7 +33,7 @@ RECORD = pa.schema(
         pa.field("headers", HEADERS),
     ]
 )
-"""The columns of Spark's Kafka source that are used."""
+"""The columns that are read from Spark's Kafka source."""
 ROW = pa.schema(
     [  # type: ignore[arg-type]  # as above
         pa.field("topic", pa.string()),
@@ -47,82 +50,86 @@ ROW = pa.schema(
         pa.field("codec", pa.string()),
     ]
 )
-"""The columns of the landing's source, with the partition."""
-LOG_ROW = pa.schema([one for one in ROW if one.name != "partition"])
-"""Those that a topic of the log has."""
+"""The columns of a message as the landing reads it."""
+LOG_ROW = pa.schema([column for column in ROW if column.name != "partition"])
+"""The columns of a message from a topic of the log, which has no partitions."""
 
 
-def bounded(times: pa.Array[Any]) -> pa.Array[Any]:
-    """Times of records (microseconds) within the years that a table can hold: producers may say anything."""
+def clamp_timestamps(times: pa.Array[Any]) -> pa.Array[Any]:
+    """Clamp timestamps of records (microseconds) to the range that a table can hold."""
     micros: Any = pc.max_element_wise(times.cast(pa.int64()), pa.scalar(0, pa.int64()), skip_nulls=False)
-    most = pa.scalar(MAX_TIMESTAMP * 1000, pa.int64())
-    found: pa.Array[Any] = pc.min_element_wise(micros, most, skip_nulls=False).cast(RECORD.field("timestamp").type)
-    return found
+    latest = pa.scalar(MAX_TIMESTAMP * 1000, pa.int64())
+    clamped: pa.Array[Any] = pc.min_element_wise(micros, latest, skip_nulls=False).cast(RECORD.field("timestamp").type)
+    return clamped
 
 
-def rows_of(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Records as rows (ROW): headers become annotations, the header ``codec`` the codec."""
-    count = batch.num_rows
+def rows_from_records(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Convert records (RECORD) to rows (ROW): headers become annotations, the header ``codec`` the codec."""
+    row_count = batch.num_rows
     micros = batch.column("timestamp").cast(pa.int64())
     bucket = pc.multiply(pc.divide(micros, BUCKET_SECONDS * 1_000_000), BUCKET_SECONDS * 1_000_000)
-    annotations, codec = _annotations(batch.column("headers"))  # type: ignore[arg-type]  # the schema says that it is a list
-    values = {
+    annotations, codec = _split_headers(batch.column("headers"))  # type: ignore[arg-type]  # the schema says that it is a list
+    replaced = {
         "payload": batch.column("value"),
-        "type_url": pa.nulls(count, pa.string()),
+        "type_url": pa.nulls(row_count, pa.string()),
         "annotations": annotations,
-        "source": pa.repeat(SOURCE, count),
+        "source": pa.repeat(SOURCE, row_count),
         "bucket": bucket.cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC")),
         "received": batch.column("timestamp"),
         "codec": codec,
     }
-    columns = [values[f.name] if f.name in values else batch.column(f.name) for f in ROW]
+    columns = [replaced[f.name] if f.name in replaced else batch.column(f.name) for f in ROW]
     return pa.RecordBatch.from_arrays(
         [c if c.type.equals(f.type) else c.cast(f.type) for c, f in zip(columns, ROW, strict=True)], schema=ROW
     )
 
 
-def of_the_log(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of a topic of the log (ROW without ``partition``) as ROW: its partition is null."""
+def with_null_partition(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Convert rows of a topic of the log (LOG_ROW) to ROW, with null partitions."""
     columns = [pa.nulls(rows.num_rows, f.type) if f.name == "partition" else rows.column(f.name) for f in ROW]
     return pa.RecordBatch.from_arrays(columns, schema=ROW)
 
 
-def _annotations(headers: pa.ListArray[Any]) -> tuple[pa.MapArray[Any, Any], pa.Array[Any]]:
-    """The headers that are text as annotations, and the codec; null where a record has none."""
-    count = len(headers)
+def _split_headers(headers: pa.ListArray[Any]) -> tuple[pa.MapArray[Any, Any], pa.Array[Any]]:
+    """Return annotations and codecs of rows; null for a row without any."""
+    row_count = len(headers)
     rows = pc.list_parent_indices(headers).to_numpy(zero_copy_only=False)
     names = pc.struct_field(headers.flatten(), "key")
-    shown = pc.invert(pc.starts_with(names, OWN))
-    if not len(names) or not pc.any(shown).as_py():
-        return pa.nulls(count, ROW.field("annotations").type), pa.nulls(count, pa.string())
-    rows, names = rows[shown.to_numpy(zero_copy_only=False)], names.filter(shown)
-    values = _texts(pc.struct_field(headers.flatten(), "value").filter(shown))
+    is_public = pc.invert(pc.starts_with(names, TRANSPORT_HEADER_PREFIX))
+    # Fast path: batches without public headers, the usual case, need no maps.
+    if not len(names) or not pc.any(is_public).as_py():
+        return pa.nulls(row_count, ROW.field("annotations").type), pa.nulls(row_count, pa.string())
+    rows, names = rows[is_public.to_numpy(zero_copy_only=False)], names.filter(is_public)
+    values = _decode_texts(pc.struct_field(headers.flatten(), "value").filter(is_public))
     is_codec = pc.equal(names, pa.scalar(CODEC_HEADER)).to_numpy(zero_copy_only=False)
-    codecs = _scattered(count, rows[is_codec], values.filter(pa.array(is_codec)))
-    rest = pa.array(~is_codec)
-    return _maps(count, rows[~is_codec], names.filter(rest), values.filter(rest)), codecs
+    codecs = _scatter(row_count, rows[is_codec], values.filter(pa.array(is_codec)))
+    is_annotation = pa.array(~is_codec)
+    return _build_maps(row_count, rows[~is_codec], names.filter(is_annotation), values.filter(is_annotation)), codecs
 
 
-def _texts(values: pa.Array[Any]) -> pa.Array[Any]:
-    """Values as texts; what is no UTF-8 with replacements."""
+def _decode_texts(values: pa.Array[Any]) -> pa.Array[Any]:
+    # Fast path: the cast validates all values at once; only a batch with invalid UTF-8 is decoded value by value.
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([None if v is None else v.decode(errors="replace") for v in values.to_pylist()], pa.string())
+        return pa.array(
+            [None if content is None else content.decode(errors="replace") for content in values.to_pylist()],
+            pa.string(),
+        )
 
 
-def _scattered(count: int, rows: Rows, values: pa.Array[Any]) -> pa.Array[Any]:
-    """``values`` at their ``rows`` (the last of each), null elsewhere."""
-    places = np.full(count, -1)
-    places[rows] = np.arange(len(rows))
-    return values.take(pa.array(places, mask=places < 0))
+def _scatter(row_count: int, rows: Rows, values: pa.Array[Any]) -> pa.Array[Any]:
+    """Return ``values`` at their ``rows``, null elsewhere. The last value of a row wins."""
+    indices = np.full(row_count, -1)
+    indices[rows] = np.arange(len(rows))
+    return values.take(pa.array(indices, mask=indices < 0))
 
 
-def _maps(count: int, rows: Rows, names: pa.Array[Any], values: pa.Array[Any]) -> pa.MapArray[Any, Any]:
-    """A map for each row of its names and values, as sent: ``table_rows`` makes repeated names unique."""
-    sizes = np.bincount(rows, minlength=count)
+def _build_maps(row_count: int, rows: Rows, names: pa.Array[Any], values: pa.Array[Any]) -> pa.MapArray[Any, Any]:
+    """Return one map per row. Repeated names stay; ``table_rows`` makes them unique."""
+    sizes = np.bincount(rows, minlength=row_count)
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
-    kind = ROW.field("annotations").type
-    empty = pa.array(sizes == 0)
-    maps: pa.MapArray[Any, Any] = pa.MapArray.from_arrays(offsets, names, values, type=kind, mask=empty)  # type: ignore[call-overload]  # the stub wants int64 offsets
+    map_type = ROW.field("annotations").type
+    is_empty = pa.array(sizes == 0)
+    maps: pa.MapArray[Any, Any] = pa.MapArray.from_arrays(offsets, names, values, type=map_type, mask=is_empty)  # type: ignore[call-overload]  # the stub wants int64 offsets
     return maps

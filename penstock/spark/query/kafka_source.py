@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.landing.from_kafka.rows import HEADERS, RECORD, bounded
+from penstock.landing.from_kafka.rows import HEADERS, RECORD, clamp_timestamps
 from penstock.landing.rows.engine import compute
 
 _TO_TEXT = "CASE WHEN size(headers) > 0 THEN to_json(headers) END AS headers"
@@ -45,7 +45,7 @@ def kafka_records(
 def as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A batch of what ``kafka_records`` gives as RECORD."""
     values = {
-        "timestamp": bounded(batch.column("timestamp")),
+        "timestamp": clamp_timestamps(batch.column("timestamp")),
         "headers": _headers(batch.column("headers")),  # type: ignore[arg-type]  # the schema says that it is text
     }
     columns = [values[f.name] if f.name in values else batch.column(f.name) for f in RECORD]

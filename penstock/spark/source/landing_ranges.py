@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from penstock.landing.from_kafka.rows import LOG_ROW, of_the_log
+from penstock.landing.from_kafka.rows import LOG_ROW, with_null_partition
 from penstock.landing.journal import REFILL_MARK
 from penstock.landing.requests.backfill_requests import own_turn, requests
 from penstock.landing.topics.topic_store import Range, TopicStore
@@ -114,4 +114,4 @@ def messages_in(batches: Iterable[pa.RecordBatch], store: TopicStore) -> Iterato
         for one in batch.to_pylist():
             ranges: Sequence[Range] = [Range(one["topic"], one["begin"], one["end"])]
             for rows in read_slice(store, ranges, LOG_ROW):
-                yield Source(of_the_log(rows), one["again"])
+                yield Source(with_null_partition(rows), one["again"])

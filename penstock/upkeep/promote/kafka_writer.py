@@ -15,7 +15,7 @@ from penstock.kafka import Producer
 from penstock.kafka.client.broker_answers import end_offset, partition_numbers
 from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.landing.from_kafka.read_back import consumer, read
-from penstock.landing.from_kafka.rows import OWN
+from penstock.landing.from_kafka.rows import TRANSPORT_HEADER_PREFIX
 
 BATCH_HEADER = "_penstock_batch"
 """Header that names the batch a record was sent in; headers with an underscore are no annotations."""
@@ -138,7 +138,7 @@ def _told(about: str) -> Iterator[None]:
 
 def headers_of(annotations: Iterable[tuple[str, str]] | None) -> list[tuple[str, bytes]]:
     """Annotations as headers; those of Kafka's own kind are left out."""
-    return [(name, value.encode()) for name, value in annotations or () if not name.startswith(OWN)]
+    return [(name, value.encode()) for name, value in annotations or () if not name.startswith(TRANSPORT_HEADER_PREFIX)]
 
 
 def marks(kafka: Mapping[str, str], place: TopicAndPartition, begin: int, header: str) -> Iterator[tuple[int, bytes]]:

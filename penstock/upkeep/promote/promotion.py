@@ -20,7 +20,7 @@ from penstock.errors import PenstockError
 from penstock.files.checked_lines import append_lines
 from penstock.files.file_system import OS, replace_durably
 from penstock.kafka.client.broker_answers import end_offset, partition_numbers
-from penstock.landing.from_kafka.offset_map import Move, OffsetMap, map_path, maps
+from penstock.landing.from_kafka.offset_map import Move, OffsetMap, load_maps, map_path
 from penstock.landing.from_kafka.read_back import consumer
 from penstock.landing.from_kafka.rows import CODEC_HEADER
 from penstock.landing.journal import Journal, committed_batches, read_plan
@@ -54,8 +54,8 @@ class Promotion:
         self._out = KafkaOut(kafka, f"penstock-promote-{layout.tables}-{topic}")
         path = map_path(layout, topic)
         self.map = OffsetMap.load(path) or OffsetMap.begin(path, topic, name, self._ends(name, partitions))
-        if self.map.kafka != name:
-            raise CannotMove(f"{topic} is being copied to {self.map.kafka} already, not to {name}")
+        if self.map.kafka_topic != name:
+            raise CannotMove(f"{topic} is being copied to {self.map.kafka_topic} already, not to {name}")
 
     def copy(self, tell: Tell = lambda done, of: None) -> int:
         """Copy what is in the log now and not in Kafka; how many rows. Raises CannotSend."""
@@ -64,7 +64,7 @@ class Promotion:
         for stored in self._batches(end):
             for begin, part in _parts(stored):
                 offsets = list(range(begin, begin + part.num_rows))
-                places = self._out.send(self.map.kafka, _records(offsets, part, stored))
+                places = self._out.send(self.map.kafka_topic, _records(offsets, part, stored))
                 self.map.add(offsets, places, begin + part.num_rows)
                 copied += len(offsets)
                 tell(self.map.end, end)
@@ -90,8 +90,8 @@ class Promotion:
     def _recover(self) -> None:
         """Enter what was committed to Kafka and not written down."""
         found: dict[int, tuple[int, int]] = {}
-        for partition, at in self.map.last().items():
-            for offset, value in marks(self._kafka, (self.map.kafka, partition), at, FROM_HEADER):
+        for partition, at in self.map.copied_ends().items():
+            for offset, value in marks(self._kafka, (self.map.kafka_topic, partition), at, FROM_HEADER):
                 if int(value) >= self.map.end:
                     found[int(value)] = (partition, offset)
         if found:
@@ -135,14 +135,14 @@ def move(layout: Layout) -> dict[str, Move]:
     if done < 0:
         return {}
     Journal(layout).update()
-    landed, known = _landed(layout, done), maps(layout)
+    landed, known = _landed(layout, done), load_maps(layout)
     for topic, end in landed.items():
         if topic not in known or known[topic].end < end:
             raise CannotMove(f"the pipeline reads {topic} too: `penstock promote {topic} --to kafka` comes first")
     bucket = read_plan(layout.checkpoint, done).landed_at // 1000 // BUCKET_SECONDS * BUCKET_SECONDS
-    moves = {topic: Move(end, known[topic].after(end), bucket) for topic, end in landed.items()}
+    moves = {topic: Move(end, known[topic].kafka_ends_before(end), bucket) for topic, end in landed.items()}
     for topic, one in moves.items():
-        known[topic].moved(one)
+        known[topic].record_move(one)
     if moves:
         _rewrite(layout, done, moves, known)
     return moves
@@ -164,7 +164,7 @@ def _rewrite(layout: Layout, batch: int, moves: Mapping[str, Move], known: Mappi
     """The journal first: what it says of Kafka harms nobody while the checkpoint is the log's."""
     places: dict[str, dict[str, int]] = {}
     for topic, one in moves.items():
-        mine = places.setdefault(known[topic].kafka, {})
+        mine = places.setdefault(known[topic].kafka_topic, {})
         mine |= {str(partition): offset for partition, offset in one.begins.items()}
     ranges = {f"{name}/{p}": [at, at] for name, of_name in places.items() for p, at in of_name.items()}
     planned = read_plan(layout.checkpoint, batch)

@@ -164,9 +164,9 @@ class Tracer:
     def _in_kafka(self, seen: Seen) -> Iterator[Step]:
         """Where `penstock promote` has copied it."""
         found = OffsetMap.load(map_path(self._layout, seen.topic)) if not is_partition(seen.topic) else None
-        place = found.place(seen.offset) if found else None
+        place = found.kafka_position(seen.offset) if found else None
         if found and place:
-            name, at = found.name(place[0]), place[1]
+            name, at = found.partition_name(place[0]), place[1]
             yield Step("kafka", f"copied to {name}, offset {at:,}", {"topic": name, "offset": at})
 
     def _look_in_log(self, seen: Seen) -> None:

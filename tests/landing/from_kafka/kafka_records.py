@@ -1,4 +1,4 @@
-"""Records of Kafka as a task of the landing gets them."""
+"""Kafka records as a landing task receives them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from penstock.landing.from_kafka.rows import RECORD
 
-AT = datetime(2026, 1, 1, 12, 0, 59, tzinfo=UTC)
+TIMESTAMP = datetime(2026, 1, 1, 12, 0, 59, tzinfo=UTC)
 
 
 def record(value: bytes | None, key: bytes | None = None, headers: Mapping[str, bytes] | None = None) -> dict[str, Any]:
-    named = None if headers is None else [{"key": k, "value": v} for k, v in headers.items()]
-    return {"topic": "t", "partition": 0, "timestamp": AT, "key": key, "value": value, "headers": named}
+    header_list = None if headers is None else [{"key": k, "value": v} for k, v in headers.items()]
+    return {"topic": "t", "partition": 0, "timestamp": TIMESTAMP, "key": key, "value": value, "headers": header_list}
 
 
 def batch(records: Sequence[dict[str, Any]], begin: int = 0) -> pa.RecordBatch:

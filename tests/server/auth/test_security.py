@@ -1,4 +1,4 @@
-"""TLS and tokens of gRPC, HTTP and Flight, and how Penstock's own processes authenticate."""
+"""TLS and tokens on all three doors, and how the product itself gets in."""
 
 from __future__ import annotations
 

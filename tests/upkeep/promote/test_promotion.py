@@ -64,7 +64,7 @@ def test_killed_while_it_copies_it_goes_on_and_copies_each_row_once(kafka_broker
     assert sorted(there) == list(range(ROWS))
     found = OffsetMap.load(path)
     assert found is not None
-    assert [found.place(n) for n in range(ROWS)] == [there[n] for n in range(ROWS)]
+    assert [found.kafka_position(n) for n in range(ROWS)] == [there[n] for n in range(ROWS)]
     with pytest.raises(CannotMove, match=f"is being copied to {name} already"):
         Promotion(landing.topics, landing.layout, "t", kafka, "other")
 

@@ -1,4 +1,4 @@
-"""Requests to protocols, for tests."""
+"""Requests to doors, for tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
-from penstock.wire.requests import Answer, Received, Refused, Request, RequestProtocol
+from penstock.wire.requests import Answer, Door, Received, Refused, Request
 
 
 def asked(
@@ -29,24 +29,24 @@ def told(received: Received | Answer) -> Any:
     return orjson.loads(received.answer.body if isinstance(received, Received) else received.body)
 
 
-def refused(protocol: RequestProtocol, request: Request) -> Answer:
+def refused(door: Door, request: Request) -> Answer:
     """What a sender is told whose request is refused."""
     try:
-        protocol.receive(request)
+        door.receive(request)
     except Refused as why:
-        return protocol.refusal(why, request)
+        return door.refusal(why, request)
     raise AssertionError("it was taken")
 
 
-def taken_or_refused(protocol: RequestProtocol, request: Request) -> None:
+def taken_or_refused(door: Door, request: Request) -> None:
     """Nothing but Refused may be raised, and the books close."""
     received = None
     try:
-        received = protocol.receive(request)
+        received = door.receive(request)
     except Refused as error:
         why = error
     if received is None:
-        assert protocol.refusal(why, request).status >= 400
+        assert door.refusal(why, request).status >= 400
     if isinstance(received, Received):
         received.body.validate(full=True)
         assert received.counts["seen"] == received.body.num_rows + received.counts.total("refused.")
