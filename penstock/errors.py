@@ -39,6 +39,10 @@ PenstockError
     BadProperty  (kafka.client.config)
     NotDecrypted  (kafka.client.encryption)
     CannotLoad  (kafka.client.plugins)
+    BadRecords  (kafka.errors)
+        BatchTooLarge
+        UnknownCodec
+        BadChecksum  (server.kafka.errors)
     LargeMessageError  (kafka.errors)
         InvalidChunk
         InvalidOffset
@@ -111,10 +115,6 @@ PenstockError
     BadFlightData  (server.flight.batch_messages)
     CallEnded  (server.grpc.calls)
     BadFrame  (server.kafka.errors)
-    BadRecords  (server.kafka.errors)
-        BadChecksum
-        BatchTooLarge
-        UnknownCodec
     TakesLong  (server.kafka.errors)
     Refused  (server.kafka.groups.group_state)
     AddressUnavailable  (server.servers)

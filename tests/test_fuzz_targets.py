@@ -201,13 +201,13 @@ TARGETS = {
     "server/kafka/connection/requests.py": (
         "server/kafka/connection/test_requests.py::test_any_bytes_behind_a_producers_request_are_read_as_without_it"
     ),
-    "server/kafka/records/compression.py": KAFKA_RECORDS,
+    "kafka/records/compression.py": KAFKA_RECORDS,
     "server/kafka/records/decode.py": KAFKA_RECORDS,
     "server/kafka/records/few_records.py": (
         "server/kafka/records/test_few_records.py::test_no_bytes_are_too_much_for_it"
     ),
     "server/kafka/records/headers.py": KAFKA_RECORDS,
-    "server/kafka/records/varints.py": KAFKA_RECORDS,
+    "kafka/records/varints.py": KAFKA_RECORDS,
     "slogd/columns/decode.py": PROTOBUF,
     "slogd/columns/gathered.py": PROTOBUF,
     "slogd/json/append_request.py": "slogd/json/test_append_request.py::test_random_bytes_raise_only_bad_request",
@@ -225,8 +225,8 @@ TARGETS = {
     "wire/hec.py": "wire/test_hec.py::test_any_bytes_are_events_or_refused",
     "wire/json_documents.py": "wire/test_json_documents.py::test_any_bytes_are_documents_or_refused",
     "wire/loki.py": "wire/test_loki.py::test_any_bytes_are_a_push_or_refused",
-    "wire/otlp/door.py": ANY_OTLP,
-    "wire/otlp/json_requests.py": "wire/otlp/test_door.py::test_any_json_is_a_request_or_refused",
+    "wire/otlp/protocol.py": ANY_OTLP,
+    "wire/otlp/json_requests.py": "wire/otlp/test_protocol.py::test_any_json_is_a_request_or_refused",
     "wire/otlp/records.py": ANY_OTLP,
     "wire/otlp/values.py": ANY_OTLP,
     "wire/protobuf.py": "wire/test_protobuf.py::test_any_bytes_are_fields_or_malformed",
@@ -274,7 +274,7 @@ NO_PARSERS = {
     "cli/common.py": "what the daemon answered, parsed in client and config",
     "cli/log/topic_list.py": "what the daemon answered, parsed in client and config",
     "ingest/otlp_grpc.py": "files of certificates, for gRPC; requests go to wire",
-    "wire/doors.py": "the table of doors",
+    "wire/request_protocols.py": "the table of protocols",
     "ingest/tls.py": "bytes of a connection, passed to OpenSSL and on",
     "proof/foreign_deletions.py": "a version beneath a checksum that ``files.checked_document`` has checked",
     "spark/views.py": "file names of the table, from delta-rs",

@@ -1,4 +1,4 @@
-"""The receiver of an HTTP listener: one port, doors by path, each request answered once the log has its messages."""
+"""Receiver of an HTTP listener: one port, protocols by path; each request is answered once the log has its messages."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from penstock.process.http_limits import (
     TinyChunks,
     TooManyBodies,
 )
-from penstock.wire.doors import DOORS
-from penstock.wire.requests import Answer, Door, Received, Refused, Request, dumped, first_door, is_open
+from penstock.wire.request_protocols import REQUEST_PROTOCOLS
+from penstock.wire.requests import Answer, Received, Refused, Request, RequestProtocol, dumped, find_protocol, is_open
 
 FINISH_TIME = 3.0
 """Seconds that requests under way have when the receiver ends."""
@@ -59,7 +59,9 @@ class HttpReceiver:
         self._loop = asyncio.new_event_loop()
         self._sock, self._large = sock, LargeRequests()
         limits = HttpLimits(listener.max_unfinished, listener.request_timeout, listener.max_connections, LIMIT_KEYS)
-        app = LimitedBodies(DoorsApp(listener, self._submissions, [make() for make in DOORS], self._large), limits)
+        app = LimitedBodies(
+            RequestApp(listener, self._submissions, [make() for make in REQUEST_PROTOCOLS], self._large), limits
+        )
         protocol = admitting(listener, limits, self._tls, self._submissions.count_refusal)
         self._server = _Uvicorn(_config(app, protocol, listener, self._tls))
         self._served: asyncio.Task[None] | None = None
@@ -140,13 +142,17 @@ def admitting(
     return Admitting
 
 
-class DoorsApp:
-    """The ASGI application: finds a request's door, reads and unpacks its body, and waits for the log."""
+class RequestApp:
+    """The ASGI application: finds a request's protocol, reads and unpacks its body, and waits for the log."""
 
     def __init__(
-        self, listener: ListenerConfig, submissions: Submissions, doors: Sequence[Door], large: LargeRequests
+        self,
+        listener: ListenerConfig,
+        submissions: Submissions,
+        protocols: Sequence[RequestProtocol],
+        large: LargeRequests,
     ) -> None:
-        self._listener, self._submissions, self._doors, self._large = listener, submissions, doors, large
+        self._listener, self._submissions, self._protocols, self._large = listener, submissions, protocols, large
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -168,35 +174,37 @@ class DoorsApp:
 
     async def _answer(self, asked: Request, receive: Receive, sender: Sender) -> Answer | None:
         """None where the client has gone."""
-        door = first_door(self._doors, asked.method, asked.path)
+        protocol = find_protocol(self._protocols, asked.method, asked.path)
         try:
-            if not (door is not None and is_open(door, asked.method, asked.path)):
+            if not (protocol is not None and is_open(protocol, asked.method, asked.path)):
                 check_token(self._listener.tokens, asked.headers, asked.query)
-            if door is None:
+            if protocol is None:
                 raise Refused(404, "path", f"nothing is taken by {asked.method} {asked.path}")
             body = await _body(receive, asked.headers, self._listener.max_body)
             if body is None:
                 return None
-            received = await self._receive(door, replace(asked, body=body))
+            received = await self._receive(protocol, replace(asked, body=body))
             if isinstance(received, Answer):
                 return received
-            await self._submissions.store(received, door.codec, sender)
+            await self._submissions.store(received, protocol.codec, sender)
             return received.answer
         except Refused as why:
             self._submissions.count_refusal(why.reason)
-            return door.refusal(why, asked) if door else dumped({"error": str(why)}, why.status)
+            return protocol.refusal(why, asked) if protocol else dumped({"error": str(why)}, why.status)
 
-    async def _receive(self, door: Door, packed: Request) -> Received | Answer:
+    async def _receive(self, protocol: RequestProtocol, packed: Request) -> Received | Answer:
         """Unpack a request and read it: here where it is small, else on a thread. Raises Refused."""
         encoding, most = packed.headers.get("content-encoding", ""), self._listener.max_body
-        inner_growth = getattr(door, "inner_growth", 1)
+        inner_growth = getattr(protocol, "inner_growth", 1)
         if inner_growth > 1 and encoding.strip().lower() == "snappy":
-            encoding = ""  # The body is snappy anyway, and its door takes that off.
+            encoding = ""  # The body is snappy anyway, and its protocol takes that off.
         if len(packed.body) * inner_growth <= INLINE_BYTES:
             small = unpacked_if_small(packed.body, encoding, most, INLINE_BYTES)
             if small is not None:
-                return door.receive(replace(packed, body=small))
-        return await self._large.run(lambda: door.receive(replace(packed, body=unpacked(packed.body, encoding, most))))
+                return protocol.receive(replace(packed, body=small))
+        return await self._large.run(
+            lambda: protocol.receive(replace(packed, body=unpacked(packed.body, encoding, most)))
+        )
 
 
 def _cors_headers(request: Request, origins: Sequence[str]) -> dict[str, str]:

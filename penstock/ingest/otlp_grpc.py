@@ -25,7 +25,7 @@ from penstock.ingest.sockets import CannotListen
 from penstock.ingest.submissions import BUSY, LATE, Sender, Submissions
 from penstock.ingest.tls import admitted_name
 from penstock.process.bounded_calls import BoundedCalls
-from penstock.wire.otlp.door import logs_of, response, status_of
+from penstock.wire.otlp.protocol import logs_of, response, status_of
 from penstock.wire.otlp.records import Logs
 from penstock.wire.requests import SYNTAX, Answer, Received, Refused
 

@@ -1,4 +1,4 @@
-"""Errors of large messages."""
+"""Errors of large messages and of record batches."""
 
 from __future__ import annotations
 
@@ -96,3 +96,15 @@ class RecordsFailed(LargeMessageError):
         self.resume = {failure.partition: failure.offset + 1 for failure in failures}
         """Offset at which each partition continues."""
         self.__cause__ = failures[0] if failures else None
+
+
+class BadRecords(PenstockError, ValueError):
+    """Record batches are invalid."""
+
+
+class UnknownCodec(BadRecords):
+    """The format or compression of a batch is not supported."""
+
+
+class BatchTooLarge(BadRecords):
+    """A batch is larger than the limit."""

@@ -1,12 +1,13 @@
 """Protocols without I/O: bytes in, batches and counts out.
 
-Read ``decoded`` (what a decoder gives back), ``datagrams`` and ``line_framing``, ``lines`` with ``multiline`` and
-``compressed_streams`` (what came in, as columns), ``unpacking``, ``message_ids``,
-the codecs ``raw``, ``syslog/``, ``plog/``, ``gelf/`` and ``forward/``, then
-``source_annotations``, ``sender_text``, ``growth``, ``meters``, ``own_codec`` (a user's) and ``codecs`` (all of them
-by name). Protocols of requests: ``json_text``, ``requests`` (what a door makes of one), ``protobuf``,
-``otlp/``, ``json_documents``, ``hec``, ``bulk``, ``loki``, then ``doors``, the table of them. Imports ``records``,
-``counts`` and ``errors``.
+Input as columns: ``decoded`` (the output of every decoder), ``datagrams``, ``line_framing``, ``lines``, ``multiline``,
+``compressed_streams``, ``unpacking``, ``message_ids``. Codecs: ``raw``, ``syslog/``, ``plog/``, ``gelf/``,
+``forward/``;
+``source_annotations``, ``sender_text``, ``growth``, ``meters``, ``own_codec`` (a user's), ``codecs`` (all codecs by
+name). Requests: ``json_text``, ``requests`` (the interface of request protocols), ``protobuf``, ``otlp/``,
+``json_documents``, ``hec``, ``bulk``, ``loki``, ``request_protocols`` (the table of them).
+
+Imports ``records``, ``counts`` and ``errors``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -37,5 +38,5 @@ __all__ = [  # noqa: RUF022 reading order
     "hec",
     "bulk",
     "loki",
-    "doors",
+    "request_protocols",
 ]

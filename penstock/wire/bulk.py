@@ -1,4 +1,4 @@
-"""The door for documents to Elasticsearch: ``_bulk``, ``_doc``, ``_create``, and the questions of its clients."""
+"""The protocol for documents to Elasticsearch: ``_bulk``, ``_doc``, ``_create``, and the questions of its clients."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _TYPES = {
 _REASONS = {OVERSIZE: (413, "the document is too large"), SYNTAX: (400, "the document is not a JSON object")}
 
 
-class BulkDoor:
+class BulkProtocol:
     """Elasticsearch's way to index documents."""
 
     codec = "bulk"

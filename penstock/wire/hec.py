@@ -1,4 +1,4 @@
-"""The door for Splunk's HTTP event collector: events, raw lines, and acknowledgement.
+"""The protocol for Splunk's HTTP event collector: events, raw lines, and acknowledgement.
 
 An answer is given once the log has the events; so whatever ``ackId`` was given is acknowledged.
 """
@@ -47,7 +47,7 @@ _BAD_FIELDS = ("Error in handling indexed fields", 15)
 _TOO_LARGE = ("Request entity too large", 27)
 
 
-class HecDoor:
+class HecProtocol:
     """Splunk's HTTP event collector."""
 
     codec = "hec"

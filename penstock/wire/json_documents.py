@@ -1,4 +1,4 @@
-"""The door for JSON as agents send it: ``POST /`` with one document a line, an array of them, or one alone."""
+"""The protocol for JSON as agents send it: ``POST /`` with one document a line, an array of them, or one alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_TOLD = 10
 """Lines that are named in an answer."""
 
 
-class JsonDoor:
+class JsonProtocol:
     """Each document is a message, as it is; what is no JSON is refused line by line."""
 
     codec = "json"

@@ -1,4 +1,4 @@
-"""The door for Loki's push: streams of lines with labels, in JSON, or in protobuf packed with snappy."""
+"""The protocol for Loki's push: streams of lines with labels, in JSON, or in protobuf packed with snappy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ESCAPE = re.compile(
 _ESCAPES = dict(zip(b"abfnrtv", b"\a\b\f\n\r\t\v", strict=True))
 
 
-class LokiDoor:
+class LokiProtocol:
     """Loki's push."""
 
     codec = "loki"

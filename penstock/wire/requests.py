@@ -1,4 +1,4 @@
-"""What a door makes of a request: messages, how many of them are refused and why, and what the sender is told."""
+"""What a protocol makes of a request: messages, how many of them are refused and why, and what the sender is told."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.records import ANNOTATIONS, body
 
 JSON = "application/json"
 OVERSIZE, SYNTAX, KIND = "oversize", "syntax", "kind"
-"""Why a message is refused: it is too large, it is not what its door takes, it asks for what no log can do."""
+"""Why a message is refused: it is too large, it is not what its protocol takes, it asks for what no log can do."""
 MESSAGES = "messages"
 """Why a request is refused: it has more messages than one request may have."""
 MAX_MESSAGES = 250_000
@@ -103,13 +103,13 @@ class Received:
         return counts
 
 
-class Door(Protocol):
+class RequestProtocol(Protocol):
     """A protocol of requests. ``codec`` names it in the log."""
 
     codec: str
 
     def takes(self, method: str, path: str) -> bool:
-        """Whether a request is for this door."""
+        """Whether a request is for this protocol."""
         ...
 
     def receive(self, request: Request) -> Received | Answer:
@@ -117,13 +117,13 @@ class Door(Protocol):
         ...
 
     def refusal(self, why: Refused, request: Request) -> Answer:
-        """How this door's senders are told so."""
+        """How this protocol's senders are told so."""
         ...
 
 
-def is_open(door: Door, method: str, path: str) -> bool:
-    """Return whether a request needs no token: doors may have ``is_open`` for what asks only whether they work."""
-    asks = getattr(door, "is_open", None)
+def is_open(protocol: RequestProtocol, method: str, path: str) -> bool:
+    """Return whether a request needs no token: protocols may have ``is_open`` for what asks only whether they work."""
+    asks = getattr(protocol, "is_open", None)
     return asks is not None and bool(asks(method, path))
 
 
@@ -213,6 +213,6 @@ def dumped(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
     return Answer(status, orjson.dumps(value), JSON, headers or {})
 
 
-def first_door(doors: Sequence[Door], method: str, path: str) -> Door | None:
-    """The door that a request is for."""
-    return next((door for door in doors if door.takes(method, path)), None)
+def find_protocol(protocols: Sequence[RequestProtocol], method: str, path: str) -> RequestProtocol | None:
+    """The protocol that a request is for."""
+    return next((protocol for protocol in protocols if protocol.takes(method, path)), None)

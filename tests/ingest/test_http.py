@@ -1,4 +1,4 @@
-"""The HTTP listener: doors by path, bounded bodies, who is let in, and answers only once the log has it."""
+"""The HTTP listener: protocols by path, bounded bodies, who is let in, and answers only once the log has it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def web(tmp_path: Path) -> Iterator[tuple[Requests, httpx.Client]]:
         yield running, client
 
 
-def test_each_path_is_a_door_and_its_messages_say_how_they_came(web: tuple[Requests, httpx.Client]) -> None:
+def test_each_path_is_handled_by_its_protocol_and_messages_name_it(web: tuple[Requests, httpx.Client]) -> None:
     running, client = web
     streams = {"streams": [{"stream": {"job": "a"}, "values": [["1", "line"]]}]}
     answers = [
@@ -204,7 +204,7 @@ def test_a_body_in_chunks_that_becomes_too_large_is_refused(web: tuple[Requests,
     until(lambda: running.counts["request_refused.oversize"] == 1)
 
 
-def test_paths_that_are_no_doors_are_counted(web: tuple[Requests, httpx.Client]) -> None:
+def test_requests_to_unknown_paths_are_counted(web: tuple[Requests, httpx.Client]) -> None:
     running, client = web
     assert client.post("/elsewhere", content=DOCUMENT).status_code == 404
     until(lambda: running.counts["request_refused.path"] == 1)

@@ -30,7 +30,7 @@ async def store(life: Life) -> None:
     life.position.position = life.publisher.position
 
 
-def test_requests_that_come_together_are_one_frame_for_each_door(tmp_path: Path) -> None:
+def test_concurrent_requests_share_one_frame_per_protocol(tmp_path: Path) -> None:
     life = live(tmp_path, LISTENER, 1 << 20)
 
     async def requests() -> None:

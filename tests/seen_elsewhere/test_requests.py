@@ -13,12 +13,12 @@ import pytest
 
 from penstock.landing.from_kafka.rows import ROW
 from penstock.landing.rows.table_rows import Rules, table_rows
-from penstock.wire.doors import DOORS
 from penstock.wire.forward.codec import ForwardDecoder
 from penstock.wire.forward.splitter import ForwardSplitter
 from penstock.wire.gelf.codec import GelfDecoder
-from penstock.wire.requests import Answer, Refused, first_door
-from tests.wire.doors import asked
+from penstock.wire.request_protocols import REQUEST_PROTOCOLS
+from penstock.wire.requests import Answer, Refused, find_protocol
+from tests.wire.sample_requests import asked
 
 AT = datetime(2026, 2, 3, tzinfo=UTC)
 JSON = {"content-type": "application/json"}
@@ -240,18 +240,18 @@ REQUESTS = [
 
 def received(seen: Seen) -> tuple[int, str, list[dict[str, Any]], str]:
     """Status and text of the answer, the rows, and the codec."""
-    doors = [door() for door in DOORS]
+    protocols = [protocol() for protocol in REQUEST_PROTOCOLS]
     body = seen.body if isinstance(seen.body, bytes) else seen.body.encode()
     request = asked(seen.path, body, JSON, seen.method)
-    door = first_door(doors, seen.method, request.path)
-    assert door is not None
+    protocol = find_protocol(protocols, seen.method, request.path)
+    assert protocol is not None
     try:
-        result = door.receive(request)
+        result = protocol.receive(request)
     except Refused as why:
-        result = door.refusal(why, request)
+        result = protocol.refusal(why, request)
     if isinstance(result, Answer):
-        return result.status, result.body.decode(), [], door.codec
-    return result.answer.status, result.answer.body.decode(), result.body.to_pylist(), door.codec
+        return result.status, result.body.decode(), [], protocol.codec
+    return result.answer.status, result.answer.body.decode(), result.body.to_pylist(), protocol.codec
 
 
 def event_times(rows: list[dict[str, Any]], codec: str) -> list[datetime | None]:

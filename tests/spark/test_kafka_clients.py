@@ -14,14 +14,16 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Iterator[Running]:
+def endpoint(tmp_path: Path) -> Iterator[Running]:
     server = Running(tmp_path / "topics", kafka=True)
     yield server
     server.stop()
 
 
-def test_spark_writes_and_reads_in_batches_and_as_a_stream(spark: SparkSession, door: Running, tmp_path: Path) -> None:
-    options = {"kafka.bootstrap.servers": door.bound.kafka}
+def test_spark_writes_and_reads_in_batches_and_as_a_stream(
+    spark: SparkSession, endpoint: Running, tmp_path: Path
+) -> None:
+    options = {"kafka.bootstrap.servers": endpoint.bound.kafka}
     rows = spark.range(1000).selectExpr("cast(id as string) as key", "concat('v', id) as value")
     rows.coalesce(1).write.format("kafka").options(**options, topic="t").save()
     found = spark.read.format("kafka").options(**options, subscribe="t").load()
@@ -31,4 +33,4 @@ def test_spark_writes_and_reads_in_batches_and_as_a_stream(spark: SparkSession, 
     copied = stream.selectExpr("key", "value").writeStream.format("kafka").options(**options, topic="copy")
     query = copied.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
     assert query.awaitTermination(60)
-    assert door.log.topic("copy").end == 1000
+    assert endpoint.log.topic("copy").end == 1000

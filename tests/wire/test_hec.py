@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire.hec import HecDoor
+from penstock.wire.hec import HecProtocol
 from penstock.wire.requests import Received, Refused
 from tests.fuzzed import json_texts
-from tests.wire.doors import EXACT, asked, refused, rows, taken_or_refused, told
+from tests.wire.sample_requests import EXACT, asked, refused, rows, taken_or_refused, told
 
 EVENT = "/services/collector/event"
 
@@ -18,7 +18,7 @@ EVENT = "/services/collector/event"
 @pytest.mark.parametrize("path", ["/services/collector", EVENT, f"{EVENT}/1.0"])
 def test_events_one_behind_the_other_are_messages(path: str, between: bytes) -> None:
     body = b'{"event":"one","time":1.5,"host":"h","fields":{"n":1}}' + between + b'{"event":{"k": "v"},"index":"main"}'
-    received = HecDoor().receive(asked(path, body))
+    received = HecProtocol().receive(asked(path, body))
     assert rows(received) == [
         (b"one", {"time": "1.5", "host": "h", "fields.n": "1"}),
         (b'{"k":"v"}', {"index": "main"}),
@@ -27,16 +27,16 @@ def test_events_one_behind_the_other_are_messages(path: str, between: bytes) -> 
 
 
 def test_raw_lines_are_messages_and_the_query_says_the_rest() -> None:
-    received = HecDoor().receive(asked("/services/collector/raw?host=h&sourcetype=s", b"one\ntwo\r\n\nthree"))
+    received = HecProtocol().receive(asked("/services/collector/raw?host=h&sourcetype=s", b"one\ntwo\r\n\nthree"))
     said = {"host": "h", "sourcetype": "s"}
     assert rows(received) == [(b"one", said), (b"two", said), (b"three", said)]
 
 
 def test_a_channel_gets_ids_that_are_acknowledged_and_differ() -> None:
-    door, channel = HecDoor(), {"x-splunk-request-channel": "c"}
-    first, second = (told(door.receive(asked(EVENT, b'{"event":1}', channel)))["ackId"] for _ in range(2))
+    protocol, channel = HecProtocol(), {"x-splunk-request-channel": "c"}
+    first, second = (told(protocol.receive(asked(EVENT, b'{"event":1}', channel)))["ackId"] for _ in range(2))
     assert first != second
-    answer = door.receive(asked("/services/collector/ack?channel=c", b'{"acks":[%d,%d]}' % (first, second)))
+    answer = protocol.receive(asked("/services/collector/ack?channel=c", b'{"acks":[%d,%d]}' % (first, second)))
     assert told(answer) == {"acks": {str(first): True, str(second): True}}
 
 
@@ -53,7 +53,7 @@ def test_a_channel_gets_ids_that_are_acknowledged_and_differ() -> None:
     ],
 )
 def test_requests_without_any_event_are_refused_with_its_number(body: bytes, code: int, number: int | None) -> None:
-    answer = refused(HecDoor(), asked(EVENT, body))
+    answer = refused(HecProtocol(), asked(EVENT, body))
     said = told(answer)
     assert (answer.status, said["code"], said.get("invalid-event-number")) == (400, code, number)
 
@@ -63,22 +63,24 @@ def test_requests_without_any_event_are_refused_with_its_number(body: bytes, cod
     [(Refused(503, "busy", ""), 503, 9), (Refused(401, "token", ""), 401, 2), (Refused(403, "token", ""), 403, 4)],
 )
 def test_refusals_have_splunks_codes(why: Refused, status: int, code: int) -> None:
-    answer = HecDoor().refusal(why, asked(EVENT))
+    answer = HecProtocol().refusal(why, asked(EVENT))
     assert (answer.status, told(answer)["code"]) == (status, code)
 
 
 def test_an_event_that_is_too_large_is_said() -> None:
-    answer = refused(HecDoor(), asked(EVENT, b'{"event":"' + b"x" * 200 + b'"}', most=100))
+    answer = refused(HecProtocol(), asked(EVENT, b'{"event":"' + b"x" * 200 + b'"}', most=100))
     assert (answer.status, told(answer)["code"]) == (413, 27)
 
 
 def test_ids_that_were_not_given_are_not_acknowledged() -> None:
-    door = HecDoor()
-    given = told(door.receive(asked(EVENT, b'{"event":1}', {"x-splunk-request-channel": "c"})))["ackId"]
+    protocol = HecProtocol()
+    given = told(protocol.receive(asked(EVENT, b'{"event":1}', {"x-splunk-request-channel": "c"})))["ackId"]
     unknown = [given + 1, 0, -1, 1 << 60]
-    answer = door.receive(asked("/services/collector/ack?channel=c", b'{"acks":%s}' % repr([given, *unknown]).encode()))
+    answer = protocol.receive(
+        asked("/services/collector/ack?channel=c", b'{"acks":%s}' % repr([given, *unknown]).encode())
+    )
     assert told(answer) == {"acks": {str(given): True, **{str(ack): False for ack in unknown}}}
-    assert told(refused(door, asked("/services/collector/ack?channel=c", b'{"acks":[true]}')))["code"] == 6
+    assert told(refused(protocol, asked("/services/collector/ack?channel=c", b'{"acks":[true]}')))["code"] == 6
 
 
 NESTED = ['{"a":{"b":1}}', '{"a":[{"b":1}]}', '{"a":1.10,"b":{}}', "[1]", '"x"', '{"a":[[1]]}']
@@ -88,20 +90,20 @@ NESTED = ['{"a":{"b":1}}', '{"a":[{"b":1}]}', '{"a":1.10,"b":{}}', "[1]", '"x"',
 def test_nested_fields_are_refused_as_splunk_does(fields: str) -> None:
     flat = '{"event":"a","fields":{"x":"y","l":["1","2"]}}'
     body = f'{flat}{{"event":"b","fields":{fields}}}{{"event":"c","fields":null}}'
-    received = HecDoor().receive(asked(EVENT, body.encode()))
+    received = HecProtocol().receive(asked(EVENT, body.encode()))
     assert rows(received) == [(b"a", {"fields.x": "y", "fields.l": '["1","2"]'}), (b"c", {})]
     assert told(received) == {"text": "Error in handling indexed fields", "code": 15, "invalid-event-number": 1}
 
 
 def test_acknowledgements_need_a_channel_and_ids() -> None:
-    assert told(refused(HecDoor(), asked("/services/collector/ack", b'{"acks":[1]}')))["code"] == 10
-    assert told(refused(HecDoor(), asked("/services/collector/ack?channel=c", b'{"acks":1}')))["code"] == 6
+    assert told(refused(HecProtocol(), asked("/services/collector/ack", b'{"acks":[1]}')))["code"] == 10
+    assert told(refused(HecProtocol(), asked("/services/collector/ack?channel=c", b'{"acks":1}')))["code"] == 6
 
 
 def test_it_says_that_it_is_healthy() -> None:
-    door = HecDoor()
-    assert door.takes("GET", "/services/collector/health")
-    assert told(door.receive(asked("/services/collector/health", method="GET")))["code"] == 17
+    protocol = HecProtocol()
+    assert protocol.takes("GET", "/services/collector/health")
+    assert told(protocol.receive(asked("/services/collector/health", method="GET")))["code"] == 17
 
 
 @given(
@@ -109,7 +111,7 @@ def test_it_says_that_it_is_healthy() -> None:
     st.sampled_from([EVENT, "/services/collector/raw", "/services/collector/ack?channel=c"]),
 )
 def test_any_bytes_are_events_or_refused(data: bytes, path: str) -> None:
-    taken_or_refused(HecDoor(), asked(path, data))
+    taken_or_refused(HecProtocol(), asked(path, data))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +136,7 @@ def test_a_bad_event_is_numbered_and_the_others_are_taken(bad: bytes, code: int,
         body = b"[" + b",".join(events) + b"]"
     else:
         body = b"\n".join(events)
-    received = HecDoor().receive(asked(EVENT, body))
+    received = HecProtocol().receive(asked(EVENT, body))
     assert isinstance(received, Received)
     assert [payload for payload, _ in rows(received)] == [b"first", b'{"n":1.10}', b"last"]
     assert (received.answer.status, told(received)["code"], told(received)["invalid-event-number"]) == (400, code, 1)
@@ -143,7 +145,7 @@ def test_a_bad_event_is_numbered_and_the_others_are_taken(bad: bytes, code: int,
 
 def test_an_event_too_large_does_not_refuse_the_others() -> None:
     body = b'{"event":"a"}{"event":"%s"}{"event":"b"}' % (b"x" * 100)
-    received = HecDoor().receive(asked(EVENT, body, most=50))
+    received = HecProtocol().receive(asked(EVENT, body, most=50))
     assert [payload for payload, _ in rows(received)] == [b"a", b"b"]
     assert isinstance(received, Received)
     assert (received.answer.status, told(received)["invalid-event-number"]) == (413, 1)
@@ -154,11 +156,11 @@ def test_an_event_too_large_does_not_refuse_the_others() -> None:
 def test_events_and_their_metadata_are_stored_as_sent(text: str) -> None:
     field = '"n"' if text.startswith("{") else text  # Splunk refuses fields with objects
     body = f'{{"time": 1764115200.10, "event": {text}, "fields": {{"n": {field}, "t": "\\ud83d"}}}}'.encode()
-    ((payload, said),) = rows(HecDoor().receive(asked(EVENT, body)))
+    ((payload, said),) = rows(HecProtocol().receive(asked(EVENT, body)))
     assert payload.decode() == text
     assert said == {"time": "1764115200.10", "fields.n": field.strip('"'), "fields.t": "\ufffd"}
 
 
 def test_half_of_a_surrogate_pair_is_read_as_go_and_java_do() -> None:
-    received = HecDoor().receive(asked(EVENT, b'{"event":"a\\ud83d"}{"event":1}'))
+    received = HecProtocol().receive(asked(EVENT, b'{"event":"a\\ud83d"}{"event":1}'))
     assert [payload for payload, _ in rows(received)] == ["a\ufffd".encode(), b"1"]

@@ -24,7 +24,7 @@ from penstock.wire.json_text import (
     text_of_exact,
     without_blanks,
 )
-from tests.wire.doors import EXACT
+from tests.wire.sample_requests import EXACT
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),

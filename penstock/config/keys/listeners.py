@@ -106,7 +106,7 @@ class ListenerConfig(SenderTlsConfig):
     name: str = Field(
         pattern=NAME_PATTERN, max_length=MAX_NAME_LENGTH, description="its name in statistics and the balance"
     )
-    protocol: Protocol = Field(description="udp, tcp, http (doors by path) or otlp_grpc")
+    protocol: Protocol = Field(description="udp, tcp, http (protocols by path) or otlp_grpc")
     host: str = Field("127.0.0.1", description="address to listen on")
     port: Port = Field(23456, description="port to listen on; 0 takes a free one")
     codec: str = Field("plog", description="how bytes become messages: plog, syslog, gelf, forward, raw, or your own")
@@ -183,7 +183,7 @@ class ListenerConfig(SenderTlsConfig):
         return self
 
     @model_validator(mode="after")
-    def _doors_know_their_codec(self) -> ListenerConfig:
+    def _check_settings_of_requests(self) -> ListenerConfig:
         if self.allow_origins and self.protocol != "http":
             raise ValueError("allow_origins is for http listeners only")
         if wrong := [origin for origin in self.allow_origins if not ORIGIN.fullmatch(origin)]:

@@ -1,4 +1,4 @@
-"""What watches over the daemon: statistics, metrics, the balance, and the ledger's door."""
+"""What watches over the daemon: statistics, metrics, the balance, and posts to the ledger."""
 
 from __future__ import annotations
 

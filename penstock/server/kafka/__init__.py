@@ -2,7 +2,7 @@
 
 Read ``endpoint`` (the listener), ``limits``, ``connection``, ``schema`` and ``calls``, then the handlers of requests:
 ``metadata``, ``entries`` and ``groups``. ``records`` converts record batches from and to Arrow. Imports
-``process``, ``config``, ``log``, ``slogd`` and ``server``.
+``process``, ``config``, ``log``, ``kafka.errors``, ``slogd`` and ``server``.
 """
 
 __all__ = [

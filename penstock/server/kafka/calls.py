@@ -10,6 +10,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from penstock.errors import PenstockError
+from penstock.kafka.errors import BadRecords, BatchTooLarge, UnknownCodec
 from penstock.log import (
     Appended,
     InvalidTopicName,
@@ -22,7 +23,7 @@ from penstock.log import (
     WriteFailed,
 )
 from penstock.server.auth.rights import Principal
-from penstock.server.kafka.errors import BadChecksum, BadRecords, BatchTooLarge, UnknownCodec
+from penstock.server.kafka.errors import BadChecksum
 from penstock.server.kafka.schema.messages import Parts, Request, Values
 from penstock.slogd.errors import (
     AlreadyExists,

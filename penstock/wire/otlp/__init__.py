@@ -1,6 +1,6 @@
 """OTLP's logs without I/O: requests in protobuf or JSON to messages with annotations, by columns.
 
-Read ``values`` (attributes as texts), ``records`` (requests to messages), ``json_requests``, then ``door`` (what
+Read ``values`` (attributes as texts), ``records`` (requests to messages), ``json_requests``, then ``protocol`` (what
 senders are told). Imports ``wire``, ``records``, ``counts`` and ``errors``.
 """
 
@@ -8,5 +8,5 @@ __all__ = [  # noqa: RUF022 reading order
     "values",
     "records",
     "json_requests",
-    "door",
+    "protocol",
 ]

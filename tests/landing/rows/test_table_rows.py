@@ -17,7 +17,7 @@ from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules, table_rows
 from penstock.landing.table_schema import FILE_SCHEMA
 from penstock.wire.codecs import CODECS
-from penstock.wire.doors import DOORS
+from penstock.wire.request_protocols import REQUEST_PROTOCOLS
 from tests.landing.rows.payloads import EVENTS, QUARANTINED
 from tests.landing.rows.plain_judge import near_events
 
@@ -159,8 +159,8 @@ def test_json_of_other_protocols_that_is_no_event_is_a_message_and_what_is_meant
         assert [row["reason"] for row in found] == [None, None, None, None, "bad_uuid", None]
 
 
-def test_the_doors_codecs_are_known_here() -> None:
-    assert {make().codec for make in DOORS} == {*FOREIGN_CODECS} - {*CODECS}
+def test_codecs_of_request_protocols_are_foreign() -> None:
+    assert {make().codec for make in REQUEST_PROTOCOLS} == {*FOREIGN_CODECS} - {*CODECS}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Administration by gRPC and by HTTP: both doors, the same rooms."""
+"""Administration by gRPC and by HTTP has the same effects."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_topics_are_verified_compacted_and_cleaned_up(running: Running, stub: St
     assert (gaps[0].begin, gaps[0].end, gaps[0].reason) == (0, 200, "expired_unread")
 
 
-def test_the_ledger_has_its_door(stub: StructuredLogStub) -> None:
+def test_post_enters_ledger(stub: StructuredLogStub) -> None:
     assert stub.PostLedger(pb.PostLedgerRequest(document='{"x":1}'), timeout=20).new
     assert code_of(lambda: stub.PostLedger(pb.PostLedgerRequest(document="{"), timeout=20)) == "INVALID_ARGUMENT"
 

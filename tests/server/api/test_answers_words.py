@@ -1,4 +1,4 @@
-"""No answer tells of the code behind it: no class, no traceback, no path of the server, over any door."""
+"""Answers show nothing of the code: no class, no traceback, no path of the server, over any protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS and tokens on all three doors, and how the product itself gets in."""
+"""TLS and tokens of gRPC, HTTP and Flight, and how Penstock's own processes authenticate."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tests.server.running import Running
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Iterator[Running]:
+def endpoint(tmp_path: Path) -> Iterator[Running]:
     """A daemon's servers, Kafka's protocol among them."""
     server = Running(tmp_path / "topics", kafka=True)
     yield server

@@ -13,19 +13,21 @@ from tests.server.running import Running
 DEADLINE = 30.0
 
 
-async def produce(door: Running, values: list[bytes], **config: object) -> list[int]:
-    async with AIOKafkaProducer(bootstrap_servers=door.bound.kafka, **config) as producer:
+async def produce(endpoint: Running, values: list[bytes], **config: object) -> list[int]:
+    async with AIOKafkaProducer(bootstrap_servers=endpoint.bound.kafka, **config) as producer:
         sent = [await producer.send("t", value, key=b"k", headers=[("h", b"1")]) for value in values]
         return [(await one).offset for one in sent]
 
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_what_is_produced_is_consumed(door: Running, codec: str | None) -> None:
+def test_what_is_produced_is_consumed(endpoint: Running, codec: str | None) -> None:
     values = [b"%d" % number * 20 for number in range(500)]
 
     async def scenario() -> None:
-        assert await produce(door, values, compression_type=codec, enable_idempotence=True) == list(range(500))
-        consumer = AIOKafkaConsumer("t", bootstrap_servers=door.bound.kafka, group_id="g", auto_offset_reset="earliest")
+        assert await produce(endpoint, values, compression_type=codec, enable_idempotence=True) == list(range(500))
+        consumer = AIOKafkaConsumer(
+            "t", bootstrap_servers=endpoint.bound.kafka, group_id="g", auto_offset_reset="earliest"
+        )
         async with consumer:
             found = [await consumer.getone() for _ in values]
             await consumer.commit()
@@ -33,22 +35,22 @@ def test_what_is_produced_is_consumed(door: Running, codec: str | None) -> None:
         assert [(one.offset, one.value, one.key, one.headers) for one in found] == [
             (offset, value, b"k", (("h", b"1"),)) for offset, value in enumerate(values)
         ]
-        admin = AIOKafkaAdminClient(bootstrap_servers=door.bound.kafka)
+        admin = AIOKafkaAdminClient(bootstrap_servers=endpoint.bound.kafka)
         await admin.start()
         assert [name for name, *_ in await admin.list_consumer_groups()] == ["g"]
         await admin.close()
 
     asyncio.run(asyncio.wait_for(scenario(), DEADLINE))
-    assert door.log.topic("t").cursors.all() == {"g": 500}
+    assert endpoint.log.topic("t").cursors.all() == {"g": 500}
 
 
-def test_members_of_a_group_take_turns(door: Running) -> None:
+def test_members_of_a_group_take_turns(endpoint: Running) -> None:
     async def scenario() -> None:
-        await produce(door, [b"0"])
+        await produce(endpoint, [b"0"])
         consumers = [
             AIOKafkaConsumer(
                 "t",
-                bootstrap_servers=door.bound.kafka,
+                bootstrap_servers=endpoint.bound.kafka,
                 group_id="g",
                 auto_offset_reset="earliest",
                 heartbeat_interval_ms=100,
@@ -62,7 +64,7 @@ def test_members_of_a_group_take_turns(door: Running) -> None:
         has, waits = sorted(consumers, key=lambda one: -len(one.assignment()))
         assert (await has.getone()).value == b"0"
         await has.stop()
-        await produce(door, [b"1"])
+        await produce(endpoint, [b"1"])
         assert (await waits.getone()).value == b"1"
         await waits.stop()
 

@@ -17,19 +17,19 @@ from tests.server.running import Running
 DEADLINE = 30.0
 
 
-def produce(door: Running, topic: str, *values: bytes | None, **config: Any) -> list[Message]:
+def produce(endpoint: Running, topic: str, *values: bytes | None, **config: Any) -> list[Message]:
     """Produce, and what was told of each."""
     told: list[Message] = []
-    producer = Producer({"bootstrap.servers": door.bound.kafka, "linger.ms": 5, **config})
+    producer = Producer({"bootstrap.servers": endpoint.bound.kafka, "linger.ms": 5, **config})
     for value in values:
         producer.produce(topic, value, on_delivery=lambda error, message: told.append(error or message))
     assert producer.flush(DEADLINE) == 0
     return told
 
 
-def consumer(door: Running, **config: Any) -> Consumer:
+def consumer(endpoint: Running, **config: Any) -> Consumer:
     given = {"group.id": "mine", "auto.offset.reset": "earliest", "fetch.wait.max.ms": 100, **config}
-    return Consumer({"bootstrap.servers": door.bound.kafka, **given})
+    return Consumer({"bootstrap.servers": endpoint.bound.kafka, **given})
 
 
 def consume(one: Consumer, count: int) -> list[Message]:
@@ -43,8 +43,8 @@ def consume(one: Consumer, count: int) -> list[Message]:
     return found
 
 
-def admin(door: Running) -> AdminClient:
-    return AdminClient({"bootstrap.servers": door.bound.kafka})
+def admin(endpoint: Running) -> AdminClient:
+    return AdminClient({"bootstrap.servers": endpoint.bound.kafka})
 
 
 def stored(topic: Topic) -> list[Any]:
@@ -52,11 +52,11 @@ def stored(topic: Topic) -> list[Any]:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_what_is_produced_is_consumed_whatever_it_is_packed_with(door: Running, codec: str) -> None:
+def test_what_is_produced_is_consumed_whatever_it_is_packed_with(endpoint: Running, codec: str) -> None:
     values = [b"%d" % number * (number % 50) for number in range(3000)]
-    told = produce(door, "t", *values, **{"compression.type": codec, "enable.idempotence": codec == "zstd"})
+    told = produce(endpoint, "t", *values, **{"compression.type": codec, "enable.idempotence": codec == "zstd"})
     assert [message.offset() for message in told] == list(range(3000))
-    one = consumer(door)
+    one = consumer(endpoint)
     one.subscribe(["t"])
     found = consume(one, 3000)
     one.close()
@@ -64,13 +64,13 @@ def test_what_is_produced_is_consumed_whatever_it_is_packed_with(door: Running, 
     assert [message.offset() for message in found] == list(range(3000))
 
 
-def test_keys_headers_and_tombstones_come_back_with_the_time_of_the_log(door: Running) -> None:
-    producer = Producer({"bootstrap.servers": door.bound.kafka})
+def test_keys_headers_and_tombstones_come_back_with_the_time_of_the_log(endpoint: Running) -> None:
+    producer = Producer({"bootstrap.servers": endpoint.bound.kafka})
     headers = [("a", b"text"), ("a", b"\xff\x00"), ("b", None), ("c", b"")]
     producer.produce("t", None, key=b"\x00k", headers=headers, timestamp=1_000)
     producer.produce("t", b"", key=None)
     producer.flush(DEADLINE)
-    one = consumer(door)
+    one = consumer(endpoint)
     one.assign([TopicPartition("t", 0, 0)])
     first, second = consume(one, 2)
     assert (first.key(), first.value(), first.headers()) == (b"\x00k", None, headers)
@@ -80,32 +80,32 @@ def test_keys_headers_and_tombstones_come_back_with_the_time_of_the_log(door: Ru
     assert abs(millis / 1000 - time.time()) < 60
 
 
-def test_what_came_through_other_doors_is_read_and_what_is_in_gaps_is_passed_over(door: Running) -> None:
-    door.ask("POST", "/v1/logs/t", {"logs": []})
-    produce(door, "t", *(b"%d" % number for number in range(5)))
-    topic = door.log.topic("t")
-    topic.append(body([b"x"] * 3), door.api.topics._origin(body([b"x"] * 3), "http")).result(10)
-    produce(door, "t", b"last")
-    one = consumer(door)
+def test_consumer_reads_entries_of_other_protocols_and_skips_gaps(endpoint: Running) -> None:
+    endpoint.ask("POST", "/v1/logs/t", {"logs": []})
+    produce(endpoint, "t", *(b"%d" % number for number in range(5)))
+    topic = endpoint.log.topic("t")
+    topic.append(body([b"x"] * 3), endpoint.api.topics._origin(body([b"x"] * 3), "http")).result(10)
+    produce(endpoint, "t", b"last")
+    one = consumer(endpoint)
     one.assign([TopicPartition("t", 0, 4)])
     assert [message.value() for message in consume(one, 5)] == [b"4", b"x", b"x", b"x", b"last"]
 
 
-def test_a_waiting_consumer_is_woken_by_a_commit(door: Running) -> None:
-    produce(door, "t", b"first")
-    one = consumer(door, **{"fetch.wait.max.ms": 20_000, "fetch.min.bytes": 1})
+def test_a_waiting_consumer_is_woken_by_a_commit(endpoint: Running) -> None:
+    produce(endpoint, "t", b"first")
+    one = consumer(endpoint, **{"fetch.wait.max.ms": 20_000, "fetch.min.bytes": 1})
     one.assign([TopicPartition("t", 0, 0)])
     consume(one, 1)
     time.sleep(0.5)
-    produce(door, "t", b"second")
+    produce(endpoint, "t", b"second")
     began = time.monotonic()
     assert [message.value() for message in consume(one, 1)] == [b"second"]
     assert time.monotonic() - began < 10, "not when its time to wait was over"
 
 
-def test_a_group_goes_on_where_it_was_and_its_offsets_are_a_cursor(door: Running) -> None:
-    produce(door, "t", *(b"%d" % number for number in range(10)))
-    one = consumer(door, **{"enable.auto.commit": False})
+def test_a_group_goes_on_where_it_was_and_its_offsets_are_a_cursor(endpoint: Running) -> None:
+    produce(endpoint, "t", *(b"%d" % number for number in range(10)))
+    one = consumer(endpoint, **{"enable.auto.commit": False})
     one.subscribe(["t"])
     last = consume(one, 4)[-1]
     one.commit(last, asynchronous=False)
@@ -113,17 +113,17 @@ def test_a_group_goes_on_where_it_was_and_its_offsets_are_a_cursor(door: Running
     (told,) = one.committed([TopicPartition("t", 0)], DEADLINE)
     assert (told.offset, told.metadata) == (4, "a note")
     one.close()
-    assert door.log.topic("t").cursors.all() == {"mine": 4}
-    assert door.log.topic("t").lag("mine").entries == 6
-    other = consumer(door)
+    assert endpoint.log.topic("t").cursors.all() == {"mine": 4}
+    assert endpoint.log.topic("t").lag("mine").entries == 6
+    other = consumer(endpoint)
     other.subscribe(["t"])
     assert [message.value() for message in consume(other, 6)] == [b"%d" % number for number in range(4, 10)]
     other.close()
 
 
-def test_of_two_members_of_a_group_one_takes_over_when_the_other_leaves(door: Running) -> None:
-    produce(door, "t", b"0")
-    first, second = (consumer(door, **{"enable.auto.commit": False}) for _ in range(2))
+def test_of_two_members_of_a_group_one_takes_over_when_the_other_leaves(endpoint: Running) -> None:
+    produce(endpoint, "t", b"0")
+    first, second = (consumer(endpoint, **{"enable.auto.commit": False}) for _ in range(2))
     for one in (first, second):
         one.subscribe(["t"])
     until = time.monotonic() + DEADLINE
@@ -134,20 +134,20 @@ def test_of_two_members_of_a_group_one_takes_over_when_the_other_leaves(door: Ru
         for one in (first, second):
             one.poll(0.1)
     has, waits = (first, second) if first.assignment() else (second, first)
-    client = admin(door)
+    client = admin(endpoint)
     groups = client.describe_consumer_groups(["mine"])["mine"].result(DEADLINE)
     assert len(groups.members) == 2 or groups.state.name != "STABLE"
     has.close()
-    produce(door, "t", b"1")
+    produce(endpoint, "t", b"1")
     assert b"1" in [message.value() for message in consume(waits, 2)]
     waits.close()
 
 
-def test_administrators_make_and_describe_topics_and_groups(door: Running) -> None:
-    client = admin(door)
+def test_administrators_make_and_describe_topics_and_groups(endpoint: Running) -> None:
+    client = admin(endpoint)
     made = client.create_topics([NewTopic("made", 1, 1, config={"retention.ms": "60000", "cleanup.policy": "delete"})])
     made["made"].result(DEADLINE)
-    assert door.log.settings("made").stale_after == 60
+    assert endpoint.log.settings("made").stale_after == 60
     for bad in (NewTopic("many", 3, 1), NewTopic("copies", 1, 3), NewTopic("made", 1, 1), NewTopic("No Name", 1, 1)):
         with pytest.raises(KafkaException):
             client.create_topics([bad])[bad.topic].result(DEADLINE)
@@ -156,26 +156,26 @@ def test_administrators_make_and_describe_topics_and_groups(door: Running) -> No
     resource = ConfigResource(ResourceType.TOPIC, "made")
     configs = client.describe_configs([resource])[resource].result(DEADLINE)
     assert (configs["retention.ms"].value, configs["message.timestamp.type"].value) == ("60000", "LogAppendTime")
-    produce(door, "made", b"a", b"b")
+    produce(endpoint, "made", b"a", b"b")
     spec = {TopicPartition("made", 0): OffsetSpec.latest()}
     assert client.list_offsets(spec)[TopicPartition("made", 0)].result(DEADLINE).offset == 2
     described = client.describe_cluster().result(DEADLINE)
     assert [node.id for node in described.nodes] == [0]
-    door.log.topic("made").cursors.commit("known", 1)
+    endpoint.log.topic("made").cursors.commit("known", 1)
     assert [group.group_id for group in client.list_consumer_groups().result(DEADLINE).valid] == ["known"]
     client.delete_consumer_groups(["known"])["known"].result(DEADLINE)
-    assert door.log.topic("made").cursors.all() == {}
+    assert endpoint.log.topic("made").cursors.all() == {}
     client.delete_topics(["made"])["made"].result(DEADLINE)
-    assert "made" not in door.log.names()
+    assert "made" not in endpoint.log.names()
 
 
-def test_offsets_are_found_by_time_and_those_that_are_gone_are_out_of_range(door: Running) -> None:
-    produce(door, "t", b"a")
+def test_offsets_are_found_by_time_and_those_that_are_gone_are_out_of_range(endpoint: Running) -> None:
+    produce(endpoint, "t", b"a")
     time.sleep(0.01)
     millis = int(time.time() * 1000)
     time.sleep(0.01)
-    produce(door, "t", b"b")
-    one = consumer(door, **{"auto.offset.reset": "error"})
+    produce(endpoint, "t", b"b")
+    one = consumer(endpoint, **{"auto.offset.reset": "error"})
     assert one.offsets_for_times([TopicPartition("t", 0, millis)], DEADLINE)[0].offset == 1
     assert one.get_watermark_offsets(TopicPartition("t", 0), DEADLINE) == (0, 2)
     one.assign([TopicPartition("t", 0, 99)])
@@ -187,22 +187,22 @@ def test_offsets_are_found_by_time_and_those_that_are_gone_are_out_of_range(door
     assert message.error().code() == KafkaError._AUTO_OFFSET_RESET
 
 
-def test_transactions_are_refused_at_once(door: Running) -> None:
-    producer = Producer({"bootstrap.servers": door.bound.kafka, "transactional.id": "tx"})
+def test_transactions_are_refused_at_once(endpoint: Running) -> None:
+    producer = Producer({"bootstrap.servers": endpoint.bound.kafka, "transactional.id": "tx"})
     with pytest.raises(KafkaException) as refused:
         producer.init_transactions(DEADLINE)
     assert refused.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def test_a_message_that_is_too_large_is_refused_and_the_next_one_taken(door: Running) -> None:
-    door.log.create("t", {"message_size_limit": 100})
-    told = produce(door, "t", b"x" * 1000, **{"message.timeout.ms": 5000})
+def test_a_message_that_is_too_large_is_refused_and_the_next_one_taken(endpoint: Running) -> None:
+    endpoint.log.create("t", {"message_size_limit": 100})
+    told = produce(endpoint, "t", b"x" * 1000, **{"message.timeout.ms": 5000})
     assert told[0].code() == KafkaError.MSG_SIZE_TOO_LARGE  # type: ignore[attr-defined]
-    assert [message.offset() for message in produce(door, "t", b"small")] == [0]
+    assert [message.offset() for message in produce(endpoint, "t", b"small")] == [0]
 
 
-def test_what_is_produced_is_in_the_balance_as_kafkas(door: Running) -> None:
-    produce(door, "t", *[b"x"] * 7)
-    found = [one.origin for one in door.log.topic("t").reader().whole_batches()]
+def test_what_is_produced_is_in_the_balance_as_kafkas(endpoint: Running) -> None:
+    produce(endpoint, "t", *[b"x"] * 7)
+    found = [one.origin for one in endpoint.log.topic("t").reader().whole_batches()]
     assert {origin.source for origin in found} == {"kafka"}
     assert sum(origin.counts[Name.ACCEPTED] for origin in found) == 7

@@ -15,14 +15,14 @@ from tests.server.running import Running
 SOURCE = Path(__file__).with_name("Clients.java")
 
 
-def test_javas_clients_produce_consume_and_administrate(door: Running) -> None:
+def test_javas_clients_produce_consume_and_administrate(endpoint: Running) -> None:
     try:
         jars = os.pathsep.join(map(str, fetch_all(KAFKA_BROKER)))
         java = str(find_java().home / "bin" / "java")
     except (NoJava, CannotFetch) as error:
         pytest.skip(str(error))
     quick = ("-Xmx192m", "-XX:TieredStopAtLevel=1")
-    command = [java, *quick, "-cp", jars, str(SOURCE), door.bound.kafka, "t", "3000"]
+    command = [java, *quick, "-cp", jars, str(SOURCE), endpoint.bound.kafka, "t", "3000"]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=120)
     lines = [line for line in answer.stdout.splitlines() if not line[:1].isdigit()]  # the others are Java's log
     told = dict(line.split(" ", 1) for line in lines)

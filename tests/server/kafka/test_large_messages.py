@@ -14,17 +14,17 @@ from tests.server.running import Running
 
 
 @pytest.mark.parametrize("in_header", [False, True])
-def test_a_large_message_is_one_again_also_for_the_group_that_goes_on(door: Running, in_header: bool) -> None:
+def test_a_large_message_is_one_again_also_for_the_group_that_goes_on(endpoint: Running, in_header: bool) -> None:
     values = [bytes(range(256)) * size for size in (1, 40, 1, 4000, 1)]
     config = {
-        "bootstrap.servers": door.bound.kafka,
+        "bootstrap.servers": endpoint.bound.kafka,
         "large.message.enabled": True,
         "li.record.header.enable": in_header,
     }
     with Producer({**config, "max.message.segment.bytes": 5000}) as producer:
         for value in values:
             producer.produce("t", value, key=b"k")
-    given = {"bootstrap.servers": door.bound.kafka, "group.id": "g", "auto.offset.reset": "earliest"}
+    given = {"bootstrap.servers": endpoint.bound.kafka, "group.id": "g", "auto.offset.reset": "earliest"}
     found: list[bytes | None] = []
     until = time.monotonic() + 60
     for wanted in (2, 5):  # the second one goes on where the first one was
@@ -36,19 +36,19 @@ def test_a_large_message_is_one_again_also_for_the_group_that_goes_on(door: Runn
                 consumer.commit(message, asynchronous=False)
         consumer.close()
     assert found == values
-    assert door.log.topic("t").cursors.note("g")
+    assert endpoint.log.topic("t").cursors.note("g")
 
 
-def test_what_javas_library_made_of_its_messages_is_read_and_stays_as_it_is(door: Running) -> None:
+def test_what_javas_library_made_of_its_messages_is_read_and_stays_as_it_is(endpoint: Running) -> None:
     cases = [case for case in KAFKA["splitter"] if case.get("topic") and case["uuid"] and case["payload"]]
     topics = {f"case-{number}": case for number, case in enumerate(cases)}  # all have the same id
-    producer = confluent_kafka.Producer({"bootstrap.servers": door.bound.kafka})
+    producer = confluent_kafka.Producer({"bootstrap.servers": endpoint.bound.kafka})
     for topic, case in topics.items():
         for record in case["records"]:
             key, value = unhex(record["key"]), unhex(record["value"])
             producer.produce(topic, value, key=key, headers=headers_of(record["headers"]))
     assert producer.flush(60) == 0
-    given = {"bootstrap.servers": door.bound.kafka, "group.id": "g"}
+    given = {"bootstrap.servers": endpoint.bound.kafka, "group.id": "g"}
     starts = [confluent_kafka.TopicPartition(topic, 0, 0) for topic in topics]
     plain = confluent_kafka.Consumer(given)
     plain.assign(starts)

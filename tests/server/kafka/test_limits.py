@@ -55,8 +55,8 @@ def is_closed(sock: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("size", [0, -1, LARGEST + 1, 2**31 - 1])
-def test_a_size_that_no_request_has_ends_the_connection(door: Running, size: int) -> None:
-    with connected(door) as sock:
+def test_a_size_that_no_request_has_ends_the_connection(endpoint: Running, size: int) -> None:
+    with connected(endpoint) as sock:
         sock.sendall(struct.pack(">i", size))
         assert is_closed(sock)
 
@@ -87,8 +87,8 @@ def test_more_connections_than_allowed_are_closed_and_the_others_served(narrow: 
     raise AssertionError("nobody is served any more")
 
 
-def test_requests_are_answered_in_the_order_they_came(door: Running) -> None:
-    with connected(door) as sock:
+def test_requests_are_answered_in_the_order_they_came(endpoint: Running) -> None:
+    with connected(endpoint) as sock:
         sock.sendall(b"".join(framed(request(Api.API_VERSIONS, 0)) for _ in range(50)))
         stream = sock.makefile("rb")
         for _ in range(50):
@@ -127,12 +127,12 @@ def metadata(names: Iterable[str], *, create: bool = True) -> bytes:
     return framed(request(Api.METADATA, 4, topics=topics, allow_auto_topic_creation=create))
 
 
-def test_metadata_of_one_client_creates_a_limited_number_of_topics(door: Running) -> None:
-    with connected(door) as sock:
+def test_metadata_of_one_client_creates_a_limited_number_of_topics(endpoint: Running) -> None:
+    with connected(endpoint) as sock:
         sock.settimeout(60)
         sock.sendall(metadata(f"t{number}" for number in range(300)))
         codes = Counter(topic.error_code for topic in answer_of(sock, Api.METADATA, 4).topics)
-        assert codes[ErrorCode.none] == len(door.log.names())
+        assert codes[ErrorCode.none] == len(endpoint.log.names())
         assert CREATIONS_AT_ONCE <= codes[ErrorCode.none] < 200
         assert codes[ErrorCode.throttling_quota_exceeded] == 300 - codes[ErrorCode.none]
         sock.sendall(metadata(["t0", "t1"]))
@@ -148,16 +148,16 @@ def test_quota_of_creations_comes_back_with_time_and_is_each_clients_own() -> No
     assert [quota.take("a"), quota.take("a")] == [True, False]
 
 
-def test_metadata_of_60000_names_ends_its_connection_while_others_are_served(door: Running) -> None:
+def test_metadata_of_60000_names_ends_its_connection_while_others_are_served(endpoint: Running) -> None:
     names = [f"topic-number-{number}" for number in range(60_000)]
-    with connected(door) as sock, connected(door) as other:
+    with connected(endpoint) as sock, connected(endpoint) as other:
         sock.settimeout(30)
         sock.sendall(metadata(names))
         began = time.monotonic()
         assert is_served(other)
         assert time.monotonic() - began < 1
         assert is_closed(sock)
-    assert not door.log.names()
+    assert not endpoint.log.names()
 
 
 def joined(sock: socket.socket, group: str, session_ms: int = 1000) -> Any:
@@ -174,8 +174,8 @@ def joined(sock: socket.socket, group: str, session_ms: int = 1000) -> Any:
 
 
 @pytest.mark.parametrize("session_ms", [1000, 1_800_000])
-def test_new_group_is_taken_after_1000_names_were_used(door: Running, session_ms: int) -> None:
-    with connected(door) as sock:
+def test_new_group_is_taken_after_1000_names_were_used(endpoint: Running, session_ms: int) -> None:
+    with connected(endpoint) as sock:
         sock.settimeout(60)
         codes = {joined(sock, f"g{number}", session_ms).error_code for number in range(MAX_GROUPS + 3)}
         assert codes == {ErrorCode.none}
@@ -192,15 +192,17 @@ def test_new_group_is_taken_after_1000_names_were_used(door: Running, session_ms
         ("missing", False, ErrorCode.unknown_topic_or_partition),
     ],
 )
-def test_metadata_of_a_name_that_is_no_topic_says_why(door: Running, name: str, create: bool, code: ErrorCode) -> None:
-    with connected(door) as sock:
+def test_metadata_of_a_name_that_is_no_topic_says_why(
+    endpoint: Running, name: str, create: bool, code: ErrorCode
+) -> None:
+    with connected(endpoint) as sock:
         sock.sendall(metadata([name], create=create))
         assert [topic.error_code for topic in answer_of(sock, Api.METADATA, 4).topics] == [code]
 
 
-def test_settings_of_the_broker_are_told(door: Running) -> None:
+def test_settings_of_the_broker_are_told(endpoint: Running) -> None:
     resource = {"resource_type": 4, "resource_name": "0", "configuration_keys": ("num.partitions", "no.such")}
-    with connected(door) as sock:
+    with connected(endpoint) as sock:
         sock.sendall(framed(request(Api.DESCRIBE_CONFIGS, 1, resources=(resource,))))
         (told,) = answer_of(sock, Api.DESCRIBE_CONFIGS, 1).results
     assert [(config.name, config.value) for config in told.configs] == [("num.partitions", "1")]

@@ -110,7 +110,7 @@ def test_a_message_is_found_by_what_its_protocol_knows_it_by(topics: Path, table
     log = Log(topics)
     for rows in (slice(0, 2), slice(2, 3)):
         batch = body([b"line"] * (rows.stop - rows.start), annotations=known[rows])
-        log.topic("t", create=True).append(batch, Origin("door", 60, 1, 2, "forward")).result(20)
+        log.topic("t", create=True).append(batch, Origin("requests", 60, 1, 2, "forward")).result(20)
     log.close()
     tracer = Tracer(topics, table.layout, ["t"])
     assert tracer.waiting("c2") == ("t", 1)

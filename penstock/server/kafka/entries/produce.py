@@ -11,11 +11,12 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from penstock.errors import PenstockError
+from penstock.kafka.errors import BadRecords
 from penstock.log import Appended, OutOfSequence, ProducerSequence, Topic
 from penstock.log.store.producers import EPOCH_BITS
 from penstock.server.api.entries import EntriesApi
 from penstock.server.kafka.calls import Call, Soon, code_of
-from penstock.server.kafka.errors import BadRecords, TakesLong
+from penstock.server.kafka.errors import TakesLong
 from penstock.server.kafka.limits import LARGEST
 from penstock.server.kafka.records.decode import NO_PRODUCER, ProducedBatch, are_quick, decode
 from penstock.server.kafka.schema.messages import Parts, Request, Values, answer, by_topic, partitions_of

@@ -1,8 +1,7 @@
 """Kafka's record batches (version 2) to and from Arrow, whole columns at a time.
 
-Read ``varints``, ``record_places`` (where each record of a batch begins), ``headers`` (as annotations),
-``compression``, ``few_records``, then ``decode`` and ``encode``. Imports ``records``, ``errors`` and
-``server.kafka.errors``.
+Read ``penstock.kafka.records``, then ``headers`` (as annotations), ``few_records``, ``decode`` and ``encode``. Imports
+``records``, ``errors``, ``kafka.errors``, ``kafka.records`` and ``server.kafka.errors``.
 """
 
-__all__ = ["compression", "decode", "encode", "few_records", "headers", "record_places", "varints"]
+__all__ = ["decode", "encode", "few_records", "headers"]

@@ -11,14 +11,15 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
+from penstock.kafka.errors import BadRecords, UnknownCodec
+from penstock.kafka.records import varints
+from penstock.kafka.records.compression import MOST, unpacked
+from penstock.kafka.records.record_places import record_places
+from penstock.kafka.records.varints import Bytes, Ints
 from penstock.records import Body, binary_array, body
-from penstock.server.kafka.errors import BadChecksum, BadRecords, TakesLong, UnknownCodec
-from penstock.server.kafka.records import varints
-from penstock.server.kafka.records.compression import MOST, unpacked
+from penstock.server.kafka.errors import BadChecksum, TakesLong
 from penstock.server.kafka.records.few_records import few_rows
 from penstock.server.kafka.records.headers import build_annotations
-from penstock.server.kafka.records.record_places import record_places
-from penstock.server.kafka.records.varints import Bytes, Ints
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 """Base offset, length, leader epoch, magic, checksum, attributes, last offset, first and last timestamp,

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
+from penstock.kafka.records import varints
+from penstock.kafka.records.varints import Ints
 from penstock.records import binary_array, bounds
-from penstock.server.kafka.records import varints
 from penstock.server.kafka.records.decode import CHECKED_FROM, HEADER, LENGTH_FROM, LOG_APPEND_TIME, MAGIC, NO_PRODUCER
 from penstock.server.kafka.records.headers import headers_of, joined, lengths
-from penstock.server.kafka.records.varints import Ints
 
 _NO_HEADERS = b"\x00"
 _HEAD = b"\x00\x00"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.kafka.records.varints import LONGEST, joined, read_one
 from penstock.records import Row, Rows, values_of
-from penstock.server.kafka.records.varints import LONGEST, joined, read_one
 
 FEW, FEW_PLAIN = 40, 256
 """Up to so many records it is quicker; and where they have nothing but values."""

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.kafka.errors import BadRecords
+from penstock.kafka.records import varints
+from penstock.kafka.records.varints import Ints
 from penstock.records import annotation_maps, bounds, values_of
-from penstock.server.kafka.errors import BadRecords
-from penstock.server.kafka.records import varints
-from penstock.server.kafka.records.varints import Ints
 
 RESERVED = "kafka."
 BASE64, NONE = "kafka.base64.", "kafka.none."
@@ -68,7 +68,7 @@ def _unwrap(name: str, text: str | None) -> tuple[str, bytes | None]:
     if name.startswith(BASE64):
         try:
             return name.removeprefix(BASE64), base64.b64decode(text, validate=True)
-        except (binascii.Error, ValueError):  # an annotation that came through another door
+        except (binascii.Error, ValueError):  # an annotation that came through another protocol
             pass
     return name, text.encode()
 

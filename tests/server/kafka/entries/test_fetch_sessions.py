@@ -127,10 +127,10 @@ def test_a_number_is_of_one_session_only() -> None:
     assert [begun(sessions, {"a": 0}).number for _ in range(2)] == [7, 8]
 
 
-def test_a_session_over_the_wire_tells_what_is_new(door: Running) -> None:
+def test_a_session_over_the_wire_tells_what_is_new(endpoint: Running) -> None:
     for name in "ab":
-        door.api.topics.append(door.log.topic(name, create=True), body([b"x"]), "http").result(20)
-    with connected(door) as sock:
+        endpoint.api.topics.append(endpoint.log.topic(name, create=True), body([b"x"]), "http").result(20)
+    with connected(endpoint) as sock:
         stream = sock.makefile("rb")
 
         def asked(*what: Any) -> Any:
@@ -144,7 +144,7 @@ def test_a_session_over_the_wire_tells_what_is_new(door: Running) -> None:
         first = asked({"a": 0, "b": 0}, 0, NEW)
         assert names(first) == ["a", "b"]
         assert names(asked({"a": 1, "b": 1}, first.session_id, 1)) == []
-        door.api.topics.append(door.log.topic("b"), body([b"y"]), "http").result(20)
+        endpoint.api.topics.append(endpoint.log.topic("b"), body([b"y"]), "http").result(20)
         assert names(asked({}, first.session_id, 2)) == ["b"]
         assert names(asked({"b": 2}, first.session_id, 3, ("a",))) == []
         assert asked({}, first.session_id, 9).error_code is ErrorCode.invalid_fetch_session_epoch

@@ -42,18 +42,20 @@ def rows(server: Running, topic: str) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("version", [3, 8, LAST])
-def test_small_and_large_ones_to_known_and_new_topics_keep_their_order(door: Running, version: int) -> None:
+def test_small_and_large_ones_to_known_and_new_topics_keep_their_order(endpoint: Running, version: int) -> None:
     values = [b"a", b"b", LARGE, b"c", b"d", LARGE, b"e"]
     sent = [produce(version, plain(value), topic="t", number=number) for number, value in enumerate(values)]
-    with connected(door) as sock:
+    with connected(endpoint) as sock:
         sock.sendall(b"".join(map(framed, sent)))
         told = answers(sock.makefile("rb"), len(sent), version)
     assert [number for number, _ in told] == list(range(len(sent)))
     assert [part.base_offset for _, part in told] == list(range(len(sent)))
-    assert rows(door, "t") == values
+    assert rows(endpoint, "t") == values
 
 
-def test_a_batch_with_many_headers_is_stored_once_in_its_turn(door: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_with_many_headers_is_stored_once_in_its_turn(
+    endpoint: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tried: list[bool] = []
     monkeypatch.setattr(
         producing,
@@ -62,18 +64,18 @@ def test_a_batch_with_many_headers_is_stored_once_in_its_turn(door: Running, mon
     )
     many = produced([(None, b"with", [("h", b"\xff")] * QUICK_HEADERS)] * 2)
     sent = [produce(LAST, batch, topic="t", number=n) for n, batch in enumerate([plain(b"a"), many, plain(b"b")])]
-    with connected(door) as sock:
+    with connected(endpoint) as sock:
         sock.sendall(b"".join(map(framed, sent)))
         told = answers(sock.makefile("rb"), 3)
     assert [(number, part.base_offset) for number, part in told] == [(0, 0), (1, 1), (2, 3)]
-    assert rows(door, "t") == [b"a", b"with", b"with", b"b"]
+    assert rows(endpoint, "t") == [b"a", b"with", b"with", b"b"]
     assert tried[1:] == [True, False, True], "it is not begun at once a second time"
 
 
-def test_what_is_not_taken_is_told_in_its_turn(door: Running) -> None:
+def test_what_is_not_taken_is_told_in_its_turn(endpoint: Running) -> None:
     good, broken = produce(LAST, plain(b"v"), topic="t", number=1), produce(LAST, b"no batch", topic="t", number=2)
     elsewhere, silent = produce(LAST, None, topic="t", number=3), produce(LAST, plain(b"w"), topic="t", acks=0)
-    with connected(door) as sock:
+    with connected(endpoint) as sock:
         sock.sendall(b"".join(map(framed, (good, good, broken, silent, elsewhere, good))))
         told = answers(sock.makefile("rb"), 5)
     assert [(number, part.error_code.name) for number, part in told] == [
@@ -83,20 +85,20 @@ def test_what_is_not_taken_is_told_in_its_turn(door: Running) -> None:
         (3, "invalid_record"),
         (1, "none"),
     ]
-    assert rows(door, "t") == [b"v", b"v", b"w", b"v"]
+    assert rows(endpoint, "t") == [b"v", b"v", b"w", b"v"]
 
 
-def test_a_large_one_and_a_small_one_of_the_same_form_are_stored_alike(door: Running) -> None:
+def test_a_large_one_and_a_small_one_of_the_same_form_are_stored_alike(endpoint: Running) -> None:
     at_most = requests.LARGEST_AT_ONCE[Api.PRODUCE]
     sizes = [1, at_most - 200, at_most, at_most + 200, 1]
     sent = [produce(LAST, plain(bytes(size)), topic="t", number=number) for number, size in enumerate(sizes)]
-    with connected(door) as sock:
+    with connected(endpoint) as sock:
         sock.sendall(b"".join(map(framed, sent)))
         answers(sock.makefile("rb"), len(sent))
-    assert [len(row or b"") for row in rows(door, "t")] == sizes
+    assert [len(row or b"") for row in rows(endpoint, "t")] == sizes
 
 
-def test_batches_that_are_too_large_together_when_unpacked_are_refused(door: Running) -> None:
+def test_batches_that_are_too_large_together_when_unpacked_are_refused(endpoint: Running) -> None:
     large = produced([(None, bytes(60 << 20), [])], "zstd")
     assert len(large) < 100_000
     parts = tuple({"index": 0, "records": large} for _ in range(3))
@@ -107,7 +109,7 @@ def test_batches_that_are_too_large_together_when_unpacked_are_refused(door: Run
         timeout=30_000,
         topic_data=({"name": "t", "partition_data": parts},),
     )
-    with connected(door) as sock:
+    with connected(endpoint) as sock:
         sock.settimeout(120)
         sock.sendall(framed(sent))
         stream = sock.makefile("rb")

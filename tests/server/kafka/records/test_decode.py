@@ -8,9 +8,10 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.kafka.errors import BadRecords, BatchTooLarge, UnknownCodec
+from penstock.kafka.records import compression
 from penstock.records import as_batch
-from penstock.server.kafka.errors import BadChecksum, BadRecords, BatchTooLarge, TakesLong, UnknownCodec
-from penstock.server.kafka.records import compression
+from penstock.server.kafka.errors import BadChecksum, TakesLong
 from penstock.server.kafka.records import decode as decoding
 from penstock.server.kafka.records.decode import (
     MAX_HEADERS,

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.server.kafka.errors import BadRecords
+from penstock.kafka.errors import BadRecords
 from penstock.server.kafka.records.decode import HEADER, _rows
 from penstock.server.kafka.records.few_records import FEW, FEW_PLAIN, few_rows
 from tests.server.kafka.produced import plain, produced

@@ -1,4 +1,4 @@
-"""The door for OTLP's logs: ``/v1/logs`` in protobuf or JSON, and the same request over gRPC."""
+"""The protocol for OTLP's logs: ``/v1/logs`` in protobuf or JSON, and the same request over gRPC."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CODES = {400: 3, 401: 16, 403: 7, 413: 8, 415: 3, 429: 14, 503: 14}
 _UNKNOWN = 2
 
 
-class OtlpDoor:
+class OtlpProtocol:
     """OTLP over HTTP: it is answered in the form in which it asks."""
 
     codec = "otlp"

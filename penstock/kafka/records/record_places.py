@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.server.kafka.errors import BadRecords
-from penstock.server.kafka.records.varints import WIDEST, Bytes, Ints, read_one, zigzag
+from penstock.kafka.errors import BadRecords
+from penstock.kafka.records.varints import WIDEST, Bytes, Ints, read_one, zigzag
 
 SMALLEST = 6
 """Bytes of a record behind its length."""

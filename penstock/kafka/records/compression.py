@@ -7,7 +7,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from penstock.server.kafka.errors import BadRecords, BatchTooLarge, UnknownCodec
+from penstock.kafka.errors import BadRecords, BatchTooLarge, UnknownCodec
 
 MOST = 64 << 20
 """Bytes that the records of a batch may have when they are unpacked."""

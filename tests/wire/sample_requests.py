@@ -1,4 +1,4 @@
-"""Requests to doors, for tests."""
+"""Requests to protocols, for tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
-from penstock.wire.requests import Answer, Door, Received, Refused, Request
+from penstock.wire.requests import Answer, Received, Refused, Request, RequestProtocol
 
 
 def asked(
@@ -29,24 +29,24 @@ def told(received: Received | Answer) -> Any:
     return orjson.loads(received.answer.body if isinstance(received, Received) else received.body)
 
 
-def refused(door: Door, request: Request) -> Answer:
+def refused(protocol: RequestProtocol, request: Request) -> Answer:
     """What a sender is told whose request is refused."""
     try:
-        door.receive(request)
+        protocol.receive(request)
     except Refused as why:
-        return door.refusal(why, request)
+        return protocol.refusal(why, request)
     raise AssertionError("it was taken")
 
 
-def taken_or_refused(door: Door, request: Request) -> None:
+def taken_or_refused(protocol: RequestProtocol, request: Request) -> None:
     """Nothing but Refused may be raised, and the books close."""
     received = None
     try:
-        received = door.receive(request)
+        received = protocol.receive(request)
     except Refused as error:
         why = error
     if received is None:
-        assert door.refusal(why, request).status >= 400
+        assert protocol.refusal(why, request).status >= 400
     if isinstance(received, Received):
         received.body.validate(full=True)
         assert received.counts["seen"] == received.body.num_rows + received.counts.total("refused.")

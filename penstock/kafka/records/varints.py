@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.kafka.errors import BadRecords
 from penstock.records import binary_array
-from penstock.server.kafka.errors import BadRecords
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

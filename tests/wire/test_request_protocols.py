@@ -1,11 +1,11 @@
-"""The table of doors: each request is for one of them at most."""
+"""Table of the request protocols: each request belongs to at most one of them."""
 
 from __future__ import annotations
 
 import pytest
 
-from penstock.wire.doors import DOORS
-from penstock.wire.requests import first_door
+from penstock.wire.request_protocols import REQUEST_PROTOCOLS
+from penstock.wire.requests import find_protocol
 
 
 @pytest.mark.parametrize(
@@ -23,11 +23,11 @@ from penstock.wire.requests import first_door
         ("POST", "/", "json"),
     ],
 )
-def test_each_path_is_one_doors(method: str, path: str, codec: str) -> None:
-    taking = [door.codec for make in DOORS if (door := make()).takes(method, path)]
+def test_each_path_belongs_to_one_protocol(method: str, path: str, codec: str) -> None:
+    taking = [protocol.codec for make in REQUEST_PROTOCOLS if (protocol := make()).takes(method, path)]
     assert taking == [codec]
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", "/elsewhere"), ("GET", "/v1/logs"), ("POST", "/a/b/c/_bulk")])
-def test_others_are_nobodys(method: str, path: str) -> None:
-    assert first_door([make() for make in DOORS], method, path) is None
+def test_other_paths_belong_to_no_protocol(method: str, path: str) -> None:
+    assert find_protocol([make() for make in REQUEST_PROTOCOLS], method, path) is None

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.server.kafka.errors import BadRecords
-from penstock.server.kafka.records import varints
+from penstock.kafka.errors import BadRecords
+from penstock.kafka.records import varints
 
 INT64 = st.integers(-(2**63), 2**63 - 1) | st.integers(-300, 300)
 

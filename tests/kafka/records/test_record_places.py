@@ -7,10 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.server.kafka.errors import BadRecords
-from penstock.server.kafka.records import record_places as places
-from penstock.server.kafka.records.record_places import SMALLEST, record_places
-from penstock.server.kafka.records.varints import read_one
+from penstock.kafka.errors import BadRecords
+from penstock.kafka.records import record_places as places
+from penstock.kafka.records.record_places import SMALLEST, record_places
+from penstock.kafka.records.varints import read_one
 
 
 def length(size: int) -> bytes:

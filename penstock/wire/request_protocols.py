@@ -1,0 +1,20 @@
+"""The protocols of an HTTP listener: a protocol is one file here in ``wire`` and one entry in this table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.wire.bulk import BulkProtocol
+from penstock.wire.hec import HecProtocol
+from penstock.wire.json_documents import JsonProtocol
+from penstock.wire.loki import LokiProtocol
+from penstock.wire.otlp.protocol import OtlpProtocol
+from penstock.wire.requests import RequestProtocol
+
+REQUEST_PROTOCOLS: tuple[Callable[[], RequestProtocol], ...] = (
+    OtlpProtocol,
+    HecProtocol,
+    LokiProtocol,
+    BulkProtocol,
+    JsonProtocol,
+)
