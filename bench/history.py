@@ -60,7 +60,7 @@ class History:
 
     def __init__(self, folder: Path) -> None:
         self.topics, self.buffers = folder / "topics", folder / "buffers"
-        self.layout = Layout.of(folder / "tables")
+        self.layout = Layout.for_tables(folder / "tables")
         self._at = time.time() - MANY
         self._batch = -1
         begin_table(self.layout)

@@ -39,7 +39,7 @@ def measure() -> dict[str, Any]:
         data = Path(folder) / "data"
         log = Log(data / "topics", TopicSettings(segment_size_limit=64 << 20))
         topic = log.topic("events", create=True)
-        layout = Layout.of(data / "tables")
+        layout = Layout.for_tables(data / "tables")
         with pipeline(data) as process:
             _append(topic, _batches(0, WARM_UP))
             _proved(data, layout, topic.end)

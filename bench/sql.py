@@ -41,7 +41,7 @@ QUERY = "select type, count(*) from events group by type"
 def measure() -> dict[str, object]:
     """Seconds and CPU seconds of the command, least of several."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
-        layout = Layout.of(Path(folder) / "tables")
+        layout = Layout.for_tables(Path(folder) / "tables")
         table = begin_table(layout)
         files = list(_files(table.folder))
         table.commit(0, files)

@@ -56,7 +56,7 @@ def measure() -> dict[str, Any]:
 class _Run:
     def __init__(self, topic: Topic, data: Path, process: subprocess.Popen[bytes]) -> None:
         self._topic, self._data, self._process = topic, data, process
-        self._layout = Layout.of(data / "tables")
+        self._layout = Layout.for_tables(data / "tables")
 
     def figures(self) -> dict[str, Any]:
         self._feed(until=time.monotonic() + STEP)  # Spark starts, pages are new

@@ -48,7 +48,7 @@ def open(folder: Path | str, view: str = "landed", storage_options: Mapping[str,
     place = check_place(folder) if isinstance(folder, str) else str(folder)
     if is_url(place):
         return _at_url(ObjectPath(place, storage_options or {}), view)
-    layout = Layout.of(place)
+    layout = Layout.for_tables(place)
     typed = typed_names(layout)
     if view in typed:
         return _of_delta(layout.tables / view)
@@ -69,7 +69,7 @@ def _at_url(tables: ObjectPath, view: str) -> ds.Dataset:
     from penstock.landing.table.delta_table import DeltaTable
     from penstock.landing.typed.typed_delta import TypedDelta
 
-    if view.startswith(TYPED_MARK) and DeltaTable(tables / view).is_begun:
+    if view.startswith(TYPED_MARK) and DeltaTable(tables / view).exists:
         table = TypedDelta(tables / view)
         return dataset_of(table.folder, table.active(), table.schema)
     _check(view, ())

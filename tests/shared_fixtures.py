@@ -65,7 +65,7 @@ def at_url(s3: S3Server, tmp_path: Path) -> Layout:
     from penstock.landing.table_paths import Layout
     from tests.object_store import BUCKET
 
-    return Layout.of(TablesUrl(f"s3://{BUCKET}/{tmp_path.name}", tmp_path / "state", s3.options()))
+    return Layout.for_tables(TablesUrl(f"s3://{BUCKET}/{tmp_path.name}", tmp_path / "state", s3.options()))
 
 
 @pytest.fixture
@@ -74,4 +74,4 @@ def table(tmp_path: Path) -> HandWritten:
     from penstock.landing.table_paths import Layout
     from tests.spark.spark_helpers import HandWritten
 
-    return HandWritten(Layout.of(tmp_path / "tables"))
+    return HandWritten(Layout.for_tables(tmp_path / "tables"))

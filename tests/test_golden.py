@@ -44,7 +44,7 @@ class Golden:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.data = folder, folder / "data"
-        self.topics, self.layout = self.data / "topics", Layout.of(self.data / "tables")
+        self.topics, self.layout = self.data / "topics", Layout.for_tables(self.data / "tables")
         self.expected: dict[str, Any] = json.loads((folder / "expected.json").read_text())
 
     def rows(self, topic: str) -> list[list[Any]]:

@@ -186,7 +186,7 @@ class BalanceQuery:
         within = self._within()
         if self._tallies is None:
             span = range(within, within + 1) if isinstance(within, int) else within
-            self._tallies = Tallies(Layout.of(self._keys.load_all().tables), str(self._by), span)
+            self._tallies = Tallies(Layout.for_tables(self._keys.load_all().tables), str(self._by), span)
         with Progress("counting") as progress:
             counted = self._tallies.now(lambda number, of: progress.update(f"{number} of {of} files"))
         ordered = sorted(counted.items(), key=lambda item: (-item[1], item[0]))

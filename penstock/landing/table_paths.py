@@ -21,7 +21,7 @@ class Layout:
     """The folders and files below the folder of the tables; ``at``: where the tables themselves are, if not there."""
 
     tables: Path
-    at: ObjectPath | None = None
+    store: ObjectPath | None = None
 
     @property
     def landed(self) -> TablePath:
@@ -30,7 +30,7 @@ class Layout:
 
     def table(self, name: str) -> TablePath:
         """The folder of a table."""
-        return (self.at or self.tables) / name
+        return (self.store or self.tables) / name
 
     def typed(self, name: str) -> TablePath:
         """A typed table: its folder has the name that it has for readers (``events_click``)."""
@@ -132,7 +132,7 @@ class Layout:
         return self.tables / "_checkpoints" / "deletions"
 
     @classmethod
-    def of(cls, tables: Path | str | TablesUrl) -> Layout:
+    def for_tables(cls, tables: Path | str | TablesUrl) -> Layout:
         """For a folder of tables, made absolute: Spark writes absolute paths into its lists. Or for their URL."""
         if isinstance(tables, TablesUrl):
             state = Path(os.path.abspath(tables.state))

@@ -25,7 +25,7 @@ _LOGGER = logging.getLogger(__name__)
 def unaccounted_deletions(layout: Layout) -> list[DeletedRows]:
     """Return what others deleted since the pipeline looked last, or is not accounted for yet."""
     table = DeltaTable(layout.landed)
-    if not table.is_begun:
+    if not table.exists:
         return []
     last_done = table.deleted()
     deletions = all_deletions(layout)

@@ -23,7 +23,7 @@ def table_posts(settings: Settings) -> Iterator[Post]:
 
     Order: first the posts in which partitions of Kafka begin, last the posts of the rows of the log that moved there.
     """
-    pipeline, layout = settings.pipeline, Layout.of(settings.tables)
+    pipeline, layout = settings.pipeline, Layout.for_tables(settings.tables)
     window, types = pipeline.duplicate_window, pipeline.event_types
     kafka = kafka_records(pipeline.kafka if pipeline.source == "kafka" else None, pipeline.expiry_gap, types)
     move_posts = [

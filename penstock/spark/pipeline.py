@@ -92,7 +92,7 @@ def run(
     lock = ExitStack()
     lock.callback(os.close, handle)
     try:
-        if landing.layout.at is not None:
+        if landing.layout.store is not None:
             through_absence(lambda: begin_table(landing.layout), stop)
         clock = BelievedClock(landing.layout, ledger)
         with _at_work(landing, ledger, clock, lock) as (proof_worker, maintenance):
@@ -306,7 +306,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (PenstockError, RuntimeError, ValueError) as error:
         _LOGGER.critical("%s", error)
         if isinstance(error, FeatureNotWritten) and not given.once:
-            _wait_for_features(Layout.of(settings.tables), stop)
+            _wait_for_features(Layout.for_tables(settings.tables), stop)
         return 1
 
 

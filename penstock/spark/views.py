@@ -38,7 +38,7 @@ def read_landed(spark: SparkSession, tables: TablesPlace | str) -> DataFrame:
 
     The frame reads the list of files at the time of the call; call again for newer rows.
     """
-    layout = Layout.of(tables)
+    layout = Layout.for_tables(tables)
     return _read_files(spark, layout.landed, table_of(layout).active(), LANDED)
 
 
@@ -86,11 +86,11 @@ def register_views(spark: SparkSession, tables: TablesPlace | str) -> None:
     from pyspark.sql import functions
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    marks = spark.createDataFrame(kept_watermarks(Layout.of(tables)), from_arrow_schema(WATERMARKS))
+    marks = spark.createDataFrame(kept_watermarks(Layout.for_tables(tables)), from_arrow_schema(WATERMARKS))
     marks.createOrReplaceTempView("watermarks")
     landed = read_landed(spark, tables)
     landed.createOrReplaceTempView("landed")
-    for table in all_typed(Layout.of(tables)):
+    for table in all_typed(Layout.for_tables(tables)):
         read_typed(spark, table).createOrReplaceTempView(table.folder.name)
     for name, kind in VIEWS.items():
         rows = landed.where(landed["kind"] == kind.value)

@@ -22,7 +22,7 @@ def tables_of(settings: Settings, landed_only: bool = False, readable: Iterable[
 
     Raises SchemasUnknown, BadTransform, OSError, ConfigError.
     """
-    layout, pipeline = Layout.of(settings.tables), settings.pipeline
+    layout, pipeline = Layout.for_tables(settings.tables), settings.pipeline
     window = round(pipeline.duplicate_window * 1_000_000)
     names = None if readable is None else frozenset(readable)
     typed = typed_tables(pipeline)

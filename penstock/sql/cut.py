@@ -16,7 +16,7 @@ from penstock.landing.journal import read_journal, read_plan
 from penstock.landing.offset_runs import OffsetRange
 from penstock.landing.requests.backfill_requests import Request, requests, without
 from penstock.landing.requests.deletions import Record
-from penstock.landing.table.begun_table import is_begun, table_of
+from penstock.landing.table.begun_table import has_landed_table, table_of
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import all_typed
@@ -72,8 +72,8 @@ def take_cut(layout: Layout, window: int) -> Cut:
 
     Raises TableTooBusy, UnknownFormat, DamagedFile, StateElsewhere.
     """
-    if not is_begun(layout):
-        if layout.at is not None and table_of(layout).newest() >= 0:
+    if not has_landed_table(layout):
+        if layout.store is not None and table_of(layout).newest() >= 0:
             raise StateElsewhere(f"{layout.landed}: its pipeline's state is on another machine: run the query there")
         return Cut()
     damaged: DamagedFile | None = None

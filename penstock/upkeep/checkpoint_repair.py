@@ -11,7 +11,7 @@ from penstock.files.file_system import OS
 from penstock.files.json_values import parse_json
 from penstock.landing.journal import PARTITION_MARK, committed_batches, latest, read_plan
 from penstock.landing.landing_lock import alone_at_upkeep
-from penstock.landing.table.begun_table import is_begun, table_of
+from penstock.landing.table.begun_table import has_landed_table, table_of
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
 
@@ -55,7 +55,7 @@ def mend(layout: Layout) -> list[str]:
     says whether it has them. Returns the names of what was removed.
     """
     table = table_of(layout)
-    if is_begun(layout):
+    if has_landed_table(layout):
         table.begin()
     commits, offsets = layout.checkpoint / "commits", layout.checkpoint / "offsets"
     removed = [*_drop_torn(commits, -1), *take_back(layout, table)]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.landing.requests.deletions import newest, pending
-from penstock.landing.table.begun_table import is_begun
+from penstock.landing.table.begun_table import has_landed_table
 from penstock.landing.table.delta_table import KEEP_HOURS
 from penstock.landing.table_paths import Layout
 from penstock.process.process_end import stop_thread
@@ -75,7 +75,7 @@ class Maintenance:
     def _done_with(self, what: Callable[[], None]) -> bool:
         """Whether it went well. One that fails, as on a full disk, does not keep the other from its turn."""
         try:
-            if is_begun(self._layout):
+            if has_landed_table(self._layout):
                 what()
         except Exception as error:  # noqa: BLE001 - reported, and tried again later and later
             _LOGGER.warning("the table could not be maintained: %s", str(error).partition("\n")[0])

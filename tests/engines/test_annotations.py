@@ -36,7 +36,7 @@ CODECS = ("plog", "gelf", "otlp", "syslog", "forward", "hec")
 
 def land(folder: Path, annotations: Rows) -> Layout:
     """Land one message for each row of annotations, of all codecs and kinds in turn."""
-    layout = Layout.of(folder)
+    layout = Layout.for_tables(folder)
     table = begin_table(layout)
     base = {"topic": "t", "source": "s", "timestamp": AT, "bucket": AT, "received": AT}
     rows = [

@@ -73,7 +73,7 @@ def messages(payloads: list[bytes], batch: int) -> pa.RecordBatch:
 
 @pytest.fixture(params=[10, 110])
 def landed(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Landed]:
-    layout = Layout.of(tmp_path / "tables")
+    layout = Layout.for_tables(tmp_path / "tables")
     table = begin_table(layout)
     commit = BatchCommit(table, layout.keys, WINDOW)
     made = Landed(layout, commit, Job(table.folder, layout.keys, WINDOW), set())
@@ -117,7 +117,7 @@ def test_after_files_were_merged_they_read_the_same(engine: str, landed: Landed,
 
 
 def test_a_dataset_of_penstock_has_them_too(tmp_path: Path) -> None:
-    layout = Layout.of(tmp_path)
+    layout = Layout.for_tables(tmp_path)
     table = begin_table(layout)
     made = Landed(layout, BatchCommit(table, layout.keys, WINDOW), Job(table.folder, layout.keys, WINDOW), set())
     assert penstock.tables.open(tmp_path, "events").count_rows() == 0

@@ -44,7 +44,7 @@ class Shared:
     """A table that both write; ``uuids``: what has to be in it."""
 
     def __init__(self, folder: Path, spark: ForeignSpark) -> None:
-        self.life, self._spark = Life(Layout.of(folder)), spark
+        self.life, self._spark = Life(Layout.for_tables(folder)), spark
         self.layout, self.landed = self.life.layout, self.life.layout.tables / "landed"
         self.uuids: set[str] = set()
         self._batches = 0
@@ -170,7 +170,7 @@ def test_files_that_spark_optimized_are_read_merged_and_deleted_from(table: Shar
 
 
 def test_vector_on_times_that_cannot_be_rewritten_stays_until_it_is_purged(table: Shared) -> None:
-    from penstock.landing.table.delta_table import VectorStays
+    from penstock.landing.table.delta_table import VectorNotApplicable
 
     table.spark("OPTIMIZE {}")
     table.spark(VECTORS)
@@ -179,7 +179,7 @@ def test_vector_on_times_that_cannot_be_rewritten_stays_until_it_is_purged(table
     table.compact()
     table.check()
     ask(table.layout, ASKED, parse("uuid = 'a-012'"))
-    with pytest.raises(VectorStays, match="REORG TABLE"):
+    with pytest.raises(VectorNotApplicable, match="REORG TABLE"):
         carry_out(table.layout, WINDOW)
     table.check()
     table.spark("REORG TABLE {} APPLY (PURGE)")

@@ -49,7 +49,7 @@ print(json.dumps([list(row) for row in rows]))
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     """Twelve batches on two days; a column came with the last six."""
-    made = Layout.of(tmp_path / "tables")
+    made = Layout.for_tables(tmp_path / "tables")
     wider = TypedTable("click", "click", (*CLICK.columns, Column("ok", "boolean", "ok")))
     for batch in range(12):
         rows = [(batch * 5 + n, event(f"u{batch * 5 + n:03}", ms=n, ok=True)) for n in range(5)]

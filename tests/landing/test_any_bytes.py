@@ -21,7 +21,7 @@ from penstock.landing.journal import Journal, read_journal, read_plan
 from penstock.landing.requests import backfill_requests as requests
 from penstock.landing.requests.deletions import all_deletions
 from penstock.landing.rows.type_schemas import kept_schemas
-from penstock.landing.table.begun_table import is_begun
+from penstock.landing.table.begun_table import has_landed_table
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_since import since
@@ -100,7 +100,7 @@ READERS: dict[str, tuple[str, Bytes, Callable[[Layout, Path], object]]] = {
     "the version of the table": (
         "_checkpoints/landed.format.json",
         documents("format", "version"),
-        lambda layout, _: is_begun(layout),
+        lambda layout, _: has_landed_table(layout),
     ),
     "watermarks": (
         "_checkpoints/watermarks.json",
@@ -146,7 +146,7 @@ def test_any_bytes_are_read_or_an_error_of_ours(
     tmp_path_factory: pytest.TempPathFactory, which: str, data: st.DataObject
 ) -> None:
     name, contents, read = READERS[which]
-    layout = Layout.of(tmp_path_factory.mktemp("tables"))
+    layout = Layout.for_tables(tmp_path_factory.mktemp("tables"))
     path = layout.tables / name
     path.parent.mkdir(parents=True, exist_ok=True)
     layout.journal.parent.mkdir(exist_ok=True)

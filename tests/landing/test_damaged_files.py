@@ -51,7 +51,7 @@ def test_a_damaged_request_is_named_in_one_line(tmp_path: Path) -> None:
 def test_watermarks_that_cannot_be_read_are_told_and_made_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    layout = Layout.of(tmp_path)
+    layout = Layout.for_tables(tmp_path)
     layout.watermarks.parent.mkdir()
     keep_watermarks(layout, [MARK])
     flip(layout.watermarks, 100)

@@ -65,7 +65,7 @@ def test_a_proof_knows_the_uuids_that_landed_and_those_of_duplicates(topics: Pat
 
 
 def test_one_event_lost_and_one_doubled_do_not_cancel_out(topics: Path, table: HandWritten, tmp_path: Path) -> None:
-    second = HandWritten(Layout.of(tmp_path / "other"))
+    second = HandWritten(Layout.for_tables(tmp_path / "other"))
     table.commit({"t": 2}, [landed_event(0, "u0"), landed_event(1, "u1")])
     second.commit({"t": 2}, [landed_event(0, "u0"), landed_event(1, "u0")])
     (right,), (wrong,) = prove(topics, table), prove(topics, second)

@@ -90,7 +90,7 @@ def proved_to(layout: Layout) -> int:
 
 @pytest.mark.spark
 def test_killed_in_the_middle_of_a_batch_it_goes_on_exactly_and_stops_cleanly(tmp_path: Path, running: Daemon) -> None:
-    layout = Layout.of(tmp_path / "tables")
+    layout = Layout.for_tables(tmp_path / "tables")
     (tmp_path / "own_rows.py").write_text(Path(functions.__file__).read_text())
     transform = ("-o", "pipeline.transform=own_rows:drop_debug")
     append(running, 0, 500)
@@ -126,7 +126,7 @@ def test_killed_in_the_middle_of_a_batch_it_goes_on_exactly_and_stops_cleanly(tm
 
 
 def test_two_never_run_at_once(tmp_path: Path) -> None:
-    layout = Layout.of(tmp_path)
+    layout = Layout.for_tables(tmp_path)
     held = take_lock(layout, threading.Event())
     with pytest.raises(PipelineRunning, match="another pipeline"):
         take_lock(layout, threading.Event(), patience=0.0)
@@ -135,7 +135,7 @@ def test_two_never_run_at_once(tmp_path: Path) -> None:
 
 
 def test_the_lock_is_waited_for(tmp_path: Path) -> None:
-    layout = Layout.of(tmp_path)
+    layout = Layout.for_tables(tmp_path)
     held = take_lock(layout, threading.Event())
     threading.Timer(0.5, os.close, [held]).start()
     later = take_lock(layout, threading.Event(), patience=20.0)
@@ -145,7 +145,7 @@ def test_the_lock_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_whoever_waits_for_the_lock_can_be_stopped(tmp_path: Path) -> None:
-    layout, stop = Layout.of(tmp_path), threading.Event()
+    layout, stop = Layout.for_tables(tmp_path), threading.Event()
     held = take_lock(layout, stop)
     stop.set()
     with pytest.raises(PipelineRunning):
@@ -154,7 +154,7 @@ def test_whoever_waits_for_the_lock_can_be_stopped(tmp_path: Path) -> None:
 
 
 def test_a_thread_that_does_not_end_keeps_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    go_on, layout = threading.Event(), Layout.of(tmp_path / "tables")
+    go_on, layout = threading.Event(), Layout.for_tables(tmp_path / "tables")
     monkeypatch.setattr(pipeline, "SHUTDOWN_PATIENCE", 0.1)
     lock = contextlib.ExitStack()
     lock.callback(os.close, take_lock(layout, threading.Event()))
@@ -214,7 +214,7 @@ def test_a_python_worker_that_is_slow_to_start_ends_nothing(tmp_path: Path, runn
     said = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 0, said
     assert "trying again" in said
-    assert proved_to(Layout.of(tmp_path / "tables")) == 13
+    assert proved_to(Layout.for_tables(tmp_path / "tables")) == 13
 
 
 SLOW_COMMIT = """
@@ -244,7 +244,7 @@ def test_where_the_jvm_is_killed_nobody_else_lands_before_the_commit_under_way_h
     tmp_path: Path, running: Daemon
 ) -> None:
     append(running, 0, 10)
-    layout = Layout.of(tmp_path / "tables")
+    layout = Layout.for_tables(tmp_path / "tables")
     process = start(tmp_path, running.http, program=("-c", SLOW_COMMIT))
     wait_for((tmp_path / "begun").exists)
     (java,) = (pid for pid in descendants(process.pid) if Path(f"/proc/{pid}/comm").read_text() == "java\n")

@@ -35,13 +35,13 @@ def given(url: str, options: dict[str, str]) -> list[str]:
 
 
 def layout_of(data: Path, options: list[str]) -> Layout:
-    return Layout.of(load(None, [f"data_dir={data}", *options[1::2]]).tables)
+    return Layout.for_tables(load(None, [f"data_dir={data}", *options[1::2]]).tables)
 
 
 def read_with(engine: str, layout: Layout, output: Path) -> list[str]:
     """As a script that knows nothing of Penstock."""
-    assert layout.at is not None
-    options = {name: value for name, value in layout.at.options.items() if name.startswith("AWS_")}
+    assert layout.store is not None
+    options = {name: value for name, value in layout.store.options.items() if name.startswith("AWS_")}
     environment = {**os.environ, "STORAGE_OPTIONS": json.dumps(options)}
     command = [sys.executable, str(SCRIPT), engine, str(layout.landed), str(output)]
     subprocess.run(command, check=True, timeout=240, env=environment, cwd=output.parent)

@@ -22,7 +22,7 @@ SOAK = pytest.mark.soak
 def test_killed_at_random_moments_everything_lands_once(tmp_path: Path, kills: int) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
-    chance, layout = random.Random(seed), Layout.of(tmp_path / "tables")
+    chance, layout = random.Random(seed), Layout.for_tables(tmp_path / "tables")
     options = ["-o", "pipeline.merge_files_every=1s", "-o", 'pipeline.typed.click.columns={number="bigint"}']
     with daemon(tmp_path) as running:
         kill_pipelines(running, tmp_path, layout, options, kills, chance)

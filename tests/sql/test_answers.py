@@ -23,7 +23,7 @@ def said(tables: Tables, text: str, seconds: float) -> str:
 
 
 def test_an_answer_that_came_late_says_how_much_was_read(topics: Path, tmp_path: Path) -> None:
-    tables = Tables(Layout.of(tmp_path / "tables"))
+    tables = Tables(Layout.for_tables(tmp_path / "tables"))
     append(topics, "t", [event(0)])
     Pipeline(topics, tables.layout).land(0, 1)
     assert said(tables, COUNT, 0.9) == ""
@@ -32,4 +32,4 @@ def test_an_answer_that_came_late_says_how_much_was_read(topics: Path, tmp_path:
 
 
 def test_a_late_answer_that_needed_no_table_says_how_late_it_was(tmp_path: Path) -> None:
-    assert said(Tables(Layout.of(tmp_path / "tables")), "select 1", 2.5) == "that took 2.5 s"
+    assert said(Tables(Layout.for_tables(tmp_path / "tables")), "select 1", 2.5) == "that took 2.5 s"

@@ -35,7 +35,7 @@ def row(n: int, reason: str, payload: bytes, **more: Any) -> dict[str, Any]:
 
 
 def written(folder: Path) -> Tables:
-    layout = Layout.of(folder)
+    layout = Layout.for_tables(folder)
     table = HandWritten(layout)
     bad = [row(n, "bad_json", b'{"type": "a%d", "n": %d,}' % (n, n)) for n in range(6)]
     table.commit({}, bad[:3])
@@ -114,7 +114,7 @@ def test_what_comes_back_to_quarantine_meanwhile_is_not_sent_again(tmp_path: Pat
 
 
 def test_before_anything_has_landed_there_is_nothing(tmp_path: Path) -> None:
-    tables = Tables(Layout.of(tmp_path))
+    tables = Tables(Layout.for_tables(tmp_path))
     assert (groups(tables), newest(tables, Selection(), 9), extent(tables, Selection()).messages) == ([], [], 0)
 
 

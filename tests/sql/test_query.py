@@ -68,12 +68,12 @@ class Pipeline:
 
 @pytest.fixture
 def pipeline(topics: Path, tmp_path: Path) -> Pipeline:
-    return Pipeline(topics, Layout.of(tmp_path / "tables"))
+    return Pipeline(topics, Layout.for_tables(tmp_path / "tables"))
 
 
 @pytest.fixture
 def tables(topics: Path, tmp_path: Path) -> Tables:
-    return Tables(Layout.of(tmp_path / "tables"), FolderStore(topics), window=WINDOW)
+    return Tables(Layout.for_tables(tmp_path / "tables"), FolderStore(topics), window=WINDOW)
 
 
 def ask(tables: Tables, text: str) -> list[tuple[Any, ...]]:

@@ -20,7 +20,7 @@ PAYLOADS = [b"plain needle", "über 'quoted' \\x41".encode(), b"\xff\x00raw", ev
 @pytest.fixture
 def tables(topics: Path, tmp_path: Path) -> Tables:
     append(topics, "t", PAYLOADS)
-    return Tables(Layout.of(tmp_path / "tables"), FolderStore(topics))
+    return Tables(Layout.for_tables(tmp_path / "tables"), FolderStore(topics))
 
 
 @pytest.mark.parametrize(

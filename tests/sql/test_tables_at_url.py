@@ -23,7 +23,7 @@ def test_they_answer_and_who_may_not_read_a_topic_sees_none_of_it(at_url: Layout
 
 def test_where_the_state_is_elsewhere_that_is_said(at_url: Layout, tmp_path: Path) -> None:
     Landing(at_url).land(0, range(10))
-    assert at_url.at is not None
-    here = Layout.of(TablesUrl(at_url.at.root, tmp_path / "none", at_url.at.options))
+    assert at_url.store is not None
+    here = Layout.for_tables(TablesUrl(at_url.store.root, tmp_path / "none", at_url.store.options))
     with pytest.raises(StateElsewhere):
         Query(Tables(here), "select count(*) from events")

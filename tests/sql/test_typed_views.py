@@ -26,7 +26,7 @@ PLAN = '{"batchWatermarkMs":0,"batchTimestampMs":1}'
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    return Layout.of(tmp_path / "tables")
+    return Layout.for_tables(tmp_path / "tables")
 
 
 @pytest.fixture

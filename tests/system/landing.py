@@ -51,7 +51,7 @@ def command_of(pid: int) -> str:
 
 def landed_rows(tables: Path) -> list[dict[str, Any]]:
     """All rows of committed files."""
-    layout = Layout.of(tables)
+    layout = Layout.for_tables(tables)
     files = [name for commit in read_journal(layout) for name in commit.files]
     return [
         {"kind": name.split("kind=")[1].split("/")[0], **row}

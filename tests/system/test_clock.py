@@ -41,7 +41,7 @@ def pipe(tmp_path: Path, faults: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 def test_daemon_vouches_for_the_clock_until_it_jumps_or_the_daemon_is_away(
     pipe: Pipe, faults: Path, tmp_path: Path
 ) -> None:
-    layout, daemon = Layout.of(tmp_path / "tables"), LedgerClient(pipe.http)
+    layout, daemon = Layout.for_tables(tmp_path / "tables"), LedgerClient(pipe.http)
     assert BelievedClock(layout, daemon).now() is not None
     assert BelievedClock(layout, daemon, Later(TWO_YEARS)).now() is None, "only this process has a wrong clock"
     faults.write_bytes(Faults(clock=TWO_YEARS).encode())

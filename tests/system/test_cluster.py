@@ -26,7 +26,7 @@ class Landing:
 
     def __init__(self, cluster: Cluster, pipe: Pipe, driver: Driver) -> None:
         self.cluster, self.pipe, self.driver = cluster, pipe, driver
-        self.layout = Layout.of(pipe.data_dir / "tables")
+        self.layout = Layout.for_tables(pipe.data_dir / "tables")
         self.uuids: list[str] = []
         self.broken = self.again = self.dropped = 0
 

@@ -77,7 +77,7 @@ class Asker(threading.Thread):
 
     def __init__(self, pipe: Pipe) -> None:
         super().__init__(daemon=True)
-        self._tables = Tables(Layout.of(pipe.data_dir / "tables"), FolderStore(pipe.data_dir / "topics"))
+        self._tables = Tables(Layout.for_tables(pipe.data_dir / "tables"), FolderStore(pipe.data_dir / "topics"))
         self._done = threading.Event()
         self.answers = self.landed = self.newest = 0
         self.wrong: list[Any] = []

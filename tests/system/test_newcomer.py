@@ -102,7 +102,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         for look in LOOKS
         for n in range(3)
     ]
-    HandWritten(Layout.of(pipe.data_dir / "tables")).commit({}, rows)
+    HandWritten(Layout.for_tables(pipe.data_dir / "tables")).commit({}, rows)
     pipe.start()
     try:
         with running_console(pipe) as console, browser() as chromium:

@@ -80,6 +80,6 @@ def test_what_is_sent_again_lands_once(pipe: Pipe) -> None:
     assert pipe.fates("forward") == {"landed.message": 9, "duplicate": len(entries(pipe, "forward")) - 9}
     assert pipe.fates("web") == {"landed.message": 10, "duplicate": 4}
     assert pipe.settled()["unaccounted"] == 0
-    tracer = Tracer(pipe.data_dir / "topics", Layout.of(pipe.data_dir / "tables"))
+    tracer = Tracer(pipe.data_dir / "topics", Layout.for_tables(pipe.data_dir / "tables"))
     again = tracer.trace("forward", 3)
     assert (again.fate, again.uuid) == ("duplicate", entries(pipe, "forward")[0]["annotations"]["uuid"])

@@ -68,7 +68,7 @@ class Asker(threading.Thread):
 
     def __init__(self, pipe: Pipe, numbers: Numbers, answers: list[float], enough: int) -> None:
         super().__init__(daemon=True)
-        self._tables = Tables(Layout.of(pipe.data_dir / "tables"), FolderStore(pipe.data_dir / "topics"))
+        self._tables = Tables(Layout.for_tables(pipe.data_dir / "tables"), FolderStore(pipe.data_dir / "topics"))
         self._numbers, self._answers, self._enough = numbers, answers, enough
         self.wrong: list[Any] = []
         self.joined = 0
@@ -118,7 +118,7 @@ def compacted(pipe: Pipe) -> Iterator[list[int]]:
 
 def merges(pipe: Pipe) -> int:
     """Commits that took files out of the table."""
-    log = Layout.of(pipe.data_dir / "tables").landed / "_delta_log"
+    log = Layout.for_tables(pipe.data_dir / "tables").landed / "_delta_log"
     return sum('"remove"' in path.read_text() for path in log.glob("*.json"))
 
 

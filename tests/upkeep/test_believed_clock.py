@@ -18,7 +18,7 @@ START = 1_790_000_000.0
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    made = Layout.of(tmp_path / "tables")
+    made = Layout.for_tables(tmp_path / "tables")
     made.clock.parent.mkdir(parents=True)
     return made
 

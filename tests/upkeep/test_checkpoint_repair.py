@@ -102,7 +102,7 @@ def test_before_the_first_commit_everything_is_an_orphan(two: HandWritten) -> No
 
 
 def test_files_of_a_delta_table_that_no_batch_committed_are_removed_and_no_others(tmp_path: Path) -> None:
-    layout = Layout.of(tmp_path)
+    layout = Layout.for_tables(tmp_path)
     table = begin_table(layout)
     kept, orphan = (written(table, [offset]) for offset in range(2))
     table.commit(0, [kept])
@@ -121,7 +121,7 @@ def test_without_a_table_there_is_nothing_to_do(table: HandWritten) -> None:
 
 
 def test_a_file_that_somebody_is_about_to_commit_is_waited_for(tmp_path: Path) -> None:
-    layout = Layout.of(tmp_path)
+    layout = Layout.for_tables(tmp_path)
     table = begin_table(layout)
     with alone_at_upkeep(layout):
         file = written(table, [1])

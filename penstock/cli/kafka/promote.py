@@ -56,7 +56,7 @@ def promote(
         from penstock.upkeep.promote.promotion import CannotMove, Promotion
     except ImportError:
         fail("this needs confluent-kafka and Spark: pip install 'penstock-pipe[spark,kafka]'")
-    layout = Layout.of(settings.tables)
+    layout = Layout.for_tables(settings.tables)
     try:
         with Progress(f"copying {topic}") as progress:
             promotion = Promotion(settings.topics, layout, topic, kafka, name or topic, partitions)

@@ -48,7 +48,7 @@ def files(
     as_json: AsJson = False,
 ) -> None:
     """List the committed files of the table, for tools that read Parquet."""
-    layout = Layout.of(settings.tables)
+    layout = Layout.for_tables(settings.tables)
     typed = {table.folder.name: table for table in all_typed(layout)}
     if view is not None and view not in (*VIEWS, *typed):
         fail(f"--view: no view is named {view!r}; views are {', '.join([*VIEWS, *typed])}", 2)
@@ -84,7 +84,7 @@ def spark_config(settings: Configured, as_json: AsJson = False) -> None:
     """Print the settings and statements with which any Spark session reads the tables."""
     from penstock.landing.table.plain_session import session_settings, statements
 
-    layout = Layout.of(settings.tables)
+    layout = Layout.for_tables(settings.tables)
     session_keys, lines = session_settings(layout), statements(layout, typed_names(layout))
     if as_json:
         print(json.dumps({"settings": session_keys, "statements": lines}, indent=2))
@@ -99,7 +99,7 @@ def repair(settings: Configured) -> None:
     from penstock.upkeep.compaction.annotation_repair import repair_annotations
 
     with Progress("looking for repeated names"):
-        repaired = repair_annotations(Layout.of(settings.tables))
+        repaired = repair_annotations(Layout.for_tables(settings.tables))
     console.print(
         f"{repaired:,} files rewritten"
         if repaired
@@ -109,7 +109,7 @@ def repair(settings: Configured) -> None:
 
 def rows_by_view(tables: TablesPlace) -> dict[str, int]:
     """Return the number of rows of each view and typed table."""
-    layout = Layout.of(tables)
+    layout = Layout.for_tables(tables)
     rows: Counter[str] = Counter()
     for name in _committed_files(layout):
         rows[partition_value(name, "kind")] += count_rows(layout.landed, name)
@@ -127,7 +127,7 @@ def _views_of_file(name: str) -> list[str]:
 
 def sample_rows(tables: TablesPlace, count: int) -> Table:
     """Return a row of each of up to ``count`` types, or of kinds for rows without a type, as a table for people."""
-    layout = Layout.of(tables)
+    layout = Layout.for_tables(tables)
     table = Table("type", *COLUMNS, box=None)
     for column in table.columns:
         column.no_wrap = True

@@ -37,7 +37,7 @@ def delete(
     from penstock.landing.requests.deletions import ASKED, Record, ask
     from penstock.upkeep.deletion.removal import count
 
-    layout = Layout.of(settings.tables)
+    layout = Layout.for_tables(settings.tables)
     try:
         conditions = parse(where)
     except BadCondition as error:

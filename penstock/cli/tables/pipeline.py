@@ -100,7 +100,7 @@ def status(settings: Configured, as_json: AsJson = False) -> None:
     connection = connection_of(settings)
     topics = FlightStore(replace(connection, retry_for=STATUS_RETRY_S)) if connection else settings.topics
     try:
-        report = pipeline_status(topics, Layout.of(settings.tables), settings.pipeline.topics)
+        report = pipeline_status(topics, Layout.for_tables(settings.tables), settings.pipeline.topics)
     except ClientError as error:
         fail(error)
     if as_json:
@@ -123,14 +123,14 @@ def status(settings: Configured, as_json: AsJson = False) -> None:
 @pipeline.command()
 def compact(settings: Configured) -> None:
     """Merge small files of the tables into large ones."""
-    from penstock.landing.table.begun_table import is_begun
+    from penstock.landing.table.begun_table import has_landed_table
     from penstock.landing.table_paths import Layout
     from penstock.proof.ledger_posts import LedgerClient
     from penstock.upkeep.believed_clock import BelievedClock
     from penstock.upkeep.compaction.typed_compaction import compact_all, remove_old
 
-    layout = Layout.of(settings.tables)
-    if not is_begun(layout):
+    layout = Layout.for_tables(settings.tables)
+    if not has_landed_table(layout):
         fail(f"{layout.tables} has no tables yet; `penstock pipeline run` creates them")
     with errors.status("merging small files"):
         removed, added = compact_all(layout)

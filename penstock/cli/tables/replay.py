@@ -53,7 +53,7 @@ def replay(
 
     if table not in VIEWS:
         fail(f"--table: no table is named {table!r}; tables are {', '.join(VIEWS)}", 2)
-    layout = Layout.of(connection.settings.tables)
+    layout = Layout.for_tables(connection.settings.tables)
     servers = {"bootstrap.servers": bootstrap} if bootstrap else {}
     properties = {**connection.settings.pipeline.kafka, **servers, **parse_properties(setting or [])}
     opened = _open_kafka_resender(layout, properties) if kafka or bootstrap else _open_log_resender(layout, connection)

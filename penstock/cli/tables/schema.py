@@ -38,7 +38,7 @@ def infer(
     from penstock.upkeep.typed.proposal import proposal
 
     with errors.status("reading"):
-        data = data_of_late(Layout.of(settings.tables), event_type, rows)
+        data = data_of_late(Layout.for_tables(settings.tables), event_type, rows)
         fields = fields_of(data)
     if not len(data):
         fail(f"no event of type {event_type!r} has landed")
@@ -65,7 +65,7 @@ def diff(
     from penstock.upkeep.typed.differences import differences
     from penstock.upkeep.typed.found_fields import data_of_late, fields_of
 
-    layout, typed_table = Layout.of(settings.tables), find_typed_table(settings, name)
+    layout, typed_table = Layout.for_tables(settings.tables), find_typed_table(settings, name)
     with errors.status("reading"):
         data = data_of_late(layout, typed_table.type, rows)
         columns = differences(layout, typed_table, fields_of(data), len(data))
@@ -103,7 +103,7 @@ def fill(
     table = find_typed_table(settings, name)
     with Progress("filling") as progress:
         report = lambda day, of: progress.update(f"day {day + 1:,} of {of:,}")  # noqa: E731
-        rows = fill_table(Layout.of(settings.tables), table, report)
+        rows = fill_table(Layout.for_tables(settings.tables), table, report)
     if as_json:
         print(json.dumps({"rows": rows}))
     else:

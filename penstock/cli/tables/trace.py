@@ -44,7 +44,7 @@ def trace(
 
     with Progress("searching") as progress:
         patterns = () if settings.pipeline.source == "kafka" else settings.pipeline.topics
-        tracer = Tracer(settings.topics, Layout.of(settings.tables), patterns, progress.update)
+        tracer = Tracer(settings.topics, Layout.for_tables(settings.tables), patterns, progress.update)
         outcome = _trace_message(tracer, message)
         matches = _search_text(settings, message) if outcome.trace is None else []
     if as_json:

@@ -54,7 +54,7 @@ def build(daemon: Daemon, settings: Settings, asked: str) -> None:
 def answer(settings: Settings, asked: str, readable: Readable) -> str:
     """What is known, as HTML. Raises PenstockError, OSError."""
     patterns = () if settings.pipeline.source == "kafka" else settings.pipeline.topics
-    tracer = Tracer(settings.topics, Layout.of(settings.tables), patterns)
+    tracer = Tracer(settings.topics, Layout.for_tables(settings.tables), patterns)
     place = PLACE.fullmatch(asked)
     if place and tracer.has_topic(place["topic"]):
         return _traced(tracer, place["topic"], int(place["offset"]), readable)

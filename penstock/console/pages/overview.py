@@ -33,7 +33,7 @@ BAD_KINDS = ("restart", "loss", "disk")
 
 def build(daemon: Daemon, settings: Settings) -> None:
     """The page."""
-    layout = Layout.of(settings.tables)
+    layout = Layout.for_tables(settings.tables)
     with frame("/", daemon):
         receipt = ReceiptPanel(daemon, layout)
         with panel("The pipe", "messages a second, over the last ten seconds"), ui.element("div").classes("wide"):

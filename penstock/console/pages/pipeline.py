@@ -27,7 +27,7 @@ FATES = ("landed.event", "landed.syslog", "landed.message", "quarantined", "dupl
 
 def build(daemon: Daemon, settings: Settings) -> None:
     """The page."""
-    layout = Layout.of(settings.tables)
+    layout = Layout.for_tables(settings.tables)
     with frame("/pipeline", daemon):
         with panel("Now"):
             now = Html()

@@ -13,13 +13,13 @@ VERSION = 1
 
 def table_of(layout: Layout) -> DeltaTable:
     """Return the table of the layout, to be read. Raises DamagedFile, UnknownFormat."""
-    is_begun(layout)
+    has_landed_table(layout)
     return DeltaTable(layout.landed)
 
 
 def begin_table(layout: Layout) -> DeltaTable:
     """Return the table of the layout, to be written; begin it if it is not. Raises DamagedFile, UnknownFormat."""
-    if not is_begun(layout):
+    if not has_landed_table(layout):
         layout.format.parent.mkdir(parents=True, exist_ok=True)
         write_document(layout.format, {"version": VERSION})
     table = DeltaTable(layout.landed)
@@ -27,7 +27,7 @@ def begin_table(layout: Layout) -> DeltaTable:
     return table
 
 
-def is_begun(layout: Layout) -> bool:
+def has_landed_table(layout: Layout) -> bool:
     """Return whether the pipeline has begun the table. Raises DamagedFile, UnknownFormat."""
     try:
         version = read_document(layout.format).get("version")

@@ -80,7 +80,7 @@ class TableChanged(PenstockError, RuntimeError):
     """Files that were to be replaced are not in the table any more: it is to be looked at again."""
 
 
-class VectorStays(PenstockError, RuntimeError):
+class VectorNotApplicable(PenstockError, RuntimeError):
     """A file whose deletion vector cannot be applied: its rows stay as they are, the deleted ones deleted."""
 
 
@@ -114,7 +114,7 @@ class DeltaTable:
         return self._opened
 
     @property
-    def is_begun(self) -> bool:
+    def exists(self) -> bool:
         """Whether it is there."""
         if isinstance(self._log, Path):
             return self._log.is_dir()
@@ -184,7 +184,7 @@ class DeltaTable:
                 **of_delta_rs(self.folder),
             )
         except DeltaError:
-            if not self.is_begun:  # else somebody was faster, and it is told whose it is
+            if not self.exists:  # else somebody was faster, and it is told whose it is
                 raise
         self._sync([self._path(0)])
 
@@ -260,7 +260,7 @@ class DeltaTable:
 
     def deleted(self) -> int:
         """The number of the last deletion that is done; 0 for none."""
-        return int(self._table.transaction_version(DELETIONS) or 0) if self.is_begun else 0
+        return int(self._table.transaction_version(DELETIONS) or 0) if self.exists else 0
 
     def delete(self, number: int, gone: Sequence[str], files: Sequence[NewFile]) -> None:
         """Put files without some rows in the place of those that have them, as the deletion of this number."""
@@ -320,7 +320,7 @@ class DeltaTable:
         """Return a condition of SQL that holds for the first row of a file; None where it has none."""
         with open_rows(self.folder, file) as rows:
             if not rows.fits_nanoseconds():
-                raise VectorStays(
+                raise VectorNotApplicable(
                     f"{self.folder / file}: rows were deleted by a deletion vector, and times are beyond what can be "
                     f"rewritten here: run REORG TABLE delta.`{self.folder}` APPLY (PURGE) in Spark"
                 )
@@ -375,10 +375,10 @@ class DeltaTable:
         yield from sorted(found.items())
 
     def newest(self) -> int:
-        return _newest(self._table) if self.is_begun else -1
+        return _newest(self._table) if self.exists else -1
 
     def active(self) -> list[TableFile]:
-        return self._listed(self._table) if self.is_begun else []
+        return self._listed(self._table) if self.exists else []
 
     def active_at(self, version: int) -> list[TableFile]:
         """Return the files of an earlier version. Raises DamagedFile where its log is gone."""
@@ -391,7 +391,7 @@ class DeltaTable:
 
     def version(self) -> int:
         """Return the newest version; -1 where there is no table."""
-        return self._table.version() if self.is_begun else -1
+        return self._table.version() if self.exists else -1
 
     def first_version(self) -> int:
         """Return the oldest version whose commit is still in the log of a table in a folder."""
@@ -437,7 +437,7 @@ class DeltaTable:
 
     def _commits(self) -> Iterator[tuple[int, list[str]]]:
         """The batches in the log, newest first. Other commits, such as those of compaction, are no batches."""
-        version = self._table.version() if self.is_begun else -1
+        version = self._table.version() if self.exists else -1
         while (actions := self._actions(version)) is not None:
             batch = next((a["txn"]["version"] for a in actions if a.get("txn", {}).get("appId") == APPLICATION), None)
             if batch is not None:

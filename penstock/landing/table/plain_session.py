@@ -26,7 +26,7 @@ S3_SETTINGS = {
 
 def session_settings(layout: Layout) -> dict[str, str]:
     """Return the settings of the session (spark-defaults.conf)."""
-    return {**SETTINGS, **(_of_s3(layout.at.options) if layout.at and str(layout.at).startswith("s3:") else {})}
+    return {**SETTINGS, **(_of_s3(layout.store.options) if layout.store and str(layout.store).startswith("s3:") else {})}
 
 
 def _of_s3(options: Mapping[str, str]) -> dict[str, str]:
@@ -50,4 +50,4 @@ def statements(layout: Layout, typed: Sequence[str] = ()) -> list[str]:
 def _place(layout: Layout, name: str) -> str:
     """As Hadoop calls it."""
     place = str(layout.table(name))
-    return place.replace("s3://", "s3a://", 1) if layout.at else place
+    return place.replace("s3://", "s3a://", 1) if layout.store else place

@@ -89,7 +89,7 @@ def typed_names(layout: Layout) -> list[str]:
 
     At a URL: those that the pipeline of this folder writes.
     """
-    if layout.at is not None:
+    if layout.store is not None:
         return sorted(TYPED_MARK + name for name in since(layout))
     try:
         found = sorted(os.listdir(layout.tables))

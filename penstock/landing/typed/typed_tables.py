@@ -44,7 +44,7 @@ class TypedTables:
     def begin(self) -> None:
         """Make those that there are not; add columns. Raises SchemaDiffers, TypedTableAhead."""
         newest = self._landed.newest()
-        there = {self._wanted[folder].name for folder in self._tables if self._tables[folder].is_begun}
+        there = {self._wanted[folder].name for folder in self._tables if self._tables[folder].exists}
         for folder, table in self._tables.items():
             table.begin()
             if table.newest() > newest + 1:

@@ -76,7 +76,7 @@ class Landing:
 
     @property
     def layout(self) -> Layout:
-        return Layout.of(self.tables)
+        return Layout.for_tables(self.tables)
 
     @property
     def packages(self) -> list[str]:

@@ -17,7 +17,7 @@ from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
 from penstock.landing.landing_lock import alone_at_upkeep
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.table.delta_table import KEEP_HOURS, DeltaTable, VectorStays
+from penstock.landing.table.delta_table import KEEP_HOURS, DeltaTable, VectorNotApplicable
 from penstock.landing.table.table_file import TableFile, count_rows, open_rows
 from penstock.landing.table_paths import Layout, place_of
 from penstock.landing.table_schema import FileForm
@@ -78,7 +78,7 @@ def apply_vectors(table: DeltaTable, files: Sequence[TableFile]) -> None:
     for file in files:
         try:
             table.apply_vectors([file])
-        except VectorStays as error:
+        except VectorNotApplicable as error:
             if (folder := str(table.folder)) not in _REPORTED:
                 _REPORTED.add(folder)
                 _LOGGER.warning("some files are not merged: %s", error)

@@ -19,7 +19,7 @@ from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.landing_lock import alone_at_upkeep
 from penstock.landing.requests.conditions import BEFORE, IN, NOT_IN, Condition, rows_of
 from penstock.landing.requests.deletions import RETENTION, Deletion, ask, pending, write_record
-from penstock.landing.table.begun_table import is_begun, table_of
+from penstock.landing.table.begun_table import has_landed_table, table_of
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import Mask, TableFile
 from penstock.landing.table_paths import Layout, partition_value
@@ -49,7 +49,7 @@ def carry_out(layout: Layout, window: int, latest_time: int = NO_LIMIT) -> int:
 
     ``window`` of duplicates, in microseconds; ``latest_time``: log times after it were stamped by a wrong clock.
     """
-    waiting = pending(layout) if is_begun(layout) else []
+    waiting = pending(layout) if has_landed_table(layout) else []
     for one in waiting:
         with alone_at_upkeep(layout):
             Removal(layout, one, window, latest_time).run()

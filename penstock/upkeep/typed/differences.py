@@ -42,7 +42,7 @@ def differences(layout: Layout, wanted: TypedTable, fields: Sequence[FoundField]
 
 def _types(layout: Layout, wanted: TypedTable) -> Mapping[str, str]:
     """Of the table's columns of its own, by their names."""
-    there = TypedDelta.of(layout, wanted).is_begun
+    there = TypedDelta.of(layout, wanted).exists
     return _named(TypedDelta(layout.typed(wanted.name)).schema) if there else {}
 
 

@@ -28,7 +28,7 @@ def fill(layout: Layout, wanted: TypedTable, tell: Tell = lambda done, of: None)
 
     ``tell`` hears of days. Raises NotBegun.
     """
-    if not TypedDelta.of(layout, wanted).is_begun:
+    if not TypedDelta.of(layout, wanted).exists:
         raise NotBegun(f"{layout.typed(wanted.name)} is not there yet: it begins when the pipeline starts")
     with alone_at_upkeep(layout):
         if wanted.name not in since(layout):  # what lands from now on would be missing, and nobody would know

@@ -20,7 +20,7 @@ def test_position_is_an_offset_or_a_time() -> None:
 
 
 def test_backfill_of_kafka_tables_is_one_error_line(tmp_path: Path) -> None:
-    offsets = Layout.of(tmp_path / "tables").checkpoint / "offsets"
+    offsets = Layout.for_tables(tmp_path / "tables").checkpoint / "offsets"
     offsets.mkdir(parents=True)
     (offsets / "0").write_text('v1\n{"batchWatermarkMs":0,"batchTimestampMs":1}\n{"events":{"0":7}}')
     command = [sys.executable, "-m", "penstock.cli.main", "pipeline", "backfill", "--from", "0"]

@@ -19,7 +19,7 @@ from tests.spark.spark_helpers import HandWritten, append, event, landed_event, 
 
 def written(folder: Path) -> Layout:
     """A data directory with a table of two events and a message, not yet proved."""
-    table = HandWritten(Layout.of(folder / "tables"))
+    table = HandWritten(Layout.for_tables(folder / "tables"))
     append(folder / "topics", "t", [event(0), event(1), b"text"])
     events = [landed_event(0, "u0", host="x"), landed_event(1, "u1", host="y")]
     table.commit({"t": 3}, [*events, landed_message(2)])

@@ -18,7 +18,7 @@ COMMANDS = ["tables rows", "tables files", "trace some-uuid", "balance --rebuild
 def test_command_names_both_versions_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    layout = Layout.of(tmp_path / "tables")
+    layout = Layout.for_tables(tmp_path / "tables")
     layout.format.parent.mkdir(parents=True)
     (tmp_path / "topics").mkdir()
     write_document(layout.format, {"version": 2})

@@ -18,7 +18,7 @@ BROKEN = b'{"type": "a", "uuid": "%d", "timestamp": 1,}'
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    table = HandWritten(Layout.of(tmp_path / "tables"))
+    table = HandWritten(Layout.for_tables(tmp_path / "tables"))
     rows = [(n, "bad_json", BROKEN % n) for n in range(3)] + [(3, "missing_uuid", b'{"type": "a", "timestamp": 1}')]
     table_folder = [{"topic": "t", "offset": n, "reason": reason, "payload": payload} for n, reason, payload in rows]
     table.commit({"t": 4}, [{**row, "kind": "quarantine"} for row in table_folder])

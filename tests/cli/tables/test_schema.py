@@ -21,7 +21,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    built = Layout.of(tmp_path / "tables")
+    built = Layout.for_tables(tmp_path / "tables")
     Life(built, []).land(0, [source([(n, event(f"u{n}", path=f"/{n}", ms=n)) for n in range(3)])])
     return built
 

@@ -22,7 +22,7 @@ from tests.spark.spark_helpers import HandWritten, append, event, landed_event
 def data(tmp_path: Path) -> Path:
     """A topic t with a landed event, its duplicate, and an event that has not landed."""
     append(tmp_path / "topics", "t", [event(1), event(1), event(2)])
-    table = HandWritten(Layout.of(tmp_path / "tables"))
+    table = HandWritten(Layout.for_tables(tmp_path / "tables"))
     table.commit({"t": 2}, [landed_event(0, "u1")])
     Journal(table.layout).update()
     return tmp_path
@@ -70,7 +70,7 @@ def test_sql_without_data_directory_is_empty(tmp_path: Path) -> None:
 
 
 def test_damaged_journal_line_is_reported_with_its_file(data: Path, caplog: pytest.LogCaptureFixture) -> None:
-    Layout.of(data / "tables").journal.write_text("{}\n")
+    Layout.for_tables(data / "tables").journal.write_text("{}\n")
     status, _, _ = run(data, "t:0")
     assert (status, ["landed.commits.jsonl" in line for line in caplog.messages]) == (0, [True])
 

@@ -54,7 +54,7 @@ def test_any_value_can_be_asked_for(value: str) -> None:
 
 
 def test_all_of_them_have_to_hold(tmp_path: Path) -> None:
-    table = HandWritten(Layout.of(tmp_path / "tables"))
+    table = HandWritten(Layout.for_tables(tmp_path / "tables"))
     rows = [landed_event(0, "a", host="x"), landed_event(1, "b", host="y"), landed_event(2, "c", host=None)]
     table.commit({"t": 4}, [*rows, landed_message(3)])
     event, message = table.files

@@ -15,8 +15,8 @@ from tests.object_store import BUCKET, S3Server, Wire
 
 @pytest.fixture
 def folder(at_url: Layout) -> ObjectPath:
-    assert at_url.at is not None
-    return at_url.at / "landed"
+    assert at_url.store is not None
+    return at_url.store / "landed"
 
 
 def put(path: ObjectPath, data: bytes) -> None:

@@ -52,10 +52,10 @@ def test_a_file_that_is_not_there(folder: TablePath) -> None:
 
 
 def test_a_store_that_goes_away_while_a_file_is_read(at_url: Layout, s3: S3Server) -> None:
-    assert at_url.at is not None
+    assert at_url.store is not None
     write(at_url.landed / "a.parquet", 600_000)
     wire = Wire(s3.address)
-    file = parquet_file(ObjectPath(at_url.at.root, s3.options(wire.address)) / "landed" / "a.parquet")
+    file = parquet_file(ObjectPath(at_url.store.root, s3.options(wire.address)) / "landed" / "a.parquet")
     with wire.cut(), pytest.raises(TablesAway):
         file.read()
     file.close()

@@ -9,27 +9,27 @@ from crc32c import crc32c
 
 from penstock.files.checked_document import write_document
 from penstock.files.errors import DamagedFile, UnknownFormat
-from penstock.landing.table.begun_table import VERSION, begin_table, is_begun, table_of
+from penstock.landing.table.begun_table import VERSION, begin_table, has_landed_table, table_of
 from penstock.landing.table_paths import Layout
 
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    return Layout.of(tmp_path / "tables")
+    return Layout.for_tables(tmp_path / "tables")
 
 
 def test_table_is_begun_once(layout: Layout) -> None:
-    assert not is_begun(layout)
+    assert not has_landed_table(layout)
     for _ in range(2):
-        assert begin_table(layout).is_begun
-        assert table_of(layout).is_begun
-        assert is_begun(layout)
+        assert begin_table(layout).has_landed_table
+        assert table_of(layout).has_landed_table
+        assert has_landed_table(layout)
 
 
 def test_table_of_another_version_is_left_alone(layout: Layout) -> None:
     layout.format.parent.mkdir(parents=True)
     write_document(layout.format, {"version": VERSION + 1})
-    for read in (begin_table, table_of, is_begun):
+    for read in (begin_table, table_of, has_landed_table):
         with pytest.raises(UnknownFormat, match="has version 2, and this Penstock reads version 1"):
             read(layout)
     assert not layout.landed.exists()
@@ -44,7 +44,7 @@ def test_damaged_version_is_named(layout: Layout) -> None:
         begin_table(layout)
     write_document(layout.format, {})
     with pytest.raises(DamagedFile, match="does not say what version"):
-        is_begun(layout)
+        has_landed_table(layout)
 
 
 def test_document_of_a_later_format_is_left_alone(layout: Layout) -> None:

@@ -18,7 +18,7 @@ from tests.landing.table.table_rows import written
 
 @pytest.fixture
 def table(tmp_path: Path) -> DeltaTable:
-    made = begin_table(Layout.of(tmp_path))
+    made = begin_table(Layout.for_tables(tmp_path))
     assert isinstance(made, DeltaTable)
     made.commit(0, [written(made, [1, 2])])
     return made

@@ -30,21 +30,21 @@ def wire(s3: S3Server) -> Iterator[Wire]:
 
 def over(wire: Wire, layout: Layout, s3: S3Server) -> DeltaTable:
     """The table, behind a wire."""
-    assert layout.at is not None
-    return DeltaTable(replace(layout.at, options=s3.options(wire.address)) / "landed")
+    assert layout.store is not None
+    return DeltaTable(replace(layout.store, options=s3.options(wire.address)) / "landed")
 
 
 def offsets(layout: Layout) -> list[int]:
     """As anybody reads them."""
-    assert layout.at is not None
-    found = deltalake.DeltaTable(str(layout.landed), storage_options=layout.at.storage_options())
+    assert layout.store is not None
+    found = deltalake.DeltaTable(str(layout.landed), storage_options=layout.store.storage_options())
     return sorted(found.to_pyarrow_table(columns=["offset"])["offset"].to_pylist())
 
 
 def another(layout: Layout, state: Path) -> Layout:
     """The same URL for a pipeline with another state."""
-    assert layout.at is not None
-    return Layout.of(TablesUrl(layout.at.root, state, layout.at.options))
+    assert layout.store is not None
+    return Layout.for_tables(TablesUrl(layout.store.root, state, layout.store.options))
 
 
 def test_a_batch_is_committed_once(at_url: Layout) -> None:
@@ -125,8 +125,8 @@ def test_another_takes_the_table_just_before_the_commit(at_url: Layout) -> None:
     class Unaware(DeltaTable):
         def _check_writer(self) -> None:
             super()._check_writer()
-            if not taken and at_url.at is not None:
-                opened = deltalake.DeltaTable(str(at_url.landed), storage_options=at_url.at.storage_options())
+            if not taken and at_url.store is not None:
+                opened = deltalake.DeltaTable(str(at_url.landed), storage_options=at_url.store.storage_options())
                 opened.alter.set_table_properties({"penstock.writer": "x on moon"}, raise_if_not_exists=False)
                 taken.append(True)
 
@@ -147,8 +147,8 @@ def test_a_pipeline_that_moved_with_its_state_goes_on(at_url: Layout, tmp_path: 
 def test_who_has_no_state_may_read_alone(at_url: Layout) -> None:
     table = begin_table(at_url)
     table.commit(0, [written(table, [1])])
-    assert at_url.at is not None
-    reader = DeltaTable(replace(at_url.at, state=None) / "landed")
+    assert at_url.store is not None
+    reader = DeltaTable(replace(at_url.store, state=None) / "landed")
     assert reader.newest() == 0
     with pytest.raises(AnotherWriter, match="only read"):
         reader.commit(1, [])

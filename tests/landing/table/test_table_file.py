@@ -40,7 +40,7 @@ LEFT = sorted({*NAMES} - {"a-21", "a-30"})
 @pytest.fixture
 def life(tmp_path: Path) -> Life:
     """Two batches of twenty clicks; a-21 and a-30 were deleted by a deletion vector, in both tables."""
-    made = Life(Layout.of(tmp_path / "tables"))
+    made = Life(Layout.for_tables(tmp_path / "tables"))
     for batch in range(2):
         rows = [(number, event(NAMES[number], ms=number)) for number in range(batch * 20, batch * 20 + 20)]
         made.land(batch, [source(rows)])

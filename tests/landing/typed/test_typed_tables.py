@@ -30,7 +30,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    return Layout.of(tmp_path / "tables")
+    return Layout.for_tables(tmp_path / "tables")
 
 
 def killed(*_: Any, **__: Any) -> None:
@@ -189,7 +189,7 @@ def test_one_of_another_table_stops_the_start(layout: Layout) -> None:
     life = Life(layout)
     for batch in range(3):
         life.land(batch, [source([(batch, event(f"u{batch}"))])])
-    other = Layout.of(layout.tables.parent / "other")
+    other = Layout.for_tables(layout.tables.parent / "other")
     other.tables.mkdir()
     layout.typed("click").rename(other.typed("click"))
     with pytest.raises(TypedTableAhead, match="events_click has batches up to 2"):

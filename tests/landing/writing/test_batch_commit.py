@@ -37,7 +37,7 @@ class Landed:
     """A table, and who lands into it."""
 
     def __init__(self, tables: Path) -> None:
-        self.layout = Layout.of(tables)
+        self.layout = Layout.for_tables(tables)
         self.restart()
 
     def restart(self) -> None:

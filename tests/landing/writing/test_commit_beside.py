@@ -28,7 +28,7 @@ class Slow:
     """A table that commits once ``go_on`` is set, or fails with the next of its ``failures``."""
 
     def __init__(self, tables: Path) -> None:
-        self.layout = Layout.of(tables)
+        self.layout = Layout.for_tables(tables)
         self.table = begin_table(self.layout)
         self.go_on, self.begun = Event(), 0
         self.failures: list[Exception] = []

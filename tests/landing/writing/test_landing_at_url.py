@@ -42,8 +42,8 @@ class Landing:
         self.commit.land(batch, partial(self.parts, batch, *numbers))
 
     def uuids(self) -> list[str]:
-        assert self.layout.at is not None
-        rows = penstock.tables.open(self.layout.at.root, "events", self.layout.at.options)
+        assert self.layout.store is not None
+        rows = penstock.tables.open(self.layout.store.root, "events", self.layout.store.options)
         return sorted(rows.to_table(columns=["uuid"])["uuid"].to_pylist())
 
 

@@ -57,7 +57,7 @@ def test_killed_at_random_points_everything_lands_once(
 ) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
-    chance, layout, name = random.Random(seed), Layout.of(tmp_path / "tables"), f"k{uuid.uuid4().hex[:8]}"
+    chance, layout, name = random.Random(seed), Layout.for_tables(tmp_path / "tables"), f"k{uuid.uuid4().hex[:8]}"
     kafka = {"bootstrap.servers": kafka_broker.address}
     sent = list(payloads(count, chance))
     with daemon(tmp_path) as running, Producer({**kafka, "large.message.enabled": "true"}) as producer:

@@ -93,7 +93,7 @@ def test_what_comes_from_kafka_is_in_it_too(
         producer.produce("typed-clicks", event(number % 5, "view" if number == 3 else "click", data={"ms": number}))
     assert producer.flush(30) == 0
     land(spark, landing)
-    layout = Layout.of(landing.tables)
+    layout = Layout.for_tables(landing.tables)
     assert uuids(layout.typed("click")) == uuids(layout.landed) == ["u0", "u1", "u2", "u4"]
     assert {(row["uuid"], row["ms"]) for row in read(layout.typed("click"))} == {(f"u{n}", n) for n in (0, 1, 2, 4)}
     assert {row["partition"] for row in read(layout.typed("click"))} == {0}

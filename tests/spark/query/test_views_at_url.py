@@ -13,11 +13,11 @@ from tests.landing.writing.test_landing_at_url import Landing, named
 
 @pytest.mark.spark
 def test_a_session_reads_them_without_a_jar(spark: SparkSession, at_url: Layout) -> None:
-    assert at_url.at is not None
+    assert at_url.store is not None
     landing = Landing(at_url)
     landing.land(0, range(10))
     landing.land(1, range(10, 20))
-    register_views(spark, TablesUrl(at_url.at.root, at_url.tables, at_url.at.options))
+    register_views(spark, TablesUrl(at_url.store.root, at_url.tables, at_url.store.options))
     rows = spark.sql("select uuid, date, data from events").collect()
     assert sorted(row.uuid for row in rows) == named(range(20))
     assert {str(row.date) for row in rows} == {"2023-11-14"}

@@ -24,7 +24,7 @@ ONCE = [("_a", "1\0002"), ("b", "x")]
 
 @pytest.fixture
 def table(tmp_path: Path) -> HandWritten:
-    table = HandWritten(Layout.of(tmp_path / "tables"))
+    table = HandWritten(Layout.for_tables(tmp_path / "tables"))
     table.commit({"t": 2}, [landed_message(0, annotations=TWICE), landed_event(1, "u1", annotations=[("b", "y")])])
     table.commit({"t": 3}, [landed_message(2, annotations=None)])
     return table
@@ -55,7 +55,7 @@ def test_sql_names_the_repair_until_it_is_done(table: HandWritten) -> None:
 
 
 def test_merging_repairs_too(tmp_path: Path) -> None:
-    table = HandWritten(Layout.of(tmp_path / "tables"))
+    table = HandWritten(Layout.for_tables(tmp_path / "tables"))
     for number in range(2):
         table.commit({"t": number + 1}, [landed_message(number, annotations=TWICE)])
     assert compact_table(table.layout.landed) == (2, 1)

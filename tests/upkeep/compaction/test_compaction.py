@@ -88,7 +88,7 @@ def test_one_that_is_killed_has_changed_nothing(table: DeltaTable, monkeypatch: 
 
 
 def test_files_that_an_earlier_version_merged_are_merged_and_written_without_rows(tmp_path: Path) -> None:
-    made = HandWritten(Layout.of(tmp_path / "tables"))
+    made = HandWritten(Layout.for_tables(tmp_path / "tables"))
     for n in range(4):
         annotations = [("a", "1"), ("b", None)] if n % 2 else None
         event = landed_event(2 * n, f"u{n}", host="x" if n % 2 else "y", annotations=annotations)

@@ -26,7 +26,7 @@ WINDOW = 600_000_000
 @pytest.fixture
 def table(tmp_path: Path, topics: Path) -> HandWritten:
     """Two batches: events u0 to u4 and a message."""
-    made = HandWritten(Layout.of(tmp_path / "tables"))
+    made = HandWritten(Layout.for_tables(tmp_path / "tables"))
     append(topics, "t", [event(0), event(1), event(2), b"text"], [event(3), event(4)])
     made.commit({"t": 4}, [*(landed_event(n, f"u{n}", host="x") for n in range(3)), landed_message(3)])
     made.commit({"t": 6}, [landed_event(n, f"u{n - 1}", host="y") for n in (4, 5)])

@@ -33,7 +33,7 @@ def expected(layout: Layout) -> list[str]:
 
 def campaign(folder: Path, kills: int) -> tuple[int, int]:
     """How many batches and deletions came of it."""
-    layout, chance = Layout.of(folder), random.Random(20261122)
+    layout, chance = Layout.for_tables(folder), random.Random(20261122)
     readers: list[Callable[[Path], list[str]]] = [by_polars, uuids_by_duckdb]
     for kill in range(kills):
         killed("tests.upkeep.deletion.upkeep_life", folder, kill, chance)

@@ -51,7 +51,7 @@ DAY = 86_400
 @pytest.fixture
 def table(tmp_path: Path, topics: Path) -> HandWritten:
     """Two batches: events u0 to u5, of which u2 came twice, a message and a quarantined one."""
-    made = HandWritten(Layout.of(tmp_path / "tables"))
+    made = HandWritten(Layout.for_tables(tmp_path / "tables"))
     append(topics, "t", [event(0), event(1), event(2), b"text"], [event(2), event(3), b"{bad", event(4), event(5)])
     hosts = ["x", "x", "y"]
     made.commit({"t": 4}, [*(landed_event(n, f"u{n}", host=hosts[n]) for n in range(3)), landed_message(3)])
@@ -375,7 +375,7 @@ def test_rows_older_than_their_kind_is_kept_go_by_whole_days(topics: Path, table
 
 
 def test_much_that_is_old_goes_some_days_at_once(tmp_path: Path, topics: Path) -> None:
-    table = HandWritten(Layout.of(tmp_path / "tables"))
+    table = HandWritten(Layout.for_tables(tmp_path / "tables"))
     for day in range(16):
         at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day)
         table.commit({"t": 1 + day}, [landed_event(day, f"u{day}", timestamp=at.timestamp())])
@@ -388,7 +388,7 @@ def test_much_that_is_old_goes_some_days_at_once(tmp_path: Path, topics: Path) -
 
 
 def test_what_says_that_a_row_was_dropped_may_have_an_age_too(tmp_path: Path, topics: Path) -> None:
-    table = HandWritten(Layout.of(tmp_path / "tables"))
+    table = HandWritten(Layout.for_tables(tmp_path / "tables"))
     rows = [landed_event(0, "u0"), landed_event(1, None, kind="dropped", reason="transformed", type=None)]
     table.commit({"t": 2}, rows)
     expire(table.layout, {"dropped": 5 * DAY}, time.time() + 10 * DAY)
@@ -398,7 +398,7 @@ def test_what_says_that_a_row_was_dropped_may_have_an_age_too(tmp_path: Path, to
 
 
 def test_a_type_may_have_an_age_of_its_own(tmp_path: Path, topics: Path) -> None:
-    table = HandWritten(Layout.of(tmp_path / "tables"))
+    table = HandWritten(Layout.for_tables(tmp_path / "tables"))
     table.commit({"t": 3}, [landed_event(n, f"u{n}", type=name) for n, name in enumerate(("click", "view", "click"))])
     ages = {"event": 5 * DAY, "event/click": 20 * DAY}
     expire(table.layout, ages, time.time() + 10 * DAY)
@@ -495,7 +495,7 @@ def test_a_table_that_is_begun_later_is_maintained_too(
 ) -> None:
     monkeypatch.setattr(maintenance, "LOOK", 0.01)
     monkeypatch.setattr(maintenance, "EXPIRE_EVERY", 0.1)  # so long it waits after looks at a table half begun
-    layout = Layout.of(tmp_path / "later")
+    layout = Layout.for_tables(tmp_path / "later")
     upkeep = Maintenance(layout, Upkeep(window=WINDOW), believed(layout))
     upkeep.start()
     made = HandWritten(layout)

@@ -20,7 +20,7 @@ from tests.landing.writing.messages import AT, source
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    made = Layout.of(tmp_path / "tables")
+    made = Layout.for_tables(tmp_path / "tables")
     life = Life(made)
     for batch in range(3):
         rows = [(2 * batch + at, event(f"{name}{batch}")) for at, name in enumerate("ab")]

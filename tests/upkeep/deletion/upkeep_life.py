@@ -28,7 +28,7 @@ def uuids(batch: int) -> list[str]:
 
 
 def main() -> None:
-    layout, chance = Layout.of(sys.argv[1]), random.Random(int(sys.argv[2]))
+    layout, chance = Layout.for_tables(sys.argv[1]), random.Random(int(sys.argv[2]))
     table = begin_table(layout)
     sweep(layout)
     commit = BatchCommit(table, layout.keys, WINDOW, lambda: Record(layout).keys())

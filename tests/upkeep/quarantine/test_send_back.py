@@ -55,7 +55,7 @@ FOUND = [
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    return Layout.of(tmp_path)
+    return Layout.for_tables(tmp_path)
 
 
 def rows(_: Layout, reason: str = "", topic: str = "") -> list[Row]:

@@ -177,7 +177,7 @@ def test_partitions_of_kafka_are_known_by_the_journal_alone(topics: Path, table:
 def test_a_row_that_was_deleted_is_deleted_while_its_file_is_still_there_and_after(
     tmp_path: Path, topics: Path
 ) -> None:
-    table = HandWritten(Layout.of(tmp_path / "tables"))
+    table = HandWritten(Layout.for_tables(tmp_path / "tables"))
     append(topics, "t", [event(1), event(2)])
     table.commit({"t": 2}, [landed_event(0, "u1"), landed_event(1, "u2")])
     prove(topics, table)

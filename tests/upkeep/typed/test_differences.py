@@ -19,7 +19,7 @@ def told(layout: Layout, table: TypedTable, rows: int = 100) -> dict[str, tuple[
 
 
 def test_nothing_differs_where_all_fits(tmp_path: Path) -> None:
-    layout = Layout.of(tmp_path)
+    layout = Layout.for_tables(tmp_path)
     Life(layout).land(
         0, [source([(0, event("a", path="/", ms=1)), (1, event("b", "view", more=1)), (2, event("c", ms=2))])]
     )
@@ -30,7 +30,7 @@ def test_nothing_differs_where_all_fits(tmp_path: Path) -> None:
 
 
 def test_what_differs_is_said(tmp_path: Path) -> None:
-    layout = Layout.of(tmp_path)
+    layout = Layout.for_tables(tmp_path)
     Life(layout).land(0, [source([(0, event("a", path="/", ms="1", more=[1])), (1, event("b", path=2, ms=2))])])
     columns = (Column("ms", "bigint", "ms"), Column("more", "json", "more"), Column("never", "date", "never"))
     found = told(layout, TypedTable("click", "click", columns))
@@ -50,7 +50,7 @@ def test_what_differs_is_said(tmp_path: Path) -> None:
 
 
 def test_only_so_many_events_of_late_are_looked_at(tmp_path: Path) -> None:
-    layout = Layout.of(tmp_path)
+    layout = Layout.for_tables(tmp_path)
     life = Life(layout)
     life.land(0, [source([(n, event(f"a{n}", old=1)) for n in range(5)])])
     life.land(1, [source([(n + 5, event(f"b{n}", new=1)) for n in range(5)], at=AT + DAY)])

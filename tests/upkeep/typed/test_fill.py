@@ -19,7 +19,7 @@ from tests.landing.writing.messages import AT, DAY, source
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     """Four batches on two days; the typed table began with the last one."""
-    made = Layout.of(tmp_path / "tables")
+    made = Layout.for_tables(tmp_path / "tables")
     before = Life(made, [])
     for batch in range(3):
         rows = [(2 * batch, event(f"u{batch}", ms=batch)), (2 * batch + 1, event(f"v{batch}", "view"))]
@@ -90,4 +90,4 @@ def test_a_batch_that_lands_meanwhile_is_there_once(layout: Layout) -> None:
 
 def test_a_table_that_did_not_begin_is_none(tmp_path: Path) -> None:
     with pytest.raises(NotBegun, match="begins when the pipeline starts"):
-        fill(Layout.of(tmp_path), CLICK)
+        fill(Layout.for_tables(tmp_path), CLICK)

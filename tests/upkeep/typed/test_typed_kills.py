@@ -42,7 +42,7 @@ def brought_in_order(layout: Layout) -> None:
 
 def campaign(folder: Path, kills: int) -> int:
     """How many batches came of it."""
-    layout, chance = Layout.of(folder), random.Random(20261122)
+    layout, chance = Layout.for_tables(folder), random.Random(20261122)
     for kill in range(kills):
         killed("tests.upkeep.typed.typed_upkeep_life", folder, kill, chance)
         if since(layout).get("click", 0) == -1 and chance.random() < 0.5:

@@ -36,7 +36,7 @@ def payload(uuid: str) -> bytes:
 
 
 def main() -> None:
-    layout, chance = Layout.of(sys.argv[1]), random.Random(int(sys.argv[2]))
+    layout, chance = Layout.for_tables(sys.argv[1]), random.Random(int(sys.argv[2]))
     life = Life(layout, () if chance.random() < 0.2 else (CLICK,))
     sweep(layout)
     print("ready", flush=True)
