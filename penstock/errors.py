@@ -64,7 +64,7 @@ PenstockError
         TablesRefused
     SchemaDiffers  (landing.table.delta_table)
     TableChanged  (landing.table.delta_table)
-    VectorStays  (landing.table.delta_table)
+    VectorNotApplicable  (landing.table.delta_table)
     FeatureNotWritten  (landing.table.features)
     AnotherWriter  (landing.table.one_writer)
     DataLoss  (landing.topics.topic_store)

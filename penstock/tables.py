@@ -20,9 +20,8 @@ import pyarrow.dataset as ds
 from penstock.config.tables_url import check_place, is_url
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import VIEWS
-from penstock.landing.storage.arrow_file_system import file_system
-from penstock.landing.storage.object_path import ObjectPath, TablePath
-from penstock.landing.table.begun_table import table_of
+from penstock.landing.storage.object_path import ObjectPath, TablePath, arrow_file_system
+from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import TableFile, copy_live_rows
 from penstock.landing.table_paths import TYPED_MARK, Layout
 from penstock.landing.table_schema import LANDED, PARTITION_COLUMNS
@@ -99,7 +98,7 @@ def dataset_of(
     """
     plain = [file for file in files if file.live is None]
     marked = [file for file in files if file.live is not None]
-    system, base = (None, "") if isinstance(folder, Path) else file_system(folder)
+    system, base = (None, "") if isinstance(folder, Path) else arrow_file_system(folder)
     parts = [_dataset([base + _within(folder / file) for file in plain], schema, base + _within(folder), system)]
     for file in marked:
         copy = copy_live_rows(folder, file, copies or _copies())

@@ -112,7 +112,7 @@ TARGETS = {
     "landing/journal.py": DAMAGED_FILES,
     "landing/rows/type_schemas.py": DAMAGED_FILES,
     "proof/watermarks.py": DAMAGED_FILES,
-    "landing/typed/typed_since.py": DAMAGED_FILES,
+    "landing/typed/typed_starts.py": DAMAGED_FILES,
     "landing/typed/typed_tables.py": DAMAGED_FILES,
     "landing/rows/data_text.py": (
         "landing/rows/test_data_text.py::test_data_says_to_the_last_digit_what_the_payload_says"
@@ -125,7 +125,7 @@ TARGETS = {
     "landing/transform/redaction.py": REDACTION,
     "landing/rows/json_events.py": "landing/rows/test_json_events.py::test_no_bytes_raise_anything",
     "landing/rows/strict_json.py": "landing/rows/test_json_events.py::test_no_bytes_raise_anything",
-    "landing/table/begun_table.py": DAMAGED_FILES,
+    "landing/table/landed_table.py": DAMAGED_FILES,
     "landing/table/delta_table.py": DAMAGED_FILES,
     "landing/from_kafka/offset_map.py": DAMAGED_FILES,
     "upkeep/promote/promotion.py": DAMAGED_FILES,

@@ -31,7 +31,7 @@ from penstock.ledger.receipt_words import bar, reasons, sentence, unknown, verdi
 
 if TYPE_CHECKING:
     from penstock.config.daemon_keys import DaemonKeys
-    from penstock.landing.table.row_counts import Tallies
+    from penstock.landing.table.row_counts import RowCounts
 
 By = Literal["listener", "topic", "type", "host"]
 TIMES = "a time such as 14:00 or 2026-01-31T14:00, or an age such as 1h"
@@ -114,7 +114,7 @@ class BalanceQuery:
     ) -> None:
         self._keys, self._query_parameters, self._by, self._rebuild = keys, parameters, by, rebuild
         self.full = full
-        self._tallies: Tallies | None = None
+        self._tallies: RowCounts | None = None
 
     def now(self) -> dict[str, Any]:
         """Return the balance with its receipt, and with rows if ``by`` is set."""
@@ -180,15 +180,15 @@ class BalanceQuery:
 
     def _landed_rows(self) -> list[dict[str, Any]]:
         """Return landed rows by type or host, most first."""
-        from penstock.landing.table.row_counts import Tallies  # Parquet is slow to import
+        from penstock.landing.table.row_counts import RowCounts  # Parquet is slow to import
         from penstock.landing.table_paths import Layout
 
         within = self._within()
         if self._tallies is None:
             span = range(within, within + 1) if isinstance(within, int) else within
-            self._tallies = Tallies(Layout.for_tables(self._keys.load_all().tables), str(self._by), span)
+            self._tallies = RowCounts(Layout.for_tables(self._keys.load_all().tables), str(self._by), span)
         with Progress("counting") as progress:
-            counted = self._tallies.now(lambda number, of: progress.update(f"{number} of {of} files"))
+            counted = self._tallies.count(lambda number, of: progress.update(f"{number} of {of} files"))
         ordered = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
         return [{"kind": kind, str(self._by): value, "rows": rows} for (kind, value), rows in ordered]
 

@@ -14,10 +14,10 @@ if TYPE_CHECKING:  # brings gRPC, which executors that read a folder do without
     from penstock.client.log.connection import Endpoint
     from penstock.config import Settings
 
-RETRY_FOR = 30.0
+RETRY_FOR_S = 30.0
 """Seconds for which the daemon may be away, unless ``retryFor`` says otherwise."""
 PLAIN, OVER_TLS = "grpc://", "grpc+tls://"
-WRITTEN = ("uri", "token", "tlsCa", "tlsCert", "tlsKey", "tlsName", "retryFor")
+OPTION_NAMES = ("uri", "token", "tlsCa", "tlsCert", "tlsKey", "tlsName", "retryFor")
 """The options' names: ``uri`` is ``host:port``, or that with ``grpc://`` or ``grpc+tls://`` before it.
 
 ``tlsCa``, ``tlsCert`` and ``tlsKey`` are PEM files of this machine, or PEM itself; ``retryFor`` such as ``30s``.
@@ -44,10 +44,10 @@ class DaemonConnection:
     cert: bytes | None = field(default=None, repr=False)
     key: bytes | None = field(default=None, repr=False)
     name: str = ""
-    retry_for: float = RETRY_FOR
+    retry_for: float = RETRY_FOR_S
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> DaemonConnection:
+    def from_options(cls, options: Mapping[str, str]) -> DaemonConnection:
         """From options by their names in lower case. Raises BadConnection."""
         given = options.get("uri", "").strip()
         ca, cert, key = (_pem(options, name) for name in ("tlsCa", "tlsCert", "tlsKey"))
@@ -65,7 +65,7 @@ class DaemonConnection:
         )
 
     @property
-    def link(self) -> Endpoint:
+    def endpoint(self) -> Endpoint:
         """As the client of the log has it."""
         from penstock.client import Tls
         from penstock.client.log.connection import Endpoint
@@ -82,7 +82,7 @@ class DaemonConnection:
         return {"uri": scheme + self.address, "retryFor": f"{self.retry_for}s", **given, **named}
 
 
-def connection_of(settings: Settings) -> DaemonConnection | None:
+def configured_connection(settings: Settings) -> DaemonConnection | None:
     """How the pipeline reaches the log daemon's topics; None where it reads their folder.
 
     Raises OSError for a token or certificate that cannot be read, ConfigError for a certificate that cannot be used.
@@ -119,6 +119,6 @@ def _seconds(options: Mapping[str, str]) -> float:
     from penstock.config import parse_time
 
     try:
-        return float(str(parse_time(given))) if given else RETRY_FOR
+        return float(str(parse_time(given))) if given else RETRY_FOR_S
     except ValueError as error:
         raise BadConnection(f"retryFor: {error}") from None

@@ -50,7 +50,7 @@ class Reason(StrEnum):
     TRANSFORM_FAILED = "transform_failed"
 
 
-NO_EVENT = (Reason.BAD_JSON, Reason.MISSING_TYPE, Reason.BAD_TYPE, Reason.MISSING_UUID)
+NOT_MEANT_AS_EVENT = (Reason.BAD_JSON, Reason.MISSING_TYPE, Reason.BAD_TYPE, Reason.MISSING_UUID)
 """Reasons of what nobody meant to be an event, where its sender speaks another protocol."""
 MAX_TYPE_BYTES = 80
 """A type may name a table."""

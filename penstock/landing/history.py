@@ -46,7 +46,7 @@ class Stretch:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Stretch:
+    def from_document(cls, told: Mapping[str, Any]) -> Stretch:
         """From ``document``. Raises KeyError, TypeError or ValueError."""
         first, batch, landed_at = (int(told[name]) for name in ("first", "batch", "landed_at"))
         ends, totals = ({str(k): int(v) for k, v in told[name].items()} for name in ("end", "totals"))
@@ -109,7 +109,7 @@ def days(layout: Layout) -> list[str]:
 
 def read_day(path: Path) -> list[Stretch]:
     """The stretches of a day; none where it has no file."""
-    return list(read_lines(path, Stretch.of))
+    return list(read_lines(path, Stretch.from_document))
 
 
 def write_day(path: Path, found: Iterable[Stretch], fs: FileSystem = OS) -> None:

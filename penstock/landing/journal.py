@@ -18,8 +18,8 @@ from penstock.files.checked_lines import append_lines, read_lines
 from penstock.files.errors import DamagedFile
 from penstock.files.json_values import parse_object
 from penstock.landing.history import Sum, read_sum, stretches
-from penstock.landing.table.begun_table import table_of
 from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 
 PARTITION_MARK = "/"
@@ -70,7 +70,7 @@ class Commit:
         }
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Commit:
+    def from_document(cls, document: Mapping[str, Any]) -> Commit:
         """From ``document``. Raises KeyError, TypeError or ValueError."""
         ranges = document["ranges"]
         return cls(
@@ -127,13 +127,13 @@ def committed_batches(checkpoint: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-class UnderWay:
+class CommitInProgress:
     """The micro-batch that is being committed, None for none: readers may see it, and a crash still take it back."""
 
     def __init__(self) -> None:
         self.batch: int | None = None
 
-    def keeps_back(self, batch: int) -> bool:
+    def holds_back(self, batch: int) -> bool:
         """Whether a batch is not settled."""
         first = self.batch
         return first is not None and batch >= first
@@ -147,8 +147,8 @@ class Journal:
     the offsets stay unaccounted in the balance, which names them.
     """
 
-    def __init__(self, layout: Layout, under_way: UnderWay | None = None) -> None:
-        self._layout, self._under_way = layout, under_way or UnderWay()
+    def __init__(self, layout: Layout, under_way: CommitInProgress | None = None) -> None:
+        self._layout, self._under_way = layout, under_way or CommitInProgress()
         self._table: DeltaTable | None = None
         layout.journal.parent.mkdir(parents=True, exist_ok=True)
         rolled, commits = latest(layout, repair=True, moves=True)
@@ -166,7 +166,7 @@ class Journal:
             return []
         self._table = self._table or table_of(layout)
         listed = self._table.newest()  # Spark may be ahead of it by one
-        new = [batch for batch in new if batch <= listed and not self._under_way.keeps_back(batch)]
+        new = [batch for batch in new if batch <= listed and not self._under_way.holds_back(batch)]
         if not new:
             return []
         files = dict(self._table.files(self.last + 1))
@@ -200,7 +200,7 @@ def read_journal(layout: Layout, *, moves: bool = False) -> Iterator[Commit]:
     for one in stretches(layout):
         last = one.batch
         with contextlib.suppress(KeyError, TypeError, ValueError):
-            yield Commit.of(one.commit)
+            yield Commit.from_document(one.commit)
     yield from (commit for commit, moved in found if commit.batch > last and (moves or not moved))
 
 
@@ -214,4 +214,4 @@ def landed_ends(layout: Layout) -> dict[str, int]:
 
 
 def _entry(document: Mapping[str, Any]) -> tuple[Commit, bool]:
-    return Commit.of(document), bool(document.get("moved"))
+    return Commit.from_document(document), bool(document.get("moved"))

@@ -13,28 +13,28 @@ from pathlib import Path
 from penstock.errors import PenstockError
 from penstock.landing.table_paths import Layout
 
-LOCK_PATIENCE = 60.0
+LOCK_WAIT_S = 60.0
 """Seconds to wait for another pipeline's end; a killed one's JVM needs a few."""
-LOOK = 0.2
+POLL_INTERVAL_S = 0.2
 
 
 class PipelineRunning(PenstockError, RuntimeError):
     """Another pipeline lands into these tables."""
 
 
-def take_lock(layout: Layout, stop: threading.Event, patience: float = LOCK_PATIENCE) -> int:
+def acquire_landing_lock(layout: Layout, stop: threading.Event, patience: float = LOCK_WAIT_S) -> int:
     """The open lock file of the landing, locked; to be kept open. Raises PipelineRunning after ``patience`` seconds."""
     deadline = time.monotonic() + patience
     while True:
         try:
             return _locked(layout.lock, wait=False)
         except BlockingIOError:
-            if time.monotonic() >= deadline or stop.wait(LOOK):
+            if time.monotonic() >= deadline or stop.wait(POLL_INTERVAL_S):
                 raise PipelineRunning(f"another pipeline lands into {layout.tables} (it holds {layout.lock})") from None
 
 
 @contextmanager
-def alone_at_upkeep(layout: Layout) -> Iterator[None]:
+def hold_upkeep_lock(layout: Layout) -> Iterator[None]:
     """Nobody else merges files or takes rows out meanwhile: who does is waited for.
 
     delta-rs does not mind if files are replaced that another one has replaced since.
@@ -47,7 +47,7 @@ def alone_at_upkeep(layout: Layout) -> Iterator[None]:
 
 
 @contextmanager
-def alone_with(path: Path, refusal: PenstockError) -> Iterator[None]:
+def hold_lock(path: Path, refusal: PenstockError) -> Iterator[None]:
     """Nobody else has this file locked meanwhile; raises ``refusal`` at once where somebody has."""
     try:
         handle = _locked(path, wait=False)

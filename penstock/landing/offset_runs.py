@@ -40,12 +40,12 @@ def offsets_of(runs: Iterable[OffsetRange] | Runs) -> Offsets:
     return np.repeat(begins - np.r_[0, np.cumsum(sizes)[:-1]][: len(sizes)], sizes) + np.arange(sizes.sum())
 
 
-def length(runs: Runs) -> int:
+def count_offsets(runs: Runs) -> int:
     """How many offsets they have."""
     return int((runs[:, 1] - runs[:, 0]).sum())
 
 
-def inside(offsets: Offsets, runs: Iterable[OffsetRange] | Runs) -> Mask:
+def is_inside(offsets: Offsets, runs: Iterable[OffsetRange] | Runs) -> Mask:
     """Which of the offsets lie in one of the runs."""
     begins, ends = as_runs(runs).T
     before = np.searchsorted(begins, offsets, "right") - 1
@@ -54,13 +54,13 @@ def inside(offsets: Offsets, runs: Iterable[OffsetRange] | Runs) -> Mask:
     return found
 
 
-def between(offsets: Offsets, begin: int, end: int) -> Runs:
+def missing_offsets(offsets: Offsets, begin: int, end: int) -> Runs:
     """What [begin, end) has beside these offsets of it (ascending)."""
     edges = np.r_[begin - 1, offsets, end]
     return as_runs(np.stack([edges[:-1] + 1, edges[1:]], axis=1))
 
 
-def common(one: Runs, other: Runs) -> Runs:
+def intersection(one: Runs, other: Runs) -> Runs:
     """What both have."""
     low = np.searchsorted(other[:, 1], one[:, 0], "right")
     several = np.maximum(np.searchsorted(other[:, 0], one[:, 1], "left") - low, 0)
@@ -70,17 +70,17 @@ def common(one: Runs, other: Runs) -> Runs:
     return np.stack([begins, np.minimum(one[mine, 1], other[theirs, 1])], axis=1)
 
 
-def outside(runs: Runs, taken: Iterable[OffsetRange] | Runs) -> Runs:
+def difference(runs: Runs, taken: Iterable[OffsetRange] | Runs) -> Runs:
     """The runs without those that are taken."""
     gone = as_runs(taken)
     if not len(gone) or not len(runs):
         return runs
     low, high = min(runs[0, 0], gone[0, 0]), max(runs[-1, 1], gone[-1, 1])
     left = np.stack([np.r_[low, gone[:, 1]], np.r_[gone[:, 0], high]], axis=1)
-    return common(runs, left[left[:, 0] < left[:, 1]])
+    return intersection(runs, left[left[:, 0] < left[:, 1]])
 
 
-def below(runs: Runs, points: Offsets) -> Offsets:
+def count_below(runs: Runs, points: Offsets) -> Offsets:
     """How many offsets of the runs come before each point."""
     before = np.searchsorted(runs[:, 0], points, "left")
     passed = np.r_[0, np.cumsum(runs[:, 1] - runs[:, 0])]

@@ -155,7 +155,7 @@ def partition_value(name: str | Path, column: str) -> str:
     return ""
 
 
-def place_of(name: str) -> tuple[MessageKind, date]:
+def kind_and_day(name: str) -> tuple[MessageKind, date]:
     """Kind and day of the rows of a file of the table, by its folders; a typed table has events alone."""
     return MessageKind(partition_value(name, "kind") or MessageKind.EVENT), date.fromisoformat(
         partition_value(name, "date")

@@ -58,7 +58,7 @@ class FileForm:
     dictionaries: Sequence[str] = tuple(DICTIONARIES)
 
 
-OF_LANDED = FileForm()
+LANDED_FORM = FileForm()
 _PLACE = "topic, partition, offset, timestamp, received, source, bucket"
 VIEW_COLUMNS = {
     "events": f"{_PLACE}, landed_at, date, type, uuid, host, event_time, data, payload, key, annotations",

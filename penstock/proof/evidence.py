@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from penstock.counts import Name, SourceBucket
 from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.journal import PARTITION_MARK, Commit
-from penstock.landing.offset_runs import Offsets, Runs, as_runs, below, between, common, outside
+from penstock.landing.offset_runs import Offsets, Runs, as_runs, count_below, difference, intersection, missing_offsets
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.table_file import TableFile, open_rows
 from penstock.landing.table_paths import partition_value
@@ -141,29 +141,29 @@ def split_offsets(offsets: Offsets, begin: int, end: int) -> tuple[Runs, Offsets
     """Return the offsets of [begin, end) that are absent, and those present outside the range or more than once."""
     inside_range = (offsets >= begin) & (offsets < end)
     distinct, times = np.unique(offsets[inside_range], return_counts=True)
-    return between(distinct, begin, end), np.concatenate([offsets[~inside_range], distinct[times > 1]])
+    return missing_offsets(distinct, begin, end), np.concatenate([offsets[~inside_range], distinct[times > 1]])
 
 
 def in_gaps(missing: Runs, gaps: Iterable[Gap]) -> tuple[Runs, dict[SourceBucket, Counter[str]]]:
     """Return the missing offsets outside all gaps, and the number in gaps by source, bucket and reason."""
     ordered = sorted(gaps, key=lambda gap: (gap.begin, gap.end))
     ranges = as_runs([(gap.begin, gap.end) for gap in ordered])
-    covered, reached = common(missing, ranges), 0
+    covered, reached = intersection(missing, ranges), 0
     counts: dict[SourceBucket, Counter[str]] = {}
     for gap in ordered if len(covered) else ():
         begin, reached = max(gap.begin, reached), max(gap.end, reached)
         low, high = np.searchsorted(covered[:, 1], begin, "right"), np.searchsorted(covered[:, 0], gap.end)
         if low < high and begin < gap.end:
-            in_gap = common(covered[low:high], as_runs([(begin, gap.end)]))
+            in_gap = intersection(covered[low:high], as_runs([(begin, gap.end)]))
             for origin, number in _places(gap, in_gap).items():
                 counts.setdefault(origin, Counter())[gap.reason] += number
-    return outside(missing, ranges), counts
+    return difference(missing, ranges), counts
 
 
 def _places(gap: Gap, covered: Runs) -> Counter[SourceBucket]:
     """Source and bucket of offsets inside a gap."""
     origins, begins, _ = zip(*gap.spans_by_bucket(), strict=True)
-    numbers = np.diff(below(covered, np.array([*begins, gap.end], np.int64))).tolist()
+    numbers = np.diff(count_below(covered, np.array([*begins, gap.end], np.int64))).tolist()
     counts: Counter[SourceBucket] = Counter()
     for origin, number in zip(origins, numbers, strict=True):
         counts[origin] += number

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from penstock.files.checked_document import read_document
 from penstock.files.errors import DamagedFile
-from penstock.landing.offset_runs import NO_RUNS, inside
+from penstock.landing.offset_runs import NO_RUNS, is_inside
 from penstock.landing.requests.deletions import FOREIGN, Deletion, all_deletions
 from penstock.landing.table.delta_table import DeltaTable, ForeignCommit
 from penstock.landing.table.table_file import Mask, TableFile
@@ -27,7 +27,7 @@ def unaccounted_deletions(layout: Layout) -> list[DeletedRows]:
     table = DeltaTable(layout.landed)
     if not table.exists:
         return []
-    last_done = table.deleted()
+    last_done = table.last_deletion()
     deletions = all_deletions(layout)
     accounted = {deletion.version for deletion in deletions if deletion.number <= last_done}
     waiting = [d.version for d in deletions if d.number > last_done and d.version is not None]
@@ -62,7 +62,7 @@ def foreign_masks(layout: Layout, table: DeltaTable, commit: ForeignCommit) -> I
             mask: Mask = np.zeros(rows.num_rows, bool)
             for topic in map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist()):
                 of_topic = is_of_topic(rows, topic).to_numpy().astype(bool)
-                mask |= of_topic & ~inside(rows["offset"].to_numpy(), remaining.get(topic, NO_RUNS))
+                mask |= of_topic & ~is_inside(rows["offset"].to_numpy(), remaining.get(topic, NO_RUNS))
             if mask.any():
                 yield file, mask
 

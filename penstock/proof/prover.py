@@ -22,11 +22,11 @@ from penstock.landing.offset_runs import (
     OffsetRange,
     Runs,
     as_runs,
-    common,
-    inside,
-    length,
+    count_offsets,
+    difference,
+    intersection,
+    is_inside,
     offsets_of,
-    outside,
     runs_of,
 )
 from penstock.landing.requests.backfill_requests import Request, requests
@@ -133,13 +133,13 @@ class Prover:
         rows: pa.Table,
         unproved: Mapping[str, set[int]] | None,
     ) -> BackfillProof:
-        rows = rows.filter(pa.array(inside(rows["offset"].to_numpy(), runs)))
+        rows = rows.filter(pa.array(is_inside(rows["offset"].to_numpy(), runs)))
         proof = Proof(commit.batch, request.topic, runs[0][0], runs[-1][1])
         owed = set(request.owed) if unproved is None else unproved.get(request.topic, set())
         counted_rows = rows.filter(pa.array(np.isin(rows["offset"].to_numpy(), list(owed)))) if request.again else rows
         proof.enter(counted_rows)
         landed = runs_of(np.unique(rows["offset"].to_numpy()))
-        missing, deleted = self._without_deleted(proof.topic, outside(as_runs(runs), landed))
+        missing, deleted = self._without_deleted(proof.topic, difference(as_runs(runs), landed))
         if len(missing):
             self._explain(proof, missing, None, deleted)
         return BackfillProof(request.number, proof, () if request.again else tuple(runs), rows.num_rows)
@@ -149,7 +149,7 @@ class Prover:
         proof.unexpected = unexpected.tolist()
         for request in of_topic_requests(self._layout, proof.topic, again=False):
             # Invariant: an offset that a request landed ahead of its turn is counted with the request, never here.
-            missing = outside(missing, request.runs)
+            missing = difference(missing, request.runs)
         proof.enter(rows)
         missing, deleted = self._without_deleted(proof.topic, missing)
         if len(missing):
@@ -158,8 +158,8 @@ class Prover:
 
     def _without_deleted(self, topic: str, missing: Runs) -> tuple[Runs, int]:
         """Return the missing offsets whose rows were not deleted, and the number of deleted ones."""
-        remaining = outside(missing, self._deleted.get(topic, NO_RUNS))
-        return remaining, length(missing) - length(remaining)
+        remaining = difference(missing, self._deleted.get(topic, NO_RUNS))
+        return remaining, count_offsets(missing) - count_offsets(remaining)
 
     def _explain(self, proof: Proof, missing: Runs, earlier: Proof | None, deleted: int = 0) -> None:
         """Find a reason for each offset that is not in the table."""
@@ -168,7 +168,7 @@ class Prover:
         for begin, end in reread.corrupt if self._verify else ():
             self._verify(proof.topic, begin, end)  # type: ignore[misc]
         unexplained, gap_counts = in_gaps(missing, [*records.gaps(proof.topic), *reread.gone])
-        if gap_counts and earlier and _agrees(proof, earlier, length(missing), deleted):
+        if gap_counts and earlier and _agrees(proof, earlier, count_offsets(missing), deleted):
             proof.counts_by, proof.unaccounted = _earlier_counts(proof, earlier), earlier.unaccounted
             proof.uuids = {origin: _join_uuids(origin, proof, earlier) for origin in {*proof.uuids, *earlier.uuids}}
             return
@@ -178,7 +178,7 @@ class Prover:
         for origin in reread.segments.values():
             proof.add(origin, Name.SEGMENT)
         self._enter_duplicates(
-            proof, outside(unexplained, [(time, time + 1) for time in reread.segments]), reread.suspects
+            proof, difference(unexplained, [(time, time + 1) for time in reread.segments]), reread.suspects
         )
 
     def _records(self, topic: str) -> RereadSource:
@@ -221,7 +221,9 @@ class Prover:
     def _deleted_survivors(self, proof: Proof, wanted_uuids: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
         """Return when events landed whose rows were deleted since, as the log still has them."""
         runs = Record(self._layout).runs().get(proof.topic, NO_RUNS)
-        neighbours = common(runs, as_runs([(proof.begin - NEIGHBOURHOOD_OFFSETS, proof.end + NEIGHBOURHOOD_OFFSETS)]))
+        neighbours = intersection(
+            runs, as_runs([(proof.begin - NEIGHBOURHOOD_OFFSETS, proof.end + NEIGHBOURHOOD_OFFSETS)])
+        )
         landed_at: dict[str, list[int]] = {}
         for suspect in (
             self._records(proof.topic).read_again(proof.topic, neighbours).suspects if len(neighbours) else ()
@@ -280,7 +282,7 @@ def without_refilled(rows: pa.Table, worked_on: Sequence[tuple[Request, Sequence
     """Return the rows that landed in their topic's own turn."""
     for request, runs in worked_on:
         of_request_topic = is_of_topic(rows, request.topic).to_numpy()
-        rows = rows.filter(pa.array(~(of_request_topic.astype(bool) & inside(rows["offset"].to_numpy(), runs))))
+        rows = rows.filter(pa.array(~(of_request_topic.astype(bool) & is_inside(rows["offset"].to_numpy(), runs))))
     return rows
 
 

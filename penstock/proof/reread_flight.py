@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.client import NoSuchTopic
 from penstock.landing.daemon_connection import DaemonConnection
-from penstock.landing.offset_runs import Runs, inside
+from penstock.landing.offset_runs import Runs, is_inside
 from penstock.landing.topics.from_flight import FlightStore
 from penstock.landing.topics.topic_store import Range
 from penstock.log.store.gaps import Gap
@@ -44,7 +44,7 @@ class FlightRecords:
         reread = Reread()
         if len(runs):
             for batch in self._store.read(Range(topic, int(runs[0, 0]), int(runs[-1, 1])), _COLUMNS):
-                rows = batch.filter(pa.array(inside(batch.column("offset").to_numpy(), runs)))
+                rows = batch.filter(pa.array(is_inside(batch.column("offset").to_numpy(), runs)))
                 origins = [(row["source"], int(row["bucket"].timestamp())) for row in rows.select(_PLACE).to_pylist()]
                 reread.suspects += suspects_in(rows, origins, self._event_types) if origins else ()
         return reread

@@ -15,7 +15,7 @@ from penstock.landing.from_kafka.range_assembler import RangeAssembler
 from penstock.landing.from_kafka.read_back import LookBack, consumer, read
 from penstock.landing.from_kafka.rows import SOURCE, rows_from_records
 from penstock.landing.journal import PARTITION_MARK
-from penstock.landing.offset_runs import Runs, inside, outside, runs_of
+from penstock.landing.offset_runs import Runs, difference, is_inside, runs_of
 from penstock.log.store.gaps import Gap
 from penstock.proof.reread import Reread, Suspect, suspects_in
 
@@ -58,7 +58,7 @@ class KafkaRecords:
             reread.suspects += self._suspects(rows)
         messages = {suspect.offset for suspect in reread.suspects}
         reread.segments = {offset: origin for offset, origin in origins.items() if offset not in messages}
-        absent = outside(runs, runs_of(np.array(sorted(origins), np.int64)))
+        absent = difference(runs, runs_of(np.array(sorted(origins), np.int64)))
         reread.gone = [Gap(a, b, ABSENT, {SOURCE: {0: b - a}}) for a, b in absent.tolist()]
         return reread
 
@@ -68,7 +68,7 @@ class KafkaRecords:
         with consumer(self._kafka) as client:
             for part in np.split(runs, splits) if len(runs) else ():
                 for batch in read(client, partition_key, int(part[0, 0]), int(part[-1, 1])):
-                    yield batch.filter(pa.array(inside(batch.column("offset").to_numpy(), part)))
+                    yield batch.filter(pa.array(is_inside(batch.column("offset").to_numpy(), part)))
 
     def _suspects(self, rows: pa.RecordBatch) -> Iterator[Suspect]:
         origins = _places(rows)

@@ -61,7 +61,7 @@ def _single(layout: Layout) -> list[Stretch]:
     proofs = {proved.batch: proved for proved in read_lines(layout.proofs, ProvedBatch.of)}
     batches: list[Stretch] = []
     for line in read_lines(layout.journal, dict):
-        commit = Commit.of(line)
+        commit = Commit.from_document(line)
         if line.get("moved") and batches:  # with the batch before it, whose number it has
             batches[-1] = replace(batches[-1], end={**batches[-1].end, **commit.end})
         else:
@@ -120,7 +120,7 @@ class _Group:
 
     def takes(self, stretch: Stretch) -> bool:
         """Report whether a stretch continues this group: all proved, in its topics' own turn, within the size limit."""
-        ranges = Commit.of(stretch.commit).spans()
+        ranges = Commit.from_document(stretch.commit).spans()
         follows = all(self._ends.get(name, begin) == begin for name, (begin, _) in ranges.items())
         offsets = sum(end - begin for begin, end in ranges.values())
         return follows and not (self._alone or _must_stay_single(stretch)) and self._offsets + offsets <= MOST_OFFSETS
@@ -128,7 +128,7 @@ class _Group:
     def add(self, stretch: Stretch) -> None:
         self._members.append(stretch)
         self._alone = _must_stay_single(stretch)
-        for name, (begin, end) in Commit.of(stretch.commit).spans().items():
+        for name, (begin, end) in Commit.from_document(stretch.commit).spans().items():
             self._ends[name] = end
             self._offsets += end - begin
 
@@ -147,7 +147,7 @@ class _Group:
         for proof in proofs.values():
             proof.batch = batch
         total = _stretch(
-            [Commit.of(member.commit) for member in self._members],
+            [Commit.from_document(member.commit) for member in self._members],
             ProvedBatch(batch, list(proofs.values()), []),
             totals,
         )
@@ -157,7 +157,7 @@ class _Group:
 
 def _must_stay_single(stretch: Stretch) -> bool:
     """Report whether a stretch has unproved offsets, or some that landed out of turn."""
-    spans = Commit.of(stretch.commit).spans()
+    spans = Commit.from_document(stretch.commit).spans()
     proved = {str(proof["topic"]): (proof["begin"], proof["end"]) for proof in stretch.proofs}
     return bool(stretch.refills) or any(proved.get(name) != span for name, span in spans.items())
 

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from penstock.landing.event_rules import WITH_UUID
 from penstock.landing.journal import PARTITION_MARK, Commit
-from penstock.landing.offset_runs import OffsetRange, inside
+from penstock.landing.offset_runs import OffsetRange, is_inside
 from penstock.landing.requests.backfill_requests import requests, without
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import TableFile, as_written, open_rows
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.proof.evidence import NO_ROWS, is_of_topic, matching, read_rows
@@ -133,7 +133,7 @@ def _may_be_of(table: TablePath, name: TableFile, topic: str, bounds: tuple[int,
 def _with_offsets(rows: pa.Table, wanted_runs: Mapping[str, Sequence[OffsetRange]]) -> pa.Table:
     offsets, mask = rows["offset"].to_numpy(), np.zeros(rows.num_rows, bool)
     for topic, runs in wanted_runs.items():
-        mask |= is_of_topic(rows, topic).to_numpy().astype(bool) & inside(offsets, runs)
+        mask |= is_of_topic(rows, topic).to_numpy().astype(bool) & is_inside(offsets, runs)
     return rows.filter(pa.array(mask))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import penstock
 from penstock.files.file_system import OS, replace_durably
 from penstock.java.runtime import cache_folder
-from penstock.landing.transform.rules import source_of
+from penstock.landing.transform.rules import module_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ def package_zip(folder: Path | None = None) -> Path:
 
 def send_module(spark: SparkSession, function: str) -> None:
     """Send the module or package of a function (``module:function``) to the tasks' workers. Raises BadTransform."""
-    source = source_of(function) if function else None
+    source = module_source(function) if function else None
     if source is not None:
         sent = source if source.is_file() else _kept(source, cache_folder())
         spark.sparkContext.addPyFile(str(sent))

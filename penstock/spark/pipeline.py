@@ -29,17 +29,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock import config
 from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
-from penstock.landing.daemon_connection import connection_of
+from penstock.landing.daemon_connection import configured_connection
 from penstock.landing.journal import Journal
-from penstock.landing.landing_lock import take_lock
-from penstock.landing.storage.absence import through_absence
-from penstock.landing.storage.object_errors import TablesAway
-from penstock.landing.table.begun_table import begin_table
+from penstock.landing.landing_lock import acquire_landing_lock
+from penstock.landing.storage.object_errors import TablesAway, retry_while_away
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.features import FeatureNotWritten
+from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import TransformRules
-from penstock.landing.typed.columns import typed_tables
+from penstock.landing.typed.columns import configured_tables
 from penstock.process.process_end import end_process, exit_status
 from penstock.process.reporting import configure
 from penstock.proof.ledger_posts import LedgerClient
@@ -88,12 +87,12 @@ def run(
     """
     landing.transform.check()
     stop = stop or threading.Event()
-    handle = take_lock(landing.layout, stop)
+    handle = acquire_landing_lock(landing.layout, stop)
     lock = ExitStack()
     lock.callback(os.close, handle)
     try:
         if landing.layout.store is not None:
-            through_absence(lambda: begin_table(landing.layout), stop)
+            retry_while_away(lambda: begin_table(landing.layout), stop)
         clock = BelievedClock(landing.layout, ledger)
         with _at_work(landing, ledger, clock, lock) as (proof_worker, maintenance):
             packages = package_settings(landing.packages)
@@ -250,7 +249,7 @@ def tidied(landing: Landing, running: bool = False) -> Iterator[None]:
     if running:
         yield
         return
-    handle = take_lock(landing.layout, threading.Event())
+    handle = acquire_landing_lock(landing.layout, threading.Event())
     try:
         mend(landing.layout)
         Journal(landing.layout).update()
@@ -268,16 +267,16 @@ def landing_of(settings: config.Settings) -> Landing:
         topic=",".join(pipeline.topics),
         event_types=pipeline.event_types,
         keep_payload=pipeline.keep_payload,
-        transform=TransformRules.of(pipeline),
+        transform=TransformRules.from_config(pipeline),
         schemas=pipeline.schemas,
-        typed=typed_tables(pipeline),
+        typed=configured_tables(pipeline),
         duplicate_window=pipeline.duplicate_window,
         target_lag=pipeline.target_lag,
         merge_files_every=pipeline.merge_files_every,
         max_rows=pipeline.batch_rows,
         max_bytes=pipeline.batch_bytes,
         retention=pipeline.retention,
-        log=connection_of(settings),
+        log=configured_connection(settings),
         kafka=pipeline.kafka if pipeline.source == "kafka" else None,
         expiry_gap=pipeline.expiry_gap,
     )

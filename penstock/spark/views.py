@@ -11,12 +11,12 @@ import pyarrow as pa
 from penstock.config.tables_url import TablesPlace
 from penstock.landing.event_rules import VIEWS
 from penstock.landing.storage.object_path import ObjectPath, TablePath
-from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import TableFile, open_rows
 from penstock.landing.table_paths import Layout
 from penstock.landing.table_schema import LANDED, PARTITION_COLUMNS, VIEW_COLUMNS
-from penstock.landing.typed.typed_delta import TypedDelta, all_typed
-from penstock.landing.writing.written_file import ROW_GROUP, in_columns_of_today, with_place
+from penstock.landing.typed.typed_delta import TypedDelta, existing_typed_tables
+from penstock.landing.writing.written_file import ROW_GROUP, in_current_columns, with_partition_columns
 from penstock.proof.watermarks import WATERMARKS, kept_watermarks
 
 if TYPE_CHECKING:  # what the tables are is known without Spark
@@ -70,7 +70,7 @@ def _read_in_tasks(spark: SparkSession, folder: TablePath, listed: Sequence[Tabl
             file = TableFile.listed(one["name"], 0, None if live is None else live[: one["rows"]])
             with open_rows(folder, file) as rows:
                 for part in rows.batches(batch_rows=ROW_GROUP):
-                    yield with_place(in_columns_of_today(part, in_file), file, schema)
+                    yield with_partition_columns(in_current_columns(part, in_file), file, schema)
 
     described = [
         (str(file), None, 0) if file.live is None else (str(file), np.packbits(file.live).tobytes(), len(file.live))
@@ -90,7 +90,7 @@ def register_views(spark: SparkSession, tables: TablesPlace | str) -> None:
     marks.createOrReplaceTempView("watermarks")
     landed = read_landed(spark, tables)
     landed.createOrReplaceTempView("landed")
-    for table in all_typed(Layout.for_tables(tables)):
+    for table in existing_typed_tables(Layout.for_tables(tables)):
         read_typed(spark, table).createOrReplaceTempView(table.folder.name)
     for name, kind in VIEWS.items():
         rows = landed.where(landed["kind"] == kind.value)

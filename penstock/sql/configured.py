@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.config import Settings
-from penstock.landing.daemon_connection import DaemonConnection, connection_of
+from penstock.landing.daemon_connection import DaemonConnection, configured_connection
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
 from penstock.landing.rows.type_schemas import kept_schemas
@@ -13,7 +13,7 @@ from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import TopicStore
 from penstock.landing.transform.rules import TransformRules
-from penstock.landing.typed.columns import strict_ones, typed_tables
+from penstock.landing.typed.columns import configured_tables, strict_tables
 from penstock.sql.tables import Tables
 
 
@@ -25,14 +25,14 @@ def tables_of(settings: Settings, landed_only: bool = False, readable: Iterable[
     layout, pipeline = Layout.for_tables(settings.tables), settings.pipeline
     window = round(pipeline.duplicate_window * 1_000_000)
     names = None if readable is None else frozenset(readable)
-    typed = typed_tables(pipeline)
+    typed = configured_tables(pipeline)
     if landed_only or pipeline.source == "kafka":
         return Tables(layout, None, window=window, readable=names, typed=typed)
     schemas = kept_schemas(layout.type_schemas, pipeline.schemas)
-    rules = Rules(EventRules(pipeline.event_types, (*schemas, *strict_ones(typed))), pipeline.keep_payload)
-    transform = TransformRules.of(pipeline)
+    rules = Rules(EventRules(pipeline.event_types, (*schemas, *strict_tables(typed))), pipeline.keep_payload)
+    transform = TransformRules.from_config(pipeline)
     transform.check()
-    connection = connection_of(settings)
+    connection = configured_connection(settings)
     store: TopicStore = FolderStore(settings.topics) if connection is None else _by_flight(connection)
     return Tables(layout, store, pipeline.topics, rules, transform, window, names, typed)
 

@@ -16,11 +16,11 @@ from penstock.landing.journal import read_journal, read_plan
 from penstock.landing.offset_runs import OffsetRange
 from penstock.landing.requests.backfill_requests import Request, requests, without
 from penstock.landing.requests.deletions import Record
-from penstock.landing.table.begun_table import has_landed_table, table_of
+from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.typed_delta import all_typed
-from penstock.landing.writing.batch_commit import TableMovedOn, runs_through
+from penstock.landing.typed.typed_delta import existing_typed_tables
+from penstock.landing.writing.batch_commit import TableMovedOn, landed_runs
 
 MAX_ATTEMPTS = 50
 RETRY_PAUSE_S = 0.02
@@ -92,8 +92,8 @@ def _try_cut(layout: Layout, window: int) -> Cut:
     table = table_of(layout)
     batch = table.newest()
     files = table.active()
-    typed = {typed_table.folder.name: typed_table.through(batch) for typed_table in all_typed(layout)}
-    keys = runs_through(table, layout.keys, window, batch, lambda: Record(layout).keys())
+    typed = {typed_table.folder.name: typed_table.through(batch) for typed_table in existing_typed_tables(layout)}
+    keys = landed_runs(table, layout.keys, window, batch, lambda: Record(layout).keys())
     cut = Cut(batch, files, _end_offsets(layout, batch), keys, requests(layout.refills), typed)
     # Invariant: a batch that was committed in between may have moved rows from the log to the table.
     if table.newest() != batch:

@@ -17,7 +17,7 @@ from penstock.landing.rows.engine import as_mask
 from penstock.landing.table_schema import LANDED
 from penstock.landing.topics.topic_store import Range
 from penstock.landing.transform.rules import Transformation
-from penstock.landing.writing.part_writer import Source, gathered, rows_to_land
+from penstock.landing.writing.part_writer import MessageBatch, join_small_batches, rows_to_land
 from penstock.sql.cut import Cut
 from penstock.sql.tables import Tables
 
@@ -35,7 +35,7 @@ def rows_beyond(
         Transformation(tables.transform.steps()),
         0,
     )
-    for source in gathered(_sources(tables, ranges)):
+    for source in join_small_batches(_sources(tables, ranges)):
         for kind, rows in rows_to_land(source.rows, tables.rules, transformation, None):
             yield _with_folders(kind, rows.filter(_is_no_duplicate(rows, judge)) if _may_repeat(kind, rows) else rows)
         messages_read += source.rows.num_rows
@@ -49,10 +49,10 @@ def ranges_beyond(tables: Tables, cut: Cut) -> list[Range]:
     return [Range(name, *run) for name, view in readable_views for run in cut.beyond(name, view.start, view.end)]
 
 
-def _sources(tables: Tables, ranges: Sequence[Range]) -> Iterator[Source]:
+def _sources(tables: Tables, ranges: Sequence[Range]) -> Iterator[MessageBatch]:
     for offset_range in ranges:
         for rows in tables.store.read(offset_range, LOG_ROW) if tables.store is not None else ():
-            yield Source(with_null_partition(rows))
+            yield MessageBatch(with_null_partition(rows))
 
 
 def _may_repeat(kind: MessageKind, rows: pa.RecordBatch) -> bool:

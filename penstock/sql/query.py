@@ -30,7 +30,7 @@ from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.table_file import TableFile, copy_live_rows
 from penstock.landing.table_schema import LANDED, VIEW_COLUMNS
 from penstock.landing.topics.topic_store import Range
-from penstock.landing.typed.columns import TAKEN, TypedTable
+from penstock.landing.typed.columns import LANDED_COLUMNS, TypedTable
 from penstock.proof.watermarks import WATERMARKS, kept_watermarks
 from penstock.sql.cut import MAX_ATTEMPTS, Cut, TableTooBusy, take_cut
 from penstock.sql.log_tail import ranges_beyond, rows_beyond
@@ -171,7 +171,7 @@ class Query:
         tail_view, file_view = f"_tail_{table.view}", f"_files_{table.view}"
         derived = ", ".join(f'{value} AS "{name}"' for name, value in table.given.items())
         values = ", ".join(f'{value} AS "{name}"' for name, value in table.values.items())
-        common = ", ".join(f'"{name}"' for name in (*TAKEN, "date"))
+        common = ", ".join(f'"{name}"' for name in (*LANDED_COLUMNS, "date"))
         tail = f"(SELECT *, {derived} FROM _tail WHERE kind = 'event' AND type = {quoted(table.type)})"  # noqa: S608
         self._connection.execute(f"CREATE VIEW {tail_view} AS SELECT {common}, {values} FROM {tail}")  # noqa: S608
         columns = ", ".join(f'"{column.name}"' for column in table.schema)

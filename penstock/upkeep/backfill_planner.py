@@ -21,11 +21,11 @@ from penstock.counts import Name
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.journal import committed_batches, landed_ends, read_plan
-from penstock.landing.landing_lock import alone_with
-from penstock.landing.offset_runs import NO_RUNS, Offsets, inside, length, offsets_of, runs_of
+from penstock.landing.landing_lock import hold_lock
+from penstock.landing.offset_runs import NO_RUNS, Offsets, count_offsets, is_inside, offsets_of, runs_of
 from penstock.landing.requests.backfill_requests import Request, of_topic, progress, write
 from penstock.landing.requests.deletions import Record
-from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import open_rows
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.log.read.topic_reader import TopicReader
@@ -81,11 +81,11 @@ class BackfillPlanner:
         left = np.arange(found.begin, found.end)
         left = self._strike(found, Name.LANDED.rstrip("."), left, np.isin(left, self._in_table(found)))
         self._runs = Record(self._layout).runs().get(topic, NO_RUNS)
-        left = self._strike(found, DELETED, left, inside(left, self._runs))
+        left = self._strike(found, DELETED, left, is_inside(left, self._runs))
         runs, gone = in_gaps(runs_of(left), reader.gaps())
         for reasons in gone.values():
             found.known.update({f"{Name.GAP}{reason}": count for reason, count in reasons.items()})
-        assert len(left) - length(runs) == sum(sum(reasons.values()) for reasons in gone.values())
+        assert len(left) - count_offsets(runs) == sum(sum(reasons.values()) for reasons in gone.values())
         self._divide(found, offsets_of(runs))
         return found
 
@@ -94,10 +94,10 @@ class BackfillPlanner:
         asked = of_topic(self._layout, found.topic)
         done = [run for one in asked for run in one.part(0, progress(self._committed, one))]
         here, planned = self._committed.get(found.topic, 0), self._planned.get(found.topic, 0)
-        committed = inside(left, done) | (left < here)
+        committed = is_inside(left, done) | (left < here)
         for one in asked:  # a request to land something again is for what is committed already
-            committed &= ~inside(left, one.part(progress(self._committed, one), one.rows))
-        on_its_way = inside(left, [run for one in asked for run in one.runs]) | (left < planned)
+            committed &= ~is_inside(left, one.part(progress(self._committed, one), one.rows))
+        on_its_way = is_inside(left, [run for one in asked for run in one.runs]) | (left < planned)
         if self._running and found.topic in self._selected:
             on_its_way |= left >= planned
         found.ahead = left[~committed & ~on_its_way]
@@ -225,5 +225,5 @@ def outcome(layout: Layout, asked: Sequence[Request]) -> Counter[str]:
 @contextmanager
 def one_at_a_time(layout: Layout) -> Iterator[None]:
     """Raises CannotBackfill while another one is at it."""
-    with alone_with(layout.refills / "lock", CannotBackfill(f"another backfill is at work on {layout.tables}")):
+    with hold_lock(layout.refills / "lock", CannotBackfill(f"another backfill is at work on {layout.tables}")):
         yield

@@ -10,9 +10,9 @@ from penstock.errors import PenstockError
 from penstock.files.file_system import OS
 from penstock.files.json_values import parse_json
 from penstock.landing.journal import PARTITION_MARK, committed_batches, latest, read_plan
-from penstock.landing.landing_lock import alone_at_upkeep
-from penstock.landing.table.begun_table import has_landed_table, table_of
+from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.table_paths import Layout
 
 SLACK = 10_000
@@ -66,8 +66,8 @@ def mend(layout: Layout) -> list[str]:
 
 def take_back(layout: Layout, table: DeltaTable) -> list[str]:
     """Have Spark do the newest batch again where the table does not have it: it is committed while the next one's tasks
-    run (``penstock.landing.writing.commit_beside``). What was planned after it is planned anew. The names of what was
-    removed.
+    run (``penstock.landing.writing.background_commit``). What was planned after it is planned anew. The names of
+    what was removed.
     """
     lacking = table.newest() + 1
     ahead = (layout.checkpoint / "offsets", lacking + 1), (layout.checkpoint / "commits", lacking)
@@ -121,7 +121,7 @@ def sweep(layout: Layout) -> int:
     landed = layout.landed
     if not isinstance(landed, Path):
         return 0  # they go with those of old: a store has no folder that says when it was written to
-    with alone_at_upkeep(layout):  # what is being merged is not in the table yet
+    with hold_upkeep_lock(layout):  # what is being merged is not in the table yet
         orphans = _orphans(layout, landed)
         for name in orphans:
             (landed / name).unlink()

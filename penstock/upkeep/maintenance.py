@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.landing.requests.deletions import newest, pending
-from penstock.landing.table.begun_table import has_landed_table
 from penstock.landing.table.delta_table import KEEP_HOURS
+from penstock.landing.table.landed_table import has_landed_table
 from penstock.landing.table_paths import Layout
 from penstock.process.process_end import stop_thread
 from penstock.upkeep.believed_clock import BelievedClock

@@ -20,11 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.landing.from_kafka.rows import ROW
-from penstock.landing.table.begun_table import begin_table
+from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table.plain_session import session_settings
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.batch_commit import BatchCommit
-from penstock.landing.writing.part_writer import Job, Source, write_part
+from penstock.landing.writing.part_writer import Job, MessageBatch, write_part
 from penstock.spark.extensions import package_settings
 from tests.landing.rows.test_unique_annotations import Rows, expected
 
@@ -44,7 +44,9 @@ def land(folder: Path, annotations: Rows) -> Layout:
         for n, pairs in enumerate(annotations)
     ]
     part = write_part(
-        [Source(pa.RecordBatch.from_pylist(rows, schema=ROW), again=True)], Job(table.folder, layout.keys, WINDOW), 1
+        [MessageBatch(pa.RecordBatch.from_pylist(rows, schema=ROW), again=True)],
+        Job(table.folder, layout.keys, WINDOW),
+        1,
     )
     BatchCommit(table, layout.keys, WINDOW).land(0, lambda: [part])
     return layout

@@ -17,11 +17,11 @@ import pytest
 
 import penstock.tables
 from penstock.landing.from_kafka.rows import ROW
-from penstock.landing.table.begun_table import begin_table
+from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table.plain_session import session_settings, statements
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.batch_commit import BatchCommit
-from penstock.landing.writing.part_writer import Job, Source, write_part
+from penstock.landing.writing.part_writer import Job, MessageBatch, write_part
 from penstock.proof.uuid_sums import hashes
 from penstock.spark.extensions import package_settings
 from penstock.upkeep.compaction.compaction import compact_table
@@ -49,7 +49,7 @@ class Landed:
             numbers = [*range(batch * ROWS - 1, batch * ROWS + ROWS)]
             payloads = [*(event(number) for number in numbers if number >= 0), b"{no json"]
             self.uuids |= {f"u{number}" for number in numbers if number >= 0}
-            part = write_part([Source(messages(payloads, batch))], self.job, LANDED_AT)
+            part = write_part([MessageBatch(messages(payloads, batch))], self.job, LANDED_AT)
             self.commit.land(batch, partial(list, [part]))
 
 

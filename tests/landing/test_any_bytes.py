@@ -21,10 +21,10 @@ from penstock.landing.journal import Journal, read_journal, read_plan
 from penstock.landing.requests import backfill_requests as requests
 from penstock.landing.requests.deletions import all_deletions
 from penstock.landing.rows.type_schemas import kept_schemas
-from penstock.landing.table.begun_table import has_landed_table
 from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.landed_table import has_landed_table
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.typed_since import since
+from penstock.landing.typed.typed_starts import read_starts
 from penstock.proof.proofs import latest_proofs, proved_refills, read_proofs
 from penstock.proof.watermarks import kept_watermarks
 from penstock.upkeep.checkpoint_repair import mend
@@ -115,7 +115,7 @@ READERS: dict[str, tuple[str, Bytes, Callable[[Layout, Path], object]]] = {
     "since when there are typed tables": (
         "_checkpoints/typed.json",
         documents("since"),
-        lambda layout, _: since(layout),
+        lambda layout, _: read_starts(layout),
     ),
     "a plan": (
         "_checkpoints/landed/offsets/0",

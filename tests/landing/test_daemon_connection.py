@@ -9,31 +9,38 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.landing.daemon_connection import WRITTEN, BadConnection, DaemonConnection
+from penstock.landing.daemon_connection import OPTION_NAMES, BadConnection, DaemonConnection
 
-NAMES = [name.lower() for name in WRITTEN]
+NAMES = [name.lower() for name in OPTION_NAMES]
 
 
 def test_an_address_is_enough() -> None:
-    found = DaemonConnection.of({"uri": "127.0.0.1:8846"})
-    assert (found.address, found.tls, found.link.metadata, found.link.tls) == ("127.0.0.1:8846", False, (), None)
+    found = DaemonConnection.from_options({"uri": "127.0.0.1:8846"})
+    assert (found.address, found.tls, found.endpoint.metadata, found.endpoint.tls) == (
+        "127.0.0.1:8846",
+        False,
+        (),
+        None,
+    )
 
 
 def test_certificates_are_read_where_the_files_are_and_go_along(tmp_path: Path) -> None:
     file = tmp_path / "ca.pem"
     file.write_text("-----BEGIN of it")
-    found = DaemonConnection.of({"uri": "grpc+tls://[::1]:1", "tlsca": str(file), "tlsname": "log", "retryfor": "2m"})
+    found = DaemonConnection.from_options(
+        {"uri": "grpc+tls://[::1]:1", "tlsca": str(file), "tlsname": "log", "retryfor": "2m"}
+    )
     assert (found.address, found.ca, found.name, found.retry_for) == ("[::1]:1", b"-----BEGIN of it", "log", 120.0)
-    again = DaemonConnection.of({name.lower(): text for name, text in found.options().items()})
+    again = DaemonConnection.from_options({name.lower(): text for name, text in found.options().items()})
     assert again == found
 
 
 def test_nothing_secret_is_shown() -> None:
     key = "-----BEGIN a key"
-    found = DaemonConnection.of({"uri": "h:1", "token": "hush", "tlscert": key, "tlskey": key})
+    found = DaemonConnection.from_options({"uri": "h:1", "token": "hush", "tlscert": key, "tlskey": key})
     assert "hush" not in repr(found)
     assert "BEGIN" not in repr(found)
-    assert found.link.metadata == (("authorization", "Bearer hush"),)
+    assert found.endpoint.metadata == (("authorization", "Bearer hush"),)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +55,7 @@ def test_nothing_secret_is_shown() -> None:
 )
 def test_what_cannot_be_used_is_named(given: dict[str, str], said: str) -> None:
     with pytest.raises(BadConnection) as error:
-        DaemonConnection.of(given)
+        DaemonConnection.from_options(given)
     assert said in str(error.value)
 
 
@@ -56,5 +63,5 @@ def test_what_cannot_be_used_is_named(given: dict[str, str], said: str) -> None:
 @given(st.dictionaries(st.sampled_from(NAMES), st.text(max_size=20)))
 def test_no_text_raises_anything_but_bad_connection(given: dict[str, str]) -> None:
     with contextlib.suppress(BadConnection):
-        found = DaemonConnection.of(given)
-        assert DaemonConnection.of({name.lower(): text for name, text in found.options().items()}) == found
+        found = DaemonConnection.from_options(given)
+        assert DaemonConnection.from_options({name.lower(): text for name, text in found.options().items()}) == found

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from penstock.landing.journal import Commit, Journal, UnderWay, read_journal, read_plan
+from penstock.landing.journal import Commit, CommitInProgress, Journal, read_journal, read_plan
 from tests.spark.spark_helpers import HandWritten, landed_message
 
 
@@ -42,7 +42,7 @@ def test_a_batch_that_spark_took_for_done_waits_until_the_table_has_it(table: Ha
 
 def test_a_batch_whose_commit_is_under_way_is_not_entered_though_the_table_lists_it(table: HandWritten) -> None:
     three_batches(table)
-    under_way = UnderWay()
+    under_way = CommitInProgress()
     journal = Journal(table.layout, under_way)
     under_way.batch = 2
     assert [commit.batch for commit in journal.update()] == [0, 1]
@@ -120,4 +120,4 @@ def test_when_the_disk_is_full_nothing_is_entered_and_the_next_try_is_whole(
 
 def test_a_commit_is_the_same_after_it_was_written_down() -> None:
     commit = Commit(4, {"a": 1}, {"a": 3}, 100, 50, ("x", "y"))
-    assert Commit.of(commit.document()) == commit
+    assert Commit.from_document(commit.document()) == commit

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from penstock.landing.offset_runs import (
     Offsets,
     as_runs,
-    below,
-    between,
-    common,
-    inside,
-    length,
+    count_below,
+    count_offsets,
+    difference,
+    intersection,
+    is_inside,
+    missing_offsets,
     offsets_of,
-    outside,
     runs_of,
 )
 
@@ -33,8 +33,8 @@ def array(offsets: set[int]) -> Offsets:
 def test_runs_are_the_offsets(offsets: set[int]) -> None:
     runs = runs_of(array(offsets))
     assert offsets_of(runs).tolist() == sorted(offsets)
-    assert length(runs) == len(offsets)
-    assert inside(np.arange(70), runs).nonzero()[0].tolist() == sorted(offsets)
+    assert count_offsets(runs) == len(offsets)
+    assert is_inside(np.arange(70), runs).nonzero()[0].tolist() == sorted(offsets)
     assert all(end < begin for (_, end), (begin, _) in pairwise(runs.tolist()))
 
 
@@ -48,17 +48,17 @@ def test_pairs_in_any_order_become_runs_that_are_apart(pairs: list[tuple[int, in
 @given(SETS, PAIRS)
 def test_what_is_common_and_what_is_outside_are_those_of_sets(one: set[int], pairs: list[tuple[int, int]]) -> None:
     runs, other = runs_of(array(one)), {offset for pair in pairs for offset in range(*pair)}
-    assert offsets_of(common(runs, as_runs(pairs))).tolist() == sorted(one & other)
-    assert offsets_of(outside(runs, pairs)).tolist() == sorted(one - other)
+    assert offsets_of(intersection(runs, as_runs(pairs))).tolist() == sorted(one & other)
+    assert offsets_of(difference(runs, pairs)).tolist() == sorted(one - other)
 
 
 @given(SETS, st.integers(0, 60), st.integers(0, 60))
 def test_what_is_between_offsets_is_the_rest_of_their_range(offsets: set[int], begin: int, end: int) -> None:
     wanted = set(range(begin, end))
-    assert offsets_of(between(array(offsets & wanted), begin, end)).tolist() == sorted(wanted - offsets)
+    assert offsets_of(missing_offsets(array(offsets & wanted), begin, end)).tolist() == sorted(wanted - offsets)
 
 
 @given(SETS, st.lists(st.integers(-5, 70)))
 def test_offsets_below_a_point_are_counted(offsets: set[int], points: list[int]) -> None:
-    found = below(runs_of(array(offsets)), np.array(points, np.int64))
+    found = count_below(runs_of(array(offsets)), np.array(points, np.int64))
     assert found.tolist() == [sum(offset < point for offset in offsets) for point in points]

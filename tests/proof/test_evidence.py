@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.landing.journal import Commit
-from penstock.landing.offset_runs import as_runs, length, offsets_of
+from penstock.landing.offset_runs import as_runs, count_offsets, offsets_of
 from penstock.landing.table.table_file import as_written
 from penstock.log.store.gaps import Gap
 from penstock.proof.evidence import LandedUuids, in_gaps, of_topic, read_rows, split_offsets, tally
@@ -47,7 +47,7 @@ def test_the_parts_of_a_gap_come_to_its_counts_together(spans: list[tuple[int, l
             for bucket, count in buckets.items():
                 expected[source, bucket] = expected.get((source, bucket), 0) + count
     assert total == expected
-    assert sum(length(remaining) for remaining, _ in parts) == 70 - sum(gap.end - gap.begin for gap in gaps)
+    assert sum(count_offsets(remaining) for remaining, _ in parts) == 70 - sum(gap.end - gap.begin for gap in gaps)
 
 
 def test_rows_of_a_gap_that_nobody_knows_are_counted_without_a_source() -> None:

@@ -255,7 +255,7 @@ def test_a_commit_that_stands_for_several_says_so(topics: Path, table: HandWritt
     roll_up(table.layout, 7)
     first = next(read_journal(table.layout))
     assert (first.first, first.batch, first.files) == (0, 7, ())
-    assert Commit.of(first.document()) == first
+    assert Commit.from_document(first.document()) == first
 
 
 def work(layout: Layout, topics: Path) -> tuple[int, int]:

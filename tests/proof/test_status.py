@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from penstock.landing.daemon_connection import DaemonConnection
-from penstock.landing.landing_lock import take_lock
+from penstock.landing.landing_lock import acquire_landing_lock
 from penstock.landing.topics.from_flight import FlightStore
 from penstock.proof.status import status
 from penstock.spark.query.landing_query import Landing
@@ -55,7 +55,7 @@ def test_a_pipeline_that_never_ran_has_everything_before_it(topics: Path, table:
 
 
 def test_it_is_known_whether_a_pipeline_runs(topics: Path, table: HandWritten) -> None:
-    handle = take_lock(table.layout, threading.Event())
+    handle = acquire_landing_lock(table.layout, threading.Event())
     assert status(topics, table.layout, ["*"]).running
     os.close(handle)
     assert not status(topics, table.layout, ["*"]).running

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.counts import Origin
 from penstock.landing.event_rules import MessageKind
-from penstock.landing.table.begun_table import begin_table
+from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.table_schema import FILE_SCHEMA
 from penstock.landing.writing.written_file import FileWriter, WrittenFile

@@ -18,8 +18,8 @@ import pytest
 
 from penstock.config import load
 from penstock.landing.journal import read_journal
-from penstock.landing.landing_lock import PipelineRunning, take_lock
-from penstock.landing.table.begun_table import table_of
+from penstock.landing.landing_lock import PipelineRunning, acquire_landing_lock
+from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import as_written
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import BadTransform, TransformRules
@@ -127,18 +127,18 @@ def test_killed_in_the_middle_of_a_batch_it_goes_on_exactly_and_stops_cleanly(tm
 
 def test_two_never_run_at_once(tmp_path: Path) -> None:
     layout = Layout.for_tables(tmp_path)
-    held = take_lock(layout, threading.Event())
+    held = acquire_landing_lock(layout, threading.Event())
     with pytest.raises(PipelineRunning, match="another pipeline"):
-        take_lock(layout, threading.Event(), patience=0.0)
+        acquire_landing_lock(layout, threading.Event(), patience=0.0)
     os.close(held)
-    os.close(take_lock(layout, threading.Event(), patience=0.0))
+    os.close(acquire_landing_lock(layout, threading.Event(), patience=0.0))
 
 
 def test_the_lock_is_waited_for(tmp_path: Path) -> None:
     layout = Layout.for_tables(tmp_path)
-    held = take_lock(layout, threading.Event())
+    held = acquire_landing_lock(layout, threading.Event())
     threading.Timer(0.5, os.close, [held]).start()
-    later = take_lock(layout, threading.Event(), patience=20.0)
+    later = acquire_landing_lock(layout, threading.Event(), patience=20.0)
     with pytest.raises(BlockingIOError), open(layout.lock) as other:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(later)
@@ -146,10 +146,10 @@ def test_the_lock_is_waited_for(tmp_path: Path) -> None:
 
 def test_whoever_waits_for_the_lock_can_be_stopped(tmp_path: Path) -> None:
     layout, stop = Layout.for_tables(tmp_path), threading.Event()
-    held = take_lock(layout, stop)
+    held = acquire_landing_lock(layout, stop)
     stop.set()
     with pytest.raises(PipelineRunning):
-        take_lock(layout, stop, patience=60.0)
+        acquire_landing_lock(layout, stop, patience=60.0)
     os.close(held)
 
 
@@ -157,7 +157,7 @@ def test_a_thread_that_does_not_end_keeps_the_lock(tmp_path: Path, monkeypatch: 
     go_on, layout = threading.Event(), Layout.for_tables(tmp_path / "tables")
     monkeypatch.setattr(pipeline, "SHUTDOWN_PATIENCE", 0.1)
     lock = contextlib.ExitStack()
-    lock.callback(os.close, take_lock(layout, threading.Event()))
+    lock.callback(os.close, acquire_landing_lock(layout, threading.Event()))
     began = threading.Event()
 
     def step(_: ProofWorker) -> bool:
@@ -169,7 +169,7 @@ def test_a_thread_that_does_not_end_keeps_the_lock(tmp_path: Path, monkeypatch: 
     with lock, pipeline._at_work(landing, None, BelievedClock(layout, None), lock):
         assert began.wait(20)
     with pytest.raises(PipelineRunning):
-        take_lock(layout, threading.Event(), patience=0.0)
+        acquire_landing_lock(layout, threading.Event(), patience=0.0)
     go_on.set()
 
 
@@ -250,7 +250,7 @@ def test_where_the_jvm_is_killed_nobody_else_lands_before_the_commit_under_way_h
     (java,) = (pid for pid in descendants(process.pid) if Path(f"/proc/{pid}/comm").read_text() == "java\n")
     os.kill(java, signal.SIGKILL)
     with pytest.raises(PipelineRunning):
-        take_lock(layout, threading.Event(), patience=3)
+        acquire_landing_lock(layout, threading.Event(), patience=3)
     (tmp_path / "go_on").touch()
     said = process.communicate(timeout=PATIENCE)[1]
     assert (process.returncode, "Java process has ended" in said.splitlines()[-1]) == (1, True), said

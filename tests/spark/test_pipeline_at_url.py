@@ -133,7 +133,7 @@ def ask(data: Path, options: list[str], http: str) -> list[object]:
 
 
 def penstock_files(data: Path, options: list[str]) -> list[str]:
-    from penstock.landing.table.begun_table import table_of
+    from penstock.landing.table.landed_table import table_of
 
     return table_of(layout_of(data, options)).active()
 

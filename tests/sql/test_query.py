@@ -15,13 +15,13 @@ from penstock.landing.requests.backfill_requests import write
 from penstock.landing.requests.conditions import parse
 from penstock.landing.requests.deletions import ASKED
 from penstock.landing.requests.deletions import ask as delete
-from penstock.landing.table.begun_table import begin_table
+from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import Range
 from penstock.landing.transform.rules import TransformRules
 from penstock.landing.writing.batch_commit import BatchCommit
-from penstock.landing.writing.part_writer import Job, Source, write_part
+from penstock.landing.writing.part_writer import Job, MessageBatch, write_part
 from penstock.proof.watermarks import keep_watermarks
 from penstock.sql import query as module
 from penstock.sql.query import BadQuery, Query
@@ -58,7 +58,7 @@ class Pipeline:
 
     def commit(self, begin: int, end: int) -> None:
         store = FolderStore(self.topics)
-        sources = [Source(with_null_partition(rows)) for rows in store.read(Range("t", begin, end), LOG_ROW)]
+        sources = [MessageBatch(with_null_partition(rows)) for rows in store.read(Range("t", begin, end), LOG_ROW)]
         self._commit.land(self.batch, lambda: [write_part(sources, self._job, 1)])
 
     def land(self, begin: int, end: int) -> None:
@@ -172,7 +172,7 @@ def test_offsets_that_landed_out_of_turn_are_not_taken_from_the_log_again(
     write(pipeline.layout.refills, "t", [(2, 3)])
     pipeline.plan(**{"t": 1, "t@1": 1})
     sources = [
-        Source(with_null_partition(r))
+        MessageBatch(with_null_partition(r))
         for run in ((0, 1), (2, 3))
         for r in FolderStore(topics).read(Range("t", *run), LOG_ROW)
     ]
@@ -289,7 +289,7 @@ def test_of_a_request_under_way_what_has_not_landed_is_taken_from_the_log(
     write(pipeline.layout.refills, "t", [(2, 6)])
     pipeline.plan(**{"t": 1, "t@1": 2})
     ranges = [Range("t", 0, 1), Range("t", 2, 4)]
-    sources = [Source(with_null_partition(rows)) for one in ranges for rows in FolderStore(topics).read(one, LOG_ROW)]
+    sources = [MessageBatch(with_null_partition(rows)) for one in ranges for rows in FolderStore(topics).read(one, LOG_ROW)]
     pipeline._commit.land(0, lambda: [write_part(sources, pipeline._job, 1)])
     assert sorted(ask(tables, "select payload from messages")) == [(b"%d" % n,) for n in range(8)]
 

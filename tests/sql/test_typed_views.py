@@ -14,7 +14,7 @@ from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import Range
 from penstock.landing.typed.columns import Column, TypedTable
-from penstock.landing.writing.part_writer import Source
+from penstock.landing.writing.part_writer import MessageBatch
 from penstock.sql.query import BadQuery, Query
 from penstock.sql.tables import Tables
 from tests.landing.typed.test_typed_tables import kill_before_landed
@@ -36,8 +36,8 @@ def tables(topics: Path, layout: Layout) -> Tables:
     return Tables(layout, FolderStore(topics), window=WINDOW, typed=(CLICK,))
 
 
-def sources(topics: Path, begin: int, end: int) -> list[Source]:
-    return [Source(with_null_partition(rows)) for rows in FolderStore(topics).read(Range("t", begin, end), LOG_ROW)]
+def sources(topics: Path, begin: int, end: int) -> list[MessageBatch]:
+    return [MessageBatch(with_null_partition(rows)) for rows in FolderStore(topics).read(Range("t", begin, end), LOG_ROW)]
 
 
 def plan(layout: Layout, batch: int, end: int) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from penstock.landing.journal import Journal
-from penstock.landing.landing_lock import alone_at_upkeep
-from penstock.landing.table.begun_table import begin_table
+from penstock.landing.landing_lock import hold_upkeep_lock
+from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.checkpoint_repair import CheckpointLost, check_batches, mend, sweep
 from penstock.upkeep.compaction.compaction import compact_table
@@ -123,7 +123,7 @@ def test_without_a_table_there_is_nothing_to_do(table: HandWritten) -> None:
 def test_a_file_that_somebody_is_about_to_commit_is_waited_for(tmp_path: Path) -> None:
     layout = Layout.for_tables(tmp_path)
     table = begin_table(layout)
-    with alone_at_upkeep(layout):
+    with hold_upkeep_lock(layout):
         file = written(table, [1])
         sweeping = threading.Thread(target=sweep, args=[layout])
         sweeping.start()

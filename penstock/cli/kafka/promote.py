@@ -50,7 +50,7 @@ def promote(
     if not NAME.fullmatch(topic) or not (settings.topics / topic).is_dir():
         fail(f"no topic is named {topic!r}; `penstock topics` lists them", 2)
     try:
-        from penstock.landing.landing_lock import PipelineRunning, take_lock
+        from penstock.landing.landing_lock import PipelineRunning, acquire_landing_lock
         from penstock.landing.table_paths import Layout
         from penstock.upkeep.promote.kafka_writer import CannotSend
         from penstock.upkeep.promote.promotion import CannotMove, Promotion
@@ -67,7 +67,7 @@ def promote(
         )
         if not copy_only:
             # Order: the pipeline's lock before the move, so that no pipeline lands from the log in between.
-            take_lock(layout, threading.Event(), patience=0.0)  # held until this process ends
+            acquire_landing_lock(layout, threading.Event(), patience=0.0)  # held until this process ends
             _move_pipeline(settings, layout)
     except (CannotSend, CannotMove, PipelineRunning, FileNotFoundError) as error:
         fail(error)

@@ -25,10 +25,10 @@ from penstock.cli.tables.schema import fill
 from penstock.config.tables_url import TablesPlace
 from penstock.landing.event_rules import VIEWS
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import TableFile, count_rows, open_rows
 from penstock.landing.table_paths import Layout, partition_value
-from penstock.landing.typed.typed_delta import TypedDelta, all_typed, typed_names
+from penstock.landing.typed.typed_delta import TypedDelta, existing_typed_tables, typed_names
 from penstock.process.terminal import visible
 
 tables = Commands(no_args_is_help=True, help="List, count, delete and repair rows of the tables without Spark.")
@@ -49,7 +49,7 @@ def files(
 ) -> None:
     """List the committed files of the table, for tools that read Parquet."""
     layout = Layout.for_tables(settings.tables)
-    typed = {table.folder.name: table for table in all_typed(layout)}
+    typed = {table.folder.name: table for table in existing_typed_tables(layout)}
     if view is not None and view not in (*VIEWS, *typed):
         fail(f"--view: no view is named {view!r}; views are {', '.join([*VIEWS, *typed])}", 2)
     if view in typed:
@@ -113,7 +113,7 @@ def rows_by_view(tables: TablesPlace) -> dict[str, int]:
     rows: Counter[str] = Counter()
     for name in _committed_files(layout):
         rows[partition_value(name, "kind")] += count_rows(layout.landed, name)
-    typed = {table.folder.name: _typed_rows(table) for table in all_typed(layout)}
+    typed = {table.folder.name: _typed_rows(table) for table in existing_typed_tables(layout)}
     return {**{view: rows[kind] for view, kind in VIEWS.items()}, **typed}
 
 

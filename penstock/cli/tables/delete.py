@@ -57,17 +57,17 @@ def delete(
 
 
 def _wait_until_deleted(settings: Settings, layout: Layout, number: int) -> None:
-    from penstock.landing.landing_lock import PipelineRunning, is_running, take_lock
-    from penstock.landing.table.begun_table import table_of
+    from penstock.landing.landing_lock import PipelineRunning, acquire_landing_lock, is_running
+    from penstock.landing.table.landed_table import table_of
 
     with errors.status("deleting"):
-        while is_running(layout) and table_of(layout).deleted() < number:
+        while is_running(layout) and table_of(layout).last_deletion() < number:
             time.sleep(POLL_INTERVAL_S)
-        if table_of(layout).deleted() >= number:
+        if table_of(layout).last_deletion() >= number:
             return None
         try:
             # A pipeline may have started in between: then it executes the request.
-            handle = take_lock(layout, threading.Event(), 0)
+            handle = acquire_landing_lock(layout, threading.Event(), 0)
         except PipelineRunning:
             return _wait_until_deleted(settings, layout, number)
         try:

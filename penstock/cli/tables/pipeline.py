@@ -92,12 +92,12 @@ def _query_lines(settings: Settings, sql: str, limit: int, as_json: bool) -> lis
 def status(settings: Configured, as_json: AsJson = False) -> None:
     """Report lag, rate and proof of the pipeline."""
     from penstock.client import ClientError
-    from penstock.landing.daemon_connection import connection_of
+    from penstock.landing.daemon_connection import configured_connection
     from penstock.landing.table_paths import Layout
     from penstock.landing.topics.from_flight import FlightStore
     from penstock.proof.status import status as pipeline_status
 
-    connection = connection_of(settings)
+    connection = configured_connection(settings)
     topics = FlightStore(replace(connection, retry_for=STATUS_RETRY_S)) if connection else settings.topics
     try:
         report = pipeline_status(topics, Layout.for_tables(settings.tables), settings.pipeline.topics)
@@ -123,7 +123,7 @@ def status(settings: Configured, as_json: AsJson = False) -> None:
 @pipeline.command()
 def compact(settings: Configured) -> None:
     """Merge small files of the tables into large ones."""
-    from penstock.landing.table.begun_table import has_landed_table
+    from penstock.landing.table.landed_table import has_landed_table
     from penstock.landing.table_paths import Layout
     from penstock.proof.ledger_posts import LedgerClient
     from penstock.upkeep.believed_clock import BelievedClock

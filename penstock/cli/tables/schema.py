@@ -61,7 +61,7 @@ def diff(
     Exits with status 1 if they differ.
     """
     from penstock.landing.table_paths import Layout
-    from penstock.landing.typed.typed_since import COMPLETE, begins, since
+    from penstock.landing.typed.typed_starts import BEFORE_FIRST_BATCH, describe_start, read_starts
     from penstock.upkeep.typed.differences import differences
     from penstock.upkeep.typed.found_fields import data_of_late, fields_of
 
@@ -69,7 +69,7 @@ def diff(
     with errors.status("reading"):
         data = data_of_late(layout, typed_table.type, rows)
         columns = differences(layout, typed_table, fields_of(data), len(data))
-    complete_after = since(layout).get(name, COMPLETE)
+    complete_after = read_starts(layout).get(name, BEFORE_FIRST_BATCH)
     if as_json:
         print(
             json.dumps(
@@ -83,8 +83,8 @@ def diff(
         for column in columns:
             table.add_row(*(Text(visible(text)) for text in column.document().values()))
         console.print(table)
-        if complete_after > COMPLETE:
-            errors.print(f"{begins(name, complete_after)}; `penstock tables fill {name}` adds the rows before")
+        if complete_after > BEFORE_FIRST_BATCH:
+            errors.print(f"{describe_start(name, complete_after)}; `penstock tables fill {name}` adds the rows before")
     sys.exit(1 if any(column.difference for column in columns) else 0)
 
 
@@ -114,9 +114,9 @@ def fill(
 
 def find_typed_table(settings: Settings, name: str) -> TypedTable:
     """Return the configured typed table of this name, or end the command with the names that exist."""
-    from penstock.landing.typed.columns import typed_tables
+    from penstock.landing.typed.columns import configured_tables
 
-    tables = {table.name: table for table in typed_tables(settings.pipeline)}
+    tables = {table.name: table for table in configured_tables(settings.pipeline)}
     if name not in tables:
         fail(f"[pipeline.typed.{name}] is not configured; configured are: {', '.join(tables) or 'none'}", 2)
     return tables[name]

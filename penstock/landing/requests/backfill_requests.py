@@ -16,7 +16,7 @@ from pathlib import Path
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
 from penstock.landing.journal import REFILL_MARK
-from penstock.landing.offset_runs import OffsetRange, Runs, as_runs, outside
+from penstock.landing.offset_runs import OffsetRange, Runs, as_runs, difference
 from penstock.landing.table_paths import Layout
 
 
@@ -92,7 +92,7 @@ def of_topic(layout: Layout, topic: str, *, again: bool | None = None) -> list[R
 
 def without(begin: int, end: int, taken: Iterable[OffsetRange]) -> list[OffsetRange]:
     """[begin, end) without the runs ``taken`` (any order)."""
-    return [(low, high) for low, high in outside(as_runs([(begin, end)]), taken).tolist()]
+    return [(low, high) for low, high in difference(as_runs([(begin, end)]), taken).tolist()]
 
 
 def own_turn(

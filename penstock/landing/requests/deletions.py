@@ -25,8 +25,8 @@ from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.hash_run import BadRun, HashRun
 from penstock.landing.offset_runs import Runs, as_runs
 from penstock.landing.requests.conditions import Condition
-from penstock.landing.table.begun_table import table_of
 from penstock.landing.table.delta_table import ForeignCommit
+from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 
 ASKED, RETENTION, FOREIGN = "asked", "retention", "foreign"
@@ -135,7 +135,7 @@ def _read(path: Path) -> Deletion:
 def pending(layout: Layout) -> list[Deletion]:
     """Those that are not done yet, in order."""
     found = all_deletions(layout)
-    done = table_of(layout).deleted() if found else 0
+    done = table_of(layout).last_deletion() if found else 0
     return [one for one in found if one.number > done]
 
 
@@ -178,7 +178,7 @@ class Record:
     def __init__(self, layout: Layout) -> None:
         self._folder = layout.deletions
         found = all_deletions(layout)
-        done = table_of(layout).deleted() if found else 0
+        done = table_of(layout).last_deletion() if found else 0
         self.deletions = [one for one in found if one.number <= done]
 
     def deleted(self, after: int = 0) -> Iterator[tuple[int, Deleted]]:

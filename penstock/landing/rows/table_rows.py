@@ -14,7 +14,7 @@ from penstock.landing.event_rules import (
     MAX_TIMESTAMP,
     MAX_UUID_BYTES,
     MIN_TIMESTAMP,
-    NO_EVENT,
+    NOT_MEANT_AS_EVENT,
     MessageKind,
 )
 from penstock.landing.rows.engine import compute, pc
@@ -94,7 +94,7 @@ def _events(batch: pa.RecordBatch, rules: Rules) -> Iterator[tuple[MessageKind, 
     valid = pc.is_null(columns["reason"])
     if part := _some(rows, valid):
         yield MessageKind.EVENT, part
-    meant_otherwise = pc.is_in(columns["reason"], pa.array([reason.value for reason in NO_EVENT]))
+    meant_otherwise = pc.is_in(columns["reason"], pa.array([reason.value for reason in NOT_MEANT_AS_EVENT]))
     foreign = pc.and_(is_of(batch, *FOREIGN_CODECS), meant_otherwise)
     if part := _some(rows, pc.invert(pc.or_(valid, foreign))):
         yield MessageKind.QUARANTINE, part

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import logging
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from penstock.errors import PenstockError
 
@@ -28,10 +31,14 @@ TEXTS = {
     "169.254.169.254": f"no credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are to be {WHERE}",
     "URL scheme is not allowed": 'an endpoint without TLS needs storage_options.AWS_ALLOW_HTTP = "true"',
 }
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
+"""Seconds between tries."""
 _OF_A_STORE = re.compile(r"Generic \w+ error|Error performing|error sending request")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _NO_RIGHT = re.compile(r"\b40[13] \w+|Permission ?Denied|Unauthenticated", re.IGNORECASE)
 _DECORATION = re.compile(r"\x1b\[[0-9;]*m|↳")
+_LOGGER = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class StoreError(PenstockError, OSError):
@@ -59,7 +66,7 @@ class TablesRefused(StoreError):
 
 
 @contextmanager
-def asking(url: str) -> Iterator[None]:
+def translate_store_errors(url: str) -> Iterator[None]:
     """Raises TablesAway or TablesRefused where a store is asked and does not give; what else happens passes."""
     try:
         yield
@@ -68,10 +75,10 @@ def asking(url: str) -> Iterator[None]:
     except Exception as error:
         if not _OF_A_STORE.search(str(error)):  # delta-rs has no class of its own for it
             raise
-        raise meant(str(error), url) from None
+        raise interpret_error(str(error), url) from None
 
 
-def meant(text: str, url: str) -> TablesAway | TablesRefused:
+def interpret_error(text: str, url: str) -> TablesAway | TablesRefused:
     """What delta-rs's words mean."""
     code = _CODE.search(text)
     if code and code[1] in CODES:
@@ -84,3 +91,22 @@ def meant(text: str, url: str) -> TablesAway | TablesRefused:
         return TablesRefused(f"{url} is refused{f' ({code[1]})' if code else ''}: look at {keys} {WHERE}")
     lines = [line.strip() for line in _DECORATION.sub("", text).splitlines() if line.strip()]
     return TablesAway(f"{url} cannot be reached: {(code[1] if code else lines[-1])[:200]}")
+
+
+def retry_while_away(what: Callable[[], T], stop: threading.Event) -> T:
+    """What a function returns, called until the tables are there. Raises TablesAway only once ``stop`` is set."""
+    pause, told = FIRST_PAUSE, False
+    while True:
+        try:
+            found = what()
+        except TablesAway as error:
+            if not told:
+                _LOGGER.warning("landing waits, and nothing is lost: %s", error)
+            told = True
+            if stop.wait(pause):
+                raise
+            pause = min(pause * 2, LONGEST_PAUSE)
+        else:
+            if told:
+                _LOGGER.info("the tables are there again: landing goes on")
+            return found

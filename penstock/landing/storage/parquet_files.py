@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.files.file_system import make_folder, sync_written
-from penstock.landing.storage.object_errors import asking
+from penstock.landing.storage.object_errors import translate_store_errors
 from penstock.landing.storage.object_path import ObjectPath, TablePath
 
 WHOLE = 4 << 20
@@ -33,7 +33,7 @@ def read_metadata(path: TablePath) -> pq.FileMetaData:
 
 def _source(path: ObjectPath) -> Any:
     file = path.open()
-    with asking(path.root):
+    with translate_store_errors(path.root):
         size = file.size()
         return pa.BufferReader(file.read(size)) if size <= WHOLE else pa.PythonFile(_Ranges(file, path.root))
 
@@ -46,7 +46,7 @@ class _Ranges(io.RawIOBase):
         self._file, self._root = file, root
 
     def read(self, length: int = -1) -> bytes:
-        with asking(self._root):
+        with translate_store_errors(self._root):
             return bytes(self._file.read(length if length >= 0 else self._file.size() - self.tell()))
 
     def seek(self, position: int, whence: int = 0) -> int:

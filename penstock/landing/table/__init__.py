@@ -1,8 +1,15 @@
-"""The table as a list of files: which there are, which batch brought them, and the commit of more.
+"""Tables as lists of files: read which files a table has, and commit more.
 
-Read ``table_files`` (what a table is), ``table_file`` (how rows are read), ``delta_table`` with
-``one_writer``, ``begun_table`` (whether a folder has one), ``plain_session``, ``row_counts``.
-Imports ``landing``.
+Read ``table_file`` (how rows are read), ``delta_table`` (files, batches and commits) with ``features`` and
+``one_writer``, ``landed_table`` (format version), ``plain_session``, ``row_counts``. Imports ``landing``.
 """
 
-__all__ = ["table_files", "table_file", "delta_table", "one_writer", "begun_table", "plain_session", "row_counts"]  # noqa: RUF022 reading order
+__all__ = [  # noqa: RUF022 reading order
+    "table_file",
+    "delta_table",
+    "features",
+    "one_writer",
+    "landed_table",
+    "plain_session",
+    "row_counts",
+]

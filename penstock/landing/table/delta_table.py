@@ -26,11 +26,10 @@ from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
 from penstock.files.file_system import sync_written
 from penstock.files.json_values import parse_object
-from penstock.landing.storage.object_path import ObjectPath, TablePath, asking_at, of_delta_rs
+from penstock.landing.storage.object_path import ObjectPath, TablePath, delta_rs_options, translate_errors_at
 from penstock.landing.table.features import Features
 from penstock.landing.table.one_writer import PROPERTY, check_writer, own_name
-from penstock.landing.table.table_file import Mask, TableFile, open_rows
-from penstock.landing.table.table_files import NewFile
+from penstock.landing.table.table_file import Mask, NewFile, TableFile, open_rows
 from penstock.landing.table_paths import partition_value
 from penstock.landing.table_schema import FILE_SCHEMA, LANDED, PARTITION_COLUMNS, STATISTICS, FileForm
 
@@ -38,10 +37,10 @@ DELTA_LOG = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
 DELETION_VECTORS = "deletionVectors"
 APPLICATION = "penstock"
-DELETIONS = "penstock.deletions"
+DELETIONS_APPLICATION = "penstock.deletions"
 KEEP_HOURS = 6
 """A reader that began so long ago still finds its files, though they were merged since."""
-CONFIGURATION = {
+DEFAULT_PROPERTIES = {
     "delta.checkpointInterval": "100",
     "delta.logRetentionDuration": "interval 7 days",
     "delta.deletedFileRetentionDuration": f"interval {KEEP_HOURS + 1} hours",
@@ -58,7 +57,7 @@ COMMIT_ATTEMPTS = 100
 UPDATED_ROWS = ("numUpdatedRows", "numTargetRowsUpdated", "num_updated_rows", "num_target_rows_updated")
 """What engines call the number of rows that a commit changed."""
 ROW_PLACE = ("topic", "partition", "offset")
-MARK = {"penstock": "upkeep"}
+OWN_COMMIT_MARK = {"penstock": "upkeep"}
 """In the commits of this module that no transaction names: they are not another program's."""
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """delta-rs would remove commits before the checkpoint that stands for them is on the disk."""
@@ -104,9 +103,9 @@ class DeltaTable:
     def _table(self) -> deltalake.DeltaTable:
         """As it is now. Raises DamagedFile."""
         try:
-            with asking_at(self.folder):
+            with translate_errors_at(self.folder):
                 if self._opened is None:
-                    self._opened = deltalake.DeltaTable(str(self.folder), **of_delta_rs(self.folder))
+                    self._opened = deltalake.DeltaTable(str(self.folder), **delta_rs_options(self.folder))
                 else:
                     self._opened.update_incremental()
         except DeltaError as error:
@@ -118,17 +117,17 @@ class DeltaTable:
         """Whether it is there."""
         if isinstance(self._log, Path):
             return self._log.is_dir()
-        with asking_at(self.folder):
+        with translate_errors_at(self.folder):
             return self._opened is not None or deltalake.DeltaTable.is_deltatable(
-                str(self.folder), **of_delta_rs(self.folder)
+                str(self.folder), **delta_rs_options(self.folder)
             )
 
     def begin(self) -> None:
         if isinstance(self._log, Path):
             _drop_torn(self._log)
             self._log.parent.mkdir(parents=True, exist_ok=True)
-        with asking_at(self.folder):
-            if not deltalake.DeltaTable.is_deltatable(str(self.folder), **of_delta_rs(self.folder)):
+        with translate_errors_at(self.folder):
+            if not deltalake.DeltaTable.is_deltatable(str(self.folder), **delta_rs_options(self.folder)):
                 self._create()
         self.check_features()
         self._claim()
@@ -169,7 +168,7 @@ class DeltaTable:
                     f"{one.name} of type {_type_of(one)}, but another column can be added"
                 )
         if lacking:
-            with asking_at(self.folder):
+            with translate_errors_at(self.folder):
                 self._table.alter.add_columns(lacking)
             self._sync_since(before)
 
@@ -181,7 +180,7 @@ class DeltaTable:
                 partition_by=self._partitions(),
                 configuration=self._configuration(),
                 raise_if_key_not_exists=False,
-                **of_delta_rs(self.folder),
+                **delta_rs_options(self.folder),
             )
         except DeltaError:
             if not self.exists:  # else somebody was faster, and it is told whose it is
@@ -196,7 +195,7 @@ class DeltaTable:
             return
         before = table.version()
         try:
-            with asking_at(self.folder):
+            with translate_errors_at(self.folder):
                 table.alter.set_table_properties({PROPERTY: own_name(self.folder)}, raise_if_not_exists=False)
         except CommitFailedError:
             table.update_incremental()
@@ -205,7 +204,10 @@ class DeltaTable:
         self._sync_since(before)
 
     def _configuration(self) -> dict[str, str]:
-        return {**CONFIGURATION, **({PROPERTY: own_name(self.folder)} if isinstance(self.folder, ObjectPath) else {})}
+        return {
+            **DEFAULT_PROPERTIES,
+            **({PROPERTY: own_name(self.folder)} if isinstance(self.folder, ObjectPath) else {}),
+        }
 
     def _check_writer(self) -> None:
         """Raises AnotherWriter where the table, as it was read last, is not ours to write."""
@@ -227,7 +229,7 @@ class DeltaTable:
         self._sync_since(before, added=False)
         version = table.version()
         if version // CHECKPOINT_EVERY > before // CHECKPOINT_EVERY:
-            with asking_at(self.folder):
+            with translate_errors_at(self.folder):
                 table.create_checkpoint()
                 self._sync([self._log / f"{version:020}.checkpoint.parquet", self._log / LAST_CHECKPOINT])
 
@@ -238,7 +240,7 @@ class DeltaTable:
         self._check_writer()
         deletes = any(isinstance(action, RemoveAction) and action.data_change for action in actions)
         Features.read(table).check(self.folder, deletes=deletes)
-        with asking_at(self.folder):
+        with translate_errors_at(self.folder):
             table.create_write_transaction(
                 actions,
                 "append",
@@ -258,18 +260,18 @@ class DeltaTable:
         self._check_writer()
         return newest >= batch
 
-    def deleted(self) -> int:
+    def last_deletion(self) -> int:
         """The number of the last deletion that is done; 0 for none."""
-        return int(self._table.transaction_version(DELETIONS) or 0) if self.exists else 0
+        return int(self._table.transaction_version(DELETIONS_APPLICATION) or 0) if self.exists else 0
 
     def delete(self, number: int, gone: Sequence[str], files: Sequence[NewFile]) -> None:
         """Put files without some rows in the place of those that have them, as the deletion of this number."""
-        transaction = Transaction(DELETIONS, number, time.time_ns() // 1_000_000)
+        transaction = Transaction(DELETIONS_APPLICATION, number, time.time_ns() // 1_000_000)
         self._replace(gone, files, CommitProperties(app_transactions=[transaction]), changed=True)
 
     def replace(self, gone: Sequence[str], files: Sequence[NewFile]) -> None:
         """Put files in the place of others that have the same rows."""
-        self._replace(gone, files, CommitProperties(custom_metadata=MARK), changed=False)
+        self._replace(gone, files, CommitProperties(custom_metadata=OWN_COMMIT_MARK), changed=False)
 
     def _replace(
         self, gone: Sequence[str], files: Sequence[NewFile], properties: CommitProperties, *, changed: bool
@@ -306,8 +308,8 @@ class DeltaTable:
         for file in files:
             if (condition := self._first_row(file)) is not None:
                 before = self._table.version()
-                properties = CommitProperties(custom_metadata=MARK)
-                with asking_at(self.folder):
+                properties = CommitProperties(custom_metadata=OWN_COMMIT_MARK)
+                with translate_errors_at(self.folder):
                     self._table.update(
                         {"source": "source"},
                         predicate=condition,
@@ -344,7 +346,7 @@ class DeltaTable:
             _LOGGER.warning("%s: old files stay until deletion vectors are applied", self.folder)
             return
         self._check_writer()
-        with asking_at(self.folder):
+        with translate_errors_at(self.folder):
             table.cleanup_metadata()
             table.vacuum(keep_hours, dry_run=False, enforce_retention_duration=False, full=True)
 
@@ -383,8 +385,8 @@ class DeltaTable:
     def active_at(self, version: int) -> list[TableFile]:
         """Return the files of an earlier version. Raises DamagedFile where its log is gone."""
         try:
-            with asking_at(self.folder):
-                earlier = deltalake.DeltaTable(str(self.folder), version=version, **of_delta_rs(self.folder))
+            with translate_errors_at(self.folder):
+                earlier = deltalake.DeltaTable(str(self.folder), version=version, **delta_rs_options(self.folder))
                 return self._listed(earlier)
         except DeltaError as error:
             raise DamagedFile(f"{self._log}: version {version}: {str(error).partition(chr(10))[0]}") from None
@@ -402,7 +404,7 @@ class DeltaTable:
         """Return a commit of another program that changed rows; None for our own, and where the log has it no more."""
         actions = self._actions(version) or []
         info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-        own = {APPLICATION, DELETIONS}
+        own = {APPLICATION, DELETIONS_APPLICATION}
         if "penstock" in info or any(action.get("txn", {}).get("appId") in own for action in actions):
             return None
         changes = [action.get("add") or action.get("remove") or {} for action in actions]
@@ -415,7 +417,7 @@ class DeltaTable:
         return ForeignCommit(version, engine, operation, names, updated)
 
     def _listed(self, table: deltalake.DeltaTable) -> list[TableFile]:
-        with asking_at(self.folder):
+        with translate_errors_at(self.folder):
             # One snapshot: a list and vectors of different versions would bring deleted rows back.
             adds, vectors = pa.table(table.get_add_actions()), self._vectors(table)
         listed: list[Any] = adds.select(["path", "size_bytes"]).to_pylist()

@@ -26,7 +26,10 @@ S3_SETTINGS = {
 
 def session_settings(layout: Layout) -> dict[str, str]:
     """Return the settings of the session (spark-defaults.conf)."""
-    return {**SETTINGS, **(_of_s3(layout.store.options) if layout.store and str(layout.store).startswith("s3:") else {})}
+    return {
+        **SETTINGS,
+        **(_of_s3(layout.store.options) if layout.store and str(layout.store).startswith("s3:") else {}),
+    }
 
 
 def _of_s3(options: Mapping[str, str]) -> dict[str, str]:

@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import RowReader, TableFile, open_rows
 from penstock.landing.table_paths import Layout, partition_value
 
 TYPE = "type"
 HOST = "host"
 
-Tell = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """Is told how many of how many files were read."""
 
 
-class Tallies:
+class RowCounts:
     """Counts rows by kind (event, syslog, message, quarantine) and type or host; a file is read once."""
 
     def __init__(self, layout: Layout, column: str, within: range | None = None) -> None:
@@ -27,13 +27,13 @@ class Tallies:
         self._layout, self._column, self._within = layout, column, within
         self._files: dict[tuple[str, int], Counter[tuple[str, str]]] = {}
 
-    def now(self, tell: Tell = lambda number, of: None) -> Counter[tuple[str, str]]:
+    def count(self, report: ReportProgress = lambda number, of: None) -> Counter[tuple[str, str]]:
         """Rows that are committed now by kind and value; "" where a row has none."""
         names = table_of(self._layout).active()
         known = self._files
         self._files = {name.identity: known[name.identity] for name in names if name.identity in known}
         for number, name in enumerate(names, 1):
-            tell(number, len(names))
+            report(number, len(names))
             if name.identity not in self._files:
                 self._files[name.identity] = self._count(name)
         return sum(self._files.values(), Counter())

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -49,6 +49,25 @@ class TableFile(str):
     def identity(self) -> tuple[str, int]:
         """What changes with the file's rows: its name, and a checksum of its deletion vector."""
         return str(self), 0 if self.live is None else zlib.crc32(np.packbits(self.live).tobytes())
+
+
+class NewFile(Protocol):
+    """A file to commit; ``name`` relative to the table's folder, ``statistics`` as Delta has them."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def date(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def statistics(self) -> str: ...
 
 
 def as_written(names: Iterable[str]) -> list[TableFile]:

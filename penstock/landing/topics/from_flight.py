@@ -112,7 +112,7 @@ class FlightStore:
 
     def _stream(self, ticket: Any) -> Iterator[pa.RecordBatch]:
         with self._typed() as client:
-            for chunk in client.do_get(ticket, call_options(self._connection.link, STREAM_SECONDS)):
+            for chunk in client.do_get(ticket, call_options(self._connection.endpoint, STREAM_SECONDS)):
                 if chunk.data.num_rows:
                     yield chunk.data
 
@@ -124,7 +124,7 @@ class FlightStore:
 
         def once() -> list[dict[str, Any]]:
             with self._typed() as client:
-                answers = client.do_action(action, call_options(self._connection.link, CALL_SECONDS))
+                answers = client.do_action(action, call_options(self._connection.endpoint, CALL_SECONDS))
                 return [answered(answer.body.to_pybytes()) for answer in answers]
 
         return self._patiently(once)
@@ -157,7 +157,7 @@ class FlightStore:
         where = self._connection.address
         try:
             if self._client is None:
-                self._client = flight_client(self._connection.link)
+                self._client = flight_client(self._connection.endpoint)
             yield self._client
         except (flight.FlightUnavailableError, flight.FlightTimedOutError) as error:
             text = f"the log daemon's Flight server {where} does not answer ({_short(error)}); is log.flight set there?"

@@ -50,7 +50,7 @@ class BadRows(PenstockError, ValueError):
 
 
 @dataclass(slots=True)
-class Checked:
+class CheckedFunction:
     """A function under its ``name``; ``failed``: on how many rows it did, and ``error`` the first that it raised."""
 
     name: str

@@ -17,7 +17,7 @@ from penstock.config import PipelineConfig
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.rows.engine import pc
-from penstock.landing.transform.checked import Checked, Function, OfKind
+from penstock.landing.transform.checked import CheckedFunction, Function, OfKind
 from penstock.landing.transform.redaction import Hashes, Patterns
 
 KEY = "pipeline.transform"
@@ -38,7 +38,7 @@ class TransformRules:
     salt: bytes = field(default=b"", repr=False)
 
     @classmethod
-    def of(cls, pipeline: PipelineConfig) -> TransformRules:
+    def from_config(cls, pipeline: PipelineConfig) -> TransformRules:
         """What the configuration says. Raises BadTransform."""
         redact = pipeline.redact
         try:
@@ -61,16 +61,16 @@ class TransformRules:
         if self.function:
             load(self.function)
 
-    def steps(self) -> list[Checked]:
+    def steps(self) -> list[CheckedFunction]:
         """What is done with rows, in this order. Raises BadTransform."""
         found = []
         if self.patterns:
-            found.append(Checked("pipeline.redact.patterns", Patterns(self.patterns, self.replacement)))
+            found.append(CheckedFunction("pipeline.redact.patterns", Patterns(self.patterns, self.replacement)))
         if self.fields:
             paths = tuple(tuple(field.split(".")) for field in self.fields)
-            found.append(Checked("pipeline.redact.hash", Hashes(paths, self.salt)))
+            found.append(CheckedFunction("pipeline.redact.hash", Hashes(paths, self.salt)))
         if self.function:
-            found.append(Checked(KEY, load(self.function)))
+            found.append(CheckedFunction(KEY, load(self.function)))
         return found
 
 
@@ -78,7 +78,7 @@ class TransformRules:
 class Transformation:
     """The steps, applied to the rows of a task."""
 
-    steps: list[Checked]
+    steps: list[CheckedFunction]
 
     def apply(self, parts: Iterable[OfKind]) -> Iterator[OfKind]:
         """Rows (FILE_SCHEMA) by kind."""
@@ -91,7 +91,7 @@ class Transformation:
         return [f"{one.name} failed on {one.failed:,} rows: {one.error}" for one in self.steps if one.failed]
 
 
-def _applied(step: Checked, parts: Iterable[OfKind]) -> Iterator[OfKind]:
+def _applied(step: CheckedFunction, parts: Iterable[OfKind]) -> Iterator[OfKind]:
     for kind, rows in parts:
         if kind is MessageKind.DROPPED:
             yield kind, rows
@@ -115,7 +115,7 @@ def load(name: str) -> Function:
     return found  # type: ignore[no-any-return]
 
 
-def source_of(name: str) -> Path | None:
+def module_source(name: str) -> Path | None:
     """The file or the folder of the module that a function is in, or of the package around it; None for one that is
     built in.
     """

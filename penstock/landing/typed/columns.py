@@ -22,7 +22,7 @@ from penstock.landing.table_paths import TYPED_MARK
 from penstock.landing.table_schema import LANDED, MICROS
 
 REST = "rest"
-TAKEN = tuple(name for name in OWN_COLUMNS if name not in (REST, "date"))
+LANDED_COLUMNS = tuple(name for name in OWN_COLUMNS if name not in (REST, "date"))
 """Columns that are as they are in the table ``landed``."""
 _WHOLE = "regexp_full_match({0}::VARCHAR, '-?[0-9]+')"
 _NUMBER = "json_type({0}) IN ('BIGINT', 'UBIGINT', 'DOUBLE')"
@@ -90,7 +90,7 @@ class TypedTable:
     @property
     def schema(self) -> pa.Schema:
         """What a reader sees."""
-        taken = [LANDED.field(name) for name in TAKEN]
+        taken = [LANDED.field(name) for name in LANDED_COLUMNS]
         own = [pa.field(one.name, TYPES[one.type].arrow) for one in self.columns]
         return pa.schema([*taken, *own, pa.field(REST, pa.string()), LANDED.field("date")])
 
@@ -128,17 +128,17 @@ class TypedTable:
         return enumerate(self.columns, 1)
 
 
-def typed_tables(pipeline: PipelineConfig) -> tuple[TypedTable, ...]:
+def configured_tables(pipeline: PipelineConfig) -> tuple[TypedTable, ...]:
     """Those that are configured."""
     return tuple(_typed(name, told) for name, told in pipeline.typed.items())
 
 
-def strict_ones(tables: Iterable[TypedTable]) -> tuple[TypedTable, ...]:
+def strict_tables(tables: Iterable[TypedTable]) -> tuple[TypedTable, ...]:
     """Those whose events have to fit."""
     return tuple(one for one in tables if one.strict)
 
 
-def own_columns(table: TypedTable, data: pa.Array[Any]) -> Mapping[str, pa.Array[Any]]:
+def compute_columns(table: TypedTable, data: pa.Array[Any]) -> Mapping[str, pa.Array[Any]]:
     """The columns that are its own, and ``rest``, of JSON texts."""
     return compute(table.values, table.given, data=data)
 

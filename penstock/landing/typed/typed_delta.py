@@ -11,13 +11,12 @@ import pyarrow as pa
 from deltalake.transaction import CommitProperties, Transaction
 
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.table.delta_table import APPLICATION, DELTA_LOG, MARK, DeltaTable
-from penstock.landing.table.table_file import TableFile
-from penstock.landing.table.table_files import NewFile
+from penstock.landing.table.delta_table import APPLICATION, DELTA_LOG, OWN_COMMIT_MARK, DeltaTable
+from penstock.landing.table.table_file import NewFile, TableFile
 from penstock.landing.table_paths import TYPED_MARK, Layout
 from penstock.landing.table_schema import FileForm
-from penstock.landing.typed.columns import REST, TAKEN, TypedTable
-from penstock.landing.typed.typed_since import since
+from penstock.landing.typed.columns import LANDED_COLUMNS, REST, TypedTable
+from penstock.landing.typed.typed_starts import read_starts
 
 FOLDERS = ("date",)
 _DICTIONARIES = ("topic", "source", "type", "host")
@@ -33,7 +32,7 @@ class TypedDelta(DeltaTable):
             self.schema = self.schema_now
 
     @classmethod
-    def of(cls, layout: Layout, wanted: TypedTable) -> TypedDelta:
+    def configured(cls, layout: Layout, wanted: TypedTable) -> TypedDelta:
         """The one that is configured."""
         return cls(layout.typed(wanted.name), wanted.schema)
 
@@ -56,11 +55,11 @@ class TypedDelta(DeltaTable):
 
     def add(self, files: Sequence[NewFile]) -> None:
         """Files of no batch."""
-        self._replace([], files, CommitProperties(custom_metadata=MARK), changed=True)
+        self._replace([], files, CommitProperties(custom_metadata=OWN_COMMIT_MARK), changed=True)
 
     def take_out(self, gone: Sequence[str], files: Sequence[NewFile]) -> None:
         """Put files without some rows in the place of those that have them."""
-        self._replace(gone, files, CommitProperties(custom_metadata=MARK), changed=True)
+        self._replace(gone, files, CommitProperties(custom_metadata=OWN_COMMIT_MARK), changed=True)
 
     def through(self, batch: int) -> list[TableFile]:
         """Return the files, but for those of batches after this one."""
@@ -78,7 +77,7 @@ class TypedDelta(DeltaTable):
 
 def file_form(schema: pa.Schema) -> FileForm:
     """That of the files of a table with this schema."""
-    own = [one for one in schema if one.name not in (*TAKEN, *FOLDERS)]
+    own = [one for one in schema if one.name not in (*LANDED_COLUMNS, *FOLDERS)]
     in_file = pa.schema([one for one in schema if one.name not in FOLDERS])
     texts = [one.name for one in own if one.type.equals(pa.string())]
     return FileForm(in_file, FOLDERS, (*_DICTIONARIES, *texts))
@@ -90,7 +89,7 @@ def typed_names(layout: Layout) -> list[str]:
     At a URL: those that the pipeline of this folder writes.
     """
     if layout.store is not None:
-        return sorted(TYPED_MARK + name for name in since(layout))
+        return sorted(TYPED_MARK + name for name in read_starts(layout))
     try:
         found = sorted(os.listdir(layout.tables))
     except FileNotFoundError:
@@ -98,7 +97,11 @@ def typed_names(layout: Layout) -> list[str]:
     return [name for name in found if name.startswith(TYPED_MARK) and (layout.tables / name / DELTA_LOG).is_dir()]
 
 
-def all_typed(layout: Layout) -> list[TypedDelta]:
+def existing_typed_tables(layout: Layout) -> list[TypedDelta]:
     """Likewise, as tables; what somebody else keeps under such a name is none of them."""
     found = [TypedDelta(layout.table(name)) for name in typed_names(layout)]
-    return [one for one in found if {*TAKEN, REST, *FOLDERS} <= {*one.schema.names} and "kind" not in one.schema.names]
+    return [
+        one
+        for one in found
+        if {*LANDED_COLUMNS, REST, *FOLDERS} <= {*one.schema.names} and "kind" not in one.schema.names
+    ]

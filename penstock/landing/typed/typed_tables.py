@@ -14,15 +14,15 @@ from functools import partial
 import pyarrow as pa
 
 from penstock.errors import PenstockError
-from penstock.landing.landing_lock import alone_at_upkeep
+from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import TypedTable
 from penstock.landing.typed.typed_delta import TypedDelta
-from penstock.landing.typed.typed_files import is_of_events, known_places, write_typed
-from penstock.landing.typed.typed_since import COMPLETE, begins, since, write_since
+from penstock.landing.typed.typed_files import is_of_events, read_row_keys, write_typed
+from penstock.landing.typed.typed_starts import BEFORE_FIRST_BATCH, describe_start, read_starts, write_starts
 from penstock.landing.writing.written_file import AGAIN, WrittenFile
 
 THREADS = 4
@@ -51,14 +51,16 @@ class TypedTables:
                 raise TypedTableAhead(
                     f"{folder} has batches up to {table.newest()}, {self._landed.folder} up to {newest}: move it away"
                 )
-        with alone_at_upkeep(self._layout):
-            known = {name: batch for name, batch in since(self._layout).items() if name in there}
+        with hold_upkeep_lock(self._layout):
+            known = {name: batch for name, batch in read_starts(self._layout).items() if name in there}
             now = {one.name: known.get(one.name, newest) for one in self._wanted.values()}
-            if now != since(self._layout):
-                write_since(self._layout, now)
+            if now != read_starts(self._layout):
+                write_starts(self._layout, now)
         for name, batch in now.items():
-            if batch > COMPLETE and name not in known:
-                _LOGGER.warning("%s; `penstock tables fill %s` brings in what landed before", begins(name, batch), name)
+            if batch > BEFORE_FIRST_BATCH and name not in known:
+                _LOGGER.warning(
+                    "%s; `penstock tables fill %s` brings in what landed before", describe_start(name, batch), name
+                )
 
     def commit(self, batch: int, files: Sequence[WrittenFile]) -> None:
         """Have all of them have the rows that are about to be committed."""
@@ -81,4 +83,4 @@ class TypedTables:
     def _places(self, table: TypedDelta, batch: int, day: str) -> pa.Table:
         """Of the rows of a day that a table has: some that land again may be there still."""
         names = [name for name in table.before(batch) if name.startswith(f"date={day}/")]
-        return known_places(table.folder, names)
+        return read_row_keys(table.folder, names)

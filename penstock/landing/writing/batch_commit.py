@@ -23,7 +23,7 @@ from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import TableFile, as_written, open_rows
 from penstock.landing.writing.part_writer import PartResult
-from penstock.landing.writing.written_file import AGAIN, ASIDE, WrittenFile, without_rows
+from penstock.landing.writing.written_file import AGAIN, ASIDE, WrittenFile, copy_without_rows
 
 COLUMNS = ["topic", "partition", "offset", "timestamp", "uuid"]
 MAY_HAVE = tuple(f"kind={kind}/" for kind in WITH_UUID)
@@ -55,10 +55,10 @@ class BatchCommit:
         latest_time: Callable[[], int] = lambda: NO_LIMIT,
     ) -> None:
         self._table, self._window, self._beside = table, window, beside
-        self._known = partial(known_keys, table, keys, window, deleted, latest_time)
+        self._known = partial(load_landed_keys, table, keys, window, deleted, latest_time)
         self._keys = self._known()
 
-    def has(self, batch: int) -> bool:
+    def is_landed(self, batch: int) -> bool:
         """Whether nothing is left to do for a batch."""
         return self._keys.batch >= batch and self._table.newest() >= batch
 
@@ -97,12 +97,12 @@ class BatchCommit:
         for file in files:
             mine = dropped[at : at + file.rows]
             at += file.rows
-            left = without_rows(self._table.folder, file, mine) if mine.any() else file
+            left = copy_without_rows(self._table.folder, file, mine) if mine.any() else file
             if left is not None:
                 yield left
 
 
-def known_keys(
+def load_landed_keys(
     table: DeltaTable,
     folder: Path,
     window: int,
@@ -116,24 +116,24 @@ def known_keys(
         keys = LandedKeys(folder, window, latest_time)
         if newest >= 0:
             _LOGGER.info("reading the keys that landed from the table")
-            keys.add(newest, events_within(table, window, deleted, latest_time()))
+            keys.add(newest, recent_events(table, window, deleted, latest_time()))
     for batch, files in table.files(keys.batch + 1):
         keys.add(batch, EventsSeen.concat(list(_events(table, as_written(files)))))
     return keys
 
 
-def runs_through(table: DeltaTable, folder: Path, window: int, batch: int, deleted: Keys = tuple) -> list[HashRun]:
+def landed_runs(table: DeltaTable, folder: Path, window: int, batch: int, deleted: Keys = tuple) -> list[HashRun]:
     """Likewise for a reader, through ``batch``, the newest; nothing is written. Raises TableMovedOn."""
     through, runs = mapped_runs(folder, window)
     if through > batch:
         raise TableMovedOn
     if through < 0:
-        return [HashRun.of(events_within(table, window, deleted))] if batch >= 0 else []
+        return [HashRun.of(recent_events(table, window, deleted))] if batch >= 0 else []
     later = as_written(name for number, files in table.files(through + 1) if number <= batch for name in files)
     return [*runs, *(HashRun.of(one) for one in _events(table, later))]
 
 
-def events_within(table: DeltaTable, window: int, deleted: Keys, latest_time: int = NO_LIMIT) -> EventsSeen:
+def recent_events(table: DeltaTable, window: int, deleted: Keys, latest_time: int = NO_LIMIT) -> EventsSeen:
     """Return the events that landed at most the window (microseconds) before the newest of their topic."""
     parts = chain(deleted(), _events(table, reversed(table.active())))
     candidates = EventsSeen.concat(list(within_window(parts, window, latest_time=latest_time)))
@@ -141,10 +141,10 @@ def events_within(table: DeltaTable, window: int, deleted: Keys, latest_time: in
 
 
 def _events(table: DeltaTable, files: Iterable[TableFile]) -> Iterator[EventsSeen]:
-    return (events_of(table.folder, name) for name in files if name.startswith(MAY_HAVE))
+    return (read_events(table.folder, name) for name in files if name.startswith(MAY_HAVE))
 
 
-def events_of(table: TablePath, name: TableFile, which: Mask | None = None) -> EventsSeen:
+def read_events(table: TablePath, name: TableFile, which: Mask | None = None) -> EventsSeen:
     """The rows with a uuid in a file of the table, or those of some of its rows; none where it is gone."""
     try:
         with open_rows(table, name) as file:

@@ -55,17 +55,17 @@ class PartResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class MessageBatch:
     """Messages (``from_kafka.rows.ROW``); ``again``: they land again because they were lost, whatever landed before."""
 
     rows: pa.RecordBatch
     again: bool = False
 
 
-def write_part(sources: Iterable[Source], job: Job, landed_at: int) -> PartResult:
+def write_part(sources: Iterable[MessageBatch], job: Job, landed_at: int) -> PartResult:
     """Land all messages; ``landed_at`` in microseconds."""
     writer, transformation = _PartWriter(job), Transformation(job.transform.steps())
-    for source in gathered(sources):
+    for source in join_small_batches(sources):
         for kind, rows in rows_to_land(source.rows, job.rules, transformation, landed_at):
             writer.add(kind, rows, source.again)
     try:
@@ -82,9 +82,9 @@ def rows_to_land(
         yield kind, rows if rules.keep_payload else without_payload(kind, rows)
 
 
-def gathered(sources: Iterable[Source]) -> Iterator[Source]:
+def join_small_batches(sources: Iterable[MessageBatch]) -> Iterator[MessageBatch]:
     """Small batches joined, so that a call on columns is for many rows."""
-    waiting: list[Source] = []
+    waiting: list[MessageBatch] = []
     rows = size = 0
     for source in sources:
         if waiting and (source.again != waiting[0].again or rows >= AT_ONCE_ROWS or size >= AT_ONCE_BYTES):
@@ -96,8 +96,8 @@ def gathered(sources: Iterable[Source]) -> Iterator[Source]:
         yield _joined(waiting)
 
 
-def _joined(sources: list[Source]) -> Source:
-    return Source(concatenated([source.rows for source in sources]), sources[0].again)
+def _joined(sources: list[MessageBatch]) -> MessageBatch:
+    return MessageBatch(concatenated([source.rows for source in sources]), sources[0].again)
 
 
 Place = tuple[MessageKind, date, str, bool]

@@ -21,8 +21,8 @@ from penstock.landing.rows.unique_annotations import with_unique_annotations
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.storage.parquet_files import NewParquet
 from penstock.landing.table.table_file import TableFile, open_rows
-from penstock.landing.table_paths import place_of
-from penstock.landing.table_schema import FILE_SCHEMA, LANDED, OF_LANDED, PARTITION_COLUMNS, STATISTICS, FileForm
+from penstock.landing.table_paths import kind_and_day
+from penstock.landing.table_schema import FILE_SCHEMA, LANDED, LANDED_FORM, PARTITION_COLUMNS, STATISTICS, FileForm
 
 ROW_GROUP = 128 << 10
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -53,7 +53,7 @@ class FileWriter:
     """Writes one file of the rows of a kind and day of receipt."""
 
     def __init__(
-        self, table: TablePath, kind: MessageKind, day: date, role: str = KEPT, form: FileForm = OF_LANDED
+        self, table: TablePath, kind: MessageKind, day: date, role: str = KEPT, form: FileForm = LANDED_FORM
     ) -> None:
         self.kind, self.day, self.role, self._form = kind, day, role, form
         said = {"kind": kind.value, "date": day.isoformat()}
@@ -130,36 +130,36 @@ def _shown(value: Any, *, up: bool) -> Any:
     return shown.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
-def without_rows(table: TablePath, file: WrittenFile, dropped: Any) -> WrittenFile | None:
+def copy_without_rows(table: TablePath, file: WrittenFile, dropped: Any) -> WrittenFile | None:
     """The file without some of its rows (a mask), as another one; None where nothing is left. The old one stays."""
-    return with_rows(table, TableFile(file.name), ~dropped, file.seen) if not dropped.all() else None
+    return copy_rows(table, TableFile(file.name), ~dropped, file.seen) if not dropped.all() else None
 
 
-def with_rows(
-    table: TablePath, name: TableFile, kept: Any = None, seen: EventsSeen | None = None, form: FileForm = OF_LANDED
+def copy_rows(
+    table: TablePath, name: TableFile, kept: Any = None, seen: EventsSeen | None = None, form: FileForm = LANDED_FORM
 ) -> WrittenFile:
     """Some rows of a file (a mask; None for all), as another one; ``seen``: the events of all of them."""
     at = 0
-    with FileWriter(table, *place_of(name), form=form) as writer, open_rows(table, name) as old:
+    with FileWriter(table, *kind_and_day(name), form=form) as writer, open_rows(table, name) as old:
         for batch in old.batches(batch_rows=ROW_GROUP):
             here = np.arange(batch.num_rows) if kept is None else np.flatnonzero(kept[at : at + batch.num_rows])
             if len(here):
-                rows = in_columns_of_today(batch, form.schema).take(here)
+                rows = in_current_columns(batch, form.schema).take(here)
                 writer.write(rows, seen.take(at + here) if seen is not None else None)
             at += batch.num_rows
         return writer.close()
 
 
-def with_place(rows: pa.RecordBatch, name: str, schema: pa.Schema = LANDED) -> pa.RecordBatch:
+def with_partition_columns(rows: pa.RecordBatch, name: str, schema: pa.Schema = LANDED) -> pa.RecordBatch:
     """Rows of a file with the columns that its folders stand for."""
-    kind, day = place_of(name)
+    kind, day = kind_and_day(name)
     said: dict[str, Any] = {"kind": kind.value, "date": day}
     folders = [one for one in PARTITION_COLUMNS if one in schema.names]
     of_folder: list[pa.Array[Any]] = [pa.repeat(said[one], rows.num_rows) for one in folders]
     return pa.RecordBatch.from_arrays([*rows.columns, *of_folder], schema=schema)
 
 
-def in_columns_of_today(batch: pa.RecordBatch, schema: pa.Schema = FILE_SCHEMA) -> pa.RecordBatch:
+def in_current_columns(batch: pa.RecordBatch, schema: pa.Schema = FILE_SCHEMA) -> pa.RecordBatch:
     """Rows of a file with the columns that a file has now."""
     known = set(batch.schema.names)
     arrays = [batch[f.name] if f.name in known else pa.nulls(batch.num_rows, f.type) for f in schema]

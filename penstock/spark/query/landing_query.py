@@ -20,18 +20,18 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.config.tables_url import TablesPlace
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.duplicates.landed_keys import NO_LIMIT
-from penstock.landing.journal import UnderWay
+from penstock.landing.journal import CommitInProgress
 from penstock.landing.requests.deletions import Record
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
 from penstock.landing.rows.type_schemas import keep_schemas
-from penstock.landing.table.begun_table import begin_table
+from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import TransformRules
-from penstock.landing.typed.columns import TypedTable, strict_ones
+from penstock.landing.typed.columns import TypedTable, strict_tables
 from penstock.landing.typed.typed_tables import TypedTables
+from penstock.landing.writing.background_commit import BackgroundCommit
 from penstock.landing.writing.batch_commit import BatchCommit
-from penstock.landing.writing.commit_beside import CommitBeside
 from penstock.landing.writing.part_writer import Job
 from penstock.spark.extensions import KAFKA
 from penstock.spark.package_zip import send_module
@@ -93,13 +93,13 @@ class Landing:
         schemas = parse_schemas(spark, self.schemas)
         if self.schemas:
             keep_schemas(self.layout.type_schemas, self.schemas, schemas)
-        return Rules(EventRules(self.event_types, (*schemas, *strict_ones(self.typed))), self.keep_payload)
+        return Rules(EventRules(self.event_types, (*schemas, *strict_tables(self.typed))), self.keep_payload)
 
 
 class RunningLanding:
     """The landing query, and the commit that may be under way when Spark takes its batch for done."""
 
-    def __init__(self, query: StreamingQuery, commits: CommitBeside) -> None:
+    def __init__(self, query: StreamingQuery, commits: BackgroundCommit) -> None:
         self.query, self._commits = query, commits
 
     def wait(self, patience: int) -> None:
@@ -137,7 +137,7 @@ def start_landing(
     *,
     available_now: bool = False,
     stop: Event | None = None,
-    under_way: UnderWay | None = None,
+    under_way: CommitInProgress | None = None,
     latest_time: Callable[[], int] = lambda: NO_LIMIT,
 ) -> RunningLanding:
     """Start the query from its checkpoint. ``available_now``: it ends when it has landed what there is. A store that is
@@ -157,7 +157,7 @@ def start_landing(
     typed = TypedTables(layout, table, landing.typed)
     typed.begin()
     commit = BatchCommit(table, layout.keys, landing.window, lambda: Record(layout).keys(), typed.commit, latest_time)
-    commits = CommitBeside(commit, stop or Event(), under_way or UnderWay())
+    commits = BackgroundCommit(commit, stop or Event(), under_way or CommitInProgress())
     frame, sources = _planned(spark, landing)
     job = Job(table.folder, layout.keys, landing.window, landing.rules(spark), landing.transform)
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.landing.from_kafka.range_assembler import RangeAssembler
 from penstock.landing.from_kafka.rows import ROW
 from penstock.landing.storage.object_errors import TablesAway
-from penstock.landing.writing.part_writer import Job, PartResult, Source, write_part
+from penstock.landing.writing.part_writer import Job, MessageBatch, PartResult, write_part
 from penstock.process.tuning import freeze_loaded_objects
 from penstock.spark.query.kafka_source import as_records
 from penstock.spark.query.part_results import packed, unpacked
@@ -26,7 +26,7 @@ RESULT = "result binary"
 ROLE = "SPARK_WORKER_ROLE"
 """An environment variable of Python workers."""
 _LOGGER = logging.getLogger(__name__)
-Sources = Callable[[Iterator[pa.RecordBatch]], Iterable[Source]]
+Sources = Callable[[Iterator[pa.RecordBatch]], Iterable[MessageBatch]]
 
 
 def written_parts(frame: DataFrame, sources: Sources, job: Job, landed_at: int, scratch: Path) -> list[PartResult]:
@@ -69,7 +69,7 @@ def _workers_of_their_own(spark: SparkSession) -> Iterator[None]:
 def of_the_log(options: Mapping[str, str]) -> Sources:
     """What is in ranges of topics of the log; ``options``: where they are, as the data source takes it."""
 
-    def sources(batches: Iterator[pa.RecordBatch]) -> Iterable[Source]:
+    def sources(batches: Iterator[pa.RecordBatch]) -> Iterable[MessageBatch]:
         return messages_in(batches, SourceOptions.of(options).store())
 
     return sources
@@ -78,14 +78,14 @@ def of_the_log(options: Mapping[str, str]) -> Sources:
 def of_kafka(kafka: Mapping[str, str], gap: int) -> Sources:
     """What records of Kafka are, large messages whole. ``kafka``: properties of the client."""
 
-    def sources(batches: Iterator[pa.RecordBatch]) -> Iterable[Source]:
+    def sources(batches: Iterator[pa.RecordBatch]) -> Iterable[MessageBatch]:
         from penstock.landing.from_kafka.read_back import LookBack  # on the executor: only here is the client needed
 
         assembler = RangeAssembler(LookBack(kafka, gap), gap)
         for batch in batches:
             for rows in assembler.take(as_records(batch)):
-                yield Source(rows.select(ROW.names))
+                yield MessageBatch(rows.select(ROW.names))
         for rows in assembler.finish():
-            yield Source(rows.select(ROW.names))
+            yield MessageBatch(rows.select(ROW.names))
 
     return sources

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 from penstock.files.checked_lines import read_lines, read_lines_from
 from penstock.landing.history import read_sum
-from penstock.landing.journal import REFILL_MARK, Commit, Journal, UnderWay, latest
+from penstock.landing.journal import REFILL_MARK, Commit, CommitInProgress, Journal, latest
 from penstock.landing.requests.deletions import Record
 from penstock.landing.requests.deletions import newest as newest_deletion
-from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.process.process_end import stop_thread
 from penstock.proof.kafka_records import kafka_records
@@ -86,7 +86,7 @@ class ProofWorker:
         self._ledger = ledger
         self._clock = clock or BelievedClock(landing.layout, ledger)
         self.progress = Progress()
-        self.under_way = UnderWay()
+        self.under_way = CommitInProgress()
         self._journal = Journal(self._layout, self.under_way)
         self._kafka = kafka_records(landing.kafka, landing.expiry_gap, landing.event_types)
         self._prover = Prover(

@@ -19,7 +19,7 @@ from penstock.landing.from_kafka.rows import LOG_ROW, with_null_partition
 from penstock.landing.journal import REFILL_MARK
 from penstock.landing.requests.backfill_requests import own_turn, requests
 from penstock.landing.topics.topic_store import Range, TopicStore
-from penstock.landing.writing.part_writer import Source
+from penstock.landing.writing.part_writer import MessageBatch
 from penstock.process.tuning import freeze_loaded_objects
 from penstock.spark.source.data_source import PenstockSource, StreamReader, _ordered
 from penstock.spark.source.options import SourceOptions
@@ -108,10 +108,10 @@ class RangeReader(StreamReader):
         freeze_loaded_objects()  # Spark has a worker look for garbage after each task
 
 
-def messages_in(batches: Iterable[pa.RecordBatch], store: TopicStore) -> Iterator[Source]:
+def messages_in(batches: Iterable[pa.RecordBatch], store: TopicStore) -> Iterator[MessageBatch]:
     """The messages in ranges (RANGES)."""
     for batch in batches:
         for one in batch.to_pylist():
             ranges: Sequence[Range] = [Range(one["topic"], one["begin"], one["end"])]
             for rows in read_slice(store, ranges, LOG_ROW):
-                yield Source(with_null_partition(rows), one["again"])
+                yield MessageBatch(with_null_partition(rows), one["again"])

@@ -121,7 +121,7 @@ class SourceOptions:
 WRITTEN = (
     *("path", "topic", "startingOffsets", "endingOffsets", "maxRowsPerTrigger", "maxBytesPerTrigger"),
     *("startingTimestamp", "endingTimestamp", "partitions", "columns", "filter", "onDataLoss"),
-    *daemon_connection.WRITTEN,
+    *daemon_connection.OPTION_NAMES,
 )
 KNOWN = tuple(name.lower() for name in WRITTEN)
 
@@ -140,7 +140,7 @@ def _where(given: Mapping[str, str]) -> Path | DaemonConnection:
     if given.get("path"):
         return Path(given["path"])
     try:
-        return DaemonConnection.of(given)
+        return DaemonConnection.from_options(given)
     except BadConnection as error:
         raise BadOption(str(error)) from None
 

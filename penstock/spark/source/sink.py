@@ -32,7 +32,7 @@ from penstock.landing.daemon_connection import BadConnection, DaemonConnection
 from penstock.records import BODY
 from penstock.spark.source.options import BadOption
 
-WRITTEN = ("topic", *daemon_connection.WRITTEN)
+WRITTEN = ("topic", *daemon_connection.OPTION_NAMES)
 KNOWN = tuple(name.lower() for name in WRITTEN)
 SPARKS_OWN = ("path", "checkpointlocation")
 REQUEST_BYTES = 8 << 20
@@ -65,7 +65,7 @@ class SinkOptions:
         if not columns & {"payload", "value"}:
             raise BadOption("the frame has no column payload (or value)")
         try:
-            return cls(DaemonConnection.of(given), given.get("topic", ""))
+            return cls(DaemonConnection.from_options(given), given.get("topic", ""))
         except BadConnection as error:
             raise BadOption(str(error)) from None
 
@@ -116,7 +116,7 @@ def _append(options: SinkOptions, producer: str, batches: Iterator[pa.RecordBatc
     from penstock.client import Log  # on the executor
 
     rows = 0
-    link, patience = options.connection.link, options.connection.retry_for
+    link, patience = options.connection.endpoint, options.connection.retry_for
     with tempfile.SpooledTemporaryFile(PART_BYTES) as aside:
         kept = _kept(aside, batches)
         with Log(link.address, token=link.token, tls=link.tls, retry_for=patience) as log:

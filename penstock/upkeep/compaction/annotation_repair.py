@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import os
 
-from penstock.landing.landing_lock import alone_at_upkeep
+from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.rows.unique_annotations import COLUMN, unique_annotations
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.table.begun_table import table_of
 from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import TableFile, open_rows
-from penstock.landing.table_paths import Layout, place_of
-from penstock.landing.writing.written_file import ROW_GROUP, FileWriter, in_columns_of_today, with_rows
+from penstock.landing.table_paths import Layout, kind_and_day
+from penstock.landing.writing.written_file import ROW_GROUP, FileWriter, copy_rows, in_current_columns
 from penstock.upkeep.compaction.compaction import kept_if_committed
 
 
 def repair_annotations(layout: Layout) -> int:
     """Rewrite the files of the table with repeated names; return how many. Safe while the pipeline and readers run."""
-    with alone_at_upkeep(layout):
+    with hold_upkeep_lock(layout):
         table = table_of(layout)
         names = _repeating(layout, table)
         if isinstance(table, DeltaTable) and any(name.live is not None for name in names):
@@ -30,7 +30,7 @@ def repair_annotations(layout: Layout) -> int:
         for name in names:
             if isinstance(table, DeltaTable):
                 with kept_if_committed(table) as written:
-                    written.append(with_rows(table.folder, name, form=table.form))
+                    written.append(copy_rows(table.folder, name, form=table.form))
                     table.replace([name], written)
             else:
                 _replace_in_folder(layout, table.folder, name)
@@ -50,8 +50,8 @@ def has_repeated_names(table: TablePath, name: TableFile) -> bool:
 
 def _replace_in_folder(layout: Layout, aside: TablePath, name: TableFile) -> None:
     # Crash: the new file is complete and synced before it takes the old one's name.
-    with FileWriter(aside, *place_of(name)) as writer, open_rows(layout.landed, name) as old:
+    with FileWriter(aside, *kind_and_day(name)) as writer, open_rows(layout.landed, name) as old:
         for batch in old.batches(batch_rows=ROW_GROUP):
-            writer.write(in_columns_of_today(batch))
+            writer.write(in_current_columns(batch))
         written = writer.close()
     os.replace(str(aside / written.name), str(layout.landed / name))

@@ -15,17 +15,17 @@ import pyarrow as pa
 
 from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
-from penstock.landing.landing_lock import alone_at_upkeep
+from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.delta_table import KEEP_HOURS, DeltaTable, VectorNotApplicable
 from penstock.landing.table.table_file import TableFile, count_rows, open_rows
-from penstock.landing.table_paths import Layout, place_of
+from penstock.landing.table_paths import Layout, kind_and_day
 from penstock.landing.table_schema import FileForm
 from penstock.landing.writing.written_file import (
     ROW_GROUP,
     FileWriter,
     WrittenFile,
-    in_columns_of_today,
+    in_current_columns,
 )
 
 TARGET_BYTES = 128 << 20
@@ -40,7 +40,7 @@ _LOGGER = logging.getLogger(__name__)
 
 def compact_table(folder: TablePath) -> tuple[int, int]:
     """Merge the small files of a table; return how many files became how many."""
-    with alone_at_upkeep(Layout.around(folder)):
+    with hold_upkeep_lock(Layout.around(folder)):
         table = DeltaTable(folder)
         return merge(table, table.active)
 
@@ -63,7 +63,7 @@ def merge(table: DeltaTable, listed: Callable[[], Sequence[TableFile]]) -> tuple
 
 def remove_old_files(folder: TablePath) -> None:
     """Remove what has not been in the table for hours: merged, without rows that were deleted, or never committed."""
-    with alone_at_upkeep(Layout.around(folder)):
+    with hold_upkeep_lock(Layout.around(folder)):
         sweep_table(DeltaTable(folder))
 
 
@@ -107,7 +107,7 @@ def _groups(sized: Sequence[tuple[int, TableFile]], target: int) -> Iterator[lis
 def _merged(folder: TablePath, names: Sequence[TableFile], form: FileForm) -> WrittenFile:
     """One file of the rows of several. Raises DamagedFile where it is not all of them."""
     rows = sum(count_rows(folder, name) for name in names)
-    with FileWriter(folder, *place_of(names[0]), form=form) as writer:
+    with FileWriter(folder, *kind_and_day(names[0]), form=form) as writer:
         for batch in _together(folder, names, form.schema):
             writer.write(batch)
         written = writer.close()
@@ -122,7 +122,7 @@ def _together(folder: TablePath, names: Sequence[TableFile], schema: pa.Schema) 
     for name in names:
         with open_rows(folder, name) as file:
             for batch in file.batches(batch_rows=ROW_GROUP):
-                waiting.append(in_columns_of_today(batch, schema))
+                waiting.append(in_current_columns(batch, schema))
                 size += batch.nbytes
                 if size >= SORTED_BYTES:
                     yield from _joined(waiting)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from penstock.landing.landing_lock import alone_at_upkeep
-from penstock.landing.table.begun_table import table_of
+from penstock.landing.landing_lock import hold_upkeep_lock
+from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.typed_delta import all_typed
+from penstock.landing.typed.typed_delta import existing_typed_tables
 from penstock.upkeep.compaction.compaction import compact_table, merge, remove_old_files, sweep_table
 
 
@@ -26,9 +26,9 @@ def remove_old(layout: Layout) -> None:
 def compact_typed(layout: Layout) -> tuple[int, int]:
     """Merge the small files of all typed tables; how many became how many."""
     removed = added = 0
-    with alone_at_upkeep(layout):
+    with hold_upkeep_lock(layout):
         newest = table_of(layout).newest()
-        for table in all_typed(layout):
+        for table in existing_typed_tables(layout):
             here = merge(table, partial(table.through, newest))  # what is done again has to be found
             removed, added = removed + here[0], added + here[1]
     return removed, added
@@ -36,6 +36,6 @@ def compact_typed(layout: Layout) -> tuple[int, int]:
 
 def remove_old_typed(layout: Layout) -> None:
     """Remove files that have not been in a typed table for hours."""
-    with alone_at_upkeep(layout):
-        for table in all_typed(layout):
+    with hold_upkeep_lock(layout):
+        for table in existing_typed_tables(layout):
             sweep_table(table)

@@ -16,15 +16,15 @@ import pyarrow as pa
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.landed_keys import NO_LIMIT, LandedKeys, within_window
 from penstock.landing.event_rules import WITH_UUID, MessageKind
-from penstock.landing.landing_lock import alone_at_upkeep
+from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.requests.conditions import BEFORE, IN, NOT_IN, Condition, rows_of
 from penstock.landing.requests.deletions import RETENTION, Deletion, ask, pending, write_record
-from penstock.landing.table.begun_table import has_landed_table, table_of
 from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.table.table_file import Mask, TableFile
 from penstock.landing.table_paths import Layout, partition_value
-from penstock.landing.writing.batch_commit import events_of
-from penstock.landing.writing.written_file import WrittenFile, with_rows
+from penstock.landing.writing.batch_commit import read_events
+from penstock.landing.writing.written_file import WrittenFile, copy_rows
 from penstock.proof.deleted_rows import DeletedRows
 from penstock.proof.evidence import read_rows
 from penstock.proof.foreign_deletions import foreign_masks
@@ -51,7 +51,7 @@ def carry_out(layout: Layout, window: int, latest_time: int = NO_LIMIT) -> int:
     """
     waiting = pending(layout) if has_landed_table(layout) else []
     for one in waiting:
-        with alone_at_upkeep(layout):
+        with hold_upkeep_lock(layout):
             Removal(layout, one, window, latest_time).run()
     return len(waiting)
 
@@ -103,7 +103,7 @@ class Removal:
             if mask.any():
                 gone.append(name)
                 self._take(name, mask)
-                written += [] if mask.all() else [with_rows(self.layout.landed, name, ~mask, form=table.form)]
+                written += [] if mask.all() else [copy_rows(self.layout.landed, name, ~mask, form=table.form)]
         return gone
 
     def _record(self, batch: int) -> None:
@@ -114,7 +114,7 @@ class Removal:
         """Know the rows of a file that go."""
         self.rows.add(read_rows(self.layout.landed, [name]).filter(pa.array(mask)))
         if partition_value(name, "kind") in WITH_UUID:
-            events = events_of(self.layout.landed, name, mask)
+            events = read_events(self.layout.landed, name, mask)
             self.keys += [keys for keys in self._within_window([events]) if len(keys)]
 
     def _keys_of_late(self) -> EventsSeen:

@@ -10,8 +10,8 @@ from penstock.landing.requests.conditions import Condition, rows_of
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.typed_delta import TypedDelta, all_typed
-from penstock.landing.writing.written_file import with_rows
+from penstock.landing.typed.typed_delta import TypedDelta, existing_typed_tables
+from penstock.landing.writing.written_file import copy_rows
 from penstock.upkeep.compaction.compaction import kept_if_committed
 
 
@@ -22,7 +22,7 @@ def take_out(layout: Layout, conditions: Sequence[Condition], batch: int) -> Non
     """
     of_kind = [one for one in conditions if one.column == "kind"]
     if all(one.of_text(MessageKind.EVENT.value) for one in of_kind):
-        for table in all_typed(layout):
+        for table in existing_typed_tables(layout):
             _take_out(table, [one for one in conditions if one.column != "kind"], batch)
 
 
@@ -34,7 +34,7 @@ def _take_out(table: TypedDelta, conditions: Sequence[Condition], batch: int) ->
             mask = rows_of(table.folder, name, conditions)
             if mask.any():
                 gone.append(name)
-                written += [] if mask.all() else [with_rows(table.folder, name, ~mask, form=table.form)]
+                written += [] if mask.all() else [copy_rows(table.folder, name, ~mask, form=table.form)]
         if gone:
             table.take_out(gone, written)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.landing.landing_lock import alone_with
+from penstock.landing.landing_lock import hold_lock
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.quarantine.fixes import Fix, as_it_is, mended
 from penstock.upkeep.quarantine.send_once import Appends, Resender, RowIdentity, Sent, body_of, sent_keys
@@ -86,7 +86,7 @@ def sent_before(layout: Layout) -> frozenset[tuple[str, RowIdentity]]:
 @contextmanager
 def alone(layout: Layout) -> Iterator[None]:
     """Nobody else sends rows of these tables back meanwhile. Raises SendingBack."""
-    with alone_with(_journal(layout), SendingBack(f"somebody else sends messages of {layout.tables} back just now")):
+    with hold_lock(_journal(layout), SendingBack(f"somebody else sends messages of {layout.tables} back just now")):
         yield
 
 

@@ -10,7 +10,7 @@ import deltalake
 import pyarrow as pa
 
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.columns import REST, TAKEN, Column, TypedTable
+from penstock.landing.typed.columns import LANDED_COLUMNS, REST, Column, TypedTable
 from penstock.landing.typed.typed_delta import FOLDERS, TypedDelta
 from penstock.upkeep.typed.found_fields import FoundField
 from penstock.upkeep.typed.proposal import share
@@ -42,12 +42,12 @@ def differences(layout: Layout, wanted: TypedTable, fields: Sequence[FoundField]
 
 def _types(layout: Layout, wanted: TypedTable) -> Mapping[str, str]:
     """Of the table's columns of its own, by their names."""
-    there = TypedDelta.of(layout, wanted).exists
+    there = TypedDelta.configured(layout, wanted).exists
     return _named(TypedDelta(layout.typed(wanted.name)).schema) if there else {}
 
 
 def _named(schema: pa.Schema) -> dict[str, str]:
-    own = [one for one in schema if one.name not in (*TAKEN, *FOLDERS, REST)]
+    own = [one for one in schema if one.name not in (*LANDED_COLUMNS, *FOLDERS, REST)]
     fields: Any = deltalake.Schema.from_arrow(pa.schema(own)).fields
     return {one.name: _WORDS.get(one.type.type, one.type.type) for one in fields}
 

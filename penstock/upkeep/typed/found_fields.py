@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.landing.rows.engine import pc, summed_up
-from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import open_rows
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.typed.columns import TYPES

@@ -7,7 +7,7 @@ import os
 import threading
 from pathlib import Path
 
-from penstock.landing.landing_lock import take_lock
+from penstock.landing.landing_lock import acquire_landing_lock
 from penstock.landing.requests.deletions import pending
 from penstock.landing.table_paths import Layout
 from penstock.proof.proofs import read_proofs
@@ -50,7 +50,7 @@ def test_delete_counts_rows_and_deletes_them_with_yes(tmp_path: Path) -> None:
 
 def test_running_pipeline_executes_the_deletion(tmp_path: Path) -> None:
     layout = written(tmp_path)
-    handle = take_lock(layout, threading.Event())
+    handle = acquire_landing_lock(layout, threading.Event())
     completed: list[CompletedCommand] = []
     command = threading.Thread(target=lambda: completed.append(delete(tmp_path, "--where", "topic = 't'", "--yes")))
     command.start()

@@ -12,7 +12,7 @@ import pytest
 from penstock import config
 from penstock.cli.main import main
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.columns import typed_tables
+from penstock.landing.typed.columns import configured_tables
 from tests.landing.typed.typed_life import Life, event, uuids
 from tests.landing.writing.messages import source
 
@@ -52,7 +52,7 @@ def test_proposed_table_is_configured_and_filled(run: Run, layout: Layout, tmp_p
     assert (status, out.count("comes with the next start of the pipeline")) == (1, 2)
     assert "it begins when the pipeline starts" in run("tables", "fill", "click")[2]
 
-    tables = typed_tables(config.load(tmp_path / "penstock.toml", environment={}).pipeline)
+    tables = configured_tables(config.load(tmp_path / "penstock.toml", environment={}).pipeline)
     Life(layout, tables).land(1, [source([(3, event("u3", path="/", ms=3))])])
     status, _, err = run("schema", "diff", "click")
     assert (status, "events_click has what landed after batch 0" in err) == (0, True)

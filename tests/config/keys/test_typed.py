@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.config import ConfigError, load
-from penstock.landing.typed.columns import Column, TypedTable, typed_tables
+from penstock.landing.typed.columns import Column, TypedTable, configured_tables
 
 WRITTEN = """
 [pipeline.typed.click]
@@ -25,7 +25,7 @@ ms = { type = "int", required = true }
 def test_column_is_a_type_or_a_table(tmp_path: Path) -> None:
     path = tmp_path / "penstock.toml"
     path.write_text(WRITTEN)
-    assert typed_tables(load(path, environment={}).pipeline) == (
+    assert configured_tables(load(path, environment={}).pipeline) == (
         TypedTable("click", "click", (Column("path", "string", "path"), Column("data_host", "string", "host"))),
         TypedTable("page_views", "page.view", (Column("ms", "int", "ms", True),), strict=True),
     )

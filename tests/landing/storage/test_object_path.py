@@ -7,8 +7,8 @@ import pickle
 
 import pytest
 
-from penstock.landing.storage.object_errors import TablesAway, TablesRefused, meant
-from penstock.landing.storage.object_path import CHUNK, ObjectPath
+from penstock.landing.storage.object_errors import TablesAway, TablesRefused, interpret_error
+from penstock.landing.storage.object_path import CHUNK_BYTES, ObjectPath, arrow_file_system, s3_arguments
 from penstock.landing.table_paths import Layout
 from tests.object_store import BUCKET, S3Server, Wire
 
@@ -23,7 +23,7 @@ def put(path: ObjectPath, data: bytes) -> None:
     path.upload(io.BytesIO(data))
 
 
-@pytest.mark.parametrize("size", [0, 10, CHUNK * 2 + 5])
+@pytest.mark.parametrize("size", [0, 10, CHUNK_BYTES * 2 + 5])
 def test_what_is_uploaded_is_there_whole(folder: ObjectPath, size: int) -> None:
     path = folder / "kind=event/a.parquet"
     assert not path.exists()
@@ -101,5 +101,24 @@ def test_a_server_that_is_away_and_comes_back(s3: S3Server, folder: ObjectPath) 
 
 def test_words_of_other_stores() -> None:
     azure = "Generic MicrosoftAzure error: Error performing GET https://a/b in 1s - 403 Forbidden: <Error>...</Error>"
-    assert "AZURE_STORAGE_ACCOUNT_KEY" in str(meant(azure, "abfss://c@a.dfs.core.windows.net/t"))
-    assert isinstance(meant("Generic GCS error: Error performing GET: 503 Service Unavailable", "gs://b/t"), TablesAway)
+    assert "AZURE_STORAGE_ACCOUNT_KEY" in str(interpret_error(azure, "abfss://c@a.dfs.core.windows.net/t"))
+    assert isinstance(
+        interpret_error("Generic GCS error: Error performing GET: 503 Service Unavailable", "gs://b/t"), TablesAway
+    )
+
+
+def test_options_by_any_of_their_names_reach_pyarrow() -> None:
+    told = s3_arguments(
+        {"AWS_ACCESS_KEY_ID": "a", "secret_access_key": "b", "aws_region": "c", "AWS_ENDPOINT_URL": "http://d"}
+    )
+    assert {name: told[name] for name in ("access_key", "secret_key", "region", "endpoint_override")} == {
+        "access_key": "a",
+        "secret_key": "b",
+        "region": "c",
+        "endpoint_override": "http://d",
+    }
+
+
+def test_a_file_is_named_with_its_bucket() -> None:
+    _, base = arrow_file_system(ObjectPath("s3://lake/t", {"AWS_REGION": "us-east-1"}))
+    assert base == "lake/t/"

@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.landing.table.delta_table import APPLICATION, CONFIGURATION, DELTA_LOG, KEEP_HOURS, DeltaTable
+from penstock.landing.table.delta_table import APPLICATION, DEFAULT_PROPERTIES, DELTA_LOG, KEEP_HOURS, DeltaTable
 from penstock.landing.table_schema import LANDED
 from penstock.upkeep.compaction.compaction import compact_table
 from tests.landing.table.table_rows import AT, offsets_in, written
@@ -293,7 +293,7 @@ def test_only_a_new_table_gets_default_settings(tmp_path: Path) -> None:
     folder, new = tmp_path / "landed", tmp_path / "new"
     folder.mkdir()
     deltalake.DeltaTable.create(str(folder), LANDED, partition_by=["kind", "date"])
-    for path, configuration in ((folder, {}), (new, CONFIGURATION)):
+    for path, configuration in ((folder, {}), (new, DEFAULT_PROPERTIES)):
         for _ in range(2):
             DeltaTable(path).begin()
             opened = deltalake.DeltaTable(str(path))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from penstock.landing.table.begun_table import begin_table
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.features import TOLERATED, FeatureNotWritten
+from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
 from tests.landing.table.foreign_writer import commit
 from tests.landing.table.table_rows import written

@@ -12,8 +12,8 @@ import pytest
 
 from penstock.config.tables_url import TablesUrl
 from penstock.landing.storage.object_errors import TablesAway
-from penstock.landing.table.begun_table import begin_table, table_of
 from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.landed_table import begin_table, table_of
 from penstock.landing.table.one_writer import AnotherWriter
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.compaction.compaction import compact_table, remove_old_files

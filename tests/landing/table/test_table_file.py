@@ -18,7 +18,7 @@ import penstock.tables
 from penstock.cli.tables.contents import rows_by_view
 from penstock.landing.requests.conditions import parse
 from penstock.landing.requests.deletions import ASKED, ask
-from penstock.landing.table.row_counts import HOST, Tallies
+from penstock.landing.table.row_counts import HOST, RowCounts
 from penstock.landing.table.table_file import TableFile, as_written, open_rows
 from penstock.landing.table_paths import Layout
 from penstock.proof.evidence import read_rows
@@ -68,7 +68,7 @@ def test_deleted_rows_are_read_by_nobody(life: Life, tmp_path: Path) -> None:
     assert sorted(read_rows(landed, life.table.active())["uuid"].to_pylist()) == LEFT
     assert find_uuid(landed, life.table.active(), "a-21") is None
     assert rows_by_view(layout.tables)["events"] == rows_by_view(layout.tables)["events_click"] == 38
-    assert Tallies(layout, HOST).now() == {("event", "web-1"): 38}
+    assert RowCounts(layout, HOST).count() == {("event", "web-1"): 38}
     assert count(layout, parse("uuid in ('a-21', 'a-22')")) == (1, 1)
     assert len(data_of_late(layout, "click", 100)) == 38
     assert BackfillPlanner(tmp_path / "topics", layout, ["t"], running=False)._uuids("t", {"a-21", "a-22"}) == {"a-22"}

@@ -155,10 +155,10 @@ def test_over_tls_both_sides_show_who_they_are(topics: Path, tmp_path: Path) -> 
     given = {"tlsca": str(server.cert), "tlscert": str(client.cert), "tlskey": str(client.key), "tlsname": "server"}
     with served(topics, credentials=credentials) as running:
         known = {"uri": f"grpc+tls://{running.address}", **given}
-        assert FlightStore(DaemonConnection.of(known)).views(["t"])["t"].end == 1
+        assert FlightStore(DaemonConnection.from_options(known)).views(["t"])["t"].end == 1
         stranger = {"uri": known["uri"], "tlsca": known["tlsca"], "retryfor": "200ms"}
         with pytest.raises(Unavailable, match="does not answer"):
-            FlightStore(DaemonConnection.of(stranger)).views(["t"])
+            FlightStore(DaemonConnection.from_options(stranger)).views(["t"])
 
 
 @given(json_texts("topic", "start", "micros"))

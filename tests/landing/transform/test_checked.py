@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.rows.table_rows import Rules, table_rows
 from penstock.landing.table_schema import FILE_SCHEMA
-from penstock.landing.transform.checked import Checked
+from penstock.landing.transform.checked import CheckedFunction
 from tests.landing.transform import functions
 from tests.landing.transform.functions import put
 from tests.landing.writing.messages import AT, event, source
@@ -24,8 +24,8 @@ Function = Callable[[pa.RecordBatch], Any]
 Made = dict[int, tuple[str, str | None]]
 
 
-def apply(function: Function, *payloads: bytes) -> tuple[Checked, list[tuple[MessageKind, pa.RecordBatch]]]:
-    step = Checked("hook", function)
+def apply(function: Function, *payloads: bytes) -> tuple[CheckedFunction, list[tuple[MessageKind, pa.RecordBatch]]]:
+    step = CheckedFunction("hook", function)
     rows = table_rows(source(enumerate(payloads)).rows, Rules(), AT)
     return step, [one for kind, part in rows for one in step.apply(kind, part)]
 
@@ -171,7 +171,7 @@ def test_rows_of_several_partitions_are_told_apart() -> None:
     parts = [source([(5, event("a"))], partition=number, topic=topic).rows for number in (0, 1) for topic in "st"]
     rows = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
     ((kind, given_rows),) = table_rows(rows, Rules(), AT)
-    step = Checked("hook", lambda rows: rows.take(pa.array([3, 0])))
+    step = CheckedFunction("hook", lambda rows: rows.take(pa.array([3, 0])))
     found = {str(k): [(r["topic"], r["partition"]) for r in out.to_pylist()] for k, out in step.apply(kind, given_rows)}
     assert found == {"event": [("t", 1), ("s", 0)], "dropped": [("t", 0), ("s", 1)]}
     assert pc.all(pc.is_valid(given_rows["uuid"])).as_py()

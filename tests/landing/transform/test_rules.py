@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.landing.rows.table_rows import Rules, table_rows
-from penstock.landing.transform.rules import BadTransform, Transformation, TransformRules, load, source_of
+from penstock.landing.transform.rules import BadTransform, Transformation, TransformRules, load, module_source
 from tests.landing.transform import functions
 from tests.landing.writing.messages import AT, source
 
@@ -43,7 +43,7 @@ def test_a_module_in_the_working_folder_is_found(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "own_rows.py").write_text("def same(rows):\n    return rows\n")
     assert load("own_rows:same")(5) == 5  # type: ignore[arg-type]
-    assert source_of("own_rows:same") == tmp_path / "own_rows.py"
+    assert module_source("own_rows:same") == tmp_path / "own_rows.py"
 
 
 @pytest.mark.parametrize(
@@ -68,5 +68,5 @@ def test_a_module_that_raises_is_told_in_one_line(tmp_path: Path, monkeypatch: p
 
 
 def test_what_is_sent_to_others_is_the_whole_package_around_a_function() -> None:
-    assert source_of(f"{HERE}:drop_debug") == Path(functions.__file__).parents[2]
-    assert source_of("builtins:print") is None
+    assert module_source(f"{HERE}:drop_debug") == Path(functions.__file__).parents[2]
+    assert module_source("builtins:print") is None

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.landing.rows.engine import compute
-from penstock.landing.typed.columns import TYPES, Column, TypedTable, own_columns
+from penstock.landing.typed.columns import TYPES, Column, TypedTable, compute_columns
 
 
 def values(kind: str, *texts: str) -> list[tuple[Any, str | None]]:
     """For each JSON value what the column has, and the rest."""
     table = TypedTable("t", "t", (Column("v", kind, "v"),))
-    found = own_columns(table, pa.array([f'{{"v":{text}}}' for text in texts]))
+    found = compute_columns(table, pa.array([f'{{"v":{text}}}' for text in texts]))
     return list(zip(found["v"].to_pylist(), found["rest"].to_pylist(), strict=True))
 
 
@@ -56,7 +56,9 @@ def test_a_time_says_its_zone_and_lies_within_the_years_that_tables_hold() -> No
 @pytest.mark.parametrize("kind", sorted(TYPES))
 def test_null_fits_and_so_does_nothing(kind: str) -> None:
     assert values(kind, "null") == [(None, None)]
-    assert own_columns(TypedTable("t", "t", (Column("v", kind, "v"),)), pa.array(["{}"]))["rest"].to_pylist() == [None]
+    assert compute_columns(TypedTable("t", "t", (Column("v", kind, "v"),)), pa.array(["{}"]))["rest"].to_pylist() == [
+        None
+    ]
 
 
 COLUMNS = (Column("data", "string", "data"), Column("found", "int", "found"), Column("odd", "string", 'a/b~"c.d e'))
@@ -70,22 +72,22 @@ def test_what_is_no_object_or_has_no_column_is_in_the_rest() -> None:
         None,
         '{"data":"x","found":1,"more":{"x":null},"n":123456789012345678901234567890}',
     ]
-    found = own_columns(TypedTable("t", "t", COLUMNS), pa.array(texts, pa.string()))
+    found = compute_columns(TypedTable("t", "t", COLUMNS), pa.array(texts, pa.string()))
     assert found["rest"].to_pylist() == [*texts[:4], '{"more":{"x":null},"n":123456789012345678901234567890}']
     assert (found["data"].to_pylist()[4], found["found"].to_pylist()[4]) == ("x", 1)
-    assert own_columns(TypedTable("t", "t"), pa.array(['{"a":1}', "{}"]))["rest"].to_pylist() == ['{"a":1}', None]
+    assert compute_columns(TypedTable("t", "t"), pa.array(['{"a":1}', "{}"]))["rest"].to_pylist() == ['{"a":1}', None]
 
 
 def test_fields_may_have_any_name_and_of_two_of_one_name_the_first_counts() -> None:
     texts = ['{"a/b~\\"c.d e":"x"}', '{"found":1,"found":"two"}', '{"found":"one","found":2}']
-    found = own_columns(TypedTable("t", "t", COLUMNS), pa.array(texts))
+    found = compute_columns(TypedTable("t", "t", COLUMNS), pa.array(texts))
     assert found["odd"].to_pylist() == ["x", None, None]
     assert found["found"].to_pylist() == [None, 1, None]
     assert found["rest"].to_pylist()[:2] == [None, None]
 
 
 def test_text_that_a_transformation_broke_stays_whole() -> None:
-    found = own_columns(TypedTable("t", "t", COLUMNS), pa.array(['{"data":"x"', "{}", '{"found":2}']))
+    found = compute_columns(TypedTable("t", "t", COLUMNS), pa.array(['{"data":"x"', "{}", '{"found":2}']))
     assert found["rest"].to_pylist() == ['{"data":"x"', None, None]
     assert found["found"].to_pylist() == [None, None, 2]
 
@@ -104,7 +106,7 @@ ALL = tuple(Column(f"v_{kind}", kind, kind) for kind in TYPES)
 def test_nothing_is_lost_whatever_data_is(objects: list[dict[str, Any]]) -> None:
     table = TypedTable("t", "t", ALL)
     texts = pa.array([json.dumps(one, separators=(",", ":")) for one in objects])
-    found = own_columns(table, texts)
+    found = compute_columns(table, texts)
     fits = compute({"fits": table.condition}, table.given, data=texts)["fits"].to_pylist()
     for row, given_object in enumerate(objects):
         rest = json.loads(found["rest"][row].as_py() or "{}")

@@ -16,8 +16,8 @@ import penstock.tables
 from penstock.landing.table.delta_table import DeltaTable, SchemaDiffers
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import Column, TypedTable
-from penstock.landing.typed.typed_delta import TypedDelta, all_typed
-from penstock.landing.typed.typed_since import COMPLETE, since
+from penstock.landing.typed.typed_delta import TypedDelta, existing_typed_tables
+from penstock.landing.typed.typed_starts import BEFORE_FIRST_BATCH, read_starts
 from penstock.landing.typed.typed_tables import TypedTableAhead
 from penstock.upkeep.compaction.typed_compaction import compact_typed
 from tests.landing.typed.typed_life import CLICK, Life, event, read, uuids
@@ -172,17 +172,17 @@ def test_one_that_is_configured_later_says_from_where_it_begins(
     assert caplog.messages == [
         "events_click has what landed after batch 0; `penstock tables fill click` brings in what landed before"
     ]
-    assert (uuids(layout.typed("click")), since(layout)) == (["b"], {"click": 0})
+    assert (uuids(layout.typed("click")), read_starts(layout)) == (["b"], {"click": 0})
     Life(layout)
-    assert (since(layout), len(caplog.messages)) == ({"click": 0}, 1)
+    assert (read_starts(layout), len(caplog.messages)) == ({"click": 0}, 1)
     Life(layout, []).land(2, [source([(2, event("c"))])])
     Life(layout)
-    assert since(layout) == {"click": 2}, "it was away for a batch"
+    assert read_starts(layout) == {"click": 2}, "it was away for a batch"
 
 
 def test_one_that_was_there_from_the_beginning_is_complete(layout: Layout) -> None:
     Life(layout)
-    assert since(layout) == {"click": COMPLETE}
+    assert read_starts(layout) == {"click": BEFORE_FIRST_BATCH}
 
 
 def test_one_of_another_table_stops_the_start(layout: Layout) -> None:
@@ -218,14 +218,14 @@ def test_after_a_hundred_batches_a_checkpoint_is_there_and_nothing_changes(layou
 
 
 def test_any_table_that_is_there_is_found_with_the_columns_it_has(layout: Layout) -> None:
-    assert all_typed(layout) == []
+    assert existing_typed_tables(layout) == []
     Life(layout)
-    (found,) = all_typed(layout)
+    (found,) = existing_typed_tables(layout)
     assert found.schema.names == [*CLICK.schema.names]
     assert penstock.tables.open(layout.tables, "events_click").count_rows() == 0
     shutil.copytree(layout.landed, layout.tables / "events_of_before")
-    assert [one.folder.name for one in all_typed(layout)] == ["events_click"]
-    assert TypedDelta.of(layout, CLICK).newest() == DeltaTable(layout.landed).newest() == -1
+    assert [one.folder.name for one in existing_typed_tables(layout)] == ["events_click"]
+    assert TypedDelta.configured(layout, CLICK).newest() == DeltaTable(layout.landed).newest() == -1
 
 
 def test_readers_find_rows_by_any_column_also_by_what_they_do_not_have(layout: Layout) -> None:

@@ -13,12 +13,12 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
-from penstock.landing.table.begun_table import begin_table
+from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.columns import Column, TypedTable, strict_ones
+from penstock.landing.typed.columns import Column, TypedTable, strict_tables
 from penstock.landing.typed.typed_tables import TypedTables
 from penstock.landing.writing.batch_commit import BatchCommit
-from penstock.landing.writing.part_writer import Job, Source, write_part
+from penstock.landing.writing.part_writer import Job, MessageBatch, write_part
 from tests.landing.writing.messages import AT
 
 WINDOW = 600_000_000
@@ -42,10 +42,10 @@ class Life:
         self.typed = TypedTables(self.layout, self.table, self.tables)
         self.typed.begin()
         self.commit = BatchCommit(self.table, self.layout.keys, WINDOW, beside=self.typed.commit)
-        rules = Rules(EventRules(schemas=strict_ones(self.tables)))
+        rules = Rules(EventRules(schemas=strict_tables(self.tables)))
         self.job = Job(self.table.folder, self.layout.keys, WINDOW, rules)
 
-    def land(self, batch: int, *tasks: Sequence[Source], at: int = AT) -> None:
+    def land(self, batch: int, *tasks: Sequence[MessageBatch], at: int = AT) -> None:
         """A batch, by one task or several."""
         self.commit.land(batch, lambda: [write_part(task, self.job, at) for task in tasks])
 

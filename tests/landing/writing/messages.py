@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from penstock.landing.from_kafka.rows import ROW
-from penstock.landing.writing.part_writer import Source
+from penstock.landing.writing.part_writer import MessageBatch
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 AT = 1_770_000_000_000_000
@@ -31,7 +31,7 @@ def source(
     codec: str = "plog",
     again: bool = False,
     annotations: Sequence[dict[str, str]] | None = None,
-) -> Source:
+) -> MessageBatch:
     """Offsets with payloads, all stored ``at`` (microseconds) or each at its own time."""
     listed = list(rows)
     times = [at] * len(listed) if isinstance(at, int) else at
@@ -41,10 +41,10 @@ def source(
         | {"annotations": list(said.items())}
         for (offset, payload), micros, said in zip(listed, times, annotations or [{}] * len(listed), strict=True)
     ]
-    return Source(pa.RecordBatch.from_pylist(records, schema=ROW), again)
+    return MessageBatch(pa.RecordBatch.from_pylist(records, schema=ROW), again)
 
 
-def known_by(rows: Iterable[tuple[int, str | None]], topic: str = "t", codec: str = "forward") -> Source:
+def known_by(rows: Iterable[tuple[int, str | None]], topic: str = "t", codec: str = "forward") -> MessageBatch:
     """Offsets with uuids that the protocol gives, not the message."""
     listed = list(rows)
     said = [{"uuid": uuid} if uuid else {} for _, uuid in listed]

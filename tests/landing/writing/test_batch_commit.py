@@ -17,14 +17,13 @@ from penstock.landing.duplicates.decision import landed_before
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.landed_keys import LandedKeys
 from penstock.landing.event_rules import MessageKind
-from penstock.landing.table.begun_table import begin_table
 from penstock.landing.table.delta_table import DeltaTable
-from penstock.landing.table.table_file import TableFile
-from penstock.landing.table.table_files import NewFile
+from penstock.landing.table.landed_table import begin_table
+from penstock.landing.table.table_file import NewFile, TableFile
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import TransformRules
-from penstock.landing.writing.batch_commit import BatchCommit, events_of, known_keys
-from penstock.landing.writing.part_writer import Job, PartResult, Source, write_part
+from penstock.landing.writing.batch_commit import BatchCommit, load_landed_keys, read_events
+from penstock.landing.writing.part_writer import Job, MessageBatch, PartResult, write_part
 from penstock.upkeep.compaction.compaction import compact_table
 from tests.landing.writing.messages import AT, DAY, event, known_by, source
 
@@ -45,13 +44,13 @@ class Landed:
         self.commit = BatchCommit(self.table, self.layout.keys, WINDOW)
         self.job = Job(self.table.folder, self.layout.keys, WINDOW)
 
-    def write(self, tasks: Sequence[Sequence[Source]], blind: Sequence[bool] = ()) -> list[PartResult]:
+    def write(self, tasks: Sequence[Sequence[MessageBatch]], blind: Sequence[bool] = ()) -> list[PartResult]:
         """What the tasks write; ``blind``: which of them do not know what landed, as on another machine."""
         unknown = [*blind, *[False] * len(tasks)]
         away = replace(self.job, keys=Path("/nowhere/keys"))
         return [write_part(task, away if gone else self.job, AT) for task, gone in zip(tasks, unknown, strict=False)]
 
-    def land(self, batch: int, *tasks: Sequence[Source], blind: Sequence[bool] = ()) -> None:
+    def land(self, batch: int, *tasks: Sequence[MessageBatch], blind: Sequence[bool] = ()) -> None:
         self.commit.land(batch, lambda: self.write(tasks, blind))
 
     def rows(self, kind: str = MessageKind.EVENT) -> list[Place]:
@@ -258,7 +257,7 @@ def test_keys_from_the_table_answer_as_those_that_were_kept(landed: Landed, tmp_
         rows = [(batch * 20 + n, event(f"u{uuid}")) for n, uuid in enumerate(uuids)]
         landed.land(batch, [source(rows, at=AT + batch * 60_000_000)])
     kept = LandedKeys.load(landed.layout.keys, WINDOW)
-    made = known_keys(landed.table, tmp_path / "elsewhere", WINDOW)
+    made = load_landed_keys(landed.table, tmp_path / "elsewhere", WINDOW)
     assert kept is not None
     assert kept.batch == made.batch == 19
     asked = [event(f"u{uuid}") for uuid in range(250)]
@@ -278,7 +277,7 @@ def test_a_table_of_another_window_is_read_for_its_keys(landed: Landed) -> None:
 
 
 def test_a_file_that_is_gone_has_no_events(landed: Landed, tmp_path: Path) -> None:
-    assert len(events_of(tmp_path, TableFile("gone"))) == 0
+    assert len(read_events(tmp_path, TableFile("gone"))) == 0
     landed.land(0, [source([(0, event("a"))])], [source([(1, event("b"))])])
     files: list[NewFile] | list[str] = landed.table.active()
     (landed.layout.landed / str(files[0])).unlink()

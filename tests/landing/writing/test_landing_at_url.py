@@ -11,13 +11,12 @@ import pytest
 import penstock.tables
 from penstock.landing.requests.conditions import parse
 from penstock.landing.requests.deletions import ASKED, Record, ask
-from penstock.landing.storage.absence import through_absence
-from penstock.landing.storage.object_errors import TablesAway
-from penstock.landing.table.begun_table import begin_table, table_of
-from penstock.landing.table.row_counts import TYPE, Tallies
+from penstock.landing.storage.object_errors import TablesAway, retry_while_away
+from penstock.landing.table.landed_table import begin_table, table_of
+from penstock.landing.table.row_counts import TYPE, RowCounts
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.batch_commit import BatchCommit
-from penstock.landing.writing.part_writer import Job, PartResult, Source, write_part
+from penstock.landing.writing.part_writer import Job, MessageBatch, PartResult, write_part
 from penstock.upkeep.compaction.compaction import compact_table, remove_old_files
 from penstock.upkeep.deletion.removal import carry_out, count
 from penstock.upkeep.trace.find_message import find_uuid
@@ -35,7 +34,7 @@ class Landing:
         self.commit = BatchCommit(begin_table(layout), layout.keys, WINDOW, lambda: Record(layout).keys())
 
     def parts(self, batch: int, *numbers: range) -> list[PartResult]:
-        sources = [[Source(messages([event(number) for number in one], batch))] for one in numbers]
+        sources = [[MessageBatch(messages([event(number) for number in one], batch))] for one in numbers]
         return [write_part(one, self.job, LANDED_AT) for one in sources]
 
     def land(self, batch: int, *numbers: range) -> None:
@@ -98,7 +97,7 @@ def test_a_store_that_is_away_is_waited_for(landing: Landing, s3: S3Server) -> N
 
     with pytest.raises(TablesAway):
         land()
-    through_absence(land, threading.Event())
+    retry_while_away(land, threading.Event())
     assert len(tries) == 2
     assert landing.uuids() == named(range(10))
 
@@ -111,7 +110,7 @@ def test_who_is_to_stop_waits_no_longer() -> None:
         raise TablesAway("s3://lake/t cannot be reached: no route")
 
     with pytest.raises(TablesAway):
-        through_absence(away, stop)
+        retry_while_away(away, stop)
 
 
 def test_files_are_merged_rows_deleted_and_old_files_removed(landing: Landing) -> None:
@@ -137,4 +136,4 @@ def test_the_table_is_looked_into(landing: Landing) -> None:
     row = find_uuid(layout.landed, table_of(layout).active(), "u7")
     assert row is not None
     assert row["offset"] == 7
-    assert Tallies(layout, TYPE).now() == {("event", "click"): 10}
+    assert RowCounts(layout, TYPE).count() == {("event", "click"): 10}

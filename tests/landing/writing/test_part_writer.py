@@ -20,8 +20,8 @@ from penstock.landing.rows.table_rows import Rules
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.transform.rules import Transformation, TransformRules
 from penstock.landing.writing import part_writer
-from penstock.landing.writing.batch_commit import events_of
-from penstock.landing.writing.part_writer import Job, PartResult, Source, rows_to_land, write_part
+from penstock.landing.writing.batch_commit import read_events
+from penstock.landing.writing.part_writer import Job, MessageBatch, PartResult, rows_to_land, write_part
 from penstock.landing.writing.written_file import AGAIN, ASIDE, KEPT
 from tests.landing.writing.messages import AT, DAY, event, known_by, source
 
@@ -34,7 +34,7 @@ def job(tmp_path: Path) -> Job:
     return Job(tmp_path / "table", tmp_path / "keys", WINDOW)
 
 
-def write(job: Job, *sources: Source) -> PartResult:
+def write(job: Job, *sources: MessageBatch) -> PartResult:
     return write_part(sources, job, AT)
 
 
@@ -90,7 +90,7 @@ def test_messages_that_their_protocol_knows_by_an_id_repeat_each_other_and_other
     assert found["message", "2026-02-02", ASIDE] == [3, 5]
     assert all(file.seen is None or len(file.seen) == file.rows for file in part.files)
     (whole,) = (file for file in part.files if file.kind == "message" and file.role == KEPT and file.seen is not None)
-    assert len(events_of(job.table, TableFile(whole.name))) == 2
+    assert len(read_events(job.table, TableFile(whole.name))) == 2
 
 
 def test_of_other_topics_and_beyond_the_window_it_is_no_repeat(job: Job) -> None:
@@ -106,7 +106,7 @@ def test_of_other_topics_and_beyond_the_window_it_is_no_repeat(job: Job) -> None
 def test_what_landed_before_is_left_out_and_said_through_which_batch_it_was_known(job: Job) -> None:
     first = write(job, source([(0, event("u")), (1, event("v"))]))
     (file,) = first.files
-    LandedKeys(job.keys, WINDOW).add(4, events_of(job.table, TableFile(file.name)))
+    LandedKeys(job.keys, WINDOW).add(4, read_events(job.table, TableFile(file.name)))
     second = write(job, source([(2, event("u")), (3, event("w")), (4, b"text")]))
     assert second.through == 4
     assert roles(job, second) == {KEPT: [3]}
@@ -116,7 +116,7 @@ def test_what_landed_before_is_left_out_and_said_through_which_batch_it_was_know
 
 def test_what_lands_again_stays_whatever_landed_before(job: Job) -> None:
     first = write(job, source([(0, event("u"))]))
-    LandedKeys(job.keys, WINDOW).add(0, events_of(job.table, TableFile(first.files[0].name)))
+    LandedKeys(job.keys, WINDOW).add(0, read_events(job.table, TableFile(first.files[0].name)))
     part = write(job, source([(0, event("u")), (1, event("u"))], again=True), source([(7, event("u"))]))
     assert roles(job, part) == {AGAIN: [0, 1]}
 

@@ -19,7 +19,7 @@ from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.table_schema import FILE_SCHEMA
 from penstock.landing.writing import written_file
-from penstock.landing.writing.written_file import ASIDE, KEPT, STATISTICS, FileWriter, WrittenFile, without_rows
+from penstock.landing.writing.written_file import ASIDE, KEPT, STATISTICS, FileWriter, WrittenFile, copy_without_rows
 
 ANY_PATH = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 DAY = date(2026, 2, 3)
@@ -141,7 +141,7 @@ def test_without_some_of_its_rows_a_file_keeps_the_others_in_their_order(
         old = written(tmp_path, numbered, role=ASIDE)
         before = rows_of(tmp_path, old)
         dropped = np.array([rows[row["offset"]][1] for row in before])
-        new = without_rows(tmp_path, old, dropped)
+        new = copy_without_rows(tmp_path, old, dropped)
     assert rows_of(tmp_path, old) == before
     left = [row for row, gone in zip(before, dropped.tolist(), strict=True) if not gone]
     if not left:

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from penstock.landing.duplicates.landed_keys import LandedKeys
 from penstock.landing.journal import Journal
-from penstock.landing.table.begun_table import begin_table, table_of
 from penstock.landing.table.delta_table import DeltaTable
-from penstock.landing.table.table_files import NewFile
+from penstock.landing.table.landed_table import begin_table, table_of
+from penstock.landing.table.table_file import NewFile
 from penstock.proof.proofs import Proof
 from penstock.proof.prover import Prover
 from penstock.spark.query.landing_query import Landing, start_landing

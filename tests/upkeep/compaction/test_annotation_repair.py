@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.sql.query import BadQuery, Query
 from penstock.sql.tables import Tables

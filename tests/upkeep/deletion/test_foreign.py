@@ -9,7 +9,7 @@ import pytest
 
 from penstock.landing.requests.conditions import parse
 from penstock.landing.requests.deletions import ASKED, FOREIGN, Record, all_deletions, ask
-from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.deletion.foreign import note_foreign_changes

@@ -26,7 +26,7 @@ def by_polars(folder: Path) -> list[str]:
 def expected(layout: Layout) -> list[str]:
     """Of all batches in the table, without what was deleted."""
     table = DeltaTable(layout.landed)
-    done, newest = table.deleted(), table.newest()
+    done, newest = table.last_deletion(), table.newest()
     gone = {uuid for one in all_deletions(layout) if one.number <= done for uuid in one.conditions[0].values}
     return sorted({uuid for batch in range(newest + 1) for uuid in uuids(batch)} - gone)
 
@@ -39,7 +39,7 @@ def campaign(folder: Path, kills: int) -> tuple[int, int]:
         killed("tests.upkeep.deletion.upkeep_life", folder, kill, chance)
         assert sorted(readers[kill % 2](layout.landed)) == expected(layout), f"after kill {kill + 1}"
     table = DeltaTable(layout.landed)
-    return table.newest() + 1, table.deleted()
+    return table.newest() + 1, table.last_deletion()
 
 
 def test_a_table_is_exact_whatever_is_killed(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ import pytest
 from penstock.landing.requests.conditions import parse
 from penstock.landing.requests.deletions import ASKED, Record, all_deletions, ask, pending
 from penstock.landing.rows.key_hashes import key_hashes
-from penstock.landing.table.begun_table import table_of
 from penstock.landing.table.delta_table import TableChanged
+from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
-from penstock.landing.writing.batch_commit import known_keys
+from penstock.landing.writing.batch_commit import load_landed_keys
 from penstock.ledger.book import Book
 from penstock.ledger.receipt import receipt
 from penstock.log.store.gaps import Gap, encode_gap
@@ -208,11 +208,11 @@ def test_where_another_engine_has_merged_files_meanwhile_it_is_done_the_next_tim
 def test_a_deleted_uuid_does_not_land_again(topics: Path, table: HandWritten) -> None:
     """Also where the keys are lost, and are made again from the table."""
     layout = table.layout
-    before = known_keys(table_of(layout), layout.keys, WINDOW)
+    before = load_landed_keys(table_of(layout), layout.keys, WINDOW)
     ask(layout, ASKED, parse("uuid in ('u1', 'u5')"))
     carry_out(layout, WINDOW)
     shutil.rmtree(layout.keys)
-    again = known_keys(table_of(layout), layout.keys, WINDOW, Record(layout).keys)
+    again = load_landed_keys(table_of(layout), layout.keys, WINDOW, Record(layout).keys)
 
     def keys(of: Any) -> set[tuple[int, int]]:
         return {(int(h), int(low)) for run in of.runs for h, low in zip(run.high, run.low, strict=True)}
@@ -230,7 +230,7 @@ def test_a_deleted_message_with_an_id_does_not_land_again_and_its_neighbours_sta
     ask(layout, ASKED, parse("uuid = 'c-1'"))
     carry_out(layout, WINDOW)
     shutil.rmtree(layout.keys, ignore_errors=True)
-    again = known_keys(table_of(layout), layout.keys, WINDOW, Record(layout).keys)
+    again = load_landed_keys(table_of(layout), layout.keys, WINDOW, Record(layout).keys)
     wanted = key_hashes(pa.array(["t", "t"]), pa.array(["c-0", "c-1"]))[0]
     assert set(wanted.tolist()) <= {int(high) for run in again.runs for high in run.high}
     assert read(layout)[-3:] == [20, 21, 23]

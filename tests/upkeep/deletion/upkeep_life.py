@@ -7,8 +7,8 @@ import sys
 
 from penstock.landing.requests.conditions import IN, Condition
 from penstock.landing.requests.deletions import ASKED, Record, ask
-from penstock.landing.table.begun_table import begin_table
 from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.batch_commit import BatchCommit
 from penstock.landing.writing.part_writer import Job, write_part

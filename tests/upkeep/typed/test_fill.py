@@ -9,7 +9,7 @@ import pytest
 
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import TypedDelta
-from penstock.landing.typed.typed_since import COMPLETE, since
+from penstock.landing.typed.typed_starts import BEFORE_FIRST_BATCH, read_starts
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.typed.fill import NotBegun, fill
 from tests.landing.typed.typed_life import CLICK, Life, event, read, uuids
@@ -31,11 +31,11 @@ def layout(tmp_path: Path) -> Layout:
 
 
 def test_all_of_it_and_nothing_twice(layout: Layout) -> None:
-    assert since(layout) == {"click": 2}
+    assert read_starts(layout) == {"click": 2}
     days: list[tuple[int, int]] = []
     assert fill(layout, CLICK, lambda done, of: days.append((done, of))) == 3
     assert [(row["uuid"], row["ms"]) for row in read(layout.typed("click"))] == [(f"u{n}", n) for n in (0, 1, 3, 2)]
-    assert (days, since(layout)) == ([(0, 2), (1, 2)], {"click": COMPLETE})
+    assert (days, read_starts(layout)) == ([(0, 2), (1, 2)], {"click": BEFORE_FIRST_BATCH})
     assert fill(layout, CLICK) == 0
     Life(layout).land(4, [source([(7, event("u4"))])])
     assert uuids(layout.typed("click")) == uuids(layout.landed)
@@ -47,7 +47,7 @@ def test_a_table_that_the_pipeline_does_not_write_now_is_not_filled(layout: Layo
         fill(layout, CLICK)
     life.land(4, [source([(7, event("u4"))])])
     Life(layout)
-    assert since(layout) == {"click": 4}
+    assert read_starts(layout) == {"click": 4}
     assert fill(layout, CLICK) == 4
     assert uuids(layout.typed("click")) == uuids(layout.landed)
 

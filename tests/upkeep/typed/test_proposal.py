@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.config import PipelineConfig
 from penstock.landing.rows.engine import compute
-from penstock.landing.typed.columns import typed_tables
+from penstock.landing.typed.columns import configured_tables
 from penstock.upkeep.typed.found_fields import fields_of
 from penstock.upkeep.typed.proposal import column_names, proposal, table_name
 from tests.landing.typed.test_columns import JSON, TEXT
@@ -75,7 +75,7 @@ def test_names_that_no_column_can_have_are_given_another() -> None:
 )
 def test_what_is_proposed_can_be_configured_and_all_fits(objects: list[dict[str, Any]], of_type: str) -> None:
     told = tomllib.loads(proposed(objects, of_type))["pipeline"]
-    (table,) = typed_tables(PipelineConfig.model_validate(told))
+    (table,) = configured_tables(PipelineConfig.model_validate(told))
     assert table.type == of_type
     texts = pa.array([json.dumps(one, separators=(",", ":")) for one in objects])
     assert compute({"fits": table.condition}, table.given, data=texts)["fits"].to_pylist() == [True] * len(objects)

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.typed_since import since
+from penstock.landing.typed.typed_starts import read_starts
 from penstock.upkeep.deletion.removal import carry_out
 from penstock.upkeep.typed.fill import fill
 from tests.landing.typed.typed_life import CLICK, WINDOW, Life
@@ -45,7 +45,7 @@ def campaign(folder: Path, kills: int) -> int:
     layout, chance = Layout.for_tables(folder), random.Random(20261122)
     for kill in range(kills):
         killed("tests.upkeep.typed.typed_upkeep_life", folder, kill, chance)
-        if since(layout).get("click", 0) == -1 and chance.random() < 0.5:
+        if read_starts(layout).get("click", 0) == -1 and chance.random() < 0.5:
             _at_most_one_batch_ahead(layout)
             continue
         brought_in_order(layout)

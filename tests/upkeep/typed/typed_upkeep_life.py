@@ -10,8 +10,8 @@ import sys
 from penstock.landing.requests.conditions import IN, Condition
 from penstock.landing.requests.deletions import ASKED, ask
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.typed_delta import all_typed
-from penstock.landing.typed.typed_since import since
+from penstock.landing.typed.typed_delta import existing_typed_tables
+from penstock.landing.typed.typed_starts import read_starts
 from penstock.upkeep.checkpoint_repair import sweep
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.compaction.typed_compaction import compact_typed
@@ -55,10 +55,10 @@ def main() -> None:
             ask(layout, ASKED, [Condition("uuid", IN, wanted)])
         elif what < 0.6:
             carry_out(layout, WINDOW)
-        elif what < 0.7 and "click" in since(layout):
+        elif what < 0.7 and "click" in read_starts(layout):
             fill(layout, CLICK)
         elif what < 0.75:
-            for table in all_typed(layout):
+            for table in existing_typed_tables(layout):
                 table.vacuum(0)
 
 

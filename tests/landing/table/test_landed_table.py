@@ -9,7 +9,7 @@ from crc32c import crc32c
 
 from penstock.files.checked_document import write_document
 from penstock.files.errors import DamagedFile, UnknownFormat
-from penstock.landing.table.begun_table import VERSION, begin_table, has_landed_table, table_of
+from penstock.landing.table.landed_table import VERSION, begin_table, has_landed_table, table_of
 from penstock.landing.table_paths import Layout
 
 
@@ -21,8 +21,8 @@ def layout(tmp_path: Path) -> Layout:
 def test_table_is_begun_once(layout: Layout) -> None:
     assert not has_landed_table(layout)
     for _ in range(2):
-        assert begin_table(layout).has_landed_table
-        assert table_of(layout).has_landed_table
+        assert begin_table(layout).exists
+        assert table_of(layout).exists
         assert has_landed_table(layout)
 
 

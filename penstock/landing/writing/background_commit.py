@@ -10,18 +10,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
 
-from penstock.landing.journal import UnderWay
-from penstock.landing.storage.absence import through_absence
+from penstock.landing.journal import CommitInProgress
+from penstock.landing.storage.object_errors import retry_while_away
 from penstock.landing.writing.batch_commit import BatchCommit
 from penstock.landing.writing.part_writer import PartResult
 
 
-class CommitBeside:
+class BackgroundCommit:
     """Has a thread commit what is written. A store that is away is waited for until ``stop`` is set. ``under_way`` says
     which batch that is, also once its commit has failed.
     """
 
-    def __init__(self, commit: BatchCommit, stop: Event, under_way: UnderWay) -> None:
+    def __init__(self, commit: BatchCommit, stop: Event, under_way: CommitInProgress) -> None:
         self._commit, self._stop, self._under_way = commit, stop, under_way
         under_way.batch = None
         self._thread = ThreadPoolExecutor(1, "commit")
@@ -32,15 +32,15 @@ class CommitBeside:
 
         Raises what the commit of the batch before raised.
         """
-        if self._last is None and self._commit.has(batch):
+        if self._last is None and self._commit.is_landed(batch):
             return
-        parts = through_absence(write, self._stop)
+        parts = retry_while_away(write, self._stop)
         self.settle()
         self._under_way.batch = batch
         self._last = self._thread.submit(self._committed, batch, parts)
 
     def _committed(self, batch: int, parts: Sequence[PartResult]) -> None:
-        through_absence(lambda: self._commit.land(batch, lambda: parts), self._stop)
+        retry_while_away(lambda: self._commit.land(batch, lambda: parts), self._stop)
         self._under_way.batch = None
 
     def settle(self) -> None:

@@ -9,12 +9,12 @@ from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
 from penstock.landing.table_paths import TYPED_MARK, Layout
 
-COMPLETE = -1
+BEFORE_FIRST_BATCH = -1
 """Since before the first batch."""
 _LOGGER = logging.getLogger(__name__)
 
 
-def since(layout: Layout) -> Mapping[str, int]:
+def read_starts(layout: Layout) -> Mapping[str, int]:
     """By the names of the tables that were written lately, after which batch that began; of none where that is damaged:
     then ``fill`` finds what they do not have.
     """
@@ -27,12 +27,12 @@ def since(layout: Layout) -> Mapping[str, int]:
         return {}
 
 
-def write_since(layout: Layout, told: Mapping[str, int]) -> None:
+def write_starts(layout: Layout, told: Mapping[str, int]) -> None:
     """Durably; under the lock of upkeep."""
     layout.typed_since.parent.mkdir(parents=True, exist_ok=True)
     write_document(layout.typed_since, {"since": dict(told)})
 
 
-def begins(name: str, batch: int) -> str:
+def describe_start(name: str, batch: int) -> str:
     """From where on a table has what landed, in words."""
     return f"{TYPED_MARK}{name} has what landed after batch {batch}"

@@ -10,13 +10,13 @@ from threading import Event, Thread
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.landing.journal import UnderWay
+from penstock.landing.journal import CommitInProgress
 from penstock.landing.storage.object_errors import TablesAway
-from penstock.landing.table.begun_table import begin_table, table_of
-from penstock.landing.table.table_files import NewFile
+from penstock.landing.table.landed_table import begin_table, table_of
+from penstock.landing.table.table_file import NewFile
 from penstock.landing.table_paths import Layout
+from penstock.landing.writing.background_commit import BackgroundCommit
 from penstock.landing.writing.batch_commit import BatchCommit
-from penstock.landing.writing.commit_beside import CommitBeside
 from penstock.landing.writing.part_writer import Job, PartResult, write_part
 from penstock.testing.pipe import until
 from tests.landing.writing.messages import AT, event, source
@@ -51,8 +51,8 @@ class Landing:
     """Who lands into it; ``written``: which batches the tasks have written."""
 
     def __init__(self, slow: Slow) -> None:
-        self.stop, self.under_way = Event(), UnderWay()
-        self.commits = CommitBeside(BatchCommit(slow.table, slow.layout.keys, WINDOW), self.stop, self.under_way)
+        self.stop, self.under_way = Event(), CommitInProgress()
+        self.commits = BackgroundCommit(BatchCommit(slow.table, slow.layout.keys, WINDOW), self.stop, self.under_way)
         self.written: list[int] = []
         self._job = Job(slow.table.folder, slow.layout.keys, WINDOW)
 
@@ -87,7 +87,7 @@ def test_the_next_batch_is_written_meanwhile_and_no_other_one_behind_it(slow: Sl
     beside = Thread(target=landing.land, args=(1, "c"))
     beside.start()
     until(lambda: landing.written == [0, 1] and slow.begun)
-    assert [landing.under_way.keeps_back(batch) for batch in (0, 1)] == [True, True]
+    assert [landing.under_way.holds_back(batch) for batch in (0, 1)] == [True, True]
     assert (beside.is_alive(), slow.begun, table_of(slow.layout).newest()) == (True, 1, -1)
     slow.go_on.set()
     beside.join(20)
