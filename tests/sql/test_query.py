@@ -289,7 +289,9 @@ def test_of_a_request_under_way_what_has_not_landed_is_taken_from_the_log(
     write(pipeline.layout.refills, "t", [(2, 6)])
     pipeline.plan(**{"t": 1, "t@1": 2})
     ranges = [Range("t", 0, 1), Range("t", 2, 4)]
-    sources = [MessageBatch(with_null_partition(rows)) for one in ranges for rows in FolderStore(topics).read(one, LOG_ROW)]
+    sources = [
+        MessageBatch(with_null_partition(rows)) for one in ranges for rows in FolderStore(topics).read(one, LOG_ROW)
+    ]
     pipeline._commit.land(0, lambda: [write_part(sources, pipeline._job, 1)])
     assert sorted(ask(tables, "select payload from messages")) == [(b"%d" % n,) for n in range(8)]
 

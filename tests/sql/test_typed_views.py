@@ -37,7 +37,9 @@ def tables(topics: Path, layout: Layout) -> Tables:
 
 
 def sources(topics: Path, begin: int, end: int) -> list[MessageBatch]:
-    return [MessageBatch(with_null_partition(rows)) for rows in FolderStore(topics).read(Range("t", begin, end), LOG_ROW)]
+    return [
+        MessageBatch(with_null_partition(rows)) for rows in FolderStore(topics).read(Range("t", begin, end), LOG_ROW)
+    ]
 
 
 def plan(layout: Layout, batch: int, end: int) -> None:
