@@ -31,8 +31,8 @@ ANY_SYSLOG = "wire/syslog/test_codec.py::test_any_bytes_are_a_message"
 DATAGRAMS = "wire/test_properties.py::test_any_bytes_are_counted"
 GELF = "wire/gelf/test_codec.py::test_any_bytes_are_counted"
 FORWARD = "wire/forward/test_splitter.py::test_any_bytes_are_counted_however_they_arrive"
-GARBAGE = "logbuffer/test_reshape.py::test_garbage_in_the_metadata_and_frames_raises_nothing_else"
-OLD_PAGES = "logbuffer/test_recovery.py::test_after_a_power_cut_it_goes_on_whatever_pages_are_old"
+GARBAGE = "logbuffer/test_reshape.py::test_damaged_metadata_and_frames_raise_no_other_error"
+OLD_PAGES = "logbuffer/test_recovery.py::test_writer_continues_after_a_power_cut_with_any_old_pages"
 ANY_INDEX = "log/store/test_scan.py::test_any_index_is_taken_without_an_error"
 TOPIC_FILES = (
     "log/store/test_recovery.py::test_whatever_happens_to_the_files_the_topic_opens_and_offsets_are_rows_or_gaps"
@@ -44,11 +44,11 @@ REQUESTS = "server/grpc/test_call_errors.py::test_any_bytes_are_a_request_or_ref
 ANSWERS = "client/log/test_calls.py::test_an_answer_of_any_bytes_means_something_or_is_an_error_of_the_client"
 BODIES = "server/http/test_request_bodies.py::test_a_body_of_any_bytes_is_an_object_or_an_error_of_the_api"
 CTL = "cli/listener/test_ctl.py::test_any_answer_is_an_object_or_one_error_line"
-HASHES = "kafka/client/test_java_partitioner.py::test_many_keys_at_once_have_the_same_hashes"
+HASHES = "kafka/client/test_java_partitioner.py::test_hashes_of_a_batch_equal_those_of_single_keys"
 CERTIFICATES = "config/keys/test_security.py::test_arbitrary_certificates_are_refused_with_the_key"
 PROTOBUF = "slogd/columns/test_decode.py::test_random_bytes_are_parsed_like_protobuf_or_refused"
 VALUES = "files/test_json_values.py::test_arbitrary_bytes_raise_only_value_errors"
-POSTS = "ledger/test_posts.py::test_any_document_is_a_post_or_a_bad_post"
+POSTS = "ledger/test_posts.py::test_any_document_is_parsed_or_refused"
 KAFKA_RECORDS = "server/kafka/records/test_decode.py::test_any_bytes_with_a_good_checksum_are_records_or_refused"
 KAFKA_REQUESTS = "server/kafka/schema/test_messages.py::test_any_bytes_are_a_request_or_refused"
 REDACTION = "landing/transform/test_any_payload.py::test_any_payload_stays_one_row_and_fails_nothing"
@@ -87,13 +87,13 @@ TARGETS = {
     "ingest/slots.py": ("ingest/test_slots.py::test_of_a_file_of_any_bytes_no_slot_is_longer_than_a_datagram"),
     "ingest/tcp.py": "ingest/test_tcp.py::test_any_bytes_close_the_books",
     "ingest/udp.py": DATAGRAMS,
-    "kafka/client/encryption.py": "kafka/client/test_encryption.py::test_any_value_gives_a_message_or_is_not_decrypted",
+    "kafka/client/encryption.py": "kafka/client/test_encryption.py::test_any_value_is_decrypted_or_refused",
     "kafka/client/flink_partitioner.py": "kafka/client/test_flink_partitioner.py::test_any_key_has_a_partition",
     "kafka/client/java_partitioner.py": HASHES,
-    "kafka/large/assembler.py": "kafka/large/test_assembler.py::test_any_record_is_taken_or_refused",
-    "kafka/large/headers.py": "kafka/large/test_headers.py::test_any_value_is_a_header_or_refused",
-    "kafka/large/safe_offsets.py": "kafka/large/test_safe_offsets.py::test_any_metadata_is_somebodys",
-    "kafka/large/chunks.py": "kafka/large/test_chunks.py::test_any_bytes_are_a_chunk_or_not",
+    "kafka/large/assembler.py": "kafka/large/test_assembler.py::test_any_record_is_accepted_or_refused",
+    "kafka/large/headers.py": "kafka/large/test_headers.py::test_any_value_is_decoded_or_refused",
+    "kafka/large/safe_offsets.py": "kafka/large/test_safe_offsets.py::test_any_metadata_is_accepted",
+    "kafka/large/chunks.py": "kafka/large/test_chunks.py::test_any_bytes_are_decoded_without_an_error",
     "landing/requests/backfill_requests.py": DAMAGED_FILES,
     "upkeep/checkpoint_repair.py": DAMAGED_FILES,
     "landing/daemon_connection.py": (
@@ -138,7 +138,7 @@ TARGETS = {
     ),
     "ledger/book_from_topics.py": POSTS,
     "ledger/checkpoint.py": (
-        "ledger/test_checkpoint.py::test_lines_that_no_ledger_wrote_are_refused_and_never_break_anything"
+        "ledger/test_checkpoint.py::test_lines_that_no_ledger_wrote_are_refused"
     ),
     "ledger/posts.py": POSTS,
     "log/cursors.py": "log/test_cursors.py::test_any_bytes_are_an_offset_that_can_be_read_from",
@@ -165,12 +165,12 @@ TARGETS = {
     "log/transactions/staging.py": (
         "log/transactions/test_transactions.py::test_damaged_staged_rows_are_committed_unchanged_or_not_at_all"
     ),
-    "logbuffer/aeron/blocks.py": "logbuffer/aeron/test_blocks.py::test_a_block_ends_where_aerons_scanner_ends",
-    "logbuffer/aeron/inspector.py": "logbuffer/aeron/test_inspector.py::test_a_damaged_file_is_shown_or_refused",
+    "logbuffer/aeron/blocks.py": "logbuffer/aeron/test_blocks.py::test_block_ends_at_the_end_of_aerons_scanner",
+    "logbuffer/aeron/inspector.py": "logbuffer/aeron/test_inspector.py::test_damaged_file_is_printed_or_refused",
     "logbuffer/frame_search.py": GARBAGE,
     "logbuffer/mapped.py": GARBAGE,
     "logbuffer/recovery.py": OLD_PAGES,
-    "logbuffer/reshape.py": "logbuffer/test_reshape.py::test_a_file_of_garbage_is_refused_with_one_line",
+    "logbuffer/reshape.py": "logbuffer/test_reshape.py::test_file_of_random_bytes_is_refused_with_one_line",
     "records.py": "test_records.py::test_arbitrary_bytes_raise_only_bad_batch",
     "server/api/administration.py": VALUES,
     "server/auth/rights.py": "server/auth/test_rights.py::test_no_header_is_anybody_but_one_with_a_token",

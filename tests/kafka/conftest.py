@@ -14,6 +14,6 @@ from tests.kafka.kafka_helpers import Topics
 def topics(kafka_broker: Broker, request: pytest.FixtureRequest) -> Iterator[Topics]:
     """Topics of the broker, named after the test and its attempt."""
     name = re.sub(r"\W+", "-", request.node.name)[-150:]
-    made = Topics(kafka_broker, f"{name}-{secrets.token_hex(3)}")
-    yield made
-    made.close()
+    topics_of_test = Topics(kafka_broker, f"{name}-{secrets.token_hex(3)}")
+    yield topics_of_test
+    topics_of_test.close()

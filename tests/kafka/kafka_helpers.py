@@ -1,4 +1,4 @@
-"""Topics of the tests, with the layout of the Java library's integration tests."""
+"""Topics for tests, with the layout of the Java library's integration tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PART = 40
 
 
 class Topics:
-    """Makes topics of one broker, and clients for them."""
+    """A factory of topics of one broker and of clients for them."""
 
     def __init__(self, broker: Broker, name: str) -> None:
         self.address, self._name, self._count = broker.address, name, 0
@@ -33,7 +33,7 @@ class Topics:
         self._closing: list[Consumer] = []
 
     def new(self, partitions: int = 1, **config: str) -> str:
-        """A new topic."""
+        """Create a topic and return its name."""
         self._count += 1
         name = f"{self._name}-{self._count}"
         settings = {key.replace("_", "."): value for key, value in config.items()}
@@ -41,13 +41,13 @@ class Topics:
         return name
 
     def synthetic(self, partitions: int = 1) -> str:
-        """A new topic; in each partition the records of LAYOUT."""
+        """Create a topic with the records of LAYOUT in each partition and return its name."""
         name = self.new(partitions)
         self.plain(name, synthetic_values(), range(partitions))
         return name
 
     def plain(self, topic: str, values: Iterable[bytes | None], partitions: Iterable[int] = (0,)) -> None:
-        """Produce records as they are."""
+        """Produce records with unchanged values."""
         values = list(values)
         producer = confluent_kafka.Producer({"bootstrap.servers": self.address, "linger.ms": 1})
         for partition in partitions:
@@ -56,28 +56,28 @@ class Topics:
         assert producer.flush(30) == 0
 
     def consumer(self, **config: Any) -> Consumer:
-        """A consumer that is closed in the end; commits by hand unless told otherwise."""
-        given = {
+        """Return a consumer that is closed after the test; it commits only on request by default."""
+        properties = {
             key if key in ("on_commit", "log_level") else key.replace("_", "."): value for key, value in config.items()
         }
         base = {"bootstrap.servers": self.address, "group.id": self._name, "auto.offset.reset": "earliest"}
-        made = Consumer({**base, "enable.auto.commit": False, **QUICK, **given})
-        self._closing.append(made)
-        return made
+        consumer = Consumer({**base, "enable.auto.commit": False, **QUICK, **properties})
+        self._closing.append(consumer)
+        return consumer
 
     def raw_consumer(self, topic: str, group: str = "", partitions: Sequence[int] = (0,)) -> confluent_kafka.Consumer:
-        """A plain consumer that reads a topic from its beginning."""
+        """Return a plain consumer that reads a topic from its beginning."""
         base = {"bootstrap.servers": self.address, "group.id": group or self._name, "enable.auto.commit": False}
-        made = confluent_kafka.Consumer({**base, "auto.offset.reset": "earliest", **QUICK})
-        made.assign([TopicPartition(topic, number, 0) for number in partitions])
-        return made
+        consumer = confluent_kafka.Consumer({**base, "auto.offset.reset": "earliest", **QUICK})
+        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        return consumer
 
     def records(self, topic: str, count: int, partitions: Sequence[int] = (0,)) -> list[Message]:
-        """The first records of a topic as they are stored."""
+        """Return the first records of a topic in their stored form."""
         consumer = self.raw_consumer(topic, "records", partitions)
-        found = gather(lambda: consumer.consume(count, 0.2), count)
+        records = gather(lambda: consumer.consume(count, 0.2), count)
         consumer.close()
-        return found
+        return records
 
     def close(self) -> None:
         """Close all consumers."""
@@ -85,100 +85,100 @@ class Topics:
             consumer.close()
 
 
-def begun(topics: Topics, topic: str, **config: object) -> tuple[Consumer, TopicPartition]:
-    """A consumer that reads the first partition of a topic, and that partition."""
+def first_partition_consumer(topics: Topics, topic: str, **config: object) -> tuple[Consumer, TopicPartition]:
+    """Return a consumer of the first partition of a topic, and that partition."""
     consumer, partition = topics.consumer(**config), TopicPartition(topic, 0)
     consumer.assign([partition])
     return consumer, partition
 
 
 def uid(number: int) -> UUID:
-    """An id of a message."""
+    """Return the id of a message."""
     return UUID(int=0x0123456789ABCDEF_FEDCBA9876543210 * (number + 1) % (1 << 128))
 
 
 def message(number: int) -> bytes:
-    """What M0 to M5 are: those of LAYOUT in two parts have one and a half, the others a half."""
+    """Return the value of M0 to M5: one and a half parts if LAYOUT has two parts, else half a part."""
     return bytes([97 + number]) * (PART // 2 if number in (2, 4) else PART * 3 // 2)
 
 
 def synthetic_values() -> list[bytes]:
-    """The values of the records of LAYOUT."""
+    """Return the values of the records of LAYOUT."""
     return [_value(int(name[1]), name[2:]) for name in LAYOUT]
 
 
 def _value(number: int, part: str) -> bytes:
-    whole = message(number)
+    payload = message(number)
     if not part:
-        return encode_chunk(uid(number), 0, 1, len(whole), whole)
+        return encode_chunk(uid(number), 0, 1, len(payload), payload)
     sequence = "ab".index(part)
-    return encode_chunk(uid(number), sequence, 2, len(whole), whole[sequence * PART : (sequence + 1) * PART])
+    return encode_chunk(uid(number), sequence, 2, len(payload), payload[sequence * PART : (sequence + 1) * PART])
 
 
-def parts(number: int, whole: bytes, size: int) -> list[bytes]:
-    """The values of a message's segments."""
-    count = -(-len(whole) // size)
-    cut = [whole[place * size : (place + 1) * size] for place in range(count)]
-    return [encode_chunk(uid(number), place, count, len(whole), part) for place, part in enumerate(cut)]
+def parts(number: int, payload: bytes, size: int) -> list[bytes]:
+    """Return the values of a message's segments."""
+    count = -(-len(payload) // size)
+    cut = [payload[sequence * size : (sequence + 1) * size] for sequence in range(count)]
+    return [encode_chunk(uid(number), sequence, count, len(payload), part) for sequence, part in enumerate(cut)]
 
 
 def gather(take: Callable[[], list[Message]], count: int, seconds: float = DEADLINE) -> list[Message]:
-    """Messages until there are ``count``, or the time is up; events are left out."""
-    found: list[Message] = []
-    until = time.monotonic() + seconds
-    while len(found) < count and time.monotonic() < until:
-        found += [one for one in take() if not one.error()]
-    return found
+    """Return messages until there are ``count`` or the time is up, without events."""
+    messages: list[Message] = []
+    deadline = time.monotonic() + seconds
+    while len(messages) < count and time.monotonic() < deadline:
+        messages += [message for message in take() if not message.error()]
+    return messages
 
 
 def read(consumer: Consumer, count: int) -> list[Message]:
-    """The next messages; fails where there are fewer."""
-    found = gather(lambda: consumer.consume(count, 0.2), count)
-    assert len(found) == count
-    return found
+    """Return the next ``count`` messages. Fails if there are fewer."""
+    messages = gather(lambda: consumer.consume(count, 0.2), count)
+    assert len(messages) == count
+    return messages
 
 
 def read_one_by_one(consumer: Consumer, count: int) -> list[Message]:
-    """The next messages, by ``poll``: nothing behind the last of them is looked at."""
-    found: list[Message] = []
-    until = time.monotonic() + DEADLINE
-    while len(found) < count and time.monotonic() < until:
-        one = consumer.poll(0.2)
-        if one is not None and not one.error():
-            found.append(one)
-    assert len(found) == count
-    return found
+    """Return the next ``count`` messages by ``poll``, without reading past the last one."""
+    messages: list[Message] = []
+    deadline = time.monotonic() + DEADLINE
+    while len(messages) < count and time.monotonic() < deadline:
+        polled = consumer.poll(0.2)
+        if polled is not None and not polled.error():
+            messages.append(polled)
+    assert len(messages) == count
+    return messages
 
 
-def nothing_comes(consumer: Consumer, seconds: float = 0.5) -> bool:
-    """Whether there is no further message."""
-    return not [one for one in consumer.consume(1, seconds) if not one.error()]
+def has_no_message(consumer: Consumer, seconds: float = 0.5) -> bool:
+    """Report whether no further message arrives."""
+    return not [message for message in consumer.consume(1, seconds) if not message.error()]
 
 
 def offsets(messages: Iterable[Message]) -> list[int]:
-    """Their offsets."""
-    return [one.offset() for one in messages]
+    """Return the offsets of messages."""
+    return [message.offset() for message in messages]
 
 
 def header(message: Message, name: str) -> Header | None:
-    """The last header of that name."""
+    """Return the last header of a name."""
     return find_last(message.headers(), name)
 
 
 def large(message: Message) -> Any:
-    """What ``_lm`` says."""
-    found = header(message, "_lm")
-    assert found
-    return decode_large_message_header(found[1])
+    """Return the decoded header ``_lm``."""
+    id_header = header(message, "_lm")
+    assert id_header
+    return decode_large_message_header(id_header[1])
 
 
 def committed(consumer: Consumer, partition: TopicPartition) -> tuple[int, str | None]:
-    """The user's committed offset and metadata."""
-    (one,) = consumer.committed([partition])
-    return one.offset, one.metadata
+    """Return the user's committed offset and metadata."""
+    (answer,) = consumer.committed([partition])
+    return answer.offset, answer.metadata
 
 
 def position(consumer: Consumer, partition: TopicPartition) -> int:
-    """The offset of the next record."""
-    (one,) = consumer.position([partition])
-    return int(one.offset)
+    """Return the offset of the next record."""
+    (answer,) = consumer.position([partition])
+    return int(answer.offset)

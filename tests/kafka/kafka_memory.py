@@ -1,6 +1,5 @@
-"""``python kafka_memory.py produce|consume ADDRESS TOPIC BYTES QUEUE_KBYTES``: how much memory one large message takes.
-
-Prints the bytes of memory at the most beyond those before, and the CRC of the message.
+"""Measure the memory of one large message: ``python kafka_memory.py produce|consume ADDRESS TOPIC BYTES
+QUEUE_KBYTES``. Prints the peak memory beyond the initial memory in bytes, and the CRC of the message.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from confluent_kafka import TopicPartition
 from penstock.kafka import Consumer, Producer
 
 
-def resident(what: str) -> int:
-    """VmRSS or VmHWM of this process, bytes."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(what))
+def resident(field: str) -> int:
+    """Return VmRSS or VmHWM of this process in bytes."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
     return int(line.split()[1]) * 1024
 
 
@@ -34,16 +33,16 @@ def produce(address: str, topic: str, size: int, queue: int) -> tuple[int, int]:
 
 
 def consume(address: str, topic: str, size: int, queue: int) -> tuple[int, int]:
-    """Read it back."""
+    """Read the message."""
     config = {"bootstrap.servers": address, "group.id": "memory", "queued.max.messages.kbytes": queue}
     capacity = {"message.assembler.buffer.capacity": size + (1 << 20)}
     consumer = Consumer({**config, **capacity, "auto.offset.reset": "earliest", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
     assert consumer.consume(1, 60)[0].value() == b"small"
     before = resident("VmRSS")
-    (found,) = consumer.consume(1, 120)
+    (received,) = consumer.consume(1, 120)
     most = resident("VmHWM") - before
-    return most, zlib.crc32(found.value())
+    return most, zlib.crc32(received.value())
 
 
 if __name__ == "__main__":

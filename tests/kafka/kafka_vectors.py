@@ -1,4 +1,4 @@
-"""What the Java library's own classes did, recorded, and how to read it."""
+"""Recordings of the Java library's classes, and functions that read them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Key = tuple[str, int]
 
 
 def recorded(name: str) -> bytes:
-    """A recorded file."""
+    """Return a recorded file."""
     return lzma.decompress((VECTORS / f"{name}.xz").read_bytes())
 
 
@@ -31,60 +31,60 @@ NAMES: dict[type[Exception], str] = {
 
 
 def named(cases: list[dict[str, Any]]) -> dict[str, Any]:
-    """Arguments of pytest.mark.parametrize: the cases, by their names."""
-    return {"argvalues": cases, "ids": [str(case.get("name", place)) for place, case in enumerate(cases)]}
+    """Return arguments of pytest.mark.parametrize: the cases with their names as ids."""
+    return {"argvalues": cases, "ids": [str(case.get("name", index)) for index, case in enumerate(cases)]}
 
 
 def partition(text: str) -> Key:
-    """``topic-0``."""
+    """Parse ``topic-0``."""
     topic, _, number = text.rpartition("-")
     return topic, int(number)
 
 
 def unhex(text: str | None) -> bytes | None:
-    """Bytes, or None."""
+    """Return bytes, or None."""
     return None if text is None else bytes.fromhex(text)
 
 
 def tohex(data: Any) -> str | None:
-    """The reverse."""
+    """Return hexadecimal text, or None."""
     return None if data is None else bytes(data).hex()
 
 
-def headers_of(told: list[list[str]] | None) -> list[tuple[str, Any]] | None:
-    """Headers as clients have them."""
-    return None if told is None else [(name, unhex(value)) for name, value in told]
+def headers_of(recorded_headers: list[list[str]] | None) -> list[tuple[str, Any]] | None:
+    """Return headers in the form of clients."""
+    return None if recorded_headers is None else [(name, unhex(value)) for name, value in recorded_headers]
 
 
-def told_headers(headers: Iterable[tuple[str, Any]] | None) -> list[list[Any]]:
-    """Headers as they are recorded."""
+def headers_as_recorded(headers: Iterable[tuple[str, Any]] | None) -> list[list[Any]]:
+    """Return headers in the form of the recordings."""
     return [[name, tohex(value)] for name, value in headers or ()]
 
 
 def uid(number: int) -> UUID:
-    """Ids as the recordings make them."""
+    """Return an id in the form of the recordings."""
     high = 0x0123456789ABCDEF * (number + 1) % (1 << 64)
     low = 0xFEDCBA9876543210 ^ (0x9E3779B97F4A7C15 * number % (1 << 64))
     return UUID(int=high << 64 | low)
 
 
 def outcome(action: Callable[[], Any]) -> Any:
-    """What an action gives, or the name of the exception that the Java library has for it."""
+    """Return the result of an action, or the name of the Java library's exception."""
     try:
         return action()
     except LargeMessageError as error:
         return {"exception": NAMES[type(error)]}
 
 
-def plain(result: Any) -> Any:
-    """What is recorded, exceptions by their short names alone (numbers in texts are of no form to rely on)."""
-    if isinstance(result, dict) and "exception" in result:
-        return {"exception": result["exception"].rpartition(".")[2]}
-    return result
+def plain(recorded_result: Any) -> Any:
+    """Return a recorded result; an exception is reduced to its short name, because its text has no fixed form."""
+    if isinstance(recorded_result, dict) and "exception" in recorded_result:
+        return {"exception": recorded_result["exception"].rpartition(".")[2]}
+    return recorded_result
 
 
 class Record:
-    """A record as a consumer polls it, with the methods of ``confluent_kafka.Message``."""
+    """A record that a consumer polled, with the methods of ``confluent_kafka.Message``."""
 
     def __init__(
         self,

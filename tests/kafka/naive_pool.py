@@ -1,6 +1,5 @@
-"""A buffer of incomplete messages as simply as can be: lists, searched from their beginnings.
-
-With ``original`` it does what the Java library does, faults included; without, what was decided to be better.
+"""A buffer of incomplete messages in its simplest form: lists, searched from their beginnings. With ``original`` it
+behaves like the Java library, faults included; without, as Penstock decided.
 """
 
 from __future__ import annotations
@@ -56,12 +55,12 @@ class NaivePool:
         return None
 
     def add(self, partition: Key, offset: int, id_: Any, seq: int, num: int, size: int, part: Any) -> Any:
-        """(message or None, bytes added, starting offset)."""
+        """Return the message or None, the bytes added, and the starting offset."""
         if id_ is None or part is None or size < 0 or num <= 0 or not 0 <= seq < num or len(part) > size:
             raise Refused
         held = self._find(partition, id_)
         if held is None and any(
-            one[:4] == (partition, id_, num, size) and one[4] >= offset - self.gap for one in self.completed
+            entry[:4] == (partition, id_, num, size) and entry[4] >= offset - self.gap for entry in self.completed
         ):
             self._make_room(partition, offset)
             return None, 0, offset
@@ -95,19 +94,19 @@ class NaivePool:
         if self.original and partition not in self.known_partitions:
             raise Broken
         self._untrack(partition, held.id)
-        whole = b"".join(held.parts[sequence] for sequence in range(held.count))
-        told = self._after(partition, offset, held, whole, added)
+        message = b"".join(held.parts[sequence] for sequence in range(held.count))
+        outcome = self._after(partition, offset, held, message, added)
         if not self.original:
             self.completed.append((partition, held.id, held.count, held.size, offset))
-        return told
+        return outcome
 
-    def _after(self, partition: Key, offset: int, held: Held, whole: bytes | None, added: int) -> Any:
-        if whole is None:
+    def _after(self, partition: Key, offset: int, held: Held, message: bytes | None, added: int) -> Any:
+        if message is None:
             self.known_partitions.add(partition)
-            if not any(one[:2] == (partition, held.id) for one in self.tracked):
+            if not any(entry[:2] == (partition, held.id) for entry in self.tracked):
                 self.tracked.append((partition, held.id, offset))
         self._make_room(partition, offset)
-        return whole, added, held.start
+        return message, added, held.start
 
     def _make_room(self, partition: Key, offset: int) -> None:
         while self.used > self.capacity:
@@ -123,17 +122,17 @@ class NaivePool:
         self.used -= held.bytes(with_short=self.original)
 
     def _untrack(self, partition: Key, id_: UUID) -> None:
-        self.tracked = [one for one in self.tracked if one[:2] != (partition, id_)]
+        self.tracked = [entry for entry in self.tracked if entry[:2] != (partition, id_)]
 
     def expire(self, partition: Key, offset: int) -> None:
-        for one in [one for one in self.tracked if one[0] == partition]:
-            if one[2] >= offset - self.gap:
+        for entry in [entry for entry in self.tracked if entry[0] == partition]:
+            if entry[2] >= offset - self.gap:
                 break
-            self.tracked.remove(one)
-            held = self._find(partition, one[1])
+            self.tracked.remove(entry)
+            held = self._find(partition, entry[1])
             if held is not None:
                 self._remove(held)
-        self.completed = [one for one in self.completed if one[0] != partition or one[4] >= offset - self.gap]
+        self.completed = [entry for entry in self.completed if entry[0] != partition or entry[4] >= offset - self.gap]
 
     def safe_offset(self, partition: Key, current: int) -> int:
         self.expire(partition, current)
@@ -145,5 +144,5 @@ class NaivePool:
     def clear(self, partition: Key) -> None:
         for held in [held for held in self.held if held.partition == partition]:
             self._remove(held)
-        self.tracked = [one for one in self.tracked if one[0] != partition]
-        self.completed = [one for one in self.completed if one[0] != partition]
+        self.tracked = [entry for entry in self.tracked if entry[0] != partition]
+        self.completed = [entry for entry in self.completed if entry[0] != partition]

@@ -1,4 +1,4 @@
-"""A member of a group as a process of its own: prints what is committed and the first message of each partition."""
+"""A member of a group in its own process: prints the committed offsets and the first message of each partition."""
 
 from __future__ import annotations
 
@@ -20,7 +20,14 @@ def main(address: str, topic: str, group: str, partitions: int) -> None:
         if message is not None and message.error() is None:
             first.setdefault(message.partition() or 0, message.offset() or 0)
     committed = consumer.committed([TopicPartition(topic, number) for number in range(partitions)])
-    print(json.dumps({"first": sorted(first.items()), "committed": [(one.offset, one.metadata) for one in committed]}))
+    print(
+        json.dumps(
+            {
+                "first": sorted(first.items()),
+                "committed": [(partition.offset, partition.metadata) for partition in committed],
+            }
+        )
+    )
     consumer.close()
 
 

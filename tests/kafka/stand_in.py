@@ -1,4 +1,4 @@
-"""A log and a plain consumer in memory, driven by a consumer's state as a real one would be."""
+"""A log and a plain consumer in memory, driven by a consumer's state like a real consumer."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tests.kafka.kafka_vectors import TP, Key, Record
 
 
 class Broker:
-    """Records by partition, and what is committed."""
+    """Records by partition, and the committed offsets."""
 
     def __init__(self) -> None:
         self.records: dict[Key, list[Record]] = {}
         self.committed: dict[Key, Committed] = {}
 
     def write(self, value: bytes | None, headers: Any = None, of: Key = TP, key: bytes | None = None) -> int:
-        """The offset of a new record."""
+        """Append a record and return its offset."""
         log = self.records.setdefault(of, [])
         log.append(Record(log[-1].offset() + 1 if log else 0, value, headers, key, of))
         return log[-1].offset()
 
 
 class Consumer:
-    """Reads one partition or several, at most ``at_once`` records with each poll."""
+    """A reader of one or several partitions, with at most ``at_once`` records per poll."""
 
     def __init__(self, broker: Broker, *assigned: Key, **options: Any) -> None:
         self.broker, self.assigned = broker, assigned or (TP,)
@@ -38,17 +38,17 @@ class Consumer:
         self.paused: set[Key] = set()
 
     def poll(self, at_once: int = 1000) -> list[Any]:
-        """As the Java library's poll: failures of the poll before are raised first."""
+        """Poll like the Java library: failures of the previous poll are raised first."""
         self._raise_due([of for of in self.assigned if of not in self.paused])
-        taken: list[Any] = []
+        records: list[Any] = []
         for of in self.assigned:
             if of not in self.paused:
-                taken += [r.copy() for r in self.broker.records.get(of, []) if r.offset() >= self.raw[of]]
-        taken = taken[:at_once]
-        for record in taken:
+                records += [r.copy() for r in self.broker.records.get(of, []) if r.offset() >= self.raw[of]]
+        records = records[:at_once]
+        for record in records:
             self.raw[record.topic(), record.partition()] = record.offset() + 1
-        messages = self.state.process(taken)
-        assert not taken
+        messages = self.state.process(records)
+        assert not records
         self.raw |= self.state.rewinds()
         if not messages:
             self._raise_due([])
@@ -75,5 +75,5 @@ class Consumer:
 
 
 def offsets(messages: list[Any]) -> list[int]:
-    """Of messages in their order."""
+    """Return the offsets of messages in order."""
     return [message.offset() for message in messages]

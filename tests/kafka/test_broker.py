@@ -1,4 +1,4 @@
-"""The broker for trying out and for tests: real processes."""
+"""The broker for trials and tests, with real processes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from penstock.kafka.broker import Broker, CannotStart, answers_metadata
+from penstock.testing import until
 
 QUICK = ("-XX:TieredStopAtLevel=1",)
 COMMAND = [sys.executable, "-m", "penstock.cli.main", "kafka", "start"]
@@ -28,29 +29,22 @@ def produce(address: str, *values: bytes) -> None:
 def consume(address: str, count: int) -> list[bytes]:
     consumer = Consumer({"bootstrap.servers": address, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["t"])
-    found: list[bytes] = []
-    until = time.monotonic() + 60
-    while len(found) < count and time.monotonic() < until:
-        found += [message.value() for message in consumer.consume(count, 0.5) if not message.error()]
+    values: list[bytes] = []
+    deadline = time.monotonic() + 60
+    while len(values) < count and time.monotonic() < deadline:
+        values += [message.value() for message in consumer.consume(count, 0.5) if not message.error()]
     consumer.close()
-    return found
+    return values
 
 
-def gone(pid: int) -> bool:
+def has_exited(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
 
 
-def wait_gone(pid: int, seconds: float = 40.0) -> bool:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until and not gone(pid):
-        time.sleep(0.05)
-    return gone(pid)
-
-
-def test_the_command_says_where_it_listens_and_leaves_nothing_on_sigterm(tmp_path: Path) -> None:
+def test_command_prints_its_address_and_leaves_no_process_on_sigterm(tmp_path: Path) -> None:
     command = [*COMMAND, "--folder", str(tmp_path), "--port", "0", "--memory", "256m"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr
@@ -63,7 +57,7 @@ def test_the_command_says_where_it_listens_and_leaves_nothing_on_sigterm(tmp_pat
     assert "shut down completed" in (tmp_path / "broker.log").read_text()
 
 
-def test_the_broker_dies_with_the_process_that_started_it_and_starts_again_with_what_it_had(tmp_path: Path) -> None:
+def test_broker_dies_with_its_parent_and_restarts_with_its_topics(tmp_path: Path) -> None:
     script = (
         "import sys, time; from pathlib import Path; from penstock.kafka.broker import Broker\n"
         "broker = Broker(Path(sys.argv[1]), memory='256m', options=('-XX:TieredStopAtLevel=1',)); broker.start()\n"
@@ -75,22 +69,22 @@ def test_the_broker_dies_with_the_process_that_started_it_and_starts_again_with_
     produce(address, b"before")
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
-    assert wait_gone(int(pid))
+    until(lambda: has_exited(int(pid)), 40)
     with Broker(tmp_path, memory="256m", options=QUICK) as broker:
         assert answers_metadata(broker.address)
         produce(broker.address, b"after")
         assert sorted(consume(broker.address, 2)) == [b"after", b"before"]
         assert broker.pid
-        again = broker.pid
+        second_pid = broker.pid
     assert broker.pid is None
-    assert gone(again)
+    assert has_exited(second_pid)
 
 
-def test_a_port_that_is_taken_is_one_clear_error(kafka_broker: Broker, tmp_path: Path) -> None:
+def test_port_in_use_is_one_clear_error(kafka_broker: Broker, tmp_path: Path) -> None:
     with pytest.raises(CannotStart, match=f"port {kafka_broker.port} is in use"):
         Broker(tmp_path, port=kafka_broker.port).start()
 
 
-def test_a_setting_the_broker_refuses_is_told_in_its_own_words(tmp_path: Path) -> None:
+def test_setting_that_the_broker_refuses_is_reported_with_its_text(tmp_path: Path) -> None:
     with pytest.raises(CannotStart, match=r"num\.io\.threads"):
         Broker(tmp_path, memory="64m", settings={"num.io.threads": "-1"}, options=QUICK).start()

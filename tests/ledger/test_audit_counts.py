@@ -1,4 +1,4 @@
-"""Auditors' tiers: the highest version of each minute counts, over all lives of a source."""
+"""Auditors' tiers: the highest version of each minute counts, over all incarnations of a source."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def post(version: int, bucket: int = 60, life: str = "1f", tier: str = "kafka", 
     return AuditPost(tier, "shop", life, version, {("events", bucket): Counts(counts)})
 
 
-def document(told: AuditPost) -> dict[str, Any]:
-    counts = [{"topic": t, "bucket": b, "counts": dict(c)} for (t, b), c in told.counts.items()]
-    names = {"tier": told.tier, "source": told.source, "incarnation": told.incarnation, "version": told.version}
+def document(post: AuditPost) -> dict[str, Any]:
+    counts = [{"topic": t, "bucket": b, "counts": dict(c)} for (t, b), c in post.counts.items()]
+    names = {"tier": post.tier, "source": post.source, "incarnation": post.incarnation, "version": post.version}
     return names | {"counts": counts}
 
 
-def test_a_later_version_replaces_and_an_older_one_changes_nothing() -> None:
+def test_later_version_replaces_and_older_version_changes_nothing() -> None:
     book = Book()
     assert book.post(post(1, attempt=5))
     assert book.post(post(2, attempt=7, success=6))
@@ -40,24 +40,24 @@ def test_a_later_version_replaces_and_an_older_one_changes_nothing() -> None:
     assert audited(book.snapshot()) == [Audited("kafka", "shop", "events", {"attempt": 7, "success": 6})]
 
 
-def test_minutes_and_lives_add_up_and_tiers_stay_apart() -> None:
+def test_minutes_and_incarnations_add_up_within_a_tier() -> None:
     book = Book()
-    for told in (post(1, 60, attempt=1), post(2, 120, attempt=2), post(1, 60, "2f", attempt=4)):
-        assert book.post(told)
+    for audit_post in (post(1, 60, attempt=1), post(2, 120, attempt=2), post(1, 60, "2f", attempt=4)):
+        assert book.post(audit_post)
     assert book.post(post(1, 60, tier="mirror", attempt=8))
     every = [Audited("kafka", "shop", "events", {"attempt": 7}), Audited("mirror", "shop", "events", {"attempt": 8})]
     assert audited(book.snapshot()) == every
-    assert [one.counts for one in audited(book.snapshot(), 60)] == [{"attempt": 5}, {"attempt": 8}]
+    assert [entry.counts for entry in audited(book.snapshot(), 60)] == [{"attempt": 5}, {"attempt": 8}]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from((60, 120)), st.integers(0, 9)), max_size=20))
-def test_the_order_of_posts_does_not_matter(told: list[tuple[int, int, int]]) -> None:
-    posts = [post(version, bucket, attempt=100 * version + bucket) for version, bucket, _ in told]
+def test_order_of_posts_does_not_matter(minutes: list[tuple[int, int, int]]) -> None:
+    posts = [post(version, bucket, attempt=100 * version + bucket) for version, bucket, _ in minutes]
     books = Book(), Book()
-    for one in posts:
-        books[0].post(one)
-    for one in sorted(posts, key=lambda one: one.version, reverse=True):
-        books[1].post(one)
+    for audit_post in posts:
+        books[0].post(audit_post)
+    for audit_post in sorted(posts, key=lambda audit_post: audit_post.version, reverse=True):
+        books[1].post(audit_post)
     assert audited(books[0].snapshot()) == audited(books[1].snapshot())
 
 
@@ -68,7 +68,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
     opened.close()
 
 
-def test_the_ledger_keeps_and_shows_them_also_after_a_restart(log: Log, tmp_path: Path) -> None:
+def test_ledger_restores_audit_counts_after_a_restart(log: Log, tmp_path: Path) -> None:
     for restarted in (False, True):
         ledger = Ledger(log, tmp_path, [], now=lambda: 600.0)
         reports = MonitoringApi(Settings(data_dir=tmp_path), log, ledger)
@@ -87,7 +87,7 @@ def test_the_ledger_keeps_and_shows_them_also_after_a_restart(log: Log, tmp_path
             reports._get("mirror")
 
 
-def test_they_are_no_term_of_the_proof(log: Log, tmp_path: Path) -> None:
+def test_audit_counts_are_no_term_of_the_balance(log: Log, tmp_path: Path) -> None:
     ledger = Ledger(log, tmp_path, [], now=lambda: 600.0)
     ledger.post(document(post(1, attempt=5, failure=5)))
     assert (ledger.balance().unaccounted, ledger.balance().routes, ledger.balance().topics) == (0, [], [])

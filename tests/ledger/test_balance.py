@@ -1,4 +1,4 @@
-"""The balance: closes when every message has one fate, and says where it does not."""
+"""The balance: closes when every message has one fate, and names the part that does not close."""
 
 from __future__ import annotations
 
@@ -28,117 +28,117 @@ def book_of(counts: Counts = GOOD, rows: int = 10) -> Book:
 NOTHING_BEYOND = UnlandedTail()
 
 
-def of(
+def balance_of(
     book: Book, beyond: UnlandedTail = NOTHING_BEYOND, in_buffer: dict[tuple[str, int], Counts] | None = None
 ) -> Balance:
     return balance(book.snapshot(), {"events": beyond}, in_buffer or {})
 
 
-def test_a_topic_that_no_pipeline_reads_ends_in_the_log() -> None:
-    result = of(book_of(), UnlandedTail(pending={KEY: 10}))
+def test_topic_without_a_pipeline_ends_in_the_log() -> None:
+    result = balance_of(book_of(), UnlandedTail(pending={KEY: 10}))
     assert (result.unaccounted, result.pending) == (0, 0)
     assert result.routes[0].delivered == 10
 
 
-def test_rows_beyond_the_landed_ones_are_pending() -> None:
+def test_rows_after_the_landed_rows_are_pending() -> None:
     book = book_of()
     book.post(LandedPost("events", 0, 6, {KEY: Counts({"landed.event": 4, "quarantined.bad_json": 1, "duplicate": 1})}))
-    result = of(book, UnlandedTail(pending={KEY: 4}))
+    result = balance_of(book, UnlandedTail(pending={KEY: 4}))
     assert (result.unaccounted, result.pending) == (0, 4)
     assert result.topics[0].fates == {"landed.event": 4, "quarantined.bad_json": 1, "duplicate": 1}
 
 
-def test_what_a_transformation_dropped_is_a_fate_and_what_it_changed_is_none() -> None:
+def test_row_dropped_by_a_transformation_has_a_fate_of_its_own() -> None:
     book = book_of()
-    told = {"landed.event": 6, "quarantined.transform_failed": 1, "transformed.dropped": 3, "transformed.redacted": 5}
-    book.post(LandedPost("events", 0, 10, {KEY: Counts(told)}))
-    result = of(book)
-    assert (result.unaccounted, result.topics[0].fates) == (0, told)
+    fates = {"landed.event": 6, "quarantined.transform_failed": 1, "transformed.dropped": 3, "transformed.redacted": 5}
+    book.post(LandedPost("events", 0, 10, {KEY: Counts(fates)}))
+    result = balance_of(book)
+    assert (result.unaccounted, result.topics[0].fates) == (0, fates)
 
 
-def test_a_row_without_a_fate_is_unaccounted_for() -> None:
+def test_row_without_a_fate_is_unaccounted() -> None:
     book = book_of()
     book.post(LandedPost("events", 0, 10, {KEY: Counts({"landed.event": 9})}))
-    assert of(book).unaccounted == 1
+    assert balance_of(book).unaccounted == 1
 
 
-def test_a_loss_and_a_surplus_do_not_cancel_out() -> None:
+def test_loss_and_surplus_do_not_cancel_out() -> None:
     book = book_of(GOOD, rows=9)
     book.enter("syslog", origin(Counts(), "syslog-udp"), 0, 1)
-    assert of(book).unaccounted == 2
+    assert balance_of(book).unaccounted == 2
 
 
-def test_frames_that_wait_are_pending_and_no_loss() -> None:
-    result = of(book_of(), in_buffer={KEY: GOOD})
+def test_waiting_frames_are_pending_and_not_lost() -> None:
+    result = balance_of(book_of(), in_buffer={KEY: GOOD})
     assert (result.unaccounted, result.pending, result.routes[0].in_buffer) == (0, 10, 10)
 
 
-def test_counts_of_missed_frames_that_ride_in_the_buffer_have_their_fate_already() -> None:
+def test_counts_of_dropped_frames_in_the_buffer_have_a_fate() -> None:
     riding = Counts({**GOOD, "accepted": 14, "seen": 14, "taken": 14, "unboxed": 14, "policy_drop.log": 4})
-    result = of(book_of(), in_buffer={KEY: riding})
+    result = balance_of(book_of(), in_buffer={KEY: riding})
     assert (result.unaccounted, result.routes[0].in_buffer, result.routes[0].policy_drop) == (0, 10, 4)
 
 
-def test_messages_dropped_by_policy_and_corrupt_frames_are_fates() -> None:
+def test_policy_drops_and_corrupt_frames_are_fates() -> None:
     counts = Counts({**GOOD, "accepted": 15, "seen": 15, "taken": 15, "unboxed": 15})
     counts.absorb({"policy_drop.log": 2, "handler_failed.log": 1, "corrupt": 2})
-    assert of(book_of(counts)).unaccounted == 0
+    assert balance_of(book_of(counts)).unaccounted == 0
 
 
-def test_a_book_that_does_not_close_shows() -> None:
-    result = of(book_of(Counts({**GOOD, "taken": 11})))
+def test_book_that_does_not_close_is_reported() -> None:
+    result = balance_of(book_of(Counts({**GOOD, "taken": 11})))
     assert result.unaccounted == 1
     assert result.listeners[0].books[0].book == "datagrams"
 
 
-def test_counts_of_another_bucket_are_entered_under_it() -> None:
+def test_counts_of_another_bucket_are_entered_in_that_bucket() -> None:
     book = book_of(Counts({**GOOD, "0@accepted": 3, "0@seen": 3, "0@policy_drop.log": 3}))
     pages = book.snapshot()
     assert pages.received[SOURCE, 0]["policy_drop.log"] == 3
     assert balance(pages, {}, {}, within=0).routes[0].accepted == 3
-    assert of(book).unaccounted == 0
+    assert balance_of(book).unaccounted == 0
 
 
-def test_hashes_of_uuids_are_added_up_by_fate_modulo_two_to_the_64th() -> None:
+def test_hashes_of_uuids_are_summed_by_fate_modulo_2_to_the_64() -> None:
     book = book_of()
     for number, (count, total) in enumerate([(4, (1 << 64) - 1), (6, 3)], 1):
         uuids = Counts({"rows.landed.event": count, "sum.landed.event": total})
         book.post(LandedPost("events", number, 5 * number, {KEY: Counts({"landed.event": 5})}, uuids={KEY: uuids}))
     book.roll_up(86_400)
-    (topic,) = of(book).topics
+    (topic,) = balance_of(book).topics
     assert topic.uuids == {"landed.event": Uuids(10, "0000000000000002")}
-    assert of(book).unaccounted == 0
+    assert balance_of(book).unaccounted == 0
 
 
-def test_a_post_that_comes_twice_changes_nothing() -> None:
+def test_repeated_post_changes_nothing() -> None:
     book = book_of()
     post = LandedPost("events", 0, 10, {KEY: Counts({"landed.event": 10})})
     assert book.post(post)
     assert not book.post(post)
-    assert of(book).unaccounted == 0
+    assert balance_of(book).unaccounted == 0
     assert book.post(ClientPost(SOURCE, "me", 1, Counts({"datagrams": 12})))
     assert not book.post(ClientPost(SOURCE, "me", 1, Counts({"datagrams": 12})))
-    assert of(book).listeners[0].network_lost == 2
+    assert balance_of(book).listeners[0].network_lost == 2
 
 
-def test_what_is_sent_is_unknown_where_a_sender_does_not_count() -> None:
-    assert of(book_of()).listeners[0].sent is None
+def test_sent_count_is_unknown_if_a_sender_does_not_count() -> None:
+    assert balance_of(book_of()).listeners[0].sent is None
     book = book_of()
     book.post(ClientPost(SOURCE, "me", 1, Counts({"datagrams": 3})))
-    assert of(book).listeners[0].network_lost is None
+    assert balance_of(book).listeners[0].network_lost is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 50), st.integers(0, 50)), max_size=8), st.integers(0, 200))
-def test_buckets_sum_to_the_whole(batches: list[tuple[int, int, int]], through: int) -> None:
+def test_buckets_sum_to_the_total(batches: list[tuple[int, int, int]], through: int) -> None:
     book, base = Book(), 0
     for minute, rows, dropped in batches:
         counts = Counts({"seen": rows + dropped, "accepted": rows + dropped, "policy_drop.log": dropped})
         book.enter("events", Origin(SOURCE, minute * 60, 0, 0, counts=counts), base, rows)
         base += rows
     pages = book.snapshot()
-    whole = balance(pages, {}, {})
+    total = balance(pages, {}, {})
     parts = [balance(pages, {}, {}, within=minute * 60) for minute in range(4)]
-    assert whole.unaccounted == 0
+    assert total.unaccounted == 0
     assert sum(p.routes[0].delivered for p in parts if p.routes) == base
     assert sum(t.logged for p in parts for t in p.topics) == base
     for cut in (0, 59, 60, 150):  # a stretch begins with the minute that its first second is in

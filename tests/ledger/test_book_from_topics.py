@@ -1,4 +1,4 @@
-"""Reading on from a checkpoint: comes to the same as reading everything, or is left alone."""
+"""Resuming from a checkpoint equals reading everything; a checkpoint that does not fit is ignored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TIERS = ("received", "logged", "ends", "landed", "clients", "audits")
 
 
 class Reported(logging.Handler):
-    """Keeps what is reported."""
+    """A log handler that stores the lines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,12 +42,12 @@ class Reported(logging.Handler):
 
 
 class Daemon:
-    """What of the log daemon the ledger sees; ``said`` is what the ledger reports."""
+    """The part of the log daemon that the ledger sees; ``reported`` has the ledger's log lines."""
 
     def __init__(self, folder: Path, **more: Any) -> None:
         self.folder, self.topics = folder, folder / "topics"
         self.clock, self.versions, reported = FakeClock(), 0, Reported()
-        self.said = reported.lines
+        self.reported = reported.lines
         logging.getLogger("penstock.ledger").handlers = [reported]
         self.settings = TopicSettings(stale_after=STALE, segment_size_limit=SEGMENT, durability="written", **more)
         self.start()
@@ -58,7 +58,7 @@ class Daemon:
         self.ledger = Ledger(self.log, self.folder, ["in"], self.clock.time)
 
     def end(self, clean: bool = True) -> None:
-        """``clean``: as on SIGTERM; else as on SIGKILL, which writes no checkpoint."""
+        """End the daemon; ``clean`` as on SIGTERM, else as on SIGKILL, which writes no checkpoint."""
         if clean:
             self.ledger.write_checkpoint()
         self.log.close()
@@ -75,10 +75,10 @@ class Daemon:
     def land(self) -> None:
         end, through = self.log.topic("events").end, self.ledger.landed()
         begin = through["events"].through if through else 0
-        told = [{"source": "in", "bucket": 60, "counts": {"landed.event": end - begin}}] if end > begin else []
-        self.ledger.post({"tier": "landed", "topic": "events", "version": end, "through": end, "counts": told})
+        counts = [{"source": "in", "bucket": 60, "counts": {"landed.event": end - begin}}] if end > begin else []
+        self.ledger.post({"tier": "landed", "topic": "events", "version": end, "through": end, "counts": counts})
 
-    def tell(self) -> None:
+    def post_events(self) -> None:
         self.versions += 1
         counts = {"datagrams": self.versions}
         post = {"tier": "client", "listener": "in", "sender": "me", "version": self.versions, "counts": counts}
@@ -88,12 +88,12 @@ class Daemon:
         self.clock.advance(STALE + 1)
         self.log.sweep()
 
-    def same(self) -> None:
-        """What the checkpoint and the rest come to is what everything comes to."""
+    def check_equals_rebuild(self) -> None:
+        """Check that the checkpoint plus later batches equals a book of all batches."""
         fresh = load(self.topics)
-        mine = self.ledger._book.snapshot()
-        fresh.roll_up(mine.rolled)
-        assert tiers(mine) == tiers(fresh.snapshot())
+        resumed = self.ledger._book.snapshot()
+        fresh.roll_up(resumed.rolled)
+        assert tiers(resumed) == tiers(fresh.snapshot())
 
 
 def tiers(pages: TierCounts) -> dict[str, Any]:
@@ -102,9 +102,9 @@ def tiers(pages: TierCounts) -> dict[str, Any]:
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    made = Daemon(tmp_path)
-    yield made
-    made.log.close()
+    daemon_in_folder = Daemon(tmp_path)
+    yield daemon_in_folder
+    daemon_in_folder.log.close()
 
 
 def fill(daemon: Daemon) -> None:
@@ -112,10 +112,10 @@ def fill(daemon: Daemon) -> None:
         daemon.append()
     daemon.append("_receipts", 0)
     daemon.land()
-    daemon.tell()
+    daemon.post_events()
 
 
-def test_a_start_after_a_clean_end_reads_no_batch(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_after_a_clean_end_reads_no_batch(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(daemon)
     before = daemon.ledger.balance()
     daemon.end()
@@ -129,24 +129,24 @@ def test_a_start_after_a_clean_end_reads_no_batch(daemon: Daemon, monkeypatch: p
 
     monkeypatch.setattr(TopicReader, "whole_batches", counted)
     daemon.start()
-    assert (entered, daemon.said) == ([], [])
+    assert (entered, daemon.reported) == ([], [])
     assert daemon.ledger.balance() == before
-    daemon.same()
+    daemon.check_equals_rebuild()
 
 
-def test_a_start_after_a_crash_reads_what_lies_beyond(daemon: Daemon) -> None:
+def test_start_after_a_crash_reads_the_batches_after_the_checkpoint(daemon: Daemon) -> None:
     fill(daemon)
     daemon.ledger.write_checkpoint()
     fill(daemon)
     daemon.end(clean=False)
     daemon.start()
-    assert daemon.said == []
-    daemon.same()
+    assert daemon.reported == []
+    daemon.check_equals_rebuild()
     assert daemon.ledger.balance().topics[0].logged == 48
 
 
 def opened_by_a_start(daemon: Daemon) -> list[str]:
-    """Start again; the topics that were opened before anybody asked for them."""
+    """Start again and return the topics that the start opened."""
     opened: list[str] = []
     open_topic = Log._open
 
@@ -162,13 +162,13 @@ def opened_by_a_start(daemon: Daemon) -> list[str]:
 
 @pytest.fixture
 def many_topics(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What holds of topics that come after the first hundred."""
+    """Apply the rules of topics after the first hundred to all topics."""
     monkeypatch.setattr("penstock.ledger.ledger.MAX_TOPICS_OPENED_AT_START", 0)
 
 
 @pytest.mark.usefixtures("many_topics")
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_start_opens_no_topic_that_is_in_order(daemon: Daemon, clean: bool) -> None:
+def test_start_opens_no_topic_that_is_intact(daemon: Daemon, clean: bool) -> None:
     fill(daemon)
     daemon.ledger.write_checkpoint()
     daemon.append()
@@ -177,12 +177,12 @@ def test_a_start_opens_no_topic_that_is_in_order(daemon: Daemon, clean: bool) ->
     assert opened_by_a_start(daemon) == []
     assert daemon.ledger.balance() == before
     daemon.append()
-    daemon.same()
+    daemon.check_equals_rebuild()
     assert daemon.ledger.balance().topics[0].logged == before.topics[0].logged + 3
 
 
 @pytest.mark.usefixtures("many_topics")
-def test_a_start_opens_the_topic_that_a_crash_left_in_disorder(daemon: Daemon) -> None:
+def test_start_opens_the_topic_that_a_crash_damaged(daemon: Daemon) -> None:
     fill(daemon)
     daemon.append("other")
     before = daemon.ledger.balance()
@@ -191,11 +191,11 @@ def test_a_start_opens_the_topic_that_a_crash_left_in_disorder(daemon: Daemon) -
     newest.unlink()
     assert opened_by_a_start(daemon) == ["events"]
     assert daemon.ledger.balance() == before
-    daemon.same()
+    daemon.check_equals_rebuild()
 
 
 @pytest.mark.usefixtures("many_topics")
-def test_a_batch_that_is_damaged_while_its_topic_is_closed_is_counted_before_and_after_it_is_found(
+def test_batch_damaged_in_a_closed_topic_is_counted_before_and_after_discovery(
     daemon: Daemon,
 ) -> None:
     fill(daemon)
@@ -209,10 +209,10 @@ def test_a_batch_that_is_damaged_while_its_topic_is_closed_is_counted_before_and
     assert opened_by_a_start(daemon) == []
     assert daemon.ledger.balance() == before
     daemon.log.sweep()
-    found = daemon.ledger.balance()
-    assert (found.unaccounted, found.topics[0].logged) == (0, before.topics[0].logged)
+    balance = daemon.ledger.balance()
+    assert (balance.unaccounted, balance.topics[0].logged) == (0, before.topics[0].logged)
     assert [gap.reason for gap in daemon.log.topic("events").gaps()] == ["corrupt"]
-    daemon.same()
+    daemon.check_equals_rebuild()
 
 
 def flip(daemon: Daemon) -> None:
@@ -232,43 +232,43 @@ SPOILED: list[tuple[str, Callable[[Daemon], Any]]] = [
 
 
 @pytest.mark.parametrize(("why", "spoil"), SPOILED)
-def test_a_checkpoint_that_is_no_use_costs_one_line(daemon: Daemon, why: str, spoil: Callable[[Daemon], Any]) -> None:
+def test_unusable_checkpoint_is_logged_once(daemon: Daemon, why: str, spoil: Callable[[Daemon], Any]) -> None:
     fill(daemon)
     before = daemon.ledger.balance()
     daemon.end()
     spoil(daemon)
     daemon.start()
-    assert len(daemon.said) == 1
-    assert why in daemon.said[0]
+    assert len(daemon.reported) == 1
+    assert why in daemon.reported[0]
     assert daemon.ledger.balance() == before
 
 
-def test_a_folder_without_topics_says_nothing(daemon: Daemon) -> None:
-    assert daemon.said == []
+def test_folder_without_topics_logs_nothing(daemon: Daemon) -> None:
+    assert daemon.reported == []
 
 
-def behind_its_back(daemon: Daemon, change: Callable[[], Any]) -> str:
-    """Keep a checkpoint, change the files; the one line at the start."""
+def changed_while_stopped(daemon: Daemon, change: Callable[[], Any]) -> str:
+    """Write a checkpoint, change the files, and return the one line that the start logs."""
     daemon.ledger.write_checkpoint()
     change()
     daemon.end(clean=False)
     daemon.start()
-    daemon.same()
-    (line,) = daemon.said
+    daemon.check_equals_rebuild()
+    (line,) = daemon.reported
     return line
 
 
-def test_segments_that_expired_with_what_lies_beyond_are_read_again(daemon: Daemon) -> None:
+def test_segments_that_expired_past_the_checkpoint_are_read_again(daemon: Daemon) -> None:
     daemon.append()
 
     def change() -> None:
         daemon.append()
         daemon.expire()
 
-    assert "offsets before and behind 3 went together" in behind_its_back(daemon, change)
+    assert "offsets before and behind 3 went together" in changed_while_stopped(daemon, change)
 
 
-def test_a_batch_that_lies_beyond_in_part_is_read_again(tmp_path: Path) -> None:
+def test_batch_partly_past_the_checkpoint_is_read_again(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path, compression="zstd", rotate_after=10)
     daemon.append()
 
@@ -277,11 +277,11 @@ def test_a_batch_that_lies_beyond_in_part_is_read_again(tmp_path: Path) -> None:
         daemon.clock.advance(20)
         daemon.log.sweep()
 
-    assert "offset 3 has become a part of a larger batch" in behind_its_back(daemon, change)
+    assert "offset 3 has become a part of a larger batch" in changed_while_stopped(daemon, change)
     daemon.log.close()
 
 
-def test_a_batch_that_became_unreadable_leaves_its_counts(daemon: Daemon) -> None:
+def test_unreadable_batch_leaves_its_counts(daemon: Daemon) -> None:
     fill(daemon)
     daemon.append("_receipts", 0)
     before = tiers(daemon.ledger._book.snapshot())["received"]
@@ -296,11 +296,11 @@ def test_a_batch_that_became_unreadable_leaves_its_counts(daemon: Daemon) -> Non
     assert daemon.log.topic("events").gaps()
     assert tiers(daemon.ledger._book.snapshot())["received"] == before
     assert daemon.ledger.balance().unaccounted == 0
-    daemon.same()
+    daemon.check_equals_rebuild()
     assert daemon.ledger.balance().topics[0].fates["landed.event"] == 24
 
 
-def test_a_batch_that_became_unreadable_is_a_gap_also_where_it_was_covered(daemon: Daemon) -> None:
+def test_unreadable_batch_covered_by_the_checkpoint_is_a_gap(daemon: Daemon) -> None:
     fill(daemon)
     daemon.end()
     segment = min((daemon.topics / "events").glob("*.arrows"))
@@ -311,22 +311,22 @@ def test_a_batch_that_became_unreadable_is_a_gap_also_where_it_was_covered(daemo
     daemon.start()
     assert daemon.log.topic("events").verify()
     assert daemon.ledger.balance().unaccounted == 0
-    daemon.said.clear()
+    daemon.reported.clear()
     daemon.end()
-    assert "no checkpoint" in daemon.said[0]
-    daemon.said.clear()
+    assert "no checkpoint" in daemon.reported[0]
+    daemon.reported.clear()
     daemon.start()
-    assert "topic events: other offsets than then cannot be read" in daemon.said[0]
-    daemon.same()
+    assert "topic events: other offsets than then cannot be read" in daemon.reported[0]
+    daemon.check_equals_rebuild()
     assert daemon.ledger.balance().topics[0].fates["landed.event"] == 24
     daemon.end()
-    daemon.said.clear()
+    daemon.reported.clear()
     daemon.start()
-    assert daemon.said == []
+    assert daemon.reported == []
 
 
 @pytest.mark.parametrize("topic", ["_receipts", "_ledger"])
-def test_a_batch_that_is_put_back_while_the_ledger_reads_counts(daemon: Daemon, topic: str) -> None:
+def test_batch_restored_while_the_ledger_reads_counts(daemon: Daemon, topic: str) -> None:
     for _ in range(40):
         daemon.append()
         daemon.land()
@@ -346,21 +346,21 @@ def test_a_batch_that_is_put_back_while_the_ledger_reads_counts(daemon: Daemon, 
     assert first.read_bytes() != data
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_a_topic_that_somebody_removed_is_not_believed(daemon: Daemon, again: bool) -> None:
+@pytest.mark.parametrize("recreated", [False, True])
+def test_checkpoint_of_a_removed_topic_is_ignored(daemon: Daemon, recreated: bool) -> None:
     fill(daemon)
     daemon.end()
     shutil.rmtree(daemon.topics / "events")
-    if again:
+    if recreated:
         Log(daemon.topics, daemon.settings, clock=daemon.clock).close()
-        other = Log(daemon.topics, daemon.settings, clock=FakeClock(1_600_000_000.0))
-        other.topic("events", create=True).append(body([b"y"] * 24), Origin("in", 0, 0, 0)).result()
-        other.close()
+        second_log = Log(daemon.topics, daemon.settings, clock=FakeClock(1_600_000_000.0))
+        second_log.topic("events", create=True).append(body([b"y"] * 24), Origin("in", 0, 0, 0)).result()
+        second_log.close()
     daemon.start()
-    assert ("another timestamp" if again else "topic events is gone") in daemon.said[0]
+    assert ("another timestamp" if recreated else "topic events is gone") in daemon.reported[0]
 
 
-def test_the_keeper_keeps_one_now_and_then_and_at_the_end(daemon: Daemon) -> None:
+def test_keeper_writes_checkpoints_by_interval_and_at_the_end(daemon: Daemon) -> None:
     keeper = CheckpointKeeper(daemon.ledger, interval=0.01)
     keeper.start()
     daemon.append()
@@ -369,10 +369,10 @@ def test_the_keeper_keeps_one_now_and_then_and_at_the_end(daemon: Daemon) -> Non
     fill(daemon)
     keeper.stop()
     assert read(daemon.topics).covered["events"].end == 27
-    assert daemon.said == []
+    assert daemon.reported == []
 
 
-def test_what_a_start_had_to_read_is_kept_at_once(daemon: Daemon) -> None:
+def test_checkpoint_is_written_after_a_start_that_read_batches(daemon: Daemon) -> None:
     fill(daemon)
     keeper = CheckpointKeeper(daemon.ledger)
     keeper.start()
@@ -384,16 +384,16 @@ def test_what_a_start_had_to_read_is_kept_at_once(daemon: Daemon) -> None:
     keeper.stop()
 
 
-def test_the_keeper_says_when_it_cannot(daemon: Daemon) -> None:
+def test_keeper_logs_a_failed_checkpoint(daemon: Daemon) -> None:
     daemon.append()
     (daemon.topics / FILE).mkdir()
     keeper = CheckpointKeeper(daemon.ledger)
     keeper.start()
     keeper.stop()
-    assert "ledger: checkpoint was not written" in daemon.said[0]
+    assert "ledger: checkpoint was not written" in daemon.reported[0]
 
 
-def test_a_checkpoint_that_says_something_else_is_found_by_computing_anew(daemon: Daemon) -> None:
+def test_checkpoint_with_wrong_counts_is_detected_by_a_rebuild(daemon: Daemon) -> None:
     fill(daemon)
     daemon.end()
     assert recompute(daemon.topics)[1] == []
@@ -410,9 +410,7 @@ STEPS = ("append", "receipt", "land", "tell", "keep", "expire", "delete", "day",
 
 @settings(max_examples=12, deadline=None)
 @given(st.lists(st.sampled_from(STEPS), max_size=15), st.randoms(use_true_random=False), st.booleans())
-def test_reading_on_comes_to_what_reading_everything_comes_to(
-    steps: list[str], dice: random.Random, zstd: bool
-) -> None:
+def test_resuming_equals_reading_everything(steps: list[str], dice: random.Random, zstd: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         daemon = Daemon(Path(folder), compression="zstd" if zstd else "none")
         daemon.append()
@@ -420,7 +418,7 @@ def test_reading_on_comes_to_what_reading_everything_comes_to(
             take(daemon, step, dice)
         daemon.end(clean=False)
         daemon.start()
-        daemon.same()
+        daemon.check_equals_rebuild()
         assert daemon.ledger.balance().unaccounted == 0
         daemon.log.close()
 
@@ -439,10 +437,13 @@ def take(daemon: Daemon, step: str, dice: random.Random) -> None:
         daemon.end(clean=step == "stop")
         daemon.start()
     else:
-        {"land": daemon.land, "tell": daemon.tell, "keep": daemon.ledger.write_checkpoint, "expire": daemon.expire}[
-            step
-        ]()
+        {
+            "land": daemon.land,
+            "tell": daemon.post_events,
+            "keep": daemon.ledger.write_checkpoint,
+            "expire": daemon.expire,
+        }[step]()
 
 
-def test_resuming_an_empty_folder_is_an_empty_book(tmp_path: Path) -> None:
+def test_resuming_in_an_empty_folder_gives_an_empty_book(tmp_path: Path) -> None:
     assert resume(tmp_path / "none").snapshot() == TierCounts()

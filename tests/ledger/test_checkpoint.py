@@ -1,4 +1,4 @@
-"""The book in a file: comes back as it was, or is refused with a reason."""
+"""The ledger checkpoint: read back unchanged, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ KEPT = dump(TierCounts(received={("a", 60): Counts({"accepted": 5})}, covered={"
 
 @settings(max_examples=30, deadline=None)
 @given(PAGES)
-def test_a_checkpoint_comes_back_as_it_was(pages: TierCounts) -> None:
+def test_checkpoint_is_read_back_unchanged(pages: TierCounts) -> None:
     assert parse(dump(pages)) == pages
 
 
-def test_it_replaces_the_one_before(tmp_path: Path) -> None:
+def test_checkpoint_replaces_the_previous_checkpoint(tmp_path: Path) -> None:
     for number in range(3):
         write(tmp_path, TierCounts(rolled=number))
     assert read(tmp_path).rolled == 2
@@ -66,13 +66,13 @@ def test_it_replaces_the_one_before(tmp_path: Path) -> None:
 
 @example(b"00000000")
 @given(st.binary() | st.integers(0, len(KEPT) - 1).map(lambda cut: KEPT[:cut]))
-def test_any_bytes_are_no_checkpoint(data: bytes) -> None:
+def test_random_bytes_are_not_a_checkpoint(data: bytes) -> None:
     with pytest.raises(BadCheckpoint, match="it is damaged"):
         parse(data)
 
 
 @given(st.integers(0, 8 * len(KEPT) - 1))
-def test_a_flipped_bit_is_found(bit: int) -> None:
+def test_flipped_bit_is_detected(bit: int) -> None:
     data = bytearray(KEPT)
     data[bit // 8] ^= 1 << bit % 8
     with pytest.raises(BadCheckpoint):
@@ -80,7 +80,7 @@ def test_a_flipped_bit_is_found(bit: int) -> None:
 
 
 def sealed(packed: bytes, version: bytes = b"1") -> bytes:
-    """Whatever it is, with a checksum that is right."""
+    """Return bytes with a valid checksum."""
     data = b"penstock ledger " + version + b"\n" + packed
     return b"%08x" % crc32c(data) + data
 
@@ -102,13 +102,13 @@ KINDS = ["rolled", "covered", "lost", "ends", "received", "logged", "landed", "f
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(KINDS), st.lists(JSON, max_size=5)).map(lambda line: [line[0], *line[1]])))
-def test_lines_that_no_ledger_wrote_are_refused_and_never_break_anything(lines: list[Any]) -> None:
+def test_lines_that_no_ledger_wrote_are_refused(lines: list[Any]) -> None:
     with contextlib.suppress(BadCheckpoint):
         parse(sealed(packed(lines)))
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "error_text"),
     [
         (sealed(packed([]), b"0"), "it has format 0, this version of Penstock reads 1"),
         (sealed(packed([]), b"2"), "it has format 2, this version of Penstock reads 1"),
@@ -116,6 +116,6 @@ def test_lines_that_no_ledger_wrote_are_refused_and_never_break_anything(lines: 
         (sealed(packed([["unheard-of", 1]])), "its content is impossible"),
     ],
 )
-def test_another_version_and_other_content_are_refused_by_name(data: bytes, said: str) -> None:
-    with pytest.raises(BadCheckpoint, match=said):
+def test_other_version_or_content_is_refused_by_name(data: bytes, error_text: str) -> None:
+    with pytest.raises(BadCheckpoint, match=error_text):
         parse(data)

@@ -1,4 +1,4 @@
-"""Roll-up by day: less to keep, the same sums, and whole days where minutes are asked for."""
+"""Roll-up by day: fewer counts, the same sums, and complete days for any stretch of minutes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BATCHES = st.lists(
 
 
 def entered(batches: list[tuple[int, int, int, int]], before: int, first: int = 0) -> Book:
-    """A book of half hours with rows, rows that landed, and drops; rolled up after the first batches."""
+    """Return a book of half hours with rows, landed rows, and drops; the first ``before`` batches are rolled up."""
     book, base, landed = Book(), 0, 0
     for number, (half, rows, dropped, fates) in enumerate(batches):
         if number == first:
@@ -44,7 +44,7 @@ def entered(batches: list[tuple[int, int, int, int]], before: int, first: int = 
     return book
 
 
-def test_buckets_older_than_every_retention_are_rolled_up_and_no_younger_ones() -> None:
+def test_only_buckets_older_than_every_retention_are_rolled_up() -> None:
     now = MIDNIGHT + 3600.0
     assert horizon(now, [60.0]) == MIDNIGHT - MIN_DETAIL_S, "minutes are kept for a week at least"
     assert horizon(now, [60.0, 30.0 * DAY]) == MIDNIGHT - 30 * DAY
@@ -53,9 +53,7 @@ def test_buckets_older_than_every_retention_are_rolled_up_and_no_younger_ones() 
 
 @settings(max_examples=30, deadline=None)
 @given(st.dictionaries(KEYS, st.integers(0, 9), max_size=9), st.integers(0, 4).map(lambda day: day * DAY))
-def test_sums_stay_and_each_day_before_the_horizon_has_one_bucket(
-    rows: dict[tuple[str, int], int], before: int
-) -> None:
+def test_roll_up_preserves_sums_with_one_bucket_per_day(rows: dict[tuple[str, int], int], before: int) -> None:
     rolled = roll_rows(rows, before)
     assert roll_counts({key: Counts({"x": n}) for key, n in rows.items()}, before) == {
         key: Counts({"x": n}) for key, n in rolled.items()
@@ -69,9 +67,7 @@ def test_sums_stay_and_each_day_before_the_horizon_has_one_bucket(
 
 @settings(max_examples=30, deadline=None)
 @given(BATCHES, st.integers(0, 4), st.integers(0, 9))
-def test_it_does_not_matter_when_a_bucket_is_rolled_up(
-    batches: list[tuple[int, int, int, int]], day: int, first: int
-) -> None:
+def test_time_of_the_roll_up_does_not_matter(batches: list[tuple[int, int, int, int]], day: int, first: int) -> None:
     before = day * DAY
     early, late = entered(batches, before, first), entered(batches, before, len(batches))
     assert early.snapshot() == late.snapshot()
@@ -79,19 +75,19 @@ def test_it_does_not_matter_when_a_bucket_is_rolled_up(
 
 @settings(max_examples=30, deadline=None)
 @given(BATCHES, st.integers(0, 4), st.integers(0, 4 * 48))
-def test_the_balance_stays_and_closes_in_every_stretch(
+def test_balance_is_unchanged_and_closes_in_every_stretch(
     batches: list[tuple[int, int, int, int]], day: int, cut: int
 ) -> None:
     plain, rolled = entered(batches, 0).snapshot(), entered(batches, day * DAY).snapshot()
     assert replace(balance(rolled, {}, {}), by_day_before=0) == balance(plain, {}, {})
-    whole = balance(rolled, {}, {})
+    total = balance(rolled, {}, {})
     parts = [balance(rolled, {}, {}, minutes(0, cut * DAY)), balance(rolled, {}, {}, minutes(cut * DAY))]
-    assert sum(route.delivered for part in parts for route in part.routes) == sum(r.delivered for r in whole.routes)
+    assert sum(route.delivered for part in parts for route in part.routes) == sum(r.delivered for r in total.routes)
     middle = balance(rolled, {}, {}, minutes(cut * 1800))
     assert [route.unaccounted for route in middle.routes] in ([], [0])
 
 
-def test_a_stretch_that_begins_in_a_day_that_is_rolled_up_has_the_whole_day() -> None:
+def test_stretch_that_begins_in_a_rolled_up_day_has_the_complete_day() -> None:
     pages = entered([(1, 5, 0, 0), (40, 7, 0, 0), (60, 9, 0, 0)], DAY).snapshot()
 
     def logged(within: int | range) -> int:
@@ -106,7 +102,7 @@ def test_a_stretch_that_begins_in_a_day_that_is_rolled_up_has_the_whole_day() ->
     assert balance(pages, {}, {}).document()["by_day_before"] == DAY
 
 
-def test_what_is_still_on_its_way_is_in_the_day_that_it_came_in() -> None:
+def test_pending_rows_are_in_the_day_of_their_arrival() -> None:
     book = entered([(1, 5, 0, 0)], DAY)
     book.post(LandedPost("events", 0, 2, {(SOURCE, 1800): Counts({"landed.event": 2})}))
     beyond = {"events": UnlandedTail({(SOURCE, 1800): 2}, {(SOURCE, 1800): Counts({"gap.corrupt": 1})})}
@@ -115,20 +111,20 @@ def test_what_is_still_on_its_way_is_in_the_day_that_it_came_in() -> None:
     assert (part.unaccounted, part.pending, part.topics[0].fates) == (0, 6, {"landed.event": 2, "gap.corrupt": 1})
 
 
-def told(version: int, minute: int, attempts: int) -> AuditPost:
+def audit_post(version: int, minute: int, attempts: int) -> AuditPost:
     return AuditPost("kafka", "shop", "1f", version, {("events", minute): Counts({"attempt": attempts})})
 
 
 def audits(book: Book, within: int | range | None = None) -> list[int]:
-    return [one.counts["attempt"] for one in audited(book.snapshot(), within)]
+    return [entry.counts["attempt"] for entry in audited(book.snapshot(), within)]
 
 
-def test_what_an_auditor_told_is_rolled_up_once_it_is_silent() -> None:
+def test_counts_of_a_silent_auditor_are_rolled_up() -> None:
     book = Book()
     for minute in (60, 120, 3 * DAY):
-        assert book.post(told(1, minute, 5), bucket=3 * DAY)
+        assert book.post(audit_post(1, minute, 5), bucket=3 * DAY)
     book.roll_up(3 * DAY)
-    assert book.post(told(2, 120, 7), bucket=3 * DAY), "it may count old messages now"
+    assert book.post(audit_post(2, 120, 7), bucket=3 * DAY), "it may count old messages now"
     book.roll_up(4 * DAY)
     (minutes_kept,) = book.snapshot().audits.values()
     assert sorted(minutes_kept) == [("events", 0), ("events", 3 * DAY)]
@@ -136,21 +132,21 @@ def test_what_an_auditor_told_is_rolled_up_once_it_is_silent() -> None:
 
 
 @pytest.mark.parametrize("rolled", [False, True])
-def test_an_auditor_that_comes_back_adds_to_the_day_it_was_heard_last_and_to_later_ones(rolled: bool) -> None:
+def test_returning_auditor_adds_to_its_last_day_and_to_later_days(rolled: bool) -> None:
     book, last = Book(), 2 * DAY
     for minute in (60, last):
-        book.post(told(1, minute, 5), bucket=last)
+        book.post(audit_post(1, minute, 5), bucket=last)
     if rolled:
         book.roll_up(last + DAY)
     back = last + MIN_DETAIL_S + DAY
-    assert not book.post(told(2, 120, 7), bucket=back), "that day is closed"
-    assert book.post(told(2, last, 6), bucket=back)
-    assert book.post(told(2, back, 7), bucket=back)
+    assert not book.post(audit_post(2, 120, 7), bucket=back), "that day is closed"
+    assert book.post(audit_post(2, last, 6), bucket=back)
+    assert book.post(audit_post(2, back, 7), bucket=back)
     book.roll_up(last + DAY)
     assert audits(book) == [18]
 
 
-def test_handlers_of_their_own_have_their_days_too(tmp_path: Path) -> None:
+def test_deliveries_of_handlers_are_rolled_up(tmp_path: Path) -> None:
     fates = {1800: Counts({"delivered": 3}), 3600: Counts({"delivered": 1}), DAY: Counts({"delivered": 2})}
     standing = HandlerDelivery("in", "mine", 6, fates, 0, 0, {}, True)
     accepted = {("in", 0): 4, ("in", DAY): 2}

@@ -1,4 +1,4 @@
-"""Events in words."""
+"""Texts of events."""
 
 from __future__ import annotations
 
@@ -11,53 +11,57 @@ from penstock.ledger.event_words import duration_text, in_words, merged, moment
 from penstock.ledger.posts import EVENT_KINDS, EventPost
 
 
-def event(kind: str, at: int = 1_000, until: int = 1_400, **more: Any) -> dict[str, Any]:
-    return EventPost(more.pop("id", "x"), 0, kind, at, until, **more).document()
+def event(kind: str, begin_ms: int = 1_000, end_ms: int = 1_400, **more: Any) -> dict[str, Any]:
+    return EventPost(more.pop("id", "x"), 0, kind, begin_ms, end_ms, **more).document()
 
 
 RESTART = event("restart", id="r", what="receiver in", cause="was killed by SIGKILL", place="in")
 
 
-def test_what_was_lost_during_a_restart_is_a_part_of_it() -> None:
+def test_loss_during_a_restart_is_part_of_its_text() -> None:
     lost = event("loss", id="r in", place="in", during="r", lost=Counts({"kernel_dropped": 2718}))
-    (found,) = merged([RESTART, lost])
-    said = "receiver in was killed by SIGKILL, back after 0.4 s, 2,718 dropped by the kernel in that time"
-    assert (found["text"], found["lost"]) == (said, {"kernel_dropped": 2718})
+    (restart,) = merged([RESTART, lost])
+    event_text = "receiver in was killed by SIGKILL, back after 0.4 s, 2,718 dropped by the kernel in that time"
+    assert (restart["text"], restart["lost"]) == (event_text, {"kernel_dropped": 2718})
     assert merged([RESTART])[0]["text"] == "receiver in was killed by SIGKILL, back after 0.4 s"
 
 
-def test_a_loss_whose_restart_is_not_kept_any_more_is_told_all_the_same() -> None:
+def test_loss_without_its_restart_has_a_text() -> None:
     lost = event("loss", place="in", during="r", lost=Counts({"kernel_dropped": 5}))
-    assert [one["text"] for one in merged([lost])] == ["in: 5 dropped by the kernel"]
+    assert [entry["text"] for entry in merged([lost])] == ["in: 5 dropped by the kernel"]
 
 
-def test_the_newest_comes_first() -> None:
-    events = [event("start", id="1", at=1), event("stop", id="2", at=9), event("reload", id="3", at=5, cause="done")]
-    assert [one["text"] for one in merged(events)] == ["penstock stopped", "done", "penstock started"]
+def test_newest_event_is_first() -> None:
+    events = [
+        event("start", id="1", begin_ms=1),
+        event("stop", id="2", begin_ms=9),
+        event("reload", id="3", begin_ms=5, cause="done"),
+    ]
+    assert [entry["text"] for entry in merged(events)] == ["penstock stopped", "done", "penstock started"]
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("event_document", "event_text"),
     [
         (
-            event("restart", until=0, what="log daemon", cause="ended with status 1"),
+            event("restart", end_ms=0, what="log daemon", cause="ended with status 1"),
             "log daemon ended with status 1, not back yet",
         ),
-        (event("disk", until=0, cause="no space left"), "the disk is full: no space left"),
-        (event("disk", until=61_000), "the disk was full for 60 s"),
-        (event("clock", until=0, cause="the clock is 2 days ahead"), "the clock is 2 days ahead"),
+        (event("disk", end_ms=0, cause="no space left"), "the disk is full: no space left"),
+        (event("disk", end_ms=61_000), "the disk was full for 60 s"),
+        (event("clock", end_ms=0, cause="the clock is 2 days ahead"), "the clock is 2 days ahead"),
         (event("retention", what="events up to offset 9"), "retention dropped events up to offset 9"),
         (event("start", cause="it was killed"), "penstock started: it was killed"),
     ],
 )
-def test_each_kind_has_its_words(told: dict[str, Any], said: str) -> None:
-    assert in_words(told) == said
+def test_each_kind_has_its_text(event_document: dict[str, Any], event_text: str) -> None:
+    assert in_words(event_document) == event_text
 
 
 @pytest.mark.parametrize("kind", EVENT_KINDS)
-def test_every_kind_has_words(kind: str) -> None:
-    told = event(kind, cause="a cause", what="a thing", place="in", lost=Counts({"corrupt": 1}))
-    assert len(in_words(told)) > 5
+def test_every_kind_has_a_text(kind: str) -> None:
+    event_document = event(kind, cause="a cause", what="a thing", place="in", lost=Counts({"corrupt": 1}))
+    assert len(in_words(event_document)) > 5
 
 
 def test_times_are_short() -> None:

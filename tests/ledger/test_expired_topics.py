@@ -1,4 +1,4 @@
-"""What retention drops, and deleted topics, in the balance: named, numbered, and the same after a restart."""
+"""Rows dropped by retention and deleted topics in the balance: named, numbered, and unchanged after a restart."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STALE = 100
 
 
 class Books:
-    """A log on a fake clock, and its ledger."""
+    """A log on a fake clock with its ledger."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -45,8 +45,8 @@ class Books:
         opened.settle()
 
     def land(self, begin: int, through: int, **counts: int) -> None:
-        told = [{"source": "events-udp", "bucket": 60, "counts": counts}]
-        post = {"tier": "landed", "topic": "events", "version": through, "through": through, "counts": told}
+        landed = [{"source": "events-udp", "bucket": 60, "counts": counts}]
+        post = {"tier": "landed", "topic": "events", "version": through, "through": through, "counts": landed}
         assert self.ledger.post(post)
 
     def expire(self) -> None:
@@ -57,7 +57,9 @@ class Books:
         return self.ledger.balance().document()
 
     def check(self, **fates: int) -> None:
-        """The balance closes, with these fates of the topic; live, from the files alone, and after a restart."""
+        """Check that the balance closes with these fates of the topic: live, rebuilt from the files, and after a
+        restart.
+        """
         live = self.picture()
         assert live["unaccounted"] == 0
         assert live["topics"][0]["fates"] == fates
@@ -71,12 +73,12 @@ class Books:
 
 @pytest.fixture
 def books(tmp_path: Path) -> Iterator[Books]:
-    made = Books(tmp_path)
-    yield made
-    made.log.close()
+    instance = Books(tmp_path)
+    yield instance
+    instance.log.close()
 
 
-def test_what_expires_unread_is_named_and_what_was_read_keeps_its_fate(books: Books) -> None:
+def test_rows_that_expire_unread_are_named_and_read_rows_keep_their_fate(books: Books) -> None:
     books.append()
     books.append(bucket=120)
     books.land(0, 3, **{"landed.message": 3})
@@ -86,7 +88,7 @@ def test_what_expires_unread_is_named_and_what_was_read_keeps_its_fate(books: Bo
     assert books.picture()["pending"] == 4
 
 
-def test_a_gap_that_the_pipeline_has_come_to_is_counted_once(books: Books) -> None:
+def test_gap_reached_by_the_pipeline_is_counted_once(books: Books) -> None:
     books.append()
     books.land(0, 1, **{"landed.message": 1})
     books.expire()
@@ -97,7 +99,7 @@ def test_a_gap_that_the_pipeline_has_come_to_is_counted_once(books: Books) -> No
     books.check(**{"landed.message": 1, "gap.expired_unread": 3})
 
 
-def test_counts_of_receivers_outlive_the_retention_also_those_of_other_buckets(books: Books) -> None:
+def test_counts_of_receivers_outlive_the_retention(books: Books) -> None:
     more = {**COUNTS, **elsewhere(0, {"taken": 2, "empty": 2})}
     books.append(counts=Counts(more))
     books.append("_receipts", counts=Counts({"taken": 7, "empty": 7}))
@@ -117,7 +119,7 @@ def test_posts_to_the_ledger_never_expire(books: Books) -> None:
     books.check(**{"landed.message": 4})
 
 
-def test_a_topic_that_no_pipeline_reads_closes_when_it_expires(books: Books) -> None:
+def test_expired_topic_without_a_pipeline_closes(books: Books) -> None:
     books.append()
     books.expire()
     books.append()
@@ -127,20 +129,20 @@ def test_a_topic_that_no_pipeline_reads_closes_when_it_expires(books: Books) -> 
     assert books.picture() == live
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_a_deleted_topic_ends_in_a_gap_and_may_come_back(books: Books, again: bool) -> None:
+@pytest.mark.parametrize("recreated", [False, True])
+def test_deleted_topic_ends_in_a_gap_and_can_be_created_again(books: Books, recreated: bool) -> None:
     books.append()
     books.append()
     books.land(0, 5, **{"landed.message": 5})
     books.log.delete("events")
-    if again:
+    if recreated:
         books.append()
     books.check(**{"landed.message": 5, "gap.deleted": 3})
     books.land(5, 8, **{"gap.deleted": 3})
     books.check(**{"landed.message": 5, "gap.deleted": 3})
 
 
-def test_a_topic_of_another_format_stays_out_and_the_books_of_the_others_close(books: Books) -> None:
+def test_topic_of_another_format_is_left_out_and_the_balance_closes(books: Books) -> None:
     books.append()
     books.append("zzz")
     settings = books.log.directory / "zzz" / "settings.json"

@@ -1,4 +1,4 @@
-"""What waits in the log buffers: looked at once, and always what looking anew would find."""
+"""Messages in the log buffers: read once, and always equal to a complete recount."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def publish(life: Life, messages: int) -> None:
 
 
 def take(life: Life, frames: int) -> None:
-    """The log takes frames."""
+    """Let the log take frames."""
     with Subscription(life.publication.path, life.position.position) as subscription:
         subscription.poll(limit_frames=frames)
         life.position.position = subscription.position
@@ -39,7 +39,7 @@ def test_frames_of_one_listener_add_up(tmp_path: Path) -> None:
     assert counts == {"taken": 4, "seen": 2, "accepted": 2, "empty": 2}
 
 
-def test_messages_that_are_not_for_the_log_say_so(tmp_path: Path) -> None:
+def test_messages_not_routed_to_the_log_are_counted_as_such(tmp_path: Path) -> None:
     elsewhere = ListenerConfig.model_validate({"name": "events", "protocol": "udp", "handlers": [{"type": "discard"}]})
     life = live(tmp_path, elsewhere)
     publish(life, 2)
@@ -47,7 +47,7 @@ def test_messages_that_are_not_for_the_log_say_so(tmp_path: Path) -> None:
     assert counts["not_routed.log"] == 2
 
 
-def test_a_frame_whose_document_is_spoiled_counts_nothing(tmp_path: Path) -> None:
+def test_frame_with_a_damaged_document_counts_nothing(tmp_path: Path) -> None:
     life = live(tmp_path, LISTENER)
     publish(life, 1)
     data = life.publication.path.read_bytes()
@@ -57,15 +57,15 @@ def test_a_frame_whose_document_is_spoiled_counts_nothing(tmp_path: Path) -> Non
     assert waiting(tmp_path, ["events"]) == {}
 
 
-def test_another_file_in_its_place_is_looked_at_anew(tmp_path: Path) -> None:
-    life, found = live(tmp_path, LISTENER), BufferedCounts(tmp_path)
+def test_replaced_file_is_counted_again(tmp_path: Path) -> None:
+    life, buffered = live(tmp_path, LISTENER), BufferedCounts(tmp_path)
     publish(life, 2)
-    assert sum(counts["accepted"] for counts in found.counts(["events"]).values()) == 2
+    assert sum(counts["accepted"] for counts in buffered.counts(["events"]).values()) == 2
     life.end()
     life.publication.path.write_bytes(b"garbage")
     heir = live(tmp_path, LISTENER)
     publish(heir, 3)
-    assert sum(counts["accepted"] for counts in found.counts(["events"]).values()) == 3
+    assert sum(counts["accepted"] for counts in buffered.counts(["events"]).values()) == 3
 
 
 STEP = st.one_of(
@@ -77,15 +77,15 @@ STEP = st.one_of(
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(STEP, max_size=60))
-def test_what_is_kept_is_what_looking_anew_finds(steps: list[tuple[str, int]]) -> None:
+def test_cached_counts_equal_a_recount(steps: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        life, kept = live(Path(folder), LISTENER), BufferedCounts(Path(folder))
+        life, cached = live(Path(folder), LISTENER), BufferedCounts(Path(folder))
         for kind, number in steps:
             if kind == "publish":
                 publish(life, number)
             elif kind == "take":
                 take(life, number)
             else:
-                assert kept.counts(["events"]) == waiting(Path(folder), ["events"])
+                assert cached.counts(["events"]) == waiting(Path(folder), ["events"])
         recompute = waiting_for(Path(folder), "events", life.position.position)
-        assert kept.counts(["events"]) == waiting(Path(folder), ["events"]) == recompute
+        assert cached.counts(["events"]) == waiting(Path(folder), ["events"]) == recompute

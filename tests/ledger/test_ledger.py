@@ -1,4 +1,4 @@
-"""The ledger: kept up to date by the log itself, and the same after a restart."""
+"""The ledger: updated by the log itself, and unchanged after a restart."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def append(log: Log, rows: int = 3, origin: Origin = ORIGIN) -> None:
     log.topic("events").settle()
 
 
-def test_batches_are_entered_as_they_are_stored(log: Log, tmp_path: Path) -> None:
+def test_batches_are_entered_when_they_are_stored(log: Log, tmp_path: Path) -> None:
     ledger = Ledger(log, tmp_path, ["events-udp"])
     append(log)
     result = ledger.balance()
     assert (result.unaccounted, result.routes[0].accepted, result.routes[0].delivered) == (0, 3, 3)
 
 
-def test_receipts_without_messages_count_too(log: Log, tmp_path: Path) -> None:
+def test_frame_metadata_without_messages_is_counted(log: Log, tmp_path: Path) -> None:
     ledger = Ledger(log, tmp_path, ["events-udp"])
     topic = log.topic("_receipts", create=True, internal=True)
     topic.append(EMPTY_BODY, Origin("events-udp", 60, 0, 0, counts={"taken": 1, "invalid.type": 1})).result()
@@ -58,7 +58,7 @@ def test_receipts_without_messages_count_too(log: Log, tmp_path: Path) -> None:
     assert ledger.balance().listeners[0].counts == {"taken": 1, "invalid.type": 1}
 
 
-def test_what_landed_is_known_and_moves_the_cursor(log: Log, tmp_path: Path) -> None:
+def test_landed_post_moves_the_cursor(log: Log, tmp_path: Path) -> None:
     ledger = Ledger(log, tmp_path, ["events-udp"])
     append(log)
     assert ledger.post(LANDED)
@@ -68,13 +68,13 @@ def test_what_landed_is_known_and_moves_the_cursor(log: Log, tmp_path: Path) -> 
     assert not ledger.post(LANDED)
 
 
-def test_files_of_topics_of_which_nothing_waits_are_not_opened(
+def test_files_of_topics_without_waiting_rows_are_not_opened(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = Ledger(log, tmp_path, ["events-udp"])
     append(log)
-    one = Origin("grpc", 60, 0, 0, counts={"accepted": 1})
-    log.topic("unread", create=True).append(body([b"x"]), one).result()
+    single = Origin("grpc", 60, 0, 0, counts={"accepted": 1})
+    log.topic("unread", create=True).append(body([b"x"]), single).result()
     log.topic("unread").settle()
     ledger.post({**LANDED, "through": 3, "counts": [{**LANDED["counts"][0], "counts": {"landed.message": 3}}]})
     before = ledger.balance()
@@ -87,7 +87,7 @@ def test_files_of_topics_of_which_nothing_waits_are_not_opened(
     assert (before.unaccounted, before.pending, len(before.topics)) == (0, 0, 2)
 
 
-def test_a_post_that_an_earlier_version_took_does_not_stop_the_start(log: Log, tmp_path: Path) -> None:
+def test_invalid_post_of_an_earlier_version_does_not_stop_the_start(log: Log, tmp_path: Path) -> None:
     ledger = Ledger(log, tmp_path, ["events-udp"])
     append(log)
     topic = log.topic("_ledger", create=True, internal=True)
@@ -97,12 +97,12 @@ def test_a_post_that_an_earlier_version_took_does_not_stop_the_start(log: Log, t
     assert Ledger(log, tmp_path, ["events-udp"]).balance().topics[0].fates == {"landed.message": 2}
 
 
-def test_what_landed_out_of_turn_is_neither_pending_nor_counted_twice(log: Log, tmp_path: Path) -> None:
+def test_rows_landed_out_of_order_are_counted_once(log: Log, tmp_path: Path) -> None:
     ledger = Ledger(log, tmp_path, ["events-udp"])
     append(log)
-    told = {**LANDED, "through": 0, "refill": 1, "ahead": [[1, 3]]}
-    assert ledger.post(told)
-    assert not ledger.post(told)
+    post = {**LANDED, "through": 0, "refill": 1, "ahead": [[1, 3]]}
+    assert ledger.post(post)
+    assert not ledger.post(post)
     result = ledger.balance()
     assert (result.unaccounted, result.pending, result.topics[0].fates) == (0, 1, {"landed.message": 2})
     assert log.topic("events").cursors.all() == {}
@@ -111,43 +111,43 @@ def test_what_landed_out_of_turn_is_neither_pending_nor_counted_twice(log: Log, 
     assert (ledger.balance().unaccounted, ledger.balance().pending) == (0, 0)
     assert Ledger(log, tmp_path, ["events-udp"]).landed() == ledger.landed()
     with pytest.raises(BadPost, match="it ends at 3"):
-        ledger.post({**told, "version": 2, "ahead": [[3, 4]]})
+        ledger.post({**post, "version": 2, "ahead": [[3, 4]]})
 
 
-def test_a_post_for_an_unknown_topic_is_refused(log: Log, tmp_path: Path) -> None:
+def test_post_for_an_unknown_topic_is_refused(log: Log, tmp_path: Path) -> None:
     with pytest.raises(BadPost, match="no topic 'events'"):
         Ledger(log, tmp_path, ["events-udp"]).post(LANDED)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "error_text"),
     [
         ({"through": 4}, "has no 2 offsets from 0 to 4"),
         ({"through": 1}, "has no 2 offsets from 0 to 1"),
         ({"tier": "client", "listener": "x", "sender": "a", "version": 1, "counts": {}}, "there is no listener 'x'"),
     ],
 )
-def test_a_post_that_cannot_be_true_is_refused(log: Log, tmp_path: Path, change: dict[str, object], said: str) -> None:
+def test_impossible_post_is_refused(log: Log, tmp_path: Path, change: dict[str, object], error_text: str) -> None:
     ledger = Ledger(log, tmp_path, ["events-udp"])
     append(log)
-    with pytest.raises(BadPost, match=said):
+    with pytest.raises(BadPost, match=error_text):
         ledger.post({**LANDED, **change})
     assert ledger.post(LANDED)
 
 
-def test_a_restart_knows_the_same(log: Log, tmp_path: Path) -> None:
+def test_balance_is_unchanged_after_a_restart(log: Log, tmp_path: Path) -> None:
     ledger = Ledger(log, tmp_path, ["events-udp"])
     append(log)
     ledger.post(LANDED)
     ledger.post({"tier": "client", "listener": "events-udp", "sender": "a", "version": 1, "counts": {"datagrams": 3}})
     before = ledger.balance()
     log.close()
-    again = Log(tmp_path / "topics")
-    assert Ledger(again, tmp_path, ["events-udp"]).balance() == before
-    again.close()
+    reopened = Log(tmp_path / "topics")
+    assert Ledger(reopened, tmp_path, ["events-udp"]).balance() == before
+    reopened.close()
 
 
-def test_a_rebuild_leaves_out_what_was_posted_of_the_tables(log: Log, tmp_path: Path) -> None:
+def test_rebuild_leaves_out_posts_of_the_tables(log: Log, tmp_path: Path) -> None:
     ledger = Ledger(log, tmp_path, ["events-udp"])
     append(log)
     ledger.post(LANDED)
@@ -156,7 +156,7 @@ def test_a_rebuild_leaves_out_what_was_posted_of_the_tables(log: Log, tmp_path: 
     assert balance_of(pages, log.directory, {}).unaccounted == 0
 
 
-def test_a_corrupt_batch_is_a_gap_in_the_balance_after_a_restart(log: Log, tmp_path: Path) -> None:
+def test_corrupt_batch_is_a_gap_in_the_balance_after_a_restart(log: Log, tmp_path: Path) -> None:
     for number in range(3):
         append(log, origin=Origin("events-udp", 60 * number, 0, 0, counts=ORIGIN.counts))
     log.close()
@@ -164,15 +164,15 @@ def test_a_corrupt_batch_is_a_gap_in_the_balance_after_a_restart(log: Log, tmp_p
     data = bytearray(segment.read_bytes())
     data[len(data) // 2] ^= 1
     segment.write_bytes(data)
-    again = Log(tmp_path / "topics")
-    result = Ledger(again, tmp_path, ["events-udp"]).balance()
+    reopened = Log(tmp_path / "topics")
+    result = Ledger(reopened, tmp_path, ["events-udp"]).balance()
     assert result.topics[0].fates == {"gap.corrupt": 3}
     assert (result.unaccounted, result.topics[0].end) == (0, 9)
-    again.close()
+    reopened.close()
 
 
 def killed_before_the_last_was_published(topics: Path, name: str, unpublished: Callable[[Log], object]) -> None:
-    """A log that ended when what ``unpublished`` appends to the topic was written, and readers did not see it yet."""
+    """Leave a log as after a kill between the write and the publication of the append that ``unpublished`` makes."""
     log, files = Log(topics), SegmentFiles(topics / name, 0)
     append(log)
     Ledger(log, topics, ["events-udp"]).write_checkpoint()
@@ -183,7 +183,7 @@ def killed_before_the_last_was_published(topics: Path, name: str, unpublished: C
     write_synced(OS, files, *synced)
 
 
-def test_a_topic_that_is_mended_when_there_is_room_again_is_counted_like_one_that_was_mended_at_its_opening(
+def test_topic_repaired_after_a_full_disk_is_counted_like_one_repaired_at_opening(
     tmp_path: Path,
 ) -> None:
     topics = tmp_path / "topics"
@@ -204,9 +204,9 @@ def test_a_topic_that_is_mended_when_there_is_room_again_is_counted_like_one_tha
     assert (read.topics, read.routes, read.listeners) == (result.topics, result.routes, result.listeners)
 
 
-def test_posts_that_are_seen_when_there_is_room_again_are_entered(tmp_path: Path) -> None:
+def test_posts_published_after_a_full_disk_are_entered(tmp_path: Path) -> None:
     topics = tmp_path / "topics"
-    told = {"tier": "client", "listener": "events-udp", "sender": "a", "version": 1, "counts": {"datagrams": 3}}
+    post = {"tier": "client", "listener": "events-udp", "sender": "a", "version": 1, "counts": {"datagrams": 3}}
 
     def first(log: Log) -> None:
         Ledger(log, topics, ["events-udp"]).post(LANDED)
@@ -215,7 +215,7 @@ def test_posts_that_are_seen_when_there_is_room_again_are_entered(tmp_path: Path
     append(log)
     first(log)
     log.close()
-    killed_before_the_last_was_published(topics, "_ledger", lambda log: Ledger(log, topics, ["events-udp"]).post(told))
+    killed_before_the_last_was_published(topics, "_ledger", lambda log: Ledger(log, topics, ["events-udp"]).post(post))
     fs = CrashingFileSystem(tmp_path)
     fs.free = 0
     log = Log(topics, fs=fs)
@@ -227,24 +227,24 @@ def test_posts_that_are_seen_when_there_is_room_again_are_entered(tmp_path: Path
     log.close()
 
 
-def test_a_partition_of_kafka_has_what_is_posted_of_it(log: Log, tmp_path: Path) -> None:
+def test_kafka_partition_has_its_posted_counts(log: Log, tmp_path: Path) -> None:
     ledger = Ledger(log, tmp_path, [])
     fates = {"landed.event": 4, "segment": 2, "gap.absent": 1, "duplicate": 1}
-    told = {"tier": "landed", "topic": "events/0", "version": 0, "through": 8, "end": 10}
-    assert ledger.post({**told, "counts": [{"source": "kafka", "bucket": 60, "counts": fates}]})
+    post = {"tier": "landed", "topic": "events/0", "version": 0, "through": 8, "end": 10}
+    assert ledger.post({**post, "counts": [{"source": "kafka", "bucket": 60, "counts": fates}]})
     (topic,) = ledger.balance().topics
     assert (topic.topic, topic.end, topic.pending, topic.fates) == ("events/0", 10, 2, fates)
     assert ledger.balance().unaccounted == 0
-    again = {**told, "version": 1, "through": 11, "end": 11}
-    assert ledger.post({**again, "counts": [{"source": "kafka", "bucket": 60, "counts": {"landed.event": 2}}]})
+    second_post = {**post, "version": 1, "through": 11, "end": 11}
+    assert ledger.post({**second_post, "counts": [{"source": "kafka", "bucket": 60, "counts": {"landed.event": 2}}]})
     assert ledger.balance().unaccounted == 1, "one offset has no fate"
     with pytest.raises(BadPost, match="has no 5 offsets from 11 to 12"):
-        ledger.post({**told, "through": 12, "counts": [{"source": "kafka", "bucket": 60, "counts": {"duplicate": 5}}]})
+        ledger.post({**post, "through": 12, "counts": [{"source": "kafka", "bucket": 60, "counts": {"duplicate": 5}}]})
     reloaded = load(log.directory)
     assert reloaded.snapshot().landed["events/0"].through == 11
 
 
-def test_while_the_clock_cannot_be_right_nothing_is_rolled_up_and_a_roll_up_ahead_is_taken_back(
+def test_wrong_clock_stops_the_roll_up_and_an_early_roll_up_is_reverted(
     tmp_path: Path,
 ) -> None:
     year, clock = 365 * 86_400, FakeClock(1_790_000_000.0)
@@ -258,8 +258,8 @@ def test_while_the_clock_cannot_be_right_nothing_is_rolled_up_and_a_roll_up_ahea
         return sorted(ledger._book.snapshot().received)
 
     log, ledger = opened()
-    told = Origin("events", minute, 1, 2, counts=Counts({"accepted": 1, "seen": 1}))
-    log.topic("t", create=True).append(body([b"a"]), told).result(10)
+    counted_origin = Origin("events", minute, 1, 2, counts=Counts({"accepted": 1, "seen": 1}))
+    log.topic("t", create=True).append(body([b"a"]), counted_origin).result(10)
     clock.jump(year)
     ledger.write_checkpoint()
     assert received(ledger) == [("events", minute)]

@@ -1,4 +1,4 @@
-"""Posts: understood as they were meant, or refused with a reason."""
+"""Posts are parsed, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ JSON = st.recursive(
 
 
 @pytest.mark.parametrize("post", [LANDED, HASHED, REFILL, CLIENT, AUDIT, EVENT, EventPost("x", 0, "start", 0)])
-def test_a_post_comes_back_as_it_was(post: Post) -> None:
+def test_post_is_parsed_back_unchanged(post: Post) -> None:
     assert parse(json.loads(dump(post))) == post
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "error_text"),
     [
         ({"tier": "sunk"}, "unknown tier 'sunk'"),
         ({"through": -1}, "-1 is not a count"),
@@ -48,20 +48,20 @@ def test_a_post_comes_back_as_it_was(post: Post) -> None:
         ({"counts": [{"source": "a", "bucket": 0, "counts": {"x": "1"}}]}, "'1' is not a count"),
     ],
 )
-def test_a_bad_post_is_refused_with_its_reason(change: dict[str, Any], said: str) -> None:
+def test_bad_post_is_refused_with_its_reason(change: dict[str, Any], error_text: str) -> None:
     with pytest.raises(BadPost) as caught:
         parse({**json.loads(dump(LANDED)), **change})
-    assert said in str(caught.value)
+    assert error_text in str(caught.value)
 
 
 @given(JSON)
-def test_any_document_is_a_post_or_a_bad_post(document: Any) -> None:
+def test_any_document_is_parsed_or_refused(document: Any) -> None:
     with contextlib.suppress(BadPost):
         parse(document)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "error_text"),
     [
         ({"tier": "logged"}, "an auditor's tier"),
         ({"tier": "Kafka"}, "an auditor's tier"),
@@ -72,13 +72,13 @@ def test_any_document_is_a_post_or_a_bad_post(document: Any) -> None:
         ({"counts": [{"topic": "a", "bucket": 0, "counts": {"attempt": -1}}]}, "-1 is not a count"),
     ],
 )
-def test_a_bad_post_of_an_auditor_is_refused_with_its_reason(change: dict[str, Any], said: str) -> None:
+def test_bad_post_of_an_auditor_is_refused_with_its_reason(change: dict[str, Any], error_text: str) -> None:
     with pytest.raises(BadPost) as caught:
         parse({**json.loads(dump(AUDIT)), **change})
-    assert said in str(caught.value)
+    assert error_text in str(caught.value)
 
 
-def test_sums_of_hashes_may_be_larger_than_counts_and_have_a_bound_too() -> None:
+def test_sums_of_hashes_have_a_larger_bound_than_counts() -> None:
     def landed(total: int) -> dict[str, Any]:
         entry = {"source": "u", "bucket": 0, "counts": {"landed.event": 3}, "uuids": {"rows.e": 3, "sum.e": total}}
         return {"tier": "landed", "topic": "t", "version": 1, "through": 3, "counts": [entry]}
@@ -89,7 +89,7 @@ def test_sums_of_hashes_may_be_larger_than_counts_and_have_a_bound_too() -> None
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "error_text"),
     [
         ({"kind": "party"}, "unknown kind of event 'party'"),
         ({"at": -1}, "-1 is not a count"),
@@ -98,6 +98,6 @@ def test_sums_of_hashes_may_be_larger_than_counts_and_have_a_bound_too() -> None
         ({"id": None}, "None is not a text"),
     ],
 )
-def test_an_event_that_is_none_is_refused(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadPost, match=said):
+def test_invalid_event_is_refused(change: dict[str, Any], error_text: str) -> None:
+    with pytest.raises(BadPost, match=error_text):
         parse(EVENT.document() | change)

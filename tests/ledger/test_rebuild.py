@@ -1,4 +1,4 @@
-"""The balance computed anew, and where it differs from the ledger's."""
+"""The rebuilt balance, and its differences from the ledger's."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LANDED = {
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    """The ledger of a log with one batch, of which everything has landed."""
+    """The ledger of a log with one batch that has landed completely."""
     log = Log(tmp_path / "topics")
     log.topic("events", create=True).append(body([b"x"] * 3), ORIGIN).result()
     log.topic("events").settle()
@@ -37,41 +37,41 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     log.close()
 
 
-def test_what_the_tables_hold_gives_the_same_balance_as_the_ledger(ledger: Ledger, tmp_path: Path) -> None:
+def test_rebuilt_balance_equals_that_of_the_ledger(ledger: Ledger, tmp_path: Path) -> None:
     now = ledger.balance().document()
-    found = rebuild_balance(tmp_path / "topics", tmp_path, [], [parse(LANDED)], lambda: now)
-    assert found == now | {"differs": []}
+    rebuilt = rebuild_balance(tmp_path / "topics", tmp_path, [], [parse(LANDED)], lambda: now)
+    assert rebuilt == now | {"differs": []}
 
 
-def test_a_table_that_lacks_rows_differs_from_the_ledger(ledger: Ledger, tmp_path: Path) -> None:
+def test_table_with_missing_rows_differs_from_the_ledger(ledger: Ledger, tmp_path: Path) -> None:
     now = ledger.balance().document()
-    found = rebuild_balance(tmp_path / "topics", tmp_path, [], [], lambda: now)
-    (line,) = found["differs"]
+    rebuilt = rebuild_balance(tmp_path / "topics", tmp_path, [], [], lambda: now)
+    (line,) = rebuilt["differs"]
     assert line.startswith("topics events: ")
 
 
 def test_without_a_daemon_nothing_is_compared(ledger: Ledger, tmp_path: Path) -> None:
-    found = rebuild_balance(tmp_path / "topics", tmp_path, [], [], lambda: None)
-    assert (found["differs"], found["topics"][0]["logged"]) == ([], 3)
+    rebuilt = rebuild_balance(tmp_path / "topics", tmp_path, [], [], lambda: None)
+    assert (rebuilt["differs"], rebuilt["topics"][0]["logged"]) == ([], 3)
 
 
-def told(**uuids: tuple[int, str]) -> dict[str, Any]:
+def landed_topic(**uuids: tuple[int, str]) -> dict[str, Any]:
     sums = {fate: {"rows": rows, "sum": total} for fate, (rows, total) in uuids.items()}
     return {"listeners": [], "routes": [], "topics": [{"topic": "t", "logged": 2, "uuids": sums}]}
 
 
-def test_a_topic_whose_uuids_add_up_to_something_else_differs() -> None:
-    assert differences(told(event=(2, "0a")), told(event=(2, "0a"))) == []
-    (line,) = differences(told(event=(2, "0a")), told(event=(2, "0b")))
+def test_topic_with_another_sum_of_uuids_differs() -> None:
+    assert differences(landed_topic(event=(2, "0a")), landed_topic(event=(2, "0a"))) == []
+    (line,) = differences(landed_topic(event=(2, "0a")), landed_topic(event=(2, "0b")))
     assert line.startswith("topics t: ")
 
 
-def test_proofs_of_before_there_were_sums_are_not_compared_in_them() -> None:
-    assert differences(told(), told(event=(2, "0a"))) == []
-    assert differences(told(event=(1, "0a")), told(event=(2, "0b"))) == []
+def test_proofs_without_sums_of_uuids_are_not_compared_by_them() -> None:
+    assert differences(landed_topic(), landed_topic(event=(2, "0a"))) == []
+    assert differences(landed_topic(event=(1, "0a")), landed_topic(event=(2, "0b"))) == []
 
 
-def test_what_a_row_that_was_deleted_had_been_is_no_difference() -> None:
+def test_former_fate_of_a_deleted_row_is_no_difference() -> None:
     entry = {"topic": "t", "fates": {"deleted.asked": 1, "transformed.redacted": 1}}
     ledger: dict[str, Any] = {"listeners": [], "routes": [], "topics": [entry]}
     computed = ledger | {"topics": [entry | {"fates": {"deleted.asked": 1}}]}

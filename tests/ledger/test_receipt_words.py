@@ -1,4 +1,4 @@
-"""The receipt in words."""
+"""Texts of the receipt."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from penstock.ledger.receipt import PARTS, Receipt
 from penstock.ledger.receipt_words import bar, reason, reasons, sentence, share, unknown, verdict
 
 
-def told(unreported: list[str] | None = None, network: dict[str, int] | None = None, **parts: int) -> Receipt:
+def receipt_with(unreported: list[str] | None = None, network: dict[str, int] | None = None, **parts: int) -> Receipt:
     all_parts = dict.fromkeys(PARTS, 0) | parts
     return Receipt(sum(all_parts.values()), all_parts, {}, {}, unreported or [], network or {})
 
 
-def test_the_sentence_is_a_sum() -> None:
-    seen = told(landed=1_765_800, quarantined=27_000, lost=7_200)
+def test_sentence_is_a_sum() -> None:
+    seen = receipt_with(landed=1_765_800, quarantined=27_000, lost=7_200)
     assert sentence(seen) == "1,800,000 sent = landed 98.1 % + quarantined 1.5 % + lost 0.4 % + on the way 0"
-    assert sentence(told(kept=9, on_the_way=1)) == "10 sent = in the log only 90.0 % + lost 0 % + on the way 1"
+    assert sentence(receipt_with(kept=9, on_the_way=1)) == "10 sent = in the log only 90.0 % + lost 0 % + on the way 1"
 
 
 def test_reasons_give_the_bytes_of_overlong_lines() -> None:
@@ -28,27 +28,27 @@ def test_reasons_give_the_bytes_of_overlong_lines() -> None:
 
 
 def test_verdict_names_loss_first() -> None:
-    assert verdict(told(landed=9, lost=1)) == "1 message lost of 10, all explained"
-    assert verdict(told(landed=9, lost=2_718)) == "2,718 messages lost of 2,727, all explained"
-    assert verdict(told(landed=9)) == "No message lost of 9"
-    assert verdict(told(landed=9, lost=3, unaccounted=2)) == "2 messages unaccounted for"
-    assert verdict(told()) == "No message has arrived yet"
+    assert verdict(receipt_with(landed=9, lost=1)) == "1 message lost of 10, all explained"
+    assert verdict(receipt_with(landed=9, lost=2_718)) == "2,718 messages lost of 2,727, all explained"
+    assert verdict(receipt_with(landed=9)) == "No message lost of 9"
+    assert verdict(receipt_with(landed=9, lost=3, unaccounted=2)) == "2 messages unaccounted for"
+    assert verdict(receipt_with()) == "No message has arrived yet"
 
 
 def test_verdict_names_refused_requests() -> None:
-    assert verdict(replace(told(landed=9), refused_requests=2)) == "No message lost of 9; 2 requests refused"
-    assert verdict(replace(told(), refused_requests=1)) == "No message has arrived yet; 1 request refused"
+    assert verdict(replace(receipt_with(landed=9), refused_requests=2)) == "No message lost of 9; 2 requests refused"
+    assert verdict(replace(receipt_with(), refused_requests=1)) == "No message has arrived yet; 1 request refused"
 
 
 @pytest.mark.parametrize(
-    ("part", "whole", "said"),
+    ("part", "total", "text"),
     [(0, 9, "0 %"), (9, 9, "100 %"), (1, 1_000_000, "<0.1 %"), (999_999, 1_000_000, "99.9 %"), (1, 8, "12.5 %")],
 )
-def test_a_share_hides_neither_a_loss_nor_what_lacks(part: int, whole: int, said: str) -> None:
-    assert share(part, whole) == said
+def test_share_hides_no_small_loss(part: int, total: int, text: str) -> None:
+    assert share(part, total) == text
 
 
-def test_reasons_come_most_first_and_the_rest_in_sum() -> None:
+def test_reasons_are_sorted_by_count_with_the_rest_summed() -> None:
     counts = Counts(
         {"invalid.header": 3200, "kernel_dropped": 2718, "refused.oversize": 2, "bad_checksum": 1, "corrupt": 1}
     )
@@ -58,20 +58,20 @@ def test_reasons_come_most_first_and_the_rest_in_sum() -> None:
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_every_loss_has_a_reason_in_words(name: str) -> None:
-    said = reason(name + "some" if name.endswith(".") else name)
-    assert said
-    assert not set(said) & set("._")
+def test_every_loss_has_a_reason_text(name: str) -> None:
+    text = reason(name + "some" if name.endswith(".") else name)
+    assert text
+    assert not set(text) & set("._")
 
 
 @pytest.mark.parametrize("width", [20, 80])
-def test_a_bar_is_as_wide_as_it_should_be_and_shows_the_smallest_part(width: int) -> None:
-    drawn = bar(told(landed=1_000_000, lost=1, on_the_way=500_000), width)
+def test_bar_has_its_width_and_shows_the_smallest_part(width: int) -> None:
+    drawn = bar(receipt_with(landed=1_000_000, lost=1, on_the_way=500_000), width)
     assert (len(drawn), drawn.count("x")) == (width, 1)
-    assert bar(told(), width) == "·" * width
+    assert bar(receipt_with(), width) == "·" * width
 
 
-def test_what_is_not_known_is_said() -> None:
-    assert unknown(told(["a", "b"])) == "not known: what senders of a, b sent (they do not report)"
-    assert unknown(told(network={"a": 12})) == "the network lost 12 of a, by the senders' reports"
-    assert unknown(told()) == ""
+def test_unknown_counts_are_reported() -> None:
+    assert unknown(receipt_with(["a", "b"])) == "not known: what senders of a, b sent (they do not report)"
+    assert unknown(receipt_with(network={"a": 12})) == "the network lost 12 of a, by the senders' reports"
+    assert unknown(receipt_with()) == ""

@@ -1,4 +1,4 @@
-"""How far the tables are complete."""
+"""Completeness of the tables over time."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def pages(**received: int) -> TierCounts:
     )
 
 
-def test_what_has_all_landed_is_complete_up_to_the_present_minute() -> None:
+def test_landed_topic_is_complete_up_to_the_current_minute() -> None:
     assert watermarks(pages(), {"t": UnlandedTail()}, {}, NOW) == [Watermark("events", "t", PRESENT, 90, 1.0)]
 
 
-def test_a_minute_is_open_for_some_seconds_after_its_end() -> None:
+def test_minute_stays_open_for_some_seconds_after_its_end() -> None:
     assert [mark.until for mark in watermarks(pages(), {}, {}, 9961.0)] == [9900]
 
 
-def test_rows_on_their_way_hold_it_back() -> None:
+def test_pending_rows_hold_the_watermark() -> None:
     waiting = watermarks(pages(), {"t": UnlandedTail({("in", 120): 1})}, {}, NOW)
     assert [mark.until for mark in waiting] == [120]
     buffered = watermarks(pages(), {"t": UnlandedTail()}, {("in", 180): Counts({"accepted": 3})}, NOW)
@@ -41,7 +41,7 @@ def test_rows_on_their_way_hold_it_back() -> None:
     assert [mark.until for mark in elsewhere] == [PRESENT]
 
 
-def test_what_was_lost_before_the_log_is_missing() -> None:
+def test_losses_before_the_log_are_missing() -> None:
     lossy = pages(**{"kernel_dropped": 6, "incomplete.expired": 4})
     assert watermarks(lossy, {}, {}, NOW) == [Watermark("events", "t", PRESENT, 90, 0.9)]
 
@@ -53,7 +53,7 @@ def test_losses_of_a_source_are_divided_over_its_topics() -> None:
 
 
 class Rows(dict[tuple[str, int], int]):
-    """Counts how often it was read."""
+    """Rows that count how often they were read."""
 
     read = 0
 
@@ -62,7 +62,7 @@ class Rows(dict[tuple[str, int], int]):
         return super().items()
 
 
-def test_a_topic_is_read_as_often_among_many_as_among_few() -> None:
+def test_number_of_topics_does_not_change_the_reads_of_a_topic() -> None:
     for topics in (2, 200):
         many = pages(kernel_dropped=10)
         many.logged = {f"t{number}": Rows(many.logged["t"]) for number in range(topics)}
@@ -79,7 +79,7 @@ def test_quarantined_rows_are_missing_events() -> None:
     assert shares == {"events": 0.9, "messages": 1.0}
 
 
-def test_rows_that_were_deleted_or_dropped_make_no_table_less_complete() -> None:
+def test_deleted_and_dropped_rows_are_not_missing() -> None:
     lossy = pages(kernel_dropped=10)
     lossy.landed["t"].counts["in", 60] = Counts({"landed.event": 9, "deleted.retention": 71, "transformed.dropped": 10})
     shares = {mark.table: (mark.landed, mark.share) for mark in watermarks(lossy, {}, {}, NOW)}

@@ -1,4 +1,4 @@
-"""The real Aeron: fetched once with the Ivy that pyspark ships, and spoken to through two programs in Java."""
+"""The real Aeron: downloaded once with the Ivy of pyspark, and called through two programs in Java."""
 
 from __future__ import annotations
 
@@ -25,19 +25,21 @@ ANSWER_SECONDS = 30.0
 
 
 def java(name: str = "java") -> str:
-    """A program of the Java at hand; the test is skipped where there is none."""
+    """Return a program of the installed Java; skips the test without one."""
     try:
         home = find_java().home
     except NoJava as error:
         pytest.skip(str(error))
-    found = home / "bin" / name
-    if not found.exists():
+    program = home / "bin" / name
+    if not program.exists():
         pytest.skip(f"{home} has no {name}: a JDK is needed to compile {SOURCES[0].name}")
-    return str(found)
+    return str(program)
 
 
 def class_path() -> str:
-    """Aeron and our own classes, fetched and compiled if they are not in the cache folder yet."""
+    """Return the class path of Aeron and of our classes; downloads and compiles them into the cache folder on first
+    use.
+    """
     folder = cache_folder() / "aeron"
     try:
         (jar,) = fetch(AERON)
@@ -59,13 +61,13 @@ def _compile(jar: Path, classes: Path) -> None:
 
 
 def run(*arguments: str, properties: Sequence[str] = ()) -> str:
-    """What AeronPeer prints."""
-    command = [java(), *FLAGS, *(f"-D{given}" for given in properties), "-cp", class_path(), "AeronPeer", *arguments]
+    """Return the output of AeronPeer."""
+    command = [java(), *FLAGS, *(f"-D{option}" for option in properties), "-cp", class_path(), "AeronPeer", *arguments]
     return subprocess.run(command, check=True, capture_output=True, timeout=60).stdout.decode("utf-8")
 
 
 class Driver:
-    """A media driver in a process of its own."""
+    """A media driver in its own process."""
 
     def __init__(self, folder: Path) -> None:
         command = [java(), *FLAGS, "-cp", class_path(), "AeronPeer", "serve", str(folder)]
@@ -79,7 +81,7 @@ class Driver:
         for line in self._process.stdout:
             self._lines.put(line)
 
-    def say(self, *words: object) -> None:
+    def send(self, *words: object) -> None:
         assert self._process.stdin is not None
         print(*words, file=self._process.stdin, flush=True)
 
@@ -91,7 +93,7 @@ class Driver:
 
 
 def stop(process: subprocess.Popen[str]) -> None:
-    """Ends a program that goes on until its standard input is closed."""
+    """Stop a program that runs until its standard input is closed."""
     assert process.stdin is not None
     process.stdin.close()
     try:

@@ -1,4 +1,4 @@
-"""A stream whose writer can be killed in the middle of any store."""
+"""A stream whose writer can be killed in any store."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ EXPECTED = Parameters(TERM, mtu=2048, session_id=99, stream_id=3, initial_term_i
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """The end of the process at this store."""
 
 
 @contextmanager
 def killed_at_store(number: int, path: Path, remains: Path) -> Iterator[None]:
-    """Copies the file to ``remains`` in the middle of store ``number`` and ends the writer there."""
+    """Copy the file to ``remains`` in the middle of store ``number`` and end the writer there."""
     names = ("store_int", "store_long", "copy", "fill_zero", "copy_rows", "copy_columns")
     originals = {name: getattr(LogFile, name) for name in names}
-    left = number
+    remaining_stores = number
 
     def wrapper(name: str) -> Callable[..., None]:
-        def store(self: LogFile, at: int, *values: Any) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
+        def store(self: LogFile, offset: int, *values: Any) -> None:
+            nonlocal remaining_stores
+            remaining_stores -= 1
+            if remaining_stores == 0:
                 if name.startswith("copy"):  # these may be half done
                     *between, value = values
-                    originals[name](self, at, *between, value[: len(value) // 2])
+                    originals[name](self, offset, *between, value[: len(value) // 2])
                 if name == "fill_zero":  # its first word comes last, and is a store of its own
-                    self.bytes[at + 8 : at + values[0] // 2] = bytes(max(0, values[0] // 2 - 8))
+                    self.bytes[offset + 8 : offset + values[0] // 2] = bytes(max(0, values[0] // 2 - 8))
                 shutil.copyfile(path, remains)
                 raise Killed
-            originals[name](self, at, *values)
+            originals[name](self, offset, *values)
 
         return store
 
@@ -54,7 +54,7 @@ def killed_at_store(number: int, path: Path, remains: Path) -> Iterator[None]:
 
 
 class Stream:
-    """A writer and one reader, and what should have come out."""
+    """A writer and a reader, with the messages that must be read."""
 
     def __init__(self, path: Path, cleaning: Cleaning, publication: ExclusivePublication | None = None) -> None:
         self.publication = publication or ExclusivePublication.create(path, EXPECTED, cleaning=cleaning)
@@ -83,13 +83,13 @@ class Stream:
     def poll(self, limit: int) -> None:
         with Subscription(self.path, self.reader) as subscription:
             frames = subscription.poll(limit)
-            whole = FragmentAssembler().push(frames)
-            if whole:
-                self.read += [checked(frame) for frame in whole]
-                self.reader = whole[-1].end
+            complete = FragmentAssembler().push(frames)
+            if complete:
+                self.read += [checked(frame) for frame in complete]
+                self.reader = complete[-1].end
             elif not frames:
                 self.reader = subscription.position
-            del frames, whole
+            del frames, complete
 
     def drain(self) -> None:
         for _ in range(50):
@@ -107,13 +107,13 @@ def checked(frame: Frame) -> tuple[int, int]:
 
 def reopen(path: Path, stream: Stream, cleaning: Cleaning) -> Stream:
     publication = ExclusivePublication.open(path, readers=[stream.reader], cleaning=cleaning)
-    again = Stream(path, cleaning, publication)
-    again.reader, again.read, again.published = stream.reader, stream.read, stream.published
-    return again
+    reopened = Stream(path, cleaning, publication)
+    reopened.reader, reopened.read, reopened.published = stream.reader, stream.read, stream.published
+    return reopened
 
 
 def headers_in_order(path: Path, position: int) -> list[int]:
-    """The numbers of the messages that begin, which must rise: a payload may be torn, an order may not."""
+    """Return the numbers of the messages that begin; a payload may be torn, but the numbers must rise."""
     numbers: list[int] = []
     with Subscription(path, position) as subscription:
         for _ in range(20):

@@ -22,14 +22,14 @@ def trace(scenario: str) -> dict[str, Any]:
 
 
 def message(number: int, length: int) -> bytes:
-    """The first ``length`` bytes of the pattern of message ``number``."""
+    """Return the first ``length`` bytes of the pattern of message ``number``."""
     parts = (b"<msg%03d-part%03d>" % (number, part) for part in range(length // 16 + 1))
     return b"".join(parts)[:length]
 
 
 def comparable(file: bytes) -> bytes:
-    """The file without what depends on the host it was made on."""
+    """Return the file without the fields that depend on the recording host."""
     data = bytearray(file)
-    for at in HOST_DEPENDENT:
-        data[len(data) - 4096 + at] = 0
+    for offset in HOST_DEPENDENT:
+        data[len(data) - 4096 + offset] = 0
     return bytes(data)

@@ -1,4 +1,4 @@
-"""Log buffers made in one line, for tests."""
+"""Log buffers for tests, created in one line."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ TERM = 65536
 
 
 def parameters(**settings: Any) -> Parameters:
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "term_length": TERM,
         "mtu": mtu_for(8192),
         "session_id": -5,
         "stream_id": 2,
         "initial_term_id": 2**31 - 1,
     }
-    return Parameters(**(given | settings))
+    return Parameters(**(defaults | settings))
 
 
 def create(path: Path, position: int = 0, **settings: Any) -> Publication:
@@ -31,7 +31,7 @@ def create(path: Path, position: int = 0, **settings: Any) -> Publication:
 def create_exclusive(
     path: Path, position: int = 0, cleaning: Cleaning = Cleaning.LAGGING, **settings: Any
 ) -> ExclusivePublication:
-    """One with all that Aeron's can do."""
+    """Create a publication with all functions of Aeron's."""
     publication = ExclusivePublication.create(path, parameters(**settings), position=position, cleaning=cleaning)
     publication.consumed(publication.position)
     return publication
@@ -46,7 +46,7 @@ def offer(publication: Publication, data: Any, reserved_value: int = 0) -> int:
 
 
 def fill(publication: Publication, count: int) -> None:
-    """``count`` frames of 1,024 bytes, whoever reads them."""
+    """Offer ``count`` frames of 1,024 bytes; readers are not awaited."""
     publication.position_limit = 1 << 40
     for number in range(count):
         try:
@@ -56,7 +56,7 @@ def fill(publication: Publication, count: int) -> None:
 
 
 class Clock:
-    """Time as tests want it."""
+    """A clock that tests set."""
 
     now = 100.0
 

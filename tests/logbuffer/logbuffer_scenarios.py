@@ -1,4 +1,4 @@
-"""Streams and calls by chance, and log buffers damaged by chance."""
+"""Random streams and calls, and log buffers with random damage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Call = tuple[Any, ...]
 
 
 def setting(chance: random.Random) -> Setting:
-    """Also streams whose term ids wrap, or which come to their end."""
+    """Return a random stream; some have term ids that wrap, or are close to their end."""
     term = chance.choice([65536] * 5 + [131072, 262144])
     mtu = min(chance.choice([1408, 1408, 64, 4096, 32768, chance.randrange(64, 32768, 32)]), term // 8)
     initial = chance.choice([0, 1598247139, 2**31 - 1, 2**31 - 2, -(2**31), chance.randrange(*INT32)])
@@ -36,11 +36,11 @@ def setting(chance: random.Random) -> Setting:
     )
 
 
-def over_udp(given: Setting, endpoint: str) -> Setting:
-    """Sent over the loopback, and not at the end of its positions: that is the driver's own affair."""
-    count, offset = divmod(given.position, given.term_length)
-    position = min(count, MAX_TERM_COUNT - 100) * given.term_length + offset
-    return replace(given, endpoint=endpoint, mtu=min(given.mtu, 4096), position=position)
+def over_udp(stream: Setting, endpoint: str) -> Setting:
+    """Return the stream over the loopback, away from the last position: the driver handles that end itself."""
+    count, offset = divmod(stream.position, stream.term_length)
+    position = min(count, MAX_TERM_COUNT - 100) * stream.term_length + offset
+    return replace(stream, endpoint=endpoint, mtu=min(stream.mtu, 4096), position=position)
 
 
 def next_call(chance: random.Random, ours: Ours, number: int) -> Call:
@@ -56,10 +56,10 @@ def next_call(chance: random.Random, ours: Ours, number: int) -> Call:
 
 
 def a_poll(chance: random.Random, ours: Ours) -> Call:
-    which = chance.randrange(len(ours.subscriptions))
+    number = chance.randrange(len(ours.subscriptions))
     if chance.random() < 0.3:
-        return ("block_poll", which, chance.choice([32, 100, 1000, 1408, 4096, 10_000, 65536, 2**30]))
-    return (chance.choice(["poll", "assemble", "assemble"]), which, chance.choice([1, 5, 10, 100, 1000]))
+        return ("block_poll", number, chance.choice([32, 100, 1000, 1408, 4096, 10_000, 65536, 2**30]))
+    return (chance.choice(["poll", "assemble", "assemble"]), number, chance.choice([1, 5, 10, 100, 1000]))
 
 
 def an_offer(chance: random.Random, ours: Ours, number: int) -> Call:
@@ -87,29 +87,29 @@ def an_offer(chance: random.Random, ours: Ours, number: int) -> Call:
 
 
 def length(chance: random.Random, s: Setting, most: int) -> int:
-    """Often one of the lengths at which something changes; sometimes one too many."""
+    """Return often a length at which the behaviour changes, sometimes one that is too large."""
     edges = [0, most, min(most, s.mtu - 32), min(most, s.mtu - 31), min(most, 992)]
-    some = [chance.randrange(min(most, top) + 1) for top in (100, 2000, most)]
-    return most + 1 if chance.random() < 0.02 else chance.choice([*edges, *some])
+    random_lengths = [chance.randrange(min(most, top) + 1) for top in (100, 2000, most)]
+    return most + 1 if chance.random() < 0.02 else chance.choice([*edges, *random_lengths])
 
 
 LENGTHS = (0, -1, 1, 31, 32, 33, 100, 1024, -1024, 65536, 2**31 - 1, -(2**31))
 
 
 def damaged(chance: random.Random, file: bytes) -> bytes:
-    """A log buffer with other bytes in its frames and its metadata, which is still one."""
+    """Return a log buffer with changed bytes in its frames and metadata that is still readable as one."""
     data, meta = bytearray(file), len(file) - 4096
     for _ in range(chance.choice([0, 0, 1, 3, 10, 40])):
-        at = chance.randrange(3) * (meta // 3) + chance.choice([0, 32, 1024 * chance.randrange(60)])
+        offset = chance.randrange(3) * (meta // 3) + chance.choice([0, 32, 1024 * chance.randrange(60)])
         match chance.randrange(4):
             case 0:
-                struct.pack_into("<i", data, at, chance.choice([*LENGTHS, chance.randrange(*INT32)]))
+                struct.pack_into("<i", data, offset, chance.choice([*LENGTHS, chance.randrange(*INT32)]))
             case 1:
-                data[at + 4 : at + 32] = chance.randbytes(28)
+                data[offset + 4 : offset + 32] = chance.randbytes(28)
             case 2:
-                data[at : at + 1408] = bytes(1408)
+                data[offset : offset + 1408] = bytes(1408)
             case _:
-                data[at : at + 300] = chance.randbytes(300)
+                data[offset : offset + 300] = chance.randbytes(300)
         data[meta:] = file[meta:]
     if chance.random() < 0.5:
         damage_metadata(chance, data, meta)
@@ -117,8 +117,10 @@ def damaged(chance: random.Random, file: bytes) -> bytes:
 
 
 def damage_metadata(chance: random.Random, data: bytearray, meta: int) -> None:
-    for at in chance.sample([0, 8, 16, 0x80], 2):
-        struct.pack_into("<q", data, meta + at, chance.choice([-1, chance.randrange(2**32), chance.randrange(*INT64)]))
+    for offset in chance.sample([0, 8, 16, 0x80], 2):
+        struct.pack_into(
+            "<q", data, meta + offset, chance.choice([-1, chance.randrange(2**32), chance.randrange(*INT64)])
+        )
     struct.pack_into("<i", data, meta + 24, chance.randrange(*INT32))
     struct.pack_into("<i", data, meta + 0x88, chance.choice([0, 1, 2, -1]))
     term_id = struct.pack("<i", chance.randrange(*INT32))

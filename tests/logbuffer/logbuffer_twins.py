@@ -1,4 +1,4 @@
-"""The same calls to the real Aeron and to ours, step by step; both say what became of each in one line."""
+"""The same calls to the real Aeron and to Penstock, step by step; both describe each outcome in one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.logbuffer.logbuffer_aeron import FLAGS, class_path, java, stop
 
 @dataclass(frozen=True)
 class Setting:
-    """A stream: what stands in its channel, and in its log buffer's metadata."""
+    """A stream: the parameters of its channel and of its log buffer's metadata."""
 
     term_length: int
     mtu: int
@@ -48,7 +48,7 @@ class Setting:
 
 
 class Real:
-    """A media driver and a client that do nothing but what they are told. See AeronScript.java."""
+    """A media driver and a client that execute the words of AeronScript.java."""
 
     def __init__(self, folder: Path) -> None:
         command = [java(), *FLAGS, "-cp", class_path(), "AeronScript", str(folder)]
@@ -71,7 +71,7 @@ class Real:
 
 
 class Ours:
-    """A publication and its subscribers of ours that obey the same words."""
+    """A publication of Penstock with subscribers that execute the same words."""
 
     def __init__(self, path: Path, setting: Setting, correlation_id: int) -> None:
         self.path = path
@@ -121,9 +121,9 @@ class Ours:
         self.turn()
         return str(joining)
 
-    def unsubscribe(self, which: int) -> str:
+    def unsubscribe(self, number: int) -> str:
         self.assemblers.clear()
-        self.subscriptions.pop(which).close()
+        self.subscriptions.pop(number).close()
         return self.turn()
 
     def turn(self) -> str:
@@ -134,17 +134,17 @@ class Ours:
             self.publication.disconnect(self.joining)
         return "turned"
 
-    def poll(self, which: int, limit: int) -> str:
-        subscription = self.subscriptions[which]
-        return told(subscription, subscription.poll(limit_frames=limit))
+    def poll(self, number: int, limit: int) -> str:
+        subscription = self.subscriptions[number]
+        return describe_frames(subscription, subscription.poll(limit_frames=limit))
 
-    def assemble(self, which: int, limit: int) -> str:
-        subscription = self.subscriptions[which]
-        assembler = self.assemblers.setdefault(which, FragmentAssembler())
-        return told(subscription, assembler.push(subscription.poll(limit_frames=limit)))
+    def assemble(self, number: int, limit: int) -> str:
+        subscription = self.subscriptions[number]
+        assembler = self.assemblers.setdefault(number, FragmentAssembler())
+        return describe_frames(subscription, assembler.push(subscription.poll(limit_frames=limit)))
 
-    def block_poll(self, which: int, limit: int) -> str:
-        subscription = self.subscriptions[which]
+    def block_poll(self, number: int, limit: int) -> str:
+        subscription = self.subscriptions[number]
         block = subscription.block_poll(limit)
         data = block.data if block else b""
         return f"{subscription.position} {len(data)} {zlib.crc32(data)}"
@@ -155,8 +155,8 @@ class Ours:
         return self.publication.offer(message(number, length), reserved)
 
     def vector(self, number: int, reserved: int, *lengths: int) -> int:
-        whole, ends = memoryview(message(number, sum(lengths))), np.cumsum(lengths)
-        parts = [whole[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+        payload, ends = memoryview(message(number, sum(lengths))), np.cumsum(lengths)
+        parts = [payload[end - length : end] for end, length in zip(ends, lengths, strict=True)]
         return self.publication.offer(parts, reserved)
 
     def claim(self, length: int) -> int:
@@ -198,7 +198,7 @@ class Ours:
         self.publication.close()
 
 
-def told(subscription: Subscription, frames: Sequence[Frame]) -> str:
+def describe_frames(subscription: Subscription, frames: Sequence[Frame]) -> str:
     words = [f"{len(f.data)},{f.flags},{f.end},{f.reserved_value},{zlib.crc32(f.data)}" for f in frames]
     return " ".join([str(subscription.position), *words])
 
@@ -208,14 +208,14 @@ def message(number: int, length: int) -> bytes:
 
 
 def block_for(ours: Ours, lengths: Sequence[int], number: int) -> str:
-    """Frames that would stand at the tail, the third of them perhaps padding, as hex."""
+    """Return hexadecimal frames that fit at the tail, the third of them sometimes padding."""
     s = ours.setting
     count, offset = divmod(ours.publication.position, s.term_length)
     frames = b""
     for index, length in enumerate(lengths):
         header = np.zeros(1, HEADER_DTYPE)
         kind = int(index != 2 or number % 2)
-        place = (s.session_id, s.stream_id, int32(s.initial_term_id + count), number)
-        header[0] = (length + 32, 0, 0xC0, kind, offset + len(frames), *place)
+        fields = (s.session_id, s.stream_id, int32(s.initial_term_id + count), number)
+        header[0] = (length + 32, 0, 0xC0, kind, offset + len(frames), *fields)
         frames += header.tobytes() + message(number + index, length) + bytes(-length % 32)
     return frames.hex()

@@ -1,4 +1,4 @@
-"""A writer process: offers numbered messages until it is killed. Arguments: folder, term length, last number."""
+"""A writer process that offers numbered messages until it is killed. Arguments: folder, term length, last number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reader can tell what is not there yet from what is there no more."""
+"""A reader distinguishes frames that are not written yet from cleaned frames."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.logbuffer.mapped import LogFile
 from tests.logbuffer.logbuffer_made import Clock, create_exclusive, fill
 
 
-def test_a_frame_cleaned_in_the_term_being_written_is_told_at_once(tmp_path: Path) -> None:
+def test_frame_cleaned_in_the_current_term_is_detected_immediately(tmp_path: Path) -> None:
     publication = create_exclusive(tmp_path / "log")
     fill(publication, 10)
     publication.clean_to(4096)
@@ -22,7 +22,7 @@ def test_a_frame_cleaned_in_the_term_being_written_is_told_at_once(tmp_path: Pat
     assert Subscription(tmp_path / "log", publication.position).poll() == []
 
 
-def test_a_claim_is_waited_for_however_far_the_writer_goes(tmp_path: Path) -> None:
+def test_reader_waits_for_a_claim_at_any_distance_of_the_writer(tmp_path: Path) -> None:
     publication = create_exclusive(tmp_path / "log")
     claim = publication.try_claim(100)
     fill(publication, 100)
@@ -33,9 +33,7 @@ def test_a_claim_is_waited_for_however_far_the_writer_goes(tmp_path: Path) -> No
     assert bytes(subscription.poll()[0].data) == b"x" * 100
 
 
-def test_a_frame_that_is_just_being_written_is_waited_for_without_a_search(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reader_waits_for_a_frame_in_writing_without_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publication = create_exclusive(tmp_path / "log")
     fill(publication, 3)
     claim = publication.try_claim(100)
@@ -48,7 +46,7 @@ def test_a_frame_that_is_just_being_written_is_waited_for_without_a_search(
     assert bytes(subscription.poll()[0].data) == b"x" * 100
 
 
-def test_a_length_that_looks_like_that_of_the_last_frame_is_told_when_nobody_writes_so_long(tmp_path: Path) -> None:
+def test_stale_length_is_detected_after_a_timeout(tmp_path: Path) -> None:
     publication = create_exclusive(tmp_path / "log")
     fill(publication, 10)
     data = bytearray((tmp_path / "log").read_bytes())
@@ -62,7 +60,7 @@ def test_a_length_that_looks_like_that_of_the_last_frame_is_told_when_nobody_wri
         gap.check(1024, 0)
 
 
-def test_only_what_is_before_the_tail_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_ends_at_the_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publication = create_exclusive(tmp_path / "log")
     fill(publication, 10)
     publication.clean_to(4096)
@@ -72,7 +70,7 @@ def test_only_what_is_before_the_tail_is_searched(tmp_path: Path, monkeypatch: p
     assert searched == [(1024 + 32, publication.position)]
 
 
-def test_where_all_is_cleaned_up_to_the_tail_time_tells(tmp_path: Path) -> None:
+def test_reader_of_a_cleaned_buffer_is_lapped_after_a_timeout(tmp_path: Path) -> None:
     publication = create_exclusive(tmp_path / "log")
     fill(publication, 10)
     publication.clean_to(publication.position)
@@ -85,24 +83,24 @@ def test_where_all_is_cleaned_up_to_the_tail_time_tells(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bit", range(32))
-def test_a_frame_whose_length_is_damaged_is_told_at_once_where_frames_come_in_order(tmp_path: Path, bit: int) -> None:
+def test_damaged_length_is_detected_immediately_with_a_single_writer(tmp_path: Path, bit: int) -> None:
     fill(create_exclusive(tmp_path / "log"), 10)
     data = bytearray((tmp_path / "log").read_bytes())
     data[3 * 1024 + bit // 8] ^= 1 << bit % 8
     (tmp_path / "log").write_bytes(data)
     subscription = Subscription(tmp_path / "log", in_order=True)
-    found = []
+    numbers = []
     while subscription.position < 10 * 1024:
         try:
-            found += [frame.reserved_value for frame in subscription.poll()]
+            numbers += [frame.reserved_value for frame in subscription.poll()]
         except Lapped:
             subscription.position = subscription.oldest() or 1 << 20
     hidden = {3, *range(4, 4 + (1 << bit) // 1024 + 1)} if bit < 13 and not 1024 >> bit & 1 else {3}
-    assert [number for number in found if number not in hidden] == [n for n in range(10) if n not in hidden]
+    assert [number for number in numbers if number not in hidden] == [n for n in range(10) if n not in hidden]
 
 
 @pytest.mark.parametrize("bit", range(10, 32))
-def test_the_last_frame_leads_no_reader_behind_the_tail(tmp_path: Path, bit: int) -> None:
+def test_last_frame_leads_no_reader_past_the_tail(tmp_path: Path, bit: int) -> None:
     publication = create_exclusive(tmp_path / "log")
     fill(publication, 10)
     data = bytearray((tmp_path / "log").read_bytes())

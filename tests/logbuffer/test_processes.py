@@ -1,4 +1,4 @@
-"""A writer and a reader in two processes, and a writer that is killed again and again."""
+"""A writer and a reader in two processes, and a writer that is killed repeatedly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def start(folder: Path, last: int) -> subprocess.Popen[bytes]:
 
 
 class Reader:
-    """Reads and checks that every message is whole and that none is missing or double."""
+    """A reader that checks that each message is complete and that none is missing or repeated."""
 
     def __init__(self, folder: Path) -> None:
         self.position = ReaderPosition(folder / "reader")
@@ -52,8 +52,8 @@ class Reader:
 
 
 @pytest.mark.parametrize("mtu", [mtu_for(8000), 1408], ids=["one frame a message", "fragments"])
-def test_a_reader_in_another_process_never_sees_half_a_frame(tmp_path: Path, mtu: int) -> None:
-    """The writer on one core, the reader on another."""
+def test_reader_in_another_process_sees_only_complete_frames(tmp_path: Path, mtu: int) -> None:
+    """The writer runs on one core, the reader on another."""
     create(tmp_path, mtu)
     reader = Reader(tmp_path)
     writer = start(tmp_path, 10_000)
@@ -71,16 +71,16 @@ def test_a_reader_in_another_process_never_sees_half_a_frame(tmp_path: Path, mtu
     assert reader.expected == 10_001
 
 
-def test_a_writer_killed_at_any_time_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    """Its successor finds the last published frame, and goes on with the next number."""
+def test_killed_writer_neither_loses_nor_repeats_messages(tmp_path: Path) -> None:
+    """The successor finds the last published frame and continues with the next number."""
     create(tmp_path, mtu_for(8000))
     reader = Reader(tmp_path)
     chance = random.Random(5)
     for _ in range(8):
         writer = start(tmp_path, 1 << 40)
         before = reader.expected
-        until = time.monotonic() + 30
-        while reader.expected == before and time.monotonic() < until:
+        deadline = time.monotonic() + 30
+        while reader.expected == before and time.monotonic() < deadline:
             reader.read()
         stop = time.monotonic() + chance.random() / 10
         while time.monotonic() < stop:
@@ -92,7 +92,7 @@ def test_a_writer_killed_at_any_time_loses_and_doubles_nothing(tmp_path: Path) -
         assert reader.expected > before
 
 
-def test_two_processes_cannot_publish_into_one_file(tmp_path: Path) -> None:
+def test_second_process_cannot_publish_into_the_same_file(tmp_path: Path) -> None:
     create(tmp_path, 1408)
     with Publication.open(tmp_path / "log"), pytest.raises(Busy, match="another process publishes"):
         Publication.open(tmp_path / "log")

@@ -1,4 +1,4 @@
-"""Offers, limits, cleaning and the end of everything."""
+"""Offers, limits, cleaning and the end of a stream."""
 
 from __future__ import annotations
 
@@ -38,35 +38,35 @@ from tests.logbuffer.logbuffer_made import TERM, create, offer
     ],
     ids=["bytes", "bytearray", "arrow", "numpy", "list", "mixed list"],
 )
-def test_any_buffer_or_list_of_buffers_can_be_offered(data: Any, tmp_path: Path) -> None:
+def test_buffer_or_list_of_buffers_can_be_offered(data: Any, tmp_path: Path) -> None:
     publication = create(tmp_path / "log")
     assert publication.offer(data, -7) == 64
     (frame,) = Subscription(tmp_path / "log").poll()
     assert (bytes(frame.data), frame.begin, frame.end, frame.reserved_value) == (b"some bytes", 0, 64, -7)
 
 
-def test_an_empty_message_is_a_message(tmp_path: Path) -> None:
+def test_empty_message_is_a_message(tmp_path: Path) -> None:
     publication = create(tmp_path / "log")
     assert publication.offer(b"") == 32
     assert publication.offer(np.empty(0)) == 64
     assert [len(frame.data) for frame in Subscription(tmp_path / "log").poll()] == [0, 0]
 
 
-def test_a_message_that_can_never_fit_is_refused(tmp_path: Path) -> None:
+def test_message_that_can_never_fit_is_refused(tmp_path: Path) -> None:
     publication = create(tmp_path / "log")
     with pytest.raises(MessageTooLarge, match="exceeds maxMessageLength of 8192, length=8193"):
         publication.offer(bytes(8193))
     assert publication.position == 0
 
 
-def test_a_closed_publication_says_so(tmp_path: Path) -> None:
+def test_closed_publication_refuses_offers(tmp_path: Path) -> None:
     publication = create(tmp_path / "log")
     publication.close()
     with pytest.raises(Closed):
         publication.offer(b"x")
 
 
-def test_views_outlive_what_they_were_read_from(tmp_path: Path) -> None:
+def test_views_outlive_their_subscription(tmp_path: Path) -> None:
     publication = create(tmp_path / "log")
     publication.offer(b"still here")
     subscription = Subscription(tmp_path / "log")
@@ -78,13 +78,13 @@ def test_views_outlive_what_they_were_read_from(tmp_path: Path) -> None:
     assert bytes(frame.data) == bytes(last.data) == b"still here"
 
 
-def test_a_file_that_exists_is_not_created_again(tmp_path: Path) -> None:
+def test_existing_file_is_not_created_again(tmp_path: Path) -> None:
     create(tmp_path / "log")
     with pytest.raises(FileExistsError):
         create(tmp_path / "log")
 
 
-def test_a_full_disk_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -98,18 +98,18 @@ def test_a_full_disk_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.M
     ("setting", "value"),
     [("term_length", 65537), ("term_length", 32768), ("mtu", 1400), ("mtu", 32), ("page_size", 100), ("position", 7)],
 )
-def test_lengths_the_layout_does_not_allow_are_refused(setting: str, value: int, tmp_path: Path) -> None:
+def test_invalid_lengths_are_refused(setting: str, value: int, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=str(value)):
         create(tmp_path / "log", **{setting: value})
 
 
-def test_other_processors_are_refused_with_one_line() -> None:
+def test_unsupported_processor_is_refused_with_one_line() -> None:
     require_x86_64("x86_64")
     with pytest.raises(UnsupportedProcessor, match="need an x86-64 processor, not aarch64"):
         require_x86_64("aarch64")
 
 
-def test_a_stream_may_begin_anywhere(tmp_path: Path) -> None:
+def test_stream_can_begin_at_any_position(tmp_path: Path) -> None:
     begin = 5 * TERM + 64
     publication = create(tmp_path / "log", position=begin)
     assert offer(publication, b"first") == begin + 64
@@ -118,7 +118,7 @@ def test_a_stream_may_begin_anywhere(tmp_path: Path) -> None:
     assert Publication.open(tmp_path / "log").position == begin + 64
 
 
-def test_last_frame_is_found_across_a_rotation(tmp_path: Path) -> None:
+def test_last_frame_is_read_across_a_rotation(tmp_path: Path) -> None:
     publication = create(tmp_path / "log")
     for _ in range(8):
         offer(publication, bytes(7900), 5)
@@ -132,12 +132,12 @@ def test_last_frame_is_found_across_a_rotation(tmp_path: Path) -> None:
 
 
 def resident(path: Path) -> int:
-    """KiB of the file's pages that count as this process's memory, of all its mappings."""
+    """Return the resident KiB of the file in all mappings of this process."""
     maps = Path("/proc/self/smaps").read_text().split(str(path))[1:]
     return sum(int(each.partition("Rss:")[2].split()[0]) for each in maps)
 
 
-def test_pages_that_are_let_go_of_keep_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_released_pages_preserve_their_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped, "RELEASE_INTERVAL_S", 0.0)
     publication = create(tmp_path / "log", term_length=1 << 20)
     for number in range(60):
@@ -151,9 +151,7 @@ def test_pages_that_are_let_go_of_keep_what_was_written(tmp_path: Path, monkeypa
         assert resident(tmp_path / "log") < 64
 
 
-def test_pages_that_are_touched_again_at_once_are_kept_until_nothing_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_in_use_are_retained_until_the_stream_is_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped, "RELEASE_INTERVAL_S", 0.0)
     path = tmp_path / "log"
     publication = create(path)
@@ -174,7 +172,7 @@ def test_pages_that_are_touched_again_at_once_are_kept_until_nothing_comes(
     assert resident(path) == touched > 0
 
 
-def test_pages_are_let_go_of_when_it_is_time(tmp_path: Path) -> None:
+def test_pages_are_released_after_the_interval(tmp_path: Path) -> None:
     publication = create(tmp_path / "log", term_length=1 << 20)
     publication.release()
     for _ in range(12):
@@ -183,7 +181,7 @@ def test_pages_are_let_go_of_when_it_is_time(tmp_path: Path) -> None:
     assert resident(tmp_path / "log") > 90
 
 
-def test_only_the_position_before_the_message_is_held_against_the_limit(tmp_path: Path) -> None:
+def test_limit_applies_to_the_position_before_the_message(tmp_path: Path) -> None:
     publication = create(tmp_path / "log")
     publication.position_limit = 100
     assert publication.offer(bytes(1000)) == 1056
@@ -191,7 +189,7 @@ def test_only_the_position_before_the_message_is_held_against_the_limit(tmp_path
         publication.offer(b"x")
 
 
-def test_lagging_cleaning_keeps_the_last_term_and_zeroes_what_comes_before(tmp_path: Path) -> None:
+def test_lagging_cleaning_preserves_the_last_term_and_zeroes_earlier_terms(tmp_path: Path) -> None:
     publication = create(tmp_path / "log")
     for number in range(100):
         offer(publication, bytes([number + 1]) * 4000, number)
@@ -208,7 +206,7 @@ def test_lagging_cleaning_keeps_the_last_term_and_zeroes_what_comes_before(tmp_p
     assert data[begin + 4096]
 
 
-def test_a_limit_set_by_hand_still_finds_clean_terms(tmp_path: Path) -> None:
+def test_manual_limit_finds_clean_terms(tmp_path: Path) -> None:
     publication = create(tmp_path / "log")
     publication.position_limit = 1 << 40
     for number in range(200):
@@ -220,7 +218,7 @@ def test_a_limit_set_by_hand_still_finds_clean_terms(tmp_path: Path) -> None:
             publication.offer(bytes([255]) * 3000, number)
 
 
-def test_the_window_is_at_most_a_term(tmp_path: Path) -> None:
+def test_window_is_at_most_a_term(tmp_path: Path) -> None:
     publication = create(tmp_path / "log")
     publication.window = 10 * TERM
     publication.consumed(0)

@@ -1,4 +1,4 @@
-"""Whatever ends a writer: what was published is read once and in order, and the rest is reported."""
+"""After any end of a writer, published messages are read once and in order, and the rest is reported."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ STEPS = st.lists(
 
 
 @settings(max_examples=80, deadline=None)
-@given(steps=STEPS, kill=st.integers(1, 400), again=st.integers(1, 20), cleaning=st.sampled_from(Cleaning))
-def test_a_writer_killed_in_any_store_loses_and_doubles_nothing(
-    steps: list[tuple[str, int]], kill: int, again: int, cleaning: Cleaning
+@given(steps=STEPS, kill=st.integers(1, 400), recovery_store=st.integers(1, 20), cleaning=st.sampled_from(Cleaning))
+def test_writer_killed_in_any_store_neither_loses_nor_repeats_messages(
+    steps: list[tuple[str, int]], kill: int, recovery_store: int, cleaning: Cleaning
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path, remains = Path(folder, "log"), Path(folder, "remains")
@@ -58,25 +58,25 @@ def test_a_writer_killed_in_any_store_loses_and_doubles_nothing(
         dying: tuple[int, int] | None = None
         try:
             with killed_at_store(kill, path, remains):
-                for number, (what, value) in enumerate(steps):
-                    dying = (number, value) if what == "offer" else None
-                    stream.offer(number, value) if what == "offer" else stream.poll(value)
+                for number, (operation, value) in enumerate(steps):
+                    dying = (number, value) if operation == "offer" else None
+                    stream.offer(number, value) if operation == "offer" else stream.poll(value)
                 dying = None
         except Killed:
             pass
         if not remains.exists():
             shutil.copyfile(path, remains)
-        survivor = recovered_twice(remains, Path(folder, "rest"), stream, again, cleaning)
+        survivor = recovered_twice(remains, Path(folder, "rest"), stream, recovery_store, cleaning)
         survivor.drain()
         survivor.offer(1000, 5000)
         survivor.drain()
-        wanted = [*stream.published[:-1], (1000, 5000)]
-        whole = [*stream.published[:-1], dying, (1000, 5000)]
-        assert survivor.read in (wanted, whole)
+        published = [*stream.published[:-1], (1000, 5000)]
+        published_with_last = [*stream.published[:-1], dying, (1000, 5000)]
+        assert survivor.read in (published, published_with_last)
 
 
 def recovered_twice(path: Path, rest: Path, stream: Stream, kill: int, cleaning: Cleaning) -> Stream:
-    """The recovery itself is killed once, if it makes so many stores."""
+    """Recover, and kill the recovery once if it reaches store ``kill``."""
     try:
         with killed_at_store(kill, path, rest):
             return reopen(path, stream, cleaning)
@@ -86,17 +86,17 @@ def recovered_twice(path: Path, rest: Path, stream: Stream, kill: int, cleaning:
 
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS, pages=st.sets(st.integers(0, 48), max_size=12), old=st.integers(0, 60), ahead=st.booleans())
-def test_after_a_power_cut_it_goes_on_whatever_pages_are_old(
+def test_writer_continues_after_a_power_cut_with_any_old_pages(
     steps: list[tuple[str, int]], pages: set[int], old: int, ahead: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path, before = Path(folder, "log"), Path(folder, "before")
         stream = Stream(path, Cleaning.LAGGING)
         shutil.copyfile(path, before)
-        for number, (what, value) in enumerate(steps):
+        for number, (operation, value) in enumerate(steps):
             if number == old:
                 shutil.copyfile(path, before)
-            stream.offer(number, value) if what == "offer" else stream.poll(value)
+            stream.offer(number, value) if operation == "offer" else stream.poll(value)
         stream.publication.close()
         revert(path, before, pages)
         if not ahead:
@@ -120,7 +120,7 @@ def revert(path: Path, before: Path, pages: set[int]) -> None:
             file.write(source.read(4096))
 
 
-def test_a_block_that_was_not_published_is_not_there_in_part(tmp_path: Path) -> None:
+def test_unpublished_block_is_not_read_in_part(tmp_path: Path) -> None:
     path, remains = tmp_path / "log", tmp_path / "remains"
     stream = Stream(path, Cleaning.LAGGING)
     stream.offer(7, 100)
@@ -135,8 +135,8 @@ def test_a_block_that_was_not_published_is_not_there_in_part(tmp_path: Path) -> 
     assert last.reserved_value == 7
 
 
-def test_nor_is_it_behind_what_another_frame_left(tmp_path: Path) -> None:
-    """The file was cut inside a frame once, whose payload still stands before the hole; the reader was further."""
+def test_unpublished_block_after_an_old_payload_is_not_read(tmp_path: Path) -> None:
+    """The file was cut inside a frame whose payload is still stored before the hole, and the reader was further."""
     path, remains = tmp_path / "log", tmp_path / "remains"
     stream = Stream(path, Cleaning.LAGGING)
     stream.offer(7, 1000)
@@ -153,7 +153,7 @@ def test_nor_is_it_behind_what_another_frame_left(tmp_path: Path) -> None:
 
 
 def damaged(tmp_path: Path, change: Callable[[bytearray], None]) -> Publication:
-    """Ten messages of 100 bytes (160 bytes a frame), then a change to the file."""
+    """Return a publication of ten messages of 100 bytes (160 bytes per frame) after a change to the file."""
     path = tmp_path / "log"
     stream = Stream(path, Cleaning.LAGGING)
     for number in range(10):
@@ -169,7 +169,7 @@ def tail(data: bytearray, offset: int) -> None:
     struct.pack_into("<i", data, 3 * TERM, offset)
 
 
-def test_an_intact_file_has_nothing_skipped(tmp_path: Path) -> None:
+def test_intact_file_has_no_skipped_range(tmp_path: Path) -> None:
     publication = damaged(tmp_path, lambda data: None)
     assert publication.recovered.skipped == ()
     assert publication.position == 1600
@@ -178,13 +178,13 @@ def test_an_intact_file_has_nothing_skipped(tmp_path: Path) -> None:
     assert (frame.begin, frame.end, frame.reserved_value, bytes(frame.data)) == (1440, 1600, 9, content(9, 100))
 
 
-def test_room_taken_and_nothing_written_is_reported_as_zero_length(tmp_path: Path) -> None:
+def test_reserved_space_without_a_write_is_reported_as_zero_length(tmp_path: Path) -> None:
     publication = damaged(tmp_path, lambda data: tail(data, 1760))
     assert publication.recovered.skipped == (Skipped(1600, 1760, Reason.ZERO_LENGTH),)
     assert publication.position == 1760
 
 
-def test_a_frame_being_written_is_reported_as_negative_length(tmp_path: Path) -> None:
+def test_frame_in_writing_is_reported_as_negative_length(tmp_path: Path) -> None:
     def change(data: bytearray) -> None:
         tail(data, 1760)
         struct.pack_into("<i", data, 1600, -132)
@@ -192,7 +192,7 @@ def test_a_frame_being_written_is_reported_as_negative_length(tmp_path: Path) ->
     assert damaged(tmp_path, change).recovered.skipped == (Skipped(1600, 1760, Reason.NEGATIVE_LENGTH),)
 
 
-def test_a_torn_header_costs_its_frame_alone(tmp_path: Path) -> None:
+def test_torn_header_loses_only_its_frame(tmp_path: Path) -> None:
     def change(data: bytearray) -> None:
         data[328:344] = bytes(16)
 
@@ -201,7 +201,7 @@ def test_a_torn_header_costs_its_frame_alone(tmp_path: Path) -> None:
     assert headers_in_order(publication.path, 0) == [0, 1, 3, 4, 5, 6, 7, 8, 9]
 
 
-def test_bytes_beyond_the_tail_are_reported_and_zeroed(tmp_path: Path) -> None:
+def test_bytes_after_the_tail_are_reported_and_zeroed(tmp_path: Path) -> None:
     def change(data: bytearray) -> None:
         data[2000:2010] = b"0123456789"
 
@@ -210,13 +210,13 @@ def test_bytes_beyond_the_tail_are_reported_and_zeroed(tmp_path: Path) -> None:
     assert not any(publication.path.read_bytes()[1600:TERM])
 
 
-def test_whole_frames_beyond_an_old_tail_are_kept(tmp_path: Path) -> None:
+def test_complete_frames_after_an_old_tail_are_recovered(tmp_path: Path) -> None:
     publication = damaged(tmp_path, lambda data: tail(data, 320))
     assert publication.recovered.skipped == ()
     assert publication.position == 1600
 
 
-def test_garbage_in_the_tails_is_told_and_the_frames_decide(tmp_path: Path) -> None:
+def test_damaged_tails_are_reported_and_rebuilt_from_the_frames(tmp_path: Path) -> None:
     def change(data: bytearray) -> None:
         data[3 * TERM : 3 * TERM + 28] = b"\xaa" * 28
 
@@ -227,7 +227,7 @@ def test_garbage_in_the_tails_is_told_and_the_frames_decide(tmp_path: Path) -> N
     assert publication.offer(b"on it goes") == 1664
 
 
-def test_a_message_whose_last_frames_are_missing_is_reported(tmp_path: Path) -> None:
+def test_message_without_its_last_frames_is_reported(tmp_path: Path) -> None:
     path, remains = tmp_path / "log", tmp_path / "remains"
     stream = Stream(path, Cleaning.LAGGING)
     with pytest.raises(Killed), killed_at_store(10, path, remains):  # in the second of three frames
@@ -239,7 +239,7 @@ def test_a_message_whose_last_frames_are_missing_is_reported(tmp_path: Path) -> 
     assert Publication.open(remains, readers=[0]).recovered.skipped == ()  # told once
 
 
-def test_nothing_is_written_before_what_a_reader_has_read(tmp_path: Path) -> None:
+def test_nothing_is_written_before_the_position_of_a_reader(tmp_path: Path) -> None:
     path = tmp_path / "log"
     Publication.create(path, EXPECTED).close()
     publication = Publication.open(path, readers=[3200, 6400])
@@ -247,7 +247,7 @@ def test_nothing_is_written_before_what_a_reader_has_read(tmp_path: Path) -> Non
     assert publication.recovered.skipped == (Skipped(3200, 6400, Reason.ZERO_LENGTH),)
 
 
-def test_padding_leaves_a_frame_where_each_reader_goes_on(tmp_path: Path) -> None:
+def test_padding_leaves_a_frame_at_each_reader_position(tmp_path: Path) -> None:
     path = tmp_path / "log"
     readers = [3200, 6400, 6432, 70_016, 3 * TERM // 2]
     Publication.create(path, EXPECTED).close()
@@ -255,7 +255,7 @@ def test_padding_leaves_a_frame_where_each_reader_goes_on(tmp_path: Path) -> Non
     assert [polled_to(path, reader) for reader in readers] == [publication.position] * 5
 
 
-def test_a_file_made_anew_leads_every_reader_to_its_beginning(tmp_path: Path) -> None:
+def test_recreated_file_leads_every_reader_to_its_beginning(tmp_path: Path) -> None:
     path = tmp_path / "log"
     readers = [5 * TERM + 640, 6 * TERM + 32, 6 * TERM + 64]
     publication = Publication.create(path, EXPECTED, readers=readers)
@@ -282,7 +282,7 @@ def polled_to(path: Path, position: int) -> int:
         return subscription.position
 
 
-def test_an_offer_interrupted_by_a_signal_leaves_no_hole(tmp_path: Path) -> None:
+def test_offer_interrupted_by_a_signal_leaves_no_hole(tmp_path: Path) -> None:
     stream = Stream(tmp_path / "log", Cleaning.LAGGING)
     for store in range(1, 30):
         with pytest.raises(Killed), killed_at_store(store, stream.path, tmp_path / "remains"):
@@ -293,7 +293,7 @@ def test_an_offer_interrupted_by_a_signal_leaves_no_hole(tmp_path: Path) -> None
         assert stream.read[-1] == (2 * store + 1, 10)
 
 
-def test_an_images_buffer_cannot_be_published_in(tmp_path: Path) -> None:
+def test_buffer_of_an_image_cannot_be_published_into(tmp_path: Path) -> None:
     path = tmp_path / "log"
     Publication.create(path, replace(EXPECTED, kind=Kind.IMAGE)).close()
     with pytest.raises(NotALogBuffer, match="of an image"):

@@ -1,4 +1,4 @@
-"""Files that lost their size, their metadata, or everything."""
+"""Files with a wrong size, damaged metadata, or no valid content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.logbuffer.logbuffer_crash import EXPECTED, TERM, Stream, headers_in_o
 @settings(max_examples=50, deadline=None)
 @example(count=34, cut=31704, polled=0)  # between a header's term id and its reserved value
 @given(count=st.integers(1, 60), cut=st.integers(0, 200_703), polled=st.integers(0, 30_000))
-def test_a_file_cut_short_is_rebuilt_from_its_frames(count: int, cut: int, polled: int) -> None:
+def test_truncated_file_is_rebuilt_from_its_frames(count: int, cut: int, polled: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "log")
         stream = Stream(path, Cleaning.LAGGING)
@@ -38,17 +38,17 @@ def test_a_file_cut_short_is_rebuilt_from_its_frames(count: int, cut: int, polle
         publication = Publication.open(path, readers=[stream.reader], expected=EXPECTED)
         assert path.stat().st_size == EXPECTED.file_length
         assert publication.recovered.notes
-        left = headers_in_order(path, stream.reader)
+        remaining = headers_in_order(path, stream.reader)
         assert torn_payloads(path, stream.reader) == 0
-        assert left == [n for n, _ in stream.published[len(stream.read) :]][: len(left)]
+        assert remaining == [n for n, _ in stream.published[len(stream.read) :]][: len(remaining)]
         publication.window = TERM
         publication.consumed(stream.reader)
         offer_two(publication)
-        assert headers_in_order(path, stream.reader) == [*left, 1000, 1001]
+        assert headers_in_order(path, stream.reader) == [*remaining, 1000, 1001]
 
 
 @pytest.mark.parametrize("size", [3 * TERM + 512, 3 * TERM + 4000, 3 * TERM + 5000, 9 * TERM])
-def test_a_file_of_the_wrong_size_gets_the_right_one(size: int, tmp_path: Path) -> None:
+def test_file_of_a_wrong_size_is_resized(size: int, tmp_path: Path) -> None:
     path = tmp_path / "log"
     stream = Stream(path, Cleaning.LAGGING)
     for number in range(60):
@@ -69,7 +69,7 @@ def test_a_file_of_the_wrong_size_gets_the_right_one(size: int, tmp_path: Path) 
 
 @settings(max_examples=80, deadline=None)
 @given(data=st.binary(max_size=6000), size=st.sampled_from([0, 4096, 200_704, 200_705, 204_800]))
-def test_a_file_of_garbage_is_refused_with_one_line(data: bytes, size: int) -> None:
+def test_file_of_random_bytes_is_refused_with_one_line(data: bytes, size: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "garbage")
         path.write_bytes(data[:3000] + bytes(max(0, size - len(data))) + data[3000:])
@@ -84,7 +84,7 @@ def test_a_file_of_garbage_is_refused_with_one_line(data: bytes, size: int) -> N
     flips=st.lists(st.tuples(st.integers(0, 0x1F8), st.integers(1, 255)), min_size=1, max_size=4),
     junk=st.lists(st.tuples(st.integers(0, 3 * TERM - 8), st.binary(min_size=1, max_size=40)), max_size=4),
 )
-def test_garbage_in_the_metadata_and_frames_raises_nothing_else(
+def test_damaged_metadata_and_frames_raise_no_other_error(
     flips: list[tuple[int, int]], junk: list[tuple[int, bytes]]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -94,10 +94,10 @@ def test_garbage_in_the_metadata_and_frames_raises_nothing_else(
             stream.offer(number, number * 100)
         stream.publication.close()
         data = bytearray(path.read_bytes())
-        for at, value in flips:
-            data[3 * TERM + at] ^= value
-        for at, value in junk:
-            data[at : at + len(value)] = value
+        for offset, value in flips:
+            data[3 * TERM + offset] ^= value
+        for offset, value in junk:
+            data[offset : offset + len(value)] = value
         path.write_bytes(data[: 3 * TERM + 4096])
         try:
             with Subscription(path) as subscription:
@@ -127,10 +127,10 @@ FIELDS = {
 
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("filler", [b"\xa5", b"\xff", b"\x00"], ids=["garbage", "ones", "zeros"])
-def test_whatever_is_garbage_in_the_metadata_it_goes_on_after_the_last_whole_frame(
+def test_stream_with_damaged_metadata_continues_after_the_last_complete_frame(
     field: str, filler: bytes, tmp_path: Path
 ) -> None:
-    path, (at, length) = tmp_path / "log", FIELDS[field]
+    path, (field_offset, length) = tmp_path / "log", FIELDS[field]
     stream = Stream(path, Cleaning.LAGGING)
     for number in range(60):
         stream.offer(number, 2000)
@@ -138,7 +138,7 @@ def test_whatever_is_garbage_in_the_metadata_it_goes_on_after_the_last_whole_fra
     position, unread = stream.publication.position, headers_in_order(path, stream.reader)
     stream.publication.close()
     data = bytearray(path.read_bytes())
-    data[3 * TERM + at : 3 * TERM + at + length] = filler * length
+    data[3 * TERM + field_offset : 3 * TERM + field_offset + length] = filler * length
     path.write_bytes(data)
     publication = Publication.open(path, readers=[stream.reader])
     assert (publication.position, publication.recovered.skipped) == (position, ())
@@ -150,7 +150,7 @@ def test_whatever_is_garbage_in_the_metadata_it_goes_on_after_the_last_whole_fra
     assert headers_in_order(path, stream.reader) == [*unread, 1000, 1001]
 
 
-def test_metadata_that_are_gone_altogether_are_not_guessed(tmp_path: Path) -> None:
+def test_zeroed_metadata_is_not_guessed(tmp_path: Path) -> None:
     path = tmp_path / "log"
     stream = Stream(path, Cleaning.LAGGING)
     stream.offer(1, 1000)
@@ -163,8 +163,8 @@ def test_metadata_that_are_gone_altogether_are_not_guessed(tmp_path: Path) -> No
     assert Publication.open(path, expected=EXPECTED).position == 1056
 
 
-def test_what_only_looks_like_frames_of_another_stream_changes_nothing(tmp_path: Path) -> None:
-    """They stand where no term of this stream would have them."""
+def test_frames_of_another_stream_change_nothing(tmp_path: Path) -> None:
+    """The frames are at offsets that no term of this stream would use."""
     path = tmp_path / "log"
     stream = Stream(path, Cleaning.LAGGING)
     stream.offer(1, 1000)

@@ -1,4 +1,4 @@
-"""Polling: what, how much, and what happens to a reader that is too late."""
+"""Polls: frames, limits, and readers that were overtaken."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.logbuffer import Lapped, Subscription
 from tests.logbuffer.logbuffer_made import create_exclusive, fill
 
 
-def test_a_poll_stops_when_it_has_enough_bytes(tmp_path: Path) -> None:
+def test_poll_stops_at_its_byte_limit(tmp_path: Path) -> None:
     fill(create_exclusive(tmp_path / "log"), 10)
     subscription = Subscription(tmp_path / "log")
     assert len(subscription.poll(1)) == 1
@@ -20,19 +20,19 @@ def test_a_poll_stops_when_it_has_enough_bytes(tmp_path: Path) -> None:
     assert subscription.poll() == []
 
 
-def test_frames_are_views_of_the_file_and_cannot_be_written(tmp_path: Path) -> None:
+def test_frames_are_read_only_views_of_the_file(tmp_path: Path) -> None:
     fill(create_exclusive(tmp_path / "log"), 1)
     (frame,) = Subscription(tmp_path / "log").poll()
     assert frame.data.readonly
 
 
-def test_a_poll_ends_with_its_term(tmp_path: Path) -> None:
+def test_poll_ends_at_the_end_of_the_term(tmp_path: Path) -> None:
     fill(create_exclusive(tmp_path / "log"), 70)
     subscription = Subscription(tmp_path / "log")
     assert [len(subscription.poll()) for _ in range(3)] == [64, 6, 0]
 
 
-def test_reading_goes_on_where_the_position_is_set(tmp_path: Path) -> None:
+def test_reading_continues_at_a_set_position(tmp_path: Path) -> None:
     fill(create_exclusive(tmp_path / "log"), 5)
     subscription = Subscription(tmp_path / "log", 2048)
     assert [frame.reserved_value for frame in subscription.poll(1)] == [2]
@@ -42,7 +42,7 @@ def test_reading_goes_on_where_the_position_is_set(tmp_path: Path) -> None:
         subscription.position = 5
 
 
-def test_a_reader_that_was_overtaken_is_told(tmp_path: Path) -> None:
+def test_overtaken_reader_is_lapped(tmp_path: Path) -> None:
     publication = create_exclusive(tmp_path / "log")
     subscription = Subscription(tmp_path / "log", 1024)
     fill(publication, 250)
@@ -51,7 +51,7 @@ def test_a_reader_that_was_overtaken_is_told(tmp_path: Path) -> None:
     assert raised.value.position == 1024
 
 
-def test_a_reader_whose_frames_were_cleaned_is_told(tmp_path: Path) -> None:
+def test_reader_of_cleaned_frames_is_lapped(tmp_path: Path) -> None:
     publication = create_exclusive(tmp_path / "log")
     fill(publication, 70)
     publication.clean_to(2048)
@@ -60,7 +60,7 @@ def test_a_reader_whose_frames_were_cleaned_is_told(tmp_path: Path) -> None:
     assert len(Subscription(tmp_path / "log", 2048).poll()) == 62
 
 
-def test_a_reader_that_was_overtaken_can_go_on_at_the_oldest_frame(tmp_path: Path) -> None:
+def test_overtaken_reader_can_continue_at_the_oldest_frame(tmp_path: Path) -> None:
     publication = create_exclusive(tmp_path / "log")
     subscription = Subscription(tmp_path / "log", 1024)
     assert subscription.oldest() is None
@@ -73,7 +73,7 @@ def test_a_reader_that_was_overtaken_can_go_on_at_the_oldest_frame(tmp_path: Pat
     assert subscription.oldest() == 128 * 1024
 
 
-def test_a_reader_notices_that_its_file_was_replaced(tmp_path: Path) -> None:
+def test_reader_detects_a_replaced_file(tmp_path: Path) -> None:
     create_exclusive(tmp_path / "log").close()
     subscription = Subscription(tmp_path / "log")
     assert not subscription.replaced

@@ -1,4 +1,4 @@
-"""What all auditors have in common: ticks, closing, many threads, and what goes wrong."""
+"""Behaviour of all auditors: ticks, closing, threads, and failures."""
 
 from __future__ import annotations
 
@@ -24,20 +24,19 @@ from penstock.kafka.auditing import (
 )
 from penstock.kafka.auditing.stats import Count
 from penstock.kafka.client.plugins import CannotLoad, load_auditor
-from penstock.testing import FakeClock
-from tests.kafka.auditing.test_log_auditor import eventually
+from penstock.testing import FakeClock, until
 
 SETTINGS = {"auditor.reporting.interval.ms": "60000", "auditor.reporting.delay.ms": "6000"}
 
 
 class Adding(AbstractAuditor):
-    """Adds up all it ever reports."""
+    """An auditor that adds up everything it reports."""
 
     def __init__(self, clock: FakeClock | None = None) -> None:
         super().__init__("adding", (clock or FakeClock(0)).time)
         self.total: dict[Hashable, Count] = {}
         self.fails = False
-        self.left: tuple[int, int] | None = None
+        self.counts_at_close: tuple[int, int] | None = None
 
     def on_tick(self, stats: Any) -> None:
         if self.fails:
@@ -47,7 +46,7 @@ class Adding(AbstractAuditor):
             self.total[key] = Count(before.messages + count.messages, before.size + count.size)
 
     def on_closed(self, current: Any, following: Any, timeout: float) -> None:
-        self.left = len(current.stats()), len(following.stats())
+        self.counts_at_close = len(current.stats()), len(following.stats())
         self.on_tick(current)
         self.on_tick(following)
 
@@ -82,9 +81,9 @@ def test_tick() -> None:
         clock.now = seconds
         auditor.wake()
         if ticks:
-            eventually(lambda: auditor.ticks == 1)
+            until(lambda: auditor.ticks == 1)
         assert auditor.ticks == ticks
-    eventually(lambda: auditor.total == {("topic", AuditType.SUCCESS): (2, 20)})
+    until(lambda: auditor.total == {("topic", AuditType.SUCCESS): (2, 20)})
     auditor.close()
     assert auditor.total == {("topic", AuditType.SUCCESS): (3, 30)}
 
@@ -96,26 +95,28 @@ def test_close() -> None:
     auditor.record(None, "topic", 60_000, 1, 10, AuditType.SUCCESS)
     auditor.close()
     auditor.close()
-    assert (auditor.is_alive, auditor.left) == (False, (1, 1))
+    assert (auditor.is_alive, auditor.counts_at_close) == (False, (1, 1))
     for stats in auditor.stats():
         with pytest.raises(StatsClosed):
             stats.update("key", 1, 1)
 
 
 def test_concurrency() -> None:
-    """Five threads tell what four do 10,000 times of three topics and three kinds, while it ticks without a pause."""
+    """Four of five threads each report 10,000 counts of three topics and three kinds while the fifth ticks without
+    a pause.
+    """
     auditor = Adding()
     auditor.configure({"enable.auto.tick": "false"})
     auditor.start()
     topics, kinds, rounds, workers = ("a", "b", "c"), tuple(AuditType), 10_000, 5
 
-    def tell() -> None:
+    def report_counts() -> None:
         for _ in range(rounds):
             for topic in topics:
                 for kind in kinds:
                     auditor.record(None, topic, 0, 1, 10, kind)
 
-    threads = [threading.Thread(target=tell) for _ in range(workers)]
+    threads = [threading.Thread(target=report_counts) for _ in range(workers)]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
@@ -142,27 +143,27 @@ def test_record() -> None:
     }
 
 
-def test_what_its_key_leaves_out_is_not_counted() -> None:
+def test_record_without_a_key_is_not_counted() -> None:
     auditor = _started(FakeClock(0))
     auditor.record("skip", "topic", 0, 1, 10, AuditType.SUCCESS)
     auditor.close()
     assert auditor.total == {}
 
 
-def test_a_report_that_fails_is_told_and_the_next_one_comes(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_report_is_logged_and_the_next_report_is_made(caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock(0)
     auditor = _started(clock)
     auditor.fails = True
     clock.now = 66
     auditor.wake()
-    eventually(lambda: "nobody wants to hear it" in caplog.text)
+    until(lambda: "nobody wants to hear it" in caplog.text)
     auditor.fails = False
     auditor.record(None, "topic", 60_000, 1, 10, AuditType.SUCCESS)
     auditor.close()
     assert auditor.total == {("topic", AuditType.SUCCESS): (1, 10)}
 
 
-def test_a_report_that_fails_on_closing_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_report_on_closing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     auditor = _started(FakeClock(0))
     auditor.fails = True
     with caplog.at_level(logging.ERROR):
@@ -170,7 +171,7 @@ def test_a_report_that_fails_on_closing_is_told(caplog: pytest.LogCaptureFixture
     assert "report on closing failed" in caplog.text
 
 
-def test_who_closes_does_not_wait_longer_than_he_wants() -> None:
+def test_close_waits_no_longer_than_its_timeout() -> None:
     class Slow(Adding):
         def on_closed(self, current: Any, following: Any, timeout: float) -> None:
             time.sleep(3)
@@ -183,14 +184,14 @@ def test_who_closes_does_not_wait_longer_than_he_wants() -> None:
     assert time.monotonic() - began < 2
 
 
-def test_messages_after_closing_are_counted_as_such() -> None:
+def test_messages_after_closing_are_counted_separately() -> None:
     auditor = _started(FakeClock(0))
     auditor.close()
     auditor.record(None, "topic", 0, 3, 10, AuditType.SUCCESS)
     assert auditor.unrecorded == 3
 
 
-def test_an_auditor_that_is_not_started_says_so() -> None:
+def test_auditor_that_is_not_started_raises() -> None:
     auditor = Adding()
     auditor.configure({})
     with pytest.raises(RuntimeError, match="not started"):
@@ -199,7 +200,7 @@ def test_an_auditor_that_is_not_started_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "error_text"),
     [
         ({"auditor.reporting.interval.ms": "0"}, "auditor.reporting.interval.ms: must be at least 1"),
         ({"auditor.reporting.delay.ms": "soon"}, "auditor.reporting.delay.ms: 'soon' is not a whole number"),
@@ -207,15 +208,15 @@ def test_an_auditor_that_is_not_started_says_so() -> None:
         ({"auditor.bucket.ms": -1}, "auditor.bucket.ms: must be at least 1"),
     ],
 )
-def test_a_bad_setting_is_named(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadAuditorSetting, match=said):
+def test_bad_setting_is_named_in_the_error(settings: dict[str, Any], error_text: str) -> None:
+    with pytest.raises(BadAuditorSetting, match=error_text):
         LoggingAuditor().configure(settings)
-    with pytest.raises(CannotLoad, match=said):
+    with pytest.raises(CannotLoad, match=error_text):
         load_auditor("logging", settings)
 
 
 @given(st.integers(0, 1 << 41), st.integers(1, 1 << 31))
-def test_the_next_tick_is_the_next_multiple_of_the_interval(now: int, interval: int) -> None:
+def test_next_tick_is_the_next_multiple_of_the_interval(now: int, interval: int) -> None:
     auditor = Adding(FakeClock(now / 1000))
     auditor.configure({"auditor.reporting.interval.ms": interval})
     assert auditor.next_tick % interval == 0
@@ -232,9 +233,9 @@ def test_by_default_nothing_is_audited() -> None:
         auditor.close()
 
 
-def test_an_auditor_may_be_given_itself_or_by_its_class() -> None:
-    own = Adding()
-    assert load_auditor(own, {}) is own
+def test_auditor_is_configured_by_instance_or_class() -> None:
+    instance = Adding()
+    assert load_auditor(instance, {}) is instance
     assert isinstance(load_auditor(Adding, {}), Adding)
     assert isinstance(load_auditor("tests.kafka.auditing.test_interval_auditor:Adding", {}), AbstractAuditor)
     with pytest.raises(CannotLoad, match="is not an Auditor"):

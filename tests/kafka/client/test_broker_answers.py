@@ -1,4 +1,4 @@
-"""Questions to a broker that is just starting, or about a topic made a moment ago, are asked again; others are not."""
+"""Requests to a starting broker, or about a new topic, are retried; other errors are raised."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ from penstock.kafka.client.broker_answers import (
 from tests.kafka.kafka_helpers import Topics
 
 
-def failing(*codes: int) -> Callable[[float], str]:
-    """A question that is answered with these errors first, then with yes."""
-    left = iter(codes)
+def failing_request(*codes: int) -> Callable[[float], str]:
+    """Return a request that fails with each of these codes once, then succeeds."""
+    codes_to_raise = iter(codes)
 
-    def ask(seconds: float) -> str:
+    def send(seconds: float) -> str:
         assert seconds > 0
-        for code in left:
+        for code in codes_to_raise:
             raise KafkaException(KafkaError(code))
         return "yes"
 
-    return ask
+    return send
 
 
 @pytest.mark.parametrize("code", sorted(TRANSIENT_ERRORS))
-def test_an_error_that_passes_is_waited_out(code: int) -> None:
-    assert retry_transient(failing(code, code), 5) == "yes"
+def test_temporary_error_is_retried(code: int) -> None:
+    assert retry_transient(failing_request(code, code), 5) == "yes"
 
 
-def test_an_error_that_stays_is_raised_when_the_time_is_over() -> None:
-    with pytest.raises(KafkaException) as told:
-        retry_transient(failing(*[KafkaError.NOT_LEADER_FOR_PARTITION] * 1000), 0.3)
-    assert told.value.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION
+def test_lasting_error_is_raised_after_the_timeout() -> None:
+    with pytest.raises(KafkaException) as raised:
+        retry_transient(failing_request(*[KafkaError.NOT_LEADER_FOR_PARTITION] * 1000), 0.3)
+    assert raised.value.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION
 
 
 @pytest.mark.parametrize("code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART])
-def test_other_errors_are_raised_at_once(code: int) -> None:
+def test_other_errors_are_raised_immediately(code: int) -> None:
     with pytest.raises(KafkaException):
-        retry_transient(failing(code), 60)
+        retry_transient(failing_request(code), 60)
 
 
-def test_an_unknown_topic_passes_where_it_was_just_made() -> None:
-    assert retry_transient(failing(KafkaError.UNKNOWN_TOPIC_OR_PART), 5, NEW_TOPIC_ERRORS) == "yes"
+def test_unknown_topic_is_retried_after_its_creation() -> None:
+    assert retry_transient(failing_request(KafkaError.UNKNOWN_TOPIC_OR_PART), 5, NEW_TOPIC_ERRORS) == "yes"
 
 
-def test_new_topics_are_known_with_their_ends_as_soon_as_they_are_made(topics: Topics, kafka_broker: Broker) -> None:
+def test_offsets_of_a_new_topic_are_available_after_its_creation(topics: Topics, kafka_broker: Broker) -> None:
     client = confluent_kafka.Consumer({"bootstrap.servers": kafka_broker.address, "group.id": "answers"})
     try:
         for partitions in (1, 3, 7, 20):
@@ -65,7 +65,7 @@ def test_new_topics_are_known_with_their_ends_as_soon_as_they_are_made(topics: T
         client.close()
 
 
-def test_a_topic_that_is_not_there_is_an_error(kafka_broker: Broker) -> None:
+def test_missing_topic_is_an_error(kafka_broker: Broker) -> None:
     client = confluent_kafka.Consumer(
         {"bootstrap.servers": kafka_broker.address, "group.id": "answers", "allow.auto.create.topics": "false"}
     )

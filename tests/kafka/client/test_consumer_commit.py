@@ -1,4 +1,4 @@
-"""What the consumer commits, and who reads on from there, against a real broker."""
+"""Commits of the consumer, and consumers that resume from them, against a real broker."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from penstock.kafka import Consumer, Producer
+from penstock.testing import until
 from tests.kafka.kafka_helpers import (
     DEADLINE,
     DELIVERED,
     Topics,
-    begun,
     committed,
-    nothing_comes,
+    first_partition_consumer,
+    has_no_message,
     offsets,
     position,
     read,
@@ -26,38 +27,38 @@ from tests.kafka.kafka_helpers import (
 
 def raw_committed(topics: Topics, topic: str, group: str) -> tuple[int, str | None]:
     consumer = topics.raw_consumer(topic, group)
-    (one,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
+    (partition,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
     consumer.close()
-    return one.offset, one.metadata
+    return partition.offset, partition.metadata
 
 
 def test_commit(topics: Topics) -> None:
-    consumer, partition = begun(topics, topics.synthetic(), group_id="test_commit")
+    consumer, partition = first_partition_consumer(topics, topics.synthetic(), group_id="test_commit")
     assert committed(consumer, partition) == (OFFSET_INVALID, None)
     assert consumer.committed_safe_offset(partition) is None
     safe = {2: 0, 4: 0, 5: 3, 6: 7, 7: 8, 9: 10}
-    for one in DELIVERED:
-        assert offsets(read_one_by_one(consumer, 1)) == [one]
+    for offset in DELIVERED:
+        assert offsets(read_one_by_one(consumer, 1)) == [offset]
         consumer.commit(asynchronous=False)
-        assert committed(consumer, partition) == (one + 1, "")
-        assert consumer.committed_safe_offset(partition) == safe[one] == consumer.safe_offset(partition)
+        assert committed(consumer, partition) == (offset + 1, "")
+        assert consumer.committed_safe_offset(partition) == safe[offset] == consumer.safe_offset(partition)
     assert raw_committed(topics, partition.topic, "test_commit") == (10, "10,")
 
 
 def test_commit_with_offset_map(topics: Topics) -> None:
-    consumer, partition = begun(topics, topics.synthetic())
+    consumer, partition = first_partition_consumer(topics, topics.synthetic())
     read(consumer, 6)
     safe = {0: 0, 3: 0, 5: 0, 6: 3, 7: 7, 8: 8, 10: 10}
     for offset, expected in safe.items():
-        given = TopicPartition(partition.topic, 0, offset, metadata="mine, and mine")
-        (told,) = consumer.commit(offsets=[given], asynchronous=False) or ()
-        assert (told.offset, told.metadata) == (offset, "mine, and mine")
+        request = TopicPartition(partition.topic, 0, offset, metadata="mine, and mine")
+        (answer,) = consumer.commit(offsets=[request], asynchronous=False) or ()
+        assert (answer.offset, answer.metadata) == (offset, "mine, and mine")
         assert committed(consumer, partition) == (offset, "mine, and mine")
         assert consumer.committed_safe_offset(partition) == expected
 
 
 def test_commit_with_timeout(topics: Topics) -> None:
-    consumer, partition = begun(topics, topics.synthetic())
+    consumer, partition = first_partition_consumer(topics, topics.synthetic())
     read(consumer, 6)
     consumer.commit(asynchronous=False, timeout=DEADLINE)
     assert committed(consumer, partition) == (10, "")
@@ -68,38 +69,38 @@ def test_commit_with_timeout(topics: Topics) -> None:
     assert time.monotonic() - started < 20
 
 
-def test_commit_of_a_message_is_what_lies_up_to_it(topics: Topics) -> None:
-    consumer, partition = begun(topics, topics.synthetic())
-    found = read(consumer, 6)
-    consumer.commit(message=found[2], asynchronous=False)
+def test_commit_of_a_message_covers_all_messages_up_to_it(topics: Topics) -> None:
+    consumer, partition = first_partition_consumer(topics, topics.synthetic())
+    records = read(consumer, 6)
+    consumer.commit(message=records[2], asynchronous=False)
     assert committed(consumer, partition) == (6, "")
     assert consumer.committed_safe_offset(partition) == 3
     with pytest.raises(ValueError, match="exclude each other"):
-        consumer.commit(message=found[2], offsets=[partition])
+        consumer.commit(message=records[2], offsets=[partition])
 
 
-def test_the_end_of_a_partition_is_no_message_to_commit(topics: Topics) -> None:
-    consumer, partition = begun(topics, topics.synthetic(), enable_partition_eof=True)
-    end = next(one for one in iter(lambda: consumer.poll(DEADLINE), None) if one.error())
+def test_commit_of_a_partition_end_is_refused(topics: Topics) -> None:
+    consumer, partition = first_partition_consumer(topics, topics.synthetic(), enable_partition_eof=True)
+    end = next(event for event in iter(lambda: consumer.poll(DEADLINE), None) if event.error())
     for take in (consumer.commit, consumer.store_offsets):
-        with pytest.raises(KafkaException) as told:
+        with pytest.raises(KafkaException) as raised:
             take(message=end)
-        assert told.value.args[0].code() == KafkaError._INVALID_ARG
+        assert raised.value.args[0].code() == KafkaError._INVALID_ARG
     assert committed(consumer, partition) == (OFFSET_INVALID, None)
 
 
-def test_commit_of_nothing_is_an_error_where_it_is_waited_for(topics: Topics) -> None:
-    consumer, _ = begun(topics, topics.synthetic())
+def test_synchronous_commit_of_nothing_is_an_error(topics: Topics) -> None:
+    consumer, _ = first_partition_consumer(topics, topics.synthetic())
     consumer.commit()
-    with pytest.raises(KafkaException) as told:
+    with pytest.raises(KafkaException) as raised:
         consumer.commit(asynchronous=False)
-    assert told.value.args[0].code() == KafkaError._NO_OFFSET
+    assert raised.value.args[0].code() == KafkaError._NO_OFFSET
 
 
-def test_stored_offsets_alone_are_committed_where_they_are_not_stored_automatically(topics: Topics) -> None:
-    consumer, partition = begun(topics, topics.synthetic(), enable_auto_offset_store=False)
-    found = read(consumer, 6)
-    consumer.store_offsets(message=found[1])
+def test_only_stored_offsets_are_committed_without_automatic_storing(topics: Topics) -> None:
+    consumer, partition = first_partition_consumer(topics, topics.synthetic(), enable_auto_offset_store=False)
+    records = read(consumer, 6)
+    consumer.store_offsets(message=records[1])
     consumer.commit(asynchronous=False)
     assert committed(consumer, partition) == (5, "")
     consumer.store_offsets(offsets=[TopicPartition(partition.topic, 0, 8)])
@@ -108,18 +109,20 @@ def test_stored_offsets_alone_are_committed_where_they_are_not_stored_automatica
 
 
 def test_offset_commit_callback(topics: Topics) -> None:
-    told: list[tuple[object, list[tuple[int, str | None]]]] = []
-    consumer, partition = begun(
+    reports: list[tuple[object, list[tuple[int, str | None]]]] = []
+    consumer, partition = first_partition_consumer(
         topics,
         topics.synthetic(),
-        on_commit=lambda error, places: told.append((error, [(one.offset, one.metadata) for one in places])),
+        on_commit=lambda error, partitions: reports.append(
+            (error, [(committed_partition.offset, committed_partition.metadata) for committed_partition in partitions])
+        ),
     )
     read(consumer, 6)
     consumer.commit(offsets=[TopicPartition(partition.topic, 0, 6, metadata="half")])
-    until = time.monotonic() + DEADLINE
-    while not told and time.monotonic() < until:
-        assert nothing_comes(consumer, 0.1)
-    assert told == [(None, [(6, "half")])]
+    deadline = time.monotonic() + DEADLINE
+    while not reports and time.monotonic() < deadline:
+        assert has_no_message(consumer, 0.1)
+    assert reports == [(None, [(6, "half")])]
 
 
 @pytest.mark.parametrize("metadata", ["", "test", "test,test"])
@@ -129,26 +132,26 @@ def test_committed_on_offsets_committed_by_raw_consumer(topics: Topics, metadata
     raw = topics.raw_consumer(topic, group)
     raw.commit(offsets=[TopicPartition(topic, 0, 7, metadata=metadata)], asynchronous=False)
     raw.close()
-    consumer, partition = begun(topics, topic, group_id=group)
+    consumer, partition = first_partition_consumer(topics, topic, group_id=group)
     assert committed(consumer, partition) == (7, metadata)
     assert consumer.committed_safe_offset(partition) == (7 if metadata else None)
     consumer.seek_to_committed([partition])
     assert offsets(read(consumer, 2)) == [7, 9]
 
 
-def test_offsets_are_committed_automatically_in_time_and_on_closing(topics: Topics) -> None:
+def test_offsets_are_committed_by_interval_and_on_closing(topics: Topics) -> None:
     topic = topics.synthetic()
     config = {"group_id": "auto", "enable_auto_commit": True, "auto_commit_interval_ms": 100}
     with Consumer(
         {"bootstrap.servers": topics.address, "group.id": "auto-close", "auto.offset.reset": "earliest"}
-    ) as one:
-        one.assign([TopicPartition(topic, 0)])
-        assert offsets(read_one_by_one(one, 2)) == [2, 4]
+    ) as first:
+        first.assign([TopicPartition(topic, 0)])
+        assert offsets(read_one_by_one(first, 2)) == [2, 4]
     assert raw_committed(topics, topic, "auto-close") == (0, "5,")
-    consumer, partition = begun(topics, topic, **config)
+    consumer, partition = first_partition_consumer(topics, topic, **config)
     read_one_by_one(consumer, 3)
-    until = time.monotonic() + DEADLINE
-    while committed(consumer, partition)[0] != 6 and time.monotonic() < until:
+    deadline = time.monotonic() + DEADLINE
+    while committed(consumer, partition)[0] != 6 and time.monotonic() < deadline:
         consumer.consume(0, 0.1)
         time.sleep(0.05)
     assert committed(consumer, partition) == (6, "")
@@ -168,14 +171,12 @@ def test_unsubscribe(topics: Topics) -> None:
     assert offsets(read(consumer, 1)) == [10]
 
 
-def test_a_member_that_the_group_has_put_out_closes_and_another_one_reads_it_again(
-    topics: Topics, caplog: pytest.LogCaptureFixture
-) -> None:
-    topic, place = topics.synthetic(), {"group_id": "put-out", "group_instance_id": "the-same"}
-    first = topics.consumer(enable_auto_commit=True, **place)
+def test_fenced_member_closes_and_its_successor_reads_again(topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
+    topic, membership = topics.synthetic(), {"group_id": "put-out", "group_instance_id": "the-same"}
+    first = topics.consumer(enable_auto_commit=True, **membership)
     first.subscribe([topic])
     assert offsets(read(first, 6)) == DELIVERED
-    second = topics.consumer(**place)
+    second = topics.consumer(**membership)
     second.subscribe([topic])
     assert offsets(read(second, 6)) == DELIVERED
     topics._closing.remove(first)
@@ -183,9 +184,7 @@ def test_a_member_that_the_group_has_put_out_closes_and_another_one_reads_it_aga
     assert "automatic commit failed" in caplog.text
 
 
-def test_what_is_interrupted_while_it_closes_is_closed_nevertheless(
-    topics: Topics, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_consumer_is_closed_after_an_interrupt_while_closing(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -200,7 +199,7 @@ def test_what_is_interrupted_while_it_closes_is_closed_nevertheless(
         consumer._plain.client.poll(0)
 
 
-def test_what_cannot_be_committed_automatically_is_a_warning_of_polling_and_of_closing(
+def test_failed_automatic_commit_is_logged_on_poll_and_close(
     topics: Topics, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused() -> None:
@@ -211,7 +210,7 @@ def test_what_cannot_be_committed_automatically_is_a_warning_of_polling_and_of_c
     monkeypatch.setattr(consumer, "offsets_to_commit", refused)
     assert offsets(read(consumer, 6)) == DELIVERED
     time.sleep(0.2)
-    assert nothing_comes(consumer, 0.1)
+    assert has_no_message(consumer, 0.1)
     assert "automatic commit failed" in caplog.text
     caplog.clear()
     topics._closing.remove(consumer)
@@ -219,7 +218,7 @@ def test_what_cannot_be_committed_automatically_is_a_warning_of_polling_and_of_c
     assert "automatic commit failed" in caplog.text
 
 
-def test_a_listener_that_fails_leaves_nothing_behind(topics: Topics) -> None:
+def test_failing_listener_leaves_no_state(topics: Topics) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("the listener's own")
 
@@ -241,28 +240,30 @@ def test_commit_and_resume(topics: Topics) -> None:
     while len(got) < len(sent):
         consumer = topics.consumer(group_id="resume")
         consumer.subscribe([topic])
-        got += [one.value() for one in read(consumer, min(choose.randrange(1, 40), len(sent) - len(got)))]
+        got += [record.value() for record in read(consumer, min(choose.randrange(1, 40), len(sent) - len(got)))]
         consumer.commit(asynchronous=False)
         consumer.close()
     assert sorted(got) == sorted(sent)
 
 
 def send_mixture(topics: Topics, topic: str, count: int) -> list[bytes]:
-    """Small and large messages of two producers, so that segments are interleaved."""
+    """Send small and large messages of two producers, so that their segments are interleaved."""
     sent = []
     config = {"bootstrap.servers": topics.address, "large.message.enabled": True, "max.message.segment.bytes": 100}
-    with Producer(config) as one, Producer(config) as other:
+    with Producer(config) as odd_producer, Producer(config) as even_producer:
         for number in range(count):
             value = b"%06d" % number * random.Random(number).choice([1, 1, 20, 90])
             sent.append(value)
-            (one if number % 2 else other).produce(topic, value, key=b"%d" % number)
+            (odd_producer if number % 2 else even_producer).produce(topic, value, key=b"%d" % number)
             if number % 10 == 0:
-                one.poll(0)
+                odd_producer.poll(0)
     return sent
 
 
 class Member(threading.Thread):
-    """A member of a group: reads until told to leave; what it gave is committed as it leaves or is revoked."""
+    """A member of a group: reads until told to leave, and commits delivered messages when it leaves or a partition
+    is revoked.
+    """
 
     def __init__(self, topics: Topics, topic: str, strategy: str) -> None:
         super().__init__()
@@ -282,7 +283,7 @@ class Member(threading.Thread):
         self._topics._closing.remove(consumer)
         consumer.subscribe([self._topic], on_assign=self._count)
         while not self.leaves.is_set():
-            self.got += [one.value() for one in consumer.consume(10, 0.02) if not one.error()]
+            self.got += [record.value() for record in consumer.consume(10, 0.02) if not record.error()]
         consumer.close()
 
     def _count(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -302,46 +303,44 @@ def test_rebalance(topics: Topics, strategy: str) -> None:
         members.append(Member(topics, topic, strategy))
         members[-1].start()
         before = len(members[-1].got)
-        until = time.monotonic() + DEADLINE
-        while (len(members[-1].got) < before + 5 or not members[-1].assigned) and time.monotonic() < until:
+        deadline = time.monotonic() + DEADLINE
+        while (len(members[-1].got) < before + 5 or not members[-1].assigned) and time.monotonic() < deadline:
             sent += send_mixture(topics, topic, 30)
             time.sleep(0.05)
         if len(members) > 2:
             members[-3].leave()
-    until = time.monotonic() + DEADLINE
-    while sum(len(one.got) for one in members) < len(sent) and time.monotonic() < until:
-        time.sleep(0.05)
-    for one in members:
-        one.leave()
-    assert all(one.got for one in members)
-    assert sum(one.assigned for one in members) > len(members)
-    assert sorted(value for one in members for value in one.got) == sorted(sent)
+    until(lambda: sum(len(member.got) for member in members) >= len(sent), DEADLINE)
+    for member in members:
+        member.leave()
+    assert all(member.got for member in members)
+    assert sum(member.assigned for member in members) > len(members)
+    assert sorted(value for member in members for value in member.got) == sorted(sent)
 
 
-def test_listeners_are_told_when_partitions_are_there_and_before_they_go(topics: Topics) -> None:
+def test_listeners_are_called_after_assignment_and_before_revocation(topics: Topics) -> None:
     topic = topics.synthetic(2)
-    told: list[tuple[str, int]] = []
+    calls: list[tuple[str, int]] = []
 
     def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        told.append(("assigned", len(consumer.assignment())))
+        calls.append(("assigned", len(consumer.assignment())))
         consumer.seek(TopicPartition(topic, 1, 7))
 
     def on_revoke(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        told.append(("revoked", len(consumer.assignment())))
+        calls.append(("revoked", len(consumer.assignment())))
         consumer.commit(asynchronous=False)
 
     consumer = topics.consumer(group_id="listeners")
     consumer.subscribe([topic], on_assign=on_assign, on_revoke=on_revoke)
-    found = read(consumer, 6 + 2)
-    assert offsets(one for one in found if one.partition() == 1) == [7, 9]
+    records = read(consumer, 6 + 2)
+    assert offsets(record for record in records if record.partition() == 1) == [7, 9]
     assert position(consumer, TopicPartition(topic, 1)) == 10
     consumer.close()
     consumer.close()
-    assert told == [("assigned", 2), ("revoked", 2)]
+    assert calls == [("assigned", 2), ("revoked", 2)]
     assert raw_committed(topics, topic, "listeners") == (10, "10,")
 
 
-def test_offsets_go_with_a_transaction(topics: Topics) -> None:
+def test_offsets_are_committed_with_a_transaction(topics: Topics) -> None:
     source, target = topics.synthetic(), topics.new()
     consumer = topics.consumer(group_id="transactions")
     consumer.subscribe([source])
@@ -349,18 +348,18 @@ def test_offsets_go_with_a_transaction(topics: Topics) -> None:
     with Producer({**config, "max.message.segment.bytes": 25}) as producer:
         producer.init_transactions(30)
         for commits in (False, True):
-            found = read(consumer, 6)
+            records = read(consumer, 6)
             producer.begin_transaction()
-            for one in found:
-                producer.produce(target, one.value())
-            places = consumer.positions_for_transaction()
-            producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), 30)
+            for record in records:
+                producer.produce(target, record.value())
+            positions = consumer.positions_for_transaction()
+            producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 30)
             if commits:
                 producer.commit_transaction(30)
             else:
                 producer.abort_transaction(30)
                 consumer.seek_to_beginning()
     assert raw_committed(topics, source, "transactions") == (10, "10,")
-    reader, _ = begun(topics, target, group_id="committed-only", isolation_level="read_committed")
-    assert [one.value() for one in read(reader, 6)] == [one.value() for one in found]
-    assert nothing_comes(reader)
+    reader, _ = first_partition_consumer(topics, target, group_id="committed-only", isolation_level="read_committed")
+    assert [record.value() for record in read(reader, 6)] == [record.value() for record in records]
+    assert has_no_message(reader)

@@ -1,4 +1,4 @@
-"""What goes wrong while messages are put together, against a real broker."""
+"""Failures while messages are assembled, against a real broker."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.kafka.kafka_helpers import (
     PART,
     Topics,
     committed,
+    has_no_message,
     message,
-    nothing_comes,
     offsets,
     parts,
     position,
@@ -31,17 +31,17 @@ from tests.kafka.kafka_helpers import (
 )
 
 
-def begun(topics: Topics, topic: str, *numbers: int, **config: Any) -> tuple[Consumer, TopicPartition]:
+def consumer_of(topics: Topics, topic: str, *numbers: int, **config: Any) -> tuple[Consumer, TopicPartition]:
     consumer = topics.consumer(**config)
     consumer.assign([TopicPartition(topic, number) for number in numbers or (0,)])
     return consumer, TopicPartition(topic, 0)
 
 
-def failing(consumer: Consumer) -> RecordsFailed:
-    """What the consumer raises next."""
-    with pytest.raises(RecordsFailed) as told:
+def next_failure(consumer: Consumer) -> RecordsFailed:
+    """Return the error that the consumer raises next."""
+    with pytest.raises(RecordsFailed) as raised:
         read_one_by_one(consumer, 1)
-    return told.value
+    return raised.value
 
 
 class Refusing:
@@ -57,12 +57,12 @@ class Refusing:
 
 
 def test_exception_in_processing_large_message(topics: Topics) -> None:
-    consumer, partition = begun(topics, topics.synthetic(), value_deserializer=Refusing(message(1)))
-    found = consumer.consume(10, DEADLINE)
-    assert offsets(found) == [2]
+    consumer, partition = consumer_of(topics, topics.synthetic(), value_deserializer=Refusing(message(1)))
+    records = consumer.consume(10, DEADLINE)
+    assert offsets(records) == [2]
     assert position(consumer, partition) == 4
-    failure = failing(consumer)
-    assert [(one.partition, one.offset) for one in failure.failures] == [((partition.topic, 0), 4)]
+    failure = next_failure(consumer)
+    assert [(failed.partition, failed.offset) for failed in failure.failures] == [((partition.topic, 0), 4)]
     assert isinstance(failure.failures[0].__cause__, ValueError)
     assert position(consumer, partition) == 5
     rest = read(consumer, 4)
@@ -74,39 +74,41 @@ def test_exception_in_processing_large_message(topics: Topics) -> None:
 def test_exception_handling_and_processing(topics: Topics) -> None:
     topic = topics.synthetic(2)
     refused = Refusing(message(4))
-    consumer, partition = begun(topics, topic, 0, value_deserializer=refused)
+    consumer, partition = consumer_of(topics, topic, 0, value_deserializer=refused)
     assert offsets(consumer.consume(10, DEADLINE)) == [2, 4, 5, 6]
     assert position(consumer, partition) == 7
     consumer.pause([partition])
-    assert nothing_comes(consumer, 0.2)  # not even the exception
+    assert has_no_message(consumer, 0.2)  # not even the exception
     consumer.incremental_assign([TopicPartition(topic, 1, 8)])
     assert offsets(read(consumer, 1)) == [9]
     consumer.resume([partition])
-    assert failing(consumer).resume == {(topic, 0): 8}
+    assert next_failure(consumer).resume == {(topic, 0): 8}
     assert position(consumer, partition) == 8
     assert offsets(read(consumer, 1)) == [9]
 
 
-def test_a_record_that_its_deserializer_skips_is_left_out_and_counted(topics: Topics) -> None:
+def test_record_skipped_by_its_deserializer_is_counted(topics: Topics) -> None:
     refused = Refusing(message(0), message(4), error=Skip)
-    consumer, _ = begun(topics, topics.synthetic(), value_deserializer=refused)
+    consumer, _ = consumer_of(topics, topics.synthetic(), value_deserializer=refused)
     assert offsets(read(consumer, 4)) == [2, 4, 6, 9]
     assert consumer.counts()["skipped"] == 2
 
 
-def gigantic(topics: Topics) -> str:
-    """Two interleaved messages of 20 segments, neither of which fits into a buffer of ten."""
+def gigantic_topic(topics: Topics) -> str:
+    """Create a topic with two interleaved messages of 20 segments, each larger than a buffer of ten."""
     topic = topics.new()
-    one, other = (parts(number, message(number)[:1] * PART * 20, PART) for number in (0, 1))
-    topics.plain(topic, [part for pair in zip(one, other, strict=True) for part in pair])
+    first_parts, second_parts = (parts(number, message(number)[:1] * PART * 20, PART) for number in (0, 1))
+    topics.plain(topic, [part for pair in zip(first_parts, second_parts, strict=True) for part in pair])
     return topic
 
 
 def test_gigantic_large_messages(topics: Topics) -> None:
-    consumer, partition = begun(topics, gigantic(topics), message_assembler_buffer_capacity=PART + PART // 2)
-    until = time.monotonic() + DEADLINE
-    while position(consumer, partition) < 40 and time.monotonic() < until:
-        assert nothing_comes(consumer, 0.2)
+    consumer, partition = consumer_of(
+        topics, gigantic_topic(topics), message_assembler_buffer_capacity=PART + PART // 2
+    )
+    deadline = time.monotonic() + DEADLINE
+    while position(consumer, partition) < 40 and time.monotonic() < deadline:
+        assert has_no_message(consumer, 0.2)
     consumer.commit(asynchronous=False)
     assert committed(consumer, partition) == (40, "")
     assert consumer.committed_safe_offset(partition) == 39
@@ -116,35 +118,35 @@ def test_gigantic_large_messages(topics: Topics) -> None:
 
 def test_exception_on_large_msg_dropped(topics: Topics) -> None:
     capacity = {"message_assembler_buffer_capacity": 10 * PART, "exception_on_message_dropped": True}
-    topic = gigantic(topics)
+    topic = gigantic_topic(topics)
     topics.plain(topic, [b"after"])
-    consumer, _ = begun(topics, topic, **capacity)
+    consumer, _ = consumer_of(topics, topic, **capacity)
     dropped = []
     value = None
     while value is None:
         try:
-            (one,) = read_one_by_one(consumer, 1)
-            value = one.value()
+            (record,) = read_one_by_one(consumer, 1)
+            value = record.value()
         except RecordsFailed as error:
             dropped.append(error.failures[0].__cause__)
     assert value == b"after"
-    assert all(isinstance(one, MessageDropped) for one in dropped)
+    assert all(isinstance(record, MessageDropped) for record in dropped)
     assert len(dropped) == consumer.counts()["evicted"] > 0
 
 
-def test_a_bad_chunk_is_an_exception_or_where_told_so_a_message(topics: Topics) -> None:
+def test_bad_chunk_is_an_exception_or_by_configuration_a_message(topics: Topics) -> None:
     topic = topics.new()
     producer = confluent_kafka.Producer({"bootstrap.servers": topics.address})
     header = ("_lm", b"\x02" + bytes(16) + b"\x00\x00\x00\x05" + b"\x00\x00\x00\x02" + b"\x00\x00\x00\x09")
     producer.produce(topic, b"sequence 5 of 2", headers=[header])
     producer.produce(topic, b"good")
     producer.flush(30)
-    consumer, _ = begun(topics, topic)
-    assert isinstance(failing(consumer).failures[0].__cause__, InvalidChunk)
-    assert [one.value() for one in read(consumer, 1)] == [b"good"]
+    consumer, _ = consumer_of(topics, topic)
+    assert isinstance(next_failure(consumer).failures[0].__cause__, InvalidChunk)
+    assert [record.value() for record in read(consumer, 1)] == [b"good"]
     assert consumer.counts()["refused.sequence"] >= 1
-    lenient, _ = begun(topics, topic, treat_bad_segments_as_payload=True)
-    assert [one.value() for one in read(lenient, 2)] == [b"sequence 5 of 2", b"good"]
+    lenient, _ = consumer_of(topics, topic, treat_bad_segments_as_payload=True)
+    assert [record.value() for record in read(lenient, 2)] == [b"sequence 5 of 2", b"good"]
 
 
 KILLED = """
@@ -175,7 +177,7 @@ def test_producer_killed_between_chunks(topics: Topics) -> None:
     assert killed.stdout.readline() == "half\n"
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    consumer, partition = begun(topics, topic, message_assembler_expiration_offset_gap=50)
+    consumer, partition = consumer_of(topics, topic, message_assembler_expiration_offset_gap=50)
     topics.plain(topic, [b"a"] * 20)
     assert len(read(consumer, 20)) == 20
     assert consumer.safe_offset(partition) == 0  # it may still come
@@ -188,7 +190,7 @@ def test_producer_killed_between_chunks(topics: Topics) -> None:
     assert consumer.snapshot().bytes == 0
 
 
-def test_a_consumer_killed_between_chunks_goes_on_without_loss(topics: Topics) -> None:
+def test_consumer_killed_between_chunks_resumes_without_loss(topics: Topics) -> None:
     topic = topics.synthetic()
     script = (
         "import sys, time; from penstock.kafka import Consumer\n"
@@ -208,4 +210,4 @@ def test_a_consumer_killed_between_chunks_goes_on_without_loss(topics: Topics) -
     killed.wait()
     consumer = topics.consumer(group_id="killed")
     consumer.assign([TopicPartition(topic, 0)])
-    assert offsets(read(consumer, 4)) == [one for one in DELIVERED if one > 4]
+    assert offsets(read(consumer, 4)) == [offset for offset in DELIVERED if offset > 4]

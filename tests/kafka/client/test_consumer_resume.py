@@ -1,4 +1,4 @@
-"""Whatever the log, and wherever a consumer stops: nothing is lost, and nothing comes twice."""
+"""No message is lost or delivered twice, for any log and any point at which a consumer stops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MESSAGES = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 5)), min_size=1,
 
 
 def _interleaved(messages: list[tuple[int, int]], dice: Any) -> tuple[Broker, int]:
-    """A log of whole messages of some segments each, mixed as several producers mix them."""
+    """Return a log of messages in segments, mixed as several producers mix them."""
     waiting = [
         [
             b"plain%d" % number if count == 1 else encode_chunk(uid(number), sequence, count, count * 3, b"abc")
@@ -36,7 +36,7 @@ def _interleaved(messages: list[tuple[int, int]], dice: Any) -> tuple[Broker, in
 @settings(max_examples=200)
 @given(MESSAGES, st.randoms(use_true_random=False), st.lists(st.integers(1, 6), min_size=1, max_size=30))
 def test_commit_and_resume(messages: list[tuple[int, int]], dice: Any, polls: list[int]) -> None:
-    """Nothing is lost and nothing comes twice, wherever a consumer commits, dies and another goes on."""
+    """No message is lost or delivered twice, wherever a consumer commits and dies and another one resumes."""
     broker, total = _interleaved(messages, dice)
     seen: list[int] = []
     consumer = Consumer(broker)
@@ -52,32 +52,32 @@ def test_commit_and_resume(messages: list[tuple[int, int]], dice: Any, polls: li
 
 @settings(max_examples=200)
 @given(MESSAGES, st.randoms(use_true_random=False))
-def test_a_commit_of_any_delivered_offset_loses_nothing_behind_it(messages: Any, dice: Any) -> None:
+def test_commit_of_a_delivered_offset_loses_no_later_message(messages: Any, dice: Any) -> None:
     broker, _ = _interleaved(messages, dice)
     first = Consumer(broker)
     delivered = offsets(first.poll())
     offset = dice.choice(delivered)
     first.commit_offset(offset + 1)
-    again = Consumer(broker)
-    assert offsets(again.poll()) == [at for at in delivered if at > offset]
+    resumed = Consumer(broker)
+    assert offsets(resumed.poll()) == [position for position in delivered if position > offset]
     first.seek(offset)
-    assert offsets(first.poll()) == [at for at in delivered if at >= offset]
+    assert offsets(first.poll()) == [position for position in delivered if position >= offset]
 
 
 @settings(max_examples=100)
 @given(MESSAGES, st.randoms(use_true_random=False), st.integers(0, 30))
-def test_a_rebalance_loses_nothing_and_gives_nothing_twice(messages: Any, dice: Any, at_once: int) -> None:
+def test_rebalance_neither_loses_nor_repeats_messages(messages: Any, dice: Any, at_once: int) -> None:
     broker, total = _interleaved(messages, dice)
-    one, two = Consumer(broker), Consumer(broker)
-    seen = offsets(one.poll(at_once))
-    one.commit()
-    one.state.revoked([TP])
-    one.state.assigned([])
-    two.raw[TP] = broker.committed[TP].offset if TP in broker.committed else 0
-    seen += offsets(two.poll(at_once))
-    two.commit()
-    two.state.revoked([TP])
-    two.state.assigned([])
-    one.raw[TP] = broker.committed[TP].offset if TP in broker.committed else 0
-    seen += offsets(one.poll())
+    first, second = Consumer(broker), Consumer(broker)
+    seen = offsets(first.poll(at_once))
+    first.commit()
+    first.state.revoked([TP])
+    first.state.assigned([])
+    second.raw[TP] = broker.committed[TP].offset if TP in broker.committed else 0
+    seen += offsets(second.poll(at_once))
+    second.commit()
+    second.state.revoked([TP])
+    second.state.assigned([])
+    first.raw[TP] = broker.committed[TP].offset if TP in broker.committed else 0
+    seen += offsets(first.poll())
     assert len(seen) == len(set(seen)) == total

@@ -1,4 +1,4 @@
-"""Where the consumer goes, against a real broker: the Java library's integration tests, by their names."""
+"""Seeks of the consumer against a real broker: the integration tests of the Java library, by their names."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from penstock.kafka.large.headers import decode_long
 from tests.kafka.kafka_helpers import (
     DELIVERED,
     Topics,
-    begun,
     committed,
+    first_partition_consumer,
+    has_no_message,
     header,
     message,
-    nothing_comes,
     offsets,
     position,
     read,
@@ -25,17 +25,17 @@ from tests.kafka.kafka_helpers import (
 )
 
 
-def test_messages_are_put_together_and_tell_their_safe_offset(topics: Topics) -> None:
-    consumer, _ = begun(topics, topics.synthetic())
-    found = read(consumer, 6)
-    assert offsets(found) == DELIVERED
-    assert [one.value() for one in found] == [message(number) for number in (2, 1, 0, 3, 4, 5)]
-    told = [header(one, "_so") for one in found]
-    assert [one and decode_long(one[1]) for one in told] == [0, 0, 3, None, None, None]
+def test_assembled_messages_carry_their_safe_offset(topics: Topics) -> None:
+    consumer, _ = first_partition_consumer(topics, topics.synthetic())
+    records = read(consumer, 6)
+    assert offsets(records) == DELIVERED
+    assert [record.value() for record in records] == [message(number) for number in (2, 1, 0, 3, 4, 5)]
+    safe_offsets = [header(record, "_so") for record in records]
+    assert [record and decode_long(record[1]) for record in safe_offsets] == [0, 0, 3, None, None, None]
 
 
 @pytest.mark.parametrize(
-    ("offset", "raw", "again"),
+    ("offset", "raw", "expected"),
     [
         (0, 0, DELIVERED),
         (2, 0, DELIVERED),
@@ -50,18 +50,18 @@ def test_messages_are_put_together_and_tell_their_safe_offset(topics: Topics) ->
         (11, 11, []),
     ],
 )
-def test_seek(topics: Topics, offset: int, raw: int, again: list[int]) -> None:
-    consumer, partition = begun(topics, topics.synthetic(), auto_offset_reset="latest")
+def test_seek(topics: Topics, offset: int, raw: int, expected: list[int]) -> None:
+    consumer, partition = first_partition_consumer(topics, topics.synthetic(), auto_offset_reset="latest")
     consumer.seek(TopicPartition(partition.topic, 0, 0))
     read(consumer, 6)
     consumer.seek(TopicPartition(partition.topic, 0, offset))
     assert position(consumer, partition) == raw
-    assert offsets(read(consumer, len(again))) == again
-    assert nothing_comes(consumer, 0.1)
+    assert offsets(read(consumer, len(expected))) == expected
+    assert has_no_message(consumer, 0.1)
 
 
-def test_seek_before_anything_was_read_is_where_it_says(topics: Topics) -> None:
-    consumer, partition = begun(topics, topics.synthetic())
+def test_seek_before_the_first_read_goes_to_its_offset(topics: Topics) -> None:
+    consumer, partition = first_partition_consumer(topics, topics.synthetic())
     consumer.seek(TopicPartition(partition.topic, 0, 1))
     assert offsets(read(consumer, 5)) == [2, 4, 6, 7, 9]  # the first half of M0 is missing
     consumer.commit(asynchronous=False)
@@ -69,26 +69,26 @@ def test_seek_before_anything_was_read_is_where_it_says(topics: Topics) -> None:
     assert consumer.committed_safe_offset(partition) == 5
 
 
-def test_seek_back_beyond_what_is_remembered_is_refused(topics: Topics) -> None:
-    consumer, partition = begun(topics, topics.synthetic(), max_tracked_messages_per_partition=2)
+def test_seek_before_the_tracked_offsets_is_refused(topics: Topics) -> None:
+    consumer, partition = first_partition_consumer(topics, topics.synthetic(), max_tracked_messages_per_partition=2)
     read(consumer, 6)
     with pytest.raises(OffsetNotTracked, match="offset 1 of"):
         consumer.seek(TopicPartition(partition.topic, 0, 1))
     assert position(consumer, partition) == 10
 
 
-def test_seek_in_a_partition_that_is_not_read_is_refused(topics: Topics) -> None:
-    consumer, partition = begun(topics, topics.synthetic())
+def test_seek_in_an_unassigned_partition_is_refused(topics: Topics) -> None:
+    consumer, partition = first_partition_consumer(topics, topics.synthetic())
     with pytest.raises(KafkaException, match="is not assigned"):
         consumer.seek(TopicPartition(partition.topic, 1, 0))
 
 
 def test_seek_to_beginning_and_end(topics: Topics) -> None:
-    consumer, partition = begun(topics, topics.synthetic())
+    consumer, partition = first_partition_consumer(topics, topics.synthetic())
     read(consumer, 3)
     consumer.seek_to_end([partition])
     assert position(consumer, partition) == 10
-    assert nothing_comes(consumer, 0.2)
+    assert has_no_message(consumer, 0.2)
     topics.plain(partition.topic, [b"new"])
     assert offsets(read(consumer, 1)) == [10]
     consumer.seek_to_beginning()
@@ -101,7 +101,7 @@ def test_seek_to_beginning_and_end(topics: Topics) -> None:
 
 
 def test_seek_to_committed(topics: Topics) -> None:
-    consumer, partition = begun(topics, topics.synthetic())
+    consumer, partition = first_partition_consumer(topics, topics.synthetic())
     with pytest.raises(NoCommittedOffset):
         consumer.seek_to_committed([partition])
     assert offsets(read_one_by_one(consumer, 1)) == [2]
@@ -128,13 +128,13 @@ def test_seek_after_assignment_change(topics: Topics) -> None:
     consumer.seek(TopicPartition(topic, 0, 0))
     assert position(consumer, first) == 0
     consumer.seek(TopicPartition(topic, 1, 5))
-    found = read(consumer, 6 + 2)
-    assert offsets(one for one in found if one.partition() == 0) == DELIVERED
-    assert offsets(one for one in found if one.partition() == 1) == [7, 9]
+    records = read(consumer, 6 + 2)
+    assert offsets(record for record in records if record.partition() == 0) == DELIVERED
+    assert offsets(record for record in records if record.partition() == 1) == [7, 9]
 
 
 def test_position(topics: Topics) -> None:
-    consumer, partition = begun(topics, topics.synthetic())
+    consumer, partition = first_partition_consumer(topics, topics.synthetic())
     assert position(consumer, partition) == 0
     read_one_by_one(consumer, 1)
     assert position(consumer, partition) == 3
@@ -149,15 +149,15 @@ def test_search_offset_by_timestamp(topics: Topics) -> None:
     with Producer({"bootstrap.servers": topics.address}) as producer:
         for number in range(10):
             producer.produce(topic, f"{number}", timestamp=1_000_000 + number)
-    consumer, _ = begun(topics, topic)
-    (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, 1_000_004)], timeout=10)
-    assert found.offset == 4
-    consumer.seek(found)
-    assert [one.value() for one in read(consumer, 6)] == [b"4", b"5", b"6", b"7", b"8", b"9"]
+    consumer, _ = first_partition_consumer(topics, topic)
+    (earliest,) = consumer.offsets_for_times([TopicPartition(topic, 0, 1_000_004)], timeout=10)
+    assert earliest.offset == 4
+    consumer.seek(earliest)
+    assert [record.value() for record in read(consumer, 6)] == [b"4", b"5", b"6", b"7", b"8", b"9"]
 
 
 def test_throw_exception_on_invalid_offset(topics: Topics) -> None:
-    consumer, partition = begun(topics, topics.synthetic(), auto_offset_reset="none")
+    consumer, partition = first_partition_consumer(topics, topics.synthetic(), auto_offset_reset="none")
     for _ in range(2):
         with pytest.raises(InvalidOffset, match="no offset is committed"):
             consumer.poll(5)
@@ -177,25 +177,25 @@ def test_offset_out_of_range_for_strategy(topics: Topics, strategy: str, low: in
     topic = topics.new()
     topics.plain(topic, [b"%d" % number for number in range(10)])
     cut_off(topics, topic, 4)
-    consumer, partition = begun(topics, topic, auto_offset_reset=strategy)
-    for asked, expected in ((1, low), (20, high)):
-        consumer.seek(TopicPartition(topic, 0, asked))
+    consumer, partition = first_partition_consumer(topics, topic, auto_offset_reset=strategy)
+    for offset, expected in ((1, low), (20, high)):
+        consumer.seek(TopicPartition(topic, 0, offset))
         comes = [b"%d" % number for number in range(expected, 10)]
-        assert [one.value() for one in read(consumer, len(comes))] == comes
+        assert [record.value() for record in read(consumer, len(comes))] == comes
         wait_for_position(consumer, partition, 10)
 
 
 def wait_for_position(consumer: Consumer, partition: TopicPartition, offset: int) -> None:
-    until = time.monotonic() + 30
-    while position(consumer, partition) != offset and time.monotonic() < until:
-        assert nothing_comes(consumer, 0.1)
+    deadline = time.monotonic() + 30
+    while position(consumer, partition) != offset and time.monotonic() < deadline:
+        assert has_no_message(consumer, 0.1)
     assert position(consumer, partition) == offset
 
 
-def test_with_exception_on_invalid_offset_reset_it_is_told_once_and_reset_all_the_same(topics: Topics) -> None:
+def test_invalid_offset_raises_once_and_is_reset(topics: Topics) -> None:
     topic = topics.new()
     topics.plain(topic, [b"0", b"1"])
-    consumer, _ = begun(topics, topic, exception_on_invalid_offset_reset=True)
+    consumer, _ = first_partition_consumer(topics, topic, exception_on_invalid_offset_reset=True)
     with pytest.raises(InvalidOffset, match="no offset is committed"):
         consumer.poll(5)
     assert offsets(read(consumer, 2)) == [0, 1]
@@ -205,18 +205,18 @@ def test_with_exception_on_invalid_offset_reset_it_is_told_once_and_reset_all_th
     assert offsets(read(consumer, 2)) == [0, 1]
 
 
-def test_bootstrap_with_liclosest_begins_at_the_beginning(topics: Topics) -> None:
-    consumer, _ = begun(topics, topics.synthetic(), auto_offset_reset="liclosest")
+def test_bootstrap_with_liclosest_starts_at_the_beginning(topics: Topics) -> None:
+    consumer, _ = first_partition_consumer(topics, topics.synthetic(), auto_offset_reset="liclosest")
     assert offsets(read(consumer, 6)) == DELIVERED
 
 
 def test_fall_off_start_with_liclosest(topics: Topics) -> None:
     topic = topics.new()
     topics.plain(topic, [b"%d" % number for number in range(10)])
-    first, partition = begun(topics, topic)
+    first, partition = first_partition_consumer(topics, topic)
     read_one_by_one(first, 2)
     first.commit(asynchronous=False)
     cut_off(topics, topic, 5)
-    consumer, _ = begun(topics, topic, auto_offset_reset="liclosest")
+    consumer, _ = first_partition_consumer(topics, topic, auto_offset_reset="liclosest")
     assert position(consumer, partition) == 2
     assert offsets(read(consumer, 5)) == [5, 6, 7, 8, 9]

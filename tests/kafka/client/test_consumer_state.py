@@ -1,4 +1,4 @@
-"""A consumer's state: seeks and commits as recorded, failures, and offsets that are not there."""
+"""State of a consumer: recorded seeks and commits, failures, and missing offsets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.kafka.errors import NoCommittedOffset, OffsetNotTracked, RecordsFa
 from penstock.kafka.large.chunks import encode_chunk
 from penstock.kafka.large.headers import LARGE_MESSAGE, V3, LargeMessageHeader, encode_large_message_header
 from penstock.kafka.large.record_processor import Committed
-from tests.kafka.kafka_vectors import KAFKA, TP, named, outcome, plain, told_headers, uid, unhex
+from tests.kafka.kafka_vectors import KAFKA, TP, headers_as_recorded, named, outcome, plain, uid, unhex
 from tests.kafka.stand_in import Broker, Consumer, offsets
 
 OTHER = ("topic", 1)
@@ -20,7 +20,7 @@ DELIVERED = [2, 4, 5, 6, 7, 9]
 
 
 @pytest.mark.parametrize("case", **named(KAFKA["consumer"]))
-def test_a_consumer_seeks_and_commits_as_recorded(case: dict[str, Any]) -> None:
+def test_consumer_seeks_and_commits_as_recorded(case: dict[str, Any]) -> None:
     broker = Broker()
     for record in case["log"]:
         assert broker.write(unhex(record["value"])) == record["offset"]
@@ -29,19 +29,19 @@ def test_a_consumer_seeks_and_commits_as_recorded(case: dict[str, Any]) -> None:
         broker.committed[TP] = Committed(*first["state"]["rawCommitted"])
     consumer = Consumer(broker, tracked=case["maxTracked"])
     consumer.raw[TP] = case["logStartOffset"]
-    for place, op in enumerate(case["ops"]):
-        assert _done(consumer, op) == plain(op["result"]), place
+    for index, op in enumerate(case["ops"]):
+        assert _apply(consumer, op) == plain(op["result"]), index
         if "state" in op:
-            assert _state(consumer) == op["state"], place
+            assert _state(consumer) == op["state"], index
 
 
-def _done(consumer: Consumer, op: dict[str, Any]) -> Any:
+def _apply(consumer: Consumer, op: dict[str, Any]) -> Any:
     match op["op"]:
         case "poll":
             assert consumer.raw[TP] == op["rawPositionBefore"]
             messages = consumer.poll(op["maxRawRecords"])
             return [
-                {"offset": m.offset(), "value": m.value().decode(), "headers": told_headers(m.headers())}
+                {"offset": m.offset(), "value": m.value().decode(), "headers": headers_as_recorded(m.headers())}
                 for m in messages
             ]
         case "seek":
@@ -70,7 +70,7 @@ def _state(consumer: Consumer) -> dict[str, Any]:
 
 
 def _broker() -> Broker:
-    """The layout of the original's integration tests."""
+    """Return a broker with the layout of the original's integration tests."""
     broker = Broker()
     for name in LAYOUT:
         number = int(name[1])
@@ -107,7 +107,7 @@ def test_seek(offset: int, raw: int, then: list[int]) -> None:
     assert offsets(consumer.poll()) == then
 
 
-def test_seek_before_anything_was_read_goes_just_there() -> None:
+def test_seek_before_the_first_read_goes_to_its_offset() -> None:
     consumer = Consumer(_broker())
     consumer.seek(1)
     assert offsets(consumer.poll()) == [2, 4, 6, 7, 9]
@@ -145,7 +145,7 @@ def test_commit_with_offset_map() -> None:
         assert consumer.state.committed_safe_offset(TP) == safe
 
 
-def test_metadata_that_is_none_is_empty() -> None:
+def test_absent_metadata_is_empty() -> None:
     consumer = Consumer(_broker())
     consumer.poll()
     consumer.commit_offset(7, None)
@@ -213,7 +213,7 @@ def test_unsubscribe() -> None:
     assert (consumer.state.safe_offsets(), consumer.state.snapshot().messages) == ({}, 0)
 
 
-def test_partitions_that_come_back_at_once_keep_what_is_buffered() -> None:
+def test_partition_assigned_again_at_once_keeps_its_buffer() -> None:
     consumer = Consumer(_broker())
     consumer.poll(at_once=5)
     consumer.commit()
@@ -230,7 +230,7 @@ def test_position() -> None:
     assert consumer.broker.committed[TP] == (0, "2,")
 
 
-def test_a_partition_that_was_never_read_is_not_committed() -> None:
+def test_partition_without_reads_is_not_committed() -> None:
     consumer = Consumer(_broker(), TP, OTHER)
     consumer.poll()
     consumer.commit()
@@ -253,7 +253,7 @@ def test_exception_handling_and_processing() -> None:
     assert offsets(consumer.poll()) == [9]
 
 
-def test_a_failure_of_a_paused_partition_waits_for_it() -> None:
+def test_failure_of_a_paused_partition_is_raised_after_resume() -> None:
     broker = _broker()
     broker.write(b"other", of=OTHER)
     bad = encode_large_message_header(LargeMessageHeader(V3, uid(0), 5, 2, 20))
@@ -272,7 +272,7 @@ def test_a_failure_of_a_paused_partition_waits_for_it() -> None:
     assert consumer.raw[TP] == 2
 
 
-def test_a_seek_forgets_failures() -> None:
+def test_seek_discards_failures() -> None:
     bad = encode_large_message_header(LargeMessageHeader(V3, uid(0), 5, 2, 20))
     broker = Broker()
     broker.write(b"first")
@@ -328,7 +328,7 @@ def test_offset_out_of_range_for_liclosest(fetched: int, raw: int, then: list[in
     assert offsets(consumer.poll()) == then
 
 
-def test_a_producer_that_died_between_chunks_holds_the_safe_offset_for_the_gap_alone() -> None:
+def test_killed_producer_holds_the_safe_offset_only_for_the_gap() -> None:
     broker = Broker()
     broker.write(encode_chunk(uid(0), 0, 2, 20, b"x" * 10))
     for _ in range(30):

@@ -1,4 +1,4 @@
-"""Delivery reports of segments: the sender hears once."""
+"""Delivery reports of segments: the sender gets one report per message."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tests.kafka.kafka_vectors import KAFKA
 
 
 @pytest.mark.parametrize("case", KAFKA["largeMessageCallback"], ids=lambda case: case["acks"])
-def test_the_sender_hears_what_is_recorded(case: dict[str, Any]) -> None:
-    """LageMessageCallbackTest: with and without exception."""
-    told: list[dict[str, Any]] = []
+def test_sender_gets_the_recorded_report(case: dict[str, Any]) -> None:
+    """LageMessageCallbackTest, with and without an exception."""
+    reported: list[dict[str, Any]] = []
 
-    def tell(failed: SendFailed | None, offset: int | None) -> None:
+    def record_report(failed: SendFailed | None, offset: int | None) -> None:
         text = None if failed is None else f"Sent {failed.sent} of {failed.count} segments"
-        told.append({"offset": None if failed else offset, "text": text, "cause": failed and failed.error})
+        reported.append({"offset": None if failed else offset, "text": text, "cause": failed and failed.error})
 
-    reports = ChunkReports(case["numSegments"], tell)
-    for place, ack in enumerate(case["acks"].split(",")):
-        reports(None if ack == "ok" else ack, 10 + place)
+    reports = ChunkReports(case["numSegments"], record_report)
+    for index, ack in enumerate(case["acks"].split(",")):
+        reports(None if ack == "ok" else ack, 10 + index)
     expected = [
         {
             "offset": call["metadataOffset"],
@@ -32,25 +32,25 @@ def test_the_sender_hears_what_is_recorded(case: dict[str, Any]) -> None:
         }
         for call in case["userCallbackCalls"]
     ]
-    assert told == expected
+    assert reported == expected
 
 
-def test_chunks_that_are_not_even_tried_count_as_failed() -> None:
-    told: list[Any] = []
-    reports = ChunkReports(5, lambda failed, message: told.append(failed))
+def test_chunks_that_are_never_sent_count_as_failed() -> None:
+    outcomes: list[Any] = []
+    reports = ChunkReports(5, lambda failed, message: outcomes.append(failed))
     reports(None, "first")
     reports.give_up(4, "queue full")
-    (failed,) = told
+    (failed,) = outcomes
     assert (failed.sent, failed.count, failed.error) == (1, 5, "queue full")
     assert str(failed) == "Sent 1 of 5 segments: queue full"
 
 
-def test_reports_from_many_threads_are_told_once() -> None:
-    told: list[Any] = []
-    reports = ChunkReports(4000, lambda failed, message: told.append(failed))
+def test_reports_from_many_threads_give_one_outcome() -> None:
+    outcomes: list[Any] = []
+    reports = ChunkReports(4000, lambda failed, message: outcomes.append(failed))
     threads = [threading.Thread(target=lambda: [reports(None, 1) for _ in range(1000)]) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert told == [None]
+    assert outcomes == [None]

@@ -1,4 +1,4 @@
-"""Encryption as Java's ciphers do it, which plog uses: values made by them are read, and ours are like theirs."""
+"""Encryption compatible with the Java ciphers that plog uses, in both directions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BY_JAVA = [  # mode, padded, initialization vector and ciphertext by SunJCE
 
 
 @pytest.mark.parametrize(("mode", "padded", "value"), BY_JAVA)
-def test_javas_values_are_read_and_made(mode: str, padded: bool, value: str) -> None:
+def test_values_of_java_are_decrypted_and_reproduced(mode: str, padded: bool, value: str) -> None:
     encryption, data = Encryption(KEY, mode, padded), bytes.fromhex(value)
     assert encryption.decrypt(data) == MESSAGE
     vector = data[: 12 if mode == "GCM" else 16]
@@ -33,19 +33,19 @@ def test_javas_values_are_read_and_made(mode: str, padded: bool, value: str) -> 
 @pytest.mark.parametrize(("mode", "padded"), [(mode, padded) for mode, padded, _ in BY_JAVA])
 @pytest.mark.parametrize("length", [16, 24, 32])
 @given(message=st.binary(max_size=100))
-def test_what_is_encrypted_is_decrypted(mode: str, padded: bool, length: int, message: bytes) -> None:
+def test_encrypted_message_is_decrypted(mode: str, padded: bool, length: int, message: bytes) -> None:
     encryption = Encryption(bytes(range(length)), mode, padded)
     assert encryption.decrypt(encryption.encrypt(message)) == message
 
 
-def test_each_message_has_a_vector_of_its_own() -> None:
+def test_each_message_has_its_own_vector() -> None:
     encryption = Encryption(KEY)
-    one, other = encryption.encrypt(MESSAGE), encryption.encrypt(MESSAGE)
-    assert one[:12] != other[:12]
-    assert one != other
+    first, second = encryption.encrypt(MESSAGE), encryption.encrypt(MESSAGE)
+    assert first[:12] != second[:12]
+    assert first != second
 
 
-def test_without_padding_cbc_takes_whole_blocks_only() -> None:
+def test_cbc_without_padding_accepts_only_complete_blocks() -> None:
     encryption = Encryption(KEY, "CBC", padded=False)
     assert encryption.decrypt(encryption.encrypt(b"x" * 32)) == b"x" * 32
     with pytest.raises(ValueError, match="block length"):
@@ -53,12 +53,12 @@ def test_without_padding_cbc_takes_whole_blocks_only() -> None:
 
 
 @given(st.sampled_from(BY_JAVA), st.binary(max_size=64))
-def test_any_value_gives_a_message_or_is_not_decrypted(kind: tuple[str, bool, str], value: bytes) -> None:
+def test_any_value_is_decrypted_or_refused(kind: tuple[str, bool, str], value: bytes) -> None:
     with contextlib.suppress(NotDecrypted):
         assert len(Encryption(KEY, kind[0], kind[1]).decrypt(value)) <= len(value)
 
 
-def test_a_changed_value_is_not_decrypted() -> None:
+def test_changed_value_is_not_decrypted() -> None:
     value = bytearray(Encryption(KEY).encrypt(MESSAGE))
     value[-1] ^= 1
     with pytest.raises(NotDecrypted):

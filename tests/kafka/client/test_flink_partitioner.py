@@ -1,4 +1,4 @@
-"""Flink's partitions, against values of Java's own String.hashCode and Flink's formula."""
+"""Partitions of Flink, compared with values of Java's String.hashCode and Flink's formula."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GOLDEN = [  # text, hashCode, partition of 7 with maximum parallelism 16386, of 
 ]
 
 
-def test_codes_and_partitions_are_javas() -> None:
+def test_codes_and_partitions_equal_those_of_java() -> None:
     texts = [text for text, *_ in GOLDEN]
     assert hash_codes(texts).view(np.int32).tolist() == [code for _, code, *_ in GOLDEN]
     keys = [text.encode() for text in texts]
@@ -28,23 +28,23 @@ def test_codes_and_partitions_are_javas() -> None:
     assert partitions_of(keys, 5, 128).tolist() == [partition for *_, partition in GOLDEN]
 
 
-def one_code(text: str) -> int:
+def code_of_text(text: str) -> int:
     code, data = 0, text.encode("utf-16-le")
-    for at in range(0, len(data), 2):
-        code = (code * 31 + int.from_bytes(data[at : at + 2], "little")) % (1 << 32)
+    for position in range(0, len(data), 2):
+        code = (code * 31 + int.from_bytes(data[position : position + 2], "little")) % (1 << 32)
     return code
 
 
 @given(st.lists(st.text(max_size=12) | st.text("ab", min_size=250, max_size=260), max_size=10))
-def test_a_batch_of_texts_is_as_each_of_them(texts: list[str]) -> None:
-    assert hash_codes(texts).tolist() == [one_code(text) for text in texts]
+def test_batch_of_texts_gives_the_codes_of_single_texts(texts: list[str]) -> None:
+    assert hash_codes(texts).tolist() == [code_of_text(text) for text in texts]
 
 
 @given(st.lists(st.binary(max_size=40), max_size=10), st.integers(1, 1000), st.integers(1, 32768))
 def test_any_key_has_a_partition(keys: list[bytes], partitions: int, parallelism: int) -> None:
-    found = partitions_of(keys, partitions, parallelism)
-    assert len(found) == len(keys)
-    assert all(0 <= partition < partitions for partition in found.tolist())
+    assigned = partitions_of(keys, partitions, parallelism)
+    assert len(assigned) == len(keys)
+    assert all(0 <= partition < partitions for partition in assigned.tolist())
 
 
 @pytest.mark.parametrize("partitions", [1, 16])

@@ -1,4 +1,4 @@
-"""Large messages take memory for themselves twice, and for the queues they were allowed."""
+"""Memory of a large message: twice its size plus the configured queues."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SLACK = 24 << 20
 def measured(side: str, topics: Topics, topic: str) -> tuple[int, int]:
     script = Path(__file__).parents[1] / "kafka_memory.py"
     command = [sys.executable, str(script), side, topics.address, topic, str(SIZE), str(QUEUE_KBYTES)]
-    told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=200).stdout.split()
-    return int(told[0]), int(told[1])
+    output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=200).stdout.split()
+    return int(output[0]), int(output[1])
 
 
-def test_a_message_of_100_mb_passes_with_bounded_memory_on_both_sides(topics: Topics) -> None:
+def test_message_of_100_mb_takes_bounded_memory_on_both_sides(topics: Topics) -> None:
     topic = topics.new()
     produced, sum_sent = measured("produce", topics, topic)
     consumed, sum_read = measured("consume", topics, topic)

@@ -1,4 +1,4 @@
-"""What users plug in: by entry point, by path, or itself."""
+"""Plug-ins of users, loaded by entry point, by path, or as objects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHUNK = Chunk(UUID(int=5), 0, 1, 3, b"abc")
 
 
 class Reversing:
-    """Segments with their payload backwards."""
+    """A serializer of segments with reversed payloads."""
 
     def configure(self, config: Any) -> None:
         self.mark = config["own.mark"]
@@ -41,25 +41,25 @@ JAVA = "com.linkedin.kafka.clients.largemessage."
 
 
 @pytest.mark.parametrize("name", ["default", "DefaultSegmentSerializer", f"{JAVA}DefaultSegmentSerializer"])
-def test_the_default_is_known_by_its_names(name: str) -> None:
+def test_default_is_loaded_by_each_of_its_names(name: str) -> None:
     assert load_chunk_serializer(name, {}) is serialize_chunk
     assert load_chunk_deserializer(name.replace("Serializer", "Deserializer"), {}) is deserialize_chunk
 
 
-@pytest.mark.parametrize("given", [f"{__name__}:Reversing", f"{__name__}.Reversing", Reversing, Reversing()])
-def test_a_class_is_found_by_its_path_or_given_itself(given: Any) -> None:
-    data = load_chunk_serializer(given, CONFIG)("topic", CHUNK)
+@pytest.mark.parametrize("configured", [f"{__name__}:Reversing", f"{__name__}.Reversing", Reversing, Reversing()])
+def test_class_is_configured_by_path_or_object(configured: Any) -> None:
+    data = load_chunk_serializer(configured, CONFIG)("topic", CHUNK)
     assert data == b"!cba"
-    assert load_chunk_deserializer(given, CONFIG)("topic", data) == CHUNK
-    assert load_chunk_deserializer(given, CONFIG)("topic", b"an ordinary message") is None
+    assert load_chunk_deserializer(configured, CONFIG)("topic", data) == CHUNK
+    assert load_chunk_deserializer(configured, CONFIG)("topic", b"an ordinary message") is None
 
 
-def test_a_plain_function_will_do() -> None:
+def test_function_is_accepted_as_plug_in() -> None:
     assert load_chunk_serializer(lambda topic, chunk: b"mine", {})("topic", CHUNK) == b"mine"
     assert load_chunk_serializer("penstock.kafka.large.chunks:serialize_chunk", {}) is serialize_chunk
 
 
-def test_an_installed_entry_point_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed_entry_point_is_loaded_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     info = tmp_path / "reversing-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: reversing\nVersion: 1.0\n")
@@ -72,7 +72,7 @@ def test_an_installed_entry_point_is_found_by_its_name(tmp_path: Path, monkeypat
 
 
 def test_composite_map() -> None:
-    """CompositeMapTest: a plug-in sees the client's whole configuration, and the producer with it."""
+    """CompositeMapTest: a plug-in gets the complete configuration of the client, including the producer."""
     seen: list[Any] = []
 
     class Curious:
@@ -85,7 +85,7 @@ def test_composite_map() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("configured", "error_text"),
     [
         ("defualt", "segment.serializer: unknown name 'defualt'.*did you mean 'default'"),
         ("no.such.module.Name", "segment.serializer: 'no.such.module.Name' cannot be loaded"),
@@ -94,12 +94,12 @@ def test_composite_map() -> None:
         (5, "has no method serialize"),
     ],
 )
-def test_what_is_not_there_or_does_not_fit_is_named(given: Any, said: str) -> None:
-    with pytest.raises(CannotLoad, match=said):
-        load_chunk_serializer(given, {})
+def test_missing_or_unsuitable_plug_in_is_named_in_the_error(configured: Any, error_text: str) -> None:
+    with pytest.raises(CannotLoad, match=error_text):
+        load_chunk_serializer(configured, {})
 
 
-def test_ids_are_made_as_the_user_wants_them() -> None:
+def test_ids_come_from_the_configured_factory() -> None:
     class Counting:
         def new_id(self, topic: str, key: Any, value: Any) -> UUID:
             return UUID(int=len(value))
@@ -109,5 +109,5 @@ def test_ids_are_made_as_the_user_wants_them() -> None:
     assert load_id_factory(lambda topic, key, value: UUID(int=9), {})("topic", None, b"") == UUID(int=9)
 
 
-def test_the_default_formats_fit_together() -> None:
+def test_default_formats_are_compatible() -> None:
     assert decode_chunk(load_chunk_serializer("default", {})("topic", CHUNK)) == CHUNK

@@ -1,4 +1,4 @@
-"""The producer against a real broker: the Java library's integration tests, by their names, and the rest of it."""
+"""The producer against a real broker: the integration tests of the Java library by their names, and more."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from penstock.kafka.client.java_partitioner import partition_of
 from penstock.kafka.client.plugins import CannotLoad
 from penstock.kafka.large.chunks import CHUNK_HEADER_BYTES, decode_chunk
 from penstock.kafka.large.headers import decode_large_message_header, decode_long
+from penstock.testing import until
 from tests.kafka.kafka_helpers import DEADLINE, Topics, header, large, offsets, read, uid
 
 LastKnown = list[tuple[KafkaError | None, Message]]
 
 
 def producer(topics: Topics, chunk_bytes: int = 200, **config: Any) -> Producer:
-    given = {key.replace("_", "."): value for key, value in config.items()}
+    properties = {key.replace("_", "."): value for key, value in config.items()}
     base = {"bootstrap.servers": topics.address, "linger.ms": 1, "large.message.enabled": True}
-    return Producer({**base, "max.message.segment.bytes": chunk_bytes, **given})
+    return Producer({**base, "max.message.segment.bytes": chunk_bytes, **properties})
 
 
 def all_of(topics: Topics, topic: str, count: int, partitions: int = 1) -> list[Message]:
@@ -44,18 +45,23 @@ def test_large_message(topics: Topics, in_header: bool) -> None:
     after = int(time.time() * 1000)
     stored = topics.records(topic, 6)
     assert len(stored) == 6
-    assert [len(one.value()) for one in stored] == [200 + (0 if in_header else CHUNK_HEADER_BYTES)] * 5 + [
+    assert [len(record.value()) for record in stored] == [200 + (0 if in_header else CHUNK_HEADER_BYTES)] * 5 + [
         24 + 33 * (not in_header)
     ]
-    (one,) = all_of(topics, topic, 1)
-    assert (one.value(), one.key(), one.offset()) == (value, b"k", 5)
-    told = large(one)
-    assert (told.type, told.chunk, told.count, told.message_id) == (2 if in_header else 1, -1, 6, UUID(int=0))
-    assert told.message_size == 1024
-    stamp = header(one, "_t")
+    (record,) = all_of(topics, topic, 1)
+    assert (record.value(), record.key(), record.offset()) == (value, b"k", 5)
+    details = large(record)
+    assert (details.type, details.chunk, details.count, details.message_id) == (
+        2 if in_header else 1,
+        -1,
+        6,
+        UUID(int=0),
+    )
+    assert details.message_size == 1024
+    stamp = header(record, "_t")
     assert stamp
     assert before <= decode_long(stamp[1]) <= after
-    assert [name for name, _ in one.headers() or ()] == ["mine", "_t", "_lm"]
+    assert [name for name, _ in record.headers() or ()] == ["mine", "_t", "_lm"]
 
 
 def test_always_use_large_message_envelope(topics: Topics) -> None:
@@ -67,57 +73,57 @@ def test_always_use_large_message_envelope(topics: Topics) -> None:
     chunk = decode_chunk(stored.value())
     assert chunk
     assert (chunk.count, bytes(chunk.payload)) == (1, b"small")
-    (one,) = all_of(topics, topic, 1)
-    assert one.value() == b"small"
-    assert large(one).count == 1
+    (record,) = all_of(topics, topic, 1)
+    assert record.value() == b"small"
+    assert large(record).count == 1
 
 
 def test_send(topics: Topics) -> None:
-    topic, told = topics.new(), []
+    topic, reports = topics.new(), []
     values = [b"%04d" % number * (1 + number % 3 * 100) for number in range(60)]
     with producer(topics) as sender:
         for value in values:
-            sender.produce(topic, value, on_delivery=lambda error, one: told.append((error, one)))
+            sender.produce(topic, value, on_delivery=lambda error, record: reports.append((error, record)))
         assert len(sender) > 0
         assert sender.flush(DEADLINE) == 0
         assert len(sender) == 0
-    assert [error for error, _ in told] == [None] * len(values)
-    assert sorted(one.value() for _, one in told) == sorted(values)
-    found = all_of(topics, topic, len(values))
-    assert [one.value() for one in found] == values
-    assert sorted(offsets(found)) == sorted(one.offset() for _, one in told)
+    assert [error for error, _ in reports] == [None] * len(values)
+    assert sorted(record.value() for _, record in reports) == sorted(values)
+    records = all_of(topics, topic, len(values))
+    assert [record.value() for record in records] == values
+    assert sorted(offsets(records)) == sorted(record.offset() for _, record in reports)
 
 
-def test_reports_come_to_the_callback_of_the_configuration_too(topics: Topics) -> None:
-    topic, told = topics.new(), []
+def test_configured_callback_gets_reports_without_own_callback(topics: Topics) -> None:
+    topic, reports = topics.new(), []
     sender = Producer(
         {
             "bootstrap.servers": topics.address,
             "large.message.enabled": "true",
             "max.message.segment.bytes": "200",
-            "on_delivery": lambda error, one: told.append((error, len(one))),
+            "on_delivery": lambda error, record: reports.append((error, len(record))),
         }
     )
     sender.produce(topic, "small")
     sender.produce(topic, b"x" * 1000)
-    sender.produce(topic, "own", callback=lambda error, one: told.append(("own", len(one))))
+    sender.produce(topic, "own", callback=lambda error, record: reports.append(("own", len(record))))
     assert sender.flush(DEADLINE) == 0
-    assert told == [(None, 5), (None, 1000), ("own", 3)]
+    assert reports == [(None, 5), (None, 1000), ("own", 3)]
 
 
 def test_timestamp_header(topics: Topics) -> None:
-    topic, mine = topics.new(), [("a", b"1")]
+    topic, headers = topics.new(), [("a", b"1")]
     with producer(topics) as sender:
-        sender.produce(topic, b"1", timestamp=12345, headers=mine)
+        sender.produce(topic, b"1", timestamp=12345, headers=headers)
         sender.produce(topic, b"2", timestamp=99, headers={"_t": b"\x00" * 7 + b"\x05"})
     with producer(topics, header_timestamp_enabled=False) as sender:
         sender.produce(topic, b"3", timestamp=12345)
         sender.produce(topic, b"4" * 1000)
-    found = all_of(topics, topic, 4)
-    stamps = [header(one, "_t") for one in found]
+    records = all_of(topics, topic, 4)
+    stamps = [header(record, "_t") for record in records]
     assert [stamp and decode_long(stamp[1]) for stamp in stamps] == [12345, 5, None, None]
-    assert found[0].timestamp() == (confluent_kafka.TIMESTAMP_CREATE_TIME, 12345)
-    assert [name for name, _ in mine] == ["a", "_t"]
+    assert records[0].timestamp() == (confluent_kafka.TIMESTAMP_CREATE_TIME, 12345)
+    assert [name for name, _ in headers] == ["a", "_t"]
 
 
 @pytest.mark.parametrize("wraps", [False, True])
@@ -127,10 +133,10 @@ def test_null_and_zero_length_values_keep_their_headers(topics: Topics, wraps: b
         sender.produce(topic, None, key="k", headers=[("mine", b"1")])
         sender.produce(topic, b"", headers=[("mine", b"2")])
         sender.produce(topic, "", headers=[("mine", b"3")])
-    found = all_of(topics, topic, 3)
-    assert [one.value() for one in found] == [None, b"", b""]
-    assert [dict(one.headers() or ())["mine"] for one in found] == [b"1", b"2", b"3"]
-    assert all(header(one, "_lm") is None for one in found)
+    records = all_of(topics, topic, 3)
+    assert [record.value() for record in records] == [None, b"", b""]
+    assert [dict(record.headers() or ())["mine"] for record in records] == [b"1", b"2", b"3"]
+    assert all(header(record, "_lm") is None for record in records)
 
 
 def test_serialization_exception(topics: Topics) -> None:
@@ -146,31 +152,34 @@ def test_serialization_exception(topics: Topics) -> None:
         with pytest.raises(ValueError, match="refused"):
             sender.produce(topic, "bad")
         sender.produce(topic, "2")
-    found = all_of(topics, topic, 2)
-    assert [(one.key(), one.value()) for one in found] == [(b"a", f"{topic}:1".encode()), (None, f"{topic}:2".encode())]
+    records = all_of(topics, topic, 2)
+    assert [(record.key(), record.value()) for record in records] == [
+        (b"a", f"{topic}:1".encode()),
+        (None, f"{topic}:2".encode()),
+    ]
 
 
 class LastPartition:
-    """A user's partitioner."""
+    """A partitioner of a user that always chooses the last partition."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, bytes | None, int]] = []
+        self.calls: list[tuple[str, bytes | None, int]] = []
 
     def partition(self, topic: str, key: bytes | None, value: Any, partitions: int) -> int:
-        self.asked.append((topic, key, len(value)))
+        self.calls.append((topic, key, len(value)))
         return partitions - 1
 
 
 def test_custom_partitioning_of_large_message(topics: Topics) -> None:
-    topic, mine = topics.new(4), LastPartition()
-    with producer(topics, partitioner_class=mine, uuid_factory_class=lambda *_: uid(3)) as sender:
+    topic, partitioner = topics.new(4), LastPartition()
+    with producer(topics, partitioner_class=partitioner, uuid_factory_class=lambda *_: uid(3)) as sender:
         sender.produce(topic, b"x" * 1000)
         sender.produce(topic, b"y" * 1000, key="k")
         sender.produce(topic, b"small")
         sender.produce(topic, b"elsewhere", partition=1)
-    assert mine.asked == [(topic, uid(3).bytes, 1000), (topic, b"k", 1000), (topic, None, 5)]
+    assert partitioner.calls == [(topic, uid(3).bytes, 1000), (topic, b"k", 1000), (topic, None, 5)]
     stored = topics.records(topic, 12, range(4))
-    assert [one.partition() for one in stored if one.value() != b"elsewhere"] == [3] * 11
+    assert [record.partition() for record in stored if record.value() != b"elsewhere"] == [3] * 11
 
 
 @pytest.mark.parametrize("partitioner", ["murmur2_random", "random", "consistent_random"])
@@ -180,30 +189,30 @@ def test_all_chunks_share_a_partition(topics: Topics, partitioner: str) -> None:
         for number in range(12):
             sender.produce(topic, b"%d" % number * 500, key=b"" if number % 3 == 0 else None)
     stored = topics.records(topic, sum(-(-len(b"%d" % number * 500) // 200) for number in range(12)), range(5))
-    places: dict[UUID, set[int]] = {}
-    for one in stored:
-        found = header(one, "_lm")
-        assert found
-        places.setdefault(decode_large_message_header(found[1]).message_id, set()).add(one.partition())
-    assert len(places) == 12
-    assert all(len(partitions) == 1 for partitions in places.values())
+    partitions_of: dict[UUID, set[int]] = {}
+    for record in stored:
+        id_header = header(record, "_lm")
+        assert id_header
+        partitions_of.setdefault(decode_large_message_header(id_header[1]).message_id, set()).add(record.partition())
+    assert len(partitions_of) == 12
+    assert all(len(partitions) == 1 for partitions in partitions_of.values())
     assert len(all_of(topics, topic, 12, 5)) == 12
 
 
-def test_partitions_of_keys_are_those_of_javas_clients(topics: Topics) -> None:
+def test_partitions_of_keys_equal_those_of_the_java_client(topics: Topics) -> None:
     topic = topics.new(7)
     keys = [f"key-{number}" for number in range(40)]
     with producer(topics) as sender:
         for number, key in enumerate(keys):
             sender.produce(topic, b"x" * (1 + 500 * (number % 2)), key=key)
-    found = all_of(topics, topic, len(keys), 7)
-    assert {one.key(): one.partition() for one in found} == {
+    records = all_of(topics, topic, len(keys), 7)
+    assert {record.key(): record.partition() for record in records} == {
         key.encode(): partition_of(key.encode(), 7) for key in keys
     }
 
 
 class Recorder(Auditor):
-    """An auditor that remembers what it is told."""
+    """An auditor that stores its calls."""
 
     properties = ("auditor.word",)
 
@@ -265,30 +274,32 @@ def test_consumer_auditor_configured(topics: Topics) -> None:
     assert auditor.told == [(b"key", topic, 1003, success), (None, topic, 5, success)]
 
 
-def test_a_message_that_is_refused_on_its_way_is_told_once(topics: Topics) -> None:
-    topic, told = topics.new(max_message_bytes="500"), []
+def test_message_refused_by_the_broker_is_reported_once(topics: Topics) -> None:
+    topic, reports = topics.new(max_message_bytes="500"), []
     with producer(topics, chunk_bytes=1000) as sender:
-        sender.produce(topic, b"x" * 2500, key=b"k", on_delivery=lambda error, one: told.append((error, one.value())))
+        sender.produce(
+            topic, b"x" * 2500, key=b"k", on_delivery=lambda error, record: reports.append((error, record.value()))
+        )
         assert sender.flush(DEADLINE) == 0
-        sender.produce(topic, b"fits", on_delivery=lambda error, one: told.append((error, one.value())))
+        sender.produce(topic, b"fits", on_delivery=lambda error, record: reports.append((error, record.value())))
         assert sender.flush(DEADLINE) == 0
-    told.sort(key=lambda one: len(one[1]))
-    assert told[0] == (None, b"fits")
-    (error, value) = told[1]
-    assert len(told) == 2
+    reports.sort(key=lambda record: len(record[1]))
+    assert reports[0] == (None, b"fits")
+    (error, value) = reports[1]
+    assert len(reports) == 2
     assert value == b"x" * 2500
     assert error
     assert error.code() == KafkaError.MSG_SIZE_TOO_LARGE
     assert "Sent 0 of 3 segments" in error.str()
 
 
-def test_a_message_larger_than_the_queue_waits_for_room(topics: Topics) -> None:
+def test_message_larger_than_the_queue_waits_for_space(topics: Topics) -> None:
     topic, value = topics.new(), bytes(300_000)
     with producer(topics, chunk_bytes=10_000, queue_buffering_max_kbytes=40) as sender:
-        told: list[Any] = []
-        sender.produce(topic, value, on_delivery=lambda error, one: told.append((error, len(one))))
+        reports: list[Any] = []
+        sender.produce(topic, value, on_delivery=lambda error, record: reports.append((error, len(record))))
         assert sender.flush(DEADLINE) == 0
-        assert told == [(None, 300_000)]
+        assert reports == [(None, 300_000)]
         with pytest.raises(BufferError):
             fill(sender, topic)
         assert sender.flush(DEADLINE) == 0
@@ -299,7 +310,7 @@ def fill(sender: Producer, topic: str) -> None:
         sender.produce(topic, b"x" * 9000)
 
 
-def test_what_is_wrong_with_a_configuration_names_the_property(topics: Topics) -> None:
+def test_configuration_error_names_the_property(topics: Topics) -> None:
     base = {"bootstrap.servers": topics.address}
     wrong = {
         "large.mesage.enabled": (True, "did you mean 'large.message.enabled'"),
@@ -317,23 +328,22 @@ def test_what_is_wrong_with_a_configuration_names_the_property(topics: Topics) -
         Producer({**base, "auditor.class": "no.such:Auditor"})
 
 
-def warned(caplog: pytest.LogCaptureFixture, text: str) -> bool:
-    until = time.monotonic() + DEADLINE
-    while time.monotonic() < until:
-        if any(text in record.getMessage() and "claim check" in record.getMessage() for record in caplog.records):
-            return True
-        time.sleep(0.05)
-    return False
+def wait_for_warning(caplog: pytest.LogCaptureFixture, text: str) -> None:
+    def logged() -> bool:
+        messages = [record.getMessage() for record in caplog.records]
+        return any(text in message and "claim check" in message for message in messages)
+
+    until(logged, DEADLINE)
 
 
-def test_a_compacted_topic_is_warned_of(topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
+def test_compacted_topic_is_logged(topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
     topic = topics.new(cleanup_policy="compact")
     with caplog.at_level(logging.WARNING, "penstock.kafka"), producer(topics) as sender:
         sender.produce(topic, b"x" * 1000, key=b"k")
-        assert warned(caplog, f"topic {topic} is compacted")
+        wait_for_warning(caplog, f"topic {topic} is compacted")
 
 
-def test_mostly_large_messages_are_warned_of_once(topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
+def test_mostly_large_messages_are_logged_once(topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
     topic = topics.new()
     with caplog.at_level(logging.WARNING, "penstock.kafka"), producer(topics) as sender:
         for number in range(300):
@@ -341,35 +351,43 @@ def test_mostly_large_messages_are_warned_of_once(topics: Topics, caplog: pytest
         assert not caplog.records
         for _ in range(200):
             sender.produce(topic, b"x" * 250)
-        assert warned(caplog, "messages are large")
-    assert len([one for one in caplog.records if "are large" in one.getMessage()]) == 1
+        wait_for_warning(caplog, "messages are large")
+    assert len([record for record in caplog.records if "are large" in record.getMessage()]) == 1
 
 
 def test_produce_batch(topics: Topics) -> None:
-    topic, told = topics.new(2), []
-    own: list[object] = []
+    topic, reports = topics.new(2), []
+    own_reports: list[object] = []
     batch: list[dict[str, Any]] = [
         {"value": b"small", "key": "k", "partition": 1},
-        {"value": b"large" * 100, "key": b"k", "callback": lambda error, one: own.append((error, one.value()))},
+        {
+            "value": b"large" * 100,
+            "key": b"k",
+            "callback": lambda error, record: own_reports.append((error, record.value())),
+        },
         {"value": "text", "headers": [("h", b"1")], "timestamp": 1_700_000_000_000},
     ]
     with producer(topics) as sender:
-        assert sender.produce_batch(topic, batch, 0, lambda error, one: told.append((error, one.value()))) == 3
+        assert sender.produce_batch(topic, batch, 0, lambda error, record: reports.append((error, record.value()))) == 3
         assert sender.produce_batch(topic, []) == 0
-    assert (sorted(told), own) == ([(None, b"small"), (None, b"text")], [(None, b"large" * 100)])
-    found = {one.value(): one for one in all_of(topics, topic, 3, partitions=2)}
-    assert {value: one.partition() for value, one in found.items()} == {b"small": 1, b"large" * 100: 0, b"text": 0}
-    assert header(found[b"text"], "h") == ("h", b"1")
-    assert found[b"text"].timestamp()[1] == 1_700_000_000_000
+    assert (sorted(reports), own_reports) == ([(None, b"small"), (None, b"text")], [(None, b"large" * 100)])
+    records_by_value = {record.value(): record for record in all_of(topics, topic, 3, partitions=2)}
+    assert {value: record.partition() for value, record in records_by_value.items()} == {
+        b"small": 1,
+        b"large" * 100: 0,
+        b"text": 0,
+    }
+    assert header(records_by_value[b"text"], "h") == ("h", b"1")
+    assert records_by_value[b"text"].timestamp()[1] == 1_700_000_000_000
     assert not any("_error" in message for message in batch)
 
 
-def test_of_a_batch_what_cannot_be_queued_is_marked_as_confluent_does(topics: Topics) -> None:
+def test_batch_entry_that_cannot_be_queued_is_marked_like_in_confluent(topics: Topics) -> None:
     def marked(sender: Any) -> tuple[int, list[object]]:
         batch = [{"value": value} for value in (b"x" * 3000, b"one", b"two", b"three")]
         queued = sender.produce_batch("nobody", batch)
         sender.purge()
-        return queued, [one["_error"].code() if "_error" in one else None for one in batch]
+        return queued, [message["_error"].code() if "_error" in message else None for message in batch]
 
     config = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "queue.buffering.max.messages": 2}
     config |= {"message.max.bytes": 2000}
@@ -380,14 +398,14 @@ def test_of_a_batch_what_cannot_be_queued_is_marked_as_confluent_does(topics: To
 @pytest.mark.parametrize(
     "wrong", [({},), [1], [{"value": 1}], [{"key": 1.5}], [{"partition": "x"}]], ids=lambda wrong: str(wrong)
 )
-def test_a_batch_that_is_none_is_refused_in_confluents_words(wrong: Any) -> None:
+def test_invalid_batch_is_refused_with_the_text_of_confluent(wrong: Any) -> None:
     config = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
-    given: Any = [{"value": b"good"}, *wrong] if isinstance(wrong, list) else wrong
-    texts, told = [], []
+    batch: Any = [{"value": b"good"}, *wrong] if isinstance(wrong, list) else wrong
+    texts, reports = [], []
     for sender in (Producer(config), confluent_kafka.Producer(config)):
         with pytest.raises(TypeError) as refused:
-            sender.produce_batch("t", given, 0, told.append)
+            sender.produce_batch("t", batch, 0, reports.append)
         texts.append(str(refused.value))
         sender.purge()
         sender.flush(10)
-    assert (texts[0], told) == (texts[1], [])
+    assert (texts[0], reports) == (texts[1], [])

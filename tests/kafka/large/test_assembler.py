@@ -1,4 +1,4 @@
-"""Records put together: as recorded, whatever is in them."""
+"""Records are assembled as recorded, with any content."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def test_records_are_assembled_as_recorded(case: dict[str, Any]) -> None:
     assembler = Assembler(
         case["bufferCapacity"], case["expirationOffsetGap"], exception_on_dropped=case["exceptionOnMessageDropped"]
     )
-    for place, op in enumerate(case["ops"]):
+    for index, op in enumerate(case["ops"]):
         of = partition(op["tp"])
         if op["op"] == "safeOffset":
-            assert str(assembler.safe_offset(of, op["currentPosition"])) == op["result"], place
+            assert str(assembler.safe_offset(of, op["currentPosition"])) == op["result"], index
             continue
         header = None if op["lmHeader"] is None else (LARGE_MESSAGE, unhex(op["lmHeader"]))
-        assert _told(assembler, of, op, header) == _expected(op["result"]), place
+        assert _assembled(assembler, of, op, header) == _expected(op["result"]), index
 
 
-def _told(assembler: Assembler, of: tuple[str, int], op: dict[str, Any], header: Header | None) -> Any:
+def _assembled(assembler: Assembler, of: tuple[str, int], op: dict[str, Any], header: Header | None) -> Any:
     try:
         value, start, incomplete = assembler.assemble(of, op["offset"], unhex(op["bytes"]), header)
     except InvalidChunk:
@@ -82,19 +82,19 @@ def test_bad_chunk_in_record_header_is_refused() -> None:
 
 
 @pytest.mark.parametrize("header", [None, _header(1, 0, 1, 4), _header(0, 0, 1, 4)])
-def test_bytes_of_no_chunk_are_returned_as_they_are(header: Header | None) -> None:
+def test_bytes_that_are_no_chunk_are_returned_unchanged(header: Header | None) -> None:
     for value in (b"anything", b"", None):
         assert Assembler().assemble(TP, 7, value, header) == Assembled(value, 7)
 
 
-def test_bad_chunks_are_payload_where_told_so() -> None:
+def test_bad_chunk_is_payload_if_configured() -> None:
     assembler = Assembler(bad_chunks_as_payload=True)
     assert assembler.assemble(TP, 7, b"abcd", _header(V3, 3, 2, 4)) == Assembled(b"abcd", 7)
     assert assembler.assemble(TP, 8, b"abcd", (LARGE_MESSAGE, b"short")) == Assembled(b"abcd", 8)
     assert assembler.snapshot().refused == {"sequence": 1, "header": 1}
 
 
-def test_a_deserializer_of_ones_own_says_what_is_a_chunk() -> None:
+def test_custom_deserializer_recognises_chunks() -> None:
     def by_text(topic: str, data: Any) -> Chunk | None:
         if not bytes(data).startswith(b"part "):
             return None
@@ -107,7 +107,7 @@ def test_a_deserializer_of_ones_own_says_what_is_a_chunk() -> None:
     assert assembler.assemble(TP, 2, b"part 0:ab") == Assembled(b"abcd", 0)
 
 
-def test_a_snapshot_says_what_is_in_progress_and_what_became_of_the_rest() -> None:
+def test_snapshot_counts_incomplete_and_finished_messages() -> None:
     assembler = Assembler(capacity=25, expiration_gap=10)
 
     def take(offset: int, number: int, sequence: int) -> None:
@@ -136,7 +136,7 @@ def test_a_snapshot_says_what_is_in_progress_and_what_became_of_the_rest() -> No
 
 
 @given(st.lists(st.tuples(st.none() | st.binary(max_size=80), st.none() | st.binary(max_size=40)), max_size=20))
-def test_any_record_is_taken_or_refused(records: list[tuple[bytes | None, bytes | None]]) -> None:
+def test_any_record_is_accepted_or_refused(records: list[tuple[bytes | None, bytes | None]]) -> None:
     assembler = Assembler(capacity=100, expiration_gap=5)
     for offset, (value, header) in enumerate(records):
         with contextlib.suppress(LargeMessageError):

@@ -1,4 +1,4 @@
-"""Segments: the bytes of the Java library, and nothing else is taken for one."""
+"""Segments have the bytes of the Java library, and no other bytes are read as a segment."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 
 
 @pytest.mark.parametrize("case", [case for case in KAFKA["segmentSerializer"] if "payload" in case])
-def test_a_chunk_has_the_recorded_bytes(case: dict[str, Any]) -> None:
+def test_chunk_has_the_recorded_bytes(case: dict[str, Any]) -> None:
     numbers = case["seq"], case["numSegments"], case["messageSize"]
     assert tohex(encode_chunk(UUID(case["uuid"]), *numbers, unhex(case["payload"]) or b"")) == case["bytes"]
 
 
-def test_a_payload_of_none_is_refused_as_recorded() -> None:
+def test_missing_payload_is_refused_as_recorded() -> None:
     (case,) = (case for case in KAFKA["segmentSerializer"] if "payload" not in case)
     assert case["bytes"]["exception"].endswith("NullPointerException")
     with pytest.raises(TypeError):
@@ -38,16 +38,16 @@ def test_a_payload_of_none_is_refused_as_recorded() -> None:
 
 
 @pytest.mark.parametrize("case", KAFKA["segmentDeserializer"], ids=lambda case: case["note"])
-def test_bytes_are_a_chunk_or_none_as_recorded(case: dict[str, Any]) -> None:
+def test_bytes_are_decoded_as_recorded(case: dict[str, Any]) -> None:
     chunk = decode_chunk(unhex(case["bytes"]) or b"")
-    told = chunk and {
+    decoded = chunk and {
         "uuid": str(chunk.message_id),
         "seq": chunk.sequence,
         "numSegments": chunk.count,
         "messageSize": chunk.message_size,
         "payload": tohex(chunk.payload),
     }
-    assert told == case["result"]
+    assert decoded == case["result"]
 
 
 def test_serde() -> None:
@@ -59,25 +59,25 @@ def test_serde() -> None:
 
 
 def test_zero_checksum() -> None:
-    """DefaultSegmentDeserializerTest.testZeroChecksum: an id whose checksum is 0 is a segment's all the same."""
+    """DefaultSegmentDeserializerTest.testZeroChecksum: an id with checksum 0 is valid."""
     for message_id in (UUID(int=0), UUID(int=(1 << 64) * 5 + (1 << 64) - 5)):
         data = encode_chunk(message_id, 0, 1, 3, b"abc")
         assert data[1:5] == bytes(4)
         assert decode_chunk(data) == Chunk(message_id, 0, 1, 3, b"abc")
 
 
-def test_zeros_are_no_chunk() -> None:
+def test_zeros_are_not_a_chunk() -> None:
     assert decode_chunk(bytes(CHUNK_HEADER_BYTES)) is None
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_chunk_or_not(data: bytes) -> None:
+def test_any_bytes_are_decoded_without_an_error(data: bytes) -> None:
     chunk = decode_chunk(data)
     assert chunk is None or len(chunk.payload) == len(data) - CHUNK_HEADER_BYTES
 
 
 @given(st.uuids(), INTS, INTS, INTS, st.binary(max_size=50))
-def test_what_is_read_back_is_what_was_written_if_it_holds_together(
+def test_consistent_chunk_is_read_back_unchanged(
     message_id: UUID, sequence: int, count: int, size: int, payload: bytes
 ) -> None:
     holds = 0 <= sequence < count and size >= len(payload)
@@ -86,7 +86,7 @@ def test_what_is_read_back_is_what_was_written_if_it_holds_together(
 
 
 @given(st.uuids(), st.integers(), st.integers(), st.integers(), st.binary(max_size=9))
-def test_a_chunk_that_contradicts_itself_says_why(
+def test_inconsistent_chunk_is_refused_with_a_reason(
     message_id: UUID, sequence: int, count: int, size: int, payload: bytes
 ) -> None:
     chunk = Chunk(message_id, sequence, count, size, payload)

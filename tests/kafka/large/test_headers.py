@@ -1,4 +1,4 @@
-"""Headers of large messages: the Java library's bytes, and its reading of others."""
+"""Headers of large messages: the bytes of the Java library, and its interpretation of other bytes."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ INTS = st.integers(-(1 << 31), (1 << 31) - 1)
 HEADERS = st.builds(LargeMessageHeader, st.integers(-128, 127), st.uuids(), INTS, INTS, INTS)
 
 
-def _header(told: dict[str, Any]) -> LargeMessageHeader:
-    return LargeMessageHeader(told["type"], UUID(told["uuid"]), *(told[field] for field in FIELDS))
+def _header(recorded: dict[str, Any]) -> LargeMessageHeader:
+    return LargeMessageHeader(recorded["type"], UUID(recorded["uuid"]), *(recorded[field] for field in FIELDS))
 
 
 @pytest.mark.parametrize("case", [case for case in KAFKA["largeMessageHeaderValue"] if "type" in case])
-def test_a_header_has_the_recorded_bytes_and_reads_as_recorded(case: dict[str, Any]) -> None:
+def test_header_has_the_recorded_bytes_and_is_decoded_as_recorded(case: dict[str, Any]) -> None:
     data = unhex(case["bytes"]) or b""
     assert encode_large_message_header(_header(case)) == data
     assert decode_large_message_header(data) == _header(case["parsed"])
 
 
 @pytest.mark.parametrize("case", [case for case in KAFKA["largeMessageHeaderValue"] if "type" not in case])
-def test_other_bytes_read_as_recorded(case: dict[str, Any]) -> None:
+def test_other_bytes_are_decoded_as_recorded(case: dict[str, Any]) -> None:
     data = unhex(case["fromBytes"])
     if "exception" in case["parsed"]:
         with pytest.raises(InvalidChunk):
@@ -50,14 +50,14 @@ def test_other_bytes_read_as_recorded(case: dict[str, Any]) -> None:
 
 
 @given(HEADERS)
-def test_a_header_of_a_positive_type_is_read_back_as_it_was(header: LargeMessageHeader) -> None:
+def test_header_of_a_positive_type_is_read_back_unchanged(header: LargeMessageHeader) -> None:
     size = {True: header.message_size, False: 0}[header.type > 0] if header.type else -1
     expected = LargeMessageHeader(header.type, header.message_id, header.chunk, header.count, size)
     assert decode_large_message_header(encode_large_message_header(header)) == expected
 
 
 @given(st.none() | st.text(max_size=40) | st.binary(max_size=40))
-def test_any_value_is_a_header_or_refused(data: str | bytes | None) -> None:
+def test_any_value_is_decoded_or_refused(data: str | bytes | None) -> None:
     with contextlib.suppress(InvalidChunk):
         decode_large_message_header(data)
 
@@ -71,22 +71,22 @@ def test_numbers_have_the_recorded_bytes(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("data", [None, b"", b"1234567", b"123456789", "12345678901"])
-def test_a_number_of_another_length_is_refused(data: Any) -> None:
-    """PrimitiveEncoderDecoderTest: what is too short, or nothing."""
+def test_number_of_another_length_is_refused(data: Any) -> None:
+    """PrimitiveEncoderDecoderTest: short and empty values."""
     with pytest.raises(ValueError, match="must be 8"):
         decode_long(data)
 
 
-def test_a_number_that_is_too_large_is_refused() -> None:
+def test_number_that_is_too_large_is_refused() -> None:
     with pytest.raises(ValueError, match="64 bits"):
         encode_long(1 << 63)
 
 
-def test_the_key_of_a_message_is_its_id_high_half_first() -> None:
+def test_key_of_a_message_is_its_id_with_the_high_half_first() -> None:
     assert message_key(UUID("00112233-4455-6677-8899-aabbccddeeff")).hex() == "00112233445566778899aabbccddeeff"
 
 
-def test_the_last_header_of_a_name_counts() -> None:
+def test_last_header_of_a_name_counts() -> None:
     headers: list[Any] = [("a", b"1"), ("b", None), ("a", b"2")]
     assert find_last(headers, "a") == ("a", b"2")
     assert find_last(headers, "c") is None

@@ -1,4 +1,4 @@
-"""The buffer of incomplete messages: its rules one by one, and its bounds."""
+"""The buffer of incomplete messages: each of its rules, and its bounds."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def test_conflict_uuid() -> None:
 def test_basic_assemble() -> None:
     pool = _pool()
     for offset, (number, sequence) in enumerate([(0, 0), (1, 0), (0, 2), (1, 1), (1, 2)]):
-        whole = _add(pool, offset, number, sequence)
-    assert whole == b"\0" * 10 + b"\1" * 10 + b"\2" * 10
+        assembled = _add(pool, offset, number, sequence)
+    assert assembled == b"\0" * 10 + b"\1" * 10 + b"\2" * 10
     assert pool.safe_offsets() == {TP: 0}
     assert _add(pool, 5, 0, 1) is not None
     assert (len(pool), pool.used, pool.safe_offsets()) == (0, 0, {})
@@ -95,7 +95,7 @@ def test_exception_on_message_dropped() -> None:
     assert pool.counts["evicted"] == 1
 
 
-def test_also_a_complete_message_is_dropped_while_the_buffer_is_too_full() -> None:
+def test_complete_message_is_dropped_while_the_buffer_is_too_full() -> None:
     pool = _pool(capacity=20, raises=True)
     for number in range(3):
         pool.add(TP, number, Chunk(uid(number), 0, 2, 11, b"x"))
@@ -128,7 +128,7 @@ def test_eviction_and_safe_offsets() -> None:
     assert (pool.safe_offsets(), pool.safe_offset(TP, 6)) == ({}, NOTHING_PENDING)
 
 
-def test_a_message_may_be_larger_than_the_buffer_when_its_last_chunk_completes_it() -> None:
+def test_message_larger_than_the_buffer_is_returned_if_its_last_chunk_completes_it() -> None:
     pool = _pool(capacity=25)
     _add(pool, 0, 0, 0)
     _add(pool, 1, 0, 1)
@@ -174,14 +174,14 @@ def test_clear() -> None:
 # QueuedMapTest: the order in which messages are evicted
 
 
-def test_the_eldest_is_the_first_that_came() -> None:
+def test_eldest_message_is_the_first_added() -> None:
     pool = _pool(capacity=20)
     for offset, number in enumerate((7, 3, 5)):
         _add(pool, offset, number, 0)
     assert pool.safe_offsets() == {TP: 1}
 
 
-def test_one_that_goes_from_the_middle_leaves_the_order_of_the_others() -> None:
+def test_removal_from_the_middle_preserves_the_order() -> None:
     pool = _pool(capacity=50)
     for offset, (number, sequence) in enumerate([(0, 0), (1, 0), (2, 0), (1, 1), (1, 2), (3, 0)]):
         _add(pool, offset, number, sequence)
@@ -191,7 +191,7 @@ def test_one_that_goes_from_the_middle_leaves_the_order_of_the_others() -> None:
     assert pool.safe_offsets() == {TP: 2}
 
 
-def test_one_that_comes_again_is_the_youngest() -> None:
+def test_message_added_again_is_the_youngest() -> None:
     pool = _pool(capacity=20)
     for offset, number in enumerate((0, 1, 2, 0)):
         _add(pool, offset, number, 0)
@@ -203,7 +203,7 @@ def test_one_that_comes_again_is_the_youngest() -> None:
 # What is better than the original
 
 
-def test_a_chunk_that_comes_again_after_its_message_holds_nothing_back() -> None:
+def test_repeated_chunk_of_a_complete_message_does_not_hold_the_safe_offset() -> None:
     pool = _pool(gap=10)
     for sequence in range(3):
         _add(pool, sequence, 0, sequence)
@@ -215,16 +215,16 @@ def test_a_chunk_that_comes_again_after_its_message_holds_nothing_back() -> None
     assert pool.safe_offset(OTHER, 1) == 0  # in another partition it is another message
 
 
-def test_another_message_with_the_id_of_one_before_is_not_taken_for_it() -> None:
+def test_second_message_with_the_same_id_is_assembled() -> None:
     pool = _pool()
     for offset, sequence in enumerate((0, 1)):
         _add(pool, offset, 0, sequence, count=2)
     for offset, sequence in enumerate((0, 1, 2), start=2):
-        whole = _add(pool, offset, 0, sequence, count=3)
-    assert len(whole or b"") == 30
+        assembled = _add(pool, offset, 0, sequence, count=3)
+    assert len(assembled or b"") == 30
 
 
-def test_the_ids_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_remembered_ids_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "MAX_COMPLETED_IDS", 5)
     pool = _pool(gap=1 << 40)
     for number in range(20):
@@ -235,16 +235,16 @@ def test_the_ids_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 200), st.binary(min_size=1, max_size=30)), max_size=200))
-def test_what_is_held_stays_within_both_bounds(told: list[tuple[int, int, bytes]]) -> None:
+def test_buffer_stays_within_both_bounds(chunks: list[tuple[int, int, bytes]]) -> None:
     pool = BufferPool(100, 20)
-    for offset, (number, sequence, part) in enumerate(told):
+    for offset, (number, sequence, part) in enumerate(chunks):
         pool.add(TP, offset, Chunk(uid(number), sequence, 201, 1 << 30, part))
         assert pool.used <= 100
         assert pool.chunks <= 21
         assert pool.safe_offset(TP, offset) >= offset - 20
 
 
-def test_a_header_decides_nothing_about_memory() -> None:
+def test_header_does_not_decide_about_memory() -> None:
     pool = _pool()
     tracemalloc.start()
     try:
@@ -256,7 +256,7 @@ def test_a_header_decides_nothing_about_memory() -> None:
     assert peak < 100_000
 
 
-def test_a_message_takes_twice_its_size_at_most() -> None:
+def test_message_takes_at_most_twice_its_size() -> None:
     size, count = 40_000_000, 50
     step = size // count
     pool = BufferPool(size + 1, 1000)
@@ -264,10 +264,10 @@ def test_a_message_takes_twice_its_size_at_most() -> None:
     try:
         for sequence in range(count):
             value = bytes(33 + step)
-            whole = pool.add(TP, sequence, Chunk(uid(0), sequence, count, size, memoryview(value)[33:])).message
+            assembled = pool.add(TP, sequence, Chunk(uid(0), sequence, count, size, memoryview(value)[33:])).message
             del value
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(whole or b"") == size
+    assert len(assembled or b"") == size
     assert peak < 2.02 * size

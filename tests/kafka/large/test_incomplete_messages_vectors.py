@@ -1,4 +1,4 @@
-"""The buffer of incomplete messages: as recorded, and any sequence as a simple model has it."""
+"""The buffer of incomplete messages, compared with recordings and with a simple model on random sequences."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _chunk(op: dict[str, Any]) -> Chunk:
     )
 
 
-def _do(pool: BufferPool, op: dict[str, Any]) -> Any:
+def _apply(pool: BufferPool, op: dict[str, Any]) -> Any:
     if op["op"] == "safeOffset":
         return str(pool.safe_offset(partition(op["tp"]), op["currentOffset"]))
     try:
@@ -75,51 +75,51 @@ def _after(pool: BufferPool | NaivePool) -> dict[str, Any]:
 
 
 def _short(result: Any) -> Any:
-    """Exceptions by their kind alone."""
+    """Reduce exceptions to their kind."""
     if isinstance(result, dict) and "exception" in result:
         return {"exception": result["exception"].rpartition(".")[2]}
     return result
 
 
 @pytest.mark.parametrize("case", **named(KAFKA["bufferPool"]))
-def test_chunks_are_taken_as_recorded(case: dict[str, Any]) -> None:
+def test_chunks_are_processed_as_recorded(case: dict[str, Any]) -> None:
     pool = BufferPool(case["bufferCapacity"], case["expirationOffsetGap"], case["exceptionOnMessageDropped"])
-    for place, op in enumerate(case["ops"]):
-        other, why = DIFFERENT.get(case["name"], {}).get(place, ({}, ""))
-        expected = {"result": _short(op["result"]), "after": op["after"], **other}
+    for index, op in enumerate(case["ops"]):
+        difference, why = DIFFERENT.get(case["name"], {}).get(index, ({}, ""))
+        expected = {"result": _short(op["result"]), "after": op["after"], **difference}
         if isinstance(expected["result"], dict) and expected["result"].get("serializedMessage") == "<payload>":
             expected["result"]["serializedMessage"] = op["payload"]
-        assert {"result": _do(pool, op), "after": _after(pool)} == expected, (place, why)
+        assert {"result": _apply(pool, op), "after": _after(pool)} == expected, (index, why)
 
 
 @pytest.mark.parametrize("case", **named(KAFKA["bufferPool"]))
-def test_the_simple_model_of_the_original_does_all_that_is_recorded(case: dict[str, Any]) -> None:
+def test_simple_model_of_the_original_behaves_as_recorded(case: dict[str, Any]) -> None:
     pool = NaivePool(
         case["bufferCapacity"], case["expirationOffsetGap"], case["exceptionOnMessageDropped"], original=True
     )
-    for place, op in enumerate(case["ops"]):
-        assert _do_simply(pool, op) == _short(op["result"]), place
-        assert _after(pool) == op["after"], place
+    for index, op in enumerate(case["ops"]):
+        assert _apply_to_model(pool, op) == _short(op["result"]), index
+        assert _after(pool) == op["after"], index
 
 
-def _do_simply(pool: NaivePool, op: dict[str, Any]) -> Any:
+def _apply_to_model(pool: NaivePool, op: dict[str, Any]) -> Any:
     of = partition(op["tp"])
     if op["op"] == "safeOffset":
         return str(pool.safe_offset(of, op["currentOffset"]))
     given_id = UUID(op["uuid"]) if op["uuid"] else None
     try:
-        told = pool.add(of, op["offset"], given_id, op["seq"], op["num"], op["size"], unhex(op["payload"]))
+        added = pool.add(of, op["offset"], given_id, op["seq"], op["num"], op["size"], unhex(op["payload"]))
     except Refused:
         return {"exception": "InvalidSegmentException"}
     except Dropped:
         return {"exception": "LargeMessageDroppedException"}
     except Broken:
         return {"exception": "IllegalStateException"}
-    return {"serializedMessage": tohex(told[0]), "bytesAdded": told[1], "startingOffset": told[2]}
+    return {"serializedMessage": tohex(added[0]), "bytesAdded": added[1], "startingOffset": added[2]}
 
 
 def _sequence(seed: int, *, sane: bool) -> tuple[tuple[int, int, bool], list[dict[str, Any]]]:
-    """Settings and operations; ``sane`` ones know no fault in which the original differs."""
+    """Return settings and operations; with ``sane``, without the faults in which the original differs."""
     dice = random.Random(seed)
     bounds = (dice.choice((15, 25, 40, 100, 1000)), dice.choice((3, 10, 50)), dice.random() < 0.4)
     sizes = {number: [dice.randint(1, 14) for _ in range(dice.randint(2 if sane else 1, 5))] for number in range(9)}
@@ -158,24 +158,24 @@ def _spoil(dice: random.Random, op: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_any_sequence_goes_as_in_the_simple_model(seed: int) -> None:
+def test_any_sequence_behaves_as_in_the_simple_model(seed: int) -> None:
     bounds, ops = _sequence(seed, sane=False)
     ours, simple = BufferPool(*bounds), NaivePool(*bounds, original=False)
-    for place, op in enumerate(ops):
-        assert _do(ours, op) == _do_simply(simple, op), (place, op)
-        assert _after(ours) == _after(simple), (place, op)
+    for index, op in enumerate(ops):
+        assert _apply(ours, op) == _apply_to_model(simple, op), (index, op)
+        assert _after(ours) == _after(simple), (index, op)
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_sequences_in_which_no_decision_matters_go_as_in_the_original(seed: int) -> None:
+def test_sequence_without_decided_differences_behaves_as_in_the_original(seed: int) -> None:
     bounds, ops = _sequence(seed, sane=True)
     ours, original = BufferPool(*bounds), NaivePool(*bounds, original=True)
     completed: set[str] = set()
-    for place, op in enumerate(ops):
+    for index, op in enumerate(ops):
         if op["op"] == "add" and (op["uuid"] in completed or len(bytes.fromhex(op["payload"])) >= bounds[0]):
             continue  # a segment that comes again after its message, or is refused at first: decided otherwise
-        told = _do(ours, op)
-        if op["op"] == "add" and told.get("serializedMessage"):
+        processed = _apply(ours, op)
+        if op["op"] == "add" and processed.get("serializedMessage"):
             completed.add(op["uuid"])
-        assert told == _do_simply(original, op), (place, op)
-        assert _after(ours) == _after(original), (place, op)
+        assert processed == _apply_to_model(original, op), (index, op)
+        assert _after(ours) == _after(original), (index, op)

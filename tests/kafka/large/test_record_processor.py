@@ -1,4 +1,4 @@
-"""Records processed: as recorded, skipped and failed as they should, fast where they are plain."""
+"""Records are processed as recorded; skipped and failed records are counted; plain records take the fast path."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tests.kafka.kafka_vectors import (
     TP,
     Key,
     Record,
+    headers_as_recorded,
     headers_of,
     named,
     outcome,
     partition,
     plain,
-    told_headers,
     uid,
     unhex,
 )
-from tests.kafka.large.test_safe_offsets import asked, expected
+from tests.kafka.large.test_safe_offsets import query, recorded_answers
 from tests.kafka.stand_in import Broker, Consumer
 
 
@@ -39,38 +39,38 @@ def test_records_are_processed_as_recorded(case: dict[str, Any]) -> None:
     broker = Broker()
     bounds = {"capacity": case["bufferCapacity"], "gap": case["expirationOffsetGap"], "tracked": case["maxTracked"]}
     consumer = Consumer(broker, **bounds)
-    for place, op in enumerate(case["ops"]):
-        _check(consumer, broker, op, place)
+    for index, op in enumerate(case["ops"]):
+        _check(consumer, broker, op, index)
 
 
-def _check(consumer: Consumer, broker: Broker, op: dict[str, Any], place: int) -> None:
+def _check(consumer: Consumer, broker: Broker, op: dict[str, Any], index: int) -> None:
     kind = op["op"]
     of = partition(op["tp"]) if "tp" in op else TP
     if kind == "stored":
         broker.committed[of] = Committed(op["offset"], op["metadata"])
     elif kind == "query":
-        assert asked(consumer.tracker, op) == expected(op), place
+        assert query(consumer.tracker, op) == recorded_answers(op), index
     elif kind == "process":
-        assert _processed(consumer, of, op["in"]) == _recorded(op), place
+        assert _processed(consumer, of, op["in"]) == _recorded(op), index
     elif kind == "safeOffsetsToCommit":
-        given, keep = Committed(op["offset"], op["metadata"]), not op["ignoreHighWatermark"]
-        told = outcome(lambda: consumer.state.to_commit(of, given, keep))
-        told = told if isinstance(told, dict) else {"offset": told.offset, "metadata": told.metadata}
-        assert told == plain(op["result"]), place
+        committed, keep = Committed(op["offset"], op["metadata"]), not op["ignoreHighWatermark"]
+        answer = outcome(lambda: consumer.state.to_commit(of, committed, keep))
+        answer = answer if isinstance(answer, dict) else {"offset": answer.offset, "metadata": answer.metadata}
+        assert answer == plain(op["result"]), index
     else:
-        told = {f"{topic}-{number}": offset for (topic, number), offset in consumer.state.safe_offsets().items()}
-        assert (kind, told) == ("safeOffsetsToCommitAll", op["result"]), place
+        answer = {f"{topic}-{number}": offset for (topic, number), offset in consumer.state.safe_offsets().items()}
+        assert (kind, answer) == ("safeOffsetsToCommitAll", op["result"]), index
 
 
-def _processed(consumer: Consumer, of: Key, told: list[dict[str, Any]]) -> Any:
-    records = [Record(r["offset"], unhex(r["value"]), headers_of(r["headers"]), b"key", of) for r in told]
+def _processed(consumer: Consumer, of: Key, recorded: list[dict[str, Any]]) -> Any:
+    records = [Record(r["offset"], unhex(r["value"]), headers_of(r["headers"]), b"key", of) for r in recorded]
     messages = consumer.state.process(records)
-    errors = {f"{topic}-{number}": [at, at + 1] for (topic, number), at in consumer.state.rewinds().items()}
-    shown = [
-        (m.offset(), m.key(), m.value(), 0 if m.value() is None else len(m.value()), told_headers(m.headers()))
+    errors = {f"{topic}-{number}": [offset, offset + 1] for (topic, number), offset in consumer.state.rewinds().items()}
+    delivered = [
+        (m.offset(), m.key(), m.value(), 0 if m.value() is None else len(m.value()), headers_as_recorded(m.headers()))
         for m in messages
     ]
-    return shown, errors, consumer.state.skipped
+    return delivered, errors, consumer.state.skipped
 
 
 def _recorded(op: dict[str, Any]) -> Any:
@@ -78,11 +78,11 @@ def _recorded(op: dict[str, Any]) -> Any:
         return None if text is None else text.encode()
 
     result = op["result"]
-    shown = [
+    messages = [
         (r["offset"], encoded(r["key"]), encoded(r["value"]), r["serializedValueSize"], r["headers"])
         for r in result["records"]
     ]
-    return shown, result["errorOffsets"], op["recordsSkipped"]
+    return messages, result["errorOffsets"], op["recordsSkipped"]
 
 
 def _part(number: int, sequence: int, count: int = 2, each: int = 10) -> bytes:
@@ -90,7 +90,7 @@ def _part(number: int, sequence: int, count: int = 2, each: int = 10) -> bytes:
 
 
 def _layout(*more: Any) -> tuple[Broker, Consumer]:
-    """0 plain, 1 first of A, 2 plain, 3 first of B, 4 last of B, 5 last of A; four are tracked."""
+    """Return a log: 0 plain, 1 first of A, 2 plain, 3 first of B, 4 last of B, 5 last of A; four are tracked."""
     broker = Broker()
     for value in (b"message0", _part(0, 0), b"message1", _part(1, 0), _part(1, 1), _part(0, 1)):
         broker.write(value)
@@ -116,7 +116,7 @@ def test_correctness() -> None:
         (4, b"B" * 20),
         (5, b"A" * 20),
     ]
-    assert [told_headers(m.headers()) for m in messages] == [[], *[[["_so", encode_long(1).hex()]]] * 2, []]
+    assert [headers_as_recorded(m.headers()) for m in messages] == [[], *[[["_so", encode_long(1).hex()]]] * 2, []]
 
 
 @pytest.mark.parametrize("kind", [0, 1, V3, 3, 127])
@@ -124,13 +124,13 @@ def test_record_headers_compatibility(kind: int) -> None:
     broker = Broker()
     for sequence in range(2):
         value = b"A" * 10 if kind >= V3 else _part(0, sequence)
-        told = encode_large_message_header(LargeMessageHeader(kind, uid(0), sequence, 2, 20))
-        broker.write(value, [("user", b"7"), (LARGE_MESSAGE, told), ("last", None)])
+        encoded_header = encode_large_message_header(LargeMessageHeader(kind, uid(0), sequence, 2, 20))
+        broker.write(value, [("user", b"7"), (LARGE_MESSAGE, encoded_header), ("last", None)])
     (message,) = Consumer(broker).poll()
-    whole = encode_large_message_header(LargeMessageHeader(kind, uid(0), 0, 2, 20).for_whole_message())
+    message_header = encode_large_message_header(LargeMessageHeader(kind, uid(0), 0, 2, 20).for_whole_message())
     assert message.value() == b"A" * 20
-    assert message.headers() == [("user", b"7"), ("last", None), (LARGE_MESSAGE, whole)]
-    assert len(whole) == (25 if kind == 0 else 29)
+    assert message.headers() == [("user", b"7"), ("last", None), (LARGE_MESSAGE, message_header)]
+    assert len(message_header) == (25 if kind == 0 else 29)
 
 
 def test_safe_offset_without_large_message() -> None:
@@ -194,7 +194,7 @@ def test_null_value() -> None:
     broker.write(b"")
     messages = Consumer(broker).poll()
     assert [message.value() for message in messages] == [None, b""]
-    assert [m.value() for m in Consumer(broker, auditor=LastKnown()).poll()] == [None, b""]
+    assert [m.value() for m in Consumer(broker, auditor=RecordingAuditor()).poll()] == [None, b""]
 
 
 def test_deserialization_exception() -> None:
@@ -211,22 +211,22 @@ def test_deserialization_exception() -> None:
     assert (consumer.state.skipped, consumer.state.rewinds()) == (2, {})
 
 
-def test_a_record_that_cannot_be_processed_stops_its_partition_alone() -> None:
-    broker, other = Broker(), ("topic", 1)
+def test_failed_record_stops_only_its_partition() -> None:
+    broker, other_partition = Broker(), ("topic", 1)
     bad = encode_large_message_header(LargeMessageHeader(V3, uid(0), 5, 2, 20))
-    for of in (TP, other):
+    for of in (TP, other_partition):
         broker.write(b"first", of=of)
         broker.write(b"x", [(LARGE_MESSAGE, bad)] if of == TP else None, of=of)
         broker.write(b"last", of=of)
     processor = Processor(Assembler(), DeliveredOffsets(), lambda of: None)
-    result = processor.process([*broker.records[TP], *broker.records[other]])
+    result = processor.process([*broker.records[TP], *broker.records[other_partition]])
     assert [(r.partition(), r.offset()) for r in result.records] == [(0, 0), (1, 0), (1, 1), (1, 2)]
     (failure,) = result.failures.values()
     assert (failure.partition, failure.offset) == (TP, 1)
     assert isinstance(failure.__cause__, InvalidChunk)
 
 
-def test_keys_and_values_are_deserialized_once_a_message() -> None:
+def test_keys_and_values_are_deserialized_once_per_message() -> None:
     seen: list[Any] = []
 
     def upper(topic: str, data: Any, headers: Any) -> Any:
@@ -243,8 +243,8 @@ def test_keys_and_values_are_deserialized_once_a_message() -> None:
     assert seen == [("topic", b"A" * 20, headers)]
 
 
-class LastKnown(Auditor):
-    """Remembers what it is told."""
+class RecordingAuditor(Auditor):
+    """An auditor that stores its calls."""
 
     def __init__(self) -> None:
         self.records: list[Any] = []
@@ -266,8 +266,8 @@ class LastKnown(Auditor):
     def close(self, timeout: float | None = None) -> None: ...
 
 
-def test_each_message_is_audited_once_with_its_whole_size() -> None:
-    broker, auditor = Broker(), LastKnown()
+def test_each_message_is_audited_once_with_its_total_size() -> None:
+    broker, auditor = Broker(), RecordingAuditor()
     for value in (b"plain", _part(0, 0), _part(0, 1), None):
         broker.write(value, key=b"key")
     Consumer(broker, auditor=auditor).poll()
@@ -275,13 +275,13 @@ def test_each_message_is_audited_once_with_its_whole_size() -> None:
     assert auditor.records == [(token, "topic", 0, 1, 3 + len(token[1] or b""), AuditType.SUCCESS) for token in tokens]
 
 
-def test_what_nobody_gets_is_audited_by_topic_and_reason() -> None:
+def test_undelivered_messages_are_audited_by_topic_and_reason() -> None:
     def refuse(topic: str, value: Any, headers: Any) -> Any:
         if value == b"skip":
             raise Skip("not this one")
         return value
 
-    broker, auditor = Broker(), LastKnown()
+    broker, auditor = Broker(), RecordingAuditor()
     for number in range(3):
         broker.write(_part(number, 0))
     for value in (b"skip", b"skip", *[b"plain"] * 10):
@@ -310,9 +310,9 @@ LOGS = st.lists(st.tuples(VALUES, HEADERS, st.sampled_from([TP, ("topic", 1)]), 
 
 @settings(max_examples=200)
 @given(LOGS, st.integers(1, 12), st.integers(-1, 9))
-def test_a_batch_at_once_gives_what_its_records_give_one_by_one(log: Any, at_once: int, stored: int) -> None:
+def test_batch_gives_the_messages_of_single_records(log: Any, at_once: int, stored: int) -> None:
     results = []
-    for auditor in (NoOpAuditor(), LastKnown()):  # with an auditor every record is looked at
+    for auditor in (NoOpAuditor(), RecordingAuditor()):  # with an auditor every record is looked at
         broker = Broker()
         if stored >= 0:
             broker.committed[TP] = Committed(0, f"{stored},")
@@ -323,9 +323,9 @@ def test_a_batch_at_once_gives_what_its_records_give_one_by_one(log: Any, at_onc
             records.append(Record(offsets[of], value, headers and list(headers), None, of))
         state = Consumer(broker, auditor=auditor, tracked=3).state
         seen = []
-        for place in range(0, len(records), at_once):
-            messages = state.process(records[place : place + at_once])
-            seen += [(m.partition(), m.offset(), m.value(), told_headers(m.headers())) for m in messages]
+        for start in range(0, len(records), at_once):
+            messages = state.process(records[start : start + at_once])
+            seen += [(m.partition(), m.offset(), m.value(), headers_as_recorded(m.headers())) for m in messages]
             seen.append((state.rewinds(), state.safe_offsets()))
         tracker = state._tracker
         for of in offsets:
@@ -336,10 +336,10 @@ def test_a_batch_at_once_gives_what_its_records_give_one_by_one(log: Any, at_onc
     assert results[0] == results[1]
 
 
-def test_runs_are_found_by_partition() -> None:
-    other = ("topic", 1)
-    records = [Record(at, b"x", None, None, of) for at, of in [(3, TP), (5, TP), (0, other), (9, TP)]]
-    assert plain_runs(records) == [(TP, 3, 5), (other, 0, 0), (TP, 9, 9)]
+def test_plain_runs_are_found_by_partition() -> None:
+    other_partition = ("topic", 1)
+    records = [Record(offset, b"x", None, None, of) for offset, of in [(3, TP), (5, TP), (0, other_partition), (9, TP)]]
+    assert plain_runs(records) == [(TP, 3, 5), (other_partition, 0, 0), (TP, 9, 9)]
     assert plain_runs([]) == []
 
 
@@ -347,5 +347,5 @@ def test_runs_are_found_by_partition() -> None:
     "record",
     [Record(6, _part(0, 0)), Record(6, b"x", [(LARGE_MESSAGE, None)]), Record(5, b"x"), Record(4, b"x")],
 )
-def test_what_is_not_plain_is_looked_at(record: Record) -> None:
+def test_record_that_is_not_plain_leaves_the_fast_path(record: Record) -> None:
     assert plain_runs([Record(5, b"x"), record]) is None

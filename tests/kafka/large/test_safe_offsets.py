@@ -1,4 +1,4 @@
-"""Offsets of delivered messages: as recorded, and as sets and loops have them."""
+"""Offsets of delivered messages, compared with recordings and with simple sets and loops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.kafka.large.safe_offsets import DeliveredOffsets, Runs, metadata_i
 from tests.kafka.kafka_vectors import KAFKA, TP, named, outcome, partition, plain
 
 
-def _do(tracker: DeliveredOffsets, op: dict[str, Any]) -> Any:
+def _apply(tracker: DeliveredOffsets, op: dict[str, Any]) -> Any:
     if op["op"] == "clear":
         tracker.clear(partition(op["tp"]) if "tp" in op else None)
     elif op["op"] == "track":
@@ -24,8 +24,8 @@ def _do(tracker: DeliveredOffsets, op: dict[str, Any]) -> Any:
         tracker.leave_out(partition(op["tp"]), op["offset"])
 
 
-def asked(tracker: DeliveredOffsets, op: dict[str, Any]) -> dict[str, Any]:
-    """What a recorded query asks for, of ours."""
+def query(tracker: DeliveredOffsets, op: dict[str, Any]) -> dict[str, Any]:
+    """Return the answers to a recorded query."""
     of, offset = partition(op["tp"]), op["offset"]
     return {
         "safeOffset": outcome(lambda: tracker.safe_offset(of, offset)),
@@ -38,23 +38,23 @@ def asked(tracker: DeliveredOffsets, op: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def expected(op: dict[str, Any]) -> dict[str, Any]:
-    """What was recorded."""
-    told = {name: plain(value) for name, value in op.items() if name not in ("op", "tp", "offset")}
-    return told | {"watermarkSpan": told.pop("offsetWatermarkSpan", told.get("watermarkSpan"))}
+def recorded_answers(op: dict[str, Any]) -> dict[str, Any]:
+    """Return the recorded answers."""
+    answers = {name: plain(value) for name, value in op.items() if name not in ("op", "tp", "offset")}
+    return answers | {"watermarkSpan": answers.pop("offsetWatermarkSpan", answers.get("watermarkSpan"))}
 
 
 @pytest.mark.parametrize("case", **named(KAFKA["offsetTracker"]))
 def test_offsets_are_tracked_as_recorded(case: dict[str, Any]) -> None:
     tracker = DeliveredOffsets(case["maxMessagesToTrack"])
-    for place, op in enumerate(case["ops"]):
+    for index, op in enumerate(case["ops"]):
         if op["op"] == "query":
-            assert asked(tracker, op) == expected(op), place
+            assert query(tracker, op) == recorded_answers(op), index
         else:
-            _do(tracker, op)
+            _apply(tracker, op)
 
 
-def test_an_offset_that_is_not_known_says_what_is() -> None:
+def test_unknown_offset_is_reported_with_the_tracked_range() -> None:
     tracker = DeliveredOffsets()
     tracker.leave_out(TP, 3)
     tracker.track(TP, 4, 3, 4)
@@ -64,8 +64,8 @@ def test_an_offset_that_is_not_known_says_what_is() -> None:
     assert (str(error.partition), error.offset, error.first, error.last, error.safe) == ("topic-0", 9, 4, 4, 3)
 
 
-class Simple:
-    """One partition's tracker as dictionaries and loops."""
+class SimpleTracker:
+    """A tracker of one partition with dictionaries and loops."""
 
     def __init__(self, most: int) -> None:
         self.most, self.safe, self.earliest, self.last = most, -1, -1, -1
@@ -109,8 +109,8 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(1, 6))
-def test_what_is_known_is_what_a_simple_tracker_knows(steps: list[tuple[int, str, int]], most: int) -> None:
-    ours, simple, offset = DeliveredOffsets(most), Simple(most), 0
+def test_tracked_offsets_equal_those_of_a_simple_tracker(steps: list[tuple[int, str, int]], most: int) -> None:
+    ours, simple, offset = DeliveredOffsets(most), SimpleTracker(most), 0
     for gap, kind, back in steps:
         offset += gap
         start, safe = max(offset - back, 0), max(offset + 1 - back, 0)
@@ -118,9 +118,9 @@ def test_what_is_known_is_what_a_simple_tracker_knows(steps: list[tuple[int, str
             ours.leave_out(TP, offset)
             simple.leave_out(offset)
         else:
-            told = (offset, offset + 1, offset) if kind == "plain" else (offset, safe, start)
-            ours.track(TP, *told, kind != "left out")
-            simple.track(*told, kind != "left out")
+            tracked = (offset, offset + 1, offset) if kind == "plain" else (offset, safe, start)
+            ours.track(TP, *tracked, kind != "left out")
+            simple.track(*tracked, kind != "left out")
     assert ours.safe_offset(TP) == (simple.safe if steps else None)
     for asked_of in range(offset + 3):
         assert outcome(partial(ours.closest_delivered, TP, asked_of)) == simple.closest(asked_of)
@@ -143,12 +143,14 @@ def test_runs_are_a_set(offsets: list[int], bound: int) -> None:
             simple = {offset for offset in simple if offset >= bound}
         for offset in range(-1, 62):
             assert (offset in runs) == (offset in simple)
-            assert runs.before(offset) == next(at for at in range(offset, -3, -1) if at not in simple)
-            assert runs.after(offset) == next(at for at in range(offset, 70) if at not in simple)
+            assert runs.before(offset) == next(
+                candidate for candidate in range(offset, -3, -1) if candidate not in simple
+            )
+            assert runs.after(offset) == next(candidate for candidate in range(offset, 70) if candidate not in simple)
         assert len(runs._starts) == sum(1 for offset in simple if offset - 1 not in simple)
 
 
-def test_a_million_chunks_that_complete_nothing_take_no_room() -> None:
+def test_million_chunks_without_a_complete_message_take_no_memory() -> None:
     tracker = DeliveredOffsets()
     for offset in range(100_000):
         tracker.leave_out(TP, offset)
@@ -156,18 +158,19 @@ def test_a_million_chunks_that_complete_nothing_take_no_room() -> None:
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=30))
-def test_a_run_is_as_one_message_after_the_other(gaps: list[int]) -> None:
+def test_run_is_tracked_like_single_messages(gaps: list[int]) -> None:
     at_once, singly = DeliveredOffsets(), DeliveredOffsets()
-    offsets = [sum(gaps[: place + 1]) for place in range(len(gaps))]
+    offsets = [sum(gaps[: index + 1]) for index in range(len(gaps))]
     at_once.track_run(TP, offsets[0], offsets[-1])
     for offset in offsets:
         singly.track(TP, offset, offset + 1, offset)
     for offset in range(offsets[-1] + 3):
         for ask in ("safe_offset", "starting_offset", "closest_delivered"):
-            told = [
-                outcome(lambda one=one, name=ask, at=offset: getattr(one, name)(TP, at)) for one in (at_once, singly)
+            answers = [
+                outcome(lambda tracker=tracker, name=ask, position=offset: getattr(tracker, name)(TP, position))
+                for tracker in (at_once, singly)
             ]
-            assert told[0] == told[1]
+            assert answers[0] == answers[1]
     assert at_once.safe_offsets() == singly.safe_offsets()
 
 
@@ -188,17 +191,17 @@ def test_metadata_is_written_as_recorded(case: dict[str, Any]) -> None:
 
 @settings(max_examples=200)
 @given(st.integers(-(1 << 63), (1 << 63) - 1), st.text())
-def test_metadata_comes_back_as_it_was(offset: int, text: str) -> None:
+def test_metadata_is_read_back_unchanged(offset: int, text: str) -> None:
     wrapped = wrap_metadata(offset, text)
     assert (offset_in(wrapped), metadata_in(wrapped)) == (offset, text)
 
 
 @given(st.none() | st.text())
-def test_any_metadata_is_somebodys(text: str | None) -> None:
+def test_any_metadata_is_accepted(text: str | None) -> None:
     offset = offset_in(text)
     assert offset is None or abs(offset) <= 1 << 63
 
 
 @pytest.mark.parametrize(("text", "offset"), [("05,x", 5), (" 5,x", None), ("5", None), ("+5,", 5), ("--5,", None)])
-def test_numbers_are_what_java_takes_for_numbers(text: str, offset: int | None) -> None:
+def test_numbers_are_parsed_like_in_java(text: str, offset: int | None) -> None:
     assert offset_in(text) == offset

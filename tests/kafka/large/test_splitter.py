@@ -1,4 +1,4 @@
-"""Splitting: the records of the Java library, with no header lost."""
+"""Messages are split into the records of the Java library, and no header is lost."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from penstock.kafka.large.assembler import Assembler
 from penstock.kafka.large.chunks import Chunk, decode_chunk, serialize_chunk
 from penstock.kafka.large.headers import LARGE_MESSAGE, drop_header, find_last
 from penstock.kafka.large.splitter import MessageSplitter, OutgoingRecord, Packer
-from tests.kafka.kafka_vectors import KAFKA, TP, headers_of, tohex, told_headers, uid, unhex
+from tests.kafka.kafka_vectors import KAFKA, TP, headers_as_recorded, headers_of, tohex, uid, unhex
 
 HEADERS_KEPT = "a value that is None or empty keeps the user's headers"
 ID_MADE_ONCE = "without an id one is made, and stands in segment, header and key alike"
 
 
-def _told(records: Iterable[OutgoingRecord]) -> list[tuple[Any, ...]]:
-    return [(tohex(key), tohex(value), told_headers(headers)) for key, value, headers, _ in records]  # type: ignore[arg-type]
+def _as_recorded(records: Iterable[OutgoingRecord]) -> list[tuple[Any, ...]]:
+    return [(tohex(key), tohex(value), headers_as_recorded(headers)) for key, value, headers, _ in records]  # type: ignore[arg-type]
 
 
 def _recorded(records: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -38,20 +38,20 @@ CASES = [case for case in KAFKA["splitter"] if case.get("topic") and case["uuid"
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_message_becomes_the_recorded_records(case: dict[str, Any]) -> None:
+def test_message_becomes_the_recorded_records(case: dict[str, Any]) -> None:
     splitter = MessageSplitter(case["maxSegmentSize"], in_header=case["enableRecordHeader"])
     headers = headers_of(case["inHeaders"])
     records = splitter.split("topic", unhex(case["payload"]), unhex(case["key"]), headers, UUID(case["uuid"]))
     expected = _recorded(case["records"])
     if _loses_headers(case["payload"], case["inHeaders"]):
-        kept = told_headers(drop_header(headers_of(case["inHeaders"]), LARGE_MESSAGE))
-        expected = [(key, value, kept) for key, value, lost in expected if lost == []]
-    assert _told(records) == expected, HEADERS_KEPT
+        expected_headers = headers_as_recorded(drop_header(headers_of(case["inHeaders"]), LARGE_MESSAGE))
+        expected = [(key, value, expected_headers) for key, value, lost in expected if lost == []]
+    assert _as_recorded(records) == expected, HEADERS_KEPT
     assert headers == headers_of(case["inHeadersAfter"])
 
 
 @pytest.mark.parametrize("case", [case for case in KAFKA["splitter"] if "enableRecordHeader" not in case])
-def test_the_other_recorded_messages(case: dict[str, Any]) -> None:
+def test_other_recorded_messages(case: dict[str, Any]) -> None:
     payload = unhex(case["payload"]) or b""
     records = list(
         MessageSplitter(case["maxSegmentSize"]).split(
@@ -59,14 +59,14 @@ def test_the_other_recorded_messages(case: dict[str, Any]) -> None:
         )
     )
     if isinstance(case["records"], list):
-        assert _told(records) == _recorded(case["records"])
+        assert _as_recorded(records) == _recorded(case["records"])
     else:
         assert case["uuid"] is None, ID_MADE_ONCE
         assert len({(decode_chunk(r.value or b"") or Chunk(uid(0), 0, 0, 0, b"")).message_id for r in records}) == 1
         assert {record.key for record in records} == {(decode_chunk(records[0].value or b"")).message_id.bytes}  # type: ignore[union-attr]
 
 
-def test_a_message_needs_a_topic() -> None:
+def test_message_needs_a_topic() -> None:
     with pytest.raises(ValueError, match=r"Topic cannot be empty\."):
         MessageSplitter(10).split("", b"x")
 
@@ -76,17 +76,15 @@ def test_split() -> None:
     message, message_id = b"a" * 1000, uid(3)
     records = list(MessageSplitter(200).split("topic", message, b"key", message_id=message_id))
     chunks = [decode_chunk(record.value or b"") for record in records]
-    told = [(s.message_id, s.message_size, s.count, s.sequence, len(s.payload)) for s in chunks if s]
-    assert told == [(message_id, 1000, 5, sequence, 200) for sequence in range(5)]
+    split = [(s.message_id, s.message_size, s.count, s.sequence, len(s.payload)) for s in chunks if s]
+    assert split == [(message_id, 1000, 5, sequence, 200) for sequence in range(5)]
     assert b"".join(s.payload for s in chunks if s) == message
     assert {record.key for record in records} == {b"key"}
     assert [record.chunks for record in records] == [5] * 5
 
 
 @given(st.binary(min_size=1, max_size=300), st.integers(1, 120), st.booleans(), st.randoms(use_true_random=False))
-def test_what_is_split_is_put_together_again_in_any_order(
-    value: bytes, size: int, in_header: bool, shuffle: Any
-) -> None:
+def test_split_message_is_assembled_in_any_order(value: bytes, size: int, in_header: bool, shuffle: Any) -> None:
     records = list(MessageSplitter(size, in_header=in_header).split("topic", value))
     assert len(records) == -(-len(value) // size)
     shuffle.shuffle(records)
@@ -100,19 +98,19 @@ def test_what_is_split_is_put_together_again_in_any_order(
     assert results[-1].starting_offset == 0
 
 
-PRODUCED = [(case, place) for case in KAFKA["producer"] for place in range(len(case["sends"]))]
+PRODUCED = [(case, index) for case in KAFKA["producer"] for index in range(len(case["sends"]))]
 
 
-@pytest.mark.parametrize(("case", "place"), PRODUCED)
-def test_a_producer_sends_the_recorded_records(case: dict[str, Any], place: int) -> None:
-    config, sent = case["config"], case["sends"][place]
+@pytest.mark.parametrize(("case", "index"), PRODUCED)
+def test_producer_sends_the_recorded_records(case: dict[str, Any], index: int) -> None:
+    config, sent = case["config"], case["sends"][index]
     splitter = MessageSplitter(config["max.message.segment.bytes"], in_header=config["li.record.header.enable"])
     packer = Packer(
         splitter,
         enabled=config["large.message.enabled"],
         wrap_small=config["li.large.message.segment.wrapping.required"],
         stamped=config["header.timestamp.enabled"],
-        new_id=lambda topic, key, value: uid(200 + place),
+        new_id=lambda topic, key, value: uid(200 + index),
     )
     headers = headers_of(sent["inHeaders"])
     key, value = (None if sent[name] is None else sent[name].encode() for name in ("key", "value"))
@@ -120,11 +118,11 @@ def test_a_producer_sends_the_recorded_records(case: dict[str, Any], place: int)
     expected = _recorded(sent["sent"])
     if config["large.message.enabled"] and _loses_headers(sent["value"], sent["inHeadersAfter"]):
         expected = [(key_, value_, sent["inHeadersAfter"]) for key_, value_, _ in expected]
-    assert _told(records) == expected, HEADERS_KEPT
-    assert told_headers(headers) == sent["inHeadersAfter"]
+    assert _as_recorded(records) == expected, HEADERS_KEPT
+    assert headers_as_recorded(headers) == sent["inHeadersAfter"]
 
 
-def test_a_message_of_just_the_limit_is_not_split() -> None:
+def test_message_of_exactly_the_limit_is_not_split() -> None:
     packer = Packer(MessageSplitter(10), enabled=True, stamped=False)
     assert [len(list(packer.pack("topic", bytes(size)))) for size in (0, 10, 11, 30, 31)] == [1, 1, 2, 3, 4]
 
@@ -133,13 +131,13 @@ def test_the_smaller_of_chunk_and_request_is_the_limit() -> None:
     assert Packer(MessageSplitter(1000), enabled=True, request_bytes=10).threshold == 10
 
 
-def test_a_message_gets_the_time_of_its_sending_where_it_has_none() -> None:
+def test_message_without_a_time_gets_the_time_of_sending() -> None:
     packer = Packer(MessageSplitter(10), now=lambda: 1.5)
     (record,) = packer.pack("topic", b"x")
-    assert told_headers(record.headers) == [["_t", (1500).to_bytes(8, "big").hex()]]
+    assert headers_as_recorded(record.headers) == [["_t", (1500).to_bytes(8, "big").hex()]]
 
 
-def test_a_serializer_of_ones_own_writes_the_chunks() -> None:
+def test_custom_serializer_writes_the_chunks() -> None:
     def bare_if_alone(topic: str, chunk: Chunk) -> bytes:
         return bytes(chunk.payload) if chunk.count == 1 else serialize_chunk(topic, chunk)
 
@@ -148,12 +146,12 @@ def test_a_serializer_of_ones_own_writes_the_chunks() -> None:
     assert [bool(decode_chunk(record.value or b"")) for record in packer.pack("topic", b"abcdef")] == [True, True]
 
 
-def test_a_chunk_has_at_least_one_byte() -> None:
+def test_chunk_has_at_least_one_byte() -> None:
     with pytest.raises(ValueError, match="must be at least 1"):
         MessageSplitter(0)
 
 
-def test_only_one_chunk_is_in_memory_beside_the_message() -> None:
+def test_only_one_chunk_is_in_memory_in_addition_to_the_message() -> None:
     message = bytes(20_000_000)
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""The real Aeron writes and we read; we write and the real Aeron reads."""
+"""Buffers of the real Aeron are read by Penstock, and buffers of Penstock by the real Aeron."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
 
 
 @pytest.fixture(scope="module")
-def kept() -> list[Path]:
+def driver_files() -> list[Path]:
     """Copies of all files that the driver wrote."""
     return []
 
 
 class Follower:
-    """Reads a stream that is being written, and checks each message."""
+    """A reader of a stream that is being written; checks each message."""
 
     def __init__(self, path: Path, position: int) -> None:
         self.subscription = Image(path, position)
@@ -68,50 +68,48 @@ class Follower:
 
 @pytest.mark.parametrize("kind", ["exclusive", "concurrent"])
 @pytest.mark.parametrize("channel", [IPC, UDP], ids=["ipc", "udp"])
-def test_what_a_real_publication_writes_is_read_live(
-    driver: Driver, kept: list[Path], channel: str, kind: str, tmp_path_factory: pytest.TempPathFactory
+def test_stream_of_a_real_publication_is_read_live(
+    driver: Driver, driver_files: list[Path], channel: str, kind: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Over UDP both the publication's and the image's buffer; the driver's flow control waits for us."""
-    driver.say("open", channel, 7, kind)
+    """Over UDP, the buffers of the publication and of the image; the driver's flow control waits for the reader."""
+    driver.send("open", channel, 7, kind)
     _, start, *paths = driver.answer()
     followers = [Follower(Path(path), int(start)) for path in dict.fromkeys(paths)]
-    driver.say("stream", 0, COUNT, LONGEST)
+    driver.send("stream", 0, COUNT, LONGEST)
     deadline = time.monotonic() + 30
     while min(follower.expected for follower in followers) < COUNT and time.monotonic() < deadline:
-        driver.say("consumed", min(follower.read() for follower in followers))
+        driver.send("consumed", min(follower.read() for follower in followers))
     assert [follower.expected for follower in followers] == [COUNT] * len(followers)
     assert driver.answer() == ["streamed", str(followers[0].subscription.position)]
     folder = tmp_path_factory.mktemp("kept")
     for path in dict.fromkeys(paths):
-        kept.append(Path(shutil.copy(path, folder / f"{Path(path).parent.name}.logbuffer")))
-    driver.say("close")
+        driver_files.append(Path(shutil.copy(path, folder / f"{Path(path).parent.name}.logbuffer")))
+    driver.send("close")
     assert driver.answer() == ["closed"]
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "concurrent"])
 @pytest.mark.parametrize("channel", [IPC, UDP], ids=["ipc", "udp"])
-def test_a_follower_that_the_driver_does_not_wait_for_is_told_when_it_is_overtaken(
-    driver: Driver, channel: str, kind: str
-) -> None:
-    driver.say("open", channel, 8, kind)
+def test_follower_that_the_driver_does_not_wait_for_is_lapped(driver: Driver, channel: str, kind: str) -> None:
+    driver.send("open", channel, 8, kind)
     _, start, *paths = driver.answer()
-    driver.say("consumed", 1 << 40)
-    driver.say("stream", 0, 5 * COUNT, LONGEST)
+    driver.send("consumed", 1 << 40)
+    driver.send("stream", 0, 5 * COUNT, LONGEST)
     followers = [Image(path, int(start), patience=0.3) for path in dict.fromkeys(paths)]
     time.sleep(0.3)
-    lapped = [overtaken(follower) for follower in followers]
+    lapped = [count_overtaken(follower) for follower in followers]
     final = int(driver.answer()[1])
     deadline = time.monotonic() + 20
     while any(follower.position < final for follower in followers) and time.monotonic() < deadline:
-        lapped = [told + overtaken(follower) for told, follower in zip(lapped, followers, strict=True)]
+        lapped = [count + count_overtaken(follower) for count, follower in zip(lapped, followers, strict=True)]
     assert [follower.position for follower in followers] == [final] * len(followers)
     assert all(lapped)
-    driver.say("close")
+    driver.send("close")
     assert driver.answer() == ["closed"]
 
 
-def overtaken(follower: Image) -> int:
-    """Reads what is there, or goes on at the oldest frame when it was too slow: how often it was."""
+def count_overtaken(follower: Image) -> int:
+    """Read the available frames, or continue at the oldest frame if overtaken; return how often that happened."""
     try:
         while follower.poll():
             pass
@@ -123,7 +121,9 @@ def overtaken(follower: Image) -> int:
 
 
 def our_file(path: Path) -> ExclusivePublication:
-    """Messages of all sizes, fragments, padding, claims kept and given up, a batch, several terms."""
+    """Write messages of all sizes, fragments, padding, committed and aborted claims, and a batch, over several
+    terms.
+    """
     parameters = Parameters(65536, mtu=1408, session_id=-77, stream_id=5, initial_term_id=2**31 - 2)
     publication = ExclusivePublication.create(path, parameters)
     for number in range(120):
@@ -150,33 +150,35 @@ def offer_something(publication: ExclusivePublication, number: int) -> None:
         publication.offer(data, -number)
 
 
-def test_what_we_write_is_read_by_the_real_classes(tmp_path: Path) -> None:
+def test_real_classes_read_our_file(tmp_path: Path) -> None:
     publication = our_file(tmp_path / "log")
-    wanted = []
+    expected = []
     with Image.follow(tmp_path / "log", from_oldest=True) as subscription:
         oldest = subscription.position
         while subscription.position < publication.position:
             frames = subscription.poll()
-            wanted += [[f.begin, len(f.data) + 32, f.flags, f.reserved_value, zlib.crc32(f.data)] for f in frames]
+            expected += [[f.begin, len(f.data) + 32, f.flags, f.reserved_value, zlib.crc32(f.data)] for f in frames]
             del frames
     lines = [
         [int(word) for word in line.split()]
         for line in run("read", str(tmp_path / "log"), str(oldest)).split("\n")[:-1]
     ]
     assert {(session, stream) for _, _, _, _, session, stream, _, _ in lines} == {(-77, 5)}
-    assert [[at, size, flags, reserved, crc] for at, size, flags, kind, _, _, reserved, crc in lines if kind] == wanted
+    assert [
+        [position, size, flags, reserved, crc] for position, size, flags, kind, _, _, reserved, crc in lines if kind
+    ] == expected
     assert lines[-1][0] + (lines[-1][1] + 31) // 32 * 32 == publication.position
 
 
 @pytest.mark.parametrize(("options", "properties"), INSPECTIONS, ids=["hex", "ascii", "skip", "scan"])
-def test_the_real_inspector_prints_what_ours_prints(
-    kept: list[Path], options: Options, properties: list[str], tmp_path: Path
+def test_real_inspector_prints_the_same_text(
+    driver_files: list[Path], options: Options, properties: list[str], tmp_path: Path
 ) -> None:
-    """For our own file, and for the driver's publications and images."""
+    """Our own file, and the publications and images of the driver."""
     our_file(tmp_path / "ours.logbuffer").close()
-    files = [tmp_path / "ours.logbuffer", *kept]
-    given = [f"aeron.log.inspector.{name}" for name in properties]
-    text = run("inspect", str(options.limit), *map(str, files), properties=given)
+    files = [tmp_path / "ours.logbuffer", *driver_files]
+    options_of_inspector = [f"aeron.log.inspector.{name}" for name in properties]
+    text = run("inspect", str(options.limit), *map(str, files), properties=options_of_inspector)
     for file in files:
         printed, _, text = text.partition(f"---- end of {file}\n")
         theirs, ours = printed.split("\n"), "\n".join([*dump(file, options), ""]).split("\n")

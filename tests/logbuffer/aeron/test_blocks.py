@@ -1,4 +1,4 @@
-"""Whole runs of frames, by the rules of Aeron's TermBlockScanner."""
+"""Runs of complete frames, by the rules of Aeron's TermBlockScanner."""
 
 from __future__ import annotations
 
@@ -20,8 +20,14 @@ TERM = 65536
 
 
 def create(path: Path, **more: Any) -> ExclusivePublication:
-    given: dict[str, Any] = {"term_length": TERM, "mtu": 8224, "session_id": -1, "stream_id": -2, "initial_term_id": -1}
-    publication = ExclusivePublication.create(path, Parameters(**(given | more)))
+    defaults: dict[str, Any] = {
+        "term_length": TERM,
+        "mtu": 8224,
+        "session_id": -1,
+        "stream_id": -2,
+        "initial_term_id": -1,
+    }
+    publication = ExclusivePublication.create(path, Parameters(**(defaults | more)))
     publication.position_limit = 1 << 40
     return publication
 
@@ -34,7 +40,7 @@ def offer(publication: ExclusivePublication, data: bytes, reserved_value: int = 
 
 
 def scanned(term: bytes, offset: int, limit: int) -> int:
-    """What TermBlockScanner's loop returns, frame by frame."""
+    """Return the result of TermBlockScanner's loop, frame by frame."""
     start, limit = offset, min(offset + limit, TERM)
     while offset < limit:
         length = int.from_bytes(term[offset : offset + 4], "little", signed=True)
@@ -55,7 +61,7 @@ def scanned(term: bytes, offset: int, limit: int) -> int:
     pads=st.sets(st.integers(0, 59), max_size=4),
     limit=st.one_of(st.integers(32, 5000), st.integers(5000, 100_000)),
 )
-def test_a_block_ends_where_aerons_scanner_ends(lengths: list[int], pads: set[int], limit: int) -> None:
+def test_block_ends_at_the_end_of_aerons_scanner(lengths: list[int], pads: set[int], limit: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "log")
         publication = create(path)
@@ -83,7 +89,7 @@ def test_a_block_ends_where_aerons_scanner_ends(lengths: list[int], pads: set[in
 
 
 def check_frames(block: Block, path: Path) -> None:
-    """The same frames as poll gives."""
+    """Check that the block has the frames of a poll."""
     with Image(path, block.begin) as subscription:
         frames = subscription.poll(limit_frames=len(block.lengths)) if not block.padding else []
         if not block.padding:
@@ -93,7 +99,7 @@ def check_frames(block: Block, path: Path) -> None:
         del frames
 
 
-def test_a_batch_comes_out_as_one_block_without_a_copy(tmp_path: Path) -> None:
+def test_batch_is_read_as_one_block_without_a_copy(tmp_path: Path) -> None:
     publication = create(tmp_path / "log", term_length=1 << 20)
     data = np.random.default_rng(1).integers(0, 256, 2560 * 256, dtype=np.uint8)
     assert publication.offer_batch(data, np.arange(2561) * 256, np.arange(2560)) == 2560
@@ -106,7 +112,7 @@ def test_a_batch_comes_out_as_one_block_without_a_copy(tmp_path: Path) -> None:
     assert (block.headers()["reserved_value"] == np.arange(2560)).all()
 
 
-def test_a_block_can_be_offered_to_another_buffer_as_it_is(tmp_path: Path) -> None:
+def test_block_can_be_offered_to_another_buffer_unchanged(tmp_path: Path) -> None:
     publication, copy = create(tmp_path / "log"), create(tmp_path / "copy")
     for number in range(100):
         offer(publication, bytes([number]) * 700, number)
@@ -121,7 +127,7 @@ def test_a_block_can_be_offered_to_another_buffer_as_it_is(tmp_path: Path) -> No
     assert (tmp_path / "copy").read_bytes()[: 2 * TERM] == (tmp_path / "log").read_bytes()[: 2 * TERM]
 
 
-def test_a_payload_that_looks_like_frames_is_not_taken_apart(tmp_path: Path) -> None:
+def test_payload_that_looks_like_frames_is_not_split(tmp_path: Path) -> None:
     publication = create(tmp_path / "log")
     offer(publication, b"a" * 100)
     offer(publication, b"")
@@ -137,7 +143,7 @@ def test_a_payload_that_looks_like_frames_is_not_taken_apart(tmp_path: Path) -> 
     assert block.payloads().to_pylist() == [b"a" * 96, bytes(forged) * 3, b"c" * 10]
 
 
-def test_nothing_there_and_nothing_there_any_more_are_different(tmp_path: Path) -> None:
+def test_missing_block_differs_from_a_cleaned_block(tmp_path: Path) -> None:
     publication = create(tmp_path / "log")
     subscription = Image(tmp_path / "log")
     assert subscription.block_poll() is None
@@ -148,13 +154,13 @@ def test_nothing_there_and_nothing_there_any_more_are_different(tmp_path: Path) 
         subscription.block_poll()
 
 
-def test_the_frames_of_a_recorded_buffer_come_as_blocks(tmp_path: Path) -> None:
+def test_frames_of_a_recorded_buffer_are_read_as_blocks(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(unpacked("excl_sizes__01_maxlen.logbuffer"))
     subscription = Image(tmp_path / "log")
     block = subscription.block_poll()
     assert block is not None
-    with Image(tmp_path / "log") as other:
-        frames = other.poll()
+    with Image(tmp_path / "log") as second_image:
+        frames = second_image.poll()
         assert [zlib.crc32(frame.data) for frame in frames] == [
             zlib.crc32(payload) for payload in block.payloads().to_pylist()
         ]

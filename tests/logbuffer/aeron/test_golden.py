@@ -1,4 +1,4 @@
-"""Our publication and subscription do, byte for byte, what Aeron's did."""
+"""Publication and subscription equal Aeron's byte by byte."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def publication(path: Path, kind: Kind = Kind.EXCLUSIVE) -> ExclusivePublication
 
 
 class Replay:
-    """Makes the calls of a trace and compares what they return."""
+    """A replay of the calls of a trace that compares their return values."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -44,20 +44,20 @@ class Replay:
 
     def _call(self, operation: str) -> int:
         verb, *rest = operation.split()
-        given = {
+        arguments = {
             key: int(value) for key, _, value in (word.partition("=") for word in rest) if value.lstrip("-").isdigit()
         }
         if verb == "offer":
-            data = message(given.get("msg", 0), given.get("len", 10))
-            return self.publication.offer(data, given.get("reserved", 0))
+            data = message(arguments.get("msg", 0), arguments.get("len", 10))
+            return self.publication.offer(data, arguments.get("reserved", 0))
         if verb == "vector":
             return self.publication.offer([message(6, 100), message(7, 2000)])
         if verb == "appendPadding":
             return self.publication.append_padding(int(rest[0]))
         if verb == "tryClaim":
-            return self._claim(given["msg"], given["len"], rest[-1])
+            return self._claim(arguments["msg"], arguments["len"], rest[-1])
         assert verb == "poll"
-        return self._poll(given["limit"], given["image.position"])
+        return self._poll(arguments["limit"], arguments["image.position"])
 
     def _claim(self, number: int, length: int, end: str) -> int:
         claim = self.publication.try_claim(length)
@@ -72,8 +72,8 @@ class Replay:
             self.fragments.append(
                 [len(frame.data), frame.flags, frame.end, frame.reserved_value, zlib.crc32(frame.data)]
             )
-        for whole in self.assembler.push(frames):
-            self.assembled.append([len(whole.data), whole.flags, whole.end, zlib.crc32(whole.data)])
+        for complete in self.assembler.push(frames):
+            self.assembled.append([len(complete.data), complete.flags, complete.end, zlib.crc32(complete.data)])
         self.publication.consumed(position)
         return len(frames)
 
@@ -87,7 +87,7 @@ class Replay:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_files_and_return_values_are_aerons(scenario: str, tmp_path: Path) -> None:
+def test_files_and_return_values_equal_aerons(scenario: str, tmp_path: Path) -> None:
     recorded = trace(scenario)
     replay = Replay(tmp_path / "2.logbuffer")
     if scenario != "excl_basic":
@@ -104,26 +104,26 @@ def test_files_and_return_values_are_aerons(scenario: str, tmp_path: Path) -> No
             replay.refuses(operation)
         else:
             assert replay.call(operation) == result, operation
-    wanted = [[f[key] for key in ("length", "flags", "position", "reserved", "crc32")] for f in recorded["fragments"]]
-    assert replay.fragments == wanted
+    expected = [[f[key] for key in ("length", "flags", "position", "reserved", "crc32")] for f in recorded["fragments"]]
+    assert replay.fragments == expected
     assert replay.assembled == [
         [f[key] for key in ("length", "flags", "position", "crc32")] for f in recorded["assembled"]
     ]
 
 
-def test_a_concurrent_publications_file_is_that_of_2023_but_for_the_newer_fields(tmp_path: Path) -> None:
+def test_file_of_a_concurrent_publication_equals_that_of_2023_except_for_new_fields(tmp_path: Path) -> None:
     path = tmp_path / "2.logbuffer"
     publication(path, Kind.CONCURRENT).connected = True
     newer = [0x11C, 0x13C, *range(0x1C0, 0x1E8, 8), 0x1EC, 0x1F4]
     data = bytearray(path.read_bytes())
-    for at in newer:
-        width = 1 if at == 0x1EC else 4 if at < 0x140 else 8
-        data[0x30000 + at : 0x30000 + at + width] = bytes(width)
+    for field_offset in newer:
+        width = 1 if field_offset == 0x1EC else 4 if field_offset < 0x140 else 8
+        data[0x30000 + field_offset : 0x30000 + field_offset + width] = bytes(width)
     data[0x30000 + 0x1ED] = 0  # signal end of stream
     assert bytes(data) == unpacked("concurrent_2023_empty.logbuffer")
 
 
-def test_the_first_message_in_it_is_that_of_2023(tmp_path: Path) -> None:
+def test_first_message_equals_that_of_2023(tmp_path: Path) -> None:
     path = tmp_path / "2.logbuffer"
     writer = publication(path, Kind.CONCURRENT)
     writer.connected = True
@@ -138,8 +138,10 @@ def test_the_first_message_in_it_is_that_of_2023(tmp_path: Path) -> None:
     assert data[0x30000:0x30010].hex(" ") == "00 04 00 00 e3 50 43 5f 00 00 00 00 e1 50 43 5f"
 
 
-def test_exclusive_differs_from_concurrent_in_the_type_byte_only(tmp_path: Path) -> None:
+def test_exclusive_differs_from_concurrent_only_in_the_type_byte(tmp_path: Path) -> None:
     publication(tmp_path / "exclusive")
     publication(tmp_path / "concurrent", Kind.CONCURRENT)
     pair = zip((tmp_path / "exclusive").read_bytes(), (tmp_path / "concurrent").read_bytes(), strict=True)
-    assert [at for at, (one, other) in enumerate(pair) if one != other] == [0x30000 + 0x1F1]
+    assert [
+        offset for offset, (concurrent_byte, exclusive_byte) in enumerate(pair) if concurrent_byte != exclusive_byte
+    ] == [0x30000 + 0x1F1]

@@ -1,4 +1,4 @@
-"""A reader that nobody knows of can tell what is not there yet from what is there no more."""
+"""A reader unknown to the writer distinguishes frames that are not written yet from cleaned frames."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from tests.logbuffer.logbuffer_made import TERM, Clock, create_exclusive, fill
 
 
 def gap_at(path: Path, position: int) -> None:
-    """Room was taken there, and its writer is not yet at work."""
+    """Reserve space at a position without writing, as a writer that has not continued yet."""
     with open(path, "r+b") as file:
         file.seek(position)
         file.write(bytes(1024))
 
 
 def image(path: Path, publication: Path) -> None:
-    """An image's buffer: the same frames, but no tails and no term count."""
+    """Create an image's buffer: the same frames without tails and term count."""
     data = bytearray(publication.read_bytes())
     data[3 * TERM : 3 * TERM + 28] = bytes(28)
     data[3 * TERM + 0x1F1] = Kind.IMAGE
     path.write_bytes(data)
 
 
-def test_where_several_write_a_gap_may_close_for_a_while(tmp_path: Path) -> None:
+def test_gap_of_several_writers_can_close_later(tmp_path: Path) -> None:
     fill(create_exclusive(tmp_path / "log", kind=Kind.CONCURRENT), 70)
     gap_at(tmp_path / "log", 60 * 1024)
     clock, log = Clock(), LogFile(tmp_path / "log")
@@ -44,14 +44,14 @@ def test_where_several_write_a_gap_may_close_for_a_while(tmp_path: Path) -> None
         gap.check(60 * 1024, 1)
 
 
-def test_a_writer_is_never_two_terms_ahead_of_a_gap(tmp_path: Path) -> None:
+def test_writer_is_never_two_terms_ahead_of_a_gap(tmp_path: Path) -> None:
     fill(create_exclusive(tmp_path / "log", kind=Kind.CONCURRENT), 140)
     gap_at(tmp_path / "log", 60 * 1024)
     with pytest.raises(Lapped):
         Image(tmp_path / "log", 60 * 1024).poll()
 
 
-def test_time_does_not_pass_while_nothing_is_written(tmp_path: Path) -> None:
+def test_timeout_does_not_run_while_nothing_is_written(tmp_path: Path) -> None:
     publication = create_exclusive(tmp_path / "log", kind=Kind.CONCURRENT)
     clock = Clock()
     gap = AnyGap(LogFile(tmp_path / "log"), 20.0, clock)
@@ -66,7 +66,7 @@ def test_time_does_not_pass_while_nothing_is_written(tmp_path: Path) -> None:
         gap.check(0, 0)
 
 
-def test_where_several_write_and_all_is_cleaned_up_to_the_tail_time_tells(tmp_path: Path) -> None:
+def test_reader_of_a_cleaned_buffer_with_several_writers_is_lapped_after_a_timeout(tmp_path: Path) -> None:
     publication = create_exclusive(tmp_path / "log", kind=Kind.CONCURRENT)
     fill(publication, 10)
     publication.clean_to(publication.position)
@@ -78,7 +78,7 @@ def test_where_several_write_and_all_is_cleaned_up_to_the_tail_time_tells(tmp_pa
         gap.check(1024, 0)
 
 
-def test_in_an_image_a_lost_datagram_may_come_again(tmp_path: Path) -> None:
+def test_image_waits_for_a_lost_datagram(tmp_path: Path) -> None:
     fill(create_exclusive(tmp_path / "log"), 70)
     image(tmp_path / "image", tmp_path / "log")
     gap_at(tmp_path / "image", 60 * 1024)
@@ -89,7 +89,7 @@ def test_in_an_image_a_lost_datagram_may_come_again(tmp_path: Path) -> None:
         clock.now += 21
 
 
-def test_an_image_that_is_more_than_a_term_ahead_has_lost_it(tmp_path: Path) -> None:
+def test_datagram_is_lost_once_the_image_is_a_term_ahead(tmp_path: Path) -> None:
     publication = create_exclusive(tmp_path / "log")
     fill(publication, 100)
     image(tmp_path / "image", tmp_path / "log")
@@ -107,7 +107,7 @@ def test_an_image_that_is_more_than_a_term_ahead_has_lost_it(tmp_path: Path) -> 
         Image(tmp_path / "later", 10 * 1024).poll()
 
 
-def test_a_stream_in_progress_is_joined_at_either_end(tmp_path: Path) -> None:
+def test_stream_in_progress_is_joined_at_either_end(tmp_path: Path) -> None:
     publication = create_exclusive(tmp_path / "log")
     fill(publication, 150)
     image(tmp_path / "image", tmp_path / "log")
@@ -124,7 +124,7 @@ RECORDED = [entry for entry in MANIFEST["files"] if "_images_" in entry["file"]]
 
 
 @pytest.mark.parametrize("entry", RECORDED, ids=[entry["file"] for entry in RECORDED])
-def test_a_recorded_image_is_found_and_followed_to_its_end(entry: dict[str, Any], tmp_path: Path) -> None:
+def test_recorded_image_is_detected_and_read_to_its_end(entry: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "image").write_bytes(unpacked(entry["file"]))
     with Image.follow(tmp_path / "image") as subscription:
         assert subscription.position == entry["pub_position"]

@@ -1,4 +1,4 @@
-"""The inspector prints what LogInspector prints, for every recorded file and every option."""
+"""The inspector prints the text of LogInspector for every recorded file and option."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TEXTS = [(entry["file"], text) for entry in MANIFEST["files"] for text in entry[
 
 
 @pytest.mark.parametrize(("file", "text"), TEXTS, ids=[text for _, text in TEXTS])
-def test_the_text_is_log_inspectors(file: str, text: str, tmp_path: Path) -> None:
+def test_text_equals_that_of_log_inspector(file: str, text: str, tmp_path: Path) -> None:
     path = tmp_path / file
     path.write_bytes(unpacked(file))
     lines = list(dump(path, OPTIONS[text.split(".")[1]]))
@@ -39,7 +39,7 @@ def test_the_text_is_log_inspectors(file: str, text: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("entry", MANIFEST["files"], ids=[entry["file"] for entry in MANIFEST["files"]])
-def test_the_json_form_says_the_same(entry: dict[str, object], tmp_path: Path) -> None:
+def test_json_form_has_the_same_content(entry: dict[str, object], tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(unpacked(str(entry["file"])))
     document = json.loads(json.dumps(as_json(path, limit=4)))
@@ -64,31 +64,31 @@ def offer(publication: Publication, data: object, reserved_value: int) -> None:
         publication.offer(data, reserved_value)
 
 
-def test_our_own_batches_are_listed_with_rows_and_document(tmp_path: Path) -> None:
+def test_batches_are_listed_with_rows_and_document(tmp_path: Path) -> None:
     publication = create(tmp_path / "log")
     for number in range(3):
         data = records.encode(records.body([b"x"] * (number + 1)), {"v": 1, "number": number})
         offer(publication, data, 100 + number)
     offer(publication, b"something else", 7)
-    found = batches(tmp_path / "log")
-    assert [(b.rows, b.document, b.reserved_value) for b in found] == [
+    listed = batches(tmp_path / "log")
+    assert [(b.rows, b.document, b.reserved_value) for b in listed] == [
         (1, {"v": 1, "number": 0}, 100),
         (2, {"v": 1, "number": 1}, 101),
         (3, {"v": 1, "number": 2}, 102),
         (None, None, 7),
     ]
-    assert found[0].position == 0
-    assert found[1].position == (found[0].frame_length + 31) // 32 * 32
-    assert found[3].problem is not None
+    assert listed[0].position == 0
+    assert listed[1].position == (listed[0].frame_length + 31) // 32 * 32
+    assert listed[3].problem is not None
 
 
-def test_batches_come_in_the_order_of_positions_over_several_terms(tmp_path: Path) -> None:
+def test_batches_are_listed_in_order_of_positions_over_several_terms(tmp_path: Path) -> None:
     publication = create(tmp_path / "log")
     for number in range(100):
         offer(publication, records.encode(records.body([b"x" * 3000]), {"v": 1}), number)
-    found = [batch.reserved_value for batch in batches(tmp_path / "log")]
-    assert found[-1] == 99
-    assert found == list(range(found[0], 100))
+    numbers = [batch.reserved_value for batch in batches(tmp_path / "log")]
+    assert numbers[-1] == 99
+    assert numbers == list(range(numbers[0], 100))
 
 
 @settings(max_examples=150, deadline=None)
@@ -97,14 +97,14 @@ def test_batches_come_in_the_order_of_positions_over_several_terms(tmp_path: Pat
     metadata=st.lists(st.tuples(st.integers(0, 0x1F8), st.integers(0, 255)), max_size=3),
     limit=st.sampled_from([0, 10]),
 )
-def test_a_damaged_file_is_shown_or_refused(
+def test_damaged_file_is_printed_or_refused(
     junk: list[tuple[int, bytes]], metadata: list[tuple[int, int]], limit: int
 ) -> None:
     data = bytearray(unpacked("excl_sizes__01_maxlen.logbuffer"))
-    for at, value in junk:
-        data[at : at + len(value)] = value
-    for at, byte in metadata:
-        data[3 * 65536 + at] = byte
+    for offset, value in junk:
+        data[offset : offset + len(value)] = value
+    for offset, byte in metadata:
+        data[3 * 65536 + offset] = byte
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "log")
         path.write_bytes(data)

@@ -1,4 +1,4 @@
-"""Any sequence of offers, claims, polls, crashes and reopenings: what was published is read once, in order."""
+"""Any sequence of offers, claims, polls, crashes and reopenings: published messages are read once and in order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Message:
 
 
 class LogBufferMachine(RuleBasedStateMachine):
-    """One writer, and one reader whose position outlives both. ``waiting``: what has still to be read."""
+    """A writer, and a reader whose position outlives both; ``waiting`` has the messages that are still unread."""
 
     @initialize(cleaning=st.sampled_from(Cleaning))
     def begin(self, cleaning: Cleaning) -> None:
@@ -60,7 +60,7 @@ class LogBufferMachine(RuleBasedStateMachine):
     @rule(length=LENGTHS)
     def offer(self, length: int) -> None:
         message = self.new(length)
-        if self.taken(lambda: self.publication.offer(content(message.number, length), message.number)):
+        if self.accepts(lambda: self.publication.offer(content(message.number, length), message.number)):
             self.wait_for([message], self.publication.position)
 
     @rule(
@@ -70,18 +70,18 @@ class LogBufferMachine(RuleBasedStateMachine):
         messages = [self.new(length) for length in lengths]
         data = b"".join(content(message.number, message.length) for message in messages)
         offsets, numbers = np.cumsum([0, *lengths]), np.array([message.number for message in messages])
-        taken = self.taken(lambda: self.publication.offer_batch(data, offsets, numbers))
-        self.wait_for(messages[:taken], self.publication.position)
+        accepted = self.accepts(lambda: self.publication.offer_batch(data, offsets, numbers))
+        self.wait_for(messages[:accepted], self.publication.position)
 
     @rule(length=st.integers(0, 3000))
     def append_padding(self, length: int) -> None:
-        self.taken(lambda: self.publication.append_padding(length))
+        self.accepts(lambda: self.publication.append_padding(length))
 
     @precondition(lambda self: self.claimed is None)
     @rule(length=st.integers(0, 2016))
     def claim(self, length: int) -> None:
         message, claims = self.new(length), []
-        if self.taken(lambda: claims.append(self.publication.try_claim(length)) or 1):
+        if self.accepts(lambda: claims.append(self.publication.try_claim(length)) or 1):
             claims[0].data[: length // 2] = content(message.number, length // 2)
             claims[0].set_reserved_value(message.number)
             message.published = False
@@ -142,40 +142,55 @@ class LogBufferMachine(RuleBasedStateMachine):
     def crash(self) -> None:
         self.reopen(0)
 
-    @rule(what=st.sampled_from(["offer", "offer_batch", "append_padding"]), size=LENGTHS, store=STORES, again=STORES)
-    def crash_at_a_store(self, what: str, size: int, store: int, again: int) -> None:
+    @rule(
+        operation=st.sampled_from(["offer", "offer_batch", "append_padding"]),
+        size=LENGTHS,
+        store=STORES,
+        recovery_store=STORES,
+    )
+    def crash_at_a_store(self, operation: str, size: int, store: int, recovery_store: int) -> None:
         self.before = self.number
-        given = [size % 2016] * (size % 9 + 1) if what == "offer_batch" else min(size, 3000) if "pad" in what else size
+        argument = (
+            [size % 2016] * (size % 9 + 1)
+            if operation == "offer_batch"
+            else min(size, 3000)
+            if "pad" in operation
+            else size
+        )
         try:
             with killed_at_store(store, self.path, self.remains):
-                getattr(self, what)(given)
+                getattr(self, operation)(argument)
         except Killed:
-            sizes = given if isinstance(given, list) else [given] if what == "offer" else []
-            self.waiting += (Message(self.before + at, length, follows=at > 0) for at, length in enumerate(sizes))
+            sizes = argument if isinstance(argument, list) else [argument] if operation == "offer" else []
+            self.waiting += (
+                Message(self.before + index, length, follows=index > 0) for index, length in enumerate(sizes)
+            )
             os.replace(self.remains, self.path)
-            self.reopen(again)
+            self.reopen(recovery_store)
 
     @precondition(lambda self: self.reader or self.waiting)
-    @rule(cut=st.integers(1, (3 * TERM + 4096) // 32), again=STORES)
-    def cut(self, cut: int, again: int) -> None:
-        """The end of the file is gone, and what was in it."""
+    @rule(cut=st.integers(1, (3 * TERM + 4096) // 32), recovery_store=STORES)
+    def cut(self, cut: int, recovery_store: int) -> None:
+        """Cut the end of the file, with its content."""
         os.truncate(self.path, 32 * cut)
         lost = [message for message in self.waiting if message.end and self.file_end(message) > 32 * cut]
         self.waiting = deque(message for message in self.waiting if message not in lost)
-        self.reopen(again)
+        self.reopen(recovery_store)
 
     def file_end(self, message: Message) -> int:
         return (message.end - 1) // TERM % 3 * TERM + (message.end - 1) % TERM + 1
 
-    def reopen(self, again: int) -> None:
-        """A claim dies with its process; the recovery is killed itself, if it makes ``again`` stores."""
+    def reopen(self, recovery_store: int) -> None:
+        """Reopen the file: a claim dies with its process; the recovery is killed too if it reaches
+        ``recovery_store`` stores.
+        """
         self.publication.close()
         if self.claimed:
             if self.claimed[1] in self.waiting:
                 self.waiting.remove(self.claimed[1])
             self.claimed = None
         try:
-            with killed_at_store(again, self.path, self.remains):
+            with killed_at_store(recovery_store, self.path, self.remains):
                 self.publication = self.opened()
         except Killed:
             os.replace(self.remains, self.path)
@@ -207,7 +222,7 @@ class LogBufferMachine(RuleBasedStateMachine):
             end -= (message.length + 63) & -32
         self.waiting += messages
 
-    def taken(self, call: Callable[[], int]) -> int:
+    def accepts(self, call: Callable[[], int]) -> int:
         self.publication.consumed(self.reader)
         for _ in range(2):
             try:
@@ -227,8 +242,8 @@ def frames_of(blocks: Iterator[object]) -> list[Frame]:
         ):
             if not block.padding:
                 data = block.data[start + 32 : start + 32 + length]
-                place = block.begin + start, block.begin + end
-                frames.append(Frame(data, *place, int(header["reserved_value"]), int(header["flags"])))
+                span = block.begin + start, block.begin + end
+                frames.append(Frame(data, *span, int(header["reserved_value"]), int(header["flags"])))
     return frames
 
 

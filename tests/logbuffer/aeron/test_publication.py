@@ -1,4 +1,4 @@
-"""What only Aeron's publications can do: claims, blocks, batches, fragments, padding, and the driver's cleaning."""
+"""Functions of Aeron's publications only: claims, blocks, batches, fragments, padding, and the driver's cleaning."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.logbuffer.descriptor import Kind, max_position
 from tests.logbuffer.logbuffer_made import TERM, create_exclusive, offer, parameters
 
 
-def test_without_a_reader_an_offer_changes_nothing(tmp_path: Path) -> None:
+def test_offer_without_a_reader_changes_nothing(tmp_path: Path) -> None:
     publication = ExclusivePublication.create(tmp_path / "log", parameters(), connected=False)
     before = (tmp_path / "log").read_bytes()
     with pytest.raises(NotConnected):
@@ -35,14 +35,14 @@ def test_without_a_reader_an_offer_changes_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_bytes() == before
 
 
-def test_the_limit_comes_before_the_length(tmp_path: Path) -> None:
+def test_limit_is_checked_before_the_length(tmp_path: Path) -> None:
     publication = create_exclusive(tmp_path / "log")
     publication.disconnect()
     with pytest.raises(NotConnected):
         publication.offer(bytes(8193))
 
 
-def test_when_the_last_reader_goes_the_limit_falls_back_to_where_it_was(tmp_path: Path) -> None:
+def test_limit_falls_back_when_the_last_reader_leaves(tmp_path: Path) -> None:
     publication = create_exclusive(tmp_path / "log", cleaning=Cleaning.CONSUMED)
     for _ in range(5):
         publication.offer(b"x" * 1000)
@@ -54,7 +54,7 @@ def test_when_the_last_reader_goes_the_limit_falls_back_to_where_it_was(tmp_path
     assert any(data[2112:2144])
 
 
-def test_one_raise_of_the_limit_cleans_one_term_at_most(tmp_path: Path) -> None:
+def test_one_raise_of_the_limit_cleans_at_most_one_term(tmp_path: Path) -> None:
     publication = create_exclusive(tmp_path / "log", cleaning=Cleaning.CONSUMED)
     publication.position_limit = 2 * TERM
     while publication.position < TERM + 9000:
@@ -71,7 +71,7 @@ def test_one_raise_of_the_limit_cleans_one_term_at_most(tmp_path: Path) -> None:
 
 
 def filled_to_the_end(path: Path, kind: Kind) -> ExclusivePublication:
-    """To the last position that a stream can have, and 3 messages more were tried."""
+    """Fill a stream to its last possible position, and try 3 more messages."""
     publication = create_exclusive(path, position=max_position(TERM) - TERM, kind=kind)
     refused = 0
     while refused < 3:
@@ -83,8 +83,8 @@ def filled_to_the_end(path: Path, kind: Kind) -> ExclusivePublication:
 
 
 @pytest.mark.parametrize(("kind", "tries"), [(Kind.EXCLUSIVE, 1), (Kind.CONCURRENT, 3)])
-def test_the_end_of_the_last_term_is_the_end_of_the_stream(kind: Kind, tries: int, tmp_path: Path) -> None:
-    """A concurrent publication's tail grows with every try."""
+def test_end_of_the_last_term_is_the_end_of_the_stream(kind: Kind, tries: int, tmp_path: Path) -> None:
+    """The tail of a concurrent publication grows with every try."""
     publication = filled_to_the_end(tmp_path / "log", kind)
     tail = (tmp_path / "log").read_bytes()[-4096 + 8 :][:4]
     assert int.from_bytes(tail, "little") == 7 * 8224 + tries * 8224
@@ -95,7 +95,7 @@ def test_the_end_of_the_last_term_is_the_end_of_the_stream(kind: Kind, tries: in
 
 
 @pytest.mark.parametrize("kind", [Kind.EXCLUSIVE, Kind.CONCURRENT])
-def test_a_stream_at_its_end_can_be_opened_and_takes_nothing_more(kind: Kind, tmp_path: Path) -> None:
+def test_stream_at_its_end_can_be_opened_but_accepts_no_message(kind: Kind, tmp_path: Path) -> None:
     filled_to_the_end(tmp_path / "log", kind).close()
     publication = ExclusivePublication.open(tmp_path / "log", readers=[max_position(TERM)])
     assert publication.position == max_position(TERM)
@@ -106,7 +106,7 @@ def test_a_stream_at_its_end_can_be_opened_and_takes_nothing_more(kind: Kind, tm
     assert len(Image(tmp_path / "log", max_position(TERM) - TERM).poll()) == 7
 
 
-def test_last_frame_passes_over_padding(tmp_path: Path) -> None:
+def test_last_frame_skips_padding(tmp_path: Path) -> None:
     publication = create_exclusive(tmp_path / "log")
     assert publication.last_frame() is None
     publication.offer(b"the last", 12)
@@ -115,13 +115,13 @@ def test_last_frame_passes_over_padding(tmp_path: Path) -> None:
     assert frame is not None
     assert (bytes(frame.data), frame.begin, frame.end) == (b"the last", 0, 64)
     publication.close()
-    again = ExclusivePublication.open(tmp_path / "log", readers=[publication.recovered.position + 192])
-    frame = again.last_frame()
+    reopened = ExclusivePublication.open(tmp_path / "log", readers=[publication.recovered.position + 192])
+    frame = reopened.last_frame()
     assert frame is not None
     assert frame.reserved_value == 12
 
 
-def test_end_of_stream_is_told_and_taken_back(tmp_path: Path) -> None:
+def test_end_of_stream_is_signalled_and_revoked(tmp_path: Path) -> None:
     publication = create_exclusive(tmp_path / "log")
     subscription = Image(tmp_path / "log")
     publication.offer(b"x")
@@ -139,35 +139,35 @@ MESSAGES = st.lists(st.binary(max_size=300), min_size=1, max_size=80)
 
 @settings(max_examples=80, deadline=None)
 @given(messages=MESSAGES, equal=st.booleans(), filled=st.integers(0, 40))
-def test_a_batch_leaves_the_bytes_that_single_offers_leave(messages: list[bytes], equal: bool, filled: int) -> None:
+def test_batch_writes_the_bytes_of_single_offers(messages: list[bytes], equal: bool, filled: int) -> None:
     messages = [messages[0]] * len(messages) if equal else messages
     offsets = np.cumsum([0, *map(len, messages)])
     values = np.arange(len(messages))
     with tempfile.TemporaryDirectory() as folder:
-        one, many = create_exclusive(Path(folder, "one")), create_exclusive(Path(folder, "many"))
-        one.window = many.window = TERM
-        one.consumed(0)
-        many.consumed(0)
-        for publication in (one, many):
+        single, batched = create_exclusive(Path(folder, "one")), create_exclusive(Path(folder, "many"))
+        single.window = batched.window = TERM
+        single.consumed(0)
+        batched.consumed(0)
+        for publication in (single, batched):
             for _ in range(filled):
                 publication.offer(bytes(1568))
         for number, message in enumerate(messages):
             try:
-                one.offer(message, number)
+                single.offer(message, number)
             except AdminAction:
-                one.offer(message, number)
-        taken = 0
-        while taken < len(messages):
+                single.offer(message, number)
+        accepted = 0
+        while accepted < len(messages):
             try:
-                taken += many.offer_batch(b"".join(messages), offsets[taken:], values[taken:])
+                accepted += batched.offer_batch(b"".join(messages), offsets[accepted:], values[accepted:])
             except AdminAction:
                 continue
-        assert one.position == many.position
+        assert single.position == batched.position
         assert Path(folder, "one").read_bytes() == Path(folder, "many").read_bytes()
-        assert many.last_frame() == one.last_frame()
+        assert batched.last_frame() == single.last_frame()
 
 
-def test_a_batch_goes_as_far_as_the_limit(tmp_path: Path) -> None:
+def test_batch_is_accepted_up_to_the_limit(tmp_path: Path) -> None:
     publication = create_exclusive(tmp_path / "log")
     publication.position_limit = 200
     assert publication.offer_batch(bytes(1000), np.arange(0, 1001, 100)) == 2
@@ -178,7 +178,7 @@ def test_a_batch_goes_as_far_as_the_limit(tmp_path: Path) -> None:
     assert publication.offer_batch(b"", np.zeros(1, np.int64)) == 0
 
 
-def test_a_block_leaves_a_full_term_by_itself(tmp_path: Path) -> None:
+def test_block_rotates_a_full_term(tmp_path: Path) -> None:
     source, copy = (
         create_exclusive(tmp_path / "source", position=TERM),
         create_exclusive(tmp_path / "copy", position=TERM - 32),
@@ -191,7 +191,7 @@ def test_a_block_leaves_a_full_term_by_itself(tmp_path: Path) -> None:
         copy.offer_block(bytes(32))
 
 
-def test_padding_may_be_as_long_as_the_longest_message_with_its_headers(tmp_path: Path) -> None:
+def test_padding_can_be_as_long_as_the_longest_message_with_its_headers(tmp_path: Path) -> None:
     publication = create_exclusive(tmp_path / "log", mtu=1408)
     longest = 5 * 1408 + 1344
     assert publication.append_padding(longest) == longest + 32
@@ -199,7 +199,7 @@ def test_padding_may_be_as_long_as_the_longest_message_with_its_headers(tmp_path
         publication.append_padding(longest + 1)
 
 
-def test_a_prepared_block_of_frames_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_prepared_block_of_frames_is_appended_unchanged(tmp_path: Path) -> None:
     source, copy = create_exclusive(tmp_path / "source"), create_exclusive(tmp_path / "copy")
     for number in range(5):
         source.offer(b"m" * 10 * number, number)
@@ -215,7 +215,7 @@ def test_a_prepared_block_of_frames_is_taken_as_it_is(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(lengths=st.lists(st.integers(0, 8192), min_size=1, max_size=40), cleaning=st.sampled_from(Cleaning))
-def test_fragmented_messages_come_out_whole(lengths: list[int], cleaning: Cleaning) -> None:
+def test_fragmented_messages_are_assembled(lengths: list[int], cleaning: Cleaning) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "log")
         publication = create_exclusive(path, mtu=1408, cleaning=cleaning)
@@ -224,7 +224,7 @@ def test_fragmented_messages_come_out_whole(lengths: list[int], cleaning: Cleani
             while subscription.position < publication.position:
                 subscription.poll()
             offer(publication, [bytes([number]) * (length // 3), bytes([number]) * (length - length // 3)])
-            whole = []
+            complete = []
             while subscription.position < publication.position:
-                whole += assembler.push(subscription.poll(limit_frames=2))
-            assert [bytes(frame.data) for frame in whole] == [bytes([number]) * length]
+                complete += assembler.push(subscription.poll(limit_frames=2))
+            assert [bytes(frame.data) for frame in complete] == [bytes([number]) * length]

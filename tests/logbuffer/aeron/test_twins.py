@@ -1,4 +1,4 @@
-"""By chance: whatever is asked of the real Aeron and of ours, both answer the same and leave the same bytes."""
+"""Random calls give the same answers and the same bytes in the real Aeron and in Penstock."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
 
 
 class Twins:
-    """A stream of the real Aeron, and the same of ours."""
+    """A stream of the real Aeron, and the same stream of Penstock."""
 
-    def __init__(self, real: Real, given: Setting, folder: Path) -> None:
-        self.real, self.setting, self.folder = real, given, folder
-        registration, self.path = real("open", given.channel, given.stream_id, given.kind.name.lower()).split()
+    def __init__(self, real: Real, setting: Setting, folder: Path) -> None:
+        self.real, self.setting, self.folder = real, setting, folder
+        registration, self.path = real("open", setting.channel, setting.stream_id, setting.kind.name.lower()).split()
         (folder / "ours").unlink(missing_ok=True)
-        self.ours = Ours(folder / "ours", given, int(registration))
+        self.ours = Ours(folder / "ours", setting, int(registration))
 
     def call(self, call: Call) -> None:
         theirs, ours = self.real(*call), self.ours(*call)
@@ -52,7 +52,7 @@ class Twins:
         return (self.folder / "theirs").read_bytes()
 
     def end(self) -> None:
-        """The driver says where the stream ends when it comes to hear of it."""
+        """End the stream; the driver stores the end with a delay."""
         self.real("end")
         while self.theirs()[-4096 + 0x80 :][:8] == NO_END:
             self.real("step")
@@ -68,7 +68,7 @@ class Twins:
         self.ours.close()
 
 
-def one_stream(real: Real, seed: int, folder: Path) -> None:
+def compare_one_stream(real: Real, seed: int, folder: Path) -> None:
     chance = random.Random(seed)
     with Twins(real, setting(chance), folder) as twins:
         for number in range(chance.choice([30, 150, 400])):
@@ -81,15 +81,15 @@ def one_stream(real: Real, seed: int, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, 320, 40))
-def test_any_calls_return_the_same_and_leave_the_same_bytes(real: Real, first: int, tmp_path: Path) -> None:
+def test_random_calls_give_equal_answers_and_bytes(real: Real, first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 40):
-        one_stream(real, seed, tmp_path)
+        compare_one_stream(real, seed, tmp_path)
 
 
 @pytest.mark.soak
-def test_very_many_calls_return_the_same_and_leave_the_same_bytes(real: Real, tmp_path: Path) -> None:
+def test_many_random_calls_give_equal_answers_and_bytes(real: Real, tmp_path: Path) -> None:
     for seed in range(1000, 6000):
-        one_stream(real, seed, tmp_path)
+        compare_one_stream(real, seed, tmp_path)
 
 
 def free_endpoint() -> str:
@@ -98,7 +98,7 @@ def free_endpoint() -> str:
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
-def test_the_publication_of_a_udp_stream_leaves_the_same_bytes(real: Real, tmp_path: Path) -> None:
+def test_publication_of_a_udp_stream_writes_equal_bytes(real: Real, tmp_path: Path) -> None:
     for seed in range(15):
         chance = random.Random(seed)
         with Twins(real, over_udp(setting(chance), free_endpoint()), tmp_path) as twins:
@@ -106,7 +106,7 @@ def test_the_publication_of_a_udp_stream_leaves_the_same_bytes(real: Real, tmp_p
 
 
 def sent_and_received(twins: Twins, chance: random.Random) -> None:
-    """The driver's flow control says how far its sender is; we are told."""
+    """Send and receive; the driver's flow control decides the sender's limit, which is copied to ours."""
     real, sent = twins.real, Path(twins.path)
     image = real("subscribe", twins.setting.subscribed, twins.setting.stream_id).split()[1]
     for number in range(300):
@@ -119,7 +119,7 @@ def sent_and_received(twins: Twins, chance: random.Random) -> None:
     twins.compare()
     for file in (sent, sent.parents[1] / "images" / f"{image}.logbuffer"):
         copy = Path(shutil.copy(file, twins.folder / "log"))
-        inspected(real, copy, Options(limit=16, scan_over_zeroes=True))
+        compare_inspectors(real, copy, Options(limit=16, scan_over_zeroes=True))
     real("end")
 
 
@@ -130,7 +130,7 @@ def follow(twins: Twins) -> None:
         twins.ours.publication.consumed(limit - (twins.setting.window or twins.setting.term_length // 2))
 
 
-def test_the_inspectors_texts_are_the_same_for_damaged_files_as_well(real: Real, tmp_path: Path) -> None:
+def test_inspectors_print_equal_texts_for_damaged_files(real: Real, tmp_path: Path) -> None:
     for seed in range(250):
         chance = random.Random(seed)
         (tmp_path / "log").write_bytes(damaged(chance, unpacked(chance.choice(GOLDEN))))
@@ -140,11 +140,13 @@ def test_the_inspectors_texts_are_the_same_for_damaged_files_as_well(real: Real,
             skip_default_header=chance.random() < 0.3,
             scan_over_zeroes=chance.random() < 0.5,
         )
-        inspected(real, tmp_path / "log", options)
+        compare_inspectors(real, tmp_path / "log", options)
 
 
-def inspected(real: Real, file: Path, options: Options) -> None:
-    """Where LogInspector falls over a frame that goes on behind its term, ours still prints what there is."""
+def compare_inspectors(real: Real, file: Path, options: Options) -> None:
+    """Compare both inspectors; LogInspector fails on a frame that crosses its term, ours still prints the frames
+    before it.
+    """
     properties = [f"data.format={options.data_format}"]
     properties += ["skipDefaultHeader=true"] * options.skip_default_header
     properties += ["scanOverZeroes=true"] * options.scan_over_zeroes

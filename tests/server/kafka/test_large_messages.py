@@ -9,7 +9,7 @@ import confluent_kafka
 import pytest
 
 from penstock.kafka import Consumer, Producer
-from tests.kafka.kafka_vectors import KAFKA, headers_of, tohex, told_headers, unhex
+from tests.kafka.kafka_vectors import KAFKA, headers_as_recorded, headers_of, tohex, unhex
 from tests.server.running import Running
 
 
@@ -59,7 +59,7 @@ def test_what_javas_library_made_of_its_messages_is_read_and_stays_as_it_is(endp
     ]
     stored = consumed(plain, len(told))
     plain.close()
-    same = [(one.topic(), tohex(one.key()), tohex(one.value()), told_headers(one.headers())) for one in stored]
+    same = [(one.topic(), tohex(one.key()), tohex(one.value()), headers_as_recorded(one.headers())) for one in stored]
     assert sorted(same, key=lambda one: one[0]) == sorted(told, key=lambda one: one[0])
     with Consumer(given) as consumer:
         consumer.assign(starts)
