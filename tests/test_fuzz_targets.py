@@ -137,9 +137,7 @@ TARGETS = {
         "landing/topics/test_from_flight.py::test_any_answer_is_a_document_or_an_error_of_the_client"
     ),
     "ledger/book_from_topics.py": POSTS,
-    "ledger/checkpoint.py": (
-        "ledger/test_checkpoint.py::test_lines_that_no_ledger_wrote_are_refused"
-    ),
+    "ledger/checkpoint.py": ("ledger/test_checkpoint.py::test_lines_that_no_ledger_wrote_are_refused"),
     "ledger/posts.py": POSTS,
     "log/cursors.py": "log/test_cursors.py::test_any_bytes_are_an_offset_that_can_be_read_from",
     "log/plausible_clock.py": ("log/test_plausible_clock.py::test_any_bytes_in_its_file_are_no_reason_not_to_start"),
