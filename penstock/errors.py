@@ -20,7 +20,7 @@ PenstockError
     BadPositions  (client.tail.positions)
     Unusable  (config.keys.tls)
     ConfigError  (config.units)
-    Away  (console.daemon_poll)
+    DaemonUnavailable  (console.daemon_poll)
     CannotRead  (drill.kafka)
     NotBack  (drill.pipe)
     FileError  (files.errors)

@@ -1,10 +1,10 @@
 """The web console: what became of every message, at a glance.
 
-Read ``main`` (its process), ``login``, ``daemon_poll`` with ``history`` and ``lags``, ``readable``, ``pages/``, then
-what pages are made of: ``theme``, ``asked``, ``topic_reading``, ``message_view``, ``pipe_picture``, ``charts``,
-``receipt_details``, ``findings``, ``cures``, ``wording``.
+Read ``main`` (its process), ``login``, ``daemon_poll`` with ``history``, ``pages/``, then what pages are made of:
+``theme``, ``search_input``, ``topic_reading``, ``message_view``, ``pipe_picture``, ``charts``, ``receipt_details``,
+``findings``, ``wording``.
 Imports ``config``, ``client``,
-``landing``, ``upkeep``, ``sql``, ``ledger`` and ``process``; what the pages show of the daemon comes over HTTP.
+``landing``, ``upkeep``, ``sql``, ``ledger`` and ``process``; pages get the state of the daemon over HTTP.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -12,17 +12,14 @@ __all__ = [  # noqa: RUF022 reading order
     "login",
     "daemon_poll",
     "history",
-    "lags",
-    "readable",
     "pages",
     "theme",
-    "asked",
+    "search_input",
     "topic_reading",
     "message_view",
     "pipe_picture",
     "charts",
     "receipt_details",
     "findings",
-    "cures",
     "wording",
 ]

@@ -1,4 +1,7 @@
-"""Options of the charts (Apache ECharts)."""
+"""Options of the charts, as Apache ECharts takes them.
+
+Functions here are pure: they take answers of the daemon or lines of the history, and draw nothing.
+"""
 
 from __future__ import annotations
 
@@ -13,62 +16,66 @@ from penstock.ledger.event_words import moment
 Options = dict[str, Any]
 GRID = {"left": 56, "right": 16, "top": 52, "bottom": 44}
 TEXT = "#808a98"
-HOUR = 60
-"""Minutes."""
+AXIS_MINUTES = 60
 LEGEND = {"type": "scroll", "top": 0, "left": 0, "textStyle": {"color": TEXT}, "pageTextStyle": {"color": TEXT}}
-"""In one line, however narrow the page: what has no room is turned to."""
+"""A single line at any width: entries without room are on further pages of the legend."""
 LINE = {"lineStyle": {"color": "rgba(128,138,152,.25)"}}
 
 
 Events = Sequence[Mapping[str, Any]]
 EVENT_COLOURS = {"restart": "#d64545", "loss": "#d64545", "disk": "#d64545", "clock": "#e0a030"}
-"""Of the marks of events; the others are grey."""
+"""Color of the mark of an event by kind; other kinds are grey."""
 
 
-def ends_of(series: Mapping[str, Any], since: int, until: int) -> dict[int, Counter[str]]:
-    """What became of the messages, by the start of each stretch of the balance over time; empty ones too."""
+def messages_by_fate(series: Mapping[str, Any], since: int, until: int) -> dict[int, Counter[str]]:
+    """Return the messages of each interval of the balance over time by fate; empty intervals too."""
     step = int(series["step"])
     ends: dict[int, Counter[str]] = {start: Counter() for start in range(since - since % step, until, step)}
-    for one in series["series"]:
-        for name, count in one["counts"].items():
+    for interval in series["series"]:
+        for name, count in interval["counts"].items():
             fate = fate_of(name)
-            if fate and one["bucket"] in ends:
-                ends[one["bucket"]][fate] += count
+            if fate and interval["bucket"] in ends:
+                ends[interval["bucket"]][fate] += count
     return ends
 
 
-def marks(places: Iterable[tuple[float, Mapping[str, Any]]]) -> Options:
-    """Events as lines across a chart, each with its place on the axis; their words in the tooltip."""
+def marks(positions: Iterable[tuple[float, Mapping[str, Any]]]) -> Options:
+    """Return a series that draws events as lines across a chart; their text is in the tooltip."""
     lines = [
         {
-            "xAxis": place,
+            "xAxis": position,
             "name": f"{moment(event['at'])} {event['text']}",
             "lineStyle": {"color": EVENT_COLOURS.get(event["kind"], TEXT), "type": "dashed", "width": 1.5},
         }
-        for place, event in places
+        for position, event in positions
     ]
     line = {"symbol": ["none", "pin"], "symbolSize": 12, "label": {"show": False}, "data": lines}
     return {"name": "events", "type": "line", "data": [], "markLine": {**line, "tooltip": {"formatter": "{b}"}}}
 
 
 def stacked(series: Mapping[str, Any], since: int, until: int, events: Events = ()) -> Options:
-    """The balance over time as stacked bars, one for each stretch, with the events of that time."""
-    ends, step = ends_of(series, since, until), int(series["step"])
-    starts = list(ends)
-    happened = [(starts.index(at), e) for e in events if (at := e["at"] // 1000 // step * step) in ends]
-    used = [fate for fate in FATES if any(counts[fate] for counts in ends.values())]
+    """Return the balance over time as one stacked bar per interval, with the events of that time."""
+    fates_of_start, step = messages_by_fate(series, since, until), int(series["step"])
+    # An event is drawn at the interval that contains it; events outside the chart are dropped.
+    starts = list(fates_of_start)
+    marked_events = [
+        (starts.index(bucket_start), e)
+        for e in events
+        if (bucket_start := e["at"] // 1000 // step * step) in fates_of_start
+    ]
+    fates = [fate for fate in FATES if any(counts[fate] for counts in fates_of_start.values())]
     return {
         "animation": False,
         "grid": GRID,
         "tooltip": {"trigger": "axis", "axisPointer": {"type": "shadow"}},
-        "legend": {**LEGEND, "itemHeight": 10, "itemWidth": 14, "data": [FATES[fate] for fate in used]},
+        "legend": {**LEGEND, "itemHeight": 10, "itemWidth": 14, "data": [FATES[fate] for fate in fates]},
         "xAxis": {
             "type": "category",
             "data": [clock(s) for s in starts],
-            **_named("received at", 28),
+            **_axis_name("received at", 28),
             "axisLabel": {"color": TEXT, "hideOverlap": True},
         },
-        "yAxis": _counted("messages"),
+        "yAxis": _count_axis("messages"),
         "series": [
             {
                 "name": FATES[fate],
@@ -76,67 +83,70 @@ def stacked(series: Mapping[str, Any], since: int, until: int, events: Events = 
                 "stack": "all",
                 "barCategoryGap": "15%",
                 "itemStyle": {"color": COLOURS[fate]},
-                "data": [ends[start][fate] for start in starts],
+                "data": [fates_of_start[start][fate] for start in starts],
             }
-            for fate in used
+            for fate in fates
         ]
-        + ([marks(happened)] if happened else []),
+        + ([marks(marked_events)] if marked_events else []),
     }
 
 
 def heat(rows: Sequence[Sequence[int]], x_name: str, y_name: str) -> Options:
-    """plog's two-dimensional counts as a heat map: colour by the logarithm, the number in the tooltip."""
+    """Return plog's two-dimensional counts as a heat map, colored by logarithm; the tooltip has the number."""
+    # Zero cells are left out: a grid of all sizes has thousands.
     cells = [[x, y, n] for y, row in enumerate(rows) for x, n in enumerate(row) if n]
-    most = max((n for _, _, n in cells), default=1)
+    largest = max((n for _, _, n in cells), default=1)
     width = max((len(row) for row in rows), default=1)
     return {
         "animation": False,
         "grid": {**GRID, "top": 32, "left": 76},
         "tooltip": {"formatter": f"{y_name} {{b}}: {{c}}"},
-        "xAxis": _powers(width, x_name),
-        "yAxis": {**_powers(len(rows), y_name), "nameLocation": "end", "nameGap": 12},
+        "xAxis": _power_of_two_axis(width, x_name),
+        "yAxis": {**_power_of_two_axis(len(rows), y_name), "nameLocation": "end", "nameGap": 12},
         "visualMap": {
             "show": False,
             "min": 0,
-            "max": math.log1p(most),
+            "max": math.log1p(largest),
             "dimension": 3,
             "inRange": {"color": ["#cfe8ea", "#0e9aa7", "#8f1d2c"]},
         },
+        # The fourth number is the color: a linear scale would show the largest cell only.
         "series": [{"type": "heatmap", "data": [[*cell, math.log1p(cell[2])] for cell in cells]}],
     }
 
 
 def bars(counts: Sequence[int], x_name: str) -> Options:
-    """plog's one-dimensional counts, by powers of two."""
+    """Return plog's one-dimensional counts as bars, one per power of two."""
     return {
         "animation": False,
         "grid": {**GRID, "top": 32},
         "tooltip": {},
-        "xAxis": _powers(len(counts), x_name),
-        "yAxis": _counted("count"),
+        "xAxis": _power_of_two_axis(len(counts), x_name),
+        "yAxis": _count_axis("count"),
         "series": [{"type": "bar", "data": list(counts), "itemStyle": {"color": COLOURS["landed.event"]}}],
     }
 
 
-def _powers(count: int, name: str) -> Options:
-    """An axis of powers of two: 0, 1, 2-3, 4-7, ..."""
+def _power_of_two_axis(count: int, name: str) -> Options:
+    """Return an axis with the categories 0, 1, 2-3, 4-7, and so on."""
     labels = ["0", *(f"{1 << n}-{(2 << n) - 1}" if n else "1" for n in range(count - 1))]
-    return {"type": "category", "data": labels, **_named(name, 28), "axisLabel": {"color": TEXT}}
+    return {"type": "category", "data": labels, **_axis_name(name, 28), "axisLabel": {"color": TEXT}}
 
 
-def _named(name: str, gap: int) -> Options:
-    """The name of an axis in its middle."""
+def _axis_name(name: str, gap: int) -> Options:
+    """Return the keys that put the name of an axis in its middle."""
     return {"name": name, "nameLocation": "middle", "nameGap": gap, "nameTextStyle": {"color": TEXT}}
 
 
-def _counted(name: str) -> Options:
-    """An axis of whole numbers, as short as they can be."""
+def _count_axis(name: str) -> Options:
+    """Return an axis of whole numbers with short labels."""
     return {
         "type": "value",
         "name": name,
         "nameTextStyle": {"color": TEXT, "align": "left"},
         "min": 0,
         "minInterval": 1,
+        # The lowest label stays at the axis; minInterval avoids labels such as 0.5 messages.
         "axisLine": {"onZero": False},
         "axisLabel": {"color": TEXT, ":formatter": "shortNumber"},
         "splitLine": LINE,
@@ -144,41 +154,44 @@ def _counted(name: str) -> Options:
 
 
 Line = Sequence[tuple[float, float]]
-"""Times of the history's clock in seconds, with values."""
+"""Pairs of a time in seconds, of the monotonic clock, and a value."""
 
 
-def rates(lines: Mapping[str, Line], now: float, events: Events = (), wall: float = 0.0) -> Options:
-    """Rows a second over the last hour; ``lines`` by fate, as in FATES.
+def rates(lines: Mapping[str, Line], now_s: float, events: Events = (), now_unix_s: float = 0.0) -> Options:
+    """Return rows per second over the last hour; ``lines`` by fate, see FATES.
 
-    ``now`` is the present of their clock, ``wall`` the same in seconds since the epoch, as the times of ``events`` are.
+    ``now_s`` is the present of the lines' clock, ``now_unix_s`` the same moment since the epoch, for ``events``.
     """
     named = {FATES[fate]: (line, COLOURS[fate]) for fate, line in lines.items()}
-    return _hour(named, "rows a second", now, events, wall)
+    return _hour_chart(named, "rows a second", now_s, events, now_unix_s)
 
 
-def behind(lines: Mapping[str, Line], now: float, events: Events = (), wall: float = 0.0) -> Options:
-    """How many entries readers were behind over the last hour, by their names; times are as of ``rates``."""
-    return _hour({name: (line, "") for name, line in lines.items()}, "entries behind", now, events, wall)
+def lag_chart(lines: Mapping[str, Line], now_s: float, events: Events = (), now_unix_s: float = 0.0) -> Options:
+    """Return entries behind over the last hour by reader; times as in ``rates``."""
+    return _hour_chart({name: (line, "") for name, line in lines.items()}, "entries behind", now_s, events, now_unix_s)
 
 
-def _hour(lines: Mapping[str, tuple[Line, str]], counted: str, now: float, events: Events, wall: float) -> Options:
-    ages = ((round((event["at"] / 1000 - wall) / 60, 2), event) for event in events)
-    happened = [(age, event) for age, event in ages if -HOUR <= age <= 0]
+def _hour_chart(
+    lines: Mapping[str, tuple[Line, str]], axis_name: str, now_s: float, events: Events, now_unix_s: float
+) -> Options:
+    ages = ((round((event["at"] / 1000 - now_unix_s) / 60, 2), event) for event in events)
+    marked_events = [(age, event) for age, event in ages if -AXIS_MINUTES <= age <= 0]
     ago = {"color": TEXT, ":formatter": "v => v ? `${-v}` : 'now'"}
-    span = {"type": "value", "min": -HOUR, "max": 0}
-    series = [_line(name, line, colour, now) for name, (line, colour) in lines.items()]
+    span = {"type": "value", "min": -AXIS_MINUTES, "max": 0}
+    series = [_line_series(name, line, colour, now_s) for name, (line, colour) in lines.items()]
     return {
         "animation": False,
         "grid": GRID,
         "tooltip": {"trigger": "axis"},
         "legend": {**LEGEND, "data": list(lines)},
-        "xAxis": {**span, **_named("minutes ago", 28), "axisLabel": ago, "splitLine": LINE},
-        "yAxis": _counted(counted),
-        "series": series + ([marks(happened)] if happened else []),
+        "xAxis": {**span, **_axis_name("minutes ago", 28), "axisLabel": ago, "splitLine": LINE},
+        "yAxis": _count_axis(axis_name),
+        "series": series + ([marks(marked_events)] if marked_events else []),
     }
 
 
-def _line(name: str, line: Line, colour: str, now: float) -> Options:
-    points = [[round((t - now) / 60, 2), round(value, 1)] for t, value in line]
+def _line_series(name: str, line: Line, colour: str, now_s: float) -> Options:
+    # Rounded: the options are sent to the browser whenever they change.
+    points = [[round((t - now_s) / 60, 2), round(number, 1)] for t, number in line]
     coloured = {"itemStyle": {"color": colour}, "lineStyle": {"color": colour, "width": 2}} if colour else {}
     return {"name": name, "type": "line", "showSymbol": len(points) < 2, "data": points, **coloured}

@@ -1,4 +1,8 @@
-"""The daemon as the console sees it: asked once a second by one task for all open pages."""
+"""Poll the log daemon for all open pages: one task sends each request once a second.
+
+Invariant: the load on the daemon does not depend on the number of open pages. Pages read ``Daemon.latest`` and send
+requests of their own only for what a user opened.
+"""
 
 from __future__ import annotations
 
@@ -13,55 +17,57 @@ from typing import Any
 
 import httpx
 
-from penstock.console.history import History
-from penstock.console.lags import EVERY as LAGS_EVERY
-from penstock.console.lags import Lags
+from penstock.console.history import LAGS_INTERVAL_POLLS, History, Lags
 from penstock.errors import PenstockError
 from penstock.ledger.receipt import Receipt, receipt
 
-EVERY = 1.0
-TIMEOUT = 5.0
-STALE = 2.2
-"""Seconds without a good answer after which nothing is known of now: a look later, that is within three seconds."""
-MOST_EVENTS = 200
-HOUR, HOUR_EVERY = 3600, 3
-"""Seconds; looks between two at the last hour."""
+POLL_INTERVAL_S = 1.0
+REQUEST_TIMEOUT_S = 5.0
+UNKNOWN_AFTER_S = 2.2
+"""Two polls and a margin: with the page's own check every 0.5 s, a dead daemon shows within three seconds."""
+MAX_EVENTS = 200
+HOUR_S, HOUR_INTERVAL_POLLS = 3600, 3
+"""Length of the recent balance, and polls between two of them: it reads the balance over time, which costs more."""
 Document = dict[str, Any]
 
 
-class Away(PenstockError):
-    """The daemon does not answer, or not as it should; the text says how."""
+class DaemonUnavailable(PenstockError):
+    """The daemon did not respond, or with an error; the text says which."""
 
 
 @dataclass(slots=True)
 class Latest:
-    """The last answers, of ``at``, and why there are no newer ones."""
+    """The latest answers of the daemon, shared by all pages."""
 
     balance: Document = field(default_factory=dict)
     stat: Document = field(default_factory=dict)
     hour: Document = field(default_factory=dict)
-    """The balance of the last hour alone."""
+    """The balance of the last hour only."""
     events: list[Document] = field(default_factory=list)
-    """What happened, newest first."""
+    """Newest first."""
     names: frozenset[str] | None = None
-    """Of the topics that there are; None while that is not known."""
-    error: str = "not asked yet"
-    at: float = 0.0
-    seen: float = 0.0
-    """As ``at``, in seconds since the epoch."""
+    """Existing topics; None until they are first listed."""
+    error: str = "no response yet"
+    """Why there is no newer answer; empty after a complete one."""
+    answered_s: float = 0.0
+    """Time of the last complete answer, by the monotonic clock."""
+    answered_unix_s: float = 0.0
+    """Time of the last complete answer, in seconds since the epoch."""
     history: History = field(default_factory=History)
     lags: Lags = field(default_factory=Lags)
 
 
 def _of_latest(name: str) -> Any:
+    # Daemons with different tokens share one ``Latest``; pages read it through any of them.
     return property(lambda self: getattr(self.latest, name), lambda self, value: setattr(self.latest, name, value))
 
 
 @dataclass(slots=True)
 class Daemon:
-    """``url``: of the daemon's HTTP API; ``headers`` carry a token, ``verify`` is httpx's.
+    """The log daemon at ``url``, its latest answers, and the credentials of requests.
 
-    ``token``: of who has logged in; "" where nobody has to.
+    ``verify`` is httpx's TLS setting. ``token`` is the one that the user of a page logged in with; "" if no login is
+    needed. All methods run on the console's event loop.
     """
 
     url: str
@@ -71,8 +77,8 @@ class Daemon:
     token: str = ""
     _http: httpx.AsyncClient | None = None
 
-    def seen_by(self, token: str) -> Daemon:
-        """As somebody with another token sees it: the last answers are the same, what is asked is asked with it."""
+    def with_token(self, token: str) -> Daemon:
+        """Return a daemon that sends its own requests with ``token`` and shares the latest answers."""
         headers = {"authorization": f"Bearer {token}"}
         return Daemon(self.url, headers, self.verify, self.latest, token=token, _http=self._client())
 
@@ -81,119 +87,138 @@ class Daemon:
     hour = _of_latest("hour")
     events = _of_latest("events")
     error = _of_latest("error")
-    at = _of_latest("at")
+    answered_s = _of_latest("answered_s")
     history = _of_latest("history")
 
     @property
     def age(self) -> float:
-        """Seconds since the last good answer."""
-        return time.monotonic() - self.latest.at
+        """Return the seconds since the last complete answer."""
+        return time.monotonic() - self.latest.answered_s
 
     @property
     def unknown(self) -> bool:
-        """Whether nothing is known of now."""
-        return self.age > STALE
+        """Report whether the last complete answer is too old to describe the present."""
+        return self.age > UNKNOWN_AFTER_S
 
     def unknown_since(self) -> str:
-        """Of when the last things known are, and why there is nothing newer."""
-        seen = self.latest.seen
-        since = f"Unknown since {time.strftime('%H:%M:%S', time.localtime(seen))}" if seen else "Not known yet"
+        """Return since when the state is unknown, and what to do."""
+        received = self.latest.answered_unix_s
+        since = f"Unknown since {time.strftime('%H:%M:%S', time.localtime(received))}" if received else "Not known yet"
         return f"{since}: the log daemon does not answer (penstock serve, or penstock up)"
 
-    def topics_there(self) -> list[Document]:
-        """The topics of the balance but those that were deleted: their books stay, as parts of the sums."""
-        return [one for one in self.balance.get("topics", ()) if self.is_there(one["topic"])]
+    def existing_topics(self) -> list[Document]:
+        """Return the topics of the balance without deleted ones, whose counts stay in the balance for its sums."""
+        return [topic for topic in self.balance.get("topics", ()) if self.topic_exists(topic["topic"])]
 
-    def is_there(self, topic: str) -> bool:
-        """Whether there is a topic, as far as is known, or it is a partition of Kafka."""
+    def topic_exists(self, topic: str) -> bool:
+        """Report whether a topic exists. True while the names are unknown, and for partitions of Kafka."""
         return self.latest.names is None or topic in self.latest.names or "/" in topic
 
     def rate(self, *names: str) -> float | None:
-        """The growth of some counters a second in sum; None while it is unknown."""
+        """Return the summed growth of some counters per second; None while the state is unknown."""
         return None if self.unknown else sum(map(self.history.rate, names))
 
     @property
     def receipt(self) -> Receipt | None:
-        """The receipt of the last balance; None where there is none yet."""
+        """Return the receipt of the latest balance; None before the first one."""
         return receipt(self.balance) if self.balance else None
 
-    async def watch(self) -> None:
-        """Ask for ever."""
+    async def poll_forever(self) -> None:
+        """Poll until the task is cancelled; an unreachable daemon is polled again."""
         for number in itertools.count():
-            with contextlib.suppress(Away):
-                await self.look()
-                if number % HOUR_EVERY == 0:
-                    self.latest.names = frozenset(one["name"] for one in (await self.get("/topics")).get("topic", ()))
-                    self.hour = await self.get("/balance", since=int(time.time()) - HOUR)
-                if number % LAGS_EVERY == 0:
-                    self.latest.lags.add(self.at, (await self.get("/cursors")).get("cursor", ()))
-            await asyncio.sleep(EVERY)
+            with contextlib.suppress(DaemonUnavailable):
+                await self.poll()
+                # Order: after ``poll``, which raises if the daemon is unreachable and so skips these requests.
+                if number % HOUR_INTERVAL_POLLS == 0:
+                    self.latest.names = frozenset(
+                        topic["name"] for topic in (await self.get("/topics")).get("topic", ())
+                    )
+                    self.hour = await self.get("/balance", since=int(time.time()) - HOUR_S)
+                if number % LAGS_INTERVAL_POLLS == 0:
+                    self.latest.lags.add(self.answered_s, (await self.get("/cursors")).get("cursor", ()))
+            await asyncio.sleep(POLL_INTERVAL_S)
 
-    async def look(self) -> None:
-        """Ask once. Raises Away."""
+    async def poll(self) -> None:
+        """Replace the latest answers with new ones. Raises DaemonUnavailable."""
         try:
-            told = await asyncio.gather(self.get("/balance"), self.get("/stat"), self.get("/events", limit=MOST_EVENTS))
-        except Away as error:
+            responses = await asyncio.gather(
+                self.get("/balance"), self.get("/stat"), self.get("/events", limit=MAX_EVENTS)
+            )
+        except DaemonUnavailable as error:
             self.error = str(error)
             raise
-        self.balance, self.stat, self.events = told[0], told[1], told[2]["events"]
-        self.error, self.at, self.latest.seen = "", time.monotonic(), time.time()
-        self.history.add(self.at, counters(self.balance))
+        # Order: all three answers first, so that a page never combines a new balance with old statistics.
+        self.balance, self.stat, self.events = responses[0], responses[1], responses[2]["events"]
+        self.error, self.answered_s, self.latest.answered_unix_s = "", time.monotonic(), time.time()
+        self.history.add(self.answered_s, counters(self.balance))
 
-    async def refuses(self) -> str:
-        """Why the token may not watch this daemon; "" where it may. Raises Away."""
+    async def readable_topics(self) -> frozenset[str] | None:
+        """Return the topics that this token may read; None (all) without a login. Raises DaemonUnavailable."""
+        if not self.token:
+            return None
+        return frozenset(topic["name"] for topic in (await self.get("/topics")).get("topic", ()))
+
+    async def token_error(self) -> str:
+        """Return why the token may not watch this daemon; "" if it may. Raises DaemonUnavailable."""
         try:
-            answer = await self._client().get("/stat", headers=dict(self.headers))
+            response = await self._client().get("/stat", headers=dict(self.headers))
         except httpx.HTTPError as error:
-            raise Away(f"no answer from {self.url} ({error or type(error).__name__})") from None
-        if answer.status_code == HTTPStatus.UNAUTHORIZED:
-            return "This token is not known."
-        if answer.status_code == HTTPStatus.FORBIDDEN:
+            raise DaemonUnavailable(f"no response from {self.url} ({error or type(error).__name__})") from None
+        if response.status_code == HTTPStatus.UNAUTHORIZED:
+            return "This token is unknown."
+        if response.status_code == HTTPStatus.FORBIDDEN:
             return "This token lacks the right to watch: monitor = true."
         return ""
 
     async def get(self, path: str, **parameters: object) -> Any:
-        """The JSON answer of ``path``. Raises Away."""
-        return await self.ask("GET", path, params={k: str(v) for k, v in parameters.items()})
+        """Return the JSON response of a GET request. Raises DaemonUnavailable."""
+        return await self.request("GET", path, params={k: str(v) for k, v in parameters.items()})
 
-    async def ask(self, method: str, path: str, **request: Any) -> Any:
-        """The JSON answer of a request. Raises Away."""
+    async def request(self, method: str, path: str, **options: Any) -> Any:
+        """Return the JSON response of a request; ``options`` are httpx's. Raises DaemonUnavailable."""
         try:
-            answer = await self._client().request(method, path, headers=dict(self.headers), **request)
-            answer.raise_for_status()
-            return answer.json()
+            response = await self._client().request(method, path, headers=dict(self.headers), **options)
+            response.raise_for_status()
+            return response.json()
         except httpx.HTTPStatusError as error:
-            raise Away(_told(path, error.response)) from None
+            raise DaemonUnavailable(_error_text(path, error.response)) from None
         except (httpx.HTTPError, ValueError, RecursionError) as error:
-            raise Away(f"no answer from {self.url} ({error or type(error).__name__})") from None
+            raise DaemonUnavailable(f"no response from {self.url} ({error or type(error).__name__})") from None
 
     def _client(self) -> httpx.AsyncClient:
+        # Created on first use: httpx binds a client to the running event loop.
         if self._http is None:
-            self._http = httpx.AsyncClient(base_url=self.url, timeout=TIMEOUT, verify=self.verify, trust_env=False)
+            # Without trust_env=False httpx sends requests for 127.0.0.1 to a proxy named in the environment.
+            self._http = httpx.AsyncClient(
+                base_url=self.url, timeout=REQUEST_TIMEOUT_S, verify=self.verify, trust_env=False
+            )
         return self._http
 
 
-def _told(path: str, answer: httpx.Response) -> str:
-    """What the daemon says is wrong; where it says nothing, its status."""
+def _error_text(path: str, response: httpx.Response) -> str:
+    """Return the daemon's error message, or the status if the response has none."""
     try:
-        return str(answer.json()["error"])
+        return str(response.json()["error"])
     except (ValueError, RecursionError, KeyError, TypeError):
-        return f"{path}: {answer.status_code} {answer.text[:200]}"
+        return f"{path}: {response.status_code} {response.text[:200]}"
 
 
 def counters(balance: Document) -> dict[str, float]:
-    """The numbers of a balance that only grow, by name (``listener/NAME/COUNT``, ``route/…``, ``topic/…``)."""
-    found: dict[str, float] = {}
+    """Return the monotonic counters of a balance by name: ``listener/NAME/COUNT``, ``route/...``, ``topic/...``,
+    ``fate/...``.
+    """
+    totals: dict[str, float] = {}
     for listener in balance.get("listeners", ()):
         for name, count in listener["counts"].items():
-            found[f"listener/{listener['name']}/{name}"] = count
+            totals[f"listener/{listener['name']}/{name}"] = count
     for route in balance.get("routes", ()):
         for name in ("accepted", "delivered", "policy_drop", "handler_failed", "corrupt"):
-            found[f"route/{route['source']}/{route['handler']}/{name}"] = route.get(name, 0)
+            totals[f"route/{route['source']}/{route['handler']}/{name}"] = route.get(name, 0)
     for topic in balance.get("topics", ()):
-        found[f"topic/{topic['topic']}/logged"] = topic["logged"]
+        totals[f"topic/{topic['topic']}/logged"] = topic["logged"]
         for fate, count in topic["fates"].items():
-            found[f"topic/{topic['topic']}/{fate}"] = count
+            totals[f"topic/{topic['topic']}/{fate}"] = count
+            # Sums by fate and by its stem (``quarantined`` of ``quarantined.bad_json``), once if both are the same.
             for name in {fate, fate.partition(".")[0]}:
-                found[f"fate/{name}"] = found.get(f"fate/{name}", 0) + count
-    return found
+                totals[f"fate/{name}"] = totals.get(f"fate/{name}", 0) + count
+    return totals

@@ -1,53 +1,86 @@
-"""What needs attention: findings from a balance, its statistics and what grew within the last hour."""
+"""Findings for the panel "What needs attention": from the balance, its last hour, and statistics.
+
+A finding is computed from the latest answers each time; nothing is stored, so a finding goes when its cause does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.console.cures import cure
 from penstock.console.daemon_poll import Daemon
-from penstock.console.wording import exact, lasted, meaning, short
+from penstock.console.wording import counted, exact, lasted, meaning, short
 from penstock.counts import Counts, Name
 from penstock.ledger.receipt import losses_of, receipt
 
-MANY_QUARANTINED = 0.01
-STALLED = 120.0
-MOST_NAMED = 5
-"""Topics in one finding."""
+QUARANTINE_WARNING_SHARE = 0.01
+STALLED_S = 120.0
+MAX_NAMED_TOPICS = 5
+"""Topics that one finding names; there may be thousands."""
 BAD, WARN, NOTE = "bad", "warn", "note"
+
+# By the name of a count, or its stem; ``{origin}`` becomes the listener or topic.
+REMEDIES = {
+    "kernel_dropped": "run penstock doctor to enlarge the receive buffer, or spread the senders over more listeners",
+    "invalid": "check what else sends to this port, and whether the listener's codec is the one of its senders",
+    "incomplete.expired": "check the network for loss, or raise defrag.expire_time if fragments arrive later",
+    "incomplete.evicted": "raise listener.{origin}.defrag.max_size, or find the sender of unfinished messages",
+    "incomplete.crash": "see the timeline for what killed the receiver that held these fragments",
+    "refused.oversize": "raise listener.{origin}.defrag.max_size (udp), or its max_line",
+    "refused.damaged": "check the sender: its messages are truncated, damaged, or of another protocol",
+    "refused.syntax": "check the sender: its messages are not JSON, or not the format of the path",
+    "refused.kind": "check the sender: it requests updates or deletions, and messages can only be added",
+    "refused.compressed": "turn off compression at the sender (rsyslog: ZipLevel)",
+    "bad_checksum": "check the sender and the network: its fragments are damaged or mixed up",
+    "line.overlong": "raise listener.{origin}.max_line",
+    "line.evicted": "raise listener.{origin}.max_unfinished or .max_connections, or find who connects",
+    "policy_drop": "raise buffer.term_length, or make the handler faster",
+    "handler_failed": "see the handler's log for the cause; for the handler log, raise the topic's message_size_limit",
+    "corrupt": "check the machine's disk and memory; penstock balance --rebuild compares the ledger with the files",
+    "gap.expired_unread": "the pipeline lagged behind retention: raise stale_after or retain_bytes",
+    "gap.deleted": "delete a topic only after all of it has landed",
+    "gap.corrupt": "check the machine's disk; unreadable bytes are in the topic's folder quarantine",
+    "gap.absent": "raise the topic's retention in Kafka: it dropped records before they were read",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something to look at: how bad, what, and what to do about it."""
+    """A problem: its level, its description, and what to do about it."""
 
     level: str
-    what: str
+    problem: str
     advice: str = ""
 
 
-def findings(daemon: Daemon, lands: bool = False) -> list[Finding]:
-    """The worst first; ``lands``: whether a pipeline runs, whose first batch may be under way."""
-    found = [*_books(daemon), *_losses(daemon), *_others(daemon), *_topics(daemon)]
-    found += [] if lands else _unread(daemon)
-    return sorted(found, key=lambda one: (BAD, WARN, NOTE).index(one.level))
+def findings(daemon: Daemon, pipeline_runs: bool = False) -> list[Finding]:
+    """Return the findings, worst first. While a pipeline runs, an unread topic is none: its first batch may be in
+    progress.
+    """
+    problems = [*_unbalanced(daemon), *_losses(daemon), *_missed_by_handlers(daemon), *_topics(daemon)]
+    # A pipeline that runs may be in its first batch, so a topic that it has not read is no finding.
+    problems += [] if pipeline_runs else _unread(daemon)
+    return sorted(problems, key=lambda finding: (BAD, WARN, NOTE).index(finding.level))
 
 
-def _books(daemon: Daemon) -> Iterator[Finding]:
-    if wrong := daemon.balance.get("unaccounted", 0):
-        yield Finding(BAD, f"{exact(wrong)} messages are unaccounted for", "penstock balance --rebuild")
-    if said := daemon.balance.get("clock"):
-        what, _, advice = said.rpartition(": ")
-        yield Finding(BAD, what[:1].upper() + what[1:], advice)
+def _unbalanced(daemon: Daemon) -> Iterator[Finding]:
+    if unaccounted := daemon.balance.get("unaccounted", 0):
+        yield Finding(BAD, f"{counted(unaccounted, 'message')} unaccounted for", "penstock balance --rebuild")
+    if warning := daemon.balance.get("clock"):
+        problem, _, advice = warning.rpartition(": ")
+        yield Finding(BAD, problem[:1].upper() + problem[1:], advice)
 
 
 def _losses(daemon: Daemon) -> Iterator[Finding]:
-    """What was lost within the hour, by place and reason: of the same losses as the receipt's."""
-    for place, losses in losses_of(daemon.hour).items() if daemon.hour else ():
-        for name, n in losses.items():
-            beside = f" ({_buffer(daemon, place)})" if name == Name.KERNEL_DROPPED else ""
-            yield Finding(WARN, f"{place}: {exact(n)} lost within the hour: {meaning(name)}{beside}", cure(name, place))
+    """Yield the losses of the last hour by origin and reason, with the same definition of a loss as the receipt's."""
+    for origin, losses in losses_of(daemon.hour).items() if daemon.hour else ():
+        for name, count in losses.items():
+            buffer_size = f" ({_buffer(daemon, origin)})" if name == Name.KERNEL_DROPPED else ""
+            yield Finding(
+                WARN,
+                f"{origin}: {exact(count)} lost within the hour: {meaning(name)}{buffer_size}",
+                remedy(name, origin),
+            )
 
 
 def _buffer(daemon: Daemon, listener: str) -> str:
@@ -55,44 +88,56 @@ def _buffer(daemon: Daemon, listener: str) -> str:
     return f"the receive buffer holds {short(held)} bytes"
 
 
-def _others(daemon: Daemon) -> Iterator[Finding]:
-    """What handlers beside the log missed."""
-    for way, counts in receipt(daemon.hour).missed.items() if daemon.hour else ():
-        for name, n in counts.items():
-            advice = cure(name, way.partition(" to ")[0])
-            yield Finding(WARN, f"{way}: {exact(n)} within the hour: {meaning(name)}", advice)
+def _missed_by_handlers(daemon: Daemon) -> Iterator[Finding]:
+    """Yield what handlers other than the log missed."""
+    for route, counts in receipt(daemon.hour).missed.items() if daemon.hour else ():
+        for name, count in counts.items():
+            advice = remedy(name, route.partition(" to ")[0])
+            yield Finding(WARN, f"{route}: {exact(count)} within the hour: {meaning(name)}", advice)
 
 
 def _unread(daemon: Daemon) -> list[Finding]:
-    """Topics that no pipeline reads, all in one line: there may be thousands."""
-    names = [topic["topic"] for topic in daemon.topics_there() if not topic["read_by_pipeline"]]
+    """Return one finding for all topics that no pipeline reads."""
+    names = [topic["topic"] for topic in daemon.existing_topics() if not topic["read_by_pipeline"]]
     if not names:
         return []
-    shown, rest = ", ".join(names[:MOST_NAMED]), len(names) - MOST_NAMED
-    told = f"{shown} and {exact(rest)} topics more" if rest > 0 else shown
-    them = "it" if len(names) == 1 else "them"
-    return [Finding(NOTE, f"{told}: no pipeline has read {them} yet", "penstock pipeline run")]
+    named, unnamed = ", ".join(names[:MAX_NAMED_TOPICS]), len(names) - MAX_NAMED_TOPICS
+    topics = f"{named} and {counted(unnamed, 'more topic')}" if unnamed > 0 else named
+    pronoun = "it" if len(names) == 1 else "them"
+    return [Finding(NOTE, f"{topics}: no pipeline has read {pronoun} yet", "penstock pipeline run")]
 
 
 def _topics(daemon: Daemon) -> Iterator[Finding]:
     grown = daemon.history.grown
-    lately = {topic["topic"]: topic["fates"] for topic in daemon.hour.get("topics", ())}
-    for topic in daemon.topics_there():
+    # Shares are of the last hour: a burst of last week must not warn for ever.
+    fates_of_hour = {topic["topic"]: topic["fates"] for topic in daemon.hour.get("topics", ())}
+    for topic in daemon.existing_topics():
         name = topic["topic"]
-        fates = lately.get(name, {})
+        fates = fates_of_hour.get(name, {})
         landed = Counts(fates).rows()
-        quarantined = {fate: n for fate, n in fates.items() if fate.startswith("quarantined.") and n}
-        if landed and sum(quarantined.values()) > landed * MANY_QUARANTINED:
+        quarantined = {fate: count for fate, count in fates.items() if fate.startswith("quarantined.") and count}
+        if landed and sum(quarantined.values()) > landed * QUARANTINE_WARNING_SHARE:
             worst = max(quarantined, key=lambda fate: quarantined[fate]).partition(".")[2].replace("_", " ")
             share = sum(quarantined.values()) / landed
-            yield Finding(WARN, f"{name}: {share:.1%} of the last hour are in quarantine, most for {worst}")
+            yield Finding(WARN, f"{name}: {share:.1%} of the last hour is in quarantine, most of it for {worst}")
         if (
             topic["read_by_pipeline"]
             and topic["pending"]
-            and daemon.history.span >= STALLED
-            and not any(grown(f"topic/{name}/{fate}", STALLED) for fate in topic["fates"])
+            # Without samples of the whole window a console that has just started would report every topic as stalled.
+            and daemon.history.span >= STALLED_S
+            and not any(grown(f"topic/{name}/{fate}", STALLED_S) for fate in topic["fates"])
         ):
-            waiting = f"{exact(topic['pending'])} messages wait"
+            waiting = counted(topic["pending"], "message")
             yield Finding(
-                WARN, f"{name}: {waiting}, nothing has landed for {lasted(STALLED)}", "is the pipeline running?"
+                WARN,
+                f"{name}: {waiting} pending, nothing has landed for {lasted(STALLED_S)}",
+                "is the pipeline running?",
             )
+
+
+def remedy(name: str, origin: str) -> str:
+    """Return what to do about losses named ``name`` at ``origin`` (a listener or topic); empty if nothing is known
+    to help.
+    """
+    stem = name.partition(".")[0]
+    return REMEDIES.get(name, REMEDIES.get(stem, "")).format(origin=origin)

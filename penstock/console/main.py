@@ -1,4 +1,4 @@
-"""The console's process: ``python -m penstock.console.main``, its task on standard input."""
+"""The console's process: ``python -m penstock.console.main``, with its settings as JSON on standard input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from nicegui import Client, app, ui
 from penstock.config import Settings, split_address
 from penstock.config.browser_access import CONSOLE_POLICY, BrowserAccess, SecurityHeaders
 from penstock.config.daemon_access import Access
-from penstock.console.asked import HERE
 from penstock.console.daemon_poll import Daemon
 from penstock.console.login import COOKIE, LoggedIn, Sessions, login_router
 from penstock.console.pages import (
@@ -30,6 +29,7 @@ from penstock.console.pages import (
     topic,
     topics,
 )
+from penstock.console.search_input import OFFSET_PATTERN
 from penstock.console.theme import STATIC
 from penstock.process.kernel import die_with_parent
 from penstock.sql.quarantined import Selection
@@ -37,8 +37,8 @@ from penstock.sql.quarantined import Selection
 NAME = "Penstock"
 
 
-Seen = Callable[[], Daemon]
-"""The daemon as who opens a page may see it."""
+DaemonOfUser = Callable[[], Daemon]
+"""Returns the daemon with the token of the user who opens the page."""
 
 
 def run(settings: Settings) -> None:
@@ -47,28 +47,29 @@ def run(settings: Settings) -> None:
     daemon = Daemon(access.http_url, access.headers, access.verify)
     sessions = Sessions()
 
-    def seen() -> Daemon:
+    def daemon_of_user() -> Daemon:
         token = sessions.token(ui.context.client.request.cookies.get(COOKIE, ""))
-        return daemon.seen_by(token) if token else daemon
+        return daemon.with_token(token) if token else daemon
 
+    # Order: the login wraps the pages, so it is added before the checks of host and headers, which wrap it.
     if settings.security.tokens:
         app.include_router(login_router(daemon, sessions))
         app.add_middleware(LoggedIn, sessions=sessions)
-        app.on_startup(lambda: sessions.keep(daemon))
+        app.on_startup(lambda: sessions.end_revoked_sessions(daemon))
     host, port = split_address(settings.console.http)
     app.add_middleware(BrowserAccess, names=(*settings.security.hosts, host))
     # Order: last, so that it is the outermost one and refusals have the headers too.
     app.add_middleware(SecurityHeaders, policy=CONSOLE_POLICY)
-    _pages(seen, settings)
-    _pages_of_queries(seen, settings)
-    _no_such_page(seen)
-    app.on_startup(daemon.watch)
+    _add_pages(daemon_of_user, settings)
+    _add_pages_with_parameters(daemon_of_user, settings)
+    _add_not_found_page(daemon_of_user)
+    app.on_startup(daemon.poll_forever)
     ui.run(
         host=host,
         port=port,
         title=NAME,
         favicon=STATIC / "icon.svg",
-        dark=None,
+        dark=None,  # as the browser prefers
         tailwind=False,
         reload=False,
         show=False,
@@ -76,51 +77,51 @@ def run(settings: Settings) -> None:
     )
 
 
-def _pages(seen: Seen, settings: Settings) -> None:
-    """Those that are asked for nothing but themselves."""
-    ui.page("/", title=NAME)(lambda: overview.build(seen(), settings))
-    ui.page("/listeners", title=f"Listeners - {NAME}")(lambda: listeners.build(seen()))
-    ui.page("/pipeline", title=f"Pipeline - {NAME}")(lambda: pipeline.build(seen(), settings))
-    ui.page("/sql", title=f"SQL - {NAME}")(lambda: sql.build(seen(), settings))
-    ui.page("/kafka", title=f"Kafka - {NAME}")(lambda: kafka.build(seen()))
+def _add_pages(daemon_of_user: DaemonOfUser, settings: Settings) -> None:
+    ui.page("/", title=NAME)(lambda: overview.build(daemon_of_user(), settings))
+    ui.page("/listeners", title=f"Listeners - {NAME}")(lambda: listeners.build(daemon_of_user()))
+    ui.page("/pipeline", title=f"Pipeline - {NAME}")(lambda: pipeline.build(daemon_of_user(), settings))
+    ui.page("/sql", title=f"SQL - {NAME}")(lambda: sql.build(daemon_of_user(), settings))
+    ui.page("/kafka", title=f"Kafka - {NAME}")(lambda: kafka.build(daemon_of_user()))
 
     @ui.page("/configuration", title=f"Configuration - {NAME}")
     async def _configuration() -> None:
-        await configuration.build(seen())
+        await configuration.build(daemon_of_user())
 
 
-def _pages_of_queries(seen: Seen, settings: Settings) -> None:
-    """Those whose address says what of them."""
+def _add_pages_with_parameters(daemon_of_user: DaemonOfUser, settings: Settings) -> None:
+    # Parameters are text: a bad one must show a page, not FastAPI's error.
 
     @ui.page("/topics", title=f"Topics - {NAME}")
     def _topics(begin: str = "0") -> None:
-        topics.build(seen(), int(begin) if HERE.fullmatch(begin) else 0)
+        topics.build(daemon_of_user(), int(begin) if OFFSET_PATTERN.fullmatch(begin) else 0)
 
     @ui.page("/topic/{name}", title=f"Topic - {NAME}")
     def _topic(name: str, q: str = "", offset: str = "") -> None:
-        topic.build(seen(), name, q.strip(), offset.strip())
+        topic.build(daemon_of_user(), name, q.strip(), offset.strip())
 
     @ui.page("/quarantine", title=f"Quarantine - {NAME}")
     def _quarantine(reason: str = "", topic: str = "", shape: str = "", before: str = "") -> None:
-        quarantine.build(seen(), settings, Selection(reason, topic, shape), before)
+        quarantine.build(daemon_of_user(), settings, Selection(reason, topic, shape), before)
 
     @ui.page("/find", title=f"Find - {NAME}")
-    def _find(q: str = "") -> None:
-        find.build(seen(), settings, q.strip())
+    def _find_page(q: str = "") -> None:
+        find.build(daemon_of_user(), settings, q.strip())
 
 
-def _no_such_page(seen: Seen) -> None:
+def _add_not_found_page(daemon_of_user: DaemonOfUser) -> None:
     @app.exception_handler(HTTPStatus.NOT_FOUND)
-    def _lost(request: Request, _: Exception) -> Response:
+    def _respond_not_found(request: Request, _: Exception) -> Response:
         if "text/html" not in request.headers.get("accept", ""):
             return PlainTextResponse("Not Found\n", HTTPStatus.NOT_FOUND)
         with Client(ui.page("", title=f"No such page - {NAME}"), request=request) as client:
-            not_found.build(seen(), request.url.path)
+            not_found.build(daemon_of_user(), request.url.path)
         return client.build_response(request, HTTPStatus.NOT_FOUND)
 
 
 def main() -> None:
-    """As a child: the settings stand on standard input."""
+    """Read the settings from standard input and serve; called by the parent process only."""
+    # Crash: a killed parent must not leave a console behind that holds the port.
     die_with_parent()
     run(Settings.model_validate(json.load(sys.stdin)))
 

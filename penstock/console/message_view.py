@@ -1,4 +1,7 @@
-"""One message: the line that stands for it, and all that is in it, as HTML."""
+"""HTML of one message: its line in a list, and its JSON, hex and headers.
+
+Invariant: payloads are untrusted; every text of a message is escaped, and the length of each view is limited.
+"""
 
 from __future__ import annotations
 
@@ -13,32 +16,32 @@ from urllib.parse import quote
 from penstock.console.theme import table
 from penstock.console.wording import exact, size
 
-SHOWN = 120
-HEX_ROW = 16
-MOST_HEX = 4096
-LONGEST = 200_000
-"""Characters of a message that are shown: more keeps a browser busy for minutes."""
+PREVIEW_CHARS = 120
+HEX_ROW_BYTES = 16
+MAX_HEX_BYTES = 4096
+MAX_CHARS = 200_000
+"""Characters of a message that are shown: a longer text keeps a browser busy for minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageView:
-    """A message as HTML: where it is, as JSON where it is some, as hex, and what stands beside it."""
+    """HTML of a message: location and links, text or JSON, hex dump, headers."""
 
-    place: str
+    location: str
     text: str
     hex: str
     headers: str
 
 
 def payload(entry: dict[str, Any]) -> bytes:
-    """The bytes of an entry of the HTTP API; an Any as the JSON it is shown as."""
+    """Return the payload bytes of an entry of the HTTP API; an Any as JSON."""
     raw = entry.get("rawBytes", entry.get("raw_bytes"))
     if raw is None:
         return json.dumps(entry.get("protobuf", {})).encode()
-    return _decoded(raw)
+    return _decode_base64(raw)
 
 
-def _decoded(text: object) -> bytes:
+def _decode_base64(text: object) -> bytes:
     try:
         return base64.b64decode(str(text))
     except (binascii.Error, ValueError):
@@ -46,62 +49,65 @@ def _decoded(text: object) -> bytes:
 
 
 def preview(entry: dict[str, Any]) -> str:
-    """The beginning of a message, in one line."""
-    text = payload(entry)[: SHOWN * 2].decode(errors="replace").replace("\n", " ")
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    """Return the beginning of a message in one line."""
+    # Cut before decoding: a message may have megabytes, a list shows fifty of them every second.
+    text = payload(entry)[: PREVIEW_CHARS * 2].decode(errors="replace").replace("\n", " ")
+    return text if len(text) <= PREVIEW_CHARS else f"{text[:PREVIEW_CHARS]}..."
 
 
 def line(entry: dict[str, Any]) -> str:
-    """A message in one line: offset, time (UTC), its beginning."""
+    """Return a message in one line: offset, time (UTC), preview."""
     return f"{entry['offset']}  {entry['timestamp'][11:23].rstrip('Z')}  {preview(entry)}"
 
 
-def whole(topic: str, entry: dict[str, Any]) -> MessageView:
-    """A message in all its forms."""
-    data = payload(entry)
-    return MessageView(_place(topic, entry, data), _text(data), _hex(data), _headers(entry))
+def view_message(topic: str, entry: dict[str, Any]) -> MessageView:
+    """Return all views of a message."""
+    raw = payload(entry)
+    return MessageView(_location(topic, entry, raw), _text_view(raw), _hex_view(raw), _headers_view(entry))
 
 
-def _place(topic: str, entry: dict[str, Any], data: bytes) -> str:
+def _location(topic: str, entry: dict[str, Any], raw: bytes) -> str:
     offset = str(entry["offset"])
-    told = f"offset {exact(int(offset))}, {entry['timestamp']}, {size(len(data))}"
-    here, way = f"/topic/{quote(topic)}?offset={offset}", f"/find?q={quote(f'{topic}:{offset}')}"
-    links = f'<a href="{here}">its address</a> &middot; <a href="{way}">where is it?</a>'
-    return f'<div class="dim">{escape(told)} &middot; {links}</div>'
+    text = f"offset {exact(int(offset))}, {entry['timestamp']}, {size(len(raw))}"
+    address, trace_address = f"/topic/{quote(topic)}?offset={offset}", f"/find?q={quote(f'{topic}:{offset}')}"
+    links = f'<a href="{address}">link to this message</a> &middot; <a href="{trace_address}">where is it?</a>'
+    return f'<div class="dim">{escape(text)} &middot; {links}</div>'
 
 
-def _text(data: bytes) -> str:
+def _text_view(raw: bytes) -> str:
     try:
-        text = json.dumps(json.loads(data), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):  # no JSON, or deeper than anybody reads
-        text = data.decode(errors="replace")
-    if len(text) > LONGEST:
-        text = f"{text[:LONGEST]}\n... and {exact(len(text) - LONGEST)} characters more"
-    return f"<pre>{escape(text)}</pre>" if text else '<div class="dim">It is empty.</div>'
+        text = json.dumps(json.loads(raw), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):  # not JSON, or nested deeper than Python's parser allows
+        text = raw.decode(errors="replace")
+    if len(text) > MAX_CHARS:
+        text = f"{text[:MAX_CHARS]}\n... and {exact(len(text) - MAX_CHARS)} more characters"
+    return f"<pre>{escape(text)}</pre>" if text else '<div class="dim">Empty message.</div>'
 
 
-def _hex(data: bytes) -> str:
-    more = f'<div class="dim">and {exact(len(data) - MOST_HEX)} bytes more</div>' if len(data) > MOST_HEX else ""
-    return f"<pre>{escape(hexdump(data[:MOST_HEX]))}</pre>{more}"
+def _hex_view(raw: bytes) -> str:
+    rest = (
+        f'<div class="dim">and {exact(len(raw) - MAX_HEX_BYTES)} more bytes</div>' if len(raw) > MAX_HEX_BYTES else ""
+    )
+    return f"<pre>{escape(hexdump(raw[:MAX_HEX_BYTES]))}</pre>{rest}"
 
 
-def _headers(entry: dict[str, Any]) -> str:
-    rows = [[escape(key), _value(value)] for key, value in sorted(entry.get("annotations", {}).items())]
+def _headers_view(entry: dict[str, Any]) -> str:
+    rows = [[escape(key), _header_value(text)] for key, text in sorted(entry.get("annotations", {}).items())]
     if "key" in entry:
-        rows.insert(0, ["<i>key</i>", _value(_decoded(entry["key"]).decode(errors="replace"))])
-    return table(["header", "value"], rows) if rows else '<div class="dim">It has neither a key nor annotations.</div>'
+        rows.insert(0, ["<i>key</i>", _header_value(_decode_base64(entry["key"]).decode(errors="replace"))])
+    return table(["header", "value"], rows) if rows else '<div class="dim">No key and no annotations.</div>'
 
 
-def _value(text: object) -> str:
-    """A list that is joined by zero bytes, as plog's tags are, part by part."""
-    return ", ".join(f"<code>{escape(part)}</code>" for part in str(text)[:LONGEST].split("\0"))
+def _header_value(header: object) -> str:
+    """Return a header's value; a list joined by zero bytes, such as plog's tags, part by part."""
+    return ", ".join(f"<code>{escape(part)}</code>" for part in str(header)[:MAX_CHARS].split("\0"))
 
 
 def hexdump(data: bytes) -> str:
-    """Offset, bytes and characters, sixteen a line."""
+    """Return lines of offset, bytes and characters."""
     lines = []
-    for begin in range(0, len(data), HEX_ROW):
-        row = data[begin : begin + HEX_ROW]
-        shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
-        lines.append(f"{begin:08x}  {row.hex(' '):<{HEX_ROW * 3}} {shown}")
+    for begin in range(0, len(data), HEX_ROW_BYTES):
+        row = data[begin : begin + HEX_ROW_BYTES]
+        characters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        lines.append(f"{begin:08x}  {row.hex(' '):<{HEX_ROW_BYTES * 3}} {characters}")
     return "\n".join(lines)

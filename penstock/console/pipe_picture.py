@@ -1,4 +1,7 @@
-"""The pipe as a picture: SVG, drawn from a balance and its rates. Colours come from the page's variables."""
+"""The pipe as an SVG picture, drawn from a balance and its rates; colors come from the page's CSS variables.
+
+Start with ``draw``. Names come from senders and clients, so every text is escaped.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,15 @@ WIDTH, ROW, GAP, TOP = 1120, 58, 14, 34
 COLUMNS = {"listeners": (0, 270), "log": (425, 270), "tables": (850, 270)}
 """Left edge and width of each column."""
 HEADS = {"listeners": "listeners", "log": "log buffer, then log", "tables": "tables"}
-TALL, BETWEEN = 360, 74
-"""Width of the picture for a phone, and the room between two of its groups."""
-MOST_ROWS = 8
+TALL_WIDTH, GROUP_GAP = 360, 74
+"""Width of the picture for phones, and the space between its groups."""
+MAX_ROWS = 8
 Stations = dict[str, "list[Box]"]
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One station: its name, the line below it, what is to be said of it and how bad that is: ``lost`` or ``aside``."""
+    """A station: name, rate, a line of text, and a warning of ``kind``: ``lost`` or, for quarantine, a softer one."""
 
     name: str
     rate: float | None
@@ -34,80 +37,82 @@ class Box:
 
 
 def draw(daemon: Daemon) -> str:
-    """The SVG of the pipe now: from left to right, and for a phone from top to bottom; the page shows one of them."""
+    """Return the SVG of the pipe: from left to right, and for phones from top to bottom; CSS shows one of them."""
     stations = {"listeners": listeners(daemon), "log": topics(daemon), "tables": tables(daemon)}
-    return f"<div>{_wide(stations, daemon)}{_tall(stations, daemon)}</div>"
+    return f"<div>{_wide_picture(stations, daemon)}{_tall_picture(stations, daemon)}</div>"
 
 
-def _wide(stations: Stations, daemon: Daemon) -> str:
+def _wide_picture(stations: Stations, daemon: Daemon) -> str:
     rows = max(1, *(len(boxes) for boxes in stations.values()))
-    parts = [_opened("wide-pipe", WIDTH, TOP + rows * (ROW + GAP))]
+    parts = [_svg_start("wide-pipe", WIDTH, TOP + rows * (ROW + GAP))]
     for column, (x, width) in COLUMNS.items():
         parts.append(f'<text x="{x + width / 2}" y="18" class="head">{HEADS[column]}</text>')
-        places = _places(len(stations[column]), rows)
-        parts += [_box(box, x, y, width) for box, y in zip(stations[column], places, strict=True)]
+        tops = _box_tops(len(stations[column]), rows)
+        parts += [_box(box, x, y, width) for box, y in zip(stations[column], tops, strict=True)]
     parts += _flows(stations, rows, daemon)
     return "".join(parts) + "</svg>"
 
 
-def _tall(stations: Stations, daemon: Daemon) -> str:
-    """Each group below the one before, with the flow between them."""
+def _tall_picture(stations: Stations, daemon: Daemon) -> str:
+    """Return the picture for phones: groups below each other, with the flow between them."""
     parts: list[str] = []
     y = 0.0
-    waiting = [*_waiting(daemon).values(), None]
-    for (column, boxes), waits in zip(stations.items(), waiting, strict=True):
-        parts.append(f'<text x="{TALL / 2}" y="{y + 18}" class="head">{HEADS[column]}</text>')
+    pending_between = [*_pending_between(daemon).values(), None]
+    for (column, boxes), pending in zip(stations.items(), pending_between, strict=True):
+        parts.append(f'<text x="{TALL_WIDTH / 2}" y="{y + 18}" class="head">{HEADS[column]}</text>')
         tops = [y + TOP + number * (ROW + GAP) for number in range(len(boxes))]
-        parts += [_box(box, 0, top, TALL) for box, top in zip(boxes, tops, strict=True)]
+        parts += [_box(box, 0, top, TALL_WIDTH) for box, top in zip(boxes, tops, strict=True)]
         y += TOP + len(boxes) * (ROW + GAP)
-        if waits is not None:
-            parts.append(_down(y - GAP, y - GAP + BETWEEN - 16, _sum(boxes)))
-            parts.append(f'<text x="{TALL / 2 + 18}" y="{y + BETWEEN / 2 - 14}" class="beside">{_waits(waits)}</text>')
-            y += BETWEEN - GAP
-    return _opened("tall-pipe", TALL, y) + "".join(parts) + "</svg>"
+        if pending is not None:
+            parts.append(_down(y - GAP, y - GAP + GROUP_GAP - 16, _sum(boxes)))
+            middle = y + GROUP_GAP / 2 - 14
+            parts.append(f'<text x="{TALL_WIDTH / 2 + 18}" y="{middle}" class="beside">{_pending_text(pending)}</text>')
+            y += GROUP_GAP - GAP
+    return _svg_start("tall-pipe", TALL_WIDTH, y) + "".join(parts) + "</svg>"
 
 
-def _opened(kind: str, width: float, height: float) -> str:
-    said = "The pipe: listeners, log, tables"
-    return f'<svg viewBox="0 0 {width} {height:g}" class="pipe {kind}" role="img" aria-label="{said}">'
+def _svg_start(kind: str, width: float, height: float) -> str:
+    label = "The pipe: listeners, log, tables"
+    return f'<svg viewBox="0 0 {width} {height:g}" class="pipe {kind}" role="img" aria-label="{label}">'
 
 
 def listeners(daemon: Daemon) -> list[Box]:
-    """A box for each listener, and for each interface that messages came by."""
-    by_name = {one["name"]: one for one in daemon.balance.get("listeners", ())}
+    """Return a box per listener, and per API that messages came through."""
+    by_name = {listener["name"]: listener for listener in daemon.balance.get("listeners", ())}
     names = list(dict.fromkeys([*daemon.stat.get("listeners", {}), *by_name]))
     losses = losses_of(daemon.balance) if daemon.balance else {}
+    # Listeners without statistics yet are in the balance, new ones without counts in the statistics.
     boxes = [_listener(daemon, name, by_name.get(name, {}).get("counts", {}), losses) for name in names]
-    others = {route["source"] for route in daemon.balance.get("routes", ())} - set(names)
-    for source in sorted(others):
+    other_sources = {route["source"] for route in daemon.balance.get("routes", ())} - set(names)
+    for source in sorted(other_sources):
         accepted = daemon.rate(f"route/{source}/log/accepted")
-        boxes.append(Box(source, accepted, "through the API", _leak(losses.get(source, Counts()))))
-    return _few(boxes)
+        boxes.append(Box(source, accepted, "through the API", _loss_text(losses.get(source, Counts()))))
+    return _limit_rows(boxes)
 
 
-def _leak(losses: Counts) -> str:
-    return f"{exact(gone)} lost" if (gone := losses.total()) else ""
+def _loss_text(losses: Counts) -> str:
+    return f"{exact(lost_messages)} lost" if (lost_messages := losses.total()) else ""
 
 
 def _listener(daemon: Daemon, name: str, counts: dict[str, int], losses: Losses) -> Box:
-    leak = _leak(losses.get(name, Counts()))
+    leak = _loss_text(losses.get(name, Counts()))
     accepted = daemon.rate(f"listener/{name}/accepted")
     return Box(name, accepted, f"{short(counts.get('accepted', 0))} accepted", leak, "/listeners")
 
 
 def topics(daemon: Daemon) -> list[Box]:
-    """A box for each topic."""
+    """Return a box per topic."""
     boxes = []
-    for topic in daemon.topics_there():
+    for topic in daemon.existing_topics():
         below = f"{short(topic['logged'])} logged, {short(topic['pending'])} waiting"
-        leak = _leak(lost(topic["fates"]))
+        leak = _loss_text(lost(topic["fates"]))
         logged = daemon.rate(f"topic/{topic['topic']}/logged")
         boxes.append(Box(topic["topic"], logged, below, leak, f"/topic/{topic['topic']}"))
-    return _few(boxes)
+    return _limit_rows(boxes)
 
 
 def tables(daemon: Daemon) -> list[Box]:
-    """A box for each view of the table."""
+    """Return a box per view of the table."""
     fates: dict[str, int] = {}
     for topic in daemon.balance.get("topics", ()):
         for name, count in topic["fates"].items():
@@ -115,26 +120,28 @@ def tables(daemon: Daemon) -> list[Box]:
             fates[key] = fates.get(key, 0) + count
     names = {"landed.event": "events", "landed.syslog": "syslog", "landed.message": "messages"}
     below = {view: f"{short(fates.get(fate, 0))} rows" for fate, view in names.items()}
-    if duplicates := fates.get("duplicate", 0):  # only events are compared
+    if duplicates := fates.get("duplicate", 0):  # only events are deduplicated
         below["events"] += f", {short(duplicates)} dropped as duplicates"
     boxes = [Box(view, daemon.rate(f"fate/{fate}"), below[view], "", "/pipeline") for fate, view in names.items()]
     quarantined = fates.get("quarantined", 0)
-    leak = "look at them" if quarantined else ""
+    leak = "inspect" if quarantined else ""
     boxes.append(
         Box("quarantine", daemon.rate("fate/quarantined"), f"{short(quarantined)} rows", leak, "/quarantine", "aside")
     )
     return boxes
 
 
-def _few(boxes: list[Box]) -> list[Box]:
-    if len(boxes) <= MOST_ROWS:
+def _limit_rows(boxes: list[Box]) -> list[Box]:
+    if len(boxes) <= MAX_ROWS:
         return boxes
-    rest = boxes[MOST_ROWS - 1 :]
-    return [*boxes[: MOST_ROWS - 1], Box(f"{len(rest)} more", _sum(rest), "")]
+    # Limit: a picture of a thousand topics would be unreadable; the last box sums up the rest.
+    hidden = boxes[MAX_ROWS - 1 :]
+    return [*boxes[: MAX_ROWS - 1], Box(f"{len(hidden)} more", _sum(hidden), "")]
 
 
 def _sum(boxes: list[Box]) -> float | None:
     rates = [box.rate for box in boxes if box.rate is not None]
+    # A sum with an unknown term is unknown.
     return sum(rates) if len(rates) == len(boxes) else None
 
 
@@ -150,34 +157,34 @@ def _box(box: Box, x: float, y: float, width: float) -> str:
     return f'<a href="{escape(box.link)}">{inner}</a>' if box.link else inner
 
 
-def _places(count: int, rows: int) -> list[float]:
-    """The tops of ``count`` boxes, in the middle of ``rows``."""
+def _box_tops(count: int, rows: int) -> list[float]:
+    """Return the tops of ``count`` boxes, centered in ``rows``."""
     start = TOP + (rows - count) * (ROW + GAP) / 2
     return [start + number * (ROW + GAP) for number in range(count)]
 
 
-def _waiting(daemon: Daemon) -> dict[tuple[str, str], int]:
-    """Messages between two groups."""
+def _pending_between(daemon: Daemon) -> dict[tuple[str, str], int]:
+    """Return the messages that wait between two columns."""
     return {
         ("listeners", "log"): sum(route.get("in_buffer", 0) for route in daemon.balance.get("routes", ())),
         ("log", "tables"): sum(topic["pending"] for topic in daemon.balance.get("topics", ())),
     }
 
 
-def _waits(pending: int) -> str:
+def _pending_text(pending: int) -> str:
     return f"{short(pending)} waiting" if pending else "nothing pending"
 
 
 def _flows(stations: Stations, rows: int, daemon: Daemon) -> Iterable[str]:
-    """The pipes between the columns, as thick as what flows in them."""
+    """Yield the pipes between the columns; a pipe's width shows its rate."""
     middle = TOP + rows * (ROW + GAP) / 2 - GAP / 2
-    for (left, right), pending in _waiting(daemon).items():
+    for (left, right), pending in _pending_between(daemon).items():
         x1, x2 = COLUMNS[left][0] + COLUMNS[left][1], COLUMNS[right][0]
         for boxes, edge, hub in ((stations[left], x1, x1 + 44), (stations[right], x2, x2 - 44)):
-            for box, y in zip(boxes, _places(len(boxes), rows), strict=True):
+            for box, y in zip(boxes, _box_tops(len(boxes), rows), strict=True):
                 yield _pipe(edge, y + ROW / 2, hub, middle, box.rate)
         yield _pipe(x1 + 44, middle, x2 - 44, middle, _sum(stations[left]))
-        yield f'<text x="{(x1 + x2) / 2}" y="{middle - 12}" class="head">{_waits(pending)}</text>'
+        yield f'<text x="{(x1 + x2) / 2}" y="{middle - 12}" class="head">{_pending_text(pending)}</text>'
 
 
 def _pipe(x1: float, y1: float, x2: float, y2: float, rate: float | None) -> str:
@@ -186,11 +193,11 @@ def _pipe(x1: float, y1: float, x2: float, y2: float, rate: float | None) -> str
 
 
 def _down(y1: float, y2: float, rate: float | None) -> str:
-    return f'<path d="M{TALL / 2},{y1} V{y2}" {_stroke(rate)}/>'
+    return f'<path d="M{TALL_WIDTH / 2},{y1} V{y2}" {_stroke(rate)}/>'
 
 
 def _stroke(rate: float | None) -> str:
-    """As thick as what flows."""
     rate = rate or 0.0
+    # By the number of digits: rates differ by orders of magnitude.
     width = 2 if rate <= 0 else min(3 + len(str(int(rate))) * 1.5, 12)
     return f'class="{"flow live" if rate > 0 else "flow"}" stroke-width="{width:g}"'

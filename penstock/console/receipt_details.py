@@ -1,4 +1,7 @@
-"""What the receipt's panel shows, as HTML: the verdict, the terms of the sum, and what is behind one of them."""
+"""HTML of the receipt panel: the verdict, the terms of the sum, and the details of one term.
+
+Functions here take a receipt and answers of the daemon; ``pages/receipt`` requests them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from html import escape
 from typing import Any
 from urllib.parse import urlencode
 
-from penstock.console.cures import cure
+from penstock.console.findings import remedy
 from penstock.console.theme import table
 from penstock.console.wording import clock, exact, meaning
 from penstock.counts import EXPIRED_READ, GAP_DELETED, Name
@@ -16,116 +19,133 @@ from penstock.ledger.receipt import PARTS, Receipt
 from penstock.ledger.receipt_words import share, verdict
 from penstock.upkeep.quarantine.send_back import Row
 
-MOST_MINUTES = 3
-LONGEST_SAMPLE = 160
-MEANS = {
+MAX_MINUTES = 3
+MAX_SAMPLE_CHARS = 160
+PART_MEANINGS = {
     "landed": "rows of the tables",
-    "quarantined": "they look like events and are none: rows of the table quarantine, kept as they came",
-    "duplicate": "events whose uuid had landed already; one of each is in the table",
-    "deleted": "rows that had landed, and were taken out of the table: by request, or as their retention says",
-    "dropped": "what pipeline.transform dropped; the table says of which offsets",
-    "kept": "in topics that no pipeline reads: they stay in the log as long as retention keeps them",
-    "handed_on": "of listeners whose messages go to other handlers than the log",
-    "expired": "dropped from the log by retention, after all its readers had read them",
-    "lost": "gone: no table, topic or handler has them",
-    "unaccounted": "the books do not close: penstock balance --rebuild computes them from the files alone",
-    "on_the_way": "in log buffers, in topics and not landed yet, or waiting for the rest of their fragments",
+    "quarantined": "messages that look like events but are invalid: rows of the table quarantine, stored unchanged",
+    "duplicate": "events whose uuid has already landed; the table has one of each",
+    "deleted": "landed rows that were deleted from the table, by request or by retention",
+    "dropped": "messages that pipeline.transform dropped; the table records their offsets",
+    "kept": "messages of topics that no pipeline reads: they stay in the log until retention drops them",
+    "handed_on": "messages of listeners that send to other handlers than the log",
+    "expired": "messages that retention dropped from the log after all readers had read them",
+    "lost": "messages that no table, topic or handler has",
+    "unaccounted": "messages that the ledger cannot explain: penstock balance --rebuild recomputes it from the files",
+    "on_the_way": "messages in log buffers, in topics but not landed yet, or waiting for missing fragments",
 }
 SEND_BACK = (
-    '<div class="dim">Correct the sender, or <a href="/quarantine">see the messages by shape</a>, correct them and '
+    '<div class="dim">Correct the sender, or <a href="/quarantine">inspect the messages by shape</a>, correct them and '
     "send them again; or use <code>penstock pipeline quarantine</code>.</div>"
 )
-NO_SAMPLES = '<div class="dim">There are no samples: what is lost is nowhere, not even its sender is known.</div>'
+NO_SAMPLES = '<div class="dim">No samples: lost messages are stored nowhere, and their senders are unknown.</div>'
 
 
-def head(told: Receipt) -> str:
-    """The verdict, with the number of lost in it."""
-    kind = "bad" if told.parts["unaccounted"] else "warn" if told.lost else "good"
+def verdict_html(receipt: Receipt) -> str:
+    """Return the verdict, with its number of lost messages, and the total."""
+    kind = "bad" if receipt.parts["unaccounted"] else "warn" if receipt.lost else "good"
     return (
-        f'<div class="verdict {kind}">{escape(verdict(told))}</div>'
-        f'<div class="sum"><span class="number">{exact(told.sent)}</span> sent =</div>'
+        f'<div class="verdict {kind}">{escape(verdict(receipt))}</div>'
+        f'<div class="sum"><span class="number">{exact(receipt.sent)}</span> sent =</div>'
     )
 
 
-def chip(part: str, n: int, whole: int) -> str:
-    """A term of the sum."""
-    told = f"{share(n, whole)} <small>{exact(n)}</small>" if part != "on_the_way" else exact(n)
-    return f"<i></i>{PARTS[part]} <b>{told}</b>"
+def chip(part: str, count: int, total: int) -> str:
+    """Return one term of the sum."""
+    text = f"{share(count, total)} <small>{exact(count)}</small>" if part != "on_the_way" else exact(count)
+    return f"<i></i>{PARTS[part]} <b>{text}</b>"
 
 
-def detail(part: str, told: Receipt, balance: Mapping[str, Any], series: Mapping[str, Any]) -> str:
-    """What a part is, where it is, and what can be done about it."""
-    what = f'<div class="dim">{PARTS[part].capitalize()}: {escape(MEANS[part])}.</div>'
+def detail(part: str, receipt: Receipt, balance: Mapping[str, Any], series: Mapping[str, Any]) -> str:
+    """Return what a part means, where its messages are, and what to do about them."""
+    meaning_html = f'<div class="dim">{PARTS[part].capitalize()}: {escape(PART_MEANINGS[part])}.</div>'
     if part == "lost":
-        return what + _lost(told, series)
+        return meaning_html + _lost_detail(receipt, series)
     if part == "quarantined":
-        return what + _quarantined(told) + SEND_BACK
-    cells = [[escape(where), exact(n)] for where, n in _places(part, balance) if n]
-    return what + (table(["where", "messages"], cells, {1}) if cells else "")
+        return meaning_html + _quarantined_detail(receipt) + SEND_BACK
+    # Origins without messages are left out: a deployment may have a thousand topics.
+    cells = [[escape(origin), exact(count)] for origin, count in _messages_by_origin(part, balance) if count]
+    return meaning_html + (table(["where", "messages"], cells, {1}) if cells else "")
 
 
-def _lost(told: Receipt, series: Mapping[str, Any]) -> str:
-    found = [(n, name, place) for place, counts in told.losses.items() for name, n in counts.items()]
+def _lost_detail(receipt: Receipt, series: Mapping[str, Any]) -> str:
+    losses = [(count, name, origin) for origin, counts in receipt.losses.items() for name, count in counts.items()]
     blocks = (
-        f'<div class="finding bad-edge"><div><b>{exact(n)}</b> {escape(meaning(name))}</div>'
-        f'<div class="dim">{escape(place)}; {escape(minutes(name, series))}</div>'
-        f'<div class="dim">{escape(cure(name, place))}</div></div>'
-        for n, name, place in sorted(found, reverse=True)
+        f'<div class="finding bad-edge"><div><b>{exact(count)}</b> lost: {escape(meaning(name))}</div>'
+        f'<div class="dim">{escape(origin)}; {escape(worst_minutes(name, series))}</div>'
+        f'<div class="dim">{escape(remedy(name, origin))}</div></div>'
+        for count, name, origin in sorted(losses, reverse=True)
     )
-    return "".join(blocks) + NO_SAMPLES if found else '<div class="dim">Nothing.</div>'
+    return "".join(blocks) + NO_SAMPLES if losses else '<div class="dim">No messages.</div>'
 
 
-def _quarantined(told: Receipt) -> str:
+def _quarantined_detail(receipt: Receipt) -> str:
     cells = [
         [
             f'<a href="/quarantine?{urlencode({"reason": name.partition(".")[2], "topic": topic})}">'
             f"{escape(name.partition('.')[2].replace('_', ' '))}</a>",
             escape(topic),
-            exact(n),
+            exact(count),
         ]
-        for topic, counts in told.quarantined.items()
-        for name, n in counts.most_common()
+        for topic, counts in receipt.quarantined.items()
+        for name, count in counts.most_common()
     ]
     return table(["reason", "topic", "messages"], cells, {2})
 
 
-def minutes(name: str, series: Mapping[str, Any]) -> str:
-    """The minutes of the last day in which most was lost for a reason: ``01:15 (2,718)``."""
-    found = Counter({one["bucket"]: one["counts"].get(name, 0) for one in series["series"]})
-    worst = sorted((bucket, n) for bucket, n in found.most_common(MOST_MINUTES) if n)
-    more = sum(1 for n in found.values() if n) - len(worst)
-    said = ", ".join(f"{clock(bucket)} ({exact(n)})" for bucket, n in worst) or "more than a day ago"
-    return f"{said}, and {more} more" if more > 0 else said
+def worst_minutes(name: str, series: Mapping[str, Any]) -> str:
+    """Return the minutes of the last day with the most losses for a reason: ``01:15 (2,718)``."""
+    lost_by_minute = Counter({interval["bucket"]: interval["counts"].get(name, 0) for interval in series["series"]})
+    worst = sorted((bucket, count) for bucket, count in lost_by_minute.most_common(MAX_MINUTES) if count)
+    more = sum(1 for count in lost_by_minute.values() if count) - len(worst)
+    text = ", ".join(f"{clock(bucket)} ({exact(count)})" for bucket, count in worst) or "more than a day ago"
+    return f"{text}, and {more} more" if more > 0 else text
 
 
-def _places(part: str, balance: Mapping[str, Any]) -> list[tuple[str, int]]:
+def _messages_by_origin(part: str, balance: Mapping[str, Any]) -> list[tuple[str, int]]:
     topics, routes = balance["topics"], balance["routes"]
     if part == "landed":
         names = {"landed.event": "events", "landed.syslog": "syslog", "landed.message": "messages"}
-        return [(f"{t['topic']}: {word}", t["fates"].get(fate, 0)) for t in topics for fate, word in names.items()]
+        return [
+            (f"{topic['topic']}: {word}", topic["fates"].get(fate, 0))
+            for topic in topics
+            for fate, word in names.items()
+        ]
     if part == "on_the_way":
-        buffers = [(f"log buffer of {r['source']}, for {r['handler']}", r["in_buffer"]) for r in routes]
-        return [*buffers, *((f"topic {t['topic']}", t["pending"]) for t in topics)]
+        buffers = [(f"log buffer of {route['source']}, for {route['handler']}", route["in_buffer"]) for route in routes]
+        return [*buffers, *((f"topic {topic['topic']}", topic["pending"]) for topic in topics)]
     if part == "handed_on":
-        return [(f"{r['source']} to {r['handler']}", r["delivered"]) for r in routes if r["handler"] != "log"]
+        return [
+            (f"{route['source']} to {route['handler']}", route["delivered"])
+            for route in routes
+            if route["handler"] != "log"
+        ]
     if part == "kept":
-        return [(t["topic"], t["logged"]) for t in topics if not t["read_by_pipeline"]]
+        return [(topic["topic"], topic["logged"]) for topic in topics if not topic["read_by_pipeline"]]
     if part == "unaccounted":
-        return [(f"topic {t['topic']}", t["unaccounted"]) for t in topics]
+        return [(f"topic {topic['topic']}", topic["unaccounted"]) for topic in topics]
+    # The fates of a topic that a part sums up; a part that is not listed is a fate itself.
     prefixes = {"expired": (EXPIRED_READ,), "dropped": (Name.DROPPED,), "deleted": (Name.DELETED, GAP_DELETED)}
     prefix = prefixes.get(part, (part,))
-    return [(t["topic"], sum(n for name, n in t["fates"].items() if name.startswith(prefix))) for t in topics]
-
-
-def samples(found: list[Row]) -> str:
-    """Some rows in quarantine."""
-    cells = [
-        [f"{row.timestamp.astimezone():%H:%M:%S}", escape(f"{row.topic}:{row.offset}"), f"<code>{_text(row)}</code>"]
-        for row in found
+    return [
+        (topic["topic"], sum(count for name, count in topic["fates"].items() if name.startswith(prefix)))
+        for topic in topics
     ]
-    return table(["received", "where", "the newest of them"], cells, stack=True) if cells else ""
 
 
-def _text(row: Row) -> str:
-    text = row.payload[: 2 * LONGEST_SAMPLE].decode(errors="replace")
-    return escape(text if len(text) <= LONGEST_SAMPLE else f"{text[:LONGEST_SAMPLE]}...")
+def samples(rows: list[Row]) -> str:
+    """Return a table of some rows in quarantine."""
+    cells = [
+        [
+            f"{row.timestamp.astimezone():%H:%M:%S}",
+            escape(f"{row.topic}:{row.offset}"),
+            f"<code>{_sample_text(row)}</code>",
+        ]
+        for row in rows
+    ]
+    return table(["received", "where", "newest messages"], cells, stack=True) if cells else ""
+
+
+def _sample_text(row: Row) -> str:
+    preview = row.payload[: 2 * MAX_SAMPLE_CHARS].decode(errors="replace")
+    return escape(preview if len(preview) <= MAX_SAMPLE_CHARS else f"{preview[:MAX_SAMPLE_CHARS]}...")

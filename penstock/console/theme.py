@@ -1,4 +1,7 @@
-"""What all pages share: colours, the head with its links and keys, small parts."""
+"""Parts that all pages share: styles, the header with links and keys, tables, panels and charts.
+
+Invariant: an update is sent to the browser only if it differs from the last one; most polls change little.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,11 @@ PAGES = {
     "/kafka": "Kafka",
     "/configuration": "Configuration",
 }
-REFRESH = 1.0
-FIND = "e => location.assign('/find?q=' + encodeURIComponent(e.target.value))"
-"""Done by the browser: it takes what is in the box, also while the console is away."""
-SAID_EVERY = 0.5
-"""Seconds between two looks whether anything is known of now."""
+REFRESH_INTERVAL_S = 1.0
+OPEN_FIND_PAGE = "e => location.assign('/find?q=' + encodeURIComponent(e.target.value))"
+"""Runs in the browser: it takes the text of the box, also while the console does not respond."""
+STATE_CHECK_INTERVAL_S = 0.5
+"""Interval of the check whether the state is known; a part of the three seconds in ``daemon_poll``."""
 
 STATIC = Path(__file__).parent / "static"
 STYLE = (STATIC / "console.css").read_text()
@@ -33,7 +36,7 @@ SCRIPT = (STATIC / "console.js").read_text()
 
 @contextmanager
 def frame(path: str, daemon: Daemon) -> Iterator[None]:
-    """A page's head; what is built inside is its body."""
+    """Build the header of a page; what is built inside the block is its body."""
     ui.add_css(STYLE)
     ui.add_head_html(f"<script>{SCRIPT}</script>")
     with ui.row().classes("top items-center no-wrap").style("gap:20px"):
@@ -42,10 +45,10 @@ def frame(path: str, daemon: Daemon) -> Iterator[None]:
             link = ui.link(name, target).props(f'data-page title="key {number}"')
             link.classes("here" if target == path else "")
         ui.space()
-        find = ui.input(placeholder="find a uuid, topic:offset, time, text").props(
+        find_box = ui.input(placeholder="find a uuid, topic:offset, time, text").props(
             'dense outlined debounce=0 aria-label="find a message" data-find'
         )
-        find.classes("find").on("keydown.enter", js_handler=FIND)
+        find_box.classes("find").on("keydown.enter", js_handler=OPEN_FIND_PAGE)
         state = ui.label().classes("state dim").style("white-space:nowrap")
         if daemon.token:
             ui.link("Log out", "/logout").props('title="end this session"')
@@ -57,50 +60,55 @@ def frame(path: str, daemon: Daemon) -> Iterator[None]:
         banner.set_visibility(False)
         yield
 
-    def say() -> None:
-        late = daemon.unknown
-        state.set_text("unknown" if late else "live")
-        state.classes(replace="state bad" if late else "state good")
+    def show_state() -> None:
+        is_unknown = daemon.unknown
+        state.set_text("unknown" if is_unknown else "live")
+        state.classes(replace="state bad" if is_unknown else "state good")
         banner.set_text(daemon.unknown_since())
-        banner.set_visibility(late)
-        page.classes(add="unknown") if late else page.classes(remove="unknown")
+        banner.set_visibility(is_unknown)
+        page.classes(add="unknown") if is_unknown else page.classes(remove="unknown")
 
-    ui.timer(SAID_EVERY, say)
+    ui.timer(STATE_CHECK_INTERVAL_S, show_state)
 
 
 def live(refresh: Callable[[], object]) -> None:
     """Call ``refresh`` now and every second while the page is open."""
-    ui.timer(REFRESH, refresh)
+    ui.timer(REFRESH_INTERVAL_S, refresh)
 
 
 def table(heads: list[str], rows: list[list[str]], numbers: Collection[int] = (), *, stack: bool = False) -> str:
-    """A table as HTML; the cells are HTML already, columns ``numbers`` are set right.
+    """Return an HTML table; cells are HTML already, columns ``numbers`` are aligned right.
 
-    ``stack``: on a phone each row stands below the one before, cell below cell, with the heads beside them.
+    ``stack``: on a phone each row is a block, one cell below the other, each with its column's head.
     """
-    named = [f'data-head="{text}"' * stack for text in heads]
-    kinds = [f'class="n" {named[at]}' if at in numbers else named[at] for at in range(len(heads))]
-    head = "".join(f"<th {kind}>{text}</th>" for kind, text in zip(kinds, heads, strict=True))
+    data_heads = [f'data-head="{text}"' * stack for text in heads]
+    attributes = [
+        f'class="n" {data_heads[column]}' if column in numbers else data_heads[column] for column in range(len(heads))
+    ]
+    head = "".join(f"<th {attribute}>{text}</th>" for attribute, text in zip(attributes, heads, strict=True))
     body = "".join(
-        "<tr>" + "".join(f"<td {kind}>{text}</td>" for kind, text in zip(kinds, row, strict=True)) + "</tr>"
+        "<tr>"
+        + "".join(f"<td {attribute}>{text}</td>" for attribute, text in zip(attributes, row, strict=True))
+        + "</tr>"
         for row in rows
     )
-    kind = "data stack" if stack else "data"
-    return f'<div class="wide"><table class="{kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    css_class = "data stack" if stack else "data"
+    rows_html = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    return f'<div class="wide"><table class="{css_class}">{rows_html}</table></div>'
 
 
 @contextmanager
 def panel(title: str, hint: str = "") -> Iterator[ui.column]:
-    """A framed part of a page with a heading."""
-    with ui.column().classes("panel") as framed:
+    """Build a framed part of a page with a heading."""
+    with ui.column().classes("panel") as framed_panel:
         with ui.row().classes("items-baseline w-full").style("gap:10px"):
             ui.label(title).classes("title").props('role="heading" aria-level="2"')
             ui.label(hint).classes("dim")
-        yield framed
+        yield framed_panel
 
 
 class Html:
-    """A piece of HTML that is sent again only when it changes."""
+    """A piece of HTML; ``show`` sends it only if it changed."""
 
     def __init__(self) -> None:
         self._element = ui.html("", sanitize=False).classes("w-full")
@@ -113,20 +121,21 @@ class Html:
 
 
 class Chart:
-    """A chart that is sent again only when it changes; its library, as large as all else, once there is one to show."""
+    """A chart; ``show`` sends its options only if they changed, and loads the chart library with the first ones."""
 
     def __init__(self, height: int) -> None:
-        self._place = ui.element("div").classes("w-full").style(f"height:{height}px")
+        self._container = ui.element("div").classes("w-full").style(f"height:{height}px")
         self._options: dict[str, Any] = {}
         self._chart: ui.echart | None = None
 
     def show(self, options: dict[str, Any]) -> None:
-        """``options``: those of Apache ECharts."""
+        """Show a chart with these options of Apache ECharts."""
         if options == self._options:
             return
         self._options = options
         if self._chart is None:
-            with self._place:
+            # Created late: the chart library is as large as the rest of the page.
+            with self._container:
                 self._chart = ui.echart(options).style("height:100%;width:100%")
         else:
             self._chart.options.clear()
@@ -134,5 +143,5 @@ class Chart:
             self._chart.update()
 
     def set_visibility(self, visible: bool) -> None:
-        """Whether it takes room."""
-        self._place.set_visibility(visible)
+        """Show or hide the chart with its space."""
+        self._container.set_visibility(visible)

@@ -1,4 +1,7 @@
-"""Which messages of a topic a page shows: the newest as they come, others by place, or those that are searched for."""
+"""The messages of a topic that a page shows: the newest, a page from an offset or time, or the matches of a search.
+
+Invariant: a later request of the user wins. Each request has a number, and a response to an older one is dropped.
+"""
 
 from __future__ import annotations
 
@@ -6,114 +9,117 @@ from collections.abc import Callable
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from penstock.console.asked import parameters_of
+from penstock.console.search_input import search_parameters
 
-PAGE = 50
-"""Messages."""
+PAGE_ENTRIES = 50
 
 
-class Asks(Protocol):
-    """What gives the answers of the daemon."""
+class RequestsJson(Protocol):
+    """Source of the daemon's JSON responses."""
 
     async def get(self, path: str, **parameters: object) -> Any: ...
 
 
 class TopicReading:
-    """A page of a topic. ``changed`` is called whenever there is something new to show.
+    """A page of a topic; ``changed`` is called whenever there is something new to show.
 
-    ``entries`` are in the order of their offsets; [begin, end) was looked at, the topic has [start, stop).
+    ``entries`` are ordered by offset. The page covers [begin, end), the topic [start, stop). Used on the event loop
+    only.
     """
 
-    def __init__(self, daemon: Asks, topic: str, changed: Callable[[], None], wanted: str = "") -> None:
+    def __init__(self, daemon: RequestsJson, topic: str, changed: Callable[[], None], query: str = "") -> None:
         self._daemon, self._path, self._changed = daemon, f"/topic/{quote(topic, safe='')}/search", changed
-        self.wanted = wanted
+        self.query = query
         self.entries: list[dict[str, Any]] = []
         self.begin = self.end = self.start = self.stop = 0
         self.searching = False
-        self._turn = 0
+        self._request_number = 0
 
     @property
     def searched(self) -> int:
-        """Offsets that were looked at for this page."""
+        """Return the number of offsets that the page covers."""
         return self.end - self.begin
 
     async def newest(self) -> None:
-        """Show the newest messages. Raises Away, as all of these."""
-        await self._look({})
+        """Show the newest messages. Raises DaemonUnavailable, like all requests here."""
+        await self._read({})
 
     async def older(self) -> None:
-        """Show those before."""
-        await self._look({"before": str(self.begin)})
+        """Show the previous page."""
+        await self._read({"before": str(self.begin)})
 
     async def newer(self) -> None:
-        """Show those after."""
-        await self._look({"offset": str(self.end)})
+        """Show the next page."""
+        await self._read({"offset": str(self.end)})
 
-    async def go_to(self, place: dict[str, str]) -> None:
-        """Show those from an offset or a time on."""
-        await self._look(place)
+    async def read_from(self, target: dict[str, str]) -> None:
+        """Show the messages from an offset or a time on."""
+        await self._read(target)
 
     def stop_searching(self) -> None:
-        """Leave it at what was found."""
-        self._turn += 1
+        """Stop the search and keep its matches so far."""
+        self._request_number += 1
         self.searching = False
         self._changed()
 
     async def follow(self) -> None:
-        """Show what has come since."""
-        turn = self._turn
+        """Show messages that arrived since the last request."""
+        number = self._request_number
         if self.searching:
             return
-        page = await self._page({"offset": str(self.end)} if self.wanted else {}, PAGE)
-        if turn != self._turn:
+        # Without a query the newest page is read again, so that the list always ends at the newest message.
+        page = await self._page({"offset": str(self.end)} if self.query else {}, PAGE_ENTRIES)
+        if number != self._request_number:
             return
-        found = _entries(page)
-        if self.wanted:
-            found = [*self.entries, *found][-PAGE:]
+        entries = _entries(page)
+        if self.query:
+            entries = [*self.entries, *entries][-PAGE_ENTRIES:]
         else:
             self.begin = int(page["begin"])
-        self._place(page)
+        self._set_topic_range(page)
         self.end = int(page["end"])
-        if found != self.entries:
-            self.entries = found
+        if entries != self.entries:
+            self.entries = entries
             self._changed()
 
-    async def _look(self, at: dict[str, str]) -> None:
-        """Ask until the page is full or the topic's end is reached; a later look ends this one."""
-        self._turn += 1
-        turn, back = self._turn, not at.keys() & {"offset", "timestamp"}
+    async def _read(self, start_at: dict[str, str]) -> None:
+        """Read until the page is full or an end of the topic is reached; a later call ends this one."""
+        self._request_number += 1
+        number, back = self._request_number, not start_at.keys() & {"offset", "timestamp"}
         self.entries, first = [], True
-        self.searching = bool(self.wanted)
+        self.searching = bool(self.query)
         try:
-            while turn == self._turn:
-                page = await self._page(at, PAGE - len(self.entries))
-                if turn != self._turn:
+            while number == self._request_number:
+                page = await self._page(start_at, PAGE_ENTRIES - len(self.entries))
+                if number != self._request_number:
                     return
                 self._add(page, back, first)
-                if len(self.entries) >= PAGE or (self.begin <= self.start if back else self.end >= self.stop):
+                # A search stops after a second of scanning in the daemon and continues in the next request.
+                if len(self.entries) >= PAGE_ENTRIES or (self.begin <= self.start if back else self.end >= self.stop):
                     return
-                at, first = {"before": str(self.begin)} if back else {"offset": str(self.end)}, False
+                start_at, first = {"before": str(self.begin)} if back else {"offset": str(self.end)}, False
                 self._changed()
         finally:
-            if turn == self._turn:
+            # Only the newest request may clear the state; an older one was replaced.
+            if number == self._request_number:
                 self.searching = False
                 self._changed()
 
     def _add(self, page: dict[str, Any], back: bool, first: bool) -> None:
-        self._place(page)
+        self._set_topic_range(page)
         if first or back:
             self.begin = int(page["begin"])
         if first or not back:
             self.end = int(page["end"])
-        found = _entries(page)
-        self.entries = [*found, *self.entries] if back else [*self.entries, *found]
+        entries = _entries(page)
+        self.entries = [*entries, *self.entries] if back else [*self.entries, *entries]
 
-    def _place(self, page: dict[str, Any]) -> None:
+    def _set_topic_range(self, page: dict[str, Any]) -> None:
         self.start, self.stop = int(page["start"]), int(page["stop"])
 
-    async def _page(self, at: dict[str, str], most: int) -> dict[str, Any]:
-        asked = {**parameters_of(self.wanted), **at, "max_messages": most}
-        page: dict[str, Any] = await self._daemon.get(self._path, **asked)
+    async def _page(self, start_at: dict[str, str], limit: int) -> dict[str, Any]:
+        parameters = {**search_parameters(self.query), **start_at, "max_messages": limit}
+        page: dict[str, Any] = await self._daemon.get(self._path, **parameters)
         return page
 
 

@@ -1,4 +1,4 @@
-"""Numbers and counts in words for people."""
+"""Numbers, counts and times in words for people."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FATES = {
     "lost": "lost",
     "pending": "on the way",
 }
-"""The ends of a message, in the order in which they are stacked."""
+"""Names of the fates of a message, in stacking order of the charts."""
 COLOURS = {
     "landed.event": "#0e9aa7",
     "landed.syslog": "#4c7dd8",
@@ -46,68 +46,68 @@ PART_COLOURS = {
     "unaccounted": "#c2189b",
     "on_the_way": COLOURS["pending"],
 }
-"""Of the parts of a receipt: the same ones for the same thing."""
+"""Colors of the parts of a receipt, equal to the colors of the fates."""
 MEANING = {
-    "taken": "datagrams that the kernel handed over",
-    "unboxed": "datagrams that were a message each",
+    "taken": "datagrams received from the kernel",
+    "unboxed": "datagrams that were one whole message",
     "command": "commands",
     "empty": "empty datagrams",
     "kernel_dropped": "datagrams that the kernel dropped: the receive buffer was full",
-    "fragment.used": "fragments that became part of a message",
-    "fragment.duplicate": "fragments that came again",
+    "fragment.used": "fragments used in a message",
+    "fragment.duplicate": "duplicate fragments",
     "fragment.invalid": "fragments that contradict their header or their message",
-    "fragment.discarded": "fragments given up with their message",
-    "fragment.open": "fragments of messages that wait for their rest",
-    "invalid.version": "datagrams of a protocol version that is not known",
-    "invalid.type": "datagrams of a packet type that is not known",
+    "fragment.discarded": "fragments discarded with their message",
+    "fragment.open": "fragments of incomplete messages",
+    "invalid.version": "datagrams of an unknown protocol version",
+    "invalid.type": "datagrams of an unknown packet type",
     "invalid.header": "fragments with an invalid header",
-    "invalid.unknown_command": "commands that are not known",
-    "invalid.command_refused": "commands from where none may come",
+    "invalid.unknown_command": "unknown commands",
+    "invalid.command_refused": "commands from addresses that may not send commands",
     "invalid.network": "datagrams from networks that may not send",
-    "invalid.slot": "datagrams in slots of a killed receiver that could not be read",
+    "invalid.slot": "unreadable datagrams in slots of a killed receiver",
     "lines": "lines read from TCP connections",
-    "line.message": "lines that were a message each",
+    "line.message": "lines that were one whole message",
     "line.command": "lines that were commands",
-    "line.joined": "lines that belong to a message that another one began",
+    "line.joined": "lines joined to an earlier line's message",
     "line.empty": "empty lines",
     "line.overlong": "lines longer than max_line",
     "skipped_bytes": "bytes of lines longer than max_line",
-    "line.evicted": "unfinished lines that had to make room",
+    "line.evicted": "unfinished lines evicted to make room",
     "connection_closed.limit": "connections closed to make room for others",
-    "connection_closed.idle": "connections closed for their silence",
-    "connection_closed.network": "connections closed as they come from networks that may not send",
+    "connection_closed.idle": "idle connections closed",
+    "connection_closed.network": "connections closed because their network may not send",
     "connection_closed.tls": "connections closed without a TLS handshake",
-    "connection_closed.name": "connections closed for the name of their certificate",
-    "request_refused.busy": "requests that the log had no room for; their senders were asked to come again",
-    "request_refused.late": "requests that the log did not take in time; their senders were asked to come again",
+    "connection_closed.name": "connections closed because of their certificate's name",
+    "request_refused.busy": "requests refused because the log was full; their senders were told to retry",
+    "request_refused.late": "requests that the log did not store in time; their senders were told to retry",
     "request_refused.oversize": "requests larger than max_body",
     "request_refused.messages": "requests with more than max_messages messages",
-    "request_refused.incomplete": "requests over gRPC whose message did not come, or is larger than max_body",
-    "request_refused.chunks": "requests whose body came in very many tiny chunks",
-    "request_refused.encoding": "requests that could not be unpacked",
-    "request_refused.syntax": "requests that were not what their path takes",
+    "request_refused.incomplete": "gRPC requests whose message is incomplete or larger than max_body",
+    "request_refused.chunks": "requests whose body had too many tiny chunks",
+    "request_refused.encoding": "requests that could not be decompressed",
+    "request_refused.syntax": "requests in another format than their path's",
     "request_refused.token": "requests without a known token",
-    "request_refused.network": "connections from where none are taken",
-    "request_refused.name": "connections refused for the name of their certificate",
-    "request_refused.path": "requests to paths that take nothing",
-    "seen": "messages seen, whole or not",
+    "request_refused.network": "connections from refused networks",
+    "request_refused.name": "connections refused because of their certificate's name",
+    "request_refused.path": "requests to paths without an endpoint",
+    "seen": "messages seen, complete or not",
     "accepted": "messages accepted",
-    "bad_checksum": "messages whose checksum did not hold",
-    "open": "messages that wait for their rest",
-    "hole": "ids missing between a sender's messages",
-    "jump": "leaps in a sender's ids, too long to be holes",
-    "unverified": "messages taken over from a killed receiver's slots, which no checksum vouches for",
-    "incomplete.expired": "messages whose fragments did not all come in time",
-    "incomplete.evicted": "unfinished messages given up for lack of room",
-    "incomplete.crash": "unfinished messages of a receiver that was killed",
+    "bad_checksum": "messages with a wrong checksum",
+    "open": "incomplete messages that wait for fragments",
+    "hole": "message ids missing between a sender's messages",
+    "jump": "jumps in a sender's ids, too long to be holes",
+    "unverified": "messages recovered from a killed receiver's slots, without a checksum",
+    "incomplete.expired": "messages whose fragments did not all arrive in time",
+    "incomplete.evicted": "incomplete messages evicted to make room",
+    "incomplete.crash": "incomplete messages of a killed receiver",
     "refused.oversize": "messages that are too large",
-    "refused.damaged": "messages that cannot be read or unpacked",
+    "refused.damaged": "messages that cannot be parsed or decompressed",
     "refused.compressed": "messages that their sender compressed",
-    "refused.syntax": "messages that are no JSON",
-    "refused.kind": "what is no message, such as a deletion",
-    "corrupt": "messages in frames that could not be read",
-    "gap.corrupt": "messages of the log that could not be read any more",
-    "gap.expired_read": "messages that retention dropped, read by all",
+    "refused.syntax": "messages that are not JSON",
+    "refused.kind": "requests other than adding a message, such as deletions",
+    "corrupt": "messages in unreadable frames",
+    "gap.corrupt": "messages of the log that became unreadable",
+    "gap.expired_read": "messages that retention dropped after all readers had read them",
     "gap.expired_unread": "messages that retention dropped before they were read",
     "gap.deleted": "messages of a topic that was deleted before they were read",
     "gap.absent": "records that Kafka dropped before they were read",
@@ -115,7 +115,7 @@ MEANING = {
 
 
 def fate_of(name: str) -> str | None:
-    """The end, as in FATES, that a count of the balance over time belongs to; None for one that is no end."""
+    """Return the fate in FATES that a count of the balance over time belongs to; None for other counts."""
     if name in FATES:
         return name
     if name == EXPIRED_READ:
@@ -126,7 +126,7 @@ def fate_of(name: str) -> str | None:
 
 
 def meaning(name: str) -> str:
-    """What a count means."""
+    """Return the meaning of a count, as a plural noun phrase."""
     if name in MEANING:
         return MEANING[name]
     stem, _, reason = name.partition(".")
@@ -138,7 +138,7 @@ def meaning(name: str) -> str:
 
 
 def short(number: float) -> str:
-    """``12.3k``."""
+    """Return ``12.3k``."""
     for unit, letter in UNITS:
         if abs(number) >= unit:
             return f"{number / unit:.3g}{letter}"
@@ -146,17 +146,22 @@ def short(number: float) -> str:
 
 
 def rate(number: float | None) -> str:
-    """``12.3k/s``; ``?`` where it is unknown."""
+    """Return ``12.3k/s``; ``?`` if it is unknown."""
     return "?" if number is None else f"{short(number)}/s"
 
 
 def exact(number: float) -> str:
-    """``12,345``."""
+    """Return ``12,345``."""
     return f"{int(number):,}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return ``1 message`` or ``12,345 messages``."""
+    return f"{exact(number)} {noun if number == 1 else f'{noun}s'}"
+
+
 def size(number: float) -> str:
-    """``1.5 MiB``."""
+    """Return ``1.5 MiB``."""
     for unit, letters in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if number >= unit:
             return f"{number / unit:.3g} {letters}"
@@ -164,13 +169,13 @@ def size(number: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """The local time of day of a moment, with the day where it is not today's."""
-    then, now = time.localtime(seconds), time.localtime()
-    return time.strftime("%H:%M" if then[:3] == now[:3] else "%b %d %H:%M", then)
+    """Return the local time of day, with the date if it is not today."""
+    time_then, time_now = time.localtime(seconds), time.localtime()
+    return time.strftime("%H:%M" if time_then[:3] == time_now[:3] else "%b %d %H:%M", time_then)
 
 
 def lasted(seconds: float) -> str:
-    """``3 min``."""
+    """Return ``3 min``."""
     for unit, word in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= unit:
             return f"{seconds / unit:.3g} {word}"

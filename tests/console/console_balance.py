@@ -1,4 +1,4 @@
-"""A balance as the daemon answers it, for the tests of the console."""
+"""A balance and a daemon for the tests of the console."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def balance(accepted: int = 100, **counts: int) -> dict[str, Any]:
     }
 
 
-def daemon(*samples: dict[str, Any], every: float = 10.0) -> Daemon:
-    """A daemon that has answered ``samples``, one each ``every`` seconds."""
+def daemon(*samples: dict[str, Any], interval_s: float = 10.0) -> Daemon:
+    """Return a daemon that has answered ``samples``, ``interval_s`` apart."""
     from penstock.console.daemon_poll import counters
 
-    seen = Daemon("http://127.0.0.1:1")
+    console_daemon = Daemon("http://127.0.0.1:1")
     for number, sample in enumerate(samples):
-        seen.balance = sample
-        seen.history.add(number * every, counters(sample))
-    seen.stat = {"listeners": {"in": {"receive_buffer": 212992}}}
-    seen.error, seen.at = "", time.monotonic()
-    return seen
+        console_daemon.balance = sample
+        console_daemon.history.add(number * interval_s, counters(sample))
+    console_daemon.stat = {"listeners": {"in": {"receive_buffer": 212992}}}
+    console_daemon.error, console_daemon.answered_s = "", time.monotonic()
+    return console_daemon

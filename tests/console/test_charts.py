@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.console.charts import bars, behind, heat, rates, stacked
+from penstock.console.charts import bars, heat, lag_chart, rates, stacked
 from penstock.console.wording import COLOURS
 
 
-def test_the_balance_over_time_is_stacked_by_end() -> None:
+def test_balance_over_time_is_stacked_by_fate() -> None:
     series = {
         "step": 60,
         "series": [
@@ -19,8 +19,8 @@ def test_the_balance_over_time_is_stacked_by_end() -> None:
             {"bucket": 240, "counts": {"pending": 3, "quarantined.bad_json": 1}},
         ],
     }
-    found = {one["name"]: one["data"] for one in stacked(series, 60, 300)["series"]}
-    assert found == {
+    counts_by_name = {entry["name"]: entry["data"] for entry in stacked(series, 60, 300)["series"]}
+    assert counts_by_name == {
         "events": [0, 5, 0, 0],
         "quarantined": [0, 0, 0, 1],
         "lost": [0, 3, 0, 0],
@@ -28,30 +28,36 @@ def test_the_balance_over_time_is_stacked_by_end() -> None:
     }
 
 
-def test_a_heat_map_has_a_cell_for_each_count_that_is_not_zero() -> None:
+def test_heat_map_has_a_cell_per_nonzero_count() -> None:
     options = heat([[0], [4, 0], [0, 0, 9]], "index", "fragments")
     assert [cell[:3] for cell in options["series"][0]["data"]] == [[0, 1, 4], [2, 2, 9]]
     assert options["xAxis"]["data"] == ["0", "1", "2-3"]
 
 
-def test_bars_and_lines_have_all_their_values() -> None:
+def test_bars_and_lines_have_all_values() -> None:
     assert bars([1, 2], "x")["series"][0]["data"] == [1, 2]
     assert rates({"duplicate": [(10.0, 2.0), (70.0, 3.0)]}, 70.0)["series"][0]["data"] == [[-1.0, 2.0], [0.0, 3.0]]
-    assert behind({"a": [(10.0, 2)]}, 70.0)["series"][0]["data"] == [[-1.0, 2]]
+    assert lag_chart({"a": [(10.0, 2)]}, 70.0)["series"][0]["data"] == [[-1.0, 2]]
 
 
-def test_every_axis_has_a_name_and_counts_are_whole() -> None:
+def test_every_axis_has_a_name_and_whole_counts() -> None:
     series = {"step": 60, "series": []}
-    charts = [stacked(series, 60, 300), rates({}, 0.0), behind({}, 0.0), bars([1], "fragments"), heat([[1]], "a", "b")]
+    charts = [
+        stacked(series, 60, 300),
+        rates({}, 0.0),
+        lag_chart({}, 0.0),
+        bars([1], "fragments"),
+        heat([[1]], "a", "b"),
+    ]
     assert all(chart[axis]["name"] for chart in charts for axis in ("xAxis", "yAxis"))
     assert all(chart["yAxis"]["minInterval"] == 1 for chart in charts[:-1])
 
 
-def test_a_fate_has_one_colour_in_every_chart() -> None:
+def test_fate_has_the_same_color_in_every_chart() -> None:
     over_time = {"step": 60, "series": [{"bucket": 60, "counts": dict.fromkeys(COLOURS, 1)}]}
-    bars_ = {one["name"]: one["itemStyle"]["color"] for one in stacked(over_time, 60, 120)["series"]}
+    bars_by_color = {entry["name"]: entry["itemStyle"]["color"] for entry in stacked(over_time, 60, 120)["series"]}
     lines = rates({fate: [(1.0, 1.0)] for fate in COLOURS}, 1.0)["series"]
-    assert bars_ == {one["name"]: one["itemStyle"]["color"] for one in lines}
+    assert bars_by_color == {entry["name"]: entry["itemStyle"]["color"] for entry in lines}
 
 
 RESTART: dict[str, Any] = {
@@ -61,17 +67,17 @@ RESTART: dict[str, Any] = {
 }
 
 
-def test_events_are_lines_across_the_bars_of_their_time() -> None:
+def test_event_is_drawn_at_the_bar_of_its_time() -> None:
     series = {"step": 60, "series": [{"bucket": 120, "counts": {"landed.event": 5}}]}
-    *bars_, events = stacked(series, 60, 300, [RESTART, RESTART | {"at": 1_000_000_000}])["series"]
+    *bars_by_color, events = stacked(series, 60, 300, [RESTART, RESTART | {"at": 1_000_000_000}])["series"]
     (line,) = events["markLine"]["data"]
     assert line["xAxis"] == 1
     assert line["name"].endswith(f":10 {RESTART['text']}")
-    assert [one["name"] for one in bars_] == ["events"]
-    assert [one["name"] for one in stacked(series, 60, 300)["series"]] == ["events"]
+    assert [entry["name"] for entry in bars_by_color] == ["events"]
+    assert [entry["name"] for entry in stacked(series, 60, 300)["series"]] == ["events"]
 
 
-def test_events_are_lines_across_rates_in_minutes_before_now() -> None:
+def test_event_is_drawn_over_rates_in_minutes_before_now() -> None:
     now = RESTART["at"] / 1000 + 90
     started = RESTART | {"at": 0, "kind": "start"}
     events = rates({"duplicate": [(10.0, 2.0)]}, 10.0, [RESTART, started], now)["series"][-1]

@@ -1,4 +1,4 @@
-"""What needs attention."""
+"""Findings of the first page."""
 
 from __future__ import annotations
 
@@ -7,72 +7,74 @@ from penstock.console.findings import BAD, findings
 from tests.console.console_balance import balance, daemon
 
 
-def said(seen: Daemon) -> list[str]:
-    return [one.what for one in findings(seen)]
+def problems(state: Daemon) -> list[str]:
+    return [finding.problem for finding in findings(state)]
 
 
-def test_a_pipe_that_runs_needs_nothing() -> None:
-    assert said(daemon(balance(100), balance(1000))) == []
+def test_running_pipe_has_no_finding() -> None:
+    assert problems(daemon(balance(100), balance(1000))) == []
 
 
-def test_what_is_unaccounted_for_is_bad() -> None:
-    wrong = balance()
-    wrong["unaccounted"] = 3
-    assert said(daemon(wrong))[0] == "3 messages are unaccounted for"
+def test_unaccounted_messages_are_bad() -> None:
+    unbalanced = balance()
+    unbalanced["unaccounted"] = 3
+    assert problems(daemon(unbalanced))[0] == "3 messages unaccounted for"
 
 
-def test_a_clock_that_is_not_believed_is_bad() -> None:
-    seen = balance() | {"clock": "the clock is 365 days ahead: say that it is right: penstock clock --accept"}
-    (found,) = findings(daemon(seen))
-    assert (found.level, found.advice) == (BAD, "penstock clock --accept")
-    assert found.what == "The clock is 365 days ahead: say that it is right"
+def test_implausible_clock_is_bad() -> None:
+    untrusted = balance() | {"clock": "the clock is 365 days ahead: say that it is right: penstock clock --accept"}
+    (clock_finding,) = findings(daemon(untrusted))
+    assert (clock_finding.level, clock_finding.advice) == (BAD, "penstock clock --accept")
+    assert clock_finding.problem == "The clock is 365 days ahead: say that it is right"
 
 
-def test_losses_of_the_hour_are_told_with_what_to_do() -> None:
-    seen = daemon(balance(kernel_dropped=5000))
-    seen.hour = balance(1000, kernel_dropped=7, **{"refused.oversize": 1, "invalid.header": 2})
-    assert said(seen) == [
+def test_losses_of_the_hour_have_a_remedy() -> None:
+    state = daemon(balance(kernel_dropped=5000))
+    state.hour = balance(1000, kernel_dropped=7, **{"refused.oversize": 1, "invalid.header": 2})
+    assert problems(state) == [
         "in: 7 lost within the hour: datagrams that the kernel dropped: the receive buffer was full "
         "(the receive buffer holds 213k bytes)",
         "in: 1 lost within the hour: messages that are too large",
         "in: 2 lost within the hour: fragments with an invalid header",
     ]
-    assert [one.advice for one in findings(seen)][1] == "raise listener.in.defrag.max_size (udp), or its max_line"
-    seen.hour = balance(1000)
-    assert said(seen) == []
+    assert [finding.advice for finding in findings(state)][
+        1
+    ] == "raise listener.in.defrag.max_size (udp), or its max_line"
+    state.hour = balance(1000)
+    assert problems(state) == []
 
 
-def test_much_quarantine_is_told_with_its_worst_reason() -> None:
-    seen = daemon(balance(100))
-    seen.hour = balance(1000)
-    seen.hour["topics"][0]["fates"]["quarantined.bad_json"] = 500
-    assert "events: 33.6% of the last hour are in quarantine, most for bad json" in said(seen)
+def test_large_quarantine_names_its_worst_reason() -> None:
+    state = daemon(balance(100))
+    state.hour = balance(1000)
+    state.hour["topics"][0]["fates"]["quarantined.bad_json"] = 500
+    assert "events: 33.6% of the last hour is in quarantine, most of it for bad json" in problems(state)
 
 
-def test_a_topic_nobody_reads_and_one_that_stands_still_are_told() -> None:
+def test_unread_and_stalled_topics_are_findings() -> None:
     unread = balance()
     unread["topics"][0]["read_by_pipeline"] = False
-    assert said(daemon(unread)) == ["events: no pipeline has read it yet"]
-    assert findings(daemon(unread), lands=True) == [], "its first batch is under way"
-    still = [balance() for _ in range(20)]
-    assert said(daemon(*still)) == ["events: 10 messages wait, nothing has landed for 2 min"]
+    assert problems(daemon(unread)) == ["events: no pipeline has read it yet"]
+    assert findings(daemon(unread), pipeline_runs=True) == [], "its first batch is under way"
+    stalled = [balance() for _ in range(20)]
+    assert problems(daemon(*stalled)) == ["events: 10 messages pending, nothing has landed for 2 min"]
 
 
-def test_many_topics_that_nobody_reads_are_one_finding() -> None:
+def test_many_unread_topics_are_one_finding() -> None:
     unread = balance()
     unread["topics"] = [{**unread["topics"][0], "topic": f"t{n}", "read_by_pipeline": False} for n in range(1000)]
-    assert said(daemon(unread)) == ["t0, t1, t2, t3, t4 and 995 topics more: no pipeline has read them yet"]
-    seen = daemon(unread)
-    seen.latest.names = frozenset(["t7"])
-    assert said(seen) == ["t7: no pipeline has read it yet"], "those that were deleted are none of them"
+    assert problems(daemon(unread)) == ["t0, t1, t2, t3, t4 and 995 more topics: no pipeline has read them yet"]
+    state = daemon(unread)
+    state.latest.names = frozenset(["t7"])
+    assert problems(state) == ["t7: no pipeline has read it yet"], "deleted topics are not counted"
 
 
-def test_what_another_handler_missed_is_told_beside_what_is_lost() -> None:
-    seen = daemon(balance())
-    seen.hour = balance(1000)
+def test_messages_missed_by_another_handler_are_findings() -> None:
+    state = daemon(balance())
+    state.hour = balance(1000)
     missed = {"handler": "console", "policy_drop": 4, "handler_failed": 2}
-    seen.hour["routes"].append(seen.hour["routes"][0] | missed)
-    assert said(seen) == [
+    state.hour["routes"].append(state.hour["routes"][0] | missed)
+    assert problems(state) == [
         "in to console: 4 within the hour: messages that handler console was too slow for",
         "in to console: 2 within the hour: messages that handler console could not take",
     ]

@@ -1,4 +1,4 @@
-"""Sessions of the console: how they end."""
+"""Sessions of the console and their end."""
 
 from __future__ import annotations
 
@@ -10,51 +10,51 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.console import login
-from penstock.console.login import LASTS, LoggedIn, Sessions
+from penstock.console.login import SESSION_S, LoggedIn, Sessions
 from penstock.testing import FakeClock
 from tests.fuzzed import RAW
 
 
-def test_a_session_ends_by_itself_and_when_it_is_ended() -> None:
+def test_session_ends_by_time_and_by_logout() -> None:
     clock = FakeClock()
     sessions = Sessions(clock.monotonic)
-    one, other = sessions.begin("a token"), sessions.begin("another")
-    assert (sessions.token(one), sessions.token(other), sessions.token("guessed")) == ("a token", "another", "")
-    sessions.end(other)
-    assert (sessions.token(one), sessions.token(other)) == ("a token", "")
-    clock.advance(LASTS + 1)
-    assert sessions.token(one) == ""
+    first, second = sessions.begin("a token"), sessions.begin("another")
+    assert (sessions.token(first), sessions.token(second), sessions.token("guessed")) == ("a token", "another", "")
+    sessions.end(second)
+    assert (sessions.token(first), sessions.token(second)) == ("a token", "")
+    clock.advance(SESSION_S + 1)
+    assert sessions.token(first) == ""
 
 
-class Asked:
-    """A daemon that knows one token no more."""
+class DaemonWithTokens:
+    """A daemon that has revoked one token."""
 
     def __init__(self, token: str = "") -> None:
         self._token = token
 
-    def seen_by(self, token: str) -> Asked:
-        return Asked(token)
+    def with_token(self, token: str) -> DaemonWithTokens:
+        return DaemonWithTokens(token)
 
-    async def refuses(self) -> str:
+    async def token_error(self) -> str:
         return "not known" if self._token == "taken away" else ""
 
 
-def test_a_token_that_is_taken_away_ends_its_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(login, "RECHECK", 0)
+def test_revoked_token_ends_its_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login, "TOKEN_CHECK_INTERVAL_S", 0)
 
     async def run() -> tuple[str, str]:
         sessions = Sessions()
-        kept, ended = sessions.begin("good"), sessions.begin("taken away")
-        keeping = asyncio.create_task(sessions.keep(Asked()))  # type: ignore[arg-type]
-        while sessions.token(ended):
+        valid, revoked = sessions.begin("good"), sessions.begin("taken away")
+        checker = asyncio.create_task(sessions.end_revoked_sessions(DaemonWithTokens()))  # type: ignore[arg-type]
+        while sessions.token(revoked):
             await asyncio.sleep(0)
-        keeping.cancel()
-        return sessions.token(kept), sessions.token(ended)
+        checker.cancel()
+        return sessions.token(valid), sessions.token(revoked)
 
     assert asyncio.run(run()) == ("good", "")
 
 
-def test_an_open_page_is_told_no_more_once_its_session_has_ended() -> None:
+def test_open_page_receives_nothing_after_its_session_ends() -> None:
     sessions, sent = Sessions(), []
     number = sessions.begin("a token")
 
@@ -76,14 +76,14 @@ def test_an_open_page_is_told_no_more_once_its_session_has_ended() -> None:
 
 
 @given(RAW | st.binary(max_size=20).map(b"penstock=".__add__))
-def test_any_cookie_is_a_session_or_none(data: bytes) -> None:
-    number = login._number({"type": "http", "headers": [(b"cookie", data)]})
+def test_any_cookie_is_parsed(data: bytes) -> None:
+    number = login._session_number({"type": "http", "headers": [(b"cookie", data)]})
     assert type(number) is str
     assert Sessions(FakeClock().monotonic).token(number) == ""
 
 
 @given(RAW | st.binary(max_size=30).map(b"token=".__add__))
-def test_any_form_is_a_token_that_a_header_can_carry_or_none(data: bytes) -> None:
-    token = login._token(data)
+def test_any_form_yields_a_token_that_fits_a_header(data: bytes) -> None:
+    token = login._parse_token(data)
     assert token.isascii()
     assert token.isprintable()

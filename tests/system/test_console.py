@@ -48,7 +48,7 @@ def test_a_message_that_was_sent_is_found_on_the_pages(one_pipe: Pipe, console: 
     page.get_by_role("tab", name="hex").click()
     expect(page.locator("pre", has_text="00000000  7b 22 74")).to_be_visible(timeout=WAIT)
     page.get_by_role("tab", name="headers").click()
-    expect(page.get_by_text("neither a key nor annotations")).to_be_visible(timeout=WAIT)
+    expect(page.get_by_text("No key and no annotations")).to_be_visible(timeout=WAIT)
     assert wrong == []
 
 
@@ -73,7 +73,7 @@ def test_a_message_is_found_by_text_uuid_and_place_from_every_page(
     expect(page.locator(".stations .here")).to_contain_text("topic events, offset", timeout=WAIT)
     page.goto(f"{console}/find?q=find-me-1")
     expect(page.locator(".verdict")).to_contain_text("uuid find-me-1", timeout=WAIT)
-    page.get_by_text("the one before").or_(page.get_by_text("the next one")).first.click()
+    page.get_by_text("previous message").or_(page.get_by_text("next message")).first.click()
     expect(page.locator(".verdict")).not_to_contain_text("find-me-1", timeout=WAIT)
     page.goto(f"{console}/find?q=00:00")
     expect(page.locator("table.data")).to_contain_text("events:0", timeout=WAIT)

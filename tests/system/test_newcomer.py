@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from penstock.console.daemon_poll import EVERY
-from penstock.console.pages.overview import CHART_EVERY
-from penstock.console.theme import REFRESH
+from penstock.console.daemon_poll import POLL_INTERVAL_S
+from penstock.console.pages.overview import CHART_INTERVAL_S
+from penstock.console.theme import REFRESH_INTERVAL_S
 from penstock.landing.table_paths import Layout
 from penstock.ledger.receipt import receipt
 from penstock.testing.pipe import Pipe, until
@@ -130,12 +130,12 @@ def test_a_message_is_sent_and_found_by_its_text(site: Site, look: Look) -> None
         page.keyboard.press("Enter")
         page.get_by_role("link", name=f"{look.own_topic}:0").click(timeout=WAIT)
         expect(page.locator(".verdict")).to_contain_text("waits in the log", timeout=WAIT)
-        page.get_by_role("link", name="the topic").click()
+        page.get_by_role("link", name="topic", exact=True).click()
         page.wait_for_url("**/topic/**")
         wait_live(page)
         page.get_by_label("search or filter").fill("newcomer")
         page.keyboard.press("Enter")
-        expect(page.get_by_text("searched 1 of 1 offsets, 1 found")).to_be_visible(timeout=WAIT)
+        expect(page.get_by_text("searched 1 of 1 offsets, found 1")).to_be_visible(timeout=WAIT)
         page.locator(".tail-line", has_text=look.text).click()
         expect(page.locator("pre", has_text=look.text)).to_be_visible(timeout=WAIT)
         page.get_by_role("tab", name="headers").click()
@@ -149,15 +149,15 @@ def test_quarantine_is_sent_back_with_a_fix_that_was_seen_before(site: Site, loo
         page.wait_for_url(f"**topic={look.topic}**")
         page.locator(".q-select").click()
         page.get_by_role("option", name="replace a text").click()
-        page.get_by_label("this text", exact=True).fill(",}")
-        page.get_by_label("with this one").fill("}")
+        page.get_by_label("text to replace", exact=True).fill(",}")
+        page.get_by_label("replacement").fill("}")
         page.get_by_role("button", name="preview").click()
         expect(page.get_by_text("3 messages (")).to_contain_text(f"topic {look.topic}", timeout=WAIT)
         expect(page.locator("td .good", has_text="event")).to_have_count(3, timeout=WAIT)
         assert look.topic not in {one["topic"] for one in site.pipe.balance()["topics"]}, "none is sent yet"
         page.get_by_role("button", name="send 3 back").click()
         page.get_by_role("button", name="send messages").click()
-        expect(page.get_by_text("3 sent back, 0 left by the fix, 0 sent before")).to_be_visible(timeout=WAIT)
+        expect(page.get_by_text("3 sent back, 0 skipped by the fix, 0 sent before")).to_be_visible(timeout=WAIT)
         page.goto(f"{site.console}/find?q={look.name}-2")
         expect(page.locator(".verdict")).to_contain_text(f"uuid {look.name}-2", timeout=WAIT)
 
@@ -166,7 +166,7 @@ def test_an_unknown_reason_is_refused_and_an_unknown_page_is_ours(site: Site) ->
     with site.page(LOOKS[0], "/quarantine?reason=nonsense") as page:
         expect(page.get_by_role("alert")).to_contain_text("the reasons are bad_json", timeout=WAIT)
     page, wrong = opened(site.chromium, site.console, "/nosuch<b>page")
-    expect(page.get_by_text("There is no such page")).to_be_visible(timeout=WAIT)
+    expect(page.get_by_text("No such page")).to_be_visible(timeout=WAIT)
     expect(page.get_by_text("/nosuch<b>page")).to_be_visible(timeout=WAIT)
     assert [one for one in wrong if "404" not in one] == []
     icon = page.locator("link[rel*=icon]").first.get_attribute("href") or ""
@@ -228,7 +228,9 @@ def names_it(page: Page, lost: str) -> None:
 
 
 def test_a_killed_receiver_s_loss_is_one_number_everywhere(site: Site) -> None:
-    assert EVERY + max(REFRESH, CHART_EVERY) < NAMED_WITHIN, "that long after the daemon knows it the page does"
+    assert POLL_INTERVAL_S + max(REFRESH_INTERVAL_S, CHART_INTERVAL_S) < NAMED_WITHIN, (
+        "that long after the daemon knows it the page does"
+    )
     pipe = site.pipe
     with site.page(LOOKS[0]) as light, site.page(LOOKS[1]) as dark, site.page(LOOKS[2]) as phone:
         killed_under_load(pipe)

@@ -125,7 +125,7 @@ def replay(
             sent, skipped = send_all(tables, selection, SendBack(tables.layout, log, correction), counts.newest, report)
         except BadFix as error:
             fail(error)
-    console.print(f"{sent:,} sent again, {skipped:,} left by the fix, {counts.before:,} sent before")
+    console.print(f"{sent:,} sent again, {skipped:,} skipped by the fix, {counts.before:,} sent before")
 
 
 def _select(settings: Settings, reason: str, topic: str, shape: str) -> tuple[Tables, Selection]:

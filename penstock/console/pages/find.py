@@ -1,4 +1,8 @@
-"""Where a message is: by its uuid, its place, a time, or a text that is in it. The address can be shared."""
+"""The page that finds a message: by uuid, by topic and offset, by time, or by a text in it; the address can be
+shared.
+
+Every lookup is limited to the topics that the user's token may read.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,8 @@ from urllib.parse import quote
 from nicegui import ui
 
 from penstock.config import Settings
-from penstock.console.asked import TIME, time_of
-from penstock.console.daemon_poll import Away, Daemon
-from penstock.console.readable import readable_topics
+from penstock.console.daemon_poll import Daemon, DaemonUnavailable
+from penstock.console.search_input import TIME_PATTERN, parse_time
 from penstock.console.theme import Html, frame, panel, table
 from penstock.console.wording import exact
 from penstock.errors import PenstockError
@@ -23,129 +26,146 @@ from penstock.sql.search import Match, containing
 from penstock.upkeep.trace.stations import Step
 from penstock.upkeep.trace.tracer import DELETED, DROPPED, DUPLICATE, KEPT, PENDING, PLACE, PROMOTED, Trace, Tracer
 
-MOST = 50
-SECONDS = 30.0
-SHOWN = 160
+MAX_MATCHES = 50
+SEARCH_TIMEOUT_S = 30.0
+EXCERPT_CHARS = 160
 STATIONS = ("received", "log buffer", "log", "micro-batch", "table", "proof")
-AS_MEANT = (PENDING, KEPT, PROMOTED, DUPLICATE, DROPPED, DELETED)
-"""Fates of messages that are in no table, and should not be."""
+EXPECTED_FATES = (PENDING, KEPT, PROMOTED, DUPLICATE, DROPPED, DELETED)
+"""Fates of messages that are correctly in no table."""
 Readable = frozenset[str] | None
 
 
-def build(daemon: Daemon, settings: Settings, asked: str) -> None:
-    """The page."""
-    with frame("/find", daemon), panel("Where is it?", asked):
-        shown = Html()
+def build(daemon: Daemon, settings: Settings, query: str) -> None:
+    """Build the page."""
+    with frame("/find", daemon), panel("Find a message", query):
+        result_html = Html()
 
-    async def look() -> None:
+    async def show_answer() -> None:
         try:
-            readable = await readable_topics(daemon)
-            shown.show(await asyncio.to_thread(answer, settings, asked, readable))
-        except (Away, PenstockError, OSError) as error:
-            shown.show(f'<div class="bad">{escape(str(error))}</div>')
+            readable = await daemon.readable_topics()
+            result_html.show(await asyncio.to_thread(find_message, settings, query, readable))
+        except (DaemonUnavailable, PenstockError, OSError) as error:
+            result_html.show(f'<div class="bad">{escape(str(error))}</div>')
 
-    if asked:
-        shown.show('<div class="dim" role="status">Searching...</div>')
-        ui.timer(0.01, look, once=True)
+    if query:
+        result_html.show('<div class="dim" role="status">Searching...</div>')
+        ui.timer(0.01, show_answer, once=True)
     else:
-        shown.show('<div class="dim">Type a uuid, a place (topic:offset), a time (14:05, UTC) or any text above.</div>')
+        result_html.show(
+            '<div class="dim">Enter a uuid, a position (topic:offset), a time (14:05, UTC) or any text '
+            "in the box above.</div>"
+        )
 
 
-def answer(settings: Settings, asked: str, readable: Readable) -> str:
-    """What is known, as HTML. Raises PenstockError, OSError."""
+def find_message(settings: Settings, query: str, readable: Readable) -> str:
+    """Return what is known about ``query`` as HTML. Raises PenstockError, OSError."""
+    # From Kafka nothing lands out of the built-in log, so no topic of it is expected in a table.
     patterns = () if settings.pipeline.source == "kafka" else settings.pipeline.topics
     tracer = Tracer(settings.topics, Layout.for_tables(settings.tables), patterns)
-    place = PLACE.fullmatch(asked)
-    if place and tracer.has_topic(place["topic"]):
-        return _traced(tracer, place["topic"], int(place["offset"]), readable)
-    if TIME.fullmatch(asked):
-        moment = time_of(asked)
-        return at_time(settings, moment, readable) if moment else f'<div class="bad">{escape(asked)} is no time</div>'
-    at = tracer.landed(asked) or tracer.waiting(asked)
-    if at is not None and may_read(at[0], readable):
-        return _traced(tracer, *at, readable)
-    return listing(asked, containing(tables_of(settings, readable=readable), asked, MOST, SECONDS))
+    address = PLACE.fullmatch(query)
+    if address and tracer.has_topic(address["topic"]):
+        return _trace_html(tracer, address["topic"], int(address["offset"]), readable)
+    if TIME_PATTERN.fullmatch(query):
+        time_asked = parse_time(query)
+        return (
+            messages_since(settings, time_asked, readable)
+            if time_asked
+            else f'<div class="bad">{escape(query)} is not a time</div>'
+        )
+    # Order: the index of landed uuids first; the scan of the unlanded log is slower.
+    position = tracer.landed(query) or tracer.waiting(query)
+    if position is not None and may_read(position[0], readable):
+        return _trace_html(tracer, *position, readable)
+    return listing(query, containing(tables_of(settings, readable=readable), query, MAX_MATCHES, SEARCH_TIMEOUT_S))
 
 
 def may_read(topic: str, readable: Readable) -> bool:
-    """Whether a topic, or the topic of a partition of Kafka, may be read."""
+    """Report whether a topic, or the topic of a Kafka partition, may be read."""
     return readable is None or topic in readable
 
 
-def _traced(tracer: Tracer, topic: str, offset: int, readable: Readable) -> str:
+def _trace_html(tracer: Tracer, topic: str, offset: int, readable: Readable) -> str:
     if not may_read(topic, readable):
-        return '<div class="bad">This token may not read that topic.</div>'
-    found = tracer.trace(topic, offset)
-    return stations(found) + _neighbours(topic, offset)
+        return '<div class="bad">This token may not read the topic.</div>'
+    trace = tracer.trace(topic, offset)
+    return stations(trace) + _neighbour_links(topic, offset)
 
 
-def stations(found: Trace) -> str:
-    """The way of a message: where it was, where it is or ended, and what lies ahead; HTML."""
-    steps = {step.step: step for step in found.steps}
-    end = _end_of(found, steps)
-    at = STATIONS.index(end)
-    as_meant = found.fate.startswith(AS_MEANT)
-    ahead = "here" if as_meant else "ended"
-    kinds = ["reached"] * len(STATIONS) if _is_landed(found) else ["reached"] * at + [ahead] + ["ahead"] * 9
+def stations(trace: Trace) -> str:
+    """Return the stations of a message as HTML: reached, current or final, and ahead."""
+    steps = {step.step: step for step in trace.steps}
+    last_station = _last_station(trace, steps)
+    index = STATIONS.index(last_station)
+    expected = trace.fate.startswith(EXPECTED_FATES)
+    ahead = "here" if expected else "ended"
+    kinds = ["reached"] * len(STATIONS) if _is_landed(trace) else ["reached"] * index + [ahead] + ["ahead"] * 9
     items = "".join(
         f'<li class="{kind}"><b>{name}</b>{escape(steps[name].text) if name in steps else ""}</li>'
         for name, kind in zip(STATIONS, kinds, strict=False)
     )
-    mood = "good" if _is_landed(found) else "warn" if as_meant else "bad"
-    uuid = f" (uuid {escape(found.uuid)})" if found.uuid else ""
-    place = f"{escape(found.topic)}:{found.offset}"
-    return f'<div class="verdict {mood}">{place}{uuid} {escape(found.meaning)}</div><ol class="stations">{items}</ol>'
+    css_class = "good" if _is_landed(trace) else "warn" if expected else "bad"
+    uuid = f" (uuid {escape(trace.uuid)})" if trace.uuid else ""
+    position = f"{escape(trace.topic)}:{trace.offset}"
+    verdict = f'<div class="verdict {css_class}">{position}{uuid} {escape(trace.meaning)}</div>'
+    return f'{verdict}<ol class="stations">{items}</ol>'
 
 
-def _is_landed(found: Trace) -> bool:
-    return found.fate.startswith("landed.")
+def _is_landed(trace: Trace) -> bool:
+    return trace.fate.startswith("landed.")
 
 
-def _end_of(found: Trace, steps: dict[str, Step]) -> str:
-    """The station that it came to last."""
-    if found.fate.startswith(("quarantined.", "duplicate", "landed.", "deleted", "transformed.")):
+def _last_station(trace: Trace, steps: dict[str, Step]) -> str:
+    """Return the last station that the message reached."""
+    if trace.fate.startswith(("quarantined.", "duplicate", "landed.", "deleted", "transformed.")):
         return "table"
     return "micro-batch" if "proof" in steps else "log"
 
 
-def _neighbours(topic: str, offset: int) -> str:
-    links = [(offset - 1, "the one before")] if offset else []
-    links.append((offset + 1, "the next one"))
-    words = " &middot; ".join(f'<a href="/find?q={quote(f"{topic}:{at}")}">{text}</a>' for at, text in links)
-    return f'<div class="dim">{words} &middot; <a href="/topic/{quote(topic.partition("/")[0])}">the topic</a></div>'
+def _neighbour_links(topic: str, offset: int) -> str:
+    links = [(offset - 1, "previous message")] if offset else []
+    links.append((offset + 1, "next message"))
+    links_html = " &middot; ".join(
+        f'<a href="/find?q={quote(f"{topic}:{neighbour}")}">{text}</a>' for neighbour, text in links
+    )
+    return f'<div class="dim">{links_html} &middot; <a href="/topic/{quote(topic.partition("/")[0])}">topic</a></div>'
 
 
-def at_time(settings: Settings, moment: datetime, readable: Readable) -> str:
-    """For each topic the first message from a time on."""
+def messages_since(settings: Settings, moment: datetime, readable: Readable) -> str:
+    """Return for each topic its first message from ``moment`` on, as HTML."""
     views = FolderStore(settings.topics).views(["*"])
     rows = []
     for name, view in views.items():
-        at = view.at_timestamp(round(moment.timestamp() * 1e6))
-        if may_read(name, readable) and at < view.end:
-            rows.append([f'<a href="/find?q={quote(f"{name}:{at}")}">{escape(name)}:{at}</a>', exact(view.end - at)])
-    heads = ["first message from then on", "since then"]
-    return table(heads, rows, {1}) if rows else '<div class="dim">No message was stored then or later.</div>'
+        offset = view.at_timestamp(round(moment.timestamp() * 1e6))
+        if may_read(name, readable) and offset < view.end:
+            rows.append(
+                [f'<a href="/find?q={quote(f"{name}:{offset}")}">{escape(name)}:{offset}</a>', exact(view.end - offset)]
+            )
+    heads = ["first message from this time on", "messages since"]
+    return table(heads, rows, {1}) if rows else '<div class="dim">No message was stored at or after this time.</div>'
 
 
-def listing(asked: str, found: list[Match]) -> str:
-    """Messages with a text in them, newest first; HTML."""
-    if not found:
-        return f'<div class="bad">No message in the log or the tables has {escape(repr(asked))} in it.</div>'
+def listing(query: str, matches: list[Match]) -> str:
+    """Return the messages that contain ``query``, newest first, as HTML."""
+    if not matches:
+        return f'<div class="bad">No message in the log or the tables contains {escape(repr(query))}.</div>'
     rows = [
         [
-            f'<a href="/find?q={quote(one.place)}">{escape(one.place)}</a>',
-            f"{one.timestamp:%Y-%m-%d %H:%M:%S}",
-            escape(one.kind),
-            f"<code>{escape(_around(one.payload, asked))}</code>",
+            f'<a href="/find?q={quote(match.place)}">{escape(match.place)}</a>',
+            f"{match.timestamp:%Y-%m-%d %H:%M:%S}",
+            escape(match.kind),
+            f"<code>{escape(_excerpt(match.payload, query))}</code>",
         ]
-        for one in found
+        for match in matches
     ]
-    more = f'<div class="dim">The newest {MOST}; there may be more.</div>' if len(found) == MOST else ""
+    more = f'<div class="dim">Only the newest {MAX_MATCHES} are shown.</div>' if len(matches) == MAX_MATCHES else ""
     return table(["message", "stored", "kind", "payload"], rows, stack=True) + more
 
 
-def _around(payload: bytes, asked: str) -> str:
-    """What stands around the text."""
+def _excerpt(payload: bytes, query: str) -> str:
     text = payload.decode(errors="replace")
-    begin = max(0, text.find(asked) - SHOWN // 2)
-    return ("..." if begin else "") + text[begin : begin + SHOWN] + ("..." if len(text) > begin + SHOWN else "")
+    begin = max(0, text.find(query) - EXCERPT_CHARS // 2)
+    return (
+        ("..." if begin else "")
+        + text[begin : begin + EXCERPT_CHARS]
+        + ("..." if len(text) > begin + EXCERPT_CHARS else "")
+    )

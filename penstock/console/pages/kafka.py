@@ -1,4 +1,4 @@
-"""Kafka: partitions that are landed from, handlers that send to it."""
+"""The Kafka page: partitions that land, and handlers that deliver to Kafka."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from penstock.console.theme import Html, frame, live, panel, table
 from penstock.console.wording import exact, rate
 
 HANDLER = "kafka"
-MOST = 200
-"""Partitions that are shown."""
 NO_SOURCE = (
     "<div>Kafka is not read: messages land from the built-in log.</div>"
-    '<div class="dim">To go on with Kafka: <code>penstock promote</code>, then <code>[pipeline] source</code>.</div>'
+    '<div class="dim">To switch to Kafka: <code>penstock promote</code>, then <code>[pipeline] source</code>.</div>'
 )
 NO_HANDLER = (
     "<div>Nothing is sent to Kafka.</div>"
@@ -23,9 +21,9 @@ NO_HANDLER = (
 
 
 def build(daemon: Daemon) -> None:
-    """The page."""
+    """Build the page."""
     with frame("/kafka", daemon):
-        with panel("Landed from Kafka", "each offset of a partition has a fate"):
+        with panel("Landed from Kafka", "what became of each offset"):
             landed = Html()
         with panel("Sent to Kafka", "by the handlers of listeners"):
             sent = Html()
@@ -38,25 +36,29 @@ def build(daemon: Daemon) -> None:
 
 
 def partitions(balance: dict[str, Any]) -> str:
-    """A row for each partition: messages, segments of large ones, what was absent."""
+    """Return a row per partition: messages, chunks of large ones, absent records."""
     rows = []
     for topic in balance.get("topics", ()):
+        # A slash marks a partition: topics of the built-in log cannot have one.
         if "/" in topic["topic"]:
             fates = topic["fates"]
-            whole = sum(n for name, n in fates.items() if name.startswith(("landed.", "quarantined.", "duplicate")))
-            gone = sum(n for name, n in fates.items() if name.startswith("gap."))
-            numbers = (topic["end"], whole, fates.get("segment", 0), gone, topic["pending"])
+            landed = sum(
+                count for name, count in fates.items() if name.startswith(("landed.", "quarantined.", "duplicate"))
+            )
+            absent = sum(count for name, count in fates.items() if name.startswith("gap."))
+            numbers = (topic["end"], landed, fates.get("segment", 0), absent, topic["pending"])
             rows.append([escape(topic["topic"]), *map(exact, numbers)])
-    heads = ["partition", "end", "messages", "segments of large ones", "absent", "waiting"]
+    heads = ["partition", "end", "messages", "chunks of large ones", "absent", "waiting"]
     return table(heads, rows, {1, 2, 3, 4, 5}) if rows else NO_SOURCE
 
 
 def handlers(daemon: Daemon) -> str:
-    """A row for each route to a Kafka handler."""
+    """Return a row per route to a Kafka handler."""
     rows = []
     for route in daemon.balance.get("routes", ()):
-        stat = _stat(daemon, route["source"], route["handler"])
-        if stat is None and route["handler"] != HANDLER:
+        handler_stat = _handler_stat(daemon, route["source"], route["handler"])
+        # A handler of type kafka may have any name; its type is in the statistics of its listener only.
+        if handler_stat is None and route["handler"] != HANDLER:
             continue
         prefix = f"route/{route['source']}/{route['handler']}/delivered"
         numbers = (route["delivered"], route["handler_failed"], route["policy_drop"], route["in_buffer"])
@@ -72,7 +74,14 @@ def handlers(daemon: Daemon) -> str:
     return table(heads, rows, {2, 3, 4, 5, 6}) if rows else NO_HANDLER
 
 
-def _stat(daemon: Daemon, listener: str, handler: str) -> dict[str, Any] | None:
-    """What a Kafka handler leaves in its listener's statistics; None where it is no Kafka handler."""
-    listed = daemon.stat.get("listeners", {}).get(listener, {}).get("handlers", [])
-    return next((one for one in listed if one.get("name") == handler and one.get("type") == HANDLER), None)
+def _handler_stat(daemon: Daemon, listener: str, handler: str) -> dict[str, Any] | None:
+    """Return the statistics of a Kafka handler of a listener; None if it is not a Kafka handler."""
+    listed_handlers = daemon.stat.get("listeners", {}).get(listener, {}).get("handlers", [])
+    return next(
+        (
+            candidate
+            for candidate in listed_handlers
+            if candidate.get("name") == handler and candidate.get("type") == HANDLER
+        ),
+        None,
+    )

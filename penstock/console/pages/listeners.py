@@ -1,4 +1,4 @@
-"""Listeners: statistics, fragments and losses, holes in words."""
+"""The listeners page: rates, counts, fragments, and holes in the senders' message numbers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from nicegui import ui
 from penstock.console.charts import bars, heat
 from penstock.console.daemon_poll import Daemon
 from penstock.console.theme import Chart, Html, frame, live, panel, table
-from penstock.console.wording import exact, lasted, meaning, rate, size
+from penstock.console.wording import counted, exact, lasted, meaning, rate, size
 
-ARRAYS = {
+SIZE_CLASS_COUNTERS = {
     "v0_fragments": ("Fragments received", "index of the fragment"),
-    "v0_invalid_checksum": ("Messages whose checksum did not hold", "fragments of the message"),
-    "v0_invalid_fragments": ("Fragments that did not fit their message", "index of the fragment"),
-    "dropped_fragments": ("Fragments given up with their message", "index of the fragment"),
+    "v0_invalid_checksum": ("Messages with a wrong checksum", "fragments of the message"),
+    "v0_invalid_fragments": ("Fragments that contradict their message", "index of the fragment"),
+    "dropped_fragments": ("Fragments discarded with their message", "index of the fragment"),
 }
-PLAIN = (
+PLAIN_COUNTERS = (
     "udp_simple_messages",
     "udp_invalid_version",
     "v0_invalid_type",
@@ -33,11 +33,12 @@ PLAIN = (
 
 
 def build(daemon: Daemon) -> None:
-    """The page."""
+    """Build the page."""
     with frame("/listeners", daemon):
+        # A listener that starts later is on the page when it is opened again.
         names = list(daemon.stat.get("listeners", {}))
         if not names:
-            ui.label("No listener has said anything yet.").classes("dim")
+            ui.label("No listener has reported yet.").classes("dim")
             return
         with ui.tabs().props("dense no-caps align=left inline-label") as tabs:
             for name in names:
@@ -45,42 +46,42 @@ def build(daemon: Daemon) -> None:
         with ui.tab_panels(tabs, value=names[0], animated=False).classes("w-full").style("background:transparent"):
             for name in names:
                 with ui.tab_panel(name).style("padding:0;gap:18px"):
-                    _listener(daemon, name)
+                    _build_listener(daemon, name)
 
 
-def _listener(daemon: Daemon, name: str) -> None:
+def _build_listener(daemon: Daemon, name: str) -> None:
     with panel("Now"):
         now = Html()
-    with panel("Its counts", "since its books were opened"):
-        books = Html()
-    with panel("Holes", "what the senders' message numbers say"):
+    with panel("Counts", "since the ledger was created"):
+        counts_html = Html()
+    with panel("Holes", "gaps in the senders' message numbers"):
         holes = Html()
     charts = {}
-    for key, (title, axis) in ARRAYS.items():
-        with panel(title, "number per power of two"):
-            none = ui.label("None.").classes("dim")
-            charts[key] = (none, Chart(260), axis)
+    for key, (title, axis) in SIZE_CLASS_COUNTERS.items():
+        with panel(title, "count by size class (1, 2-3, 4-7, ...)"):
+            placeholder = ui.label("None.").classes("dim")
+            charts[key] = (placeholder, Chart(260), axis)
     with panel("plog's statistics"):
-        plain = Html()
+        plain_counters = Html()
 
     def refresh() -> None:
         stat, counts = daemon.stat.get("listeners", {}).get(name, {}), _counts(daemon, name)
-        now.show(_now(daemon, name, stat))
-        books.show(_books(counts))
-        holes.show(f"<div>{escape(explained(counts))}</div>")
-        plain.show(table(["key", "count"], [[key, exact(stat.get(key, 0))] for key in PLAIN], {1}))
-        for key, (none, chart, axis) in charts.items():
-            _draw(stat.get(key) or [], none, chart, axis)
+        now.show(_rates_html(daemon, name, stat))
+        counts_html.show(_counts_html(counts))
+        holes.show(f"<div>{escape(describe_holes(counts))}</div>")
+        plain_counters.show(table(["key", "count"], [[key, exact(stat.get(key, 0))] for key in PLAIN_COUNTERS], {1}))
+        for key, (placeholder, chart, axis) in charts.items():
+            _show_chart(stat.get(key) or [], placeholder, chart, axis)
 
     live(refresh)
 
 
 def _counts(daemon: Daemon, name: str) -> dict[str, int]:
     listeners: list[dict[str, Any]] = daemon.balance.get("listeners", [])
-    return next((dict(one["counts"]) for one in listeners if one["name"] == name), {})
+    return next((dict(listener["counts"]) for listener in listeners if listener["name"] == name), {})
 
 
-def _now(daemon: Daemon, name: str, stat: dict[str, Any]) -> str:
+def _rates_html(daemon: Daemon, name: str, stat: dict[str, Any]) -> str:
     pairs = (
         (rate(daemon.rate(f"listener/{name}/accepted")), "messages"),
         (rate(daemon.rate(f"listener/{name}/taken", f"listener/{name}/lines")), "datagrams or lines"),
@@ -91,38 +92,37 @@ def _now(daemon: Daemon, name: str, stat: dict[str, Any]) -> str:
     )
     return (
         '<div style="display:flex;flex-wrap:wrap;gap:14px 40px">'
-        + "".join(f'<div><div class="number">{value}</div><div class="dim">{word}</div></div>' for value, word in pairs)
+        + "".join(f'<div><div class="number">{text}</div><div class="dim">{word}</div></div>' for text, word in pairs)
         + "</div>"
     )
 
 
-def _books(counts: dict[str, int]) -> str:
+def _counts_html(counts: dict[str, int]) -> str:
     rows = [[escape(name), exact(count), escape(meaning(name))] for name, count in sorted(counts.items())]
-    return table(["count", "number", "meaning"], rows, {1}) if rows else '<div class="dim">Nothing yet.</div>'
+    return table(["count", "number", "meaning"], rows, {1}) if rows else '<div class="dim">No counts yet.</div>'
 
 
-def explained(counts: dict[str, int]) -> str:
-    """Holes and jumps in words."""
+def describe_holes(counts: dict[str, int]) -> str:
+    """Return holes and jumps in words."""
     hole, jump = counts.get("hole", 0), counts.get("jump", 0)
     if not hole and not jump:
-        return "None: every sender's numbers follow each other."
+        return "None: the message numbers of every sender are consecutive."
     parts = []
     if hole:
         parts.append(
-            f"{exact(hole)} message numbers are missing between ones that came: so many messages were lost on the way, "
-            "or are still under way."
+            f"{counted(hole, 'message number')} missing: the messages were lost on the network or are still on the way."
         )
     if jump:
         parts.append(
-            f"{exact(jump)} times a sender's numbers leapt further than maximum_hole: it was started again, "
-            "or lost very much at once."
+            f"{counted(jump, 'jump')} of more than maximum_hole: a sender restarted or lost many messages at once."
         )
     return " ".join(parts)
 
 
-def _draw(counts: list[Any], none: ui.label, chart: Chart, axis: str) -> None:
-    flat = [n for row in counts for n in (row if isinstance(row, list) else [row])]
-    none.set_visibility(not any(flat))
+def _show_chart(counts: list[Any], placeholder: ui.label, chart: Chart, axis: str) -> None:
+    # Counters are one- or two-dimensional; a chart without a count is hidden, its library never loaded.
+    flat = [count for row in counts for count in (row if isinstance(row, list) else [row])]
+    placeholder.set_visibility(not any(flat))
     chart.set_visibility(any(flat))
     if any(flat):
         two = isinstance(counts[0], list)

@@ -1,4 +1,4 @@
-"""What is shown where there is no page."""
+"""The page for an address without a page."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from nicegui import ui
 from penstock.console.daemon_poll import Daemon
 from penstock.console.theme import frame, panel
 
-LONGEST = 200
+MAX_PATH_CHARS = 200
 
 
 def build(daemon: Daemon, path: str) -> None:
-    """The page."""
-    with frame("", daemon), panel("There is no such page"):
-        ui.label(path[:LONGEST]).classes("dim")
-        ui.link("The pipe", "/")
-        ui.label("Or look for a message: key /, then its uuid, its place (topic:offset), a time or any text.")
+    """Build the page."""
+    with frame("", daemon), panel("No such page"):
+        ui.label(path[:MAX_PATH_CHARS]).classes("dim")
+        ui.link("To the first page", "/")
+        ui.label("To find a message, press / and enter its uuid, its position (topic:offset), a time or any text.")

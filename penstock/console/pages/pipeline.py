@@ -1,4 +1,4 @@
-"""The pipeline: batches, lag, throughput, and how much is in quarantine for which reason."""
+"""The pipeline page: batches, lag, throughput, and quarantine by reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nicegui import ui
 from penstock.config import Settings
 from penstock.console.charts import rates
 from penstock.console.daemon_poll import Daemon
-from penstock.console.pages.quarantine import address
+from penstock.console.pages.quarantine import page_address
 from penstock.console.theme import Chart, Html, frame, panel, table
 from penstock.console.wording import exact, lasted, short
 from penstock.landing.table_paths import Layout
@@ -19,14 +19,15 @@ from penstock.ledger.receipt import Receipt
 from penstock.proof.status import Status, status
 from penstock.sql.quarantined import Selection
 
-MOST = 50
-"""Topics that are shown: those furthest behind."""
-EVERY = 3.0
+MAX_TOPICS = 50
+"""Topics with the largest lag."""
+STATUS_INTERVAL_S = 3.0
+CHART_INTERVAL_S = 10.0
 FATES = ("landed.event", "landed.syslog", "landed.message", "quarantined", "duplicate")
 
 
 def build(daemon: Daemon, settings: Settings) -> None:
-    """The page."""
+    """Build the page."""
     layout = Layout.for_tables(settings.tables)
     with frame("/pipeline", daemon):
         with panel("Now"):
@@ -35,66 +36,72 @@ def build(daemon: Daemon, settings: Settings) -> None:
             behind = Html()
         with panel("Landing", "rows a second, over the last hour"):
             chart = Chart(240)
-        with panel("Quarantine", "messages that are not valid events"):
+        with panel("Quarantine", "messages that look like events but are invalid"):
             reasons = Html()
 
     async def refresh() -> None:
-        found = await asyncio.to_thread(status, settings.topics, layout, settings.pipeline.topics)
-        now.show(described(found))
-        behind.show(topics(found, daemon))
+        # In a thread: it reads the journal and the topics' files.
+        pipeline_status = await asyncio.to_thread(status, settings.topics, layout, settings.pipeline.topics)
+        now.show(status_html(pipeline_status))
+        behind.show(topics(pipeline_status, daemon))
         reasons.show(quarantined(daemon.receipt))
 
     def draw() -> None:
         lines = {fate: daemon.history.line(f"fate/{fate}") for fate in FATES}
-        moved = {fate: line for fate, line in lines.items() if any(rate for _, rate in line)}
-        chart.show(rates(moved, daemon.at, daemon.events, daemon.latest.seen))
+        active = {fate: line for fate, line in lines.items() if any(rate for _, rate in line)}
+        chart.show(rates(active, daemon.answered_s, daemon.events, daemon.latest.answered_unix_s))
 
-    for one in (now, behind, reasons):
-        one.show('<div class="dim" role="status">Reading...</div>')
-    ui.timer(EVERY, refresh)
-    ui.timer(10.0, draw)
+    for panel_html in (now, behind, reasons):
+        panel_html.show('<div class="dim" role="status">Reading...</div>')
+    ui.timer(STATUS_INTERVAL_S, refresh)
+    ui.timer(CHART_INTERVAL_S, draw)
 
 
-def described(found: Status) -> str:
-    """The pipeline in a line of numbers."""
+def status_html(pipeline_status: Status) -> str:
+    """Return the state of the pipeline as a row of numbers."""
     last = ("none yet", "last batch")
-    if found.last_batch_age is not None:
-        last = (f"{lasted(found.last_batch_age)} ago", f"last batch, number {found.last_batch}")
+    if pipeline_status.last_batch_age is not None:
+        last = (f"{lasted(pipeline_status.last_batch_age)} ago", f"last batch, number {pipeline_status.last_batch}")
     pairs = (
-        ("running" if found.running else "not running", "the query"),
+        ("running" if pipeline_status.running else "not running", "pipeline"),
         last,
-        (f"{short(found.rate)}/s", "rows, last minute"),
-        (exact(found.rows), "rows proved"),
-        (exact(found.quarantined), "in quarantine"),
-        (exact(found.duplicates), "duplicates dropped"),
-        (exact(found.unaccounted), "unaccounted"),
+        (f"{short(pipeline_status.rate)}/s", "rows, last minute"),
+        (exact(pipeline_status.rows), "rows proved"),
+        (exact(pipeline_status.quarantined), "in quarantine"),
+        (exact(pipeline_status.duplicates), "duplicates dropped"),
+        (exact(pipeline_status.unaccounted), "unaccounted"),
     )
-    cells = "".join(f'<div><div class="number">{v}</div><div class="dim">{w}</div></div>' for v, w in pairs)
+    cells = "".join(
+        f'<div><div class="number">{text}</div><div class="dim">{label}</div></div>' for text, label in pairs
+    )
     return f'<div style="display:flex;flex-wrap:wrap;gap:14px 40px">{cells}</div>'
 
 
-def topics(found: Status, daemon: Daemon) -> str:
-    """A row for each topic that there is."""
-    there = [t for t in found.topics if daemon.is_there(t.topic)]
-    most = sorted(there, key=lambda t: (-t.lag_rows, t.topic))[:MOST]
-    cells = [[escape(t.topic), *map(exact, (t.end, t.landed, t.proved, t.lag_rows)), lasted(t.lag)] for t in most]
-    more = len(there) - len(cells)
+def topics(pipeline_status: Status, daemon: Daemon) -> str:
+    """Return a row per existing topic, largest lag first."""
+    existing = [topic for topic in pipeline_status.topics if daemon.topic_exists(topic.topic)]
+    ordered = sorted(existing, key=lambda topic: (-topic.lag_rows, topic.topic))[:MAX_TOPICS]
+    cells = [
+        [escape(topic.topic), *map(exact, (topic.end, topic.landed, topic.proved, topic.lag_rows)), lasted(topic.lag)]
+        for topic in ordered
+    ]
+    more = len(existing) - len(cells)
     heads = ["topic", "end", "landed", "proved", "rows behind", "time behind"]
-    rest = f'<div class="dim">and {exact(more)} topics more, which are less behind</div>' if more else ""
-    return table(heads, cells, {1, 2, 3, 4, 5}) + rest if cells else '<div class="dim">There is no topic yet.</div>'
+    rest = f'<div class="dim">and {exact(more)} more topics with less lag</div>' if more else ""
+    return table(heads, cells, {1, 2, 3, 4, 5}) + rest if cells else '<div class="dim">No topic yet.</div>'
 
 
-def quarantined(told: Receipt | None) -> str:
-    """By reason, with links to the messages."""
+def quarantined(receipt: Receipt | None) -> str:
+    """Return quarantined messages by reason, with links to them."""
     counted: Counter[str] = Counter()
-    for counts in told.quarantined.values() if told else ():
+    for counts in receipt.quarantined.values() if receipt else ():
         counted.update(counts)
-    links = [(name.partition(".")[2], n) for name, n in counted.most_common() if n]
-    chips = "".join(_chip(reason, n) for reason, n in links)
-    everything = '<div class="dim"><a href="/quarantine">Inspect, correct and send them again</a></div>'
-    return f'<div class="chips">{chips}</div>{everything}' if links else '<div class="dim">Nothing.</div>'
+    links = [(name.partition(".")[2], count) for name, count in counted.most_common() if count]
+    chips = "".join(_reason_chip(reason, count) for reason, count in links)
+    all_link = '<div class="dim"><a href="/quarantine">Inspect, correct and send again</a></div>'
+    return f'<div class="chips">{chips}</div>{all_link}' if links else '<div class="dim">No messages.</div>'
 
 
-def _chip(reason: str, n: int) -> str:
-    named = escape(reason.replace("_", " "))
-    return f'<a class="chip" href="{escape(address(Selection(reason)))}">{named} <small>{exact(n)}</small></a>'
+def _reason_chip(reason: str, count: int) -> str:
+    label = escape(reason.replace("_", " "))
+    return f'<a class="chip" href="{escape(page_address(Selection(reason)))}">{label} <small>{exact(count)}</small></a>'

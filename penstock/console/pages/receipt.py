@@ -1,4 +1,7 @@
-"""The receipt on the first page: the verdict, the sum as a sentence and a bar, and what is behind each part of it."""
+"""The receipt panel: the verdict, the sum as text and bar, and the details of the part that is open.
+
+State of the panel is per browser page: two pages may have different parts open.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,8 @@ from typing import Any
 
 from nicegui import ui
 
-from penstock.console.daemon_poll import Away, Daemon
-from penstock.console.readable import readable_topics
-from penstock.console.receipt_details import chip, detail, head, samples
+from penstock.console.daemon_poll import Daemon, DaemonUnavailable
+from penstock.console.receipt_details import chip, detail, samples, verdict_html
 from penstock.console.theme import Html, panel
 from penstock.console.wording import PART_COLOURS
 from penstock.errors import PenstockError
@@ -23,12 +25,12 @@ from penstock.sql.quarantined import Selection, newest
 from penstock.sql.tables import Tables
 from penstock.upkeep.quarantine.send_back import Row
 
-DAY = 86_400
-SAMPLES = 3
+DAY_S = 86_400
+MAX_SAMPLES = 3
 
 
 class ReceiptPanel:
-    """The panel, and which part of it is open."""
+    """The receipt panel of one page. Used on the event loop only."""
 
     def __init__(self, daemon: Daemon, layout: Layout) -> None:
         self._daemon, self._layout = daemon, layout
@@ -52,53 +54,58 @@ class ReceiptPanel:
         self._open = "" if self._open == part else part
         self._samples = ""
         self.refresh()
-        await self.look_closer()
+        await self.refresh_details()
 
     def refresh(self) -> None:
-        """Show the last balance."""
-        told = self._daemon.receipt
-        if told is None:
+        """Show the receipt of the latest balance."""
+        receipt = self._daemon.receipt
+        if receipt is None:
             self._head.show(f'<div class="verdict warn">Waiting for the log daemon: {escape(self._daemon.error)}</div>')
             return
-        self._head.show(head(told))
-        self._note.show(f'<div class="dim">{escape(unknown(told))}</div>')
-        shown = told.visible_parts()
-        for part, n in told.parts.items():
-            self._show(self._bar[part], part, n > 0, f"flex-grow:{n / max(told.sent, 1):.6f}", "")
-            self._show(self._chips[part], part, part in shown, "", chip(part, n, told.sent))
+        self._head.show(verdict_html(receipt))
+        self._note.show(f'<div class="dim">{escape(unknown(receipt))}</div>')
+        visible = receipt.visible_parts()
+        for part, count in receipt.parts.items():
+            self._update_button(self._bar[part], part, count > 0, f"flex-grow:{count / max(receipt.sent, 1):.6f}", "")
+            self._update_button(self._chips[part], part, part in visible, "", chip(part, count, receipt.sent))
         if not self._open:
             self._detail.show("")
 
-    def _show(self, button: ui.element, part: str, visible: bool, style: str, text: str) -> None:
+    def _update_button(self, button: ui.element, part: str, visible: bool, style: str, text: str) -> None:
         button.set_visibility(visible)
         if style:
             button.style(style)
             button.props(f'title="{PARTS[part]}"')
-        if text and getattr(button, "said", None) != text:
-            button.said = text  # type: ignore[attr-defined]
+        # An unchanged text is not sent again: this runs every second.
+        if text and getattr(button, "shown_text", None) != text:
+            button.shown_text = text  # type: ignore[attr-defined]
             button.clear()
             with button:
                 ui.html(text, sanitize=False)
         button.classes(add="chosen") if part == self._open else button.classes(remove="chosen")
 
-    async def look_closer(self) -> None:
-        """What is behind the part that is open."""
-        part, told = self._open, self._daemon.receipt
-        if not part or told is None:
+    async def refresh_details(self) -> None:
+        """Show the details of the open part; nothing if none is open or the daemon is unavailable."""
+        part, receipt = self._open, self._daemon.receipt
+        if not part or receipt is None:
             return
         series: Mapping[str, Any] = {"series": []}
         try:
             if part == "lost":
-                series = await self._daemon.get("/balance/series", since=int(time.time()) - DAY, step=60)
+                series = await self._daemon.get("/balance/series", since=int(time.time()) - DAY_S, step=60)
+            # Once per opening: samples are read from the table's files.
             if part == "quarantined" and not self._samples:
                 self._samples = samples(await self._newest())
-        except (Away, PenstockError, OSError):
+        except (DaemonUnavailable, PenstockError, OSError):
             return
         if part == self._open:
-            self._detail.show(detail(part, told, self._daemon.balance, series) + self._samples)
+            # Another part may have been opened while this one's request was running.
+            self._detail.show(detail(part, receipt, self._daemon.balance, series) + self._samples)
 
     async def _newest(self) -> list[Row]:
-        """The newest messages in quarantine of topics that may be read. Raises Away, PenstockError, OSError."""
-        readable = await readable_topics(self._daemon)
+        """Return the newest quarantined messages of topics that may be read. Raises DaemonUnavailable, PenstockError,
+        OSError.
+        """
+        readable = await self._daemon.readable_topics()
         tables = Tables(self._layout, readable=readable)
-        return await asyncio.to_thread(newest, tables, Selection(), SAMPLES)
+        return await asyncio.to_thread(newest, tables, Selection(), MAX_SAMPLES)

@@ -1,4 +1,8 @@
-"""The panel that sends messages in quarantine back: what a fix does to some of them, then all, watched and stopped."""
+"""The panel that sends quarantined messages back: preview of a fix, confirmation, progress, stop.
+
+Invariant: what is sent is what was previewed. The preview fixes the selection's newest position, and any change of the
+fix discards it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from penstock.config import Settings
 from penstock.config.daemon_access import Access
 from penstock.console.daemon_poll import Daemon
 from penstock.console.theme import Html, panel, table
-from penstock.console.wording import exact
+from penstock.console.wording import counted, exact
 from penstock.errors import PenstockError
 from penstock.sql.quarantined import Extent, Selection, extent, newest, send_all
 from penstock.sql.tables import Tables
@@ -21,38 +25,43 @@ from penstock.upkeep.quarantine.fixes import Fix, as_it_is, load_fix, replacing,
 from penstock.upkeep.quarantine.preview import SAMPLES, Sample, preview
 from penstock.upkeep.quarantine.send_back import SendBack, alone
 
-AS_IT_IS, REPLACE, SET = "unchanged", "replace a text", "set a field"
-LOOK = 0.25
-LONGEST = 10_000
+UNCHANGED, REPLACE, SET = "unchanged", "replace a text", "set a field"
+PROGRESS_INTERVAL_S = 0.25
+MAX_INPUT_CHARS = 10_000
 HINTS = {
-    REPLACE: ("this text", "with this one"),
-    SET: ("field, such as uuid", "value; {hash}: of the payload, {now}: milliseconds"),
+    REPLACE: ("text to replace", "replacement"),
+    SET: ("field, for example uuid", "value; {hash}: hash of the payload, {now}: time in ms"),
 }
 
 
 class SendBackPanel:
-    """The panel, for one selection."""
+    """The panel for one selection on one browser page.
 
-    def __init__(self, daemon: Daemon, settings: Settings, chosen: Selection) -> None:
-        self._daemon, self._settings, self._chosen = daemon, settings, chosen
+    Used on the event loop; only ``_report_progress`` is called from the thread that sends.
+    """
+
+    def __init__(self, daemon: Daemon, settings: Settings, selection: Selection) -> None:
+        self._daemon, self._settings, self._selection = daemon, settings, selection
         self._tables: Tables | None = None
-        self._about: Extent | None = None
-        self._looked, self._going = 0, False
-        ways = [AS_IT_IS, REPLACE, SET, *settings.pipeline.fixes]
-        with panel("Send back", f"into their topics, each once: {chosen.words()}"):
+        self._extent: Extent | None = None
+        self._processed, self._is_sending = 0, False
+        choices = [UNCHANGED, REPLACE, SET, *settings.pipeline.fixes]
+        with panel("Send back", f"to their topics, each message once: {selection.words()}"):
             with ui.row().classes("items-center w-full").style("gap:10px 14px"):
-                self._way = ui.select(ways, value=AS_IT_IS, label="correction").props("dense outlined")
-                self._way.style("min-width:180px").on_value_change(self._changed)
-                self._first, self._second = (ui.input().props(f"dense outlined maxlength={LONGEST}") for _ in "12")
-                for one in (self._first, self._second):
-                    one.style("flex:1 1 200px").on_value_change(self._forget)
-                self._see = ui.button("preview", on_click=self._preview).props("outline no-caps dense")
-                self._see.disable()  # until it is known where they are
-            self._told = Html()
-            self._bar = ui.linear_progress(0, show_value=False).props('aria-label="sent back"')
+                self._fix_choice = ui.select(choices, value=UNCHANGED, label="fix").props("dense outlined")
+                self._fix_choice.style("min-width:180px").on_value_change(self._fix_changed)
+                self._first_field, self._second_field = (
+                    ui.input().props(f"dense outlined maxlength={MAX_INPUT_CHARS}") for _ in "12"
+                )
+                for field in (self._first_field, self._second_field):
+                    field.style("flex:1 1 200px").on_value_change(self._discard_preview)
+                self._preview_button = ui.button("preview", on_click=self._preview).props("outline no-caps dense")
+                self._preview_button.disable()  # until ``enable`` names the tables
+            self._message = Html()
+            self._bar = ui.linear_progress(0, show_value=False).props('aria-label="progress of sending back"')
             with ui.row().style("gap:10px"):
-                self._send = ui.button("send back", on_click=self._confirm).props("no-caps dense unelevated")
-                self._stop = ui.button("stop", on_click=self._end).props("outline no-caps dense")
+                self._send_button = ui.button("send back", on_click=self._confirm).props("no-caps dense unelevated")
+                self._stop_button = ui.button("stop", on_click=self._request_stop).props("outline no-caps dense")
             with ui.element("div").classes("tail w-full"):
                 self._samples = Html()
         with ui.dialog() as self._dialog, ui.card():
@@ -60,156 +69,171 @@ class SendBackPanel:
             with ui.row().style("gap:10px"):
                 ui.button("send messages", on_click=lambda: self._dialog.submit(True)).props("no-caps unelevated")
                 ui.button("cancel", on_click=lambda: self._dialog.submit(False)).props("outline no-caps")
-        self._changed()
+        self._fix_changed()
 
-    def of(self, tables: Tables) -> None:
-        """What is sent is read here."""
+    def enable(self, tables: Tables) -> None:
+        """Enable the preview of messages in ``tables``."""
         self._tables = tables
-        self._see.enable()
+        self._preview_button.enable()
 
-    def _changed(self) -> None:
-        hints = HINTS.get(self._way.value, ())
-        for one, hint in zip((self._first, self._second), hints or ("", ""), strict=True):
-            one.set_visibility(bool(hints))
-            one.props(f'label="{hint}"')
-        self._forget()
+    def _fix_changed(self) -> None:
+        hints = HINTS.get(self._fix_choice.value, ())
+        for field, hint in zip((self._first_field, self._second_field), hints or ("", ""), strict=True):
+            field.set_visibility(bool(hints))
+            field.props(f'label="{hint}"')
+        self._discard_preview()
 
-    def _forget(self) -> None:
-        """What was previewed is not what would be sent now."""
-        self._about = None
-        self._told.show("")
+    def _discard_preview(self) -> None:
+        """Discard the preview: it no longer shows what would be sent."""
+        self._extent = None
+        self._message.show("")
         self._samples.show("")
-        for one in (self._bar, self._send, self._stop):
-            one.set_visibility(False)
+        for control in (self._bar, self._send_button, self._stop_button):
+            control.set_visibility(False)
 
-    def _fix(self) -> Fix:
-        """Raises BadFix."""
-        way, first, second = self._way.value, self._first.value or "", self._second.value or ""
-        if way in HINTS:
-            return (replacing if way == REPLACE else setting)(first, second)
-        return load_fix(way) if way in self._settings.pipeline.fixes else as_it_is
+    def _selected_fix(self) -> Fix:
+        """Return the selected fix. Raises BadFix."""
+        choice, first_text, second_text = (
+            self._fix_choice.value,
+            self._first_field.value or "",
+            self._second_field.value or "",
+        )
+        if choice in HINTS:
+            return (replacing if choice == REPLACE else setting)(first_text, second_text)
+        return load_fix(choice) if choice in self._settings.pipeline.fixes else as_it_is
 
     async def _preview(self) -> None:
-        self._forget()
+        self._discard_preview()
         if self._tables is None:
             return
-        self._told.show('<div class="dim" role="status">Reading...</div>')
-        tables, chosen = self._tables, self._chosen
+        self._message.show('<div class="dim" role="status">Reading...</div>')
+        tables, selection = self._tables, self._selection
         try:
-            fix = self._fix()
-            about = await asyncio.to_thread(extent, tables, chosen)
-            rows = await asyncio.to_thread(newest, tables, chosen, SAMPLES)
-            found = await asyncio.to_thread(preview, rows, fix, tables.rules.events)
+            fix = self._selected_fix()
+            selected_extent = await asyncio.to_thread(extent, tables, selection)
+            rows = await asyncio.to_thread(newest, tables, selection, SAMPLES)
+            previewed = await asyncio.to_thread(preview, rows, fix, tables.rules.events)
         except (PenstockError, OSError) as error:
-            self._told.show(f'<div class="bad" role="alert">{escape(str(error))}</div>')
+            self._message.show(f'<div class="bad" role="alert">{escape(str(error))}</div>')
             return
-        self._about = about
-        self._told.show(acts_on(about, chosen, found))
-        self._samples.show(samples(found))
-        todo = about.of_log - about.before
-        self._send.set_text(f"send {exact(todo)} back")
-        self._send.set_visibility(todo > 0)
+        self._extent = selected_extent
+        self._message.show(describe_effect(selected_extent, selection, previewed))
+        self._samples.show(samples(previewed))
+        unsent = selected_extent.of_log - selected_extent.before
+        self._send_button.set_text(f"send {exact(unsent)} back")
+        self._send_button.set_visibility(unsent > 0)
 
     async def _confirm(self) -> None:
-        if self._about is None:
+        if self._extent is None:
             return
         self._question.set_text(
-            f"Send {exact(self._about.of_log - self._about.before)} messages back into their topics "
-            f"({self._chosen.words()}; mended: {self._way.value})? This cannot be undone."
+            f"Send {counted(self._extent.of_log - self._extent.before, 'message')} back to "
+            "their topics "
+            f"({self._selection.words()}; fix: {self._fix_choice.value})? This cannot be undone."
         )
-        if await self._dialog and self._about is not None:
-            await self._go(self._about, self._tables)
+        if await self._dialog and self._extent is not None:
+            await self._send_selection(self._extent, self._tables)
 
-    async def _go(self, about: Extent, tables: Tables | None) -> None:
-        if tables is None or self._going:
+    async def _send_selection(self, selected_extent: Extent, tables: Tables | None) -> None:
+        # A second click, or a second answer of the dialog, must not send twice at the same time.
+        if tables is None or self._is_sending:
             return
-        self._looked, self._going = 0, True
-        shown = ui.timer(LOOK, lambda: self._watch(about))
-        self._send.set_visibility(False)
+        self._processed, self._is_sending = 0, True
+        progress_timer = ui.timer(PROGRESS_INTERVAL_S, lambda: self._show_progress(selected_extent))
+        self._send_button.set_visibility(False)
         self._bar.set_visibility(True)
-        self._stop.set_visibility(True)
+        self._stop_button.set_visibility(True)
         try:
-            sent, left = await asyncio.to_thread(self._sent, tables, self._fix(), about)
-            rest = "" if self._looked >= about.of_log else "; stopped"
-            told = f"{exact(sent)} sent back, {exact(left)} left by the fix, {exact(about.before)} sent before{rest}"
-            self._told.show(f'<div class="good" role="status">{told}</div>')
+            # In a thread: sending takes minutes, and the page must stay responsive to the stop button.
+            sent, skipped = await asyncio.to_thread(self._send_in_thread, tables, self._selected_fix(), selected_extent)
+            ending = "" if self._processed >= selected_extent.of_log else "; stopped"
+            earlier = exact(selected_extent.before)
+            summary = f"{exact(sent)} sent back, {exact(skipped)} skipped by the fix, {earlier} sent before{ending}"
+            self._message.show(f'<div class="good" role="status">{summary}</div>')
         except (PenstockError, ClientError, OSError) as error:
-            self._told.show(f'<div class="bad" role="alert">{escape(str(error))}</div>')
+            self._message.show(f'<div class="bad" role="alert">{escape(str(error))}</div>')
         finally:
-            self._going = False
-            shown.cancel()
+            self._is_sending = False
+            progress_timer.cancel()
             self._samples.show("")
             self._bar.set_visibility(False)
-            self._stop.set_visibility(False)
+            self._stop_button.set_visibility(False)
 
-    def _watch(self, about: Extent) -> None:
-        if not self._going:  # a look that was due as it ended
+    def _show_progress(self, selected_extent: Extent) -> None:
+        if not self._is_sending:  # the timer was due when sending ended
             return
-        self._bar.set_value(self._looked / max(about.of_log, 1))
-        self._told.show(f'<div class="dim" role="status">{exact(self._looked)} of {exact(about.of_log)}...</div>')
+        self._bar.set_value(self._processed / max(selected_extent.of_log, 1))
+        self._message.show(
+            f'<div class="dim" role="status">{exact(self._processed)} of {exact(selected_extent.of_log)}...</div>'
+        )
 
-    def _end(self) -> None:
-        self._going = False
+    def _request_stop(self) -> None:
+        self._is_sending = False
 
-    def _tell(self, looked: int) -> bool:
-        self._looked = looked
-        return self._going
+    def _report_progress(self, processed: int) -> bool:
+        self._processed = processed
+        return self._is_sending
 
-    def _sent(self, tables: Tables, fix: Fix, about: Extent) -> tuple[int, int]:
+    def _send_in_thread(self, tables: Tables, fix: Fix, selected_extent: Extent) -> tuple[int, int]:
         token = self._daemon.token
-        return sent_back(self._settings, tables, self._chosen, fix, about, self._tell, token)
+        return send_selection_back(
+            self._settings, tables, self._selection, fix, selected_extent, self._report_progress, token
+        )
 
 
-def sent_back(
+def send_selection_back(
     settings: Settings,
     tables: Tables,
-    chosen: Selection,
+    selection: Selection,
     fix: Fix,
-    about: Extent,
-    tell: Callable[[int], bool],
+    selected_extent: Extent,
+    report_progress: Callable[[int], bool],
     token: str = "",
 ) -> tuple[int, int]:
-    """Send a selection back, with a token or our own: how many were sent, and how many the fix left.
+    """Send a selection back and return how many messages were sent, and how many the fix skipped.
 
-    Raises SendingBack, BadFix, ClientError, OSError.
+    ``token`` is the user's; "" uses the console's own. Raises SendingBack, BadFix, ClientError, OSError.
     """
     access = Access(settings)
+    # Lock: one sender per table, shared with ``penstock pipeline quarantine``; each records what it has sent.
     with alone(tables.layout), Log(access.rpc_address, token=token or access.token, retry_for=5.0) as log:
-        return send_all(tables, chosen, SendBack(tables.layout, log, fix), about.newest, tell)
+        return send_all(tables, selection, SendBack(tables.layout, log, fix), selected_extent.newest, report_progress)
 
 
-def acts_on(about: Extent, chosen: Selection, found: Sequence[Sample]) -> str:
-    """What sending back would do; HTML."""
-    todo = about.of_log - about.before
-    parts = [f"<b>{exact(todo)}</b> messages ({escape(chosen.words())}) would be sent back into their topics"]
-    if about.before:
-        parts.append(f"{exact(about.before)} were sent back before and are passed over")
-    if about.messages > about.of_log:
-        parts.append(f"{exact(about.messages - about.of_log)} came from Kafka and stay")
-    lands = sum(one.lands for one in found)
-    mood = "good" if found and lands == len(found) else "warn"
-    would = f'of the newest {len(found)}, <b class="{mood}">{lands}</b> would land' if found else ""
-    return f"<div>{'; '.join(filter(None, [*parts, would]))}.</div>"
+def describe_effect(selected_extent: Extent, selection: Selection, previewed: Sequence[Sample]) -> str:
+    """Return what sending back would do, as HTML."""
+    unsent = selected_extent.of_log - selected_extent.before
+    parts = [f"{counted(unsent, 'message')} ({escape(selection.words())}) would be sent back to their topics"]
+    if selected_extent.before:
+        parts.append(f"{exact(selected_extent.before)} sent back before and skipped")
+    if selected_extent.messages > selected_extent.of_log:
+        parts.append(
+            f"{exact(selected_extent.messages - selected_extent.of_log)} from Kafka, which cannot be sent back"
+        )
+    landing = sum(sample.lands for sample in previewed)
+    css_class = "good" if previewed and landing == len(previewed) else "warn"
+    outcome = f'of the newest {len(previewed)}, <b class="{css_class}">{landing}</b> would land' if previewed else ""
+    return f"<div>{'; '.join(filter(None, [*parts, outcome]))}.</div>"
 
 
-def samples(found: Sequence[Sample]) -> str:
-    """Payloads before and after; HTML."""
+def samples(previewed: Sequence[Sample]) -> str:
+    """Return payloads before and after the fix, as HTML."""
     cells = [
         [
-            escape(one.row.place),
-            f"<code>{escape(_cut(one.row.payload))}</code>",
-            "" if one.after is None else _same(one) or f"<code>{escape(_cut(one.after))}</code>",
-            f'<span class="{"good" if one.lands else "bad"}">{escape(one.becomes.replace("_", " "))}</span>',
+            escape(sample.row.place),
+            f"<code>{escape(_excerpt(sample.row.payload))}</code>",
+            "" if sample.after is None else _unchanged_mark(sample) or f"<code>{escape(_excerpt(sample.after))}</code>",
+            f'<span class="{"good" if sample.lands else "bad"}">{escape(sample.becomes.replace("_", " "))}</span>',
         ]
-        for one in found
+        for sample in previewed
     ]
     return table(["message", "before", "after", "becomes"], cells, stack=True) if cells else ""
 
 
-def _same(one: Sample) -> str:
-    return '<span class="dim">the same</span>' if one.after == one.row.payload else ""
+def _unchanged_mark(sample: Sample) -> str:
+    return '<span class="dim">unchanged</span>' if sample.after == sample.row.payload else ""
 
 
-def _cut(payload: bytes) -> str:
+def _excerpt(payload: bytes) -> str:
     text = payload[:800].decode(errors="replace")
     return text if len(text) <= 200 else f"{text[:200]}..."

@@ -1,4 +1,8 @@
-"""One topic: its messages page by page, searched, and as they come; one of them whole; its readers; a message to it."""
+"""The page of one topic: its messages page by page, a search, one message in detail, readers, and a form to send
+one.
+
+``TopicReading`` decides which messages are shown; this module builds the controls and draws what it has.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +12,25 @@ from urllib.parse import quote
 
 from nicegui import ui
 
-from penstock.console.asked import place_of
-from penstock.console.charts import behind
-from penstock.console.daemon_poll import Away, Daemon
-from penstock.console.message_view import line, whole
+from penstock.console.charts import lag_chart
+from penstock.console.daemon_poll import Daemon, DaemonUnavailable
+from penstock.console.message_view import line, view_message
 from penstock.console.pages.send_message import send_panel
 from penstock.console.pages.topics import cursors
+from penstock.console.search_input import parse_target
 from penstock.console.theme import Chart, Html, frame, live, panel
 from penstock.console.topic_reading import TopicReading
 from penstock.console.wording import exact
 
-READERS_EVERY = 5.0
-WANTED = "a text, or a filter such as k:user v:vip-.*"
+READERS_INTERVAL_S = 5.0
+SEARCH_HINT = "a text, or a filter, for example k:user v:vip-.*"
 
 
-def build(daemon: Daemon, name: str, wanted: str = "", place: str = "") -> None:
-    """The page; ``wanted`` is searched for, ``place`` (an offset or a time) gone to."""
+def build(daemon: Daemon, name: str, query: str = "", start_at: str = "") -> None:
+    """Build the page; ``query`` is searched for, ``start_at`` (an offset or a time) is opened."""
     with frame("/topics", daemon):
-        _Messages(daemon, name, wanted, place)
-        with panel("Readers", "named cursors of this topic, and how far each was behind within the last hour"):
+        _MessagesPanel(daemon, name, query, start_at)
+        with panel("Readers", "named cursors of this topic, and how far each was lag_chart within the last hour"):
             readers = Html()
             chart = Chart(220)
             chart.set_visibility(False)
@@ -35,163 +39,181 @@ def build(daemon: Daemon, name: str, wanted: str = "", place: str = "") -> None:
     async def refresh() -> None:
         try:
             described = await daemon.get(f"/topics/{quote(name, safe='')}")
-        except Away:  # said above
+        except DaemonUnavailable:  # the messages panel shows the error
             return
         readers.show(cursors([described]))
-        lines = daemon.latest.lags.of(name)
+        lines = daemon.latest.lags.of_topic(name)
         chart.set_visibility(bool(lines))
         if lines:
-            chart.show(behind(lines, daemon.at, daemon.events, daemon.latest.seen))
+            chart.show(lag_chart(lines, daemon.answered_s, daemon.events, daemon.latest.answered_unix_s))
 
-    ui.timer(READERS_EVERY, refresh)
+    ui.timer(READERS_INTERVAL_S, refresh)
 
 
-class _Messages:
-    """The panel with a page of messages, and the one below it with the message that was chosen."""
+class _MessagesPanel:
+    """The list of messages and the detail of the selected one, for one browser page.
 
-    def __init__(self, daemon: Daemon, name: str, wanted: str, place: str) -> None:
+    Used on the event loop only.
+    """
+
+    def __init__(self, daemon: Daemon, name: str, query: str, start_at: str) -> None:
         self._name, self._client = name, ui.context.client
-        self._reading = TopicReading(daemon, name, self._show, wanted)
-        self._pointed = False
-        self._first, self._chosen = place, ""
+        self._reading = TopicReading(daemon, name, self._draw_lines, query)
+        self._is_hovered = False
+        self._start_at, self._selected_offset = start_at, ""
         self._lines: dict[str, ui.label] = {}
         with panel(name):
-            self._controls(wanted, place)
-            self._wrong, self._told = ui.label().classes("bad").props('role="alert"'), Html()
+            self._controls(query, start_at)
+            self._error_label, self._search_state = ui.label().classes("bad").props('role="alert"'), Html()
             self._tail = ui.element("div").classes("wide tail")
-            self._tail.on("mouseenter", lambda: self._point(True)).on("mouseleave", lambda: self._point(False))
+            self._tail.on("mouseenter", lambda: self._set_hovered(True)).on(
+                "mouseleave", lambda: self._set_hovered(False)
+            )
             with self._tail:
                 ui.label("Reading...").classes("dim")
-        with panel("The message", "click on one above, or Tab and Enter") as self._below:
-            self._place = Html()
+        with panel("Message", "click a message above, or use Tab and Enter") as self._detail_panel:
+            self._location = Html()
             with ui.tabs().props("dense no-caps align=left") as tabs:
-                for one in ("JSON", "hex", "headers"):
-                    ui.tab(one)
+                for tab_name in ("JSON", "hex", "headers"):
+                    ui.tab(tab_name)
             with (
                 ui.tab_panels(tabs, value="JSON", animated=False)
                 .classes("w-full")
                 .style("background:transparent") as panels
             ):
-                self._parts = []
-                for one in ("JSON", "hex", "headers"):
-                    with ui.tab_panel(one).style("padding:6px 0"):
-                        self._parts.append(Html())
+                self._tab_contents = []
+                for tab_name in ("JSON", "hex", "headers"):
+                    with ui.tab_panel(tab_name).style("padding:6px 0"):
+                        self._tab_contents.append(Html())
         panels.set_visibility(False)
         tabs.set_visibility(False)
-        self._of_message = (tabs, panels)
-        ui.timer(0.01, self._begin, once=True)
+        self._message_views = (tabs, panels)
+        ui.timer(0.01, self._load_first_page, once=True)
         live(self._tick)
 
-    def _controls(self, wanted: str, place: str) -> None:
+    def _controls(self, query: str, start_at: str) -> None:
         with ui.row().classes("items-center w-full").style("gap:10px 14px"):
-            self._wanted = ui.input(placeholder=WANTED, value=wanted).props(
+            self._search_box = ui.input(placeholder=SEARCH_HINT, value=query).props(
                 'dense outlined clearable maxlength=1000 aria-label="search or filter"'
             )
-            self._wanted.style("flex:1 1 300px").on("keydown.enter", self._search).on("clear", self._search)
-            goal = ui.input(placeholder="offset, or time (UTC)").props('dense outlined aria-label="go to"')
-            goal.style("flex:0 1 190px").on("keydown.enter", lambda: self._go(goal.value or ""))
-            self._going = ui.switch("follow", value=not place).props('title="pauses under the pointer"')
-            self._going.on_value_change(lambda: self._do(self._reading.newest) if self._going.value else None)
+            self._search_box.style("flex:1 1 300px").on("keydown.enter", self._search).on("clear", self._search)
+            target_box = ui.input(placeholder="offset, or time (UTC)").props('dense outlined aria-label="go to"')
+            target_box.style("flex:0 1 190px").on("keydown.enter", lambda: self._open_target(target_box.value or ""))
+            self._follow_switch = ui.switch("follow", value=not start_at).props('title="pauses under the pointer"')
+            self._follow_switch.on_value_change(
+                lambda: self._run(self._reading.newest) if self._follow_switch.value else None
+            )
         with ui.row().classes("items-center w-full").style("gap:10px"):
             small = "outline no-caps dense padding='1px 10px'"
-            self._older = ui.button("older", on_click=lambda: self._leave(self._reading.older)).props(small)
-            self._newer = ui.button("newer", on_click=lambda: self._leave(self._reading.newer)).props(small)
+            self._older_button = ui.button("older", on_click=lambda: self._stop_following(self._reading.older)).props(
+                small
+            )
+            self._newer_button = ui.button("newer", on_click=lambda: self._stop_following(self._reading.newer)).props(
+                small
+            )
             ui.button("newest", on_click=self._to_newest).props(small)
-            self._stop = ui.button("stop searching", on_click=self._reading.stop_searching).props(small)
-            self._stop.set_visibility(False)
-            self._where = ui.label().classes("dim")
+            self._stop_button = ui.button("stop searching", on_click=self._reading.stop_searching).props(small)
+            self._stop_button.set_visibility(False)
+            self._range_label = ui.label().classes("dim")
 
-    async def _begin(self) -> None:
-        if self._first:
-            await self._go(self._first)
+    async def _load_first_page(self) -> None:
+        if self._start_at:
+            await self._open_target(self._start_at)
             if self._reading.entries:
-                self._choose(self._reading.entries[0])
+                self._open_message(self._reading.entries[0])
         else:
-            await self._do(self._reading.newest)
+            await self._run(self._reading.newest)
 
     async def _tick(self) -> None:
-        if self._going.value and not self._pointed and self._client.has_socket_connection:
-            await self._do(self._reading.follow)
+        # Paused under the pointer: a list that moves cannot be clicked.
+        if self._follow_switch.value and not self._is_hovered and self._client.has_socket_connection:
+            await self._run(self._reading.follow)
 
     async def _search(self) -> None:
-        self._reading.wanted = (self._wanted.value or "").strip()
-        query = f"?q={quote(self._reading.wanted)}" if self._reading.wanted else ""
+        self._reading.query = (self._search_box.value or "").strip()
+        query = f"?q={quote(self._reading.query)}" if self._reading.query else ""
+        # The address carries the search, so it can be shared.
         ui.navigate.history.replace(f"/topic/{quote(self._name)}{query}")
-        await self._do(self._reading.newest)
+        await self._run(self._reading.newest)
 
-    async def _go(self, text: str) -> None:
-        place = place_of(text)
-        if place is None:
-            told = f"{text!r} is neither an offset nor a time such as 14:05 or 2026-11-22 14:05"
-            self._wrong.set_text(told if text else "")
+    async def _open_target(self, text: str) -> None:
+        target = parse_target(text)
+        if target is None:
+            problem = f"{text!r} is neither an offset nor a time like 14:05 or 2026-11-22 14:05"
+            self._error_label.set_text(problem if text else "")
             return
-        await self._leave(lambda: self._reading.go_to(place))
+        await self._stop_following(lambda: self._reading.read_from(target))
 
-    async def _leave(self, look: Callable[[], Awaitable[None]]) -> None:
-        """Stop following, as something else is looked at."""
-        self._going.value = False
-        await self._do(look)
+    async def _stop_following(self, read: Callable[[], Awaitable[None]]) -> None:
+        """Stop following and run ``read``: the user looks at something else."""
+        self._follow_switch.value = False
+        await self._run(read)
 
     async def _to_newest(self) -> None:
-        if self._going.value:
-            await self._do(self._reading.newest)
-        self._going.value = True
+        if self._follow_switch.value:
+            await self._run(self._reading.newest)
+        self._follow_switch.value = True
 
-    async def _do(self, look: Callable[[], Awaitable[None]]) -> None:
+    async def _run(self, read: Callable[[], Awaitable[None]]) -> None:
         try:
-            await look()
-        except Away as error:
-            self._wrong.set_text(str(error))
+            await read()
+        except DaemonUnavailable as error:
+            self._error_label.set_text(str(error))
             return
-        self._wrong.set_text("")
+        self._error_label.set_text("")
 
-    def _point(self, pointed: bool) -> None:
-        self._pointed = pointed
-        self._say()
+    def _set_hovered(self, hovered: bool) -> None:
+        self._is_hovered = hovered
+        self._show_state()
 
-    def _say(self) -> None:
-        """Where in the topic the page is, and how far a search has come."""
+    def _show_state(self) -> None:
+        """Show the range of the page, and the progress of a search."""
         page = self._reading
-        paused = "; paused under the pointer" if self._pointed and self._going.value else ""
-        here = f"offsets {_range(page.begin, page.end)} of {_range(page.start, page.stop)}{paused}"
-        self._where.set_text(here if page.stop else "")
-        self._older.set_enabled(page.begin > page.start)
-        self._newer.set_enabled(page.end < page.stop)
-        self._stop.set_visibility(page.searching)
-        told = f"searched {exact(page.searched)} of {exact(page.stop - page.start)} offsets, {len(page.entries)} found"
-        self._told.show(f'<div class="dim" role="status">{told}{"..." * page.searching}</div>' if page.wanted else "")
+        paused = "; paused under the pointer" if self._is_hovered and self._follow_switch.value else ""
+        offsets = f"offsets {_range_text(page.begin, page.end)} of {_range_text(page.start, page.stop)}{paused}"
+        self._range_label.set_text(offsets if page.stop else "")
+        self._older_button.set_enabled(page.begin > page.start)
+        self._newer_button.set_enabled(page.end < page.stop)
+        self._stop_button.set_visibility(page.searching)
+        progress = (
+            f"searched {exact(page.searched)} of {exact(page.stop - page.start)} offsets, found {len(page.entries)}"
+        )
+        self._search_state.show(
+            f'<div class="dim" role="status">{progress}{"..." * page.searching}</div>' if page.query else ""
+        )
 
-    def _show(self) -> None:
+    def _draw_lines(self) -> None:
         if not self._client.has_socket_connection:
-            if self._reading.searching:  # nobody looks any more
+            if self._reading.searching:  # the browser has closed the page
                 self._reading.stop_searching()
             return
-        self._say()
+        self._show_state()
+        # Limit: a page has at most fifty lines, so the list is built again instead of patched.
         self._tail.clear()
         self._lines.clear()
         with self._tail:
             if not self._reading.entries:
-                empty = "Searching..." if self._reading.searching else "No message."
+                empty = "Searching..." if self._reading.searching else "No messages."
                 ui.label(empty).classes("dim")
             for entry in reversed(self._reading.entries):
-                shown = self._lines[entry["offset"]] = ui.label(line(entry)).props('tabindex=0 role="button"')
-                shown.classes("tail-line chosen" if entry["offset"] == self._chosen else "tail-line")
-                shown.on("click", lambda entry=entry: self._choose(entry))
-                shown.on("keydown.enter", lambda entry=entry: self._choose(entry))
+                line_label = self._lines[entry["offset"]] = ui.label(line(entry)).props('tabindex=0 role="button"')
+                line_label.classes("tail-line chosen" if entry["offset"] == self._selected_offset else "tail-line")
+                line_label.on("click", lambda entry=entry: self._open_message(entry))
+                line_label.on("keydown.enter", lambda entry=entry: self._open_message(entry))
 
-    def _choose(self, entry: dict[str, Any]) -> None:
-        if self._chosen in self._lines:
-            self._lines[self._chosen].classes(remove="chosen")
-        self._chosen = entry["offset"]
-        self._lines[self._chosen].classes(add="chosen")
-        view = whole(self._name, entry)
-        self._place.show(view.place)
-        for shown in self._of_message:
-            shown.set_visibility(True)
-        for part, text in zip(self._parts, (view.text, view.hex, view.headers), strict=True):
+    def _open_message(self, entry: dict[str, Any]) -> None:
+        if self._selected_offset in self._lines:
+            self._lines[self._selected_offset].classes(remove="chosen")
+        self._selected_offset = entry["offset"]
+        self._lines[self._selected_offset].classes(add="chosen")
+        view = view_message(self._name, entry)
+        self._location.show(view.location)
+        for view_element in self._message_views:
+            view_element.set_visibility(True)
+        for part, text in zip(self._tab_contents, (view.text, view.hex, view.headers), strict=True):
             part.show(text)
-        ui.run_javascript(f"getHtmlElement({self._below.id}).scrollIntoView({{block: 'nearest'}})")
+        ui.run_javascript(f"getHtmlElement({self._detail_panel.id}).scrollIntoView({{block: 'nearest'}})")
 
 
-def _range(begin: int, end: int) -> str:
+def _range_text(begin: int, end: int) -> str:
     return f"{exact(begin)} to {exact(end - 1)}" if end > begin else "none"

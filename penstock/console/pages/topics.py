@@ -1,4 +1,4 @@
-"""Topics: sizes, rates, retention, readers and their lag."""
+"""The topics page: sizes, rates, retention, readers and their lag."""
 
 from __future__ import annotations
 
@@ -8,78 +8,82 @@ from urllib.parse import quote
 
 from nicegui import ui
 
-from penstock.console.daemon_poll import Away, Daemon
+from penstock.console.daemon_poll import Daemon, DaemonUnavailable
 from penstock.console.pages.send_message import send_panel
 from penstock.console.theme import Html, frame, panel, table
 from penstock.console.wording import exact, lasted, rate, size
 
-PAGE = 50
-"""Topics of a page: to describe one takes a look at its files."""
-EVERY = 3.0
-NONE = '<div class="dim">There is no such topic. One is made by its first message: send one below.</div>'
+PAGE_TOPICS = 50
+"""Limit: describing a topic reads its files, so a page describes at most 50."""
+REFRESH_INTERVAL_S = 3.0
+NO_TOPIC = '<div class="dim">No such topic. The first message creates it: send one below.</div>'
 
 
 def build(daemon: Daemon, begin: int = 0) -> None:
-    """The page of all topics, ``begin`` of which are on the pages before."""
+    """Build the page; ``begin`` topics are on earlier pages."""
     with frame("/topics", daemon):
         with panel("Topics"):
-            wanted = ui.input(placeholder="find a topic").props("dense outlined clearable").classes("w-full")
-            shown = Html()
-        with panel("Readers", "named cursors of these topics: how far each has come"):
+            search_box = ui.input(placeholder="find a topic").props("dense outlined clearable").classes("w-full")
+            topics_html = Html()
+        with panel("Readers", "named cursors of these topics, and their lag"):
             readers = Html()
         send_panel(daemon)
 
     async def refresh() -> None:
         try:
-            names = [str(one["name"]) for one in (await daemon.get("/topics")).get("topic", ())]
-            names = [name for name in names if (wanted.value or "").strip().lower() in name.lower()]
-            here = names[begin : begin + PAGE]
-            found = (await daemon.ask("GET", "/describe", params={"topic": here}))["topic"] if here else []
-        except Away as error:
-            shown.show(f'<div class="bad">{escape(str(error))}</div>')
+            names = [str(topic["name"]) for topic in (await daemon.get("/topics")).get("topic", ())]
+            names = [name for name in names if (search_box.value or "").strip().lower() in name.lower()]
+            names_of_page = names[begin : begin + PAGE_TOPICS]
+            described = (
+                (await daemon.request("GET", "/describe", params={"topic": names_of_page}))["topic"]
+                if names_of_page
+                else []
+            )
+        except DaemonUnavailable as error:
+            topics_html.show(f'<div class="bad">{escape(str(error))}</div>')
             return
-        shown.show(overview(daemon, found) + turns(begin, len(names)))
-        readers.show(cursors(found))
+        topics_html.show(overview(daemon, described) + page_links(begin, len(names)))
+        readers.show(cursors(described))
 
-    shown.show('<div class="dim" role="status">Reading...</div>')
-    wanted.on_value_change(refresh)
-    ui.timer(EVERY, refresh)
+    topics_html.show('<div class="dim" role="status">Reading...</div>')
+    search_box.on_value_change(refresh)
+    ui.timer(REFRESH_INTERVAL_S, refresh)
 
 
-def turns(begin: int, count: int) -> str:
-    """Links to the pages before and after; HTML."""
+def page_links(begin: int, count: int) -> str:
+    """Return links to the neighbouring pages, as HTML."""
     links = []
     if begin > 0:
-        links.append(f'<a href="/topics?begin={max(begin - PAGE, 0)}">before</a>')
-    if begin + PAGE < count:
-        links.append(f'<a href="/topics?begin={begin + PAGE}">after</a>')
-    here = f"{exact(min(begin + 1, count))} to {exact(min(begin + PAGE, count))} of {exact(count)}"
-    return f'<div class="turn"><span class="dim">{here}</span>{" ".join(links)}</div>' if links else ""
+        links.append(f'<a href="/topics?begin={max(begin - PAGE_TOPICS, 0)}">previous</a>')
+    if begin + PAGE_TOPICS < count:
+        links.append(f'<a href="/topics?begin={begin + PAGE_TOPICS}">next</a>')
+    range_text = f"{exact(min(begin + 1, count))} to {exact(min(begin + PAGE_TOPICS, count))} of {exact(count)}"
+    return f'<div class="turn"><span class="dim">{range_text}</span>{" ".join(links)}</div>' if links else ""
 
 
-def overview(daemon: Daemon, found: list[dict[str, Any]]) -> str:
-    """A row for each topic."""
+def overview(daemon: Daemon, described: list[dict[str, Any]]) -> str:
+    """Return a row per topic."""
     rows = []
-    for one in found:
-        name, settings = one["name"], one.get("settings", {})
-        start, end = int(one.get("start", 0)), int(one.get("end", 0))
+    for topic in described:
+        name, settings = topic["name"], topic.get("settings", {})
+        start, end = int(topic.get("start", 0)), int(topic.get("end", 0))
         rows.append(
             [
                 f'<a href="/topic/{quote(name)}">{escape(name)}</a>',
                 rate(daemon.rate(f"topic/{name}/logged")),
                 exact(end - start),
                 f"{exact(start)} - {exact(end - 1)}" if end > start else "",
-                size(int(one.get("bytes", 0))),
-                exact(len(one.get("gaps", []))),
+                size(int(topic.get("bytes", 0))),
+                exact(len(topic.get("gaps", []))),
                 f"{lasted(float(settings.get('stale_after', 0)))}, {escape(str(settings.get('retention_policy', '')))}",
             ]
         )
     heads = ["topic", "rate", "entries", "offsets", "size", "gaps", "retention"]
-    return table(heads, rows, {1, 2, 3, 4, 5}, stack=True) if rows else NONE
+    return table(heads, rows, {1, 2, 3, 4, 5}, stack=True) if rows else NO_TOPIC
 
 
-def cursors(found: list[dict[str, Any]]) -> str:
-    """A row for each named cursor."""
+def cursors(described: list[dict[str, Any]]) -> str:
+    """Return a row per named cursor."""
     rows = [
         [
             escape(cursor["name"]),
@@ -89,8 +93,8 @@ def cursors(found: list[dict[str, Any]]) -> str:
             size(int(cursor.get("lag_bytes", 0))),
             lasted(float(cursor.get("lag_seconds", 0))),
         ]
-        for topic in found
+        for topic in described
         for cursor in topic.get("cursors", [])
     ]
     heads = ["reader", "topic", "offset", "entries behind", "bytes", "time"]
-    return table(heads, rows, {2, 3, 4, 5}) if rows else '<div class="dim">Nobody has committed a cursor.</div>'
+    return table(heads, rows, {2, 3, 4, 5}) if rows else '<div class="dim">No reader has committed a cursor.</div>'

@@ -13,7 +13,7 @@ from penstock.upkeep.quarantine.fixes import BadFix, Fix, mended
 from penstock.upkeep.quarantine.send_back import Row
 
 SAMPLES = 20
-LEFT = "left by the fix"
+LEFT = "skipped by the fix"
 
 
 @dataclass(frozen=True, slots=True)

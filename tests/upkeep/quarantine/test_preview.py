@@ -24,7 +24,7 @@ def becomes(fix: object, *rows: Row, rules: EventRules | None = None) -> list[st
 
 def test_a_sample_says_what_it_would_be() -> None:
     assert becomes(as_it_is, BROKEN, NAMELESS) == ["bad_json", "missing_uuid"]
-    assert becomes(replacing(",}", "}"), BROKEN, NAMELESS) == ["event", "left by the fix"]
+    assert becomes(replacing(",}", "}"), BROKEN, NAMELESS) == ["event", "skipped by the fix"]
     assert becomes(setting("uuid", "{hash}"), NAMELESS) == ["event"]
     assert becomes(replacing("{", "x{"), BROKEN) == ["message"]
 

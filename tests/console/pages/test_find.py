@@ -1,4 +1,4 @@
-"""The page that says where a message is."""
+"""The page that finds a message."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ STEPS = [Step("received", "by udp"), Step("log buffer", "udp.1"), Step("log", "t
 TABLE = [*STEPS, Step("micro-batch", "7"), Step("table", "a file"), Step("proof", "holds")]
 
 
-def shown(fate: str, steps: list[Step]) -> tuple[str, list[str]]:
-    """The mood of the verdict, and of each station."""
+def mood_and_kinds(fate: str, steps: list[Step]) -> tuple[str, list[str]]:
+    """Return the mood of the verdict, and the kind of each station."""
     html = stations(Trace("t", 3, "<u>", fate, "is somewhere", steps))
     assert "&lt;u&gt;" in html
     (mood,) = re.findall(r'class="verdict (\w+)"', html)
@@ -35,11 +35,11 @@ def shown(fate: str, steps: list[Step]) -> tuple[str, list[str]]:
         ("unaccounted", TABLE, "bad", ["reached"] * 3 + ["ended", "ahead", "ahead"]),
     ],
 )
-def test_the_way_is_green_to_where_it_is_and_red_where_it_ended(
+def test_stations_are_green_until_the_message_and_red_where_it_ended(
     fate: str, steps: list[Step], mood: str, kinds: list[str]
 ) -> None:
-    assert shown(fate, steps) == (mood, kinds)
+    assert mood_and_kinds(fate, steps) == (mood, kinds)
 
 
-def test_a_text_that_is_in_no_message_is_shown_as_it_is() -> None:
+def test_unmatched_query_is_shown_escaped() -> None:
     assert "&lt;script&gt;" in listing("<script>", [])
