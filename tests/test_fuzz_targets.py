@@ -71,7 +71,7 @@ TARGETS = {
     "config/keys/tls.py": CERTIFICATES,
     "config/keys/values.py": "config/keys/test_tree.py::test_arbitrary_text_is_a_size_or_a_value_error",
     "config/sources.py": TOML,
-    "console/login.py": "console/test_login.py::test_any_cookie_is_a_session_or_none",
+    "console/login.py": "console/test_login.py::test_any_cookie_is_parsed",
     "console/message_view.py": "console/test_message_view.py::test_any_message_is_shown",
     "files/checked_document.py": "files/test_checked_document.py::test_error_names_a_damaged_file",
     "files/checked_lines.py": "files/test_checked_lines.py::test_arbitrary_bytes_raise_nothing",

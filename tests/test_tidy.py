@@ -111,7 +111,7 @@ TESTED_BY: dict[str, str] = {
     "penstock/console/theme.py": "tests/system/test_console.py",
     "penstock/console/pages/configuration.py": "tests/system/test_console.py",
     "penstock/console/pages/kafka.py": "tests/system/test_console.py",
-    "penstock/console/pages/listeners.py": "tests/system/test_newcomer.py",
+    "penstock/console/pages/listeners.py": "tests/system/test_console.py",
     "penstock/console/pages/not_found.py": "tests/system/test_newcomer.py",
     "penstock/console/pages/overview.py": "tests/system/test_console.py",
     "penstock/console/pages/pipeline.py": "tests/system/test_console.py",
