@@ -40,7 +40,9 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request: ``message`` is kio's, ``host`` the client's, ``address`` our address as told to clients."""
+    """A request and its client. ``message`` is kio's class; ``host`` is the client's, ``address`` ours as clients
+    see it.
+    """
 
     version: int
     message: Any
@@ -63,8 +65,8 @@ class Later:
 
 @dataclass(frozen=True, slots=True)
 class Soon:
-    """An answer that exists once all of ``stored`` are done; ``frame`` then builds it, without parts if none is
-    wanted.
+    """An answer that exists once all of ``stored`` are done; ``frame`` builds it, or no parts if the client wants
+    none.
     """
 
     stored: Sequence[Future[Appended]]

@@ -26,7 +26,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class KafkaEndpoint:
-    """Serves clients of Kafka on one event loop.
+    """Serves Kafka clients on one event loop, which owns all of its state.
 
     ``advertised`` is the address that clients are told to connect to; empty means the address that they used.
     """
@@ -50,15 +50,16 @@ class KafkaEndpoint:
             ssl_handshake_timeout=10 if tls else None,
         )
 
-    def _frames(self, ahead: int = 0) -> Frames:
-        return Frames(self._limits, self._serve, _warn_no_room, ahead)
+    def _frames(self, read_ahead_bytes: int = 0) -> Frames:
+        return Frames(self._limits, self._serve, _warn_over_limit, read_ahead_bytes)
 
     def _tls_frames(self) -> TlsFrames:
-        return TlsFrames(self._frames(TlsFrames.AHEAD))
+        return TlsFrames(self._frames(TlsFrames.READ_AHEAD_BYTES))
 
     async def _serve(self, frames: Frames) -> None:
+        # Limit: each connection costs a task and buffers, so connections over the limit are closed, not queued.
         if len(self._connections) >= self._limits.connections:
-            _LOGGER.warning("kafka: connection closed, there are more than log.max_connections")
+            _LOGGER.warning("kafka: connection refused: more than log.max_connections are open")
             frames.abort()
             return
         self._connections.add(frames)
@@ -82,6 +83,7 @@ class KafkaEndpoint:
         """Stop accepting; end connections once their requests are answered, or after ``grace`` seconds."""
         if self._server is not None:
             self._server.close()
+        # Order: release members that wait in a rebalance first, so that their connections can be answered.
         self._groups.close()
         tasks = [frames.task for frames in self._connections]
         await asyncio.wait([asyncio.create_task(asyncio.sleep(min(grace, SETTLE_S)))])
@@ -95,8 +97,8 @@ SETTLE_S = 0.5
 """Time for answers in flight when the server stops."""
 
 
-def _warn_no_room() -> None:
-    _LOGGER.warning("kafka: connection closed, requests in flight exceed log.max_bodies")
+def _warn_over_limit() -> None:
+    _LOGGER.warning("kafka: connection closed: requests in flight exceed log.max_bodies")
 
 
 def _handlers(

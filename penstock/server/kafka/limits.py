@@ -1,4 +1,4 @@
-"""What all clients of Kafka's protocol together may take: connections, and bytes of requests under way."""
+"""Limits that all Kafka clients share: connections, and bytes of requests in flight."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from penstock.process.in_flight_bytes import InFlightBytes
 
-LARGEST = 100 << 20
-"""Bytes of one request; Kafka's own limit."""
-IDLE = 600.0
-"""Seconds after which a silent connection is closed."""
+MAX_REQUEST_BYTES = 100 << 20
+"""Limit: bytes of one request; Kafka's own default (``socket.request.max.bytes``)."""
+IDLE_TIMEOUT_S = 600.0
+"""Time after which a silent connection is closed; the default of Kafka brokers (``connections.max.idle.ms``)."""
 
 
 @dataclass(slots=True)
 class KafkaLimits(InFlightBytes):
-    """Requests under way, and so many ``connections`` at once."""
+    """Budget for requests in flight, and the number of ``connections`` at a time. Owned by one event loop."""
 
     connections: int = 1000

@@ -17,7 +17,7 @@ from penstock.process import in_flight_bytes
 from penstock.records import body
 from penstock.server.http.body_limits import HttpLimits
 from penstock.server.kafka.groups.groups import MAX_GROUPS
-from penstock.server.kafka.limits import LARGEST
+from penstock.server.kafka.limits import MAX_REQUEST_BYTES
 from penstock.server.kafka.metadata.cluster import CREATIONS_AT_ONCE, CREATIONS_PER_S, CreationQuota
 from penstock.server.kafka.schema.messages import Api
 from tests.server.kafka.schema.test_messages import request
@@ -54,7 +54,7 @@ def is_closed(sock: socket.socket) -> bool:
         return True
 
 
-@pytest.mark.parametrize("size", [0, -1, LARGEST + 1, 2**31 - 1])
+@pytest.mark.parametrize("size", [0, -1, MAX_REQUEST_BYTES + 1, 2**31 - 1])
 def test_a_size_that_no_request_has_ends_the_connection(endpoint: Running, size: int) -> None:
     with connected(endpoint) as sock:
         sock.sendall(struct.pack(">i", size))

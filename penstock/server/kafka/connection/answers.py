@@ -1,4 +1,8 @@
-"""The answers of one connection: sent in the order of its requests, each as soon as it is there."""
+"""Answers of one connection, sent in the order of its requests.
+
+Each answer is sent as soon as it exists and all answers before it are sent. All state belongs to the event loop of the
+connection.
+"""
 
 from __future__ import annotations
 
@@ -13,115 +17,119 @@ from penstock.server.event_loop import LoopCalls
 from penstock.server.kafka.calls import Answer, Later, Soon
 from penstock.server.kafka.connection.frames import Frames
 from penstock.server.kafka.limits import KafkaLimits
-from penstock.server.kafka.schema.messages import Request, answer
+from penstock.server.kafka.schema.messages import Request, encode_answer
 
-UNDER_WAY = 8
-"""Requests of one connection that may wait for their answers at once."""
+MAX_IN_FLIGHT = 8
+"""Limit: requests of one connection that wait for their answers; the Java client sends 5 by default."""
 
 
 @dataclass(eq=False, slots=True)
-class _Waiting:
-    """A request, its part in what is under way, and its answer, for which ``unstored`` batches are waited for."""
+class _Pending:
+    """A request, its bytes in flight, and its answer, which waits for ``unstored`` batches."""
 
     request: Request
-    held: RequestBytes
+    request_bytes: RequestBytes
     answer: Answer
     unstored: int = 0
 
 
 class Answers:
-    """``calls`` are made on the loop of the connection: the log's threads tell by them what is stored."""
+    """The queue of answers of one connection. The log's threads report stored batches by ``calls``, which run on
+    the loop.
+    """
 
     def __init__(self, frames: Frames, limits: KafkaLimits, calls: LoopCalls) -> None:
         self._frames, self._limits, self._calls = frames, limits, calls
-        self._waiting: deque[_Waiting] = deque()
+        self._pending: deque[_Pending] = deque()
         self._pause: asyncio.Task[None] | None = None
-        self._room: asyncio.Future[None] | None = None
+        self._room_waiter: asyncio.Future[None] | None = None
         self.failed: asyncio.Future[None] = calls.loop.create_future()
-        """Has the error by which no more answers are sent; cancelled at the end."""
+        """Holds the error that stops sending; cancelled when the connection closes."""
 
     @property
     def full(self) -> bool:
-        """Whether no more requests are to be begun."""
-        return len(self._waiting) >= UNDER_WAY
+        """Whether no more requests may start."""
+        return len(self._pending) >= MAX_IN_FLIGHT
 
-    async def room(self) -> None:
-        """Wait until it is not full. One caller at a time."""
+    async def wait_for_room(self) -> None:
+        """Wait until a request may start. One caller at a time."""
         while self.full:
-            self._room = self._calls.loop.create_future()
-            await self._room
+            self._room_waiter = self._calls.loop.create_future()
+            await self._room_waiter
 
-    def add(self, request: Request, held: RequestBytes, answered: Answer) -> None:
-        """The answer to the next request. ``held`` is released once it is there."""
-        self._waiting.append(waiting := _Waiting(request, held, answered))
-        if isinstance(answered, Soon):
-            waiting.unstored = len(answered.stored)
-            for stored in answered.stored:
-                stored.add_done_callback(lambda _: self._calls.soon(self._stored, waiting))
-        self._send()
+    def add(self, request: Request, request_bytes: RequestBytes, answer: Answer) -> None:
+        """Add the answer to the next request; ``request_bytes`` are released once it is built."""
+        self._pending.append(pending := _Pending(request, request_bytes, answer))
+        if isinstance(answer, Soon):
+            pending.unstored = len(answer.stored)
+            for stored in answer.stored:
+                # Thread: the callback runs on a committer's thread, so it only schedules a call on the loop.
+                stored.add_done_callback(lambda _: self._calls.soon(self._on_stored, pending))
+        self._send_ready()
 
-    def _stored(self, waiting: _Waiting) -> None:
-        waiting.unstored -= 1
-        if not waiting.unstored:
-            self._send()
+    def _on_stored(self, pending: _Pending) -> None:
+        pending.unstored -= 1
+        if not pending.unstored:
+            self._send_ready()
 
-    def _send(self) -> None:
-        """Send what is there, up to the first answer that is not."""
+    def _send_ready(self) -> None:
+        """Send all answers up to the first one that does not exist yet."""
         try:
             while self._may_send():
                 self._send_first()
-        except Exception as error:  # noqa: BLE001 - told to the connection, which ends
+        except Exception as error:  # noqa: BLE001 - the connection gets it, and ends
             self._fail(error)
-        if self._room is not None and not self._room.done() and not self.full:
-            self._room.set_result(None)
+        if self._room_waiter is not None and not self._room_waiter.done() and not self.full:
+            self._room_waiter.set_result(None)
 
     def _may_send(self) -> bool:
-        return bool(self._waiting) and not (self._waiting[0].unstored or self._pause or self.failed.done())
+        return bool(self._pending) and not (self._pending[0].unstored or self._pause or self.failed.done())
 
     def _send_first(self) -> None:
-        first = self._waiting[0]
-        given = first.answer
-        if isinstance(given, Later):
-            if (ready := given.ready()) is None:
-                self._pause_for(self._wait_for(first, given))
+        first = self._pending[0]
+        answer = first.answer
+        if isinstance(answer, Later):
+            if (ready := answer.ready()) is None:
+                self._pause_until(self._wait_for(first, answer))
                 return
-            given = ready
+            answer = ready
         self._end_first()
-        told = given.frame(first.request) if isinstance(given, Soon) else answer(first.request, given)
-        if told:
-            self._frames.send(told)
+        parts = answer.frame(first.request) if isinstance(answer, Soon) else encode_answer(first.request, answer)
+        if parts:
+            self._frames.send(parts)
+        # Limit: build no further answers while the client does not receive, so each connection holds one.
         if self._frames.full:
-            self._pause_for(self._frames.taken(sum(map(len, told))))
+            self._pause_until(self._frames.wait_until_drained(sum(map(len, parts))))
 
-    async def _wait_for(self, first: _Waiting, later: Later) -> None:
+    async def _wait_for(self, first: _Pending, later: Later) -> None:
         first.answer = await later.values()
 
     def _end_first(self) -> None:
-        self._limits.release(self._waiting.popleft().held)
+        self._limits.release(self._pending.popleft().request_bytes)
 
-    def _pause_for(self, waiting: Coroutine[Any, Any, None]) -> None:
-        """Send no more before ``waiting`` is over."""
-        self._pause = asyncio.create_task(waiting)
+    def _pause_until(self, pending: Coroutine[Any, Any, None]) -> None:
+        """Send nothing more until ``pending`` has ended."""
+        self._pause = asyncio.create_task(pending)
         self._pause.add_done_callback(self._resume)
 
-    def _resume(self, done: asyncio.Task[None]) -> None:
+    def _resume(self, pause: asyncio.Task[None]) -> None:
         self._pause = None
-        if done.cancelled():
+        if pause.cancelled():
             return
-        if (error := done.exception()) is not None:
+        if (error := pause.exception()) is not None:
             self._fail(error)
         else:
-            self._send()
+            self._send_ready()
 
     def _fail(self, error: BaseException) -> None:
         if not self.failed.done():
             self.failed.set_exception(error)
 
     async def close(self) -> None:
-        """Nobody waits for the answers any more."""
+        """Stop sending and release all pending requests."""
         self.failed.cancel()
         if self._pause is not None:
             self._pause.cancel()
             await asyncio.wait([self._pause])
-        while self._waiting:
+        while self._pending:
             self._end_first()

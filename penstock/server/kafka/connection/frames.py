@@ -1,4 +1,8 @@
-"""One connection's frames, each of which begins with its length: those that come, and those that are sent."""
+"""Length-prefixed frames of one connection, received and sent.
+
+Invariant: memory follows the bytes that arrived, never the length that a client announces. All methods run on the
+event loop of the connection, so nothing is locked.
+"""
 
 from __future__ import annotations
 
@@ -11,52 +15,58 @@ import numpy as np
 
 from penstock.process.in_flight_bytes import RequestBytes
 from penstock.server.kafka.errors import BadFrame
-from penstock.server.kafka.limits import IDLE, LARGEST, KafkaLimits
+from penstock.server.kafka.limits import IDLE_TIMEOUT_S, MAX_REQUEST_BYTES, KafkaLimits
 
-SIZE = 4
-"""Bytes of a length."""
-FIRST_ROOM = 1 << 20
-"""Bytes that a frame gets at first, at most; where more have come, twice as many."""
-Whole = tuple[memoryview, RequestBytes]
-"""A frame without its length, and its part in what is under way, which is to be released."""
+LENGTH_BYTES = 4
+FIRST_BUFFER_BYTES = 1 << 20
+"""Limit: initial memory of a large frame; it doubles each time it is full."""
+Frame = tuple[memoryview, RequestBytes]
+"""A frame without its length, and its bytes in flight, which the receiver of the frame releases."""
 
 
-class _Arrived(threading.local):
-    """Where what comes is read where no frame has begun yet: taken from there before the loop goes on to another
-    connection; one for each thread, and so for each loop.
+class _ReceiveBuffer(threading.local):
+    """Receive buffer of one thread, shared by all connections of its event loop.
+
+    The loop copies the bytes out in ``buffer_updated`` before it reads from another connection.
     """
 
     def __init__(self) -> None:
         self.memory = memoryview(bytearray(64 << 10))
 
 
-_ARRIVED = _Arrived()
+_RECEIVE_BUFFER = _ReceiveBuffer()
 
 
 class Frames(asyncio.BufferedProtocol):
-    """Frames of up to LARGEST bytes: large ones are read into their own memory, at most one before it is asked for.
+    """Frames of up to MAX_REQUEST_BYTES on one connection, as an asyncio protocol.
 
-    ``serve`` runs while there is a connection. ``give_up`` is told when the frame that is coming is one too many.
-    ``ahead``: bytes of small frames that are read before they are asked for, whoever is busy.
+    ``serve`` runs as a task while the connection exists. ``on_over_limit`` is called before the connection is aborted
+    because requests in flight exceed the byte limit. ``read_ahead_bytes``: small frames that are read while earlier
+    ones are handled. A large frame is read into memory of its own; at most one of them is read ahead.
     """
 
     def __init__(
         self,
         limits: KafkaLimits,
         serve: Callable[[Frames], Coroutine[Any, Any, None]],
-        give_up: Callable[[], None] = lambda: None,
-        ahead: int = 0,
+        on_over_limit: Callable[[], None] = lambda: None,
+        read_ahead_bytes: int = 0,
     ) -> None:
-        self._limits, self._serve, self._told, self._ahead = limits, serve, give_up, ahead
+        self._limits, self._serve, self._on_over_limit, self._read_ahead_bytes = (
+            limits,
+            serve,
+            on_over_limit,
+            read_ahead_bytes,
+        )
         self._loop = asyncio.get_running_loop()
         self.offer: Callable[[memoryview, RequestBytes], bool] = lambda *_: False
-        """Gets a frame that is waited for, as soon as it is whole; whether it is not to be had from ``next``, too."""
-        self._rest = memoryview(b"")
-        self._large: _Large | None = None
-        self._first: Whole | None = None
-        self._over = self._aborted = self._paused = False
-        self._waiting: asyncio.Future[None] | None = None
-        self._full: asyncio.Future[None] | None = None
+        """Called with each complete frame that ``next`` waits for; False leaves the frame to ``next``."""
+        self._unread = memoryview(b"")
+        self._large: _PartialFrame | None = None
+        self._declined: Frame | None = None
+        self._ended = self._aborted = self._paused = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
         self._small = b""
         self._idle_since = self._loop.time()
 
@@ -64,7 +74,7 @@ class Frames(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self.task = self._loop.create_task(self._serve(self))
-        self._watch = self._loop.call_later(IDLE, self._end_if_idle)
+        self._watch = self._loop.call_later(IDLE_TIMEOUT_S, self._end_if_idle)
 
     def connection_lost(self, _: Exception | None) -> None:
         self._end()
@@ -76,91 +86,106 @@ class Frames(asyncio.BufferedProtocol):
         return False
 
     def _end(self) -> None:
-        """No more bytes come; what is whole is still there to be asked for."""
-        self._over = True
-        if self._large is not None and not self._large.is_whole:
+        """Mark the connection as ended; complete frames can still be read."""
+        self._ended = True
+        if self._large is not None and not self._large.is_complete:
             self._drop_large()
         self._wake()
 
-    def _drop_first(self) -> None:
-        first, self._first = self._first, None
-        if first is not None:
-            self._limits.release(first[1])
+    def _drop_declined(self) -> None:
+        frame, self._declined = self._declined, None
+        if frame is not None:
+            self._limits.release(frame[1])
 
     def _drop_large(self) -> None:
         large, self._large = self._large, None
         if large is not None:
-            large.over()
-            self._limits.release(large.held)
+            large.stop_timer()
+            self._limits.release(large.request_bytes)
 
     def abort(self) -> None:
-        """End the connection at once, whatever was not asked for yet."""
+        """End the connection at once and discard unread frames."""
         self._aborted = True
         self.transport.abort()
-        self._drop_first()
+        self._drop_declined()
         self._drop_large()
-        self._rest = memoryview(b"")
+        self._unread = memoryview(b"")
         self._end()
 
     def _end_if_idle(self) -> None:
-        left = self._idle_since + IDLE - self._loop.time()
-        if left <= 0 and self._waiting is not None:
+        remaining = self._idle_since + IDLE_TIMEOUT_S - self._loop.time()
+        # A connection whose request is being handled is not idle, however long that takes.
+        if remaining <= 0 and self._waiter is not None:
             self.abort()
         else:
-            self._watch = self._loop.call_later(max(left, 1.0), self._end_if_idle)
+            self._watch = self._loop.call_later(max(remaining, 1.0), self._end_if_idle)
 
     def get_buffer(self, _: int) -> memoryview:
         large = self._large
-        return _ARRIVED.memory if large is None or large.is_whole else large.room()
+        return _RECEIVE_BUFFER.memory if large is None or large.is_complete else large.free_space()
 
     def buffer_updated(self, count: int) -> None:
         self._idle_since = self._loop.time()
         large = self._large
-        if large is not None and not large.is_whole:
-            self._limits.grow(large.held, count)
-            if self._large is large:  # there was room for it
-                large.filled(count)
+        if large is not None and not large.is_complete:
+            self._limits.grow(large.request_bytes, count)
+            if self._large is large:  # still there: the byte limit did not abort this connection
+                large.add_received(count)
         else:
-            self._rest = memoryview(b"".join((self._rest, _ARRIVED.memory[:count])))
+            self._unread = memoryview(b"".join((self._unread, _RECEIVE_BUFFER.memory[:count])))
             self._begin_large()
-        self._offer_all()
-        if self._has_whole() and not self._wake() and not self._paused and len(self._rest) >= self._ahead:
+        self._offer_frames()
+        # Limit: stop reading from a client that sends faster than its requests are handled.
+        if (
+            self._has_complete_frame()
+            and not self._wake()
+            and not self._paused
+            and len(self._unread) >= self._read_ahead_bytes
+        ):
             self._paused = True
             self.transport.pause_reading()
 
-    def _offer_all(self) -> None:
-        while self._is_waited_for() and self._has_whole() and (self._large is not None or self._size()):
-            found = self._taken()
+    def _offer_frames(self) -> None:
+        while (
+            self._is_next_waiting() and self._has_complete_frame() and (self._large is not None or self._next_length())
+        ):
+            frame = self._take_frame()
             if self._aborted:
                 return
             self._begin_large()
-            if not self.offer(*found):
-                self._first = found
+            if not self.offer(*frame):
+                self._declined = frame
 
-    def _is_waited_for(self) -> bool:
-        return self._waiting is not None and not self._waiting.done() and self._first is None
+    def _is_next_waiting(self) -> bool:
+        return self._waiter is not None and not self._waiter.done() and self._declined is None
 
     def _wake(self) -> bool:
-        """Whether somebody waited."""
-        if self._waiting is None or self._waiting.done():
+        """Wake the caller of ``next``; return whether there was one."""
+        if self._waiter is None or self._waiter.done():
             return False
-        self._waiting.set_result(None)
+        self._waiter.set_result(None)
         return True
 
-    def _size(self) -> int:
-        """The length that stands at the beginning of what has come; 0 for one that no frame has."""
-        size = int.from_bytes(self._rest[:SIZE], "big", signed=True)
-        return size if 0 < size <= LARGEST else 0
+    def _next_length(self) -> int:
+        """Return the length of the next frame; 0 if it is invalid."""
+        size = int.from_bytes(self._unread[:LENGTH_BYTES], "big", signed=True)
+        return size if 0 < size <= MAX_REQUEST_BYTES else 0
 
     def _begin_large(self) -> None:
-        """Where what has come ends within its first frame, that gets memory of its own."""
-        if self._large is None and len(self._rest) >= SIZE and (size := self._size()) > len(self._rest) - SIZE:
-            self._large = _Large(size, self._rest[SIZE:], RequestBytes(self._give_up), self._loop.time())
-            self._limits.grow(self._large.held, len(self._rest) - SIZE)
-            self._rest = memoryview(b"")
+        """Move an incomplete first frame into memory of its own."""
+        if (
+            self._large is None
+            and len(self._unread) >= LENGTH_BYTES
+            and (size := self._next_length()) > len(self._unread) - LENGTH_BYTES
+        ):
+            self._large = _PartialFrame(
+                size, self._unread[LENGTH_BYTES:], RequestBytes(self._abort_over_limit), self._loop.time()
+            )
+            self._limits.grow(self._large.request_bytes, len(self._unread) - LENGTH_BYTES)
+            self._unread = memoryview(b"")
             self._abort_if_late(self._large)
 
-    def _abort_if_late(self, large: _Large) -> None:
+    def _abort_if_late(self, large: _PartialFrame) -> None:
         """End the connection once a frame comes too slowly.
 
         Invariant: the deadline follows the bytes that have come, never the length that was announced.
@@ -171,57 +196,59 @@ class Frames(asyncio.BufferedProtocol):
         else:
             large.timer = self._loop.call_later(remaining, self._abort_if_late, large)
 
-    def _give_up(self) -> None:
-        self._told()
+    def _abort_over_limit(self) -> None:
+        self._on_over_limit()
         self.abort()
 
-    def _has_whole(self) -> bool:
-        if self._first is not None:
+    def _has_complete_frame(self) -> bool:
+        if self._declined is not None:
             return True
         if self._large is not None:
-            return self._large.is_whole
-        return len(self._rest) >= SIZE
+            return self._large.is_complete
+        return len(self._unread) >= LENGTH_BYTES
 
-    async def next(self) -> Whole | None:
-        """The next frame; None where the client is gone, silent or too slow. Raises BadFrame for one without a size."""
-        while not self._has_whole():
-            if self._over:
+    async def next(self) -> Frame | None:
+        """Return the next frame; None if the client is gone or too slow. Raises BadFrame for an invalid length."""
+        while not self._has_complete_frame():
+            if self._ended:
                 return None
-            self._waiting = self._loop.create_future()
+            self._waiter = self._loop.create_future()
             try:
-                await self._waiting
+                await self._waiter
             finally:
-                self._waiting = None
-        found = self._first or self._taken()
-        self._first = None
-        if self._aborted:  # there is no room for it
+                self._waiter = None
+        frame = self._declined or self._take_frame()
+        self._declined = None
+        if self._aborted:  # by the byte limit, when the frame was counted
             return None
         self._begin_large()
-        if self._paused and not self._has_whole():
+        if self._paused and not self._has_complete_frame():
             self._paused = False
             self.transport.resume_reading()
-        return found
+        return frame
 
-    def _taken(self) -> Whole:
+    def _take_frame(self) -> Frame:
         if (large := self._large) is not None:
             self._large = None
-            return large.whole(), large.held
-        if not (size := self._size()):
+            return large.octets(), large.request_bytes
+        if not (size := self._next_length()):
             raise BadFrame("a request has no bytes, or too many")
-        held = RequestBytes(self._give_up)
-        found, self._rest = self._rest[SIZE : SIZE + size], self._rest[SIZE + size :]
-        self._limits.grow(held, size)
-        held.complete = True
-        return found, held
+        request_bytes = RequestBytes(self._abort_over_limit)
+        frame, self._unread = self._unread[LENGTH_BYTES : LENGTH_BYTES + size], self._unread[LENGTH_BYTES + size :]
+        self._limits.grow(request_bytes, size)
+        request_bytes.complete = True
+        return frame, request_bytes
 
     def send(self, parts: Sequence[bytes | memoryview]) -> None:
-        """Send the parts of a frame. Small ones that are sent in a row go together."""
+        """Send the parts of a frame."""
+        # Fast path: small answers of one turn of the loop share one system call.
         if len(parts) == 1:
             if not self._small:
                 self._loop.call_soon(self._flush)
             self._small += parts[0]
             return
         self._flush()
+        # Record batches are parts of their own and are not joined, which would copy them.
         for part in parts:
             self.transport.write(part)
 
@@ -231,33 +258,34 @@ class Frames(asyncio.BufferedProtocol):
         self._small = b""
 
     def pause_writing(self) -> None:
-        self._full = self._full or self._loop.create_future()
+        self._drained = self._drained or self._loop.create_future()
 
     def resume_writing(self) -> None:
-        full, self._full = self._full, None
+        full, self._drained = self._drained, None
         if full is not None and not full.done():
             full.set_result(None)
 
     @property
     def full(self) -> bool:
-        """Whether the client has not taken most of what is sent."""
-        return self._full is not None
+        """Whether the client has not received most of what was sent."""
+        return self._drained is not None
 
-    async def taken(self, size: int) -> None:
-        """Wait until the client has taken most of what is sent. Raises TimeoutError where that takes too long."""
-        if self._full is not None:
+    async def wait_until_drained(self, size: int) -> None:
+        """Wait until the client has received most of what was sent. Raises TimeoutError if it is too slow."""
+        if self._drained is not None:
             async with asyncio.timeout(self._limits.time_for(size)):
-                await self._full
+                await self._drained
 
 
 class TlsFrames(asyncio.Protocol):
-    """Gives ``frames`` what TLS has unpacked.
+    """Decrypted bytes of a TLS connection, passed on to ``frames``.
 
-    By a protocol with a buffer of its own asyncio would take a part of what came before the end, and drop the rest;
-    it drops, too, what it holds while reading is paused: so some more is read ahead.
+    Workaround: asyncio's TLS transport loses bytes of a BufferedProtocol that arrive just before the end of the
+    connection, and bytes that it holds while reading is paused. So this is a plain Protocol, which reads
+    READ_AHEAD_BYTES before it pauses.
     """
 
-    AHEAD = 512 << 10
+    READ_AHEAD_BYTES = 512 << 10
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
@@ -278,50 +306,49 @@ class TlsFrames(asyncio.Protocol):
         self._frames.resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        left = memoryview(data)
-        while left:
-            room = self._frames.get_buffer(len(left))
-            count = min(len(room), len(left))
-            room[:count] = left[:count]
-            left = left[count:]
+        remaining = memoryview(data)
+        while remaining:
+            space = self._frames.get_buffer(len(remaining))
+            count = min(len(space), len(remaining))
+            space[:count] = remaining[:count]
+            remaining = remaining[count:]
             self._frames.buffer_updated(count)
 
 
-class _Large:
-    """A frame of which only a part has come."""
+class _PartialFrame:
+    """A large frame of which only a part has arrived."""
 
-    def __init__(self, size: int, begun: memoryview, held: RequestBytes, began: float) -> None:
-        self.size, self.held, self.began, self.count = size, held, began, len(begun)
+    def __init__(self, size: int, beginning: memoryview, request_bytes: RequestBytes, began: float) -> None:
+        self.size, self.request_bytes, self.began, self.count = size, request_bytes, began, len(beginning)
         self.timer: asyncio.TimerHandle | None = None
-        self._memory = _memory(min(size, max(FIRST_ROOM, len(begun))))
-        self._memory[: len(begun)] = begun
+        self._memory = _allocate(min(size, max(FIRST_BUFFER_BYTES, len(beginning))))
+        self._memory[: len(beginning)] = beginning
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         return self.count == self.size
 
-    def room(self) -> memoryview:
-        """Where the next bytes go."""
+    def free_space(self) -> memoryview:
         if self.count == len(self._memory):
-            before, self._memory = self._memory, _memory(min(self.size, 2 * self.count))
-            self._memory[: self.count] = before
+            # Limit: at most twice the bytes that arrived are reserved, whatever length was announced.
+            previous, self._memory = self._memory, _allocate(min(self.size, 2 * self.count))
+            self._memory[: self.count] = previous
         return self._memory[self.count :]
 
-    def filled(self, count: int) -> None:
+    def add_received(self, count: int) -> None:
         self.count += count
-        if self.is_whole:
-            self.held.complete = True
-            self.over()
+        if self.is_complete:
+            self.request_bytes.complete = True
+            self.stop_timer()
 
-    def over(self) -> None:
-        """Nothing is waited for any more."""
+    def stop_timer(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
 
-    def whole(self) -> memoryview:
+    def octets(self) -> memoryview:
         return self._memory.toreadonly()
 
 
-def _memory(size: int) -> memoryview:
-    """Bytes that are not set, so that they take no memory before something is written there."""
+def _allocate(size: int) -> memoryview:
+    """Return memory that is not set: pages take no memory before they are written."""
     return np.empty(size, np.uint8).data

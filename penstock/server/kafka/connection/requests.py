@@ -1,4 +1,8 @@
-"""The requests of one connection. A producer's are alike but for their numbers and records: kio reads the first one."""
+"""Requests of one connection.
+
+Fast path: requests of a producer differ only in their number and records, so kio parses the first one, and later ones
+are compared with it as bytes.
+"""
 
 from __future__ import annotations
 
@@ -11,81 +15,83 @@ from penstock.server.kafka.records.decode import QUICK_BYTES
 from penstock.server.kafka.schema.messages import Api, Request, parse
 from penstock.server.kafka.schema.reading import Octets
 
-LARGEST_AT_ONCE: dict[int, int] = {Api.PRODUCE: QUICK_BYTES + (8 << 10), Api.FETCH: 8 << 10}
-"""Bytes of a request that may be begun as soon as it is there."""
-_CORRELATION = slice(4, 8)
+MAX_AT_ONCE_BYTES: dict[int, int] = {Api.PRODUCE: QUICK_BYTES + (8 << 10), Api.FETCH: 8 << 10}
+"""Limit: size of a request that is parsed and started on the event loop, without a task: it must not delay others."""
+_CORRELATION_ID = slice(4, 8)
 
 
-def begun_at_once(frame: memoryview) -> bool:
-    """Whether a frame is one of a producer or consumer, which sends many, and takes no long time to read."""
-    return len(frame) <= LARGEST_AT_ONCE.get(int.from_bytes(frame[:2], "big"), 0)
+def may_start_at_once(frame: memoryview) -> bool:
+    """Return whether a frame is a small Produce or Fetch, the requests that clients send in large numbers."""
+    return len(frame) <= MAX_AT_ONCE_BYTES.get(int.from_bytes(frame[:2], "big"), 0)
 
 
 class Requests:
-    """Parses them, one after the other."""
+    """Parser of one connection's requests, with the template of its last Produce."""
 
     def __init__(self) -> None:
-        self._form: _Form | None = None
+        self._template: _ProduceTemplate | None = None
 
     def parse(self, frame: memoryview) -> Request:
-        """The request in a frame, without its length. Raises BadFrame."""
-        if self._form is not None and (again := self._form.again(frame)) is not None:
-            return again
+        """Parse a frame without its length. Raises BadFrame."""
+        if self._template is not None and (match := self._template.match(frame)) is not None:
+            return match
         request = parse(frame)
         if request.api is Api.PRODUCE:
-            self._form = _form(frame, request)
+            self._template = _template(frame, request)
         return request
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
-    """A Produce of one batch, without its number and its records: ``head`` and ``tail`` stand around both."""
+class _ProduceTemplate:
+    """A Produce of one batch without its number and records: ``head`` and ``tail`` are the bytes around both."""
 
     request: Request
-    kind: bytes
+    api_and_version: bytes
     head: bytes
     tail: bytes
     compact: bool
 
-    def again(self, frame: memoryview) -> Request | None:
-        """The request, where ``frame`` has this form."""
-        begin = _CORRELATION.stop + len(self.head)
-        if frame[: _CORRELATION.start] != self.kind or frame[_CORRELATION.stop : begin] != self.head:
+    def match(self, frame: memoryview) -> Request | None:
+        """Return the request if ``frame`` differs only in number and records, else None."""
+        begin = _CORRELATION_ID.stop + len(self.head)
+        if frame[: _CORRELATION_ID.start] != self.api_and_version or frame[_CORRELATION_ID.stop : begin] != self.head:
             return None
-        octets = Octets(frame, begin)
+        # The length of the records may have another width in each frame, so it is read, not compared.
+        reader = Octets(frame, begin)
         try:
-            size = octets.length(compact=self.compact, form=">i")
+            size = reader.length(compact=self.compact, form=">i")
         except BadFrame:
             return None
-        end = octets.at + max(size, 0)
+        end = reader.at + max(size, 0)
         if size < 0 or frame[end:] != self.tail:
             return None
-        known, (correlation,) = self.request, struct.unpack(">i", frame[_CORRELATION])
-        message = _with_records(known.message, frame[octets.at : end])
-        return Request(known.api, known.version, correlation, known.client, message)
+        request, (correlation,) = self.request, struct.unpack(">i", frame[_CORRELATION_ID])
+        message = _with_records(request.message, frame[reader.at : end])
+        return Request(request.api, request.version, correlation, request.client, message)
 
 
 def _with_records(message: Any, records: memoryview) -> Any:
     topic = message.topic_data[0]
-    part = topic.partition_data[0]
-    part = type(part)(index=part.index, records=records)
-    topic = type(topic)(name=topic.name, partition_data=(part,))
-    known = {"acks": message.acks, "timeout": message.timeout}
-    return type(message)(transactional_id=message.transactional_id, topic_data=(topic,), **known)
+    partition = topic.partition_data[0]
+    partition = type(partition)(index=partition.index, records=records)
+    topic = type(topic)(name=topic.name, partition_data=(partition,))
+    other_fields = {"acks": message.acks, "timeout": message.timeout}
+    return type(message)(transactional_id=message.transactional_id, topic_data=(topic,), **other_fields)
 
 
-def _form(frame: memoryview, request: Request) -> _Form | None:
-    """The form of a Produce; None where it has another number of batches than one."""
-    batches = [part.records for topic in request.message.topic_data for part in topic.partition_data]
+def _template(frame: memoryview, request: Request) -> _ProduceTemplate | None:
+    """Return the template of a Produce; None unless it has exactly one batch."""
+    batches = [partition.records for topic in request.message.topic_data for partition in topic.partition_data]
     if len(batches) != 1 or batches[0] is None:
         return None
     begin, compact = request.places[0], bool(request.message.__flexible__)
+    # KIP-482: compact lengths are varints of the length plus one; others have 32 bits.
     size = _width(len(batches[0]) + 1) if compact else 4
-    head = bytes(frame[_CORRELATION.stop : begin - size])
+    head = bytes(frame[_CORRELATION_ID.stop : begin - size])
     tail = bytes(frame[begin + len(batches[0]) :])
-    return _Form(request, bytes(frame[: _CORRELATION.start]), head, tail, compact)
+    return _ProduceTemplate(request, bytes(frame[: _CORRELATION_ID.start]), head, tail, compact)
 
 
 def _width(number: int) -> int:
-    """Bytes of a varint."""
+    """Return the bytes of a number as varint."""
     return max(1, -(-number.bit_length() // 7))

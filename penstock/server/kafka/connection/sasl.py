@@ -1,4 +1,4 @@
-"""SaslHandshake and SaslAuthenticate: Penstock's tokens as passwords of PLAIN and tokens of OAUTHBEARER (RFC 7628)."""
+"""SaslHandshake and SaslAuthenticate: Penstock's tokens as PLAIN passwords or OAUTHBEARER tokens (RFC 7628)."""
 
 from __future__ import annotations
 

@@ -17,15 +17,15 @@ from penstock.log.store.producers import EPOCH_BITS
 from penstock.server.api.entries import EntriesApi
 from penstock.server.kafka.calls import Call, Soon, code_of
 from penstock.server.kafka.errors import TakesLong
-from penstock.server.kafka.limits import LARGEST
+from penstock.server.kafka.limits import MAX_REQUEST_BYTES
 from penstock.server.kafka.records.decode import NO_PRODUCER, ProducedBatch, are_quick, decode
-from penstock.server.kafka.schema.messages import Parts, Request, Values, answer, by_topic, partitions_of
+from penstock.server.kafka.schema.messages import Parts, Request, Values, by_topic, encode_answer, partitions_of
 from penstock.server.kafka.schema.stored_answers import stored_answer
 
 SOURCE = "kafka"
 SEQUENCES = 1 << 31
 """A producer's numbers begin again behind so many."""
-MAX_UNPACKED_BYTES = LARGEST
+MAX_UNPACKED_BYTES = MAX_REQUEST_BYTES
 """Limit: bytes of all record batches of one request, unpacked: as many as a request may have that is not packed."""
 LAST_EPOCH = (1 << 15) - 2
 NO_TRANSACTIONS = "Penstock has no transactions of Kafka; idempotent producers need none"
@@ -131,7 +131,7 @@ def _frame(begun: Begun, acks: int, request: Request) -> Parts:
     if len(told) == 1 and isinstance(stored := told[0][2], Appended):
         return stored_answer(request, told[0][0], stored.first, _millis(stored))
     done = [(name, {"index": index, **_values(one)}) for name, index, one in told]
-    return answer(request, {"responses": by_topic(done, "name", "partition_responses")})
+    return encode_answer(request, {"responses": by_topic(done, "name", "partition_responses")})
 
 
 def _told(begun: Values | Queued) -> Values | Appended:

@@ -13,7 +13,7 @@ from penstock.log import TopicSettings
 from penstock.server.api.entries import EntriesApi
 from penstock.server.auth.rights import Principal
 from penstock.server.kafka.calls import Call, code_of
-from penstock.server.kafka.limits import LARGEST
+from penstock.server.kafka.limits import MAX_REQUEST_BYTES
 from penstock.server.kafka.metadata.cluster import BROKER, topic_id
 from penstock.server.kafka.schema.messages import Values
 
@@ -35,7 +35,7 @@ _BROKER = {
     "default.replication.factor": "1",
     "delete.topic.enable": "true",
     "log.message.timestamp.type": "LogAppendTime",
-    "message.max.bytes": str(LARGEST),
+    "message.max.bytes": str(MAX_REQUEST_BYTES),
     "min.insync.replicas": "1",
     "num.partitions": "1",
 }

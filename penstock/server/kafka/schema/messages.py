@@ -145,7 +145,7 @@ class _Sink:
         return [struct.pack(">i", sum(map(len, parts))) + parts[0], *parts[1:]]
 
 
-def answer(request: Request, values: Values) -> Parts:
+def encode_answer(request: Request, values: Values) -> Parts:
     """The frame that answers a request."""
     schema = _response_schema(request.api, request.version)
     header, sink = schema.__header_schema__, typing.cast("Any", _Sink())

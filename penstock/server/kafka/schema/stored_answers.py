@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 from functools import lru_cache
 
-from penstock.server.kafka.schema.messages import Api, Parts, Request, answer
+from penstock.server.kafka.schema.messages import Api, Parts, Request, encode_answer
 
 # Numbers with bytes that no topic's name has.
 _OFFSET, _MILLIS = 0x0102030405060708, 0x010203040506
@@ -32,7 +32,7 @@ def _form(version: int, topic: str) -> _Form:
     """What stands around the numbers."""
     part = {"index": 0, "base_offset": _OFFSET, "log_append_time": _MILLIS, "log_start_offset": 0}
     values = {"responses": [{"name": topic, "partition_responses": [part]}]}
-    (whole,) = answer(Request(Api.PRODUCE, version, 0, "", None), values)
+    (whole,) = encode_answer(Request(Api.PRODUCE, version, 0, "", None), values)
     before, rest = bytes(whole).split(struct.pack(">q", _OFFSET))
     between, behind = rest.split(struct.pack(">q", _MILLIS))
     return _Form(len(whole) - 4, before[8:], between, behind)

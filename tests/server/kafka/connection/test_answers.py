@@ -17,7 +17,7 @@ from penstock.log import Appended
 from penstock.process.in_flight_bytes import RequestBytes
 from penstock.server.event_loop import LoopCalls
 from penstock.server.kafka.calls import Answer, Later, Soon
-from penstock.server.kafka.connection.answers import UNDER_WAY, Answers
+from penstock.server.kafka.connection.answers import MAX_IN_FLIGHT, Answers
 from penstock.server.kafka.limits import KafkaLimits
 from penstock.server.kafka.schema.messages import Api, Parts, Request, Values
 from tests.server.kafka.connection.test_frames import Wire, connected
@@ -88,15 +88,15 @@ async def asking() -> AsyncIterator[tuple[Asked, Wire]]:
 
 async def settled() -> None:
     """Each answer that is waited for by a task takes two turns of the loop, one behind the other."""
-    for _ in range(4 * UNDER_WAY):
+    for _ in range(4 * MAX_IN_FLIGHT):
         await asyncio.sleep(0)
 
 
-KINDS = st.lists(st.sampled_from(["now", "soon", "later"]), min_size=1, max_size=UNDER_WAY)
+KINDS = st.lists(st.sampled_from(["now", "soon", "later"]), min_size=1, max_size=MAX_IN_FLIGHT)
 
 
-@given(KINDS, st.permutations(range(UNDER_WAY)))
-@example(["later"] * UNDER_WAY, list(reversed(range(UNDER_WAY))))
+@given(KINDS, st.permutations(range(MAX_IN_FLIGHT)))
+@example(["later"] * MAX_IN_FLIGHT, list(reversed(range(MAX_IN_FLIGHT))))
 def test_they_go_in_the_order_of_the_requests_each_as_soon_as_it_may(kinds: list[str], order: list[int]) -> None:
     async def run() -> None:
         async with asking() as (asked, wire):
@@ -132,9 +132,9 @@ def test_where_the_client_is_gone_nothing_of_them_is_kept(kinds: list[str]) -> N
 
 async def test_no_more_are_begun_than_may_wait() -> None:
     async with asking() as (asked, _):
-        for _ in range(UNDER_WAY):
+        for _ in range(MAX_IN_FLIGHT):
             asked.ask("soon")
-        room = asyncio.create_task(asked.answers.room())
+        room = asyncio.create_task(asked.answers.wait_for_room())
         await settled()
         assert asked.answers.full
         assert not room.done()

@@ -21,7 +21,7 @@ from penstock.process.in_flight_bytes import RequestBytes
 from penstock.server.kafka.connection import frames as module
 from penstock.server.kafka.connection.frames import Frames, TlsFrames
 from penstock.server.kafka.errors import BadFrame
-from penstock.server.kafka.limits import LARGEST, KafkaLimits
+from penstock.server.kafka.limits import MAX_REQUEST_BYTES, KafkaLimits
 from tests.server import certificates
 
 pytestmark = pytest.mark.anyio
@@ -193,7 +193,10 @@ async def test_what_came_by_tls_before_the_end_is_given_however_busy_who_takes_i
     context.load_cert_chain(pair.cert, pair.key)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: TlsFrames(Frames(KafkaLimits(), serve, ahead=TlsFrames.AHEAD)), "127.0.0.1", 0, ssl=context
+        lambda: TlsFrames(Frames(KafkaLimits(), serve, read_ahead_bytes=TlsFrames.READ_AHEAD_BYTES)),
+        "127.0.0.1",
+        0,
+        ssl=context,
     )
     await loop.run_in_executor(None, send, server.sockets[0].getsockname()[1])
     await asyncio.wait_for(over.wait(), 20)
@@ -261,7 +264,7 @@ async def test_frame_that_comes_fast_enough_outlives_its_first_deadline() -> Non
 
 
 async def test_who_is_silent_is_disconnected_but_not_who_waits_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "IDLE", 0.1)
+    monkeypatch.setattr(module, "IDLE_TIMEOUT_S", 0.1)
     async with connected() as (_, wire):
         await asyncio.sleep(0.3)
         assert not wire.aborted
@@ -270,7 +273,7 @@ async def test_who_is_silent_is_disconnected_but_not_who_waits_for_an_answer(mon
         assert wire.aborted
 
 
-@pytest.mark.parametrize("size", [0, -1, LARGEST + 1, 2**31 - 1])
+@pytest.mark.parametrize("size", [0, -1, MAX_REQUEST_BYTES + 1, 2**31 - 1])
 async def test_a_size_that_no_frame_has_is_told(size: int) -> None:
     async with connected() as (frames, wire):
         wire.bring(framed(b"good") + struct.pack(">i", size))
@@ -284,7 +287,7 @@ async def test_a_large_size_takes_no_memory() -> None:
     async with AsyncExitStack() as stack:
         for _ in range(50):
             _, wire = await stack.enter_async_context(connected())
-            wire.bring(struct.pack(">i", LARGEST) + b"x")
+            wire.bring(struct.pack(">i", MAX_REQUEST_BYTES) + b"x")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
 
 
@@ -331,12 +334,12 @@ async def test_small_frames_that_are_sent_in_a_row_go_together_and_in_order() ->
 
 async def test_who_takes_nothing_is_waited_for_only_so_long() -> None:
     async with connected(KafkaLimits(timeout=0.1)) as (frames, _):
-        await frames.taken(10)
+        await frames.wait_until_drained(10)
         frames.pause_writing()
         with pytest.raises(TimeoutError):
-            await frames.taken(10)
+            await frames.wait_until_drained(10)
         frames.resume_writing()
-        await frames.taken(10)
+        await frames.wait_until_drained(10)
 
 
 @settings(max_examples=30)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.server.kafka.connection import requests as module
-from penstock.server.kafka.connection.requests import LARGEST_AT_ONCE, Requests, begun_at_once
+from penstock.server.kafka.connection.requests import MAX_AT_ONCE_BYTES, Requests, may_start_at_once
 from penstock.server.kafka.errors import BadFrame
 from penstock.server.kafka.schema.messages import VERSIONS, Api, Request, parse
 from tests.server.kafka.schema.test_messages import request
@@ -79,7 +79,7 @@ def test_what_is_alike_is_not_read_twice(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_is_begun_at_once_is_known_by_its_first_bytes() -> None:
-    assert begun_at_once(memoryview(produce(LAST, b"one")))
-    assert not begun_at_once(memoryview(produce(LAST, bytes(LARGEST_AT_ONCE[Api.PRODUCE]))))
-    assert begun_at_once(memoryview(request(Api.FETCH, 12)))
-    assert not begun_at_once(memoryview(request(Api.METADATA, 12)))
+    assert may_start_at_once(memoryview(produce(LAST, b"one")))
+    assert not may_start_at_once(memoryview(produce(LAST, bytes(MAX_AT_ONCE_BYTES[Api.PRODUCE]))))
+    assert may_start_at_once(memoryview(request(Api.FETCH, 12)))
+    assert not may_start_at_once(memoryview(request(Api.METADATA, 12)))

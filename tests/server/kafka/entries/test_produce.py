@@ -89,7 +89,7 @@ def test_what_is_not_taken_is_told_in_its_turn(endpoint: Running) -> None:
 
 
 def test_a_large_one_and_a_small_one_of_the_same_form_are_stored_alike(endpoint: Running) -> None:
-    at_most = requests.LARGEST_AT_ONCE[Api.PRODUCE]
+    at_most = requests.MAX_AT_ONCE_BYTES[Api.PRODUCE]
     sizes = [1, at_most - 200, at_most, at_most + 200, 1]
     sent = [produce(LAST, plain(bytes(size)), topic="t", number=number) for number, size in enumerate(sizes)]
     with connected(endpoint) as sock:

@@ -13,7 +13,7 @@ from kio.serial import entity_reader, entity_writer
 
 from penstock.server.kafka.errors import BadFrame
 from penstock.server.kafka.metadata.cluster import api_versions
-from penstock.server.kafka.schema.messages import VERSIONS, Api, answer, entity, parse
+from penstock.server.kafka.schema.messages import VERSIONS, Api, encode_answer, entity, parse
 
 EVERY = [(api, version) for api, (first, last) in VERSIONS.items() for version in range(first, last + 1)]
 
@@ -32,7 +32,7 @@ def request(api: Api, version: int, **values: Any) -> bytes:
 def test_a_request_of_every_version_is_read_and_has_an_answer(api: Api, version: int) -> None:
     found = parse(request(api, version))
     assert (found.api, found.version, found.correlation, found.client) == (api, version, 7, "me")
-    frame = b"".join(answer(found, {}))
+    frame = b"".join(encode_answer(found, {}))
     assert struct.unpack_from(">ii", frame) == (len(frame) - 4, 7)
 
 
@@ -40,7 +40,7 @@ def test_the_answer_of_a_version_has_what_that_version_has() -> None:
     found = parse(request(Api.METADATA, 12))
     schema = load_response_schema(Api.METADATA, 12)
     topic = {"name": "t", "partitions": [{"leader_id": 3, "replica_nodes": (3,)}]}
-    frame = b"".join(answer(found, {"cluster_id": "c", "topics": [topic], "unknown": 1}))
+    frame = b"".join(encode_answer(found, {"cluster_id": "c", "topics": [topic], "unknown": 1}))
     message, _ = entity_reader(schema)(frame, 9)
     assert (message.cluster_id, message.topics[0].name, message.topics[0].partitions[0].leader_id) == ("c", "t", 3)
     assert message.topics[0].topic_id is None
@@ -49,7 +49,7 @@ def test_the_answer_of_a_version_has_what_that_version_has() -> None:
 def test_an_unknown_version_of_api_versions_is_told_what_there_is() -> None:
     found = parse(struct.pack(">hhi", Api.API_VERSIONS, 99, 5) + b"whatever")
     schema = load_response_schema(Api.API_VERSIONS, 0)
-    message, _ = entity_reader(schema)(b"".join(answer(found, api_versions(found.unknown))), 8)
+    message, _ = entity_reader(schema)(b"".join(encode_answer(found, api_versions(found.unknown))), 8)
     assert message.error_code.name == "unsupported_version"
     assert len(message.api_keys) == len(VERSIONS)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.server.kafka.schema.messages import VERSIONS, Api, Request, answer
+from penstock.server.kafka.schema.messages import VERSIONS, Api, Request, encode_answer
 from penstock.server.kafka.schema.stored_answers import stored_answer
 
 FIRST, LAST = VERSIONS[Api.PRODUCE]
@@ -19,5 +19,5 @@ MILLIS = st.integers(0, 250_000_000_000_000 // 1000)
 def test_it_is_kios(version: int, offset: int, millis: int, number: int, topic: str) -> None:
     request = Request(Api.PRODUCE, version, number, "", None)
     part = {"index": 0, "base_offset": offset, "log_append_time": millis, "log_start_offset": 0}
-    by_kio = answer(request, {"responses": [{"name": topic, "partition_responses": [part]}]})
+    by_kio = encode_answer(request, {"responses": [{"name": topic, "partition_responses": [part]}]})
     assert stored_answer(request, topic, offset, millis) == by_kio
