@@ -53,10 +53,10 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
-    """An answer that is awaited while the next request is read.
+class DeferredAnswer:
+    """An answer that is awaited while the next requests are read.
 
-    At its turn ``ready`` may return it; otherwise ``values`` is awaited.
+    Called when all earlier answers are sent: ``ready`` may return it at once, otherwise ``values`` is awaited.
     """
 
     values: Callable[[], Awaitable[Values]]
@@ -64,7 +64,7 @@ class Later:
 
 
 @dataclass(frozen=True, slots=True)
-class Soon:
+class AnswerOnceStored:
     """An answer that exists once all of ``stored`` are done; ``frame`` builds it, or no parts if the client wants
     none.
     """
@@ -73,7 +73,7 @@ class Soon:
     frame: Callable[[Request], Parts]
 
 
-Answer = Values | Soon | Later
+Answer = Values | AnswerOnceStored | DeferredAnswer
 Handler = Callable[[Call], Awaitable[Answer]]
 QuickHandler = Callable[[Call], Answer | None]
 """Answers at once; returns None, with nothing done, if the answer must be awaited."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.process.in_flight_bytes import RequestBytes
 from penstock.server.event_loop import LoopCalls
-from penstock.server.kafka.calls import Answer, Later, Soon
+from penstock.server.kafka.calls import Answer, AnswerOnceStored, DeferredAnswer
 from penstock.server.kafka.connection.frames import Frames
 from penstock.server.kafka.limits import KafkaLimits
 from penstock.server.kafka.schema.messages import Request, encode_answer
@@ -60,7 +60,7 @@ class Answers:
     def add(self, request: Request, request_bytes: RequestBytes, answer: Answer) -> None:
         """Add the answer to the next request; ``request_bytes`` are released once it is built."""
         self._pending.append(pending := _Pending(request, request_bytes, answer))
-        if isinstance(answer, Soon):
+        if isinstance(answer, AnswerOnceStored):
             pending.unstored = len(answer.stored)
             for stored in answer.stored:
                 # Thread: the callback runs on a committer's thread, so it only schedules a call on the loop.
@@ -88,20 +88,24 @@ class Answers:
     def _send_first(self) -> None:
         first = self._pending[0]
         answer = first.answer
-        if isinstance(answer, Later):
+        if isinstance(answer, DeferredAnswer):
             if (ready := answer.ready()) is None:
                 self._pause_until(self._wait_for(first, answer))
                 return
             answer = ready
         self._end_first()
-        parts = answer.frame(first.request) if isinstance(answer, Soon) else encode_answer(first.request, answer)
+        parts = (
+            answer.frame(first.request)
+            if isinstance(answer, AnswerOnceStored)
+            else encode_answer(first.request, answer)
+        )
         if parts:
             self._frames.send(parts)
         # Limit: build no further answers while the client does not receive, so each connection holds one.
         if self._frames.full:
             self._pause_until(self._frames.wait_until_drained(sum(map(len, parts))))
 
-    async def _wait_for(self, first: _Pending, later: Later) -> None:
+    async def _wait_for(self, first: _Pending, later: DeferredAnswer) -> None:
         first.answer = await later.values()
 
     def _end_first(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from penstock.server.kafka.errors import BadFrame
 from penstock.server.kafka.records.decode import QUICK_BYTES
 from penstock.server.kafka.schema.messages import Api, Request, parse
-from penstock.server.kafka.schema.reading import Octets
+from penstock.server.kafka.schema.reading import FrameReader
 
 MAX_AT_ONCE_BYTES: dict[int, int] = {Api.PRODUCE: QUICK_BYTES + (8 << 10), Api.FETCH: 8 << 10}
 """Limit: size of a request that is parsed and started on the event loop, without a task: it must not delay others."""
@@ -57,16 +57,16 @@ class _ProduceTemplate:
         if frame[: _CORRELATION_ID.start] != self.api_and_version or frame[_CORRELATION_ID.stop : begin] != self.head:
             return None
         # The length of the records may have another width in each frame, so it is read, not compared.
-        reader = Octets(frame, begin)
+        reader = FrameReader(frame, begin)
         try:
             size = reader.length(compact=self.compact, form=">i")
         except BadFrame:
             return None
-        end = reader.at + max(size, 0)
+        end = reader.position + max(size, 0)
         if size < 0 or frame[end:] != self.tail:
             return None
         request, (correlation,) = self.request, struct.unpack(">i", frame[_CORRELATION_ID])
-        message = _with_records(request.message, frame[reader.at : end])
+        message = _with_records(request.message, frame[reader.position : end])
         return Request(request.api, request.version, correlation, request.client, message)
 
 
@@ -84,7 +84,7 @@ def _template(frame: memoryview, request: Request) -> _ProduceTemplate | None:
     batches = [partition.records for topic in request.message.topic_data for partition in topic.partition_data]
     if len(batches) != 1 or batches[0] is None:
         return None
-    begin, compact = request.places[0], bool(request.message.__flexible__)
+    begin, compact = request.record_positions[0], bool(request.message.__flexible__)
     # KIP-482: compact lengths are varints of the length plus one; others have 32 bits.
     size = _width(len(batches[0]) + 1) if compact else 4
     head = bytes(frame[_CORRELATION_ID.stop : begin - size])

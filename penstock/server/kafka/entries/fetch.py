@@ -1,4 +1,4 @@
-"""Fetch, ListOffsets and OffsetForLeaderEpoch: rows of topics as record batches."""
+"""Fetch, ListOffsets and OffsetForLeaderEpoch: entries of topics as record batches."""
 
 from __future__ import annotations
 
@@ -13,162 +13,173 @@ from penstock.errors import PenstockError
 from penstock.log import Topic
 from penstock.server.api.entries import EntriesApi
 from penstock.server.auth.rights import Principal
-from penstock.server.kafka.calls import Call, Later, code_of
-from penstock.server.kafka.entries.fetch_sessions import Asked, Session, Sessions
-from penstock.server.kafka.entries.pages import Pages, seen
+from penstock.server.kafka.calls import Call, DeferredAnswer, code_of
+from penstock.server.kafka.entries.fetch_sessions import PartitionRequest, Session, Sessions
+from penstock.server.kafka.entries.pages import Pages, topic_state
 from penstock.server.kafka.schema.messages import Values, by_topic, partitions_of
 
-LARGEST = 16 << 20
-"""Bytes of an answer, at most; a larger message comes alone."""
-LONGEST_WAIT = 60.0
+MAX_ANSWER_BYTES = 16 << 20
+"""Limit: bytes of an answer; a larger message is sent alone."""
+MAX_WAIT_S = 60.0
 LATEST, EARLIEST, NEWEST = -1, -2, -3
-"""Timestamps that ask for the end, the beginning, and the newest record."""
+"""Special timestamps of ListOffsets: the end, the start, and the newest record."""
 
 
 class Fetching:
-    """Answers consumers."""
+    """Handlers of consumers' requests."""
 
     def __init__(self, api: EntriesApi) -> None:
         self._api, self._pages, self._sessions = api, Pages(api), Sessions()
 
-    def fetch(self, call: Call) -> Values | Later:
-        """What is new in the topics that a consumer names, or named before.
-
-        Read when the answers before it are on their way, so that one connection holds one answer.
-        """
+    def fetch(self, call: Call) -> Values | DeferredAnswer:
+        """Return the new entries of the partitions that the consumer names now, or named before in its session."""
         session = self._sessions.session(call.message)
         if isinstance(session, ErrorCode):
             return {"error_code": session, "responses": ()}
-        asked = partitions_of(call.message.topics, "topic") if session is None else session.asked
+        partitions = partitions_of(call.message.topics, "topic") if session is None else session.partitions
 
         def ready() -> Values | None:
-            found = self._ready(call, asked)
-            return _told(session, found) if found and _enough(found, call.message.min_bytes) else None
+            answers = self._read_cached(call, partitions)
+            return _fetch_answer(session, answers) if answers and _enough(answers, call.message.min_bytes) else None
 
         async def values() -> Values:
-            return _told(session, await self._waited(call, asked))
+            return _fetch_answer(session, await self._wait_for_entries(call, partitions))
 
-        return Later(values, ready)
+        # Limit: read only when earlier answers are sent, so that one connection holds one answer in memory.
+        return DeferredAnswer(values, ready)
 
-    async def _waited(self, call: Call, asked: list[Asked]) -> list[tuple[str, Values]]:
-        """At once where there is enough; else when it has come, or the client's time is over."""
+    async def _wait_for_entries(self, call: Call, partitions: list[PartitionRequest]) -> list[tuple[str, Values]]:
+        """Answer as soon as there are ``min_bytes``, or when the client's waiting time is over."""
         loop, message = asyncio.get_running_loop(), call.message
-        until = loop.time() + min(max(message.max_wait.total_seconds(), 0), LONGEST_WAIT)
-        found = await self._api.run(lambda: self._found(call, asked))
-        if not asked or loop.time() >= until or _enough(found, message.min_bytes):
-            return found
-        topics = await self._api.run(lambda: self._readable(call.caller, {name for name, _ in asked}))
+        deadline = loop.time() + min(max(message.max_wait.total_seconds(), 0), MAX_WAIT_S)
+        answers = await self._api.run(lambda: self._read_all(call, partitions))
+        if not partitions or loop.time() >= deadline or _enough(answers, message.min_bytes):
+            return answers
+        topics = await self._api.run(lambda: self._readable_topics(call.caller, {name for name, _ in partitions}))
         with self._api.waking(topics) as wake:
             while True:
+                # Order: clear before reading, so that a batch stored during the read wakes again.
                 wake.clear()
-                found = await self._api.run(lambda: self._found(call, asked))
-                if loop.time() >= until or _enough(found, message.min_bytes) or self._api.closed:
-                    return found
-                await wake.wait_until(until)
+                answers = await self._api.run(lambda: self._read_all(call, partitions))
+                if loop.time() >= deadline or _enough(answers, message.min_bytes) or self._api.closed:
+                    return answers
+                await wake.wait_until(deadline)
 
-    def _readable(self, caller: Principal, names: Iterable[str]) -> list[Topic]:
-        found = []
+    def _readable_topics(self, caller: Principal, names: Iterable[str]) -> list[Topic]:
+        topics = []
         for name in names:
+            # Missing or forbidden topics are reported in the answer; here they only cannot wake.
             with contextlib.suppress(PenstockError):
-                found.append(self._api.topics.readable(name, caller))
-        return found
+                topics.append(self._api.topics.readable(name, caller))
+        return topics
 
-    def _found(self, call: Call, asked: Iterable[Asked]) -> list[tuple[str, Values]]:
-        return self._gathered(call, asked, self._part)
+    def _read_all(self, call: Call, partitions: Iterable[PartitionRequest]) -> list[tuple[str, Values]]:
+        return self._read_partitions(call, partitions, self._read_partition)
 
-    def _ready(self, call: Call, asked: Iterable[Asked]) -> list[tuple[str, Values]]:
-        """What ``_found`` gives, where all of it was read ahead: without the disk, and so without a thread."""
-        return self._gathered(call, asked, self._page_ready)
+    def _read_cached(self, call: Call, partitions: Iterable[PartitionRequest]) -> list[tuple[str, Values]]:
+        """Answer from pages that were read ahead: without the disk, hence on the event loop."""
+        return self._read_partitions(call, partitions, self._cached_partition)
 
-    def _gathered(
-        self, call: Call, asked: Iterable[Asked], read: Callable[[Principal, str, Any, int], Values | None]
+    def _read_partitions(
+        self,
+        call: Call,
+        partitions: Iterable[PartitionRequest],
+        read: Callable[[Principal, str, Any, int], Values | None],
     ) -> list[tuple[str, Values]]:
-        """What ``read`` gives of each partition, in the room that those before it left; nothing where one has none."""
-        room = min(max(call.message.max_bytes, 1), LARGEST)
-        found: list[tuple[str, Values]] = []
-        for name, part in asked:
-            values = read(call.caller, name, part, min(room, part.partition_max_bytes))
+        """Read partitions until ``max_bytes`` are used; return no answers if ``read`` has None for one of them."""
+        max_bytes = min(max(call.message.max_bytes, 1), MAX_ANSWER_BYTES)
+        answers: list[tuple[str, Values]] = []
+        for name, partition in partitions:
+            values = read(call.caller, name, partition, min(max_bytes, partition.partition_max_bytes))
             if values is None:
                 return []
-            room -= len(values.get("records") or b"")
-            found.append((name, values))
-        return found
+            max_bytes -= len(values.get("records") or b"")
+            answers.append((name, values))
+        return answers
 
-    def _page_ready(self, caller: Principal, name: str, part: Any, room: int) -> Values | None:
-        if part.partition != 0 or not self._api.topics.known(name):
+    def _cached_partition(self, caller: Principal, name: str, partition: Any, max_bytes: int) -> Values | None:
+        if partition.partition != 0 or not self._api.topics.known(name):
             return None
         try:
-            ready = self._pages.ready(self._api.topics.readable(name, caller), part.fetch_offset, room)
+            cached = self._pages.cached_page(self._api.topics.readable(name, caller), partition.fetch_offset, max_bytes)
         except PenstockError:
             return None
-        return None if ready is None else {"partition_index": 0, **_known(ready[0].start, ready[1], ready[0].records)}
+        if cached is None:
+            return None
+        page, end = cached
+        return {"partition_index": 0, **_partition_fields(page.start, end, page.records)}
 
-    def _part(self, caller: Principal, name: str, part: Any, room: int) -> Values:
-        asked = {"partition_index": part.partition, "high_watermark": -1}
+    def _read_partition(self, caller: Principal, name: str, partition: Any, max_bytes: int) -> Values:
+        fields = {"partition_index": partition.partition, "high_watermark": -1}
 
-        def found() -> Values:
-            return self._read(self._api.topics.readable(name, caller), part.fetch_offset, room)
+        def read_fields() -> Values:
+            return self._read(self._api.topics.readable(name, caller), partition.fetch_offset, max_bytes)
 
-        return _only_partition(part.partition, asked, found)
+        return _answer_partition(partition.partition, fields, read_fields)
 
-    def _read(self, topic: Topic, offset: int, room: int) -> Values:
+    def _read(self, topic: Topic, offset: int, max_bytes: int) -> Values:
         with self._api.topics.reader(topic) as reader:
-            start, end, gaps = seen(topic, reader)
+            start, end, gaps = topic_state(topic, reader)
             if not start <= offset <= end:
-                return {**_known(start, end), "error_code": ErrorCode.offset_out_of_range}
-            if offset == end or room <= 0:
-                return _known(start, end)
-            return _known(start, end, self._pages.page(topic, reader, (start, end, gaps), offset, room).records)
+                return {**_partition_fields(start, end), "error_code": ErrorCode.offset_out_of_range}
+            if offset == end or max_bytes <= 0:
+                return _partition_fields(start, end)
+            page = self._pages.page(topic, reader, (start, end, gaps), offset, max_bytes)
+            return _partition_fields(start, end, page.records)
 
     async def list_offsets(self, call: Call) -> Values:
-        """The offsets of timestamps."""
-        asked = partitions_of(call.message.topics)
-        found = await self._api.run(lambda: [(name, self._offset(call.caller, name, part)) for name, part in asked])
-        return {"topics": by_topic(found, "name", "partitions")}
+        """Return the offsets of timestamps."""
+        partitions = partitions_of(call.message.topics)
+        answers = await self._api.run(
+            lambda: [(name, self._find_offset(call.caller, name, partition)) for name, partition in partitions]
+        )
+        return {"topics": by_topic(answers, "name", "partitions")}
 
-    def _offset(self, caller: Principal, name: str, part: Any) -> Values:
-        def found() -> Values:
+    def _find_offset(self, caller: Principal, name: str, partition: Any) -> Values:
+        def read_fields() -> Values:
             with self._api.topics.reader(self._api.topics.readable(name, caller)) as reader:
-                offset, millis = _at(reader, part.timestamp)
+                offset, millis = _offset_at(reader, partition.timestamp)
             return {"offset": offset, "timestamp": millis, "leader_epoch": 0}
 
-        return _only_partition(part.partition_index, {"partition_index": part.partition_index}, found)
+        return _answer_partition(partition.partition_index, {"partition_index": partition.partition_index}, read_fields)
 
     async def offset_for_leader_epoch(self, call: Call) -> Values:
-        """There is one epoch, which ends where the topic ends."""
-        asked = partitions_of(call.message.topics, "topic")
-        found = await self._api.run(lambda: [(name, self._end(call.caller, name, part)) for name, part in asked])
-        return {"topics": by_topic(found, "topic", "partitions")}
+        """Return the end of the only epoch, which is the end of the topic."""
+        partitions = partitions_of(call.message.topics, "topic")
+        answers = await self._api.run(
+            lambda: [(name, self._epoch_end(call.caller, name, partition)) for name, partition in partitions]
+        )
+        return {"topics": by_topic(answers, "topic", "partitions")}
 
-    def _end(self, caller: Principal, name: str, part: Any) -> Values:
-        def found() -> Values:
+    def _epoch_end(self, caller: Principal, name: str, partition: Any) -> Values:
+        def read_fields() -> Values:
             return {"leader_epoch": 0, "end_offset": self._api.topics.readable(name, caller).end}
 
-        return _only_partition(part.partition, {"partition": part.partition}, found)
+        return _answer_partition(partition.partition, {"partition": partition.partition}, read_fields)
 
 
-def _told(session: Session | None, found: list[tuple[str, Values]]) -> Values:
+def _fetch_answer(session: Session | None, answers: list[tuple[str, Values]]) -> Values:
     if session is None:
-        return {"responses": by_topic(found, "topic", "partitions")}
-    return {"session_id": session.number, "responses": by_topic(session.news(found), "topic", "partitions")}
+        return {"responses": by_topic(answers, "topic", "partitions")}
+    return {"session_id": session.number, "responses": by_topic(session.select_changes(answers), "topic", "partitions")}
 
 
-def _known(start: int, end: int, records: bytes | memoryview = b"") -> Values:
+def _partition_fields(start: int, end: int, records: bytes | memoryview = b"") -> Values:
     return {"high_watermark": end, "last_stable_offset": end, "log_start_offset": start, "records": records}
 
 
-def _only_partition(index: int, asked: Values, found: Callable[[], Values]) -> Values:
-    """``asked`` and what is ``found`` of the one partition that a topic has, or the code of why it is not."""
+def _answer_partition(index: int, fields: Values, read: Callable[[], Values]) -> Values:
+    """Return ``fields`` with those that ``read`` returns for the topic's one partition, or an error code."""
     if index != 0:
-        return {**asked, "error_code": ErrorCode.unknown_topic_or_partition}
+        return {**fields, "error_code": ErrorCode.unknown_topic_or_partition}
     try:
-        return {**asked, **found()}
+        return {**fields, **read()}
     except PenstockError as error:
-        return {**asked, "error_code": code_of(error)}
+        return {**fields, "error_code": code_of(error)}
 
 
-def _at(reader: Any, timestamp: int) -> tuple[int, int]:
-    """The offset that a timestamp (milliseconds) asks for, and the time of its record; -1 where there is none."""
+def _offset_at(reader: Any, timestamp: int) -> tuple[int, int]:
+    """Return offset and time (milliseconds) of the first record at or after a timestamp; -1 if there is none."""
     end = reader.end
     if timestamp == LATEST:
         return end, -1
@@ -179,6 +190,7 @@ def _at(reader: Any, timestamp: int) -> tuple[int, int]:
     return (first.base, first.first // 1000) if first is not None else (-1, -1)
 
 
-def _enough(found: list[tuple[str, Values]], wanted: int) -> bool:
-    size = sum(len(values.get("records") or b"") for _, values in found)
-    return size >= wanted or any(values.get("error_code") for _, values in found)
+def _enough(answers: list[tuple[str, Values]], min_bytes: int) -> bool:
+    size = sum(len(values.get("records") or b"") for _, values in answers)
+    # An error is answered at once: waiting would not remove it.
+    return size >= min_bytes or any(values.get("error_code") for _, values in answers)

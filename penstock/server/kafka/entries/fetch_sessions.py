@@ -1,7 +1,8 @@
-"""Sessions of fetches (KIP-227): a consumer names what it wants once, then only what changes, and is told only that.
+"""Fetch sessions (KIP-227): a consumer names its partitions once, then only changes, and is answered only with
+changes.
 
-A session is kept until its client ends it, or others need its place: the one that was used longest ago goes. Its client
-is told so, and begins another one.
+Sessions live in memory. Over the limits the least recently used one is evicted; its client gets an error and begins
+another.
 """
 
 from __future__ import annotations
@@ -14,97 +15,102 @@ from kio.schema.errors import ErrorCode
 
 from penstock.server.kafka.schema.messages import Values, partitions_of
 
-MOST_SESSIONS = 1000
-MOST_PARTITIONS = 20_000
-"""Of all sessions together; whoever wants more has no session, and says in each fetch what it wants."""
-NEW, NONE = 0, -1
-"""Epochs of who begins a session, and of who wants none."""
-EPOCHS = (1 << 31) - 1
+MAX_SESSIONS = 1000
+MAX_PARTITIONS = 20_000
+"""Limit: partitions of all sessions. A consumer with more gets no session and names all partitions in each fetch."""
+INITIAL_EPOCH, FINAL_EPOCH = 0, -1
+"""Epochs of a fetch that begins a session, and of one without a session."""
+MAX_EPOCH = (1 << 31) - 1
 Key = tuple[str, int]
-Asked = tuple[str, Any]
+PartitionRequest = tuple[str, Any]
 
 
 class Session:
-    """What one consumer wants, in the order in which it is looked for, and what it was told last."""
+    """One consumer's partitions in the order in which they are read, and what it was last answered for each."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.epoch = 1
-        self._wanted: dict[Key, Any] = {}
-        self._told: dict[Key, tuple[Any, Any]] = {}
+        self._partitions: dict[Key, Any] = {}
+        self._reported: dict[Key, tuple[Any, Any]] = {}
 
     def __len__(self) -> int:
-        return len(self._wanted)
+        return len(self._partitions)
 
     @property
-    def asked(self) -> list[Asked]:
-        """All partitions that are wanted."""
-        return [(name, part) for (name, _), part in self._wanted.items()]
+    def partitions(self) -> list[PartitionRequest]:
+        """All partitions of the session."""
+        return [(name, part) for (name, _), part in self._partitions.items()]
 
-    def want(self, asked: list[Asked]) -> None:
-        """Partitions are wanted from now on, or from another offset on."""
-        for name, part in asked:
-            self._wanted[name, part.partition] = part
+    def add(self, partitions: list[PartitionRequest]) -> None:
+        """Add partitions, or change their offsets."""
+        for name, partition in partitions:
+            self._partitions[name, partition.partition] = partition
 
     def forget(self, keys: list[Key]) -> None:
-        """Partitions are wanted no more."""
+        """Remove partitions."""
         for key in keys:
-            self._wanted.pop(key, None)
-            self._told.pop(key, None)
+            self._partitions.pop(key, None)
+            self._reported.pop(key, None)
 
-    def news(self, found: list[tuple[str, Values]]) -> list[tuple[str, Values]]:
-        """What of ``found`` is new to the consumer. Where there were records, others have their turn first."""
-        return [(name, values) for name, values in found if self._is_new((name, values["partition_index"]), values)]
+    def select_changes(self, answers: list[tuple[str, Values]]) -> list[tuple[str, Values]]:
+        """Return the answers that are new to the consumer."""
+        return [
+            (name, values) for name, values in answers if self._note_change((name, values["partition_index"]), values)
+        ]
 
-    def _is_new(self, key: Key, values: Values) -> bool:
+    def _note_change(self, key: Key, values: Values) -> bool:
+        """Remember what the consumer is answered; return whether it is new to it."""
         now = values.get("high_watermark"), values.get("log_start_offset")
-        is_new = bool(values.get("error_code")) or self._told.get(key) != now
-        if key in self._wanted:
-            self._told[key] = (None, None) if values.get("error_code") else now
-        if values.get("records") and key in self._wanted:
-            self._wanted[key] = self._wanted.pop(key)
-        return is_new or bool(values.get("records"))
+        is_change = bool(values.get("error_code")) or self._reported.get(key) != now
+        if key in self._partitions:
+            self._reported[key] = (None, None) if values.get("error_code") else now
+        if values.get("records") and key in self._partitions:
+            # Order: a partition with records moves to the end, so that others are read first the next time.
+            self._partitions[key] = self._partitions.pop(key)
+        return is_change or bool(values.get("records"))
 
 
 class Sessions:
-    """The sessions of all consumers."""
+    """Sessions of all consumers. Owned by the event loop."""
 
-    def __init__(self, numbers: Callable[[], int] = lambda: secrets.randbelow(EPOCHS) + 1) -> None:
+    def __init__(self, numbers: Callable[[], int] = lambda: secrets.randbelow(MAX_EPOCH) + 1) -> None:
         self._numbers = numbers
         self._open: dict[int, Session] = {}
-        """The one that was used last is at the end."""
+        """In order of use, the most recently used session last."""
 
     def session(self, message: Any) -> Session | ErrorCode | None:
-        """The session that a fetch belongs to, with what it changes; None where it has none, or why it has none."""
-        number, epoch = getattr(message, "session_id", 0), getattr(message, "session_epoch", NONE)
-        asked = partitions_of(message.topics, "topic")
-        if epoch in (NEW, NONE):
+        """Return the session of a fetch, updated by it; None if the fetch has no session, or an error code."""
+        number, epoch = getattr(message, "session_id", 0), getattr(message, "session_epoch", FINAL_EPOCH)
+        partitions = partitions_of(message.topics, "topic")
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._open.pop(number, None)
-            return self._begun(asked) if epoch == NEW and asked else None
+            return self._begin(partitions) if epoch == INITIAL_EPOCH and partitions else None
         session = self._open.pop(number, None)
         if session is None:
             return ErrorCode.fetch_session_id_not_found
         self._open[number] = session
         if epoch != session.epoch:
             return ErrorCode.invalid_fetch_session_epoch
-        session.epoch = epoch % EPOCHS + 1
+        session.epoch = epoch % MAX_EPOCH + 1
         forgotten, before = message.forgotten_topics_data, len(session)
         session.forget([(topic.topic, index) for topic in forgotten for index in topic.partitions])
-        session.want(asked)
+        session.add(partitions)
         if len(session) > before:
-            self._make_room()
+            self._evict()
         return session
 
-    def _begun(self, asked: list[Asked]) -> Session | None:
-        if len(asked) > MOST_PARTITIONS:
+    def _begin(self, partitions: list[PartitionRequest]) -> Session | None:
+        if len(partitions) > MAX_PARTITIONS:
             return None
+        # Random numbers: a client whose session was evicted must not hit another client's session.
         number = next(number for number in iter(self._numbers, 0) if number not in self._open)
         self._open[number] = session = Session(number)
-        session.want(asked)
-        self._make_room()
+        session.add(partitions)
+        self._evict()
         return session
 
-    def _make_room(self) -> None:
-        """The oldest ones go; also the last one, where it alone is too large."""
-        while len(self._open) > MOST_SESSIONS or sum(map(len, self._open.values())) > MOST_PARTITIONS:
+    def _evict(self) -> None:
+        """Remove least recently used sessions over the limits; the newest one as well if it alone exceeds them."""
+        while len(self._open) > MAX_SESSIONS or sum(map(len, self._open.values())) > MAX_PARTITIONS:
             del self._open[next(iter(self._open))]

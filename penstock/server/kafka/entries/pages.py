@@ -1,4 +1,7 @@
-"""Pages of topics as record batches: read once for all consumers, the next one while the last is on its way."""
+"""Pages of topics as record batches, read once for all consumers.
+
+While a page is sent the next one is read ahead.
+"""
 
 from __future__ import annotations
 
@@ -11,90 +14,92 @@ from penstock.server.kafka.records import encode
 from penstock.server.reading.entry_pages import read_page
 from penstock.server.reading.query import Query
 
-MOST_RECORDS = 1 << 20
-AHEAD = 4 << 20
-"""Bytes of a page that nobody asked for yet, at most."""
+MAX_RECORDS = 1 << 20
+MAX_READ_AHEAD_BYTES = 4 << 20
+"""Limit: bytes of a page that is read before a client asks for it."""
 _KIND = "kafka"
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The records of offsets up to ``next``, which is below ``end`` where the page is full; ``start``, ``end`` and
-    ``gaps`` of the topic as they were.
-    """
+    """Records of offsets up to ``next``, with the topic's ``start``, ``end`` and ``gaps`` when they were read."""
 
     records: memoryview
     next: int
     start: int
     end: int
     gaps: list[Gap] = field(repr=False)
-    room: int
-    """Bytes that it was to have, about."""
+    max_bytes: int
+    """Size that was asked for; the page has about as many bytes."""
 
     @property
     def is_full(self) -> bool:
-        """Whether what follows has no place in it."""
+        """Whether more entries follow that did not fit."""
         return self.next < self.end
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Bytes of the records."""
         return len(self.records)
 
 
-Now = tuple[int, int, list[Gap]]
-"""The start and the end of a topic, and its gaps."""
+TopicState = tuple[int, int, list[Gap]]
+"""Start, end and gaps of a topic."""
 
 
-def seen(topic: Topic, reader: TopicReader) -> Now:
-    """What there is. The gaps are the writer's: to compare those takes no time, as they are the same objects; and they
-    are taken first, so that a page is never of a time before them.
-    """
+def topic_state(topic: Topic, reader: TopicReader) -> TopicState:
+    """Return the topic's current start, end and gaps."""
+    # Order: gaps before the span, so that a page is never older than its gaps. They are the writer's own list:
+    # comparing the same objects is cheap.
     gaps = topic.gaps()
     start, end, _ = reader.span()
     return start, end, gaps
 
 
 class Pages:
-    """Reads pages."""
+    """Reads pages through the cache of read-ahead pages."""
 
     def __init__(self, api: EntriesApi) -> None:
         self._api = api
 
-    def page(self, topic: Topic, reader: TopicReader, now: Now, offset: int, room: int) -> Page:
-        """About ``room`` bytes from ``offset`` on, as it was ``seen``. Raises what ``read_page`` raises."""
-        found: Page | None = self._api.page_cache.cached_or_loading((topic, offset, _KIND))
-        if found is None or not _serves(found, now[1], now[2], room):
-            found = _read(topic, reader, now, offset, room)
-        self._served(topic, offset, found, room)
-        return found
+    def page(self, topic: Topic, reader: TopicReader, state: TopicState, offset: int, max_bytes: int) -> Page:
+        """Return about ``max_bytes`` of records from ``offset`` on. Raises what ``read_page`` raises."""
+        page: Page | None = self._api.page_cache.cached_or_loading((topic, offset, _KIND))
+        if page is None or not _is_current(page, state[1], state[2], max_bytes):
+            page = _read_page(topic, reader, state, offset, max_bytes)
+        self._serve(topic, offset, page, max_bytes)
+        return page
 
-    def ready(self, topic: Topic, offset: int, room: int) -> tuple[Page, int] | None:
-        """A full page that was read ahead, and the end of the topic; None where the disk must be asked."""
-        found: Page | None = self._api.page_cache.cached((topic, offset, _KIND))
+    def cached_page(self, topic: Topic, offset: int, max_bytes: int) -> tuple[Page, int] | None:
+        """Return a full page from the cache and the topic's end; None if the disk must be read."""
+        page: Page | None = self._api.page_cache.cached((topic, offset, _KIND))
         end = topic.writer.end
-        if found is None or end is None or not found.is_full or not _serves(found, end, topic.gaps(), room):
+        if page is None or end is None or not page.is_full or not _is_current(page, end, topic.gaps(), max_bytes):
             return None
-        self._served(topic, offset, found, room)
-        return found, end
+        self._serve(topic, offset, page, max_bytes)
+        return page, end
 
-    def _served(self, topic: Topic, offset: int, page: Page, room: int) -> None:
+    def _serve(self, topic: Topic, offset: int, page: Page, max_bytes: int) -> None:
         def read_behind(offset: int) -> list[Page]:
-            with self._api.topics.reader(topic) as other:
-                return [_read(topic, other, seen(topic, other), offset, min(room, AHEAD))]
+            with self._api.topics.reader(topic) as behind:
+                return [
+                    _read_page(topic, behind, topic_state(topic, behind), offset, min(max_bytes, MAX_READ_AHEAD_BYTES))
+                ]
 
         self._api.page_cache.serve((topic, offset, _KIND), page, read_behind)
 
 
-def _read(topic: Topic, reader: TopicReader, now: Now, offset: int, room: int) -> Page:
-    start, end, gaps = now
-    page = read_page(topic, reader, offset, MOST_RECORDS, room, Query(topic.name), end)
+def _read_page(topic: Topic, reader: TopicReader, state: TopicState, offset: int, max_bytes: int) -> Page:
+    start, end, gaps = state
+    page = read_page(topic, reader, offset, MAX_RECORDS, max_bytes, Query(topic.name), end)
     if page.rows:
-        return Page(encode.encode(concatenated(page.batches)), page.next, start, end, gaps, room)
-    return Page(encode.empty(offset, max(page.next, end)), max(page.next, end), start, end, gaps, room)
+        return Page(encode.encode(concatenated(page.batches)), page.next, start, end, gaps, max_bytes)
+    # No rows left up to the end: an empty batch moves the consumer past the gap.
+    return Page(encode.empty(offset, max(page.next, end)), max(page.next, end), start, end, gaps, max_bytes)
 
 
-def _serves(page: Page, end: int, gaps: list[Gap], room: int) -> bool:
-    """Whether nothing has changed since it was read, and it is about as large as one that is read now would be."""
+def _is_current(page: Page, end: int, gaps: list[Gap], max_bytes: int) -> bool:
+    """Whether the topic has not changed since the page was read, and a page read now would have about the same size."""
+    # A page that is not full grows with the topic, so it is current only while the end is the same.
     still = page.gaps == gaps and (page.is_full or page.end == end)
-    return still and min(room, AHEAD) // 2 <= page.room <= room
+    return still and min(max_bytes, MAX_READ_AHEAD_BYTES) // 2 <= page.max_bytes <= max_bytes

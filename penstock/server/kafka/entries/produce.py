@@ -15,7 +15,7 @@ from penstock.kafka.errors import BadRecords
 from penstock.log import Appended, OutOfSequence, ProducerSequence, Topic
 from penstock.log.store.producers import EPOCH_BITS
 from penstock.server.api.entries import EntriesApi
-from penstock.server.kafka.calls import Call, Soon, code_of
+from penstock.server.kafka.calls import AnswerOnceStored, Call, code_of
 from penstock.server.kafka.errors import TakesLong
 from penstock.server.kafka.limits import MAX_REQUEST_BYTES
 from penstock.server.kafka.records.decode import NO_PRODUCER, ProducedBatch, are_quick, decode
@@ -56,11 +56,11 @@ class Producing:
     def __init__(self, api: EntriesApi) -> None:
         self._api = api
 
-    async def produce(self, call: Call) -> Soon:
+    async def produce(self, call: Call) -> AnswerOnceStored:
         """Queues all batches in order; what became of them is told once they are as durable as their topics say."""
         return await self._api.run(lambda: self._soon(call, _asked(call)))
 
-    def at_once(self, call: Call) -> Soon | None:
+    def at_once(self, call: Call) -> AnswerOnceStored | None:
         """As ``produce``, where the topics are open and the batches quickly decoded: on the event loop.
 
         To hand one to a thread, and to take turns with it, costs as much as to decode it: batches of 512 KiB come in
@@ -75,7 +75,7 @@ class Producing:
         except TakesLong:
             return None
 
-    def _soon(self, call: Call, asked: list[tuple[str, Any]], *, quickly: bool = False) -> Soon:
+    def _soon(self, call: Call, asked: list[tuple[str, Any]], *, quickly: bool = False) -> AnswerOnceStored:
         """Raises TakesLong where it is to go ``quickly`` and does not, and then nothing is begun."""
         read: list[tuple[str, int, Values | tuple[Topic, ProducedBatch]]] = []
         # Limit: all batches of a request are in memory until they are queued, so they share one limit unpacked.
@@ -86,7 +86,7 @@ class Producing:
             read.append((name, part.index, batch))
         begun = [(name, index, self._queued(*one) if isinstance(one, tuple) else one) for name, index, one in read]
         stored = [one.stored for _, _, one in begun if isinstance(one, Queued)]
-        return Soon(stored, partial(_frame, begun, call.message.acks))
+        return AnswerOnceStored(stored, partial(_frame, begun, call.message.acks))
 
     def _read(self, call: Call, name: str, part: Any, room: int, quickly: bool) -> Values | tuple[Topic, ProducedBatch]:
         if part.index != 0:

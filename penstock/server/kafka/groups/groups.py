@@ -11,7 +11,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from penstock.server.auth.rights import Principal
-from penstock.server.kafka.calls import Call, Later
+from penstock.server.kafka.calls import Call, DeferredAnswer
 from penstock.server.kafka.groups.group_offsets import GroupOffsets
 from penstock.server.kafka.groups.group_state import MAX_METADATA, Asking, Group, Refused, State, new_member
 from penstock.server.kafka.schema.messages import Values
@@ -36,7 +36,7 @@ class Groups:
         self._groups: dict[str, Group] = {}
         offsets.check_member = self.check_member
 
-    async def join(self, call: Call) -> Values | Later:
+    async def join(self, call: Call) -> Values | DeferredAnswer:
         """Whom a member is with, once all have joined."""
         message = call.message
         session = message.session_timeout.total_seconds()
@@ -60,7 +60,7 @@ class Groups:
             if not asked.member and call.version >= ASKS_FOR_ID and asked.instance is None:
                 return {"error_code": ErrorCode.member_id_required, "member_id": new_member(asked)}
             joined = group.join(asked)
-            return Later(lambda: joined)
+            return DeferredAnswer(lambda: joined)
         except Refused as refused:
             return {"error_code": refused.code, "member_id": asked.member}
         finally:
@@ -108,7 +108,7 @@ class Groups:
             raise Refused(ErrorCode.rebalance_in_progress)
         group.heartbeat(found)
 
-    async def sync(self, call: Call) -> Values | Later:
+    async def sync(self, call: Call) -> Values | DeferredAnswer:
         """What a member is to read, once the leader has said it."""
         message = call.message
         try:
@@ -117,7 +117,7 @@ class Groups:
             instance = getattr(message, "group_instance_id", None)
             member = group.checked(message.member_id, message.generation_id, instance)
             synced = group.sync(member, {one.member_id: one.assignment for one in message.assignments})
-            return Later(lambda: synced)
+            return DeferredAnswer(lambda: synced)
         except Refused as refused:
             return {"error_code": refused.code}
 

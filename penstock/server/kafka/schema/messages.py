@@ -1,6 +1,7 @@
-"""Requests and answers as kio has them: generated from Kafka's own definitions, a class for each version.
+"""Requests and answers as classes of kio, which are generated from Kafka's own definitions, one per version.
 
-Answers are told as mappings; what a version does not have is left out, what is not told is zero, empty or none.
+Handlers return answers as mappings. Fields that a version does not have are dropped; missing ones are zero, empty or
+null.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from kio.serial import entity_writer
 from kio.static.primitive import i32
 
 from penstock.server.kafka.errors import BadFrame
-from penstock.server.kafka.schema.reading import Octets, reader
+from penstock.server.kafka.schema.reading import FrameReader, entity_reader
 
 LARGE_PART = 16 << 10
-"""Bytes from which on a copy costs more than a part of its own."""
+"""Size from which copying costs more than sending a separate part."""
 Values = Mapping[str, Any]
 """An answer: its fields by name."""
 Parts = list[bytes | memoryview]
@@ -33,7 +34,7 @@ _request_schema, _response_schema = cache(load_request_schema), cache(load_respo
 
 
 class Api(IntEnum):
-    """The requests of Kafka that are answered."""
+    """Requests that are answered, by Kafka's API key."""
 
     PRODUCE = 0
     FETCH = 1
@@ -63,7 +64,7 @@ class Api(IntEnum):
 
 VERSIONS: dict[Api, tuple[int, int]] = {
     Api.PRODUCE: (3, 12),
-    Api.FETCH: (4, 12),  # later ones name topics by their ids
+    Api.FETCH: (4, 12),  # later versions name topics by id
     Api.LIST_OFFSETS: (1, 7),
     Api.METADATA: (0, 12),
     Api.OFFSET_COMMIT: (2, 8),
@@ -87,14 +88,14 @@ VERSIONS: dict[Api, tuple[int, int]] = {
     Api.DESCRIBE_CLUSTER: (0, 1),
     Api.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
 }
-"""The versions that are taken, first and last."""
+"""Supported versions, first and last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request: ``message`` is kio's, with record batches as views into the frame, which begin at ``places``.
+    """A request. ``message`` is kio's; its record batches are views into the frame, at ``record_positions``.
 
-    ``unknown`` is one of ApiVersions in a version not taken.
+    ``unknown`` marks ApiVersions in an unsupported version.
     """
 
     api: Api
@@ -102,123 +103,127 @@ class Request:
     correlation: int
     client: str
     message: Any
-    places: tuple[int, ...] = ()
+    record_positions: tuple[int, ...] = ()
     unknown: bool = False
 
 
 def parse(frame: bytes | memoryview) -> Request:
-    """The request in a frame, without its length. Raises BadFrame."""
+    """Parse a frame without its length. Raises BadFrame."""
     try:
         api, version, correlation = struct.unpack_from(">hhi", frame)
         kind = Api(api)
         first, last = VERSIONS[kind]
         if not first <= version <= last:
             if kind is Api.API_VERSIONS:
+                # KIP-511: an unsupported ApiVersions is answered in version 0, from which the client learns the
+                # supported ones.
                 return Request(kind, 0, correlation, "", None, unknown=True)
-            raise BadFrame(f"version {version} of {kind.name} is not spoken")
+            raise BadFrame(f"version {version} of {kind.name} is not supported")
         schema = _request_schema(kind, version)
-        octets = Octets(frame)
-        header, message = reader(schema.__header_schema__)(octets), reader(schema)(octets)
-        # What stands behind it is passed over, as a broker does: librdkafka sends a byte too many.
+        frame_reader = FrameReader(frame)
+        header, message = entity_reader(schema.__header_schema__)(frame_reader), entity_reader(schema)(frame_reader)
+        # Workaround: trailing bytes are ignored, as brokers do, because librdkafka sends one byte too many.
     except (struct.error, ValueError, OverflowError) as error:
-        raise error if isinstance(error, BadFrame) else BadFrame(f"no request: {error}") from None
-    return Request(kind, version, correlation, header.client_id or "", message, tuple(octets.stays))
+        raise error if isinstance(error, BadFrame) else BadFrame(f"invalid request: {error}") from None
+    return Request(kind, version, correlation, header.client_id or "", message, tuple(frame_reader.record_positions))
 
 
-class _Sink:
-    """Takes an answer. Large parts of record batches stay where they are."""
+class _AnswerSink:
+    """File-like target of kio's writer. Large record batches are kept as parts, not copied."""
 
     def __init__(self) -> None:
-        self._whole: list[bytes | memoryview] = []
-        self._small = bytearray()
+        self._parts: list[bytes | memoryview] = []
+        self._tail = bytearray()
 
     def write(self, data: bytes | memoryview) -> None:
         if len(data) < LARGE_PART:
-            self._small += data
+            self._tail += data
         else:
-            self._whole += (bytes(self._small), data)
-            self._small = bytearray()
+            self._parts += (bytes(self._tail), data)
+            self._tail = bytearray()
 
     def frame(self) -> Parts:
-        """What was written, behind its length."""
-        parts = [*self._whole, bytes(self._small)]
+        """Return all written parts behind their length."""
+        parts = [*self._parts, bytes(self._tail)]
         return [struct.pack(">i", sum(map(len, parts))) + parts[0], *parts[1:]]
 
 
 def encode_answer(request: Request, values: Values) -> Parts:
-    """The frame that answers a request."""
+    """Return the frame that answers a request."""
     schema = _response_schema(request.api, request.version)
-    header, sink = schema.__header_schema__, typing.cast("Any", _Sink())
+    header, sink = schema.__header_schema__, typing.cast("Any", _AnswerSink())
     entity_writer(header)(sink, header(correlation_id=i32(request.correlation)))
     entity_writer(schema)(sink, entity(schema, values))
-    found: Parts = sink.frame()
-    return found
+    parts: Parts = sink.frame()
+    return parts
 
 
 def entity(schema: type[Any], values: Values) -> Any:
-    """``values`` in the class of a version."""
-    return schema(**{name: make(values[name]) if name in values else zero for name, make, zero in _fields(schema)})  # type: ignore[arg-type]
+    """Return ``values`` as an instance of a version's class."""
+    makers = _field_makers(schema)  # type: ignore[arg-type]
+    return schema(**{name: make(values[name]) if name in values else default for name, make, default in makers})
 
 
-Make = Callable[[Any], Any]
+Maker = Callable[[Any], Any]
 
 
 @cache
-def _fields(schema: type[Any]) -> list[tuple[str, Make, Any]]:
-    """For each field its name, what makes its value, and what stands there where it is not told."""
+def _field_makers(schema: type[Any]) -> list[tuple[str, Maker, Any]]:
+    """Return name, maker and default of each field."""
     hints = typing.get_type_hints(schema)
-    found = []
+    makers = []
     for field in fields(schema):
-        make, zero = _made(hints[field.name], field.metadata.get("kafka_type", ""))
-        found.append((field.name, make, zero if field.default is MISSING else field.default))
-    return found
+        make, zero = _maker(hints[field.name], field.metadata.get("kafka_type", ""))
+        makers.append((field.name, make, zero if field.default is MISSING else field.default))
+    return makers
 
 
-def _made(hint: Any, kind: str) -> tuple[Make, Any]:
-    inner = [one for one in typing.get_args(hint) if one not in (type(None), ...)]
+def _maker(hint: Any, kind: str) -> tuple[Maker, Any]:
+    inner = [element for element in typing.get_args(hint) if element not in (type(None), ...)]
     optional = isinstance(hint, types.UnionType) and type(None) in typing.get_args(hint)
     if isinstance(hint, types.UnionType):
-        make, zero = _made(inner[0], kind)
+        make, zero = _maker(inner[0], kind)
         return (lambda value: None if value is None else make(value)), (None if optional else zero)
     if typing.get_origin(hint) is tuple:
-        make, _ = _made(inner[0], kind)
-        return (lambda value: tuple(make(one) for one in value)), ()
+        make, _ = _maker(inner[0], kind)
+        return (lambda value: tuple(make(element) for element in value)), ()
     if is_dataclass(hint):
         return (lambda value: entity(typing.cast("type[Any]", hint), value)), None
-    return _PRIMITIVES.get(kind, (_same, 0))
+    # All other kinds are numbers, which kio accepts as they are and which are 0 by default.
+    return _PRIMITIVES.get(kind, (_unchanged, 0))
 
 
-def _same(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
-def _span(millis: int) -> datetime.timedelta:
+def _duration(millis: int) -> datetime.timedelta:
     return datetime.timedelta(milliseconds=millis)
 
 
-def _moment(millis: int) -> datetime.datetime:
+def _timestamp(millis: int) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(millis / 1000, datetime.UTC)
 
 
-_PRIMITIVES: dict[str, tuple[Make, Any]] = {
-    "string": (_same, ""),
-    "bytes": (_same, b""),
-    "bool": (_same, False),
+_PRIMITIVES: dict[str, tuple[Maker, Any]] = {
+    "string": (_unchanged, ""),
+    "bytes": (_unchanged, b""),
+    "bool": (_unchanged, False),
     "error_code": (ErrorCode, ErrorCode.none),
-    "timedelta_i32": (_span, _span(0)),
-    "timedelta_i64": (_span, _span(0)),
-    "datetime_i64": (_moment, None),
+    "timedelta_i32": (_duration, _duration(0)),
+    "timedelta_i64": (_duration, _duration(0)),
+    "datetime_i64": (_timestamp, None),
 }
 
 
 def partitions_of(topics: Iterable[Any], name: str = "name", partitions: str = "partitions") -> list[tuple[str, Any]]:
-    """What is asked of partitions, each with the name of its topic: the reverse of ``by_topic``."""
-    return [(getattr(topic, name), part) for topic in topics for part in getattr(topic, partitions)]
+    """Return each requested partition with its topic's name, the reverse of ``by_topic``."""
+    return [(getattr(topic, name), partition) for topic in topics for partition in getattr(topic, partitions)]
 
 
-def by_topic(found: Iterable[tuple[str, Values]], name: str, partitions: str) -> list[Values]:
-    """Answers for partitions, put together by topic."""
+def by_topic(answers: Iterable[tuple[str, Values]], name: str, partitions: str) -> list[Values]:
+    """Group answers of partitions by topic."""
     topics: dict[str, list[Values]] = {}
-    for topic, values in found:
+    for topic, values in answers:
         topics.setdefault(topic, []).append(values)
-    return [{name: topic, partitions: many} for topic, many in topics.items()]
+    return [{name: topic, partitions: group} for topic, group in topics.items()]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from penstock.log import Appended
 from penstock.process.in_flight_bytes import RequestBytes
 from penstock.server.event_loop import LoopCalls
-from penstock.server.kafka.calls import Answer, Later, Soon
+from penstock.server.kafka.calls import Answer, AnswerOnceStored, DeferredAnswer
 from penstock.server.kafka.connection.answers import MAX_IN_FLIGHT, Answers
 from penstock.server.kafka.limits import KafkaLimits
 from penstock.server.kafka.schema.messages import Api, Parts, Request, Values
@@ -51,10 +51,10 @@ class Asked:
         if kind == "soon":
             future: Future[Appended] = Future()
             self.waited.append(future)
-            return Soon([future], lambda request: told(request.correlation))
+            return AnswerOnceStored([future], lambda request: told(request.correlation))
         event = asyncio.Event()
         self.waited.append(event)
-        return Later(lambda: self._later(event), lambda: {} if event.is_set() else None)
+        return DeferredAnswer(lambda: self._later(event), lambda: {} if event.is_set() else None)
 
     async def _later(self, event: asyncio.Event) -> Values:
         await event.wait()
@@ -148,7 +148,9 @@ async def test_one_that_cannot_be_told_ends_them() -> None:
         def broken(_: Request) -> Parts:
             raise ValueError("no answer")
 
-        asked.answers.add(Request(Api.HEARTBEAT, 0, 0, "", None), RequestBytes(lambda: None), Soon([], broken))
+        asked.answers.add(
+            Request(Api.HEARTBEAT, 0, 0, "", None), RequestBytes(lambda: None), AnswerOnceStored([], broken)
+        )
         asked.answers.add(Request(Api.HEARTBEAT, 0, 1, "", None), RequestBytes(lambda: None), {})
         with pytest.raises(ValueError, match="no answer"):
             await asyncio.wait_for(asked.answers.failed, 5)
@@ -157,7 +159,9 @@ async def test_one_that_cannot_be_told_ends_them() -> None:
 
 async def test_where_none_is_wanted_the_next_one_goes() -> None:
     async with asking() as (asked, wire):
-        asked.answers.add(Request(Api.PRODUCE, 9, 0, "", None), RequestBytes(lambda: None), Soon([], lambda _: []))
+        asked.answers.add(
+            Request(Api.PRODUCE, 9, 0, "", None), RequestBytes(lambda: None), AnswerOnceStored([], lambda _: [])
+        )
         asked.answers.add(Request(Api.HEARTBEAT, 0, 1, "", None), RequestBytes(lambda: None), {})
         await settled()
         assert numbers(wire) == [1]

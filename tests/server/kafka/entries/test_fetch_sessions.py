@@ -13,7 +13,7 @@ from kio.serial import entity_reader
 
 from penstock.records import body
 from penstock.server.kafka.entries import fetch_sessions
-from penstock.server.kafka.entries.fetch_sessions import NEW, NONE, Session, Sessions
+from penstock.server.kafka.entries.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, Session, Sessions
 from penstock.server.kafka.schema.messages import Api, parse
 from tests.server.kafka.schema.test_messages import request
 from tests.server.kafka.test_limits import connected, framed
@@ -23,7 +23,7 @@ Keys = dict[str, int]
 """Topics, with the offset that is wanted of each."""
 
 
-def fetch(wanted: Keys, number: int = 0, epoch: int = NONE, forgotten: tuple[str, ...] = ()) -> bytes:
+def fetch(wanted: Keys, number: int = 0, epoch: int = FINAL_EPOCH, forgotten: tuple[str, ...] = ()) -> bytes:
     """A fetch as a client sends it."""
     topics = [
         {"topic": name, "partitions": [{"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}]}
@@ -35,7 +35,7 @@ def fetch(wanted: Keys, number: int = 0, epoch: int = NONE, forgotten: tuple[str
 
 
 def begun(sessions: Sessions, wanted: Keys) -> Session:
-    session = sessions.session(parse(fetch(wanted, 0, NEW)).message)
+    session = sessions.session(parse(fetch(wanted, 0, INITIAL_EPOCH)).message)
     assert isinstance(session, Session)
     return session
 
@@ -64,9 +64,9 @@ def test_who_is_told_what_is_new_knows_what_is(
         assert same is session
         wanted = {name: offset for name, offset in wanted.items() if name not in gone} | more
         known = {name: told for name, told in known.items() if name not in gone}
-        asked = {name: part.fetch_offset for name, part in session.asked}
+        asked = {name: part.fetch_offset for name, part in session.partitions}
         assert asked == wanted
-        told = dict(session.news([found(name, state[name]) for name in asked]))
+        told = dict(session.select_changes([found(name, state[name]) for name in asked]))
         for name in wanted:
             high, start, records, code = state[name]
             if name in told:
@@ -77,8 +77,8 @@ def test_who_is_told_what_is_new_knows_what_is(
 
 def test_who_had_records_stands_behind_the_others() -> None:
     session = begun(Sessions(), {"a": 0, "b": 0, "c": 0})
-    session.news([found("a", (5, 0, b"r", 0)), found("b", (0, 0, b"", 0)), found("c", (5, 0, b"r", 0))])
-    assert [name for name, _ in session.asked] == ["b", "a", "c"]
+    session.select_changes([found("a", (5, 0, b"r", 0)), found("b", (0, 0, b"", 0)), found("c", (5, 0, b"r", 0))])
+    assert [name for name, _ in session.partitions] == ["b", "a", "c"]
 
 
 def test_an_unknown_session_and_a_wrong_epoch_are_told() -> None:
@@ -89,7 +89,7 @@ def test_an_unknown_session_and_a_wrong_epoch_are_told() -> None:
     assert ask(session.number, 2) is ErrorCode.invalid_fetch_session_epoch
     assert ask(session.number, 1) is session
     assert ask(session.number, 1) is ErrorCode.invalid_fetch_session_epoch
-    assert ask(session.number, NONE) is None
+    assert ask(session.number, FINAL_EPOCH) is None
     assert ask(session.number, 2) is ErrorCode.fetch_session_id_not_found
 
 
@@ -102,7 +102,7 @@ def test_after_the_last_epoch_comes_the_first_one() -> None:
 
 
 def test_the_session_that_was_used_longest_ago_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_sessions, "MOST_SESSIONS", 2)
+    monkeypatch.setattr(fetch_sessions, "MAX_SESSIONS", 2)
     sessions = Sessions()
     first, second = begun(sessions, {"a": 0}), begun(sessions, {"a": 0})
     assert sessions.session(parse(fetch({}, first.number, 1)).message) is first
@@ -112,9 +112,9 @@ def test_the_session_that_was_used_longest_ago_goes(monkeypatch: pytest.MonkeyPa
 
 
 def test_partitions_of_all_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_sessions, "MOST_PARTITIONS", 10)
+    monkeypatch.setattr(fetch_sessions, "MAX_PARTITIONS", 10)
     sessions, names = Sessions(), [f"t{number}" for number in range(11)]
-    assert sessions.session(parse(fetch(dict.fromkeys(names, 0), 0, NEW)).message) is None, "it does without"
+    assert sessions.session(parse(fetch(dict.fromkeys(names, 0), 0, INITIAL_EPOCH)).message) is None, "it does without"
     first, second = begun(sessions, {"a": 0}), begun(sessions, {"a": 0})
     message = parse(fetch(dict.fromkeys(names[:9], 0), second.number, 1)).message
     assert sessions.session(message) is second
@@ -141,12 +141,12 @@ def test_a_session_over_the_wire_tells_what_is_new(endpoint: Running) -> None:
         def names(answer: Any) -> list[str]:
             return [topic.topic for topic in answer.responses]
 
-        first = asked({"a": 0, "b": 0}, 0, NEW)
+        first = asked({"a": 0, "b": 0}, 0, INITIAL_EPOCH)
         assert names(first) == ["a", "b"]
         assert names(asked({"a": 1, "b": 1}, first.session_id, 1)) == []
         endpoint.api.topics.append(endpoint.log.topic("b"), body([b"y"]), "http").result(20)
         assert names(asked({}, first.session_id, 2)) == ["b"]
         assert names(asked({"b": 2}, first.session_id, 3, ("a",))) == []
         assert asked({}, first.session_id, 9).error_code is ErrorCode.invalid_fetch_session_epoch
-        assert asked({}, first.session_id, NONE).session_id == 0
+        assert asked({}, first.session_id, FINAL_EPOCH).session_id == 0
         assert asked({}, first.session_id, 4).error_code is ErrorCode.fetch_session_id_not_found

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.log import Topic
 from penstock.records import body
-from penstock.server.kafka.entries.pages import Pages, seen
+from penstock.server.kafka.entries.pages import Pages, topic_state
 from penstock.server.read_ahead.limits import MAX_READS_AHEAD, PAGES_AHEAD
 from tests.server.api.test_entries import flip
 from tests.server.kafka.produced import records_of
@@ -29,7 +29,7 @@ def filled(endpoint: Running, batches: int = 5, rows: int = 100) -> Topic:
 def read(pages: Pages, topic: Topic, offset: int, room: int = ROOM) -> list[int]:
     """The offsets of a page, each of which has the value that belongs there."""
     reader = topic.reader()
-    found = records_of(pages.page(topic, reader, seen(topic, reader), offset, room).records)
+    found = records_of(pages.page(topic, reader, topic_state(topic, reader), offset, room).records)
     assert all(int(record.value[:6]) == record.offset for record in found)
     return [record.offset for record in found]
 
@@ -107,27 +107,27 @@ def all_read_ahead(endpoint: Running) -> None:
 
 def test_a_page_that_was_read_ahead_is_ready_until_what_it_is_of_changes(endpoint: Running) -> None:
     topic, pages = filled(endpoint), Pages(endpoint.api)
-    assert pages.ready(topic, 0, ROOM) is None
+    assert pages.cached_page(topic, 0, ROOM) is None
     following = read(pages, topic, 0)[-1] + 1
     all_read_ahead(endpoint)
-    ready = pages.ready(topic, following, ROOM)
+    ready = pages.cached_page(topic, following, ROOM)
     assert ready is not None
     page, end = ready
     assert (page.start, end) == (0, 500)
     assert [record.offset for record in records_of(page.records)] == list(range(following, page.next))
-    assert pages.ready(topic, following, ROOM // 10) is None
+    assert pages.cached_page(topic, following, ROOM // 10) is None
     endpoint.api.topics.append(topic, body([b"x"]), "http").result(20)
-    assert pages.ready(topic, following, ROOM) == (page, 501)
+    assert pages.cached_page(topic, following, ROOM) == (page, 501)
     flip(topic.path, b"000003")
     topic.verify(0, 100)
-    assert pages.ready(topic, following, ROOM) is None
+    assert pages.cached_page(topic, following, ROOM) is None
 
 
 def test_the_last_page_is_not_ready_as_more_may_have_come(endpoint: Running) -> None:
     topic, pages = filled(endpoint, 1, 10), Pages(endpoint.api)
     read(pages, topic, 0)
     all_read_ahead(endpoint)
-    assert pages.ready(topic, 0, ROOM) is None
+    assert pages.cached_page(topic, 0, ROOM) is None
 
 
 def test_a_page_of_a_topic_with_a_gap_is_ready_too(endpoint: Running) -> None:
@@ -136,7 +136,7 @@ def test_a_page_of_a_topic_with_a_gap_is_ready_too(endpoint: Running) -> None:
     topic.verify(0, 100)
     following = read(pages, topic, 0)[-1] + 1
     all_read_ahead(endpoint)
-    ready = pages.ready(topic, following, ROOM)
+    ready = pages.cached_page(topic, following, ROOM)
     assert ready is not None
     assert (ready[0].start, ready[0].gaps) == (100, topic.gaps())
     assert ready[0].gaps[0] is topic.gaps()[0], "or to compare them takes long"

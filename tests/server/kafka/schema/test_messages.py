@@ -63,7 +63,7 @@ def test_versions_and_requests_that_are_not_spoken_are_refused() -> None:
 def test_a_request_that_says_it_has_more_than_it_has_takes_no_memory() -> None:
     for length in (b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x07", b"\xff\xff\x03"):
         head = request(Api.METADATA, 12)[:13]
-        with pytest.raises(BadFrame, match="shorter than it says"):
+        with pytest.raises(BadFrame, match="shorter than its lengths say"):
             parse(head + length + bytes(30))
 
 
