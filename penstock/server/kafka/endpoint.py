@@ -36,7 +36,7 @@ class KafkaEndpoint:
         self._groups = Groups(offsets := GroupOffsets(api))
         producing, fetching, calls = Producing(api), Fetching(api), LoopCalls(asyncio.get_running_loop())
         handlers = _handlers(api, producing, fetching, self._groups, offsets)
-        quick: dict[Api, QuickHandler] = {Api.PRODUCE: producing.at_once, Api.FETCH: fetching.fetch}
+        quick: dict[Api, QuickHandler] = {Api.PRODUCE: producing.produce_at_once, Api.FETCH: fetching.fetch}
         self._serving = Serving(handlers, quick, api.guard, self._limits, calls)
         self._connections: set[Frames] = set()
         self._server: asyncio.Server | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from penstock.errors import PenstockError
 from penstock.kafka.errors import BadRecords
 
+NO_TRANSACTIONS = "Penstock does not support Kafka transactions; use an idempotent producer without transactional.id"
+
 
 class BadFrame(PenstockError, ValueError):
     """A request cannot be parsed; its connection is closed."""

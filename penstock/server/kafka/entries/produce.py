@@ -1,4 +1,7 @@
-"""Produce and InitProducerId: record batches into topics, each once."""
+"""Produce and InitProducerId: append record batches to topics, each exactly once.
+
+Idempotence: a producer's epoch and sequence become the log's producer number, so a repeated batch is stored once.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,18 @@ from penstock.log import Appended, OutOfSequence, ProducerSequence, Topic
 from penstock.log.store.producers import EPOCH_BITS
 from penstock.server.api.entries import EntriesApi
 from penstock.server.kafka.calls import AnswerOnceStored, Call, code_of
-from penstock.server.kafka.errors import TakesLong
+from penstock.server.kafka.errors import NO_TRANSACTIONS, TakesLong
 from penstock.server.kafka.limits import MAX_REQUEST_BYTES
 from penstock.server.kafka.records.decode import NO_PRODUCER, ProducedBatch, are_quick, decode
 from penstock.server.kafka.schema.messages import Parts, Request, Values, by_topic, encode_answer, partitions_of
 from penstock.server.kafka.schema.stored_answers import stored_answer
 
 SOURCE = "kafka"
-SEQUENCES = 1 << 31
-"""A producer's numbers begin again behind so many."""
+SEQUENCE_MODULUS = 1 << 31
+"""Sequence numbers of Kafka wrap around after this many."""
 MAX_UNPACKED_BYTES = MAX_REQUEST_BYTES
-"""Limit: bytes of all record batches of one request, unpacked: as many as a request may have that is not packed."""
+"""Limit: bytes of all record batches of one request after decompression, the same as for an uncompressed request."""
 LAST_EPOCH = (1 << 15) - 2
-NO_TRANSACTIONS = "Penstock has no transactions of Kafka; idempotent producers need none"
 _UNKNOWN_PARTITION = {"error_code": ErrorCode.unknown_topic_or_partition, "base_offset": -1}
 _NO_TRANSACTION = {
     "error_code": ErrorCode.transactional_id_authorization_failed,
@@ -38,119 +40,128 @@ _NO_TRANSACTION = {
 
 
 @dataclass(frozen=True, slots=True)
-class Queued:
-    """A batch on its way into ``topic``."""
+class QueuedBatch:
+    """A batch that is queued for ``topic``."""
 
     topic: Topic
     batch: ProducedBatch
     stored: Future[Appended]
 
 
-Begun = list[tuple[str, int, Values | Queued]]
-"""The batches of a request by topic and partition: on their way, or why they are not taken."""
+Outcomes = list[tuple[str, int, Values | QueuedBatch]]
+"""The batches of a request by topic and partition: queued, or the fields of an error."""
 
 
 class Producing:
-    """Answers producers."""
+    """Handlers of producers' requests."""
 
     def __init__(self, api: EntriesApi) -> None:
         self._api = api
 
     async def produce(self, call: Call) -> AnswerOnceStored:
-        """Queues all batches in order; what became of them is told once they are as durable as their topics say."""
-        return await self._api.run(lambda: self._soon(call, _asked(call)))
+        """Queue all batches in order; the answer exists once they are as durable as their topics require."""
+        return await self._api.run(lambda: self._queue(call, _requested_partitions(call)))
 
-    def at_once(self, call: Call) -> AnswerOnceStored | None:
-        """As ``produce``, where the topics are open and the batches quickly decoded: on the event loop.
+    def produce_at_once(self, call: Call) -> AnswerOnceStored | None:
+        """Queue batches on the event loop; return None if a topic is not open or decoding takes long.
 
-        To hand one to a thread, and to take turns with it, costs as much as to decode it: batches of 512 KiB come in
-        1.35 times as fast without.
+        Handing a batch to a thread and back costs as much as decoding it: batches of 512 KiB are stored 1.35 times as
+        fast without.
         """
-        asked = _asked(call)
-        known = all(self._api.topics.known(name) for name, _ in asked)
-        if not known or not are_quick([part.records or b"" for _, part in asked]):
+        partitions = _requested_partitions(call)
+        are_open = all(self._api.topics.known(name) for name, _ in partitions)
+        if not are_open or not are_quick([partition.records or b"" for _, partition in partitions]):
             return None
         try:
-            return self._soon(call, asked, quickly=True)
+            return self._queue(call, partitions, quickly=True)
         except TakesLong:
             return None
 
-    def _soon(self, call: Call, asked: list[tuple[str, Any]], *, quickly: bool = False) -> AnswerOnceStored:
-        """Raises TakesLong where it is to go ``quickly`` and does not, and then nothing is begun."""
-        read: list[tuple[str, int, Values | tuple[Topic, ProducedBatch]]] = []
+    def _queue(self, call: Call, partitions: list[tuple[str, Any]], *, quickly: bool = False) -> AnswerOnceStored:
+        """Decode all batches, then append them. With ``quickly`` raises TakesLong before anything is appended."""
+        decoded: list[tuple[str, int, Values | tuple[Topic, ProducedBatch]]] = []
         # Limit: all batches of a request are in memory until they are queued, so they share one limit unpacked.
         room = MAX_UNPACKED_BYTES
-        for name, part in asked:
-            batch = self._read(call, name, part, room, quickly)
+        for name, partition in partitions:
+            batch = self._decode_batch(call, name, partition, room, quickly)
+            # Refused batches hold no memory, so they leave the limit to the others.
             room -= batch[1].memory_bytes if isinstance(batch, tuple) else 0
-            read.append((name, part.index, batch))
-        begun = [(name, index, self._queued(*one) if isinstance(one, tuple) else one) for name, index, one in read]
-        stored = [one.stored for _, _, one in begun if isinstance(one, Queued)]
-        return AnswerOnceStored(stored, partial(_frame, begun, call.message.acks))
+            decoded.append((name, partition.index, batch))
+        # Order: decode all before the first append, so that TakesLong leaves nothing behind and a thread can start
+        # over.
+        outcomes = [
+            (name, index, self._append(*outcome) if isinstance(outcome, tuple) else outcome)
+            for name, index, outcome in decoded
+        ]
+        stored = [outcome.stored for _, _, outcome in outcomes if isinstance(outcome, QueuedBatch)]
+        return AnswerOnceStored(stored, partial(_build_answer, outcomes, call.message.acks))
 
-    def _read(self, call: Call, name: str, part: Any, room: int, quickly: bool) -> Values | tuple[Topic, ProducedBatch]:
-        if part.index != 0:
+    def _decode_batch(
+        self, call: Call, name: str, partition: Any, room: int, quickly: bool
+    ) -> Values | tuple[Topic, ProducedBatch]:
+        if partition.index != 0:
             return _UNKNOWN_PARTITION
         if call.message.transactional_id is not None:
             return _NO_TRANSACTION
         try:
             topic = self._api.topics.writable(name, call.caller)
-            batch = decode(part.records or b"", quickly=quickly, most=room)
+            batch = decode(partition.records or b"", quickly=quickly, most=room)
         except TakesLong:
             raise
         except (PenstockError, ValueError) as error:
             return _refused(error)
         return _NO_TRANSACTION if batch.transactional else (topic, batch)
 
-    def _queued(self, topic: Topic, batch: ProducedBatch) -> Values | Queued:
+    def _append(self, topic: Topic, batch: ProducedBatch) -> Values | QueuedBatch:
         try:
-            producer = _producer(topic, batch)
+            producer = _producer_sequence(topic, batch)
         except (PenstockError, ValueError) as error:
             return _refused(error)
-        return Queued(topic, batch, self._api.topics.append(topic, batch.rows, SOURCE, producer))
+        return QueuedBatch(topic, batch, self._api.topics.append(topic, batch.rows, SOURCE, producer))
 
     async def init_producer_id(self, call: Call) -> Values:
-        """A new producer's number, or the next epoch of one that asks for it."""
+        """Return a new producer id, or the next epoch of an existing one."""
         if call.message.transactional_id is not None:
             return {"error_code": ErrorCode.transactional_id_authorization_failed, "producer_id": -1}
-        known, epoch = getattr(call.message, "producer_id", -1), getattr(call.message, "producer_epoch", -1)
-        if known >= 0 and 0 <= epoch < LAST_EPOCH:
-            return {"producer_id": known, "producer_epoch": epoch + 1}
+        producer_id, epoch = getattr(call.message, "producer_id", -1), getattr(call.message, "producer_epoch", -1)
+        if producer_id >= 0 and 0 <= epoch < LAST_EPOCH:
+            return {"producer_id": producer_id, "producer_epoch": epoch + 1}
+        # Random ids need no coordination and no state that survives a restart.
         return {"producer_id": secrets.randbits(62), "producer_epoch": 0}
 
 
-def _asked(call: Call) -> list[tuple[str, Any]]:
+def _requested_partitions(call: Call) -> list[tuple[str, Any]]:
     return partitions_of(call.message.topic_data, partitions="partition_data")
 
 
-def _frame(begun: Begun, acks: int, request: Request) -> Parts:
-    """What became of all batches, once it is known."""
+def _build_answer(outcomes: Outcomes, acks: int, request: Request) -> Parts:
+    """Return the frame that answers all batches of a request; no parts if the producer wants no answer."""
     if not acks:
         return []
-    told = [(name, index, _told(one)) for name, index, one in begun]
-    if len(told) == 1 and isinstance(stored := told[0][2], Appended):
-        return stored_answer(request, told[0][0], stored.first, _millis(stored))
-    done = [(name, {"index": index, **_values(one)}) for name, index, one in told]
-    return encode_answer(request, {"responses": by_topic(done, "name", "partition_responses")})
+    stored_or_error = [(name, index, _outcome_of(outcome)) for name, index, outcome in outcomes]
+    # Fast path: most requests have one batch, whose answer needs no kio.
+    if len(stored_or_error) == 1 and isinstance(stored := stored_or_error[0][2], Appended):
+        return stored_answer(request, stored_or_error[0][0], stored.first, _append_time_ms(stored))
+    answers = [(name, {"index": index, **_outcome_fields(outcome)}) for name, index, outcome in stored_or_error]
+    return encode_answer(request, {"responses": by_topic(answers, "name", "partition_responses")})
 
 
-def _told(begun: Values | Queued) -> Values | Appended:
-    """What became of a batch."""
-    if not isinstance(begun, Queued):
-        return begun
+def _outcome_of(batch: Values | QueuedBatch) -> Values | Appended:
+    if not isinstance(batch, QueuedBatch):
+        return batch
     try:
-        return begun.stored.result()
+        return batch.stored.result()
     except PenstockError as error:
-        return _refused(error, _is_over(error, begun))
+        return _refused(error, _fenced_code(error, batch))
 
 
-def _values(told: Values | Appended) -> Values:
-    if not isinstance(told, Appended):
-        return told
-    return {"base_offset": told.first, "log_append_time": _millis(told), "log_start_offset": 0}
+def _outcome_fields(outcome: Values | Appended) -> Values:
+    if not isinstance(outcome, Appended):
+        return outcome
+    return {"base_offset": outcome.first, "log_append_time": _append_time_ms(outcome), "log_start_offset": 0}
 
 
-def _millis(stored: Appended) -> int:
+def _append_time_ms(stored: Appended) -> int:
     return int(stored.timestamps[0]) // 1000
 
 
@@ -160,25 +171,30 @@ def _refused(error: Exception, code: ErrorCode | None = None) -> Values:
     return {"error_code": code, "error_message": str(error), "base_offset": -1}
 
 
-def _name(batch: ProducedBatch) -> str:
+def _producer_name(batch: ProducedBatch) -> str:
     return f"kafka-{batch.producer}"
 
 
-def _producer(topic: Topic, batch: ProducedBatch) -> ProducerSequence | None:
-    """Which of a producer's batches this is, in numbers that do not begin again. Raises BadRecords."""
+def _producer_sequence(topic: Topic, batch: ProducedBatch) -> ProducerSequence | None:
+    """Return producer and number of a batch; the numbers do not wrap around. Raises BadRecords."""
     if batch.producer == NO_PRODUCER:
         return None
     if batch.producer < 0 or batch.epoch < 0 or batch.sequence < 0:
-        raise BadRecords("a producer has a number, an epoch and a sequence")
-    last = topic.writer.producers.last(_name(batch)) or 0
-    known, reached = divmod(last, 1 << EPOCH_BITS)
-    turns = max(0, (reached - batch.sequence + SEQUENCES // 2) // SEQUENCES) if known == batch.epoch else 0
-    number = batch.sequence + turns * SEQUENCES
-    return ProducerSequence(_name(batch), (batch.epoch << EPOCH_BITS) + number, by_rows=True)
+        raise BadRecords("producer id, epoch and sequence of a batch must not be negative")
+    last = topic.writer.producers.last(_producer_name(batch)) or 0
+    last_epoch, last_sequence = divmod(last, 1 << EPOCH_BITS)
+    # Kafka's sequences wrap at 2**31: the wrap closest to the last stored number is taken, in either direction.
+    wraps = (
+        max(0, (last_sequence - batch.sequence + SEQUENCE_MODULUS // 2) // SEQUENCE_MODULUS)
+        if last_epoch == batch.epoch
+        else 0
+    )
+    number = batch.sequence + wraps * SEQUENCE_MODULUS
+    return ProducerSequence(_producer_name(batch), (batch.epoch << EPOCH_BITS) + number, by_rows=True)
 
 
-def _is_over(error: PenstockError, queued: Queued) -> ErrorCode | None:
-    """The code for a producer that has a later epoch already."""
-    last = queued.topic.writer.producers.last(_name(queued.batch))
-    over = isinstance(error, OutOfSequence) and last is not None and last >> EPOCH_BITS > queued.batch.epoch
-    return ErrorCode.invalid_producer_epoch if over else None
+def _fenced_code(error: PenstockError, queued: QueuedBatch) -> ErrorCode | None:
+    """Return the code for a producer that already has a later epoch, else None."""
+    last = queued.topic.writer.producers.last(_producer_name(queued.batch))
+    is_fenced = isinstance(error, OutOfSequence) and last is not None and last >> EPOCH_BITS > queued.batch.epoch
+    return ErrorCode.invalid_producer_epoch if is_fenced else None

@@ -1,4 +1,7 @@
-"""OffsetCommit and OffsetFetch: what groups have read, as cursors of the log."""
+"""OffsetCommit and OffsetFetch: committed offsets of groups are cursors of the log.
+
+Commits are durable before they are answered; members of a group are not stored, see ``groups``.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,18 @@ from penstock.server.kafka.groups.group_state import Refused
 from penstock.server.kafka.schema.messages import Values, by_topic, partitions_of
 from penstock.slogd.errors import NotAllowed
 
-MAX_NOTE = 4096
-"""Bytes of what a client may note at a commit."""
+MAX_METADATA_BYTES = 4096
+"""Limit: metadata of a commit; Kafka's own default (``offset.metadata.max.bytes``)."""
 ENCODED = "kafka-hex."
-"""Groups whose names cannot be those of cursors are kept under this and their name in hexadecimal digits."""
-NOTHING: Values = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
+"""Prefix of cursors whose group has a name that no cursor may have; the name follows in hexadecimal."""
+NO_OFFSET: Values = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
 _PLAIN = re.compile(r"[a-z0-9_\-.]+")
 CheckMember = Callable[[str, str, int, str | None], None]
 
 
 def cursor_of(group: str) -> str:
-    """The cursor of a group. Raises Refused for a name that is too long."""
+    """Return the cursor of a group. Raises Refused for a name that is empty or too long."""
+    # A group's name that starts with the prefix is encoded too, so that no two groups share a cursor.
     plain = _PLAIN.fullmatch(group) and not group.startswith(ENCODED)
     cursor = group if plain else ENCODED + group.encode(errors="surrogatepass").hex()
     if not group or len(cursor) > MAX_NAME_BYTES:
@@ -38,46 +42,49 @@ def cursor_of(group: str) -> str:
 
 
 def group_of(cursor: str) -> str:
-    """The group of a cursor."""
+    """Return the group of a cursor."""
     if cursor.startswith(ENCODED):
         try:
             return bytes.fromhex(cursor.removeprefix(ENCODED)).decode()
-        except ValueError:  # nobody's group
+        except ValueError:  # a cursor of another protocol with this prefix
             pass
     return cursor
 
 
 class GroupOffsets:
-    """What groups have read."""
+    """Committed offsets of groups."""
 
     def __init__(self, api: EntriesApi) -> None:
         self._api = api
         self.check_member: CheckMember = lambda *_: None
-        """Raises Refused where offsets may not be committed by this member."""
+        """Raises Refused if this member may not commit. Set by ``Groups``."""
 
     async def commit(self, call: Call) -> Values:
-        """Move cursors, durably."""
+        """Store offsets as cursors, durably."""
         message = call.message
-        asked = partitions_of(message.topics)
+        partitions = partitions_of(message.topics)
         try:
             cursor = cursor_of(message.group_id)
             generation = getattr(message, "generation_id", getattr(message, "generation_id_or_member_epoch", -1))
             instance = getattr(message, "group_instance_id", None)
+            # Order: check before the first commit, so that a member of an old generation moves no cursor.
             self.check_member(message.group_id, message.member_id, generation, instance)
         except Refused as refused:
             code = refused.code
-            done = [(name, {"partition_index": part.partition_index, "error_code": code}) for name, part in asked]
+            answers = [
+                (name, {"partition_index": part.partition_index, "error_code": code}) for name, part in partitions
+            ]
         else:
-            done = await self._api.run(
-                lambda: [(name, self._commit(call.caller, cursor, name, p)) for name, p in asked]
+            answers = await self._api.run(
+                lambda: [(name, self._commit(call.caller, cursor, name, p)) for name, p in partitions]
             )
-        return {"topics": by_topic(done, "name", "partitions")}
+        return {"topics": by_topic(answers, "name", "partitions")}
 
     def _commit(self, caller: Principal, cursor: str, name: str, part: Any) -> dict[str, Any]:
         code, note = ErrorCode.none, part.committed_metadata or ""
         if part.partition_index != 0:
             code = ErrorCode.unknown_topic_or_partition
-        elif len(note.encode(errors="surrogatepass")) > MAX_NOTE:
+        elif len(note.encode(errors="surrogatepass")) > MAX_METADATA_BYTES:
             code = ErrorCode.offset_metadata_too_large
         elif not 0 <= part.committed_offset <= LAST_OFFSET:
             code = ErrorCode.invalid_request
@@ -91,40 +98,40 @@ class GroupOffsets:
         return {"partition_index": part.partition_index, "error_code": code}
 
     async def fetch(self, call: Call) -> Values:
-        """Where groups are: in the topics asked for, or in all."""
+        """Return committed offsets of groups, for the requested topics or for all."""
         message = call.message
-        many = getattr(message, "groups", None)
-        groups = [message] if many is None else many
-        found = [await self._api.run(lambda one=one: self._fetch(call.caller, one)) for one in groups]  # type: ignore[misc]
-        return found[0] if many is None else {"groups": found}
+        group_requests = getattr(message, "groups", None)
+        groups = [message] if group_requests is None else group_requests
+        answers = [await self._api.run(lambda group=group: self._fetch(call.caller, group)) for group in groups]  # type: ignore[misc]
+        return answers[0] if group_requests is None else {"groups": answers}
 
-    def _fetch(self, caller: Principal, asked: Any) -> dict[str, Any]:
+    def _fetch(self, caller: Principal, request: Any) -> dict[str, Any]:
         try:
-            cursor = cursor_of(asked.group_id)
+            cursor = cursor_of(request.group_id)
         except Refused as refused:
-            return {"group_id": asked.group_id, "error_code": refused.code}
-        if asked.topics is None:
+            return {"group_id": request.group_id, "error_code": refused.code}
+        if request.topics is None:
             topics = self._api.topics.all(caller)
-            found = [(one.name, _at(one, cursor)) for one in topics if cursor in one.cursors.all()]
+            offsets = [(topic.name, _read_cursor(topic, cursor)) for topic in topics if cursor in topic.cursors.all()]
         else:
-            found = [
-                (name, {"partition_index": index, **self._of(caller, name, index, cursor)})
-                for name, index in partitions_of(asked.topics, partitions="partition_indexes")
+            offsets = [
+                (name, {"partition_index": index, **self._fetch_partition(caller, name, index, cursor)})
+                for name, index in partitions_of(request.topics, partitions="partition_indexes")
             ]
-        return {"group_id": asked.group_id, "topics": by_topic(found, "name", "partitions")}
+        return {"group_id": request.group_id, "topics": by_topic(offsets, "name", "partitions")}
 
-    def _of(self, caller: Principal, name: str, index: int, cursor: str) -> Values:
+    def _fetch_partition(self, caller: Principal, name: str, index: int, cursor: str) -> Values:
         if index != 0:
-            return NOTHING
+            return NO_OFFSET
         try:
-            return _at(self._api.topics.readable(name, caller), cursor)
+            return _read_cursor(self._api.topics.readable(name, caller), cursor)
         except NotAllowed:
-            return {**NOTHING, "error_code": ErrorCode.topic_authorization_failed}
+            return {**NO_OFFSET, "error_code": ErrorCode.topic_authorization_failed}
         except PenstockError:
-            return NOTHING
+            return NO_OFFSET
 
     async def names(self, caller: Principal) -> set[str]:
-        """The groups that have read from topics which the caller may read."""
+        """Return the groups with cursors in topics that the caller may read."""
         topics = self._api.topics
         return await self._api.run(
             lambda: {group_of(cursor) for topic in topics.all(caller) for cursor in topic.cursors.all()}
@@ -151,9 +158,8 @@ class GroupOffsets:
         return code
 
 
-def _at(topic: Topic, cursor: str) -> Values:
-    """Where a cursor is, and what its client noted."""
-    found = topic.cursors.all().get(cursor)
-    if found is None:
-        return NOTHING
-    return {"committed_offset": found, "committed_leader_epoch": -1, "metadata": topic.cursors.note(cursor)}
+def _read_cursor(topic: Topic, cursor: str) -> Values:
+    offset = topic.cursors.all().get(cursor)
+    if offset is None:
+        return NO_OFFSET
+    return {"committed_offset": offset, "committed_leader_epoch": -1, "metadata": topic.cursors.note(cursor)}

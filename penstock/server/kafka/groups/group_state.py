@@ -1,7 +1,7 @@
-"""One group of consumers: who is in it, and the rebalances in which its members agree on who reads what.
+"""State of one consumer group: its members and their rebalances, by Kafka's classic protocol.
 
-As Kafka's classic protocol has it: EMPTY -> JOINING (all say what they want) -> SYNCING (the leader says who gets what)
--> STABLE, and to JOINING again whenever somebody comes, leaves or is silent for longer than its session lasts.
+States: EMPTY -> JOINING (members say which protocols they support) -> SYNCING (the leader assigns partitions) ->
+STABLE, and back to JOINING when a member joins, leaves, or is silent for longer than its session.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from penstock.errors import PenstockError
 from penstock.server.kafka.schema.messages import Values
 
 MAX_MEMBERS = 500
-MAX_METADATA = 1 << 18
-"""Bytes that a member may say about itself, and that may be assigned to it."""
-Waiting = asyncio.Future[Values]
+MAX_MEMBER_BYTES = 1 << 18
+"""Limit: bytes of a member's protocols, and of its assignment."""
+Waiter = asyncio.Future[Values]
 
 
 class State(StrEnum):
-    """As Kafka calls it."""
+    """Group states with Kafka's names."""
 
     EMPTY = "Empty"
     JOINING = "PreparingRebalance"
@@ -34,8 +34,8 @@ class State(StrEnum):
 
 
 @dataclass(slots=True)
-class Asking:
-    """Who asks to join, and what with."""
+class JoinRequest:
+    """A member's request to join; ``session`` and ``rebalance`` are timeouts in seconds."""
 
     member: str
     instance: str | None
@@ -49,18 +49,18 @@ class Asking:
 
 @dataclass(slots=True)
 class Member:
-    """A member: ``joining`` and ``syncing`` are answers that it waits for."""
+    """A member. ``joining`` and ``syncing`` are the answers that it waits for."""
 
     id: str
-    asked: Asking
+    request: JoinRequest
     assignment: bytes = b""
-    joining: Waiting | None = None
-    syncing: Waiting | None = None
+    joining: Waiter | None = None
+    syncing: Waiter | None = None
     expiry: asyncio.TimerHandle | None = field(default=None, repr=False)
 
 
 class Refused(PenstockError):
-    """What a member asks cannot be done now."""
+    """A request that cannot be answered in the group's current state."""
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__(code.name)
@@ -68,7 +68,7 @@ class Refused(PenstockError):
 
 
 class Group:
-    """A group, on one event loop. ``on_empty`` is called once its last member has left or expired."""
+    """A consumer group, owned by one event loop. ``on_empty`` is called when its last member has left or expired."""
 
     def __init__(self, name: str, on_empty: Callable[[Group], None] = lambda _: None) -> None:
         self.name, self._on_empty = name, on_empty
@@ -78,81 +78,87 @@ class Group:
         self.members: dict[str, Member] = {}
         self._loop = asyncio.get_running_loop()
         self.last_heard = self._loop.time()
-        """Time of the loop at which a member last said something."""
+        """Time of the last request of a member, by the loop's clock."""
         self._deadline: asyncio.TimerHandle | None = None
 
     # Joining
 
-    def join(self, asked: Asking) -> Waiting:
-        """The answer once all have joined. Raises Refused."""
-        member = self._member(asked)
-        known = member.asked.protocols == asked.protocols and member.asked is not asked
-        member.asked = asked
-        waiting: Waiting = self._loop.create_future()
-        if (known and self.state is State.SYNCING) or (
-            known and self.state is State.STABLE and member.id != self.leader
+    def join(self, request: JoinRequest) -> Waiter:
+        """Return the answer, which exists once all members have joined. Raises Refused."""
+        member = self._member_for(request)
+        is_repeated = member.request.protocols == request.protocols and member.request is not request
+        member.request = request
+        waiting: Waiter = self._loop.create_future()
+        # A member that repeats its request, as after a lost answer, gets it again without a rebalance. A leader that
+        # joins a stable group asks for one.
+        if (is_repeated and self.state is State.SYNCING) or (
+            is_repeated and self.state is State.STABLE and member.id != self.leader
         ):
-            self._alive(member)
-            waiting.set_result(self._joined(member))
+            self._restart_expiry(member)
+            waiting.set_result(self._join_fields(member))
             return waiting
-        _settle(member.joining, {"error_code": ErrorCode.unknown_member_id})
+        # A member waits for one answer: the older request is refused.
+        _answer(member.joining, {"error_code": ErrorCode.unknown_member_id})
         self.last_heard = self._loop.time()
+        # The session does not run while the member waits for the others.
         member.joining = waiting
-        _calm(member)
+        _stop_expiry(member)
         self._rebalance()
         return waiting
 
-    def _member(self, asked: Asking) -> Member:
-        """The member that asks, taken in where it is new. Raises Refused."""
-        if self.members and (asked.kind != self.kind or not self._common(asked)):
+    def _member_for(self, request: JoinRequest) -> Member:
+        """Return the member of a request; add it if it is new. Raises Refused."""
+        if self.members and (request.kind != self.kind or not self._has_common_protocol(request)):
             raise Refused(ErrorCode.inconsistent_group_protocol)
-        if not asked.protocols:
+        if not request.protocols:
             raise Refused(ErrorCode.inconsistent_group_protocol)
-        before = self._instance(asked.instance)
-        if asked.member:
-            member = self.members.get(asked.member)
-            if member is None and before is not None:
+        former = self._instance(request.instance)
+        if request.member:
+            member = self.members.get(request.member)
+            if member is None and former is not None:
                 raise Refused(ErrorCode.fenced_instance_id)
             if member is not None:
                 return member
-        if before is not None:
-            self._take_out(before, ErrorCode.fenced_instance_id)
+        if former is not None:
+            # A static member (KIP-345) that restarts replaces its former self, which is fenced.
+            self._remove(former, ErrorCode.fenced_instance_id)
         if len(self.members) >= MAX_MEMBERS:
             raise Refused(ErrorCode.group_max_size_reached)
-        self.kind = asked.kind
-        member = Member(asked.member or new_member(asked), asked)
+        self.kind = request.kind
+        member = Member(request.member or new_member(request), request)
         self.members[member.id] = member
         return member
 
     def _instance(self, instance: str | None) -> Member | None:
-        return next((m for m in self.members.values() if instance is not None and m.asked.instance == instance), None)
+        return next((m for m in self.members.values() if instance is not None and m.request.instance == instance), None)
 
-    def _common(self, asked: Asking) -> bool:
-        """Whether all members have a protocol in common with ``asked``; in pairs they might each have another one."""
-        replaced = self._instance(asked.instance)
-        common = set(asked.protocols)
+    def _has_common_protocol(self, request: JoinRequest) -> bool:
+        """Return whether one protocol is supported by all members and the request."""
+        replaced = self._instance(request.instance)
+        # Pairs are not enough: each pair might share another protocol.
+        common = set(request.protocols)
         for member in self.members.values():
-            if member.id != asked.member and member is not replaced:
-                common &= set(member.asked.protocols)
+            if member.id != request.member and member is not replaced:
+                common &= set(member.request.protocols)
         return bool(common)
 
     def _rebalance(self) -> None:
-        """Ask all to join again; go on once they have, or their time is over."""
+        """Ask all members to join again; begin a generation when all have, or at the deadline."""
         if self.state is not State.JOINING:
             self.state = State.JOINING
             for member in self.members.values():
                 self._answer_sync(member, {"error_code": ErrorCode.rebalance_in_progress})
-            longest = max((member.asked.rebalance for member in self.members.values()), default=0.0)
-            self._deadline = self._loop.call_later(longest, self._begin)
+            longest = max((member.request.rebalance for member in self.members.values()), default=0.0)
+            self._deadline = self._loop.call_later(longest, self._begin_generation)
         if all(member.joining is not None for member in self.members.values()):
-            self._begin()
+            self._begin_generation()
 
-    def _begin(self) -> None:
-        """A new generation of those who have joined; the others are out."""
+    def _begin_generation(self) -> None:
+        """Begin a generation of all members that have joined; remove the others."""
         if self._deadline is not None:
             self._deadline.cancel()
-        for member in [one for one in self.members.values() if one.joining is None]:
-            _calm(member)
+        for member in [member for member in self.members.values() if member.joining is None]:
+            _stop_expiry(member)
             del self.members[member.id]
         self.generation += 1
         if not self.members:
@@ -162,22 +168,23 @@ class Group:
         self.state = State.SYNCING
         if self.leader not in self.members:
             self.leader = next(iter(self.members))
-        self.protocol = self._chosen()
+        self.protocol = self._choose_protocol()
         for member in self.members.values():
-            self._alive(member)
-            _settle(member.joining, self._joined(member))
+            self._restart_expiry(member)
+            _answer(member.joining, self._join_fields(member))
             member.joining = None
 
-    def _chosen(self) -> str:
-        """The protocol that all know and most like best."""
-        common = set.intersection(*(set(member.asked.protocols) for member in self.members.values()))
+    def _choose_protocol(self) -> str:
+        """Return the protocol that all members support and most prefer."""
+        common = set.intersection(*(set(member.request.protocols) for member in self.members.values()))
         votes = Counter(
-            next((name for name in member.asked.protocols if name in common), "") for member in self.members.values()
+            next((name for name in member.request.protocols if name in common), "") for member in self.members.values()
         )
         return votes.most_common(1)[0][0]
 
-    def _joined(self, member: Member) -> Values:
-        shown = self.members.values() if member.id == self.leader else ()
+    def _join_fields(self, member: Member) -> Values:
+        # Only the leader gets the members, because it assigns the partitions.
+        members = self.members.values() if member.id == self.leader else ()
         return {
             "generation_id": self.generation,
             "protocol_type": self.kind,
@@ -185,101 +192,104 @@ class Group:
             "leader": self.leader,
             "member_id": member.id,
             "members": [
-                {"member_id": m.id, "group_instance_id": m.asked.instance, "metadata": m.asked.protocols[self.protocol]}
-                for m in shown
-                if self.protocol in m.asked.protocols
+                {
+                    "member_id": m.id,
+                    "group_instance_id": m.request.instance,
+                    "metadata": m.request.protocols[self.protocol],
+                }
+                for m in members
+                if self.protocol in m.request.protocols
             ],
         }
 
-    # What members do then
+    # After joining
 
-    def checked(self, member: str, generation: int, instance: str | None = None) -> Member:
-        """The member, where it is one of this generation. Raises Refused."""
-        found = self.members.get(member)
-        if found is None:
+    def check_member(self, member: str, generation: int, instance: str | None = None) -> Member:
+        """Return a member of the current generation. Raises Refused."""
+        existing = self.members.get(member)
+        if existing is None:
             fenced = self._instance(instance) is not None
             raise Refused(ErrorCode.fenced_instance_id if fenced else ErrorCode.unknown_member_id)
         if generation != self.generation:
             raise Refused(ErrorCode.illegal_generation)
-        return found
+        return existing
 
-    def sync(self, member: Member, assignments: dict[str, bytes]) -> Waiting:
-        """What the member is to read, once the leader has said it. Raises Refused."""
+    def sync(self, member: Member, assignments: dict[str, bytes]) -> Waiter:
+        """Return the answer with the member's assignment, which exists once the leader has sent it. Raises Refused."""
         if self.state is State.JOINING:
             raise Refused(ErrorCode.rebalance_in_progress)
-        waiting: Waiting = self._loop.create_future()
-        _settle(member.syncing, {"error_code": ErrorCode.unknown_member_id})
+        waiting: Waiter = self._loop.create_future()
+        _answer(member.syncing, {"error_code": ErrorCode.unknown_member_id})
         member.syncing = waiting
-        self._alive(member)
+        self._restart_expiry(member)
         if self.state is State.SYNCING and member.id == self.leader:
-            for one in self.members.values():
-                one.assignment = assignments.get(one.id, b"")[:MAX_METADATA]
+            for other in self.members.values():
+                other.assignment = assignments.get(other.id, b"")[:MAX_MEMBER_BYTES]
             self.state = State.STABLE
         if self.state is State.STABLE:
-            for one in self.members.values():
-                self._answer_sync(one, self._synced(one))
+            for other in self.members.values():
+                self._answer_sync(other, self._sync_fields(other))
         return waiting
 
     def _answer_sync(self, member: Member, values: Values) -> None:
         if member.syncing is not None:
-            _settle(member.syncing, values)
+            _answer(member.syncing, values)
             member.syncing = None
-            self._alive(member)
+            self._restart_expiry(member)
 
-    def _synced(self, member: Member) -> Values:
+    def _sync_fields(self, member: Member) -> Values:
         return {"protocol_type": self.kind, "protocol_name": self.protocol, "assignment": member.assignment}
 
     def heartbeat(self, member: Member) -> ErrorCode:
-        """Whether it may go on as it does."""
-        self._alive(member)
+        """Restart the member's session; return whether it must join again."""
+        self._restart_expiry(member)
         return ErrorCode.rebalance_in_progress if self.state is State.JOINING else ErrorCode.none
 
     def leave(self, member: str, instance: str | None) -> ErrorCode:
-        """Take a member out."""
-        found = self.members.get(member) or self._instance(instance)
-        if found is None:
+        """Remove a member."""
+        existing = self.members.get(member) or self._instance(instance)
+        if existing is None:
             return ErrorCode.unknown_member_id
-        self._take_out(found, ErrorCode.unknown_member_id)
+        self._remove(existing, ErrorCode.unknown_member_id)
         self._rebalance()
         return ErrorCode.none
 
-    def _alive(self, member: Member) -> None:
-        """Its session begins again."""
+    def _restart_expiry(self, member: Member) -> None:
         self.last_heard = self._loop.time()
-        _calm(member)
-        member.expiry = self._loop.call_later(member.asked.session, self._expire, member)
+        _stop_expiry(member)
+        member.expiry = self._loop.call_later(member.request.session, self._expire, member)
 
     def _expire(self, member: Member) -> None:
         waits = member.joining is not None or member.syncing is not None
         if self.members.get(member.id) is member and not waits:
-            self._take_out(member, ErrorCode.unknown_member_id)
+            self._remove(member, ErrorCode.unknown_member_id)
             self._rebalance()
 
-    def _take_out(self, member: Member, code: ErrorCode) -> None:
-        _calm(member)
-        _settle(member.joining, {"error_code": code})
-        _settle(member.syncing, {"error_code": code})
+    def _remove(self, member: Member, code: ErrorCode) -> None:
+        _stop_expiry(member)
+        _answer(member.joining, {"error_code": code})
+        _answer(member.syncing, {"error_code": code})
         self.members.pop(member.id, None)
 
     def close(self) -> None:
-        """Nobody is waited for any more."""
+        """Refuse all waiting members."""
         if self._deadline is not None:
             self._deadline.cancel()
         for member in list(self.members.values()):
-            self._take_out(member, ErrorCode.coordinator_not_available)
+            self._remove(member, ErrorCode.coordinator_not_available)
 
 
-def new_member(asked: Asking) -> str:
-    """A name for a member, which begins with what its client calls itself."""
-    return f"{asked.instance or asked.client[:100]}-{secrets.token_hex(16)}"
+def new_member(request: JoinRequest) -> str:
+    """Return a new member id, which starts with the client's own name."""
+    return f"{request.instance or request.client[:100]}-{secrets.token_hex(16)}"
 
 
-def _settle(waiting: Waiting | None, values: Values) -> None:
+def _answer(waiting: Waiter | None, values: Values) -> None:
     if waiting is not None and not waiting.done():
         waiting.set_result(values)
 
 
-def _calm(member: Member) -> None:
+def _stop_expiry(member: Member) -> None:
     if member.expiry is not None:
         member.expiry.cancel()
         member.expiry = None

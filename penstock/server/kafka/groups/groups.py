@@ -1,6 +1,6 @@
-"""Groups of consumers: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and what administrators ask about groups.
+"""Consumer groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and requests of administrators.
 
-Who is in a group is kept in memory: after a restart the members join again. What it has read are cursors of the log.
+Members are kept in memory: after a restart they join again. Committed offsets are cursors of the log.
 """
 
 from __future__ import annotations
@@ -13,23 +13,22 @@ from kio.schema.errors import ErrorCode
 from penstock.server.auth.rights import Principal
 from penstock.server.kafka.calls import Call, DeferredAnswer
 from penstock.server.kafka.groups.group_offsets import GroupOffsets
-from penstock.server.kafka.groups.group_state import MAX_METADATA, Asking, Group, Refused, State, new_member
+from penstock.server.kafka.groups.group_state import MAX_MEMBER_BYTES, Group, JoinRequest, Refused, State, new_member
 from penstock.server.kafka.schema.messages import Values
 
-SHORTEST, LONGEST = 1.0, 1800.0
-"""Seconds that a session may last."""
+MIN_SESSION_S, MAX_SESSION_S = 1.0, 1800.0
 MAX_GROUPS = 1000
-"""Limit: groups with members. Beyond it the group that was silent for the longest time is put out: its members, if
-there are any, join again.
+"""Limit: groups with members. Over it the group that was silent longest is evicted; its members join again."""
+MEMBER_ID_VERSION = 4
+"""JoinGroup version from which a new member first gets an id, then joins with it (KIP-394): a lost answer leaves no
+member behind.
 """
-ASKS_FOR_ID = 4
-"""From this version on a new member asks twice: so that one whose answer is lost leaves nobody behind."""
 CONSUMER, CLASSIC, DEAD = "consumer", "classic", "Dead"
 _LOGGER = logging.getLogger(__name__)
 
 
 class Groups:
-    """Answers the members of groups, and those who look at them."""
+    """Handlers of members' and administrators' requests about groups. Owned by one event loop."""
 
     def __init__(self, offsets: GroupOffsets) -> None:
         self._offsets = offsets
@@ -37,50 +36,50 @@ class Groups:
         offsets.check_member = self.check_member
 
     async def join(self, call: Call) -> Values | DeferredAnswer:
-        """Whom a member is with, once all have joined."""
+        """Return the members of the new generation, once all have joined."""
         message = call.message
         session = message.session_timeout.total_seconds()
-        protocols = {one.name: one.metadata for one in message.protocols}
-        asked = Asking(
+        protocols = {protocol.name: protocol.metadata for protocol in message.protocols}
+        request = JoinRequest(
             message.member_id,
             getattr(message, "group_instance_id", None),
             call.client,
             call.host,
             session,
-            min(max(getattr(message, "rebalance_timeout", message.session_timeout).total_seconds(), 0), LONGEST),
+            min(max(getattr(message, "rebalance_timeout", message.session_timeout).total_seconds(), 0), MAX_SESSION_S),
             message.protocol_type,
             protocols,
         )
         try:
-            group = self._for_member(call, message.group_id)
-            if not SHORTEST <= session <= LONGEST:
+            group = self._group_to_join(call, message.group_id)
+            if not MIN_SESSION_S <= session <= MAX_SESSION_S:
                 raise Refused(ErrorCode.invalid_session_timeout)
-            if sum(map(len, protocols.values())) > MAX_METADATA:
+            if sum(map(len, protocols.values())) > MAX_MEMBER_BYTES:
                 raise Refused(ErrorCode.invalid_request)
-            if not asked.member and call.version >= ASKS_FOR_ID and asked.instance is None:
-                return {"error_code": ErrorCode.member_id_required, "member_id": new_member(asked)}
-            joined = group.join(asked)
+            if not request.member and call.version >= MEMBER_ID_VERSION and request.instance is None:
+                return {"error_code": ErrorCode.member_id_required, "member_id": new_member(request)}
+            joined = group.join(request)
             return DeferredAnswer(lambda: joined)
         except Refused as refused:
-            return {"error_code": refused.code, "member_id": asked.member}
+            return {"error_code": refused.code, "member_id": request.member}
         finally:
-            self._forget(message.group_id)
+            self._forget_if_empty(message.group_id)
 
-    def _for_member(self, call: Call, name: str) -> Group:
-        """The group, made where there is none. Raises Refused."""
+    def _group_to_join(self, call: Call, name: str) -> Group:
+        """Return the group; create it if it is missing. Raises Refused."""
         _check_right(call.caller)
         if not name:
             raise Refused(ErrorCode.invalid_group_id)
         if name not in self._groups:
             if len(self._groups) >= MAX_GROUPS:
                 silent = min(self._groups.values(), key=lambda group: group.last_heard)
-                _LOGGER.warning("Kafka: group %r is put out: there are more than %d groups", silent.name, MAX_GROUPS)
+                _LOGGER.warning("kafka: group %r is evicted: more than %d groups have members", silent.name, MAX_GROUPS)
                 self._remove(silent)
             self._groups[name] = Group(name, self._remove)
         return self._groups[name]
 
-    def _forget(self, name: str) -> None:
-        """Groups without members are known by their cursors alone."""
+    # A group without members needs no state: its cursors are all that is known of it.
+    def _forget_if_empty(self, name: str) -> None:
         group = self._groups.get(name)
         if group is not None and not group.members:
             self._remove(group)
@@ -97,105 +96,111 @@ class Groups:
         return group
 
     def check_member(self, name: str, member: str, generation: int, instance: str | None) -> None:
-        """Whether offsets may be committed: by a member, or by anybody where there are none. Raises Refused."""
+        """Check that offsets may be committed: by a member, or by anyone if the group has none. Raises Refused."""
         group = self._groups.get(name)
         if group is None or not group.members:
+            # Clients that assign partitions themselves commit without a member id and generation.
             if generation >= 0 or member:
                 raise Refused(ErrorCode.unknown_member_id)
             return
-        found = group.checked(member, generation, instance)
+        committer = group.check_member(member, generation, instance)
         if group.state is State.SYNCING:
             raise Refused(ErrorCode.rebalance_in_progress)
-        group.heartbeat(found)
+        group.heartbeat(committer)
 
     async def sync(self, call: Call) -> Values | DeferredAnswer:
-        """What a member is to read, once the leader has said it."""
+        """Return the member's partitions, once the leader has assigned them."""
         message = call.message
         try:
             _check_right(call.caller)
             group = self._group(message.group_id)
             instance = getattr(message, "group_instance_id", None)
-            member = group.checked(message.member_id, message.generation_id, instance)
-            synced = group.sync(member, {one.member_id: one.assignment for one in message.assignments})
+            member = group.check_member(message.member_id, message.generation_id, instance)
+            synced = group.sync(
+                member, {assignment.member_id: assignment.assignment for assignment in message.assignments}
+            )
             return DeferredAnswer(lambda: synced)
         except Refused as refused:
             return {"error_code": refused.code}
 
     async def heartbeat(self, call: Call) -> Values:
-        """Whether a member may go on as it does."""
+        """Restart the member's session; return whether it must join again."""
         message = call.message
         try:
             _check_right(call.caller)
             group = self._group(message.group_id)
             instance = getattr(message, "group_instance_id", None)
-            return {"error_code": group.heartbeat(group.checked(message.member_id, message.generation_id, instance))}
+            return {
+                "error_code": group.heartbeat(group.check_member(message.member_id, message.generation_id, instance))
+            }
         except Refused as refused:
             return {"error_code": refused.code}
 
     async def leave(self, call: Call) -> Values:
-        """Take members out of their group."""
+        """Remove members from their group."""
         message, group = call.message, self._groups.get(call.message.group_id)
-        many = getattr(message, "members", None)
+        # Up to version 2 one member leaves per request; later ones name several.
+        leavers = getattr(message, "members", None)
         try:
             _check_right(call.caller)
         except Refused as refused:
             return {"error_code": refused.code}
         codes = [
-            (one, group.leave(one.member_id, getattr(one, "group_instance_id", None)))
+            (leaver, group.leave(leaver.member_id, getattr(leaver, "group_instance_id", None)))
             if group
-            else (one, ErrorCode.unknown_member_id)
-            for one in (many if many is not None else [message])
+            else (leaver, ErrorCode.unknown_member_id)
+            for leaver in (leavers if leavers is not None else [message])
         ]
-        self._forget(message.group_id)
-        if many is None:
+        self._forget_if_empty(message.group_id)
+        if leavers is None:
             return {"error_code": codes[0][1]}
-        left = [
-            {"member_id": one.member_id, "group_instance_id": one.group_instance_id, "error_code": code}
-            for one, code in codes
+        members = [
+            {"member_id": leaver.member_id, "group_instance_id": leaver.group_instance_id, "error_code": code}
+            for leaver, code in codes
         ]
-        return {"members": left}
+        return {"members": members}
 
-    # For those who look
+    # Administration
 
     async def list(self, call: Call) -> Values:
-        """All groups with members, and all cursors of topics that the caller may read."""
+        """Return groups with members, and groups with cursors in topics that the caller may read."""
         states = {state.lower() for state in getattr(call.message, "states_filter", ())}
         kinds = {kind.lower() for kind in getattr(call.message, "types_filter", ())}
-        found = dict.fromkeys(await self._offsets.names(call.caller), (State.EMPTY, CONSUMER))
-        found |= {name: (group.state, group.kind) for name, group in self._groups.items() if group.members}
+        groups = dict.fromkeys(await self._offsets.names(call.caller), (State.EMPTY, CONSUMER))
+        groups |= {name: (group.state, group.kind) for name, group in self._groups.items() if group.members}
         listed = [
             {"group_id": name, "protocol_type": kind, "group_state": state, "group_type": CLASSIC}
-            for name, (state, kind) in found.items()
+            for name, (state, kind) in groups.items()
             if (not states or state.lower() in states) and (not kinds or CLASSIC in kinds)
         ]
         return {"groups": listed}
 
     async def describe(self, call: Call) -> Values:
-        """The members of groups."""
-        known = await self._offsets.names(call.caller)
-        return {"groups": [self._describe(name, known) for name in call.message.groups]}
+        """Describe groups and their members."""
+        with_cursors = await self._offsets.names(call.caller)
+        return {"groups": [self._describe(name, with_cursors) for name in call.message.groups]}
 
-    def _describe(self, name: str, known: set[str]) -> Values:
+    def _describe(self, name: str, with_cursors: set[str]) -> Values:
         group = self._groups.get(name)
         if group is None or not group.members:
-            state, kind = (State.EMPTY, CONSUMER) if name in known else (DEAD, "")
+            state, kind = (State.EMPTY, CONSUMER) if name in with_cursors else (DEAD, "")
             return {"group_id": name, "group_state": state, "protocol_type": kind}
         members = [
             {
                 "member_id": member.id,
-                "group_instance_id": member.asked.instance,
-                "client_id": member.asked.client,
-                "client_host": f"/{member.asked.host}",
-                "member_metadata": member.asked.protocols.get(group.protocol, b""),
+                "group_instance_id": member.request.instance,
+                "client_id": member.request.client,
+                "client_host": f"/{member.request.host}",
+                "member_metadata": member.request.protocols.get(group.protocol, b""),
                 "member_assignment": member.assignment,
             }
             for member in group.members.values()
         ]
-        told = {"group_id": name, "group_state": group.state, "protocol_type": group.kind, "members": members}
-        return {**told, "protocol_data": group.protocol}
+        description = {"group_id": name, "group_state": group.state, "protocol_type": group.kind, "members": members}
+        return {**description, "protocol_data": group.protocol}
 
     async def delete(self, call: Call) -> Values:
-        """Forget the cursors of groups without members."""
+        """Remove the cursors of groups without members."""
         return {"results": [await self._delete(call.caller, name) for name in call.message.groups_names]}
 
     async def _delete(self, caller: Principal, name: str) -> dict[str, Any]:
@@ -205,12 +210,12 @@ class Groups:
         return {"group_id": name, "error_code": await self._offsets.forget(name, caller)}
 
     def close(self) -> None:
-        """Answer all who wait."""
+        """Answer all waiting members."""
         for group in self._groups.values():
             group.close()
 
 
 def _check_right(caller: Principal) -> None:
-    """Raises Refused for one who may move no cursor."""
+    """Raise Refused unless the caller may move cursors."""
     if not (caller.cursor or caller.admin or caller.inside):
         raise Refused(ErrorCode.group_authorization_failed)

@@ -1,4 +1,4 @@
-"""ApiVersions, Metadata and what else clients ask before they begin: one broker, one partition of each topic."""
+"""ApiVersions, Metadata, FindCoordinator and descriptions of the cluster: one broker, one partition per topic."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from penstock.server.api.entries import EntriesApi
 from penstock.server.auth.permitted_topics import check_name
 from penstock.server.auth.rights import Principal
 from penstock.server.kafka.calls import Call, code_of
+from penstock.server.kafka.errors import NO_TRANSACTIONS
 from penstock.server.kafka.schema.messages import VERSIONS, Api, Values
 
 BROKER = 0
-"""The number of the one broker."""
+"""Id of the only broker."""
 CLUSTER = "penstock"
 NAMESPACE = uuid.UUID("b8e6d6e4-6a4f-4c1e-9a55-0d7f4f0c6f2a")
-"""Of the ids of topics: the same name has the same id, as its offsets go on where it was deleted."""
+"""Namespace of topic ids. A topic that is deleted and created again keeps its id, because its offsets continue."""
 GROUP = 0
-"""What a coordinator is asked for; everything else is for transactions."""
-NO_TRANSACTIONS = "Penstock has no transactions of Kafka"
+"""Key type of group coordinators; the others belong to transactions."""
 CREATIONS_AT_ONCE, CREATIONS_PER_S = 100, 0.5
-"""Limit: topics that the metadata requests of one client create at once, and then every second."""
+"""Limit: topics that metadata requests of one client create at once, and then per second."""
 MAX_CLIENTS = 10_000
+"""Limit: addresses whose quota is remembered."""
 KAFKA_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PARTITION = {
     "leader_id": BROKER,
@@ -42,23 +43,25 @@ _PARTITION = {
 
 
 def topic_id(name: str) -> uuid.UUID:
-    """The id of a topic."""
+    """Return the id of a topic."""
     return uuid.uuid5(NAMESPACE, name)
 
 
 def api_versions(unknown: bool = False) -> Values:
-    """What is spoken; ``unknown``: to one who asked in a version that is not."""
+    """Return the supported versions; ``unknown`` answers an unsupported version of ApiVersions."""
     keys = [{"api_key": api, "min_version": first, "max_version": last} for api, (first, last) in VERSIONS.items()]
     for key in keys:
-        if key["api_key"] == Api.PRODUCE:  # older ones are not taken; librdkafka compresses only where they are named
+        if key["api_key"] == Api.PRODUCE:
+            # Workaround: librdkafka compresses only if Produce 0 is announced. Versions below the real minimum are
+            # refused.
             key["min_version"] = 0
     return {"error_code": ErrorCode.unsupported_version if unknown else 0, "api_keys": keys}
 
 
 class CreationQuota:
-    """How many topics each client's requests for metadata may still create. Thread-safe.
+    """Topics that each client's metadata requests may still create, by client address. Thread-safe.
 
-    A client is known by its address. What was used comes back at CREATIONS_PER_S.
+    Used quota returns at CREATIONS_PER_S.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -66,29 +69,31 @@ class CreationQuota:
         self._full_at: dict[str, float] = {}
 
     def take(self, host: str) -> bool:
-        """Whether the client may create one more topic, which is counted."""
+        """Return whether the client may create one more topic, and count it."""
         now = self._clock()
         with self._lock:
             full_at = max(self._full_at.get(host, now), now) + 1 / CREATIONS_PER_S
             if full_at - now > CREATIONS_AT_ONCE / CREATIONS_PER_S:
                 return False
-            if len(self._full_at) >= MAX_CLIENTS:  # Limit: clients whose quota is whole again are forgotten.
+            # Limit: forget clients whose quota is full again.
+            if len(self._full_at) >= MAX_CLIENTS:
                 self._full_at = {client: time for client, time in self._full_at.items() if time > now}
             self._full_at[host] = full_at
             return True
 
 
 class Cluster:
-    """Answers what is where."""
+    """Handlers of requests about the cluster and its topics."""
 
     def __init__(self, api: EntriesApi, quota: CreationQuota | None = None) -> None:
         self._api, self._quota = api, quota or CreationQuota()
 
     async def metadata(self, call: Call) -> Values:
-        """The broker, and the topics asked for; they are created where the client wants that and may."""
+        """Return the broker and the requested topics; create missing ones if the client asks for it and may."""
         message = call.message
-        every = message.topics is None or (call.version == 0 and not message.topics)
-        names = None if every else [topic.name or "" for topic in message.topics]
+        # Version 0 has no null arrays, so an empty array means all topics.
+        all_topics = message.topics is None or (call.version == 0 and not message.topics)
+        names = None if all_topics else [topic.name or "" for topic in message.topics]
         create = getattr(message, "allow_auto_topic_creation", True)
         topics = await self._api.run(lambda: self._topics(call.caller, names, call.host if create else None))
         host, port = call.address
@@ -101,11 +106,12 @@ class Cluster:
         return [self._topic(caller, name, creator) for name in names]
 
     def _topic(self, caller: Principal, name: str, creator: str | None = None) -> Values:
-        """A topic, created where there is none: by the client ``creator`` if it may write it and has quota left."""
+        """Return a topic. If it is missing, create it if client ``creator`` has the right and quota."""
         topics = self._api.topics
         try:
             if creator is not None and name[:1] != "_" and caller.writes(name, topics.log.settings(name)):
                 check_name(name)
+                # Limit: a metadata request with many random names must not create as many topics.
                 if not self._exists(name) and not self._quota.take(creator):
                     return {"error_code": ErrorCode.throttling_quota_exceeded, "name": name}
                 topics.writable(name, caller)
@@ -116,11 +122,12 @@ class Cluster:
         except PenstockError as error:
             code = code_of(error)
             if code is ErrorCode.invalid_topic_exception and creator is None and KAFKA_NAME.fullmatch(name):
-                # Kafka allows this name, so it is missing, not wrong: Streams then creates it, and is told why not.
+                # Kafka allows this name, so the topic is missing, not invalid: Kafka Streams then creates it and gets
+                # the reason.
                 code = ErrorCode.unknown_topic_or_partition
             return {"error_code": code, "name": name}
-        known = {"name": name, "topic_id": topic_id(name), "is_internal": name[:1] == "_"}
-        return {**known, "partitions": [_PARTITION]}
+        fields = {"name": name, "topic_id": topic_id(name), "is_internal": name[:1] == "_"}
+        return {**fields, "partitions": [_PARTITION]}
 
     def _exists(self, name: str) -> bool:
         try:
@@ -129,12 +136,12 @@ class Cluster:
             return False
 
     async def describe_topic_partitions(self, call: Call) -> Values:
-        """The same of topics by name."""
+        """Describe topics by name."""
         names = [topic.name for topic in call.message.topics] or None
         return {"topics": await self._api.run(lambda: self._topics(call.caller, names))}
 
     async def describe_cluster(self, call: Call) -> Values:
-        """The one broker."""
+        """Describe the only broker."""
         host, port = call.address
         return {
             "cluster_id": CLUSTER,
@@ -145,11 +152,11 @@ class Cluster:
         }
 
     async def find_coordinator(self, call: Call) -> Values:
-        """We are the coordinator of all groups; there is none of transactions."""
+        """Name this broker as coordinator of all groups, and none for transactions."""
         message, (host, port) = call.message, call.address
-        found: dict[str, Any] = {"node_id": BROKER, "host": host, "port": port}
+        coordinator: dict[str, Any] = {"node_id": BROKER, "host": host, "port": port}
         if getattr(message, "key_type", GROUP) != GROUP:
             code = ErrorCode.transactional_id_authorization_failed
-            found = {"node_id": -1, "error_code": code, "error_message": NO_TRANSACTIONS}
+            coordinator = {"node_id": -1, "error_code": code, "error_message": NO_TRANSACTIONS}
         keys = getattr(message, "coordinator_keys", None)
-        return found if keys is None else {"coordinators": [{"key": key, **found} for key in keys]}
+        return coordinator if keys is None else {"coordinators": [{"key": key, **coordinator} for key in keys]}

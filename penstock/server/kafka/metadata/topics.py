@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics and DescribeConfigs."""
+"""CreateTopics, DeleteTopics and DescribeConfigs: topic settings under Kafka's names."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from penstock.server.kafka.metadata.cluster import BROKER, topic_id
 from penstock.server.kafka.schema.messages import Values
 
 TOPIC, BROKERS = 2, 4
-"""Kinds of resources."""
+"""Resource types."""
 DYNAMIC, DEFAULT = 1, 5
-"""Where a setting comes from: the topic's own, or what is so anyway."""
+"""Source of a setting: set for the topic, or fixed."""
 STRING, LONG = 2, 5
-"""Types of settings."""
+"""Value types of settings."""
 _FIXED = {
     "cleanup.policy": "delete",
     "compression.type": "uncompressed",
     "message.timestamp.type": "LogAppendTime",
     "min.insync.replicas": "1",
 }
-"""Settings of Kafka that cannot be others."""
+"""Kafka settings with only one possible value."""
 _BROKER = {
     "auto.create.topics.enable": "true",
     "default.replication.factor": "1",
@@ -39,45 +39,50 @@ _BROKER = {
     "min.insync.replicas": "1",
     "num.partitions": "1",
 }
-"""Settings of the broker that clients and tools ask for."""
+"""Broker settings that clients and tools request."""
 _IGNORED = ("cleanup.policy", "compression.type", "message.timestamp.type", "min.insync.replicas", "flush.messages")
-"""Those that may be given all the same, as many clients do."""
-_FOREVER = 1 << 62
+"""Settings that are accepted without effect, because many clients send them."""
+_FOREVER_MS = 1 << 62
+"""Kafka's -1, no limit, as a number that fits the settings."""
 
 
 class Topics:
-    """Makes and removes topics, and tells their settings."""
+    """Handlers that create, delete and describe topics."""
 
     def __init__(self, api: EntriesApi) -> None:
         self._api = api
 
     async def create(self, call: Call) -> Values:
-        """Topics with one partition and one replica."""
-        dry = call.message.validate_only
-        return {"topics": await self._api.run(lambda: [self._create(call, one, dry) for one in call.message.topics])}
-
-    def _create(self, call: Call, asked: Any, dry: bool) -> Values:
-        if (refused := _cannot_be(asked)) is not None:
-            return {"name": asked.name, **refused}
-        try:
-            changes = _changes({config.name: config.value for config in asked.configs})
-            if not dry:
-                self._api.manage.create(asked.name, changes, call.caller)
-        except ValueError as error:
-            return {"name": asked.name, "error_code": ErrorCode.invalid_config, "error_message": str(error)}
-        except PenstockError as error:
-            return {"name": asked.name, **_told(error)}
-        settings = self._configs(asked.name)
+        """Create topics with one partition and one replica."""
+        validate_only = call.message.validate_only
         return {
-            "name": asked.name,
-            "topic_id": topic_id(asked.name),
+            "topics": await self._api.run(
+                lambda: [self._create(call, topic, validate_only) for topic in call.message.topics]
+            )
+        }
+
+    def _create(self, call: Call, topic: Any, validate_only: bool) -> Values:
+        if (shape_error := _shape_error(topic)) is not None:
+            return {"name": topic.name, **shape_error}
+        try:
+            changes = _parse_settings({config.name: config.value for config in topic.configs})
+            if not validate_only:
+                self._api.manage.create(topic.name, changes, call.caller)
+        except ValueError as error:
+            return {"name": topic.name, "error_code": ErrorCode.invalid_config, "error_message": str(error)}
+        except PenstockError as error:
+            return {"name": topic.name, **_error_fields(error)}
+        settings = self._configs(topic.name)
+        return {
+            "name": topic.name,
+            "topic_id": topic_id(topic.name),
             "num_partitions": 1,
             "replication_factor": 1,
             "configs": settings,
         }
 
     async def delete(self, call: Call) -> Values:
-        """Topics with all that is in them."""
+        """Delete topics with all of their entries."""
         names = call.message.topic_names
         return {"responses": await self._api.run(lambda: [self._delete(call.caller, name) for name in names])}
 
@@ -85,55 +90,72 @@ class Topics:
         try:
             self._api.manage.delete(name, caller)
         except PenstockError as error:
-            return {"name": name, **_told(error)}
+            return {"name": name, **_error_fields(error)}
         return {"name": name}
 
     async def describe_configs(self, call: Call) -> Values:
-        """What of a topic's settings Kafka has a name for."""
-        return {"results": await self._api.run(lambda: [self._describe(call, one) for one in call.message.resources])}
+        """Return the settings that have a name in Kafka."""
+        return {
+            "results": await self._api.run(
+                lambda: [self._describe(call, resource) for resource in call.message.resources]
+            )
+        }
 
-    def _describe(self, call: Call, asked: Any) -> Values:
-        known = {"resource_type": asked.resource_type, "resource_name": asked.resource_name}
-        if asked.resource_type == BROKERS and asked.resource_name in ("", str(BROKER)):
+    def _describe(self, call: Call, resource: Any) -> Values:
+        fields = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+        if resource.resource_type == BROKERS and resource.resource_name in ("", str(BROKER)):
             configs = [_config(name, value, DEFAULT, STRING) for name, value in _BROKER.items()]
-            return {**known, "configs": [one for one in configs if _is_wanted(asked, one)]}
-        if asked.resource_type != TOPIC:
-            return {**known, "error_code": ErrorCode.invalid_request, "error_message": "there are topics and a broker"}
+            return {**fields, "configs": [config for config in configs if _is_requested(resource, config)]}
+        if resource.resource_type != TOPIC:
+            return {
+                **fields,
+                "error_code": ErrorCode.invalid_request,
+                "error_message": "only topics and the broker have settings",
+            }
         try:
-            self._api.topics.readable(asked.resource_name, call.caller)
+            self._api.topics.readable(resource.resource_name, call.caller)
         except PenstockError as error:
-            return {**known, **_told(error)}
-        return {**known, "configs": [one for one in self._configs(asked.resource_name) if _is_wanted(asked, one)]}
+            return {**fields, **_error_fields(error)}
+        return {
+            **fields,
+            "configs": [config for config in self._configs(resource.resource_name) if _is_requested(resource, config)],
+        }
 
     def _configs(self, name: str) -> list[Values]:
         settings = self._api.topics.log.settings(name)
-        own = [_config(key, tell(settings), DYNAMIC, LONG) for key, (_, _, tell) in _SETTINGS.items()]
-        return own + [_config(key, value, DEFAULT, STRING) for key, value in _FIXED.items()]
+        topic_configs = [
+            _config(key, format_setting(settings), DYNAMIC, LONG) for key, (_, _, format_setting) in _SETTINGS.items()
+        ]
+        return topic_configs + [_config(key, value, DEFAULT, STRING) for key, value in _FIXED.items()]
 
 
-def _is_wanted(asked: Any, config: Values) -> bool:
-    return asked.configuration_keys is None or config["name"] in asked.configuration_keys
+def _is_requested(resource: Any, config: Values) -> bool:
+    return resource.configuration_keys is None or config["name"] in resource.configuration_keys
 
 
 def _config(name: str, value: str, source: int, kind: int) -> Values:
     return {"name": name, "value": value, "read_only": source == DEFAULT, "config_source": source, "config_type": kind}
 
 
-def _told(error: PenstockError) -> Values:
+def _error_fields(error: PenstockError) -> Values:
     return {"error_code": code_of(error), "error_message": str(error)}
 
 
-def _cannot_be(asked: Any) -> Values | None:
-    partitions = len(asked.assignments) or asked.num_partitions
+def _shape_error(topic: Any) -> Values | None:
+    """Return the error for a topic with several partitions or replicas, else None."""
+    partitions = len(topic.assignments) or topic.num_partitions
     if partitions not in (-1, 1):
-        return {"error_code": ErrorCode.invalid_partitions, "error_message": "A topic of Penstock has one partition"}
-    if asked.replication_factor not in (-1, 1) and not asked.assignments:
-        text = "A topic of Penstock has one replica"
+        return {
+            "error_code": ErrorCode.invalid_partitions,
+            "error_message": "a topic of Penstock has exactly one partition",
+        }
+    if topic.replication_factor not in (-1, 1) and not topic.assignments:
+        text = "a topic of Penstock has exactly one replica"
         return {"error_code": ErrorCode.invalid_replication_factor, "error_message": text}
     return None
 
 
-_Setting = tuple[str, Callable[[int], object], Callable[[TopicSettings], str]]
+_SettingFormat = tuple[str, Callable[[int], object], Callable[[TopicSettings], str]]
 
 
 def _millis(seconds: float) -> str:
@@ -141,31 +163,32 @@ def _millis(seconds: float) -> str:
 
 
 def _seconds(millis: int) -> float:
-    return millis / 1000 if millis >= 0 else float(_FOREVER // 1000)
+    return millis / 1000 if millis >= 0 else float(_FOREVER_MS // 1000)
 
 
-_SETTINGS: Mapping[str, _Setting] = {
-    "retention.ms": ("stale_after", _seconds, lambda known: _millis(known.stale_after)),
-    "retention.bytes": ("retain_bytes", lambda size: max(size, 0), lambda known: str(known.retain_bytes or -1)),
-    "segment.bytes": ("segment_size_limit", int, lambda known: str(known.segment_size_limit)),
-    "segment.ms": ("rotate_after", _seconds, lambda known: _millis(known.rotate_after)),
-    "max.message.bytes": ("message_size_limit", int, lambda known: str(known.message_size_limit)),
+_SETTINGS: Mapping[str, _SettingFormat] = {
+    "retention.ms": ("stale_after", _seconds, lambda settings: _millis(settings.stale_after)),
+    "retention.bytes": ("retain_bytes", lambda size: max(size, 0), lambda settings: str(settings.retain_bytes or -1)),
+    "segment.bytes": ("segment_size_limit", int, lambda settings: str(settings.segment_size_limit)),
+    "segment.ms": ("rotate_after", _seconds, lambda settings: _millis(settings.rotate_after)),
+    "max.message.bytes": ("message_size_limit", int, lambda settings: str(settings.message_size_limit)),
 }
-"""For each setting of Kafka the topic's own, what makes its value, and how it is told."""
+"""Kafka's name of a setting: the log's name, conversion from Kafka's number, and conversion to Kafka's text."""
 
 
-def _changes(configs: Mapping[str, str | None]) -> dict[str, object]:
-    """The topic's settings. Raises ValueError for one that there is not."""
-    found: dict[str, object] = {}
+def _parse_settings(configs: Mapping[str, str | None]) -> dict[str, object]:
+    """Return the log's settings. Raises ValueError for unsupported settings or values."""
+    settings: dict[str, object] = {}
     for name, value in configs.items():
         if name in _SETTINGS:
-            ours, make, _ = _SETTINGS[name]
+            log_name, make, _ = _SETTINGS[name]
             try:
-                found[ours] = make(int(value or ""))
+                settings[log_name] = make(int(value or ""))
             except ValueError:
-                raise ValueError(f"{name}: {value!r} is no number") from None
+                raise ValueError(f"{name}: {value!r} is not a number") from None
+        # Producers choose the compression; a topic's compression.type is ignored, whatever it is.
         elif _FIXED.get(name, value) != value and name != "compression.type":
-            raise ValueError(f"{name}: a topic of Penstock has {_FIXED[name]}")
+            raise ValueError(f"{name}: only {_FIXED[name]} is supported")
         elif name not in _IGNORED:
-            raise ValueError(f"{name}: Penstock has no such setting")
-    return found
+            raise ValueError(f"{name}: not a setting of a Penstock topic")
+    return settings

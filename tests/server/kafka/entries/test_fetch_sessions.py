@@ -96,8 +96,8 @@ def test_an_unknown_session_and_a_wrong_epoch_are_told() -> None:
 def test_after_the_last_epoch_comes_the_first_one() -> None:
     sessions = Sessions()
     session = begun(sessions, {"a": 0})
-    session.epoch = fetch_sessions.EPOCHS
-    assert sessions.session(parse(fetch({}, session.number, fetch_sessions.EPOCHS)).message) is session
+    session.epoch = fetch_sessions.MAX_EPOCH
+    assert sessions.session(parse(fetch({}, session.number, fetch_sessions.MAX_EPOCH)).message) is session
     assert session.epoch == 1
 
 

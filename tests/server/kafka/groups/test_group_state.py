@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from penstock.server.kafka.groups.group_state import Asking, Group, Refused, State
+from penstock.server.kafka.groups.group_state import Group, JoinRequest, Refused, State
 
 
-def asking(member: str = "", instance: str | None = None, session: float = 60, rebalance: float = 60) -> Asking:
-    return Asking(member, instance, "client", "host", session, rebalance, "consumer", {"range": b"mine"})
+def asking(member: str = "", instance: str | None = None, session: float = 60, rebalance: float = 60) -> JoinRequest:
+    return JoinRequest(member, instance, "client", "host", session, rebalance, "consumer", {"range": b"mine"})
 
 
 async def two(group: Group) -> tuple[str, str]:
@@ -50,7 +50,7 @@ def test_who_leaves_makes_the_others_join_again() -> None:
     async def scenario(group: Group) -> None:
         leader, other = await two(group)
         assert group.leave(leader, None) is ErrorCode.none
-        assert group.heartbeat(group.checked(other, 2)) is ErrorCode.rebalance_in_progress
+        assert group.heartbeat(group.check_member(other, 2)) is ErrorCode.rebalance_in_progress
         alone = await group.join(asking(other))
         assert (alone["generation_id"], alone["leader"], len(alone["members"])) == (3, other, 1)
         assert group.leave("nobody", None) is ErrorCode.unknown_member_id
@@ -66,7 +66,7 @@ def test_who_is_silent_is_out() -> None:
         while group.members:
             await asyncio.sleep(0.01)
         with pytest.raises(Refused) as refused:
-            group.checked(silent, 1)
+            group.check_member(silent, 1)
         assert refused.value.code is ErrorCode.unknown_member_id
 
     run(scenario)
@@ -86,7 +86,7 @@ def test_a_member_of_another_generation_is_told_so() -> None:
     async def scenario(group: Group) -> None:
         leader, _ = await two(group)
         with pytest.raises(Refused) as refused:
-            group.checked(leader, 1)
+            group.check_member(leader, 1)
         assert refused.value.code is ErrorCode.illegal_generation
 
     run(scenario)
@@ -98,7 +98,7 @@ def test_a_member_with_a_name_of_its_own_takes_its_place_again_and_who_had_it_is
         after = await group.join(asking(instance="i"))
         assert set(group.members) == {after["member_id"]}
         with pytest.raises(Refused) as refused:
-            group.checked(before, 2, "i")
+            group.check_member(before, 2, "i")
         assert refused.value.code is ErrorCode.fenced_instance_id
 
     run(scenario)
@@ -118,9 +118,9 @@ def test_who_speaks_no_protocol_of_the_others_is_refused() -> None:
 
 def test_members_without_a_protocol_that_all_have_are_refused() -> None:
     async def scenario(group: Group) -> None:
-        def wanting(*names: str, member: str = "") -> Asking:
+        def wanting(*names: str, member: str = "") -> JoinRequest:
             protocols = dict.fromkeys(names, b"")
-            return Asking(member, None, "client", "host", 60, 60, "consumer", protocols)
+            return JoinRequest(member, None, "client", "host", 60, 60, "consumer", protocols)
 
         first = await group.join(wanting("r", "s"))
         joining = group.join(wanting("s", "t"))
