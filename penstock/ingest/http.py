@@ -32,7 +32,16 @@ from penstock.process.http_limits import (
     TooManyBodies,
 )
 from penstock.wire.request_protocols import REQUEST_PROTOCOLS
-from penstock.wire.requests import Answer, Received, Refused, Request, RequestProtocol, dumped, find_protocol, is_open
+from penstock.wire.requests import (
+    Answer,
+    Received,
+    Refused,
+    Request,
+    RequestProtocol,
+    find_protocol,
+    is_open,
+    json_answer,
+)
 
 FINISH_TIME = 3.0
 """Seconds that requests under way have when the receiver ends."""
@@ -190,7 +199,7 @@ class RequestApp:
             return received.answer
         except Refused as why:
             self._submissions.count_refusal(why.reason)
-            return protocol.refusal(why, asked) if protocol else dumped({"error": str(why)}, why.status)
+            return protocol.refusal(why, asked) if protocol else json_answer({"error": str(why)}, why.status)
 
     async def _receive(self, protocol: RequestProtocol, packed: Request) -> Received | Answer:
         """Unpack a request and read it: here where it is small, else on a thread. Raises Refused."""

@@ -259,7 +259,7 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], why: Refused) -> N
     """A Status; a sender that may come again is told when."""
     status = status_of(why)
     details: tuple[tuple[str, bytes], ...] = ()
-    if why.may_come_again:
+    if why.is_retryable:
         wait = RetryInfo()
         wait.retry_delay.seconds = 1
         status.details.add().Pack(wait)

@@ -19,7 +19,7 @@ class MessageKind(StrEnum):
 
 FOREIGN_CODECS = ("gelf", "forward", "otlp", "json", "hec", "bulk", "loki")
 """Codecs whose senders speak another protocol than events: JSON of theirs that is no event is a message."""
-ID_ANNOTATIONS = {"forward": "uuid", "bulk": "uuid", "otlp": "attributes.log.record.uid"}
+ID_ANNOTATIONS = {"forward": "uuid", "bulk": "uuid", "hec": "uuid", "otlp": "attributes.log.record.uid"}
 """By codec the annotation that a message is known by: of the same one the first lands, as of events with one uuid."""
 WITH_UUID = (MessageKind.EVENT, MessageKind.MESSAGE)
 """Kinds of rows that may have a uuid, and be duplicates."""

@@ -10,7 +10,18 @@ import orjson
 
 from penstock.wire.json_text import is_json
 from penstock.wire.message_ids import message_id
-from penstock.wire.requests import KIND, OVERSIZE, SYNTAX, Answer, Messages, Received, Refused, Request, dumped, text_of
+from penstock.wire.requests import (
+    KIND,
+    OVERSIZE,
+    SYNTAX,
+    Answer,
+    Messages,
+    Received,
+    Refused,
+    Request,
+    annotation_text,
+    json_answer,
+)
 
 VERSION = "8.17.0"
 """That of Elasticsearch whose answers these are."""
@@ -70,16 +81,16 @@ class BulkProtocol:
     def receive(self, request: Request) -> Received | Answer:
         """Raises Refused."""
         if request.method in ("GET", "HEAD") and request.path in _ASKED:
-            return dumped(_ASKED[request.path], headers=PRODUCT)
+            return json_answer(_ASKED[request.path], headers=PRODUCT)
         if _REFRESH.fullmatch(request.path):
-            return dumped({"_shards": _SHARDS}, headers=PRODUCT)
+            return json_answer({"_shards": _SHARDS}, headers=PRODUCT)
         if named := _DOCUMENT.fullmatch(request.path):
             return _one_document(request, *named.groups())
         in_path = _BULK.fullmatch(request.path)
         if in_path is None:
             # There are no indexes to be created: an index is an annotation of its documents.
             answer = {"acknowledged": True, "shards_acknowledged": True, "index": request.path.strip("/")}
-            return dumped(answer, headers=PRODUCT)
+            return json_answer(answer, headers=PRODUCT)
         messages, items = Messages(request), _Items(in_path[1] or "")
         lines = iter(request.body.split(b"\n"))
         for line in lines:
@@ -93,14 +104,16 @@ class BulkProtocol:
                 items.answer(action, said, _take(action, items.index_of(said), said, document, messages))
         if not items.answered:
             raise Refused(400, SYNTAX, "request body is required")
-        return messages.received(dumped({"took": 0, "errors": items.errors, "items": items.answered}, headers=PRODUCT))
+        return messages.received(
+            json_answer({"took": 0, "errors": items.errors, "items": items.answered}, headers=PRODUCT)
+        )
 
     def refusal(self, why: Refused, request: Request) -> Answer:
         """As Elasticsearch says it; 429 is what its clients try again after."""
-        status = 429 if why.may_come_again else why.status
+        status = 429 if why.is_retryable else why.status
         kind = "action_request_validation_exception" if isinstance(why, _Invalid) else _TYPES.get(status, _TYPES[400])
         error = {"type": kind, "reason": str(why)}
-        return dumped({"error": {"root_cause": [error], **error}, "status": status}, status, PRODUCT)
+        return json_answer({"error": {"root_cause": [error], **error}, "status": status}, status, PRODUCT)
 
 
 class _Invalid(Refused):
@@ -114,9 +127,9 @@ def _one_document(request: Request, index: str, form: str, name: str | None) -> 
     error = _take(action, index, said, request.body, messages)
     answered = _answer(index, name or f"{time.time_ns():x}", error)
     if error is None:
-        return messages.received(dumped(answered, 201, PRODUCT))
+        return messages.received(json_answer(answered, 201, PRODUCT))
     document = {"error": {"root_cause": [answered["error"]], **answered["error"]}, "status": error[0]}
-    return messages.received(dumped(document, error[0], PRODUCT))
+    return messages.received(json_answer(document, error[0], PRODUCT))
 
 
 def _answer(index: str, name: str, error: tuple[int, str] | None) -> dict[str, Any]:
@@ -168,7 +181,7 @@ def _take(action: str, index: str, said: dict[str, Any], line: bytes, messages: 
     document = line.strip()
     fits = document.startswith(b"{") and is_json(document)
     named = {"index": index, "id": said.get("_id"), "routing": said.get("routing")}
-    annotations = {name: text_of(value) for name, value in named.items() if value not in (None, "")}
+    annotations = {name: annotation_text(value) for name, value in named.items() if value not in (None, "")}
     if action == "create" and "id" in annotations:  # what is indexed under an id may become again what it was
         named_by = (index.encode("utf-8", "replace"), annotations["id"].encode("utf-8", "replace"))
         annotations["uuid"] = message_id([*named_by, document])

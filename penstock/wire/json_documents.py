@@ -15,8 +15,8 @@ from penstock.wire.requests import (
     Refused,
     Request,
     check_message_count,
-    dumped,
-    written,
+    encode_json,
+    json_answer,
 )
 
 MOST_TOLD = 10
@@ -42,13 +42,13 @@ class JsonProtocol:
             raise Refused(413 if reason != SYNTAX else 400, reason, f"nothing was taken: document {number}: {reason}")
         told = [{"document": number, "reason": reason} for number, reason in refused[:MOST_TOLD]]
         return messages.received(
-            dumped({"accepted": len(messages), "refused": len(refused), **({"errors": told} if told else {})})
+            json_answer({"accepted": len(messages), "refused": len(refused), **({"errors": told} if told else {})})
         )
 
     def refusal(self, why: Refused, request: Request) -> Answer:
         """As JSON."""
-        headers = {"retry-after": "1"} if why.may_come_again else {}
-        return dumped({"error": str(why), "reason": why.reason}, why.status, headers)
+        headers = {"retry-after": "1"} if why.is_retryable else {}
+        return json_answer({"error": str(why), "reason": why.reason}, why.status, headers)
 
 
 def _elements(data: bytes, messages: Messages, max_messages: int) -> list[tuple[int, str]]:
@@ -60,7 +60,7 @@ def _elements(data: bytes, messages: Messages, max_messages: int) -> list[tuple[
     check_message_count(len(documents), max_messages)
     payloads: Iterable[bytes | None] = ()
     if documents and is_unchanged(data, documents):
-        payloads = map(written, documents)
+        payloads = map(encode_json, documents)
     else:
         try:
             text = data.decode()

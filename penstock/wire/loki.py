@@ -65,7 +65,7 @@ class LokiProtocol:
 
     def refusal(self, why: Refused, request: Request) -> Answer:
         """A line of text; its clients try 429 and those from 500 on again."""
-        headers = {"retry-after": "1"} if why.may_come_again else {}
+        headers = {"retry-after": "1"} if why.is_retryable else {}
         return Answer(why.status, f"{why}\n".encode(), "text/plain; charset=utf-8", headers)
 
 
@@ -173,7 +173,7 @@ def _take_protobuf(request: Request, messages: Messages) -> None:
 def _unpacked(request: Request) -> bytes:
     """Return the body without snappy. Raises Refused and Malformed."""
     try:
-        return snappy_block(request.body, request.largest)
+        return snappy_block(request.body, request.max_body_bytes)
     except Bomb as error:
         raise Refused(413, "oversize", f"the body: {error}") from None
     except NotPacked as error:

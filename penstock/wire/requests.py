@@ -1,4 +1,8 @@
-"""What a protocol makes of a request: messages, how many of them are refused and why, and what the sender is told."""
+"""Requests and answers of every request protocol, and the interface that a protocol implements.
+
+Invariant: each message of a request is accepted, or counted by the reason of its refusal, and the answer tells its
+sender. Start with ``RequestProtocol``; ``json_documents`` is the shortest one.
+"""
 
 from __future__ import annotations
 
@@ -15,42 +19,40 @@ from penstock.records import ANNOTATIONS, body
 
 JSON = "application/json"
 OVERSIZE, SYNTAX, KIND = "oversize", "syntax", "kind"
-"""Why a message is refused: it is too large, it is not what its protocol takes, it asks for what no log can do."""
+"""Reasons to refuse a message: too large, malformed, or an operation other than an append."""
 MESSAGES = "messages"
-"""Why a request is refused: it has more messages than one request may have."""
+"""Reason to refuse a request: it has more than ``max_messages`` messages."""
 MAX_MESSAGES = 250_000
 """Limit: messages of one request; the default of ``max_messages``. 128 bytes each fill the default ``max_body``."""
 ROWS_PER_CONVERSION = 8192
-"""Limit: messages that become Arrow at once, which holds the interpreter's lock: at most some 10 ms."""
-
-
-GROWTH = 16
-"""By how much a request may grow, as what it says once (of a resource, of a stream) stands with each message."""
-LEAST_ROOM = 1 << 20
-"""Bytes that also a small request may take."""
+"""Limit: messages per conversion to Arrow. A conversion holds the interpreter lock, here for about 10 ms at most."""
+MAX_GROWTH_FACTOR = 16
+"""Limit: growth of a request, because labels that it states once are repeated as annotations of each message."""
+MIN_ROOM_BYTES = 1 << 20
+"""Bytes that the messages of a small request may take in any case."""
 MAX_GROWN_BODIES = 4
-"""Limit: no request grows beyond so many times the largest body."""
+"""Limit: growth of a request in units of the largest body, so that large requests do not grow sixteenfold."""
 
 
 class Refused(PenstockError, ValueError):
-    """A request that is refused as a whole; ``status`` is that of HTTP, ``reason`` the name of its count."""
+    """A request that is refused as a whole: ``status`` is HTTP's, ``reason`` names its count."""
 
     def __init__(self, status: int, reason: str, text: str) -> None:
         super().__init__(text)
         self.status, self.reason = status, reason
 
     @property
-    def may_come_again(self) -> bool:
-        """Whether the same request may be taken later."""
+    def is_retryable(self) -> bool:
+        """Whether the sender may retry the same request later."""
         return self.status in (429, 503)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request whose body is whole and unpacked; names of headers are in lower case.
+    """A request whose body is complete and decompressed; names of headers are in lower case.
 
-    ``most``: bytes that a message and its annotations may have; ``largest``: bytes that the body may have unpacked;
-    ``max_messages``: messages that it may have, refused ones included.
+    ``max_message_bytes``: limit of a message with its annotations. ``max_body_bytes``: limit of the decompressed body.
+    ``max_messages``: limit of the messages, refused ones included.
     """
 
     method: str
@@ -58,24 +60,24 @@ class Request:
     body: bytes = b""
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
-    most: int = 1 << 20
-    largest: int = 32 << 20
+    max_message_bytes: int = 1 << 20
+    max_body_bytes: int = 32 << 20
     max_messages: int = MAX_MESSAGES
 
     @property
     def message_room(self) -> int:
-        """Bytes that all messages with their annotations may have together."""
-        return max(min(GROWTH * len(self.body), MAX_GROWN_BODIES * self.largest), LEAST_ROOM)
+        """Limit of the bytes of all messages with their annotations."""
+        return max(min(MAX_GROWTH_FACTOR * len(self.body), MAX_GROWN_BODIES * self.max_body_bytes), MIN_ROOM_BYTES)
 
     @property
     def content_type(self) -> str:
-        """Without its parameters."""
+        """Media type without its parameters, in lower case."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a sender is told."""
+    """Status, headers and body of an HTTP answer."""
 
     status: int = 200
     body: bytes = b""
@@ -85,9 +87,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """The messages of a request (schema ``records.BODY``), how many were refused by reason, and the answer.
+    """Messages of a request (schema ``records.BODY``), the number of refused messages by reason, and the answer.
 
-    The sender gets it once the log has the messages.
+    The answer is sent once the log has stored the messages.
     """
 
     body: pa.RecordBatch
@@ -96,7 +98,7 @@ class Received:
 
     @property
     def counts(self) -> Counts:
-        """The message book of the request."""
+        """Counts of the request's messages."""
         accepted = self.body.num_rows
         counts = Counts({f"{Name.REFUSED}{reason}": count for reason, count in self.refused.items() if count})
         counts.absorb({Name.SEEN: accepted + counts.total(), Name.ACCEPTED: accepted})
@@ -104,34 +106,36 @@ class Received:
 
 
 class RequestProtocol(Protocol):
-    """A protocol of requests. ``codec`` names it in the log."""
+    """Interface of a request protocol. ``codec`` is its name in the log. One instance serves all connections of a
+    listener.
+    """
 
     codec: str
 
     def takes(self, method: str, path: str) -> bool:
-        """Whether a request is for this protocol."""
+        """Return whether a request belongs to this protocol."""
         ...
 
     def receive(self, request: Request) -> Received | Answer:
-        """What is in a request, or an answer that waits for nothing. Raises Refused."""
+        """Return the messages of a request, or an answer that needs no storage. Raises Refused."""
         ...
 
-    def refusal(self, why: Refused, request: Request) -> Answer:
-        """How this protocol's senders are told so."""
+    def refusal(self, error: Refused, request: Request) -> Answer:
+        """Encode a refusal in the form that this protocol's senders understand."""
         ...
 
 
 def is_open(protocol: RequestProtocol, method: str, path: str) -> bool:
-    """Return whether a request needs no token: protocols may have ``is_open`` for what asks only whether they work."""
-    asks = getattr(protocol, "is_open", None)
-    return asks is not None and bool(asks(method, path))
+    """Return whether a request needs no token: optional method ``is_open`` of a protocol, for health checks."""
+    needs_no_token = getattr(protocol, "is_open", None)
+    return needs_no_token is not None and bool(needs_no_token(method, path))
 
 
 class Messages:
-    """Messages of one request that are read one after the other."""
+    """Collector of the messages of one request, which its protocol adds one by one."""
 
     def __init__(self, request: Request) -> None:
-        self._most, self._max_messages = request.most, request.max_messages
+        self._max_message_bytes, self._max_messages = request.max_message_bytes, request.max_messages
         self._room, self._seen = request.message_room, 0
         self._payloads: list[bytes] = []
         self._annotations: list[list[tuple[str, str]] | None] = []
@@ -141,78 +145,86 @@ class Messages:
         return len(self._payloads)
 
     def add(self, payload: bytes, annotations: Mapping[str, str] | None = None) -> str:
-        """Returns why it is refused, "" where it is not. Raises Refused where the request has too many messages."""
+        """Add a message; return the reason if it is refused, else "". Raises Refused above ``max_messages``."""
         pairs = list(annotations.items()) if annotations else None
         size = len(payload) + sum(len(name.encode()) + len(text.encode()) for name, text in pairs or ())
-        if size > min(self._most, self._room):
+        # Limit: the room of the whole request, not only of this message: labels that are stated once grow with each
+        # message.
+        if size > min(self._max_message_bytes, self._room):
             return self.refuse(OVERSIZE)
-        self._count_one()
+        self._count_message()
         self._room -= size
         self._payloads.append(payload)
         self._annotations.append(pairs)
         return ""
 
     def refuse(self, reason: str) -> str:
-        """One that is not taken. Returns ``reason``. Raises Refused where the request has too many messages."""
-        self._count_one()
+        """Count a refused message and return ``reason``. Raises Refused above ``max_messages``."""
+        self._count_message()
         self.refused[reason] += 1
         return reason
 
-    def _count_one(self) -> None:
+    def identify(self, name: str, request_id: str) -> None:
+        """Annotate each message with an id: ``request_id`` and its index in the request."""
+        for index, pairs in enumerate(self._annotations):
+            self._annotations[index] = [*(pairs or ()), (name, f"{request_id}-{index}")]
+
+    def _count_message(self) -> None:
+        # Limit: checked before a message is stored, so that a small body does not become millions of objects.
         self._seen += 1
         check_message_count(self._seen, self._max_messages)
 
     def received(self, answer: Answer) -> Received:
-        """All of them."""
-        annotations = _in_parts(self._annotations, ANNOTATIONS) if any(self._annotations) else None
-        return Received(body(_in_parts(self._payloads, pa.binary()), annotations=annotations), self.refused, answer)
+        """Return the collected messages with ``answer``."""
+        annotations = _to_arrow(self._annotations, ANNOTATIONS) if any(self._annotations) else None
+        return Received(body(_to_arrow(self._payloads, pa.binary()), annotations=annotations), self.refused, answer)
 
 
-def _in_parts(rows: Sequence[Any], kind: pa.DataType) -> pa.Array[Any]:
-    """Convert ``rows`` to Arrow in parts, between which other threads run."""
+def _to_arrow(rows: Sequence[Any], kind: pa.DataType) -> pa.Array[Any]:
+    """Convert ``rows`` to Arrow in parts: between them other threads can take the interpreter lock."""
     starts = range(0, len(rows), ROWS_PER_CONVERSION)
     parts = [pa.array(rows[start : start + ROWS_PER_CONVERSION], kind) for start in starts]
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts or [pa.array([], kind)])
 
 
 def check_message_count(count: int, max_messages: int) -> None:
-    """Raises Refused where a request has more messages than one may have."""
+    """Raise Refused if a request has more messages than ``max_messages``."""
     if count > max_messages:
         raise Refused(413, MESSAGES, f"a request may have {max_messages} messages (max_messages)")
 
 
-def text_of(value: Any) -> str:
-    """A value of JSON as an annotation: texts as they are, others as JSON."""
-    return value if isinstance(value, str) else written(value).decode()
+def annotation_text(content: Any) -> str:
+    """Encode a JSON value as an annotation: a string unchanged, other values as JSON."""
+    return content if isinstance(content, str) else encode_json(content).decode()
 
 
-def payload_of(value: Any) -> bytes:
-    """A value of JSON as a message: texts as they are, others as JSON."""
-    return value.encode() if isinstance(value, str) else written(value)
+def payload_bytes(content: Any) -> bytes:
+    """Encode a JSON value as a payload: a string unchanged, other values as JSON."""
+    return content.encode() if isinstance(content, str) else encode_json(content)
 
 
-def written(value: Any) -> bytes:
-    """A value as JSON. Raises Refused where it is too deep, or has what JSON has not."""
+def encode_json(document: Any) -> bytes:
+    """Encode a document as JSON. Raises Refused if it is nested too deep or not representable."""
     try:
-        # Workaround: orjson 3 gives up none of its 1 KiB buffer (4 KiB of memory each): a copy has its own size.
-        return b"%b" % orjson.dumps(value)
+        # Workaround: bytes of orjson 3 keep its 1 KiB buffer (4 KiB of memory each); the copy has the exact size.
+        return b"%b" % orjson.dumps(document)
     except TypeError as error:
-        raise Refused(400, SYNTAX, f"a value is not JSON's: {error}") from None
+        raise Refused(400, SYNTAX, f"a value cannot be written as JSON: {error}") from None
 
 
-def parsed(data: bytes | str, what: str = "the body") -> Any:
-    """``data`` as JSON. Raises Refused."""
+def decode_json(text: bytes | str, subject: str = "the body") -> Any:
+    """Decode JSON; ``subject`` names the text in the error. Raises Refused."""
     try:
-        return orjson.loads(data)
+        return orjson.loads(text)
     except ValueError as error:
-        raise Refused(400, SYNTAX, f"{what} is not JSON: {error}") from None
+        raise Refused(400, SYNTAX, f"{subject} is not JSON: {error}") from None
 
 
-def dumped(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
-    """An answer in JSON."""
-    return Answer(status, orjson.dumps(value), JSON, headers or {})
+def json_answer(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    """Return an answer with a JSON body."""
+    return Answer(status, orjson.dumps(document), JSON, headers or {})
 
 
 def find_protocol(protocols: Sequence[RequestProtocol], method: str, path: str) -> RequestProtocol | None:
-    """The protocol that a request is for."""
+    """Return the protocol that a request belongs to, or None."""
     return next((protocol for protocol in protocols if protocol.takes(method, path)), None)

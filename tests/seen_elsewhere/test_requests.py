@@ -18,7 +18,7 @@ from penstock.wire.forward.splitter import ForwardSplitter
 from penstock.wire.gelf.codec import GelfDecoder
 from penstock.wire.request_protocols import REQUEST_PROTOCOLS
 from penstock.wire.requests import Answer, Refused, find_protocol
-from tests.wire.sample_requests import asked
+from tests.wire.sample_requests import make_request
 
 AT = datetime(2026, 2, 3, tzinfo=UTC)
 JSON = {"content-type": "application/json"}
@@ -67,10 +67,10 @@ REQUESTS = [
     Seen(
         "splunk/splunk-connect-for-snmp#1210",
         HEC,
-        '{"event":{"v":Infinity}}\n{"event":{"v":1.10}}',
+        '{"event":{"v":1.10}}\n{"event":{"v":Infinity}}\n{"event":2}',
         ['{"v":1.10}'],
         400,
-        '"invalid-event-number":0',
+        '"invalid-event-number":1',
     ),
     Seen("vectordotdev/vector#23472", HEC, '{"event":[{"a":1},[2]]}', ['[{"a":1},[2]]']),
     Seen("open-telemetry/opentelemetry-collector-contrib#29551", HEC, '{"event":null}', [], 400, '"code":13'),
@@ -78,9 +78,24 @@ REQUESTS = [
         "signalfx/splunk-otel-collector-chart#1002",
         HEC,
         '{"event":"a"}{"event":null}{"event":"b"}',
-        ["a", "b"],
+        ["a"],
         400,
         '"invalid-event-number":1',
+    ),
+    Seen(
+        "moby/moby#35862",
+        HEC,
+        '{"event":{"hi":"meme12345"}}\n\n{"event":"}\n\n{"event":"hi67890"}',
+        ['{"hi":"meme12345"}'],
+        400,
+        '"invalid-event-number":1',
+    ),
+    Seen(
+        "open-telemetry/opentelemetry-collector-contrib#36113 (what is resent)",
+        HEC,
+        '{"event":"hi67890"}',
+        ["hi67890"],
+        said='"code":0',
     ),
     Seen("open-telemetry/opentelemetry-collector-contrib#19219", HEC, "", [], 400, '"code":5'),
     Seen("open-telemetry/opentelemetry-collector-contrib#19219", HEC, '{"other":1}', [], 400, '"code":12'),
@@ -126,7 +141,7 @@ REQUESTS = [
     Seen(
         "Splunk documentation: format events for HTTP Event Collector (fields are flat)",
         HEC,
-        '{"event":"a","fields":{"k8s":{"pod":"x"}}}\n{"event":"b","fields":{"roles":["r1","r2"]}}',
+        '{"event":"b","fields":{"roles":["r1","r2"]}}\n{"event":"a","fields":{"k8s":{"pod":"x"}}}',
         ["b"],
         400,
         '"code":15',
@@ -242,7 +257,7 @@ def received(seen: Seen) -> tuple[int, str, list[dict[str, Any]], str]:
     """Status and text of the answer, the rows, and the codec."""
     protocols = [protocol() for protocol in REQUEST_PROTOCOLS]
     body = seen.body if isinstance(seen.body, bytes) else seen.body.encode()
-    request = asked(seen.path, body, JSON, seen.method)
+    request = make_request(seen.path, body, JSON, seen.method)
     protocol = find_protocol(protocols, seen.method, request.path)
     assert protocol is not None
     try:

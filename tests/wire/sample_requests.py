@@ -1,4 +1,4 @@
-"""Requests to protocols, for tests."""
+"""Requests to request protocols, and what these answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import orjson
 from penstock.wire.requests import Answer, Received, Refused, Request, RequestProtocol
 
 
-def asked(
+def make_request(
     path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, method: str = "POST", **more: Any
 ) -> Request:
     split = urlsplit(path)
@@ -19,34 +19,34 @@ def asked(
 
 
 def rows(received: Received | Answer) -> list[tuple[bytes, dict[str, str]]]:
-    """Payloads and annotations."""
+    """Return payloads and annotations."""
     assert isinstance(received, Received)
     return [(row["payload"], dict(row["annotations"] or [])) for row in received.body.to_pylist()]
 
 
-def told(received: Received | Answer) -> Any:
-    """The answer's document."""
+def answer_document(received: Received | Answer) -> Any:
+    """Decode the body of an answer."""
     return orjson.loads(received.answer.body if isinstance(received, Received) else received.body)
 
 
-def refused(protocol: RequestProtocol, request: Request) -> Answer:
-    """What a sender is told whose request is refused."""
+def refusal_of(protocol: RequestProtocol, request: Request) -> Answer:
+    """Return the answer to a request that must be refused."""
     try:
         protocol.receive(request)
-    except Refused as why:
-        return protocol.refusal(why, request)
-    raise AssertionError("it was taken")
+    except Refused as error:
+        return protocol.refusal(error, request)
+    raise AssertionError("the request was accepted")
 
 
-def taken_or_refused(protocol: RequestProtocol, request: Request) -> None:
-    """Nothing but Refused may be raised, and the books close."""
+def assert_accepted_or_refused(protocol: RequestProtocol, request: Request) -> None:
+    """Check that nothing but Refused is raised, and that seen = accepted + refused."""
     received = None
     try:
         received = protocol.receive(request)
     except Refused as error:
-        why = error
+        refusal = error
     if received is None:
-        assert protocol.refusal(why, request).status >= 400
+        assert protocol.refusal(refusal, request).status >= 400
     if isinstance(received, Received):
         received.body.validate(full=True)
         assert received.counts["seen"] == received.body.num_rows + received.counts.total("refused.")
@@ -64,4 +64,4 @@ EXACT = (
     '{"a":"\\u00e9\\/","b":[1.0,{}]}',
     '{"a":"\\ud83d"}',
 )
-"""JSON that a parser which writes again would change."""
+"""JSON that changes when a parser reads it and writes it again."""

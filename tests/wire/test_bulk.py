@@ -9,19 +9,26 @@ from hypothesis import strategies as st
 from penstock.wire.bulk import BulkProtocol
 from penstock.wire.requests import Received, Refused
 from tests.fuzzed import json_texts
-from tests.wire.sample_requests import EXACT, asked, refused, rows, taken_or_refused, told
+from tests.wire.sample_requests import (
+    EXACT,
+    answer_document,
+    assert_accepted_or_refused,
+    make_request,
+    refusal_of,
+    rows,
+)
 
 
 def test_documents_are_messages_as_they_are_and_their_index_and_id_are_annotations() -> None:
     body = b'{"create":{"_index":"own","_id":"7"}}\n{"m": 1}\n{"index":{}}\n{"m":2}\n'
-    received = BulkProtocol().receive(asked("/logs/_bulk", body))
+    received = BulkProtocol().receive(make_request("/logs/_bulk", body))
     (first, said_of_it), second = rows(received)
     assert len(said_of_it.pop("uuid")) == 32
     assert [(first, said_of_it), second] == [
         (b'{"m": 1}', {"index": "own", "id": "7"}),
         (b'{"m":2}', {"index": "logs"}),
     ]
-    said = told(received)
+    said = answer_document(received)
     assert said["errors"] is False
     assert [(action, item["_index"], item["status"]) for each in said["items"] for action, item in each.items()] == [
         ("create", "own", 201),
@@ -32,7 +39,7 @@ def test_documents_are_messages_as_they_are_and_their_index_and_id_are_annotatio
 
 def test_a_document_that_comes_again_under_its_id_has_the_same_uuid_and_any_other_has_another() -> None:
     def uuid(path: str, action: bytes, document: bytes) -> str | None:
-        ((_, said),) = rows(BulkProtocol().receive(asked(path, action + b"\n" + document)))
+        ((_, said),) = rows(BulkProtocol().receive(make_request(path, action + b"\n" + document)))
         return said.get("uuid")
 
     first = uuid("/logs/_bulk", b'{"create":{"_id":"7"}}', b'{"m":1}')
@@ -52,8 +59,8 @@ def test_items_that_are_not_taken_are_answered_each() -> None:
         b'{"index":{}}\nnope\n{"delete":{"_id":"1"}}\n{"update":{"_id":"2"}}\n{"doc":{}}\n{"index":{}}\n[1]\n'
         b'{"index":{}}\n{"m":1}\n{"index":{}}\n{"m":"' + b"x" * 100 + b'"}'
     )
-    received = BulkProtocol().receive(asked("/logs/_bulk", body, most=80))
-    said = told(received)
+    received = BulkProtocol().receive(make_request("/logs/_bulk", body, max_message_bytes=80))
+    said = answer_document(received)
     assert said["errors"] is True
     assert [item["status"] for each in said["items"] for item in each.values()] == [400, 400, 400, 400, 201, 413]
     assert received.counts == {"seen": 6, "accepted": 1, "refused.syntax": 2, "refused.kind": 2, "refused.oversize": 1}
@@ -63,19 +70,19 @@ def test_items_that_are_not_taken_are_answered_each() -> None:
     "body", [b"", b"nope\n", b'{"index":{}}', b'{"index":{},"create":{}}\n{}', b'{"index":[]}\n{}']
 )
 def test_where_items_cannot_be_told_apart_the_request_is_refused(body: bytes) -> None:
-    answer = refused(BulkProtocol(), asked("/_bulk", body))
-    assert (answer.status, told(answer)["status"]) == (400, 400)
+    answer = refusal_of(BulkProtocol(), make_request("/_bulk", body))
+    assert (answer.status, answer_document(answer)["status"]) == (400, 400)
 
 
 def test_when_it_is_busy_clients_are_told_what_they_try_again_after() -> None:
-    answer = BulkProtocol().refusal(Refused(503, "busy", "later"), asked("/_bulk"))
-    assert (answer.status, told(answer)["error"]["type"]) == (429, "es_rejected_execution_exception")
+    answer = BulkProtocol().refusal(Refused(503, "busy", "later"), make_request("/_bulk"))
+    assert (answer.status, answer_document(answer)["error"]["type"]) == (429, "es_rejected_execution_exception")
 
 
 def test_document_without_index_refuses_the_request() -> None:
     body = b'{"index":{"_index":"a"}}\n{"m":1}\n{"index":{}}\n{"m":2}\n'
-    answer = refused(BulkProtocol(), asked("/_bulk", body))
-    error = told(answer)["error"]
+    answer = refusal_of(BulkProtocol(), make_request("/_bulk", body))
+    error = answer_document(answer)["error"]
     assert (answer.status, error["type"]) == (400, "action_request_validation_exception")
     assert error["reason"] == "Validation Failed: 2: index is missing;"
 
@@ -91,24 +98,24 @@ def test_document_without_index_refuses_the_request() -> None:
 def test_single_documents_are_taken(method: str, path: str, annotations: dict[str, str]) -> None:
     protocol = BulkProtocol()
     assert protocol.takes(method, path)
-    received = protocol.receive(asked(path, b'{"m": 1e400}\n', method=method))
+    received = protocol.receive(make_request(path, b'{"m": 1e400}\n', method=method))
     ((document, said),) = rows(received)
     assert document == b'{"m": 1e400}'
     assert ("uuid" in said) == ("_create" in path)
     assert said.items() >= annotations.items()
     assert isinstance(received, Received)
-    assert (received.answer.status, told(received)["result"]) == (201, "created")
+    assert (received.answer.status, answer_document(received)["result"]) == (201, "created")
 
 
 def test_single_document_that_is_no_object_is_refused() -> None:
-    received = BulkProtocol().receive(asked("/logs/_doc", b"[1]"))
+    received = BulkProtocol().receive(make_request("/logs/_doc", b"[1]"))
     assert isinstance(received, Received)
-    assert (received.answer.status, told(received)["error"]["type"]) == (400, "document_parsing_exception")
+    assert (received.answer.status, answer_document(received)["error"]["type"]) == (400, "document_parsing_exception")
     assert (received.counts["seen"], received.counts["refused.syntax"]) == (1, 1)
 
 
 def test_types_of_earlier_versions_are_no_part_of_the_index() -> None:
-    ((_, said),) = rows(BulkProtocol().receive(asked("/logs/event/_bulk", b'{"index":{}}\n{"m":1}')))
+    ((_, said),) = rows(BulkProtocol().receive(make_request("/logs/event/_bulk", b'{"index":{}}\n{"m":1}')))
     assert said == {"index": "logs"}
 
 
@@ -123,7 +130,7 @@ def test_types_of_earlier_versions_are_no_part_of_the_index() -> None:
 def test_indexes_are_created_and_refreshed_by_doing_nothing(method: str, path: str, wanted: dict[str, object]) -> None:
     protocol = BulkProtocol()
     assert protocol.takes(method, path)
-    assert told(protocol.receive(asked(path, method=method))).items() >= wanted.items()
+    assert answer_document(protocol.receive(make_request(path, method=method))).items() >= wanted.items()
 
 
 @pytest.mark.parametrize("path", ["/_x", "/_index_template/a", "/a/b", "/", "/-a"])
@@ -137,17 +144,17 @@ def test_what_clients_ask_first_is_answered(path: str) -> None:
     assert protocol.takes("GET", path)
     assert protocol.takes("HEAD", path)
     assert not protocol.takes("POST", path)
-    assert told(protocol.receive(asked(path, method="GET")))
+    assert answer_document(protocol.receive(make_request(path, method="GET")))
 
 
 @given(st.lists(json_texts("index", "create", "delete", "_id") | st.just(b'{"index":{}}'), max_size=6).map(b"\n".join))
 def test_any_bytes_are_items_or_refused(data: bytes) -> None:
-    taken_or_refused(BulkProtocol(), asked("/_bulk", data))
+    assert_accepted_or_refused(BulkProtocol(), make_request("/_bulk", data))
 
 
 @pytest.mark.parametrize("text", EXACT)
 def test_documents_are_stored_as_sent(text: str) -> None:
     document = f'{{"n": {text}}}'
-    received = BulkProtocol().receive(asked("/i/_bulk", f'{{"index":{{}}}}\n{document}\n'.encode()))
+    received = BulkProtocol().receive(make_request("/i/_bulk", f'{{"index":{{}}}}\n{document}\n'.encode()))
     assert [payload.decode() for payload, _ in rows(received)] == [document]
-    assert told(received)["errors"] is False
+    assert answer_document(received)["errors"] is False

@@ -7,9 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire.hec import HecProtocol
-from penstock.wire.requests import Received, Refused
+from penstock.wire.requests import Answer, Received, Refused
 from tests.fuzzed import json_texts
-from tests.wire.sample_requests import EXACT, asked, refused, rows, taken_or_refused, told
+from tests.wire.sample_requests import (
+    EXACT,
+    answer_document,
+    assert_accepted_or_refused,
+    make_request,
+    refusal_of,
+    rows,
+)
 
 EVENT = "/services/collector/event"
 
@@ -18,26 +25,30 @@ EVENT = "/services/collector/event"
 @pytest.mark.parametrize("path", ["/services/collector", EVENT, f"{EVENT}/1.0"])
 def test_events_one_behind_the_other_are_messages(path: str, between: bytes) -> None:
     body = b'{"event":"one","time":1.5,"host":"h","fields":{"n":1}}' + between + b'{"event":{"k": "v"},"index":"main"}'
-    received = HecProtocol().receive(asked(path, body))
+    received = HecProtocol().receive(make_request(path, body))
     assert rows(received) == [
         (b"one", {"time": "1.5", "host": "h", "fields.n": "1"}),
         (b'{"k":"v"}', {"index": "main"}),
     ]
-    assert told(received) == {"text": "Success", "code": 0}
+    assert answer_document(received) == {"text": "Success", "code": 0}
 
 
 def test_raw_lines_are_messages_and_the_query_says_the_rest() -> None:
-    received = HecProtocol().receive(asked("/services/collector/raw?host=h&sourcetype=s", b"one\ntwo\r\n\nthree"))
+    received = HecProtocol().receive(
+        make_request("/services/collector/raw?host=h&sourcetype=s", b"one\ntwo\r\n\nthree")
+    )
     said = {"host": "h", "sourcetype": "s"}
     assert rows(received) == [(b"one", said), (b"two", said), (b"three", said)]
 
 
 def test_a_channel_gets_ids_that_are_acknowledged_and_differ() -> None:
     protocol, channel = HecProtocol(), {"x-splunk-request-channel": "c"}
-    first, second = (told(protocol.receive(asked(EVENT, b'{"event":1}', channel)))["ackId"] for _ in range(2))
+    first, second = (
+        answer_document(protocol.receive(make_request(EVENT, b'{"event":1}', channel)))["ackId"] for _ in range(2)
+    )
     assert first != second
-    answer = protocol.receive(asked("/services/collector/ack?channel=c", b'{"acks":[%d,%d]}' % (first, second)))
-    assert told(answer) == {"acks": {str(first): True, str(second): True}}
+    answer = protocol.receive(make_request("/services/collector/ack?channel=c", b'{"acks":[%d,%d]}' % (first, second)))
+    assert answer_document(answer) == {"acks": {str(first): True, str(second): True}}
 
 
 @pytest.mark.parametrize(
@@ -53,8 +64,8 @@ def test_a_channel_gets_ids_that_are_acknowledged_and_differ() -> None:
     ],
 )
 def test_requests_without_any_event_are_refused_with_its_number(body: bytes, code: int, number: int | None) -> None:
-    answer = refused(HecProtocol(), asked(EVENT, body))
-    said = told(answer)
+    answer = refusal_of(HecProtocol(), make_request(EVENT, body))
+    said = answer_document(answer)
     assert (answer.status, said["code"], said.get("invalid-event-number")) == (400, code, number)
 
 
@@ -63,24 +74,37 @@ def test_requests_without_any_event_are_refused_with_its_number(body: bytes, cod
     [(Refused(503, "busy", ""), 503, 9), (Refused(401, "token", ""), 401, 2), (Refused(403, "token", ""), 403, 4)],
 )
 def test_refusals_have_splunks_codes(why: Refused, status: int, code: int) -> None:
-    answer = HecProtocol().refusal(why, asked(EVENT))
-    assert (answer.status, told(answer)["code"]) == (status, code)
+    answer = HecProtocol().refusal(why, make_request(EVENT))
+    assert (answer.status, answer_document(answer)["code"]) == (status, code)
 
 
 def test_an_event_that_is_too_large_is_said() -> None:
-    answer = refused(HecProtocol(), asked(EVENT, b'{"event":"' + b"x" * 200 + b'"}', most=100))
-    assert (answer.status, told(answer)["code"]) == (413, 27)
+    answer = refusal_of(HecProtocol(), make_request(EVENT, b'{"event":"' + b"x" * 200 + b'"}', max_message_bytes=100))
+    assert (answer.status, answer_document(answer)["code"]) == (413, 27)
 
 
 def test_ids_that_were_not_given_are_not_acknowledged() -> None:
     protocol = HecProtocol()
-    given = told(protocol.receive(asked(EVENT, b'{"event":1}', {"x-splunk-request-channel": "c"})))["ackId"]
+    given = answer_document(protocol.receive(make_request(EVENT, b'{"event":1}', {"x-splunk-request-channel": "c"})))[
+        "ackId"
+    ]
     unknown = [given + 1, 0, -1, 1 << 60]
     answer = protocol.receive(
-        asked("/services/collector/ack?channel=c", b'{"acks":%s}' % repr([given, *unknown]).encode())
+        make_request("/services/collector/ack?channel=c", b'{"acks":%s}' % repr([given, *unknown]).encode())
     )
-    assert told(answer) == {"acks": {str(given): True, **{str(ack): False for ack in unknown}}}
-    assert told(refused(protocol, asked("/services/collector/ack?channel=c", b'{"acks":[true]}')))["code"] == 6
+    assert answer_document(answer) == {"acks": {str(given): True, **{str(ack): False for ack in unknown}}}
+    assert (
+        answer_document(refusal_of(protocol, make_request("/services/collector/ack?channel=c", b'{"acks":[true]}')))[
+            "code"
+        ]
+        == 6
+    )
+
+
+def rows_without_ids(received: Received | Answer) -> list[tuple[bytes, dict[str, str]]]:
+    return [
+        (payload, {name: text for name, text in pairs.items() if name != "uuid"}) for payload, pairs in rows(received)
+    ]
 
 
 NESTED = ['{"a":{"b":1}}', '{"a":[{"b":1}]}', '{"a":1.10,"b":{}}', "[1]", '"x"', '{"a":[[1]]}']
@@ -89,21 +113,33 @@ NESTED = ['{"a":{"b":1}}', '{"a":[{"b":1}]}', '{"a":1.10,"b":{}}', "[1]", '"x"',
 @pytest.mark.parametrize("fields", NESTED)
 def test_nested_fields_are_refused_as_splunk_does(fields: str) -> None:
     flat = '{"event":"a","fields":{"x":"y","l":["1","2"]}}'
-    body = f'{flat}{{"event":"b","fields":{fields}}}{{"event":"c","fields":null}}'
-    received = HecProtocol().receive(asked(EVENT, body.encode()))
-    assert rows(received) == [(b"a", {"fields.x": "y", "fields.l": '["1","2"]'}), (b"c", {})]
-    assert told(received) == {"text": "Error in handling indexed fields", "code": 15, "invalid-event-number": 1}
+    body = f'{flat}{{"event":"b","fields":null}}{{"event":"c","fields":{fields}}}'
+    received = HecProtocol().receive(make_request(EVENT, body.encode()))
+    assert rows_without_ids(received) == [(b"a", {"fields.x": "y", "fields.l": '["1","2"]'}), (b"b", {})]
+    assert answer_document(received) == {
+        "text": "Error in handling indexed fields",
+        "code": 15,
+        "invalid-event-number": 2,
+    }
 
 
 def test_acknowledgements_need_a_channel_and_ids() -> None:
-    assert told(refused(HecProtocol(), asked("/services/collector/ack", b'{"acks":[1]}')))["code"] == 10
-    assert told(refused(HecProtocol(), asked("/services/collector/ack?channel=c", b'{"acks":1}')))["code"] == 6
+    assert (
+        answer_document(refusal_of(HecProtocol(), make_request("/services/collector/ack", b'{"acks":[1]}')))["code"]
+        == 10
+    )
+    assert (
+        answer_document(refusal_of(HecProtocol(), make_request("/services/collector/ack?channel=c", b'{"acks":1}')))[
+            "code"
+        ]
+        == 6
+    )
 
 
 def test_it_says_that_it_is_healthy() -> None:
     protocol = HecProtocol()
     assert protocol.takes("GET", "/services/collector/health")
-    assert told(protocol.receive(asked("/services/collector/health", method="GET")))["code"] == 17
+    assert answer_document(protocol.receive(make_request("/services/collector/health", method="GET")))["code"] == 17
 
 
 @given(
@@ -111,56 +147,89 @@ def test_it_says_that_it_is_healthy() -> None:
     st.sampled_from([EVENT, "/services/collector/raw", "/services/collector/ack?channel=c"]),
 )
 def test_any_bytes_are_events_or_refused(data: bytes, path: str) -> None:
-    taken_or_refused(HecProtocol(), asked(path, data))
+    assert_accepted_or_refused(HecProtocol(), make_request(path, data))
+
+
+BAD_EVENTS = [
+    (b'{"event":NaN}', 6),
+    (b'{"event":{"a":[1,Infinity]}}', 6),
+    (b'{"event":"cut off', 6),
+    (b'{"event":' + b"[" * 1100 + b"]" * 1100 + b"}", 6),
+    (b'{"event":"\xff"}', 6),
+    (b'{"other":1}', 12),
+    (b'{"event":null}', 13),
+    (b'"text"', 6),
+]
+
+
+@pytest.mark.parametrize(("bad", "code"), BAD_EVENTS)
+@pytest.mark.parametrize("form", ["lines", "list"])
+def test_processing_stops_at_the_first_bad_event_as_in_splunk(bad: bytes, code: int, form: str) -> None:
+    """Splunk accepts the events before it and none after it (moby/moby#35862); the sender resends from there."""
+    events = [b'{"event":"first"}', b'{"event":{"n":1.10}}', bad, b'{"event":"last"}', bad]
+    if form == "list" and bad in (b'{"event":"cut off', b'{"event":"\xff"}'):
+        return  # the elements of such a list cannot be separated
+    body = b"[" + b",".join(events) + b"]" if form == "list" else b"\n".join(events)
+    received = HecProtocol().receive(make_request(EVENT, body))
+    assert isinstance(received, Received)
+    assert [payload for payload, _ in rows(received)] == [b"first", b'{"n":1.10}']
+    document = answer_document(received)
+    assert (received.answer.status, document["code"], document["invalid-event-number"]) == (400, code, 2)
+    assert received.counts == {"seen": 3, "accepted": 2, "refused.syntax": 1}
+
+
+@pytest.mark.parametrize(("bad", "code"), BAD_EVENTS)
+def test_resending_from_the_bad_event_stores_each_event_once(bad: bytes, code: int) -> None:
+    lines = [b'{"event":"first"}', bad, b'{"event":"second"}', bad, b'{"event":"last"}']
+    stored = []
+    while lines:
+        received = HecProtocol().receive(make_request(EVENT, b"\n".join(lines)))
+        stored += [payload for payload, _ in rows(received)]
+        document = answer_document(received)
+        lines = lines[document["invalid-event-number"] + 1 :] if document["code"] else []
+    assert stored == [b"first", b"second", b"last"]
+
+
+@pytest.mark.parametrize("path", [EVENT, "/services/collector/raw"])
+def test_events_of_a_repeated_request_have_the_same_ids(path: str) -> None:
+    body = b'{"event":"a"}\n{"event":"a"}\n{"event":"%s"}' % (b"x" * 100)
+    first, again = (HecProtocol().receive(make_request(path, body, max_message_bytes=60)) for _ in range(2))
+    ids = [annotations["uuid"] for _, annotations in rows(first)]
+    assert len(set(ids)) == 2
+    assert [annotations["uuid"] for _, annotations in rows(again)] == ids
+    other = HecProtocol().receive(make_request(path, body, {"x-splunk-request-channel": "c"}, max_message_bytes=60))
+    assert not set(ids) & {annotations["uuid"] for _, annotations in rows(other)}
+
+
+def test_events_of_an_accepted_request_have_no_ids() -> None:
+    received = HecProtocol().receive(make_request(EVENT, b'{"event":"a"}'))
+    assert rows(received) == [(b"a", {})]
 
 
 @pytest.mark.parametrize(
-    ("bad", "code"),
+    ("path", "body"),
     [
-        (b'{"event":NaN}', 6),
-        (b'{"event":{"a":[1,Infinity]}}', 6),
-        (b'{"event":"cut off', 6),
-        (b'{"event":' + b"[" * 1100 + b"]" * 1100 + b"}", 6),
-        (b'{"event":"\xff"}', 6),
-        (b'{"other":1}', 12),
-        (b'{"event":null}', 13),
-        (b'"text"', 6),
+        (EVENT, b'{"event":"a"}{"event":"%s"}{"event":"b"}' % (b"x" * 100)),
+        ("/services/collector/raw", b"a\n%s\nb" % (b"x" * 100)),
     ],
 )
-@pytest.mark.parametrize("form", ["lines", "list"])
-def test_a_bad_event_is_numbered_and_the_others_are_taken(bad: bytes, code: int, form: str) -> None:
-    events = [b'{"event":"first"}', bad, b'{"event":{"n":1.10}}', bad, b'{"event":"last"}']
-    if form == "list":
-        if code == 6 and bad in (b'{"event":"cut off', b'{"event":"\xff"}'):
-            return  # no list can be told apart behind these
-        body = b"[" + b",".join(events) + b"]"
-    else:
-        body = b"\n".join(events)
-    received = HecProtocol().receive(asked(EVENT, body))
+def test_processing_stops_at_an_event_that_is_too_large(path: str, body: bytes) -> None:
+    received = HecProtocol().receive(make_request(path, body, max_message_bytes=50))
+    assert [payload for payload, _ in rows(received)] == [b"a"]
     assert isinstance(received, Received)
-    assert [payload for payload, _ in rows(received)] == [b"first", b'{"n":1.10}', b"last"]
-    assert (received.answer.status, told(received)["code"], told(received)["invalid-event-number"]) == (400, code, 1)
-    assert received.counts == {"seen": 5, "accepted": 3, "refused.syntax": 2}
-
-
-def test_an_event_too_large_does_not_refuse_the_others() -> None:
-    body = b'{"event":"a"}{"event":"%s"}{"event":"b"}' % (b"x" * 100)
-    received = HecProtocol().receive(asked(EVENT, body, most=50))
-    assert [payload for payload, _ in rows(received)] == [b"a", b"b"]
-    assert isinstance(received, Received)
-    assert (received.answer.status, told(received)["invalid-event-number"]) == (413, 1)
-    assert received.counts["refused.oversize"] == 1
+    assert (received.answer.status, answer_document(received)["invalid-event-number"]) == (413, 1)
+    assert received.counts == {"seen": 2, "accepted": 1, "refused.oversize": 1}
 
 
 @pytest.mark.parametrize("text", EXACT)
 def test_events_and_their_metadata_are_stored_as_sent(text: str) -> None:
     field = '"n"' if text.startswith("{") else text  # Splunk refuses fields with objects
     body = f'{{"time": 1764115200.10, "event": {text}, "fields": {{"n": {field}, "t": "\\ud83d"}}}}'.encode()
-    ((payload, said),) = rows(HecProtocol().receive(asked(EVENT, body)))
+    ((payload, said),) = rows(HecProtocol().receive(make_request(EVENT, body)))
     assert payload.decode() == text
     assert said == {"time": "1764115200.10", "fields.n": field.strip('"'), "fields.t": "\ufffd"}
 
 
 def test_half_of_a_surrogate_pair_is_read_as_go_and_java_do() -> None:
-    received = HecProtocol().receive(asked(EVENT, b'{"event":"a\\ud83d"}{"event":1}'))
+    received = HecProtocol().receive(make_request(EVENT, b'{"event":"a\\ud83d"}{"event":1}'))
     assert [payload for payload, _ in rows(received)] == ["a\ufffd".encode(), b"1"]

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from penstock.wire.json_documents import JsonProtocol
 from tests.fuzzed import json_texts
-from tests.wire.sample_requests import EXACT, asked, refused, rows, taken_or_refused, told
+from tests.wire.sample_requests import (
+    EXACT,
+    answer_document,
+    assert_accepted_or_refused,
+    make_request,
+    refusal_of,
+    rows,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,41 +31,41 @@ from tests.wire.sample_requests import EXACT, asked, refused, rows, taken_or_ref
     ],
 )
 def test_documents_by_line_in_an_array_or_alone_are_messages(body: bytes, payloads: list[bytes]) -> None:
-    received = JsonProtocol().receive(asked("/", body))
+    received = JsonProtocol().receive(make_request("/", body))
     assert [payload for payload, _ in rows(received)] == payloads
-    assert told(received) == {"accepted": len(payloads), "refused": 0}
+    assert answer_document(received) == {"accepted": len(payloads), "refused": 0}
 
 
 def test_lines_that_are_no_json_are_refused_and_named() -> None:
-    received = JsonProtocol().receive(asked("/", b'{"a":1}\nnope\n{"b":2}\n{"c":'))
+    received = JsonProtocol().receive(make_request("/", b'{"a":1}\nnope\n{"b":2}\n{"c":'))
     assert [payload for payload, _ in rows(received)] == [b'{"a":1}', b'{"b":2}']
     syntax = [{"document": number, "reason": "syntax"} for number in (2, 4)]
-    assert told(received) == {"accepted": 2, "refused": 2, "errors": syntax}
+    assert answer_document(received) == {"accepted": 2, "refused": 2, "errors": syntax}
     assert received.counts == {"seen": 4, "accepted": 2, "refused.syntax": 2}
 
 
 def test_where_nothing_can_be_taken_the_request_is_refused() -> None:
-    assert refused(JsonProtocol(), asked("/", b"nope")).status == 400
-    assert refused(JsonProtocol(), asked("/", b"[nope,")).status == 400
-    assert refused(JsonProtocol(), asked("/", b'"' + b"x" * 100 + b'"', most=50)).status == 413
+    assert refusal_of(JsonProtocol(), make_request("/", b"nope")).status == 400
+    assert refusal_of(JsonProtocol(), make_request("/", b"[nope,")).status == 400
+    assert refusal_of(JsonProtocol(), make_request("/", b'"' + b"x" * 100 + b'"', max_message_bytes=50)).status == 413
 
 
 @given(st.lists(json_texts("type", "uuid"), max_size=4).map(b"\n".join))
 def test_any_bytes_are_documents_or_refused(data: bytes) -> None:
-    taken_or_refused(JsonProtocol(), asked("/", data))
+    assert_accepted_or_refused(JsonProtocol(), make_request("/", data))
 
 
 @given(st.recursive(st.none(), lambda inner: st.lists(inner, min_size=1, max_size=1), max_leaves=1))
 def test_depth_is_no_matter(value: object) -> None:
-    taken_or_refused(JsonProtocol(), asked("/", b"[" * 400 + json.dumps(value).encode() + b"]" * 400))
+    assert_accepted_or_refused(JsonProtocol(), make_request("/", b"[" * 400 + json.dumps(value).encode() + b"]" * 400))
 
 
 @pytest.mark.parametrize("text", EXACT)
 def test_documents_are_stored_as_sent(text: str) -> None:
     for body in (f"[1, {text} , 2]", f"1\n{text}\n2"):
-        received = JsonProtocol().receive(asked("/", body.encode()))
+        received = JsonProtocol().receive(make_request("/", body.encode()))
         assert [payload.decode() for payload, _ in rows(received)] == ["1", text, "2"]
-        assert told(received) == {"accepted": 3, "refused": 0}
+        assert answer_document(received) == {"accepted": 3, "refused": 0}
 
 
 @pytest.mark.parametrize(
@@ -69,13 +76,13 @@ def test_a_bad_document_is_named_and_the_others_are_taken(bad: str) -> None:
     if bad.count("[") == bad.count("]"):
         bodies.append(f'[{{"a":1}},{bad},{{"b":1.10}}]')
     for body in bodies:
-        received = JsonProtocol().receive(asked("/", body.encode()))
+        received = JsonProtocol().receive(make_request("/", body.encode()))
         assert [payload for payload, _ in rows(received)] == [b'{"a":1}', b'{"b":1.10}']
-        assert told(received)["errors"] == [{"document": 2, "reason": "syntax"}]
+        assert answer_document(received)["errors"] == [{"document": 2, "reason": "syntax"}]
         assert received.counts == {"seen": 3, "accepted": 2, "refused.syntax": 1}
 
 
 def test_what_follows_a_list_is_taken_or_refused() -> None:
-    received = JsonProtocol().receive(asked("/", b'[1]\n[{"a":1.10},2]'))
+    received = JsonProtocol().receive(make_request("/", b'[1]\n[{"a":1.10},2]'))
     assert [payload for payload, _ in rows(received)] == [b"1", b'{"a":1.10}', b"2"]
-    assert told(JsonProtocol().receive(asked("/", b"[1] x")))["refused"] == 1
+    assert answer_document(JsonProtocol().receive(make_request("/", b"[1] x")))["refused"] == 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.wire.loki import LokiProtocol
 from penstock.wire.requests import Answer, Received, Refused
 from tests.fuzzed import RAW, json_texts
-from tests.wire.sample_requests import EXACT, asked, refused, rows, taken_or_refused
+from tests.wire.sample_requests import EXACT, assert_accepted_or_refused, make_request, refusal_of, rows
 from tests.wire.test_protobuf import encoded
 
 PUSH = "/loki/api/v1/push"
@@ -38,7 +38,7 @@ def test_lines_in_json_are_messages_with_their_labels() -> None:
         {"stream": {"job": "app"}, "values": [["17", "one"], ["18", "two", {"trace": "t"}]]},
         {"stream": {"job": "other", "level": "info"}, "values": [["19", "three"]]},
     ]
-    received = LokiProtocol().receive(asked(PUSH, json.dumps({"streams": streams}).encode(), JSON))
+    received = LokiProtocol().receive(make_request(PUSH, json.dumps({"streams": streams}).encode(), JSON))
     assert rows(received) == [
         (b"one", {"time": "17", "labels.job": "app"}),
         (b"two", {"time": "18", "labels.job": "app", "metadata.trace": "t"}),
@@ -53,7 +53,7 @@ def test_lines_in_protobuf_are_the_same_messages() -> None:
         1, field(1, b'{job="app", quoted="a \\"b\\"\\n"}'), entry(1, 5, b"one"), entry(2, 0, b"two", (b"k", b"v"))
     )
     second = field(1, field(1, b'{job="other"}'), entry(3, 0, b"three"))
-    received = LokiProtocol().receive(asked(PUSH, packed(first + second), PROTOBUF))
+    received = LokiProtocol().receive(make_request(PUSH, packed(first + second), PROTOBUF))
     labels = {"labels.job": "app", "labels.quoted": 'a "b"\n'}
     assert rows(received) == [
         (b"one", {"time": "1000000005", **labels}),
@@ -66,9 +66,11 @@ def test_lines_in_protobuf_are_the_same_messages() -> None:
     "body", [b"{}", b"[]", b'{"streams":1}', b'{"streams":[{"stream":{},"values":[["x","line"]]}]}', b"nope"]
 )
 def test_what_is_no_push_is_refused(body: bytes) -> None:
-    assert refused(LokiProtocol(), asked(PUSH, body, JSON)).status == 400
+    assert refusal_of(LokiProtocol(), make_request(PUSH, body, JSON)).status == 400
     assert (
-        refused(LokiProtocol(), asked(PUSH, packed(field(1, field(1, b"job"), entry(1, 1, b"x"))), PROTOBUF)).status
+        refusal_of(
+            LokiProtocol(), make_request(PUSH, packed(field(1, field(1, b"job"), entry(1, 1, b"x"))), PROTOBUF)
+        ).status
         == 400
     )
 
@@ -76,47 +78,47 @@ def test_what_is_no_push_is_refused(body: bytes) -> None:
 def test_what_says_that_it_is_large_is_not_unpacked() -> None:
     bomb = packed(bytes(40 << 20))
     assert len(bomb) < 2 << 20
-    assert refused(LokiProtocol(), asked(PUSH, bomb, PROTOBUF)).status == 413
-    assert refused(LokiProtocol(), asked(PUSH, b"\xff\xff\xff\x07", PROTOBUF)).status == 413
+    assert refusal_of(LokiProtocol(), make_request(PUSH, bomb, PROTOBUF)).status == 413
+    assert refusal_of(LokiProtocol(), make_request(PUSH, b"\xff\xff\xff\x07", PROTOBUF)).status == 413
 
 
 def test_labels_do_not_make_a_request_grow_without_bounds() -> None:
     stream = {"stream": {"job": "x" * 100_000}, "values": [["1", "l"]] * 5000}
-    received = LokiProtocol().receive(asked(PUSH, json.dumps({"streams": [stream]}).encode(), JSON))
+    received = LokiProtocol().receive(make_request(PUSH, json.dumps({"streams": [stream]}).encode(), JSON))
     assert not isinstance(received, Answer)
     assert received.body.nbytes < 8 << 20
-    assert received.refused["oversize"] + received.body.num_rows == 5000
+    assert received.refusal_of["oversize"] + received.body.num_rows == 5000
     assert received.answer.status == 400
 
 
 def test_it_is_ready_and_says_when_it_is_busy() -> None:
-    assert LokiProtocol().receive(asked("/ready", method="GET")) == Answer(200, b"ready\n", "text/plain")
-    assert LokiProtocol().refusal(Refused(503, "busy", "later"), asked(PUSH)).headers == {"retry-after": "1"}
+    assert LokiProtocol().receive(make_request("/ready", method="GET")) == Answer(200, b"ready\n", "text/plain")
+    assert LokiProtocol().refusal(Refused(503, "busy", "later"), make_request(PUSH)).headers == {"retry-after": "1"}
 
 
 @given(json_texts("streams", "stream", "values"))
 def test_any_json_is_a_push_or_refused(data: bytes) -> None:
-    taken_or_refused(LokiProtocol(), asked(PUSH, data, JSON))
+    assert_accepted_or_refused(LokiProtocol(), make_request(PUSH, data, JSON))
 
 
 @given(
     RAW | RAW.map(packed) | st.lists(RAW, max_size=4).map(lambda lines: packed(field(1, *(field(2, x) for x in lines))))
 )
 def test_any_bytes_are_a_push_or_refused(data: bytes) -> None:
-    taken_or_refused(LokiProtocol(), asked(PUSH, data, PROTOBUF))
+    assert_accepted_or_refused(LokiProtocol(), make_request(PUSH, data, PROTOBUF))
 
 
 @pytest.mark.parametrize("text", EXACT)
 def test_labels_and_metadata_are_stored_as_sent(text: str) -> None:
     body = f'{{"streams":[{{"stream":{{"n":{text}}},"values":[["1","line",{{"m":{text}}}]]}}]}}'
-    ((_, said),) = rows(LokiProtocol().receive(asked(PUSH, body.encode(), JSON)))
+    ((_, said),) = rows(LokiProtocol().receive(make_request(PUSH, body.encode(), JSON)))
     wanted = text.replace("\\u00e9\\/", "é/").replace("\\ud83d", "\ufffd")
     assert said == {"time": "1", "labels.n": wanted, "metadata.m": wanted}
 
 
 def test_repeated_labels_are_joined() -> None:
     body = b'{"streams":[{"stream":{"a":"1","a":"2"},"values":[["1","line"]]}]}'
-    ((_, said),) = rows(LokiProtocol().receive(asked(PUSH, body, JSON)))
+    ((_, said),) = rows(LokiProtocol().receive(make_request(PUSH, body, JSON)))
     assert said["labels.a"] == "1\0002"
 
 
@@ -135,7 +137,7 @@ def test_repeated_labels_are_joined() -> None:
 )
 def test_a_bad_entry_is_named_and_the_others_are_taken(bad: str) -> None:
     body = f'{{"streams":[{{"stream":{{"a":"b"}},"values":[["1","one"],{bad},["2","two\\ud83d"]]}}]}}'
-    received = LokiProtocol().receive(asked(PUSH, body.encode(), JSON))
+    received = LokiProtocol().receive(make_request(PUSH, body.encode(), JSON))
     assert [payload.decode() for payload, _ in rows(received)] == ["one", "two\ufffd"]
     assert isinstance(received, Received)
     assert received.answer.status == 400
@@ -158,7 +160,7 @@ def test_a_bad_entry_is_named_and_the_others_are_taken(bad: str) -> None:
 def test_labels_are_unquoted_as_go_quotes_them(quoted: bytes, meant: str) -> None:
     labels = b'{job="x", msg="%b"}' % quoted
     body = packed(field(1, field(1, labels) + entry(1, 1, b"line")))
-    ((_, said),) = rows(LokiProtocol().receive(asked(PUSH, body, PROTOBUF)))
+    ((_, said),) = rows(LokiProtocol().receive(make_request(PUSH, body, PROTOBUF)))
     assert said["labels.msg"] == meant
 
 
@@ -166,7 +168,7 @@ def test_labels_are_unquoted_as_go_quotes_them(quoted: bytes, meant: str) -> Non
 def test_the_legacy_form_of_a_push_is_taken(name: str) -> None:
     entry = {name: "2018-12-18T08:28:06.801064-04:00", "line": "baz"}
     body = json.dumps({"streams": [{"labels": '{foo="bar"}', "entries": [entry]}]}).encode()
-    received = LokiProtocol().receive(asked("/api/prom/push", body, JSON))
+    received = LokiProtocol().receive(make_request("/api/prom/push", body, JSON))
     assert rows(received) == [(b"baz", {"time": "1545136086801064000", "labels.foo": "bar"})]
     assert isinstance(received, Received)
     assert received.answer.status == 204

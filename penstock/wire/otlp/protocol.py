@@ -34,11 +34,11 @@ class OtlpProtocol:
         """The records of a request. Raises Refused."""
         in_json = _in_json(request)
         if not in_json:
-            logs = logs_of(request.body, request.most, request.max_messages)
+            logs = logs_of(request.body, request.max_message_bytes, request.max_messages)
             answer = Answer(200, response(logs).SerializeToString(), PROTOBUF)
             return Received(logs.body, logs.refused, answer)
         found = as_protobuf(request.body, request.max_messages)
-        logs = logs_of(found.request.SerializeToString(), request.most, request.max_messages)
+        logs = logs_of(found.request.SerializeToString(), request.max_message_bytes, request.max_messages)
         if found.refused:
             logs = replace(logs, refused={**logs.refused, SYNTAX: found.refused})
         said = json_format.MessageToJson(response(logs, found.first_error))
@@ -47,7 +47,7 @@ class OtlpProtocol:
     def refusal(self, why: Refused, request: Request) -> Answer:
         """A Status; a sender that may come again is told when."""
         status = status_of(why)
-        headers = {"retry-after": "1"} if why.may_come_again else {}
+        headers = {"retry-after": "1"} if why.is_retryable else {}
         if request.content_type == JSON:
             return Answer(why.status, json_format.MessageToJson(status).encode(), JSON, headers)
         return Answer(why.status, status.SerializeToString(), PROTOBUF, headers)

@@ -24,7 +24,7 @@ from penstock.records import EMPTY_BODY, annotation_maps, binary_array, body, fr
 from penstock.wire.datagrams import Ints
 from penstock.wire.otlp.values import Attributes, attributes, parsed_as, text_of_value, texts_of_numbers, value_texts
 from penstock.wire.protobuf import BYTES, FIXED32, FIXED64, VARINT, Fields, Message, Values, chosen
-from penstock.wire.requests import GROWTH, LEAST_ROOM, MAX_MESSAGES, OVERSIZE, check_message_count
+from penstock.wire.requests import MAX_GROWTH_FACTOR, MAX_MESSAGES, MIN_ROOM_BYTES, OVERSIZE, check_message_count
 from penstock.wire.sender_text import strings
 
 _RESOURCE, _SCOPES, _SCOPE, _RECORDS = 1, 2, 1, 2
@@ -126,7 +126,7 @@ def _messages(message: Message, found: Values, shared: Attributes, most: int) ->
     of_records, malformed_ids = _said(message, fields, count)
     said = _joined([*of_records, own])
     sizes = _lengths(payloads) + _sizes(said, count) + _sizes(shared, int(found.owner.max()) + 1)[found.owner]
-    kept = (sizes <= most) & (np.cumsum(sizes) <= max(GROWTH * len(message), LEAST_ROOM))
+    kept = (sizes <= most) & (np.cumsum(sizes) <= max(MAX_GROWTH_FACTOR * len(message), MIN_ROOM_BYTES))
     refused = count - int(kept.sum())
     of_shared = _repeated_for(shared, np.where(kept, found.owner, -1))
     if refused:

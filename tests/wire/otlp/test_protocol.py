@@ -14,7 +14,7 @@ from penstock.wire.otlp.protocol import PROTOBUF, OtlpProtocol
 from penstock.wire.requests import JSON, Refused, Request
 from tests.fuzzed import json_texts
 from tests.wire.otlp.otlp_requests import request
-from tests.wire.sample_requests import rows, taken_or_refused
+from tests.wire.sample_requests import assert_accepted_or_refused, rows
 
 
 def asked(body: bytes, kind: str = PROTOBUF, most: int = 1 << 20) -> Request:
@@ -41,7 +41,7 @@ def test_a_request_in_json_says_the_same_and_is_answered_in_json() -> None:
 def test_what_is_refused_is_said() -> None:
     made = request(3)
     made.resource_logs[0].scope_logs[0].log_records[0].body.string_value = "x" * 3000
-    received = OtlpProtocol().receive(asked(made.SerializeToString(), most=2000))
+    received = OtlpProtocol().receive(asked(made.SerializeToString(), max_message_bytes=2000))
     said = ExportLogsServiceResponse.FromString(received.answer.body).partial_success
     assert said.rejected_log_records == 1
     assert "oversize" in said.error_message
@@ -62,7 +62,7 @@ def test_another_type_of_content_is_refused() -> None:
 
 @given(json_texts("resourceLogs", "scopeLogs", "logRecords", "traceId"))
 def test_any_json_is_a_request_or_refused(data: bytes) -> None:
-    taken_or_refused(OtlpProtocol(), asked(data, JSON))
+    assert_accepted_or_refused(OtlpProtocol(), asked(data, JSON))
 
 
 def records_in_json(*records: str) -> bytes:

@@ -12,7 +12,7 @@ import pytest
 from penstock.ingest.admission import unpacked
 from penstock.wire.otlp.protocol import OtlpProtocol, logs_of
 from penstock.wire.requests import Received
-from tests.wire.sample_requests import asked, rows
+from tests.wire.sample_requests import make_request, rows
 
 RECORDED = json.loads((Path(__file__).parents[1] / "vectors" / "otlp_sdks.json").read_text())
 RESOURCE = {"resource.service.name": "shop", "resource.host.name": "web-1", "resource.process.pid": "77"}
@@ -41,7 +41,7 @@ def messages(sent: dict[str, str]) -> list[tuple[bytes, dict[str, Any]]]:
     if sent["type"] == "grpc":
         return [(row["payload"], dict(row["annotations"])) for row in logs_of(data, 1 << 20).body.to_pylist()]
     plain = unpacked(data, sent["encoding"], 1 << 20)
-    received = OtlpProtocol().receive(asked("/v1/logs", plain, headers={"content-type": sent["type"]}))
+    received = OtlpProtocol().receive(make_request("/v1/logs", plain, headers={"content-type": sent["type"]}))
     assert isinstance(received, Received)
     return rows(received)
 

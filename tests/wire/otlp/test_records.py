@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from penstock.wire.otlp.records import read_logs
 from penstock.wire.protobuf import Malformed
-from penstock.wire.requests import GROWTH, LEAST_ROOM
+from penstock.wire.requests import MAX_GROWTH_FACTOR, MIN_ROOM_BYTES
 from tests.fuzzed import RAW
 from tests.wire.otlp.otlp_requests import request
 
@@ -118,7 +118,7 @@ def test_a_small_request_with_a_large_resource_takes_bounded_memory() -> None:
     made.resource_logs[0].resource.attributes[0].value.string_value = "x" * 100_000
     data = made.SerializeToString()
     logs = read_logs(data, MOST)
-    assert logs.body.nbytes < max(GROWTH * len(data), LEAST_ROOM) * 2
+    assert logs.body.nbytes < max(MAX_GROWTH_FACTOR * len(data), MIN_ROOM_BYTES) * 2
     assert logs.body.num_rows + logs.refused["oversize"] == 5000
     assert logs.body.num_rows > 0
 
