@@ -17,12 +17,12 @@ from tests.wire.otlp.otlp_requests import request
 from tests.wire.sample_requests import assert_accepted_or_refused, rows
 
 
-def asked(body: bytes, kind: str = PROTOBUF, most: int = 1 << 20) -> Request:
-    return Request("POST", "/v1/logs", body, {}, {"content-type": kind}, most)
+def make_request(body: bytes, kind: str = PROTOBUF, max_message_bytes: int = 1 << 20) -> Request:
+    return Request("POST", "/v1/logs", body, {}, {"content-type": kind}, max_message_bytes)
 
 
 def test_a_request_in_protobuf_is_answered_in_protobuf() -> None:
-    received = OtlpProtocol().receive(asked(request(3).SerializeToString()))
+    received = OtlpProtocol().receive(make_request(request(3).SerializeToString()))
     assert received.body.num_rows == 3
     assert received.answer.content_type == PROTOBUF
     assert ExportLogsServiceResponse.FromString(received.answer.body) == ExportLogsServiceResponse()
@@ -33,15 +33,15 @@ def test_a_request_in_json_says_the_same_and_is_answered_in_json() -> None:
     document = json_format.MessageToDict(made)
     for record in document["resourceLogs"][0]["scopeLogs"][0]["logRecords"]:
         record |= {"traceId": bytes(range(16)).hex(), "spanId": bytes(range(1, 9)).hex()}  # hex, in OTLP's JSON
-    received = OtlpProtocol().receive(asked(json.dumps(document).encode(), JSON))
-    assert received.body.to_pylist() == OtlpProtocol().receive(asked(made.SerializeToString())).body.to_pylist()
+    received = OtlpProtocol().receive(make_request(json.dumps(document).encode(), JSON))
+    assert received.body.to_pylist() == OtlpProtocol().receive(make_request(made.SerializeToString())).body.to_pylist()
     assert (received.answer.content_type, json.loads(received.answer.body)) == (JSON, {})
 
 
 def test_what_is_refused_is_said() -> None:
     made = request(3)
     made.resource_logs[0].scope_logs[0].log_records[0].body.string_value = "x" * 3000
-    received = OtlpProtocol().receive(asked(made.SerializeToString(), max_message_bytes=2000))
+    received = OtlpProtocol().receive(make_request(made.SerializeToString(), max_message_bytes=2000))
     said = ExportLogsServiceResponse.FromString(received.answer.body).partial_success
     assert said.rejected_log_records == 1
     assert "oversize" in said.error_message
@@ -49,20 +49,20 @@ def test_what_is_refused_is_said() -> None:
 
 
 def test_who_may_come_again_is_told_when() -> None:
-    answer = OtlpProtocol().refusal(Refused(503, "busy", "later"), asked(b""))
+    answer = OtlpProtocol().refusal(Refused(503, "busy", "later"), make_request(b""))
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
     assert Status.FromString(answer.body) == Status(code=14, message="later")
 
 
 def test_another_type_of_content_is_refused() -> None:
     with pytest.raises(Refused) as refused:
-        OtlpProtocol().receive(asked(b"x", "text/plain"))
+        OtlpProtocol().receive(make_request(b"x", "text/plain"))
     assert refused.value.status == 415
 
 
 @given(json_texts("resourceLogs", "scopeLogs", "logRecords", "traceId"))
 def test_any_json_is_a_request_or_refused(data: bytes) -> None:
-    assert_accepted_or_refused(OtlpProtocol(), asked(data, JSON))
+    assert_accepted_or_refused(OtlpProtocol(), make_request(data, JSON))
 
 
 def records_in_json(*records: str) -> bytes:
@@ -92,7 +92,7 @@ def records_in_json(*records: str) -> bytes:
 )
 def test_values_in_json_are_stored_as_sent(value: str, text: str) -> None:
     record = f'{{"body":{value},"attributes":[{{"key":"k","value":{value}}}]}}'
-    ((payload, said),) = rows(OtlpProtocol().receive(asked(records_in_json(record), JSON)))
+    ((payload, said),) = rows(OtlpProtocol().receive(make_request(records_in_json(record), JSON)))
     assert payload.decode() == text
     assert said == {"attributes.k": text}
 
@@ -116,7 +116,7 @@ def test_values_in_json_are_stored_as_sent(value: str, text: str) -> None:
 )
 def test_a_bad_record_in_json_is_named_and_the_others_are_taken(bad: str) -> None:
     good = '{"body":{"stringValue":"good"},"traceId":null,"spanId":null,"attributes":null,"timeUnixNano":null}'
-    received = OtlpProtocol().receive(asked(records_in_json(good, bad, good), JSON))
+    received = OtlpProtocol().receive(make_request(records_in_json(good, bad, good), JSON))
     assert rows(received) == [(b"good", {}), (b"good", {})]
     said = json.loads(received.answer.body)["partialSuccess"]
     assert said["rejectedLogRecords"] == "1"
@@ -128,6 +128,6 @@ def test_a_bad_resource_in_json_refuses_its_records_alone() -> None:
     records = '"scopeLogs":[{"logRecords":[{"body":{"stringValue":"x"}}]}]'
     bad = '{"resource":{"attributes":[{"key":"k","value":{"intValue":true}}]},' + records + "}"
     body = f'{{"resourceLogs":[{bad},{{{records}}}]}}'.encode()
-    received = OtlpProtocol().receive(asked(body, JSON))
+    received = OtlpProtocol().receive(make_request(body, JSON))
     assert rows(received) == [(b"x", {})]
     assert received.refused == {"syntax": 1}
