@@ -87,7 +87,7 @@ def test_labels_do_not_make_a_request_grow_without_bounds() -> None:
     received = LokiProtocol().receive(make_request(PUSH, json.dumps({"streams": [stream]}).encode(), JSON))
     assert not isinstance(received, Answer)
     assert received.body.nbytes < 8 << 20
-    assert received.refusal_of["oversize"] + received.body.num_rows == 5000
+    assert received.refused["oversize"] + received.body.num_rows == 5000
     assert received.answer.status == 400
 
 
