@@ -70,7 +70,7 @@ class Name(StrEnum):
     NOT_ROUTED = "not_routed."  # by handler: the listener's messages go elsewhere
     CORRUPT = "corrupt"  # in frames of the log buffer that could not be read
     # Landing: logged = landed.* + quarantined.* + deleted.* + duplicate + transformed.dropped + segment + promoted
-    # + passed_over + gap.* + pending
+    # + passed_over + not_a_message.* + compacted + gap.* + pending
     LANDED = "landed."  # event | syslog | message
     QUARANTINED = "quarantined."  # by reason
     DUPLICATE = "duplicate"
@@ -80,7 +80,9 @@ class Name(StrEnum):
     PROMOTED = "promoted"  # copied to Kafka before it had landed: a partition's book has it from there on
     PASSED_OVER = "passed_over"  # in Kafka from before the pipeline went over to it
     DELETED = "deleted."  # asked | retention; taken from what had landed, or was in quarantine
-    GAP = "gap."  # corrupt | expired_read | expired_unread | deleted | absent (Kafka)
+    NOT_A_MESSAGE = "not_a_message."  # control | aborted: offsets of Kafka that never held a message for a reader
+    COMPACTED = "compacted"  # records that Kafka's log cleaner removed, as a later one with their key replaces them
+    GAP = "gap."  # corrupt | expired_read | expired_unread | deleted; Kafka: expired_before | absent
 
 
 class Counts(Counter[str]):
@@ -114,10 +116,12 @@ LOST_BEFORE = (
     Name.REFUSED,
 )
 """Ends of what was sent and not accepted; with a dot, all that begin so."""
-LOST_GAPS = tuple(f"{Name.GAP}{reason}" for reason in ("expired_unread", "corrupt", "absent"))
+LOST_GAPS = tuple(f"{Name.GAP}{reason}" for reason in ("expired_unread", "corrupt"))
 """Gaps that are losses; an operator's deletion of a topic and expiry after reading are not (docs/accounting.md, 13)."""
 LOST = (*LOST_BEFORE, Name.POLICY_DROP, Name.HANDLER_FAILED, Name.CORRUPT, *LOST_GAPS)
 """Prefixes of the names of all losses."""
+WITHOUT_MESSAGE = (Name.NOT_A_MESSAGE, Name.COMPACTED, f"{Name.GAP}expired_before", f"{Name.GAP}absent")
+"""Fates of Kafka's offsets that show no message to any reader: not lost, and no term of the receipt."""
 EXPIRED_READ = f"{Name.GAP}expired_read"
 GAP_DELETED = f"{Name.GAP}deleted"
 
@@ -125,6 +129,11 @@ GAP_DELETED = f"{Name.GAP}deleted"
 def lost(counts: Mapping[str, int]) -> Counts:
     """Return the losses in ``counts`` by name: the only definition of *lost* (docs/accounting.md, section 13)."""
     return Counts({name: count for name, count in counts.items() if count and name.startswith(LOST)})
+
+
+def fate_of_gap(reason: str) -> str:
+    """Return the count of a gap with this reason; Kafka's offsets without a message have names of their own."""
+    return reason if reason.startswith((Name.NOT_A_MESSAGE, Name.COMPACTED)) else f"{Name.GAP}{reason}"
 
 
 def summed(many: Iterable[Mapping[str, int]]) -> Counts:

@@ -199,6 +199,8 @@ TARGETS = {
     "server/kafka/connection/requests.py": (
         "server/kafka/connection/test_requests.py::test_any_bytes_behind_a_producers_request_are_read_as_without_it"
     ),
+    "kafka/broker_connection.py": "kafka/test_broker_connection.py::test_any_answer_is_parsed_or_refused",
+    "kafka/records/batch_headers.py": "kafka/records/test_batch_headers.py::test_any_bytes_are_batches_or_refused",
     "kafka/records/compression.py": KAFKA_RECORDS,
     "server/kafka/records/decode.py": KAFKA_RECORDS,
     "server/kafka/records/few_records.py": (

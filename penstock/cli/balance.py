@@ -27,7 +27,7 @@ from penstock.config.daemon_access import Access
 from penstock.counts import LOST_BEFORE, Counts, Name
 from penstock.ledger.event_words import event_line
 from penstock.ledger.receipt import receipt
-from penstock.ledger.receipt_words import bar, reasons, sentence, unknown, verdict
+from penstock.ledger.receipt_words import bar, reasons, remarks, sentence, verdict
 
 if TYPE_CHECKING:
     from penstock.config.daemon_keys import DaemonKeys
@@ -229,7 +229,7 @@ def receipt_lines(document: dict[str, Any], last: str = "", is_part: bool = Fals
     summary, width = receipt(document), min(RECEIPT_WIDTH, console.width)
     lines = [verdict(summary), *textwrap.wrap(sentence(summary), width), bar(summary, width)]
     lost = f"lost: {reasons(summary.losses_by_reason(), skipped_bytes=summary.skipped_bytes)}" if summary.lost else ""
-    senders = "" if is_part else unknown(summary)
+    senders = "" if is_part else remarks(summary)
     for line in (document.get("clock", ""), lost, senders, last):
         if line and len(lines) < RECEIPT_LINES:
             lines.append(shortened(line, width))

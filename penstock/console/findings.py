@@ -40,7 +40,6 @@ REMEDIES = {
     "gap.expired_unread": "the pipeline lagged behind retention: raise stale_after or retain_bytes",
     "gap.deleted": "delete a topic only after all of it has landed",
     "gap.corrupt": "check the machine's disk; unreadable bytes are in the topic's folder quarantine",
-    "gap.absent": "raise the topic's retention in Kafka: it dropped records before they were read",
 }
 
 

@@ -110,7 +110,11 @@ MEANING = {
     "gap.expired_read": "messages that retention dropped after all readers had read them",
     "gap.expired_unread": "messages that retention dropped before they were read",
     "gap.deleted": "messages of a topic that was deleted before they were read",
-    "gap.absent": "records that Kafka dropped before they were read",
+    "gap.expired_before": "records that Kafka had dropped before the pipeline's first batch",
+    "gap.absent": "offsets of Kafka without a message, whose batches cannot be read",
+    "not_a_message.control": "control records of Kafka, such as the end of a transaction",
+    "not_a_message.aborted": "records of aborted transactions in Kafka",
+    "compacted": "records that Kafka's compaction removed",
 }
 
 

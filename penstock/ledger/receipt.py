@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.counts import EXPIRED_READ, GAP_DELETED, Counts, Name, lost, summed
+from penstock.counts import EXPIRED_READ, GAP_DELETED, WITHOUT_MESSAGE, Counts, Name, lost, summed
 
 LOG = "log"
 ROUTE_LOSSES = (Name.POLICY_DROP, Name.HANDLER_FAILED, Name.CORRUPT)
@@ -42,7 +42,8 @@ class Receipt:
     of that name. ``unreported`` names listeners whose senders do not report what they sent; ``network`` has the
     messages that reporting senders sent and that never arrived, by listener. ``missed`` has what handlers other than
     the log missed. ``refused_requests`` were refused as a whole, so the number of their messages is unknown and no term
-    of the sum. ``skipped_bytes`` are those of the lines that were lost as overlong.
+    of the sum. ``skipped_bytes`` are those of the lines that were lost as overlong. ``without_message``
+    counts offsets of Kafka that show no message to any reader, by fate; they are no term of the sum either.
     """
 
     sent: int
@@ -54,6 +55,7 @@ class Receipt:
     missed: Losses = field(default_factory=dict)
     refused_requests: int = 0
     skipped_bytes: int = 0
+    without_message: Counts = field(default_factory=Counts)
 
     @property
     def lost(self) -> int:
@@ -73,9 +75,14 @@ class Receipt:
         names = ("sent", "parts", "unreported", "network", "refused_requests", "skipped_bytes")
         plain = {name: getattr(self, name) for name in names}
         by_origin = {name: getattr(self, name) for name in ("losses", "quarantined", "missed")}
-        return plain | {
-            name: {origin: counts.pruned() for origin, counts in losses.items()} for name, losses in by_origin.items()
-        }
+        return (
+            plain
+            | {"without_message": self.without_message.pruned()}
+            | {
+                name: {origin: counts.pruned() for origin, counts in losses.items()}
+                for name, losses in by_origin.items()
+            }
+        )
 
 
 def receipt(balance: Mapping[str, Any]) -> Receipt:
@@ -117,6 +124,7 @@ def receipt(balance: Mapping[str, Any]) -> Receipt:
         _missed_by_other_handlers(balance, main_routes),
         sum(Counts(listener["counts"]).total(Name.REQUEST) for listener in listeners),
         sum(listener["counts"].get(Name.SKIPPED_BYTES, 0) for listener in listeners),
+        Counts({name: count for name, count in fates.items() if count and name.startswith(WITHOUT_MESSAGE)}),
     )
 
 

@@ -16,7 +16,10 @@ WORDS = {
     "line.evicted": "unfinished and evicted",
     "gap.expired_unread": "expired unread",
     "gap.corrupt": "corrupt in the log",
-    "gap.absent": "absent in Kafka",
+    "gap.absent": "not readable as stored",
+    "gap.expired_before": "expired before the first batch",
+    "not_a_message.control": "control records",
+    "not_a_message.aborted": "of aborted transactions",
 }
 BAR = {"landed": "█", "quarantined": "▓", "lost": "x", "unaccounted": "!", "on_the_way": "░"}
 """Character for each part of a text bar; other parts use that of ``landed``."""
@@ -91,9 +94,12 @@ def bar(receipt: Receipt, width: int) -> str:
     return "".join(BAR.get(name, BAR["landed"]) * count for name, count in cells.items())
 
 
-def unknown(receipt: Receipt) -> str:
-    """Return what is not known about what was sent; empty if everything is."""
+def remarks(receipt: Receipt) -> str:
+    """Return what the sum does not show: Kafka's offsets without a message, and what is not known; may be empty."""
     sentences = []
+    if receipt.without_message:
+        count = receipt.without_message.total()
+        sentences.append(f"{count:,} offsets of Kafka hold no message: {reasons(receipt.without_message, limit=5)}")
     if receipt.network:
         by_listener = Counts({name: count for name, count in receipt.network.items() if count})
         lost = ", ".join(f"{count:,} of {name}" for name, count in by_listener.items()) or "none"

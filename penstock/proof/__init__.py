@@ -3,8 +3,9 @@
 Start with ``proofs`` and ``prover``, which judges each offset without a row. Then ``evidence`` and ``rows_of_batches``;
 ``reread``, ``reread_flight``, ``reread_kafka`` and ``kafka_records`` read the log once more; ``uuid_sums``; ``rollup``
 of old proofs; ``deleted_rows`` and ``foreign_deletions``; ``ledger_posts``, ``moved_topics`` and ``table_posts``;
-``status`` and ``watermarks``. Imports ``landing``, ``log``, ``kafka.large``, ``kafka.client``, ``client``, ``ledger``
-and ``config``.
+``status`` and ``watermarks``.
+Imports ``landing``, ``log``, ``kafka.large``, ``kafka.client``, ``kafka.absent_offsets``, ``client``, ``ledger`` and
+``config``.
 """
 
 __all__ = [  # noqa: RUF022 reading order

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from penstock.counts import Counts, Name, SourceBucket
+from penstock.counts import Counts, Name, SourceBucket, fate_of_gap
 from penstock.landing.journal import PARTITION_MARK, Commit, read_journal
 from penstock.landing.offset_runs import (
     NO_RUNS,
@@ -174,7 +174,7 @@ class Prover:
             return
         for origin, reasons in gap_counts.items():
             for reason, count in reasons.items():
-                proof.add(origin, Name.GAP + reason, count)
+                proof.add(origin, fate_of_gap(reason), count)
         for origin in reread.segments.values():
             proof.add(origin, Name.SEGMENT)
         self._enter_duplicates(

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaException
 
-from penstock.counts import SourceBucket
+from penstock.counts import Name, SourceBucket
+from penstock.kafka.absent_offsets import Absence, AbsentOffsets, ClassifiedRange
 from penstock.kafka.client.broker_answers import end_offset
 from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.landing.from_kafka.range_assembler import RangeAssembler
@@ -19,8 +20,18 @@ from penstock.landing.offset_runs import Runs, difference, is_inside, runs_of
 from penstock.log.store.gaps import Gap
 from penstock.proof.reread import Reread, Suspect, suspects_in
 
-ABSENT = "absent"
-"""Reason of a gap: a control record, an aborted transaction, a compacted or an expired record. Kafka hides which."""
+GAP_REASONS = {
+    Absence.CONTROL: f"{Name.NOT_A_MESSAGE}control",
+    Absence.ABORTED: f"{Name.NOT_A_MESSAGE}aborted",
+    Absence.COMPACTED: str(Name.COMPACTED),
+    Absence.EXPIRED: "expired_unread",
+    # A committed range lies before the stable end, so the topic was made again since, or its end was cut.
+    Absence.UNDECIDED: "expired_unread",
+    Absence.UNKNOWN: "absent",
+}
+"""Reasons of gaps by what Kafka's batches show. An offset with a record is no gap: it is unaccounted."""
+EXPIRED_BEFORE = "expired_before"
+"""Reason of a gap at offset 0: Kafka had dropped the head before the pipeline's first batch."""
 MAX_SKIPPED_OFFSETS = 1000
 """Limit: a longer distance between two wanted offsets is skipped by a seek; a shorter one is read through."""
 
@@ -30,6 +41,7 @@ class KafkaRecords:
 
     def __init__(self, kafka: Mapping[str, str], gap: int, event_types: Sequence[str] = ()) -> None:
         self._kafka, self._gap, self._event_types = dict(kafka), gap, tuple(event_types)
+        self._absent_offsets = AbsentOffsets(kafka)
 
     def gaps(self, topic: str) -> list[Gap]:
         """Return no gaps: Kafka records none, ``read_again`` finds the absent offsets."""
@@ -59,7 +71,11 @@ class KafkaRecords:
         messages = {suspect.offset for suspect in reread.suspects}
         reread.segments = {offset: origin for offset, origin in origins.items() if offset not in messages}
         absent = difference(runs, runs_of(np.array(sorted(origins), np.int64)))
-        reread.gone = [Gap(a, b, ABSENT, {SOURCE: {0: b - a}}) for a, b in absent.tolist()]
+        reread.gone = [
+            Gap(span.begin, span.end, _gap_reason(span), {SOURCE: {0: span.end - span.begin}})
+            for span in self._absent_offsets.classify(partition_key, absent.tolist())
+            if span.absence in GAP_REASONS
+        ]
         return reread
 
     def _read(self, partition_key: TopicAndPartition, runs: Runs) -> Iterator[pa.RecordBatch]:
@@ -73,6 +89,11 @@ class KafkaRecords:
     def _suspects(self, rows: pa.RecordBatch) -> Iterator[Suspect]:
         origins = _places(rows)
         return suspects_in(rows, [origins[offset] for offset in rows["offset"].to_numpy().tolist()], self._event_types)
+
+
+def _gap_reason(span: ClassifiedRange) -> str:
+    is_head = span.absence is Absence.EXPIRED and span.begin == 0
+    return EXPIRED_BEFORE if is_head else GAP_REASONS[span.absence]
 
 
 def _places(records: pa.RecordBatch) -> dict[int, SourceBucket]:

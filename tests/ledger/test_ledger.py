@@ -229,7 +229,7 @@ def test_posts_published_after_a_full_disk_are_entered(tmp_path: Path) -> None:
 
 def test_kafka_partition_has_its_posted_counts(log: Log, tmp_path: Path) -> None:
     ledger = Ledger(log, tmp_path, [])
-    fates = {"landed.event": 4, "segment": 2, "gap.absent": 1, "duplicate": 1}
+    fates = {"landed.event": 4, "segment": 2, "not_a_message.control": 1, "duplicate": 1}
     post = {"tier": "landed", "topic": "events/0", "version": 0, "through": 8, "end": 10}
     assert ledger.post({**post, "counts": [{"source": "kafka", "bucket": 60, "counts": fates}]})
     (topic,) = ledger.balance().topics

@@ -164,3 +164,12 @@ def test_document_has_the_same_numbers() -> None:
     assert receipt(balance([listener(**overlong)], [], [])).lost == 1
     document = receipt(balance([listener(kernel_dropped=2)], [], [])).document()
     assert (document["sent"], document["parts"]["lost"], document["losses"]) == (2, 2, {"in": {"kernel_dropped": 2}})
+
+
+def test_offsets_of_kafka_without_a_message_are_neither_lost_nor_sent() -> None:
+    fates = {"not_a_message__control": 3, "not_a_message__aborted": 30, "compacted": 7, "gap__expired_before": 2}
+    partition = topic("events/0", logged=53, landed__event=10, gap__expired_unread=1, **fates)
+    summary = receipt(balance([], [], [partition]))
+    assert (nonzero_parts(summary), summary.sent) == ({"landed": 10, "lost": 1}, 11)
+    assert summary.without_message.total() == 42
+    assert summary.document()["without_message"]["not_a_message.aborted"] == 30

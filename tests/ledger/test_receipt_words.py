@@ -8,7 +8,7 @@ import pytest
 
 from penstock.counts import LOST, Counts
 from penstock.ledger.receipt import PARTS, Receipt
-from penstock.ledger.receipt_words import bar, reason, reasons, sentence, share, unknown, verdict
+from penstock.ledger.receipt_words import bar, reason, reasons, remarks, sentence, share, verdict
 
 
 def receipt_with(unreported: list[str] | None = None, network: dict[str, int] | None = None, **parts: int) -> Receipt:
@@ -72,6 +72,13 @@ def test_bar_has_its_width_and_shows_the_smallest_part(width: int) -> None:
 
 
 def test_unknown_counts_are_reported() -> None:
-    assert unknown(receipt_with(["a", "b"])) == "not known: what senders of a, b sent (they do not report)"
-    assert unknown(receipt_with(network={"a": 12})) == "the network lost 12 of a, by the senders' reports"
-    assert unknown(receipt_with()) == ""
+    assert remarks(receipt_with(["a", "b"])) == "not known: what senders of a, b sent (they do not report)"
+    assert remarks(receipt_with(network={"a": 12})) == "the network lost 12 of a, by the senders' reports"
+    assert remarks(receipt_with()) == ""
+
+
+def test_remarks_name_offsets_of_kafka_without_a_message() -> None:
+    absent = Counts({"not_a_message.control": 2, "compacted": 1_000, "not_a_message.aborted": 30})
+    assert remarks(replace(receipt_with(landed=9), without_message=absent)) == (
+        "1,032 offsets of Kafka hold no message: 1,000 compacted, 30 of aborted transactions, 2 control records"
+    )

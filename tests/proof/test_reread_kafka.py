@@ -30,6 +30,6 @@ def test_absent_offsets_cost_nothing_each(kafka_broker: Broker) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert [suspect.offset for suspect in records.suspects] == [3, 4, 6, 7, 8, 9]
-    gaps = [(gap.begin, gap.end, gap.counts["kafka"][0]) for gap in records.gone]
-    assert gaps == [(0, 3, 3), (10, FAR_END, FAR_END - 10)]
+    gaps = [(gap.begin, gap.end, gap.reason, gap.counts["kafka"][0]) for gap in records.gone]
+    assert gaps == [(0, 3, "expired_before", 3), (10, FAR_END, "expired_unread", FAR_END - 10)]
     assert peak < 10 << 20

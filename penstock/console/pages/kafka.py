@@ -8,6 +8,7 @@ from typing import Any
 from penstock.console.daemon_poll import Daemon
 from penstock.console.theme import Html, frame, live, panel, table
 from penstock.console.wording import exact, rate
+from penstock.counts import WITHOUT_MESSAGE
 
 HANDLER = "kafka"
 NO_SOURCE = (
@@ -36,7 +37,7 @@ def build(daemon: Daemon) -> None:
 
 
 def partitions(balance: dict[str, Any]) -> str:
-    """Return a row per partition: messages, chunks of large ones, absent records."""
+    """Return a row per partition: messages, chunks of large ones, offsets without a message."""
     rows = []
     for topic in balance.get("topics", ()):
         # A slash marks a partition: topics of the built-in log cannot have one.
@@ -45,10 +46,10 @@ def partitions(balance: dict[str, Any]) -> str:
             landed = sum(
                 count for name, count in fates.items() if name.startswith(("landed.", "quarantined.", "duplicate"))
             )
-            absent = sum(count for name, count in fates.items() if name.startswith("gap."))
+            absent = sum(count for name, count in fates.items() if name.startswith(("gap.", *WITHOUT_MESSAGE)))
             numbers = (topic["end"], landed, fates.get("segment", 0), absent, topic["pending"])
             rows.append([escape(topic["topic"]), *map(exact, numbers)])
-    heads = ["partition", "end", "messages", "chunks of large ones", "absent", "waiting"]
+    heads = ["partition", "end", "messages", "chunks of large ones", "no message", "waiting"]
     return table(heads, rows, {1, 2, 3, 4, 5}) if rows else NO_SOURCE
 
 

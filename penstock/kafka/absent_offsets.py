@@ -1,0 +1,232 @@
+"""Classify offsets of a Kafka partition at which a consumer sees no message.
+
+Kafka's clients hide why an offset is missing: it may be a control record, belong to an aborted transaction, have been
+compacted away or have expired. Raw record batches tell: control batches carry a flag, a fetch response lists the
+aborted transactions, the log cleaner leaves gaps, and what expired lies below the start of the log. Invariant: an
+offset whose batch still has its record is PRESENT and never called absent, so a lost message cannot hide here.
+Start with ``AbsentOffsets.classify``; ``classify_fetched`` is its part without I/O.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+from confluent_kafka import Consumer, TopicPartition
+from kio.schema.errors import ErrorCode
+
+from penstock.errors import PenstockError
+from penstock.kafka.broker_connection import BrokerConnection, FetchedBatches, RequestFailed, UnsupportedSecurity
+from penstock.kafka.client.broker_answers import ANSWER_TIMEOUT_S, RETRY_INTERVAL_S, retry_transient
+from penstock.kafka.errors import BadRecords
+from penstock.kafka.large.safe_offsets import TopicAndPartition
+from penstock.kafka.records.batch_headers import StoredRecordBatch, split_batches
+
+OffsetRange = tuple[int, int]
+
+
+class Absence(StrEnum):
+    """The reason why an offset shows no message."""
+
+    CONTROL = "control"
+    ABORTED = "aborted"
+    COMPACTED = "compacted"
+    EXPIRED = "expired"
+    PRESENT = "present"
+    """The record exists: whoever misses it has lost it."""
+    UNDECIDED = "undecided"
+    """At or behind the last stable offset: a transaction is open, or nothing is written yet."""
+    UNKNOWN = "absent"
+    """Stored, but the batch cannot be read: the way to authenticate is not supported, or it is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifiedRange:
+    """Offsets [begin, end) with one reason."""
+
+    begin: int
+    end: int
+    absence: Absence
+
+
+class CannotClassify(PenstockError, RuntimeError):
+    """The brokers did not answer in time; retry later."""
+
+
+class AbsentOffsets:
+    """Classifies absent offsets of one cluster. ``kafka``: properties of confluent-kafka's client. One thread."""
+
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        self._kafka = dict(kafka)
+
+    def classify(self, partition: TopicAndPartition, absent: Iterable[OffsetRange]) -> list[ClassifiedRange]:
+        """Return the reason of each offset in the ranges, which ascend and do not overlap.
+
+        Reads only the batches around them. Raises CannotClassify, KafkaException.
+        """
+        ranges = [span for span in absent if span[0] < span[1]]
+        if not ranges:
+            return []
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        with _client(self._kafka) as client:
+            while True:
+                try:
+                    return _joined(self._classify(client, partition, ranges))
+                except (RequestFailed, BadRecords, OSError) as error:
+                    # A leader that moved, a broker that restarts, a head that expired between two requests: look again.
+                    if time.monotonic() > deadline:
+                        topic, number = partition
+                        raise CannotClassify(f"{topic}-{number} cannot be read from Kafka: {error}") from None
+                    time.sleep(RETRY_INTERVAL_S)
+
+    def _classify(
+        self, client: Consumer, partition: TopicAndPartition, ranges: Sequence[OffsetRange]
+    ) -> Iterator[ClassifiedRange]:
+        start, end = watermarks(client, partition)
+        inner = []
+        for first, last in ranges:
+            if first < start:
+                yield ClassifiedRange(first, min(last, start), Absence.EXPIRED)
+            if last > end:
+                yield ClassifiedRange(max(first, end), last, Absence.UNDECIDED)
+            if max(first, start) < min(last, end):
+                inner.append((max(first, start), min(last, end)))
+        if inner:
+            try:
+                connection = BrokerConnection(leader_address(client, partition), self._kafka)
+            except UnsupportedSecurity:
+                yield from (ClassifiedRange(first, last, Absence.UNKNOWN) for first, last in inner)
+                return
+            with contextlib.closing(connection):
+                yield from _classify_stored(connection, partition, inner)
+
+
+def _classify_stored(
+    connection: BrokerConnection, partition: TopicAndPartition, ranges: Sequence[OffsetRange]
+) -> Iterator[ClassifiedRange]:
+    """Classify ranges within the stored offsets; one response covers all ranges that its batches reach."""
+    wanted = np.array(ranges, np.int64)
+    position = 0
+    for first, last in ranges:
+        while (position := max(position, first)) < last:
+            position, classified = classify_fetched(connection.fetch(partition, position), position, wanted)
+            yield from classified
+
+
+def classify_fetched(
+    fetched: FetchedBatches, position: int, wanted: npt.NDArray[np.int64]
+) -> tuple[int, list[ClassifiedRange]]:
+    """Return the offset up to which the response to a fetch at ``position`` tells, and the reasons of wanted offsets.
+
+    ``wanted`` has the shape (ranges, 2), ascending and apart. Raises BadRecords.
+    """
+    batches = list(split_batches(fetched.records))
+    # Kafka returns at least one whole batch if there is one before the last stable offset.
+    end = max(batches[-1].end if batches else fetched.stable_end, position + 1)
+    classified = []
+    for begin, span_end, reason in _spans(batches, fetched.aborted, position, end):
+        for first, last in _common(wanted, begin, span_end):
+            # Only batches around wanted offsets are unpacked.
+            spans = (
+                _spans_of_records(reason, first, last) if not isinstance(reason, Absence) else [(first, last, reason)]
+            )
+            classified += [ClassifiedRange(*span) for span in spans]
+    return end, classified
+
+
+def _common(wanted: npt.NDArray[np.int64], begin: int, end: int) -> Iterator[OffsetRange]:
+    first = int(np.searchsorted(wanted[:, 1], begin, "right"))
+    last = int(np.searchsorted(wanted[:, 0], end, "left"))
+    for range_begin, range_end in wanted[first:last].tolist():
+        yield max(range_begin, begin), min(range_end, end)
+
+
+def _spans(
+    batches: Sequence[StoredRecordBatch], aborted: Sequence[tuple[int, int]], position: int, end: int
+) -> Iterator[tuple[int, int, Absence | StoredRecordBatch]]:
+    """Yield the reasons of all offsets from ``position`` to ``end`` in order, or the batch whose records decide."""
+    transactions = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
+    active: set[int] = set()
+    for batch in batches:
+        while transactions and transactions[-1][1] < batch.end:
+            active.add(transactions.pop()[0])
+        if batch.first > position:
+            yield position, batch.first, Absence.COMPACTED
+        begin = max(position, batch.first)
+        if batch.is_control:
+            if batch.is_abort():
+                active.discard(batch.producer)
+            yield begin, batch.end, Absence.CONTROL
+        elif batch.is_transactional and batch.producer in active:
+            yield begin, batch.end, Absence.ABORTED
+        else:
+            yield begin, batch.end, batch
+        position = max(position, batch.end)
+    if position < end:
+        yield position, end, Absence.COMPACTED
+
+
+def _spans_of_records(batch: StoredRecordBatch, begin: int, end: int) -> Iterator[tuple[int, int, Absence]]:
+    try:
+        offsets = batch.offsets()
+    except BadRecords:
+        yield begin, end, Absence.UNKNOWN
+        return
+    offsets = offsets[(offsets >= begin) & (offsets < end)]
+    breaks = np.flatnonzero(np.diff(offsets) != 1) + 1
+    position = begin
+    for run in np.split(offsets, breaks) if len(offsets) else ():
+        first, last = int(run[0]), int(run[-1]) + 1
+        if first > position:
+            yield position, first, Absence.COMPACTED
+        yield first, last, Absence.PRESENT
+        position = last
+    if position < end:
+        yield position, end, Absence.COMPACTED
+
+
+def _joined(ranges: Iterable[ClassifiedRange]) -> list[ClassifiedRange]:
+    """Return the ranges in order, adjacent ones of one reason joined."""
+    joined: list[ClassifiedRange] = []
+    for span in sorted(ranges, key=lambda span: span.begin):
+        if joined and joined[-1].end == span.begin and joined[-1].absence == span.absence:
+            joined[-1] = ClassifiedRange(joined[-1].begin, span.end, span.absence)
+        else:
+            joined.append(span)
+    return joined
+
+
+@contextlib.contextmanager
+def _client(kafka: Mapping[str, str]) -> Iterator[Consumer]:
+    """Yield a client for metadata and watermarks; it joins no group."""
+    defaults = {"group.id": "penstock-absent-offsets", "enable.auto.commit": "false"}
+    client = Consumer({**defaults, **kafka, "isolation.level": "read_committed"})
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def watermarks(client: Consumer, partition: TopicAndPartition) -> OffsetRange:
+    """Return the start of a partition's log and its last stable offset. Raises KafkaException."""
+    topic, number = partition
+    low, high = retry_transient(
+        lambda remaining_s: client.get_watermark_offsets(TopicPartition(topic, number), timeout=remaining_s)
+    )
+    return int(low), int(high)
+
+
+def leader_address(client: Consumer, partition: TopicAndPartition) -> str:
+    """Return ``host:port`` of the broker that leads a partition. Raises RequestFailed, KafkaException."""
+    topic, number = partition
+    metadata = client.list_topics(topic, ANSWER_TIMEOUT_S)
+    partition_metadata = metadata.topics[topic].partitions.get(number)
+    broker = metadata.brokers.get(partition_metadata.leader) if partition_metadata else None
+    if broker is None:
+        raise RequestFailed(ErrorCode.leader_not_available)
+    return f"{broker.host}:{broker.port}"
