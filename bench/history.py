@@ -21,8 +21,9 @@ from bench.timing import fastest
 from penstock.counts import Counts, Origin
 from penstock.files.checked_lines import append_lines
 from penstock.landing.journal import Commit
-from penstock.landing.table.delta_table import DELTA_LOG, KEEP_HOURS
+from penstock.landing.table.delta_table import KEEP_HOURS
 from penstock.landing.table.landed_table import begin_table
+from penstock.landing.table.table_reader import DELTA_LOG
 from penstock.landing.table_paths import Layout
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import LandedPost, dump

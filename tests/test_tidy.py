@@ -47,6 +47,8 @@ MAX_FILLER_NAMES, MAX_FILLER_NAMES_IN_TESTS = 0.005, 0.02
 
 MIN_LINES = 60
 SHORT_FILES: dict[str, str] = {
+    "penstock/landing/table/landed_table.py": "the format version, checked apart from Delta",
+    "penstock/landing/table/one_writer.py": "one property of tables in object stores",
     "penstock/cli/completion.py": "imported before any command is",
     "penstock/cli/progress.py": "imports rich.status, which commands without progress do without",
     "penstock/cli/tables/spark_session.py": "imported without the pipeline's modules",
@@ -88,6 +90,8 @@ SHORT_FILES: dict[str, str] = {
 """Reason of each file with fewer lines. ``__init__``, ``__main__`` and ``errors`` files need none."""
 
 TESTED_BY: dict[str, str] = {
+    "penstock/landing/table/table_reader.py": "tests/landing/table/test_delta_table.py",
+    "penstock/landing/table/plain_session.py": "tests/engines/test_foreign_engines.py",
     "penstock/cli/balance_tables.py": "tests/cli/run/test_sample_tour.py",
     "penstock/cli/kafka/files.py": "tests/cli/kafka/test_broker.py",
     "penstock/cli/kafka/promote.py": "tests/upkeep/promote/test_promotion.py",

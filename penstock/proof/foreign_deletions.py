@@ -13,8 +13,9 @@ from penstock.files.checked_document import read_document
 from penstock.files.errors import DamagedFile
 from penstock.landing.offset_runs import NO_RUNS, is_inside
 from penstock.landing.requests.deletions import FOREIGN, Deletion, all_deletions
-from penstock.landing.table.delta_table import DeltaTable, ForeignCommit
+from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import Mask, TableFile
+from penstock.landing.table.table_reader import ForeignCommit
 from penstock.landing.table_paths import Layout
 from penstock.proof.deleted_rows import DeletedRows, offsets_by_topic
 from penstock.proof.evidence import is_of_topic, read_rows

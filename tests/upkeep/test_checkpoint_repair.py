@@ -15,7 +15,7 @@ from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.checkpoint_repair import CheckpointLost, check_batches, mend, sweep
 from penstock.upkeep.compaction.compaction import compact_table
-from tests.landing.table.table_rows import written
+from tests.landing.table.table_rows import write_file
 from tests.spark.spark_helpers import LANDED_AT, HandWritten, landed_event, landed_message
 
 
@@ -104,13 +104,13 @@ def test_before_the_first_commit_everything_is_an_orphan(two: HandWritten) -> No
 def test_files_of_a_delta_table_that_no_batch_committed_are_removed_and_no_others(tmp_path: Path) -> None:
     layout = Layout.for_tables(tmp_path)
     table = begin_table(layout)
-    kept, orphan = (written(table, [offset]) for offset in range(2))
+    kept, orphan = (write_file(table, [offset]) for offset in range(2))
     table.commit(0, [kept])
     assert sweep(layout) == 1
     assert not (layout.landed / orphan.name).exists()
     assert table.active() == [kept.name]
     compact_table(layout.landed)
-    table.commit(1, [written(table, [5])])
+    table.commit(1, [write_file(table, [5])])
     compact_table(layout.landed)
     assert sweep(layout) == 0 or (layout.landed / table.active()[0]).exists()
 
@@ -124,7 +124,7 @@ def test_a_file_that_somebody_is_about_to_commit_is_waited_for(tmp_path: Path) -
     layout = Layout.for_tables(tmp_path)
     table = begin_table(layout)
     with hold_upkeep_lock(layout):
-        file = written(table, [1])
+        file = write_file(table, [1])
         sweeping = threading.Thread(target=sweep, args=[layout])
         sweeping.start()
         sweeping.join(0.2)

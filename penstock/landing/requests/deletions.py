@@ -25,8 +25,8 @@ from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.hash_run import BadRun, HashRun
 from penstock.landing.offset_runs import Runs, as_runs
 from penstock.landing.requests.conditions import Condition
-from penstock.landing.table.delta_table import ForeignCommit
 from penstock.landing.table.landed_table import table_of
+from penstock.landing.table.table_reader import ForeignCommit
 from penstock.landing.table_paths import Layout
 
 ASKED, RETENTION, FOREIGN = "asked", "retention", "foreign"

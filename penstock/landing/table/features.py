@@ -1,7 +1,7 @@
-"""Which features of Delta a table may have for Penstock to write it.
+"""Delta features that a table may have if Penstock writes it.
 
-delta-rs commits to tables with features whose rules it does not keep, such as column mapping: so the rule is here, and
-it is checked before each commit, as another program may turn a feature on at any time.
+delta-rs commits to tables with features whose rules it does not keep, such as column mapping. Therefore the rule is
+here, and it is checked before each commit, because another program may enable a feature at any time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOLERATED = (
     "invariants",
     "timestampNtz",
 )
-"""Features that a table's protocol may list; those that put conditions on rows must not be in use."""
+"""Features that a table's protocol may list; features with conditions on rows must not be in use."""
 APPEND_ONLY = "delta.appendOnly"
 _MAPPING = "delta.columnMapping.mode"
 _CONSTRAINT = "delta.constraints."
@@ -36,12 +36,12 @@ _IN_FIELDS = {
 
 
 class FeatureNotWritten(PenstockError, RuntimeError):
-    """The table has a feature of Delta whose rules Penstock does not keep; the text says what to do."""
+    """A Delta feature of the table whose rules Penstock does not keep; the text names the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a version of a table asks of those who write it."""
+    """The features, properties and fields of one version of a table."""
 
     listed: tuple[str, ...]
     properties: Mapping[str, str]
@@ -49,13 +49,13 @@ class Features:
 
     @classmethod
     def read(cls, table: deltalake.DeltaTable) -> Features:
-        """Return those of a table as it was read last."""
+        """Return the features of an opened table."""
         protocol = table.protocol()
         listed = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
         return cls(tuple(sorted(listed)), table.metadata().configuration, table.schema().fields)
 
     def not_written(self) -> Iterator[tuple[str, str]]:
-        """Yield what Penstock does not write, each with the statement of Spark that takes it away."""
+        """Yield each feature that Penstock does not write, with the Spark statement that removes it."""
         for name in self.listed:
             if name not in TOLERATED:
                 yield name, f"DROP FEATURE {name}"
@@ -68,19 +68,20 @@ class Features:
                     (f"DROP CONSTRAINT {name.removeprefix(_CONSTRAINT)}"),
                 )
         for field in self.fields:
+            # A protocol may list a feature that no column uses: only the fields show its use.
             for key in {*field.metadata} & {*_IN_FIELDS}:
                 yield f"{_IN_FIELDS[key]} (column {field.name})", f"DROP COLUMN {field.name}"
             if not field.nullable:
                 yield f"NOT NULL (column {field.name})", f"ALTER COLUMN {field.name} DROP NOT NULL"
 
     def check(self, folder: object, *, deletes: bool = False) -> None:
-        """Raise FeatureNotWritten where the table must not be written; ``deletes``: rows are to be deleted."""
-        refused = list(self.not_written())
+        """Raise FeatureNotWritten if the table must not be written; ``deletes``: the commit deletes rows."""
+        problems = list(self.not_written())
         if deletes and self.properties.get(APPEND_ONLY) == "true":
-            refused.append((APPEND_ONLY, f"UNSET TBLPROPERTIES ('{APPEND_ONLY}')"))
-        if refused:
-            names = ", ".join(name for name, _ in refused)
-            statements = "; ".join(f"ALTER TABLE delta.`{folder}` {statement}" for _, statement in refused)
+            problems.append((APPEND_ONLY, f"UNSET TBLPROPERTIES ('{APPEND_ONLY}')"))
+        if problems:
+            names = ", ".join(name for name, _ in problems)
+            statements = "; ".join(f"ALTER TABLE delta.`{folder}` {statement}" for _, statement in problems)
             raise FeatureNotWritten(
                 f"{folder} has {names}, which Penstock does not write: nothing lands until it is gone, and the log "
                 f"keeps what waits. In Spark: {statements}"

@@ -1,4 +1,7 @@
-"""The landed table of a folder: whether it was begun, and by a version that this one understands."""
+"""The table ``landed`` of a layout, and the version of its format.
+
+Invariant: a table of another version is neither read nor written.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,18 @@ from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
 
 VERSION = 1
-"""Of the table's columns and of the files around it."""
+"""Version of the table's columns and of the files next to it."""
 
 
 def table_of(layout: Layout) -> DeltaTable:
-    """Return the table of the layout, to be read. Raises DamagedFile, UnknownFormat."""
+    """Return the table, for reading. Raises DamagedFile, UnknownFormat."""
     has_landed_table(layout)
     return DeltaTable(layout.landed)
 
 
 def begin_table(layout: Layout) -> DeltaTable:
-    """Return the table of the layout, to be written; begin it if it is not. Raises DamagedFile, UnknownFormat."""
+    """Return the table, for writing; create it if it is missing. Raises DamagedFile, UnknownFormat."""
+    # Order: the version before the table, so that no table is without a version after a crash.
     if not has_landed_table(layout):
         layout.format.parent.mkdir(parents=True, exist_ok=True)
         write_document(layout.format, {"version": VERSION})
@@ -28,7 +32,7 @@ def begin_table(layout: Layout) -> DeltaTable:
 
 
 def has_landed_table(layout: Layout) -> bool:
-    """Return whether the pipeline has begun the table. Raises DamagedFile, UnknownFormat."""
+    """Report whether the pipeline has created the table. Raises DamagedFile, UnknownFormat."""
     try:
         version = read_document(layout.format).get("version")
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""One pipeline writes a table at a URL: the one whose id the table has in its properties.
+"""The one writer of a table at a URL: the pipeline whose id is in the table's properties.
 
-The id is kept with what the pipeline knows of its batches, without which nobody could go on landing. Where two begin a
-table at once, or one looks while the other takes it, Delta's commit decides, which a store takes from one alone.
+The id is stored with the pipeline's state, without which no other pipeline could continue the landing. If two
+pipelines create or claim a table at once, Delta's commit decides: the store accepts one of them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 import socket
 from collections.abc import Mapping
-from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.files.checked_document import encode, read_document
@@ -24,26 +23,23 @@ class AnotherWriter(PenstockError, RuntimeError):
 
 
 def own_name(table: ObjectPath) -> str:
-    """Who the pipeline is that may write here, from its state, where it is put the first time. Raises AnotherWriter."""
+    """Return this pipeline's id from its state, created at the first call. Raises AnotherWriter."""
     if table.state is None:
         raise AnotherWriter(f"{table}: this is no pipeline, and may only read")
-    path = _kept(table.state)
+    path = table.state / "_checkpoints" / "landed.writer.json"
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Lock: two processes may start with one state; create_once gives both the same id.
     if not path.exists():
         create_once(path, encode({"name": f"{secrets.token_hex(16)} on {socket.gethostname()}"}))
     return str(read_document(path)["name"])
 
 
 def check_writer(properties: Mapping[str, str], table: ObjectPath) -> None:
-    """Raises AnotherWriter where the table's properties name another one."""
-    found = properties.get(PROPERTY)
-    if found is not None and found != own_name(table):
-        host = found.partition(" on ")[2] or "another machine"
+    """Raise AnotherWriter if the table's properties name another pipeline."""
+    writer = properties.get(PROPERTY)
+    if writer is not None and writer != own_name(table):
+        host = writer.partition(" on ")[2] or "another machine"
         raise AnotherWriter(
             f"{table} is written by another pipeline, begun on {host}: a table has one writer. Choose another URL, or, "
             f"if that one is gone, go on with its data_dir"
         )
-
-
-def _kept(state: Path) -> Path:
-    return state / "_checkpoints" / "landed.writer.json"

@@ -1,4 +1,4 @@
-"""What a Spark session that knows nothing of Penstock needs to read the tables: settings, and statements of SQL."""
+"""Settings and SQL statements with which a Spark session without Penstock reads the tables."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ S3_SETTINGS = {
     "aws_endpoint_url": "spark.hadoop.fs.s3a.endpoint",
     "aws_region": "spark.hadoop.fs.s3a.endpoint.region",
 }
-"""What Hadoop calls what delta-rs is told. Keys are not shown: Hadoop takes them from the environment, as delta-rs."""
+"""Hadoop's names of the options of delta-rs; keys are omitted, because Hadoop reads them from the environment."""
 
 
 def session_settings(layout: Layout) -> dict[str, str]:
     """Return the settings of the session (spark-defaults.conf)."""
     return {
         **SETTINGS,
-        **(_of_s3(layout.store.options) if layout.store and str(layout.store).startswith("s3:") else {}),
+        **(_s3_settings(layout.store.options) if layout.store and str(layout.store).startswith("s3:") else {}),
     }
 
 
-def _of_s3(options: Mapping[str, str]) -> dict[str, str]:
-    known = {name.lower(): value for name, value in options.items()}
-    found = {"spark.jars.packages": f"{PACKAGE},{S3_PACKAGE}"}
-    found |= {named: known[name] for name, named in S3_SETTINGS.items() if name in known}
-    if "aws_endpoint_url" in known:
-        found["spark.hadoop.fs.s3a.path.style.access"] = "true"
-    return found
+def _s3_settings(options: Mapping[str, str]) -> dict[str, str]:
+    options_by_name = {name.lower(): value for name, value in options.items()}
+    settings = {"spark.jars.packages": f"{PACKAGE},{S3_PACKAGE}"}
+    settings |= {setting: options_by_name[name] for name, setting in S3_SETTINGS.items() if name in options_by_name}
+    if "aws_endpoint_url" in options_by_name:
+        # Servers other than AWS usually have no name for each bucket.
+        settings["spark.hadoop.fs.s3a.path.style.access"] = "true"
+    return settings
 
 
 def statements(layout: Layout, typed: Sequence[str] = ()) -> list[str]:
-    """Return statements that give the tables their names in a catalog; ``typed``: those of typed tables."""
+    """Return SQL statements that enter the tables in a catalog; ``typed``: names of typed tables."""
     table = "CREATE TABLE IF NOT EXISTS {} USING delta LOCATION '{}'"
-    tables = [table.format(name, _place(layout, name)) for name in ("landed", *typed)]
+    tables = [table.format(name, _hadoop_location(layout, name)) for name in ("landed", *typed)]
     view = "CREATE OR REPLACE VIEW {} AS SELECT * FROM landed WHERE kind = '{}'"
     views = [view.format(name, kind) for name, kind in VIEWS.items()]
     return [*tables, *views]
 
 
-def _place(layout: Layout, name: str) -> str:
-    """As Hadoop calls it."""
-    place = str(layout.table(name))
-    return place.replace("s3://", "s3a://", 1) if layout.store else place
+def _hadoop_location(layout: Layout, name: str) -> str:
+    location = str(layout.table(name))
+    return location.replace("s3://", "s3a://", 1) if layout.store else location

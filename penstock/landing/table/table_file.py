@@ -1,7 +1,7 @@
-"""One file of a table, and the only way in which rows of a table are read.
+"""Files of a table, and the only way in which rows of a table are read.
 
 Invariant: a row that a deletion vector marks as deleted never leaves ``open_rows``. Deletion vectors come with the
-names that a snapshot lists (``DeltaTable.active``), so the vector and the list are always of one version of the table.
+files that a snapshot lists (``TableReader.active``), so vectors and files are always of one version of the table.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from penstock.landing.storage.parquet_files import parquet_file
 
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 BATCH_ROWS = 128 << 10
+"""Rows of a batch: one row group of our own files."""
 _INT96 = "INT96"
 _Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
 _NANOSECOND_RANGE = (datetime(1677, 9, 22, tzinfo=UTC), datetime(2262, 4, 11, tzinfo=UTC))
@@ -32,7 +33,7 @@ _NANOSECOND_RANGE = (datetime(1677, 9, 22, tzinfo=UTC), datetime(2262, 4, 11, tz
 class TableFile(str):
     """A file's name relative to its table, as one snapshot of the table lists it.
 
-    ``live`` says which of its rows are in the table; None: all of them. ``size`` is in bytes.
+    ``live`` marks the rows that are in the table; None: all of them. ``size`` is in bytes.
     """
 
     live: Mask | None = None
@@ -47,12 +48,12 @@ class TableFile(str):
 
     @property
     def identity(self) -> tuple[str, int]:
-        """What changes with the file's rows: its name, and a checksum of its deletion vector."""
+        """The name, and a checksum of the deletion vector: both change with the rows."""
         return str(self), 0 if self.live is None else zlib.crc32(np.packbits(self.live).tobytes())
 
 
 class NewFile(Protocol):
-    """A file to commit; ``name`` relative to the table's folder, ``statistics`` as Delta has them."""
+    """A file to commit: ``name`` relative to the table's folder, ``statistics`` in Delta's JSON."""
 
     @property
     def name(self) -> str: ...
@@ -71,9 +72,9 @@ class NewFile(Protocol):
 
 
 def as_written(names: Iterable[str]) -> list[TableFile]:
-    """Return files with all rows that were written into them, whatever was deleted from the table since.
+    """Return files with all rows that were written into them, including rows that were deleted since.
 
-    For what a batch brought: its proof, its uuids. Everything else reads what a snapshot lists.
+    For a batch's own rows (its proof, its uuids). Every other reader uses the files that a snapshot lists.
     """
     return [TableFile(name) for name in names]
 
@@ -84,10 +85,10 @@ class RowReader:
     def __init__(self, file: pq.ParquetFile, live: Mask | None) -> None:
         self._file, self._live = file, live
         int96 = {leaf.path for leaf in self._leaves() if leaf.physical_type == _INT96}
-        types = {field.name: _plain_type(field.type, field.name in int96) for field in file.schema_arrow}
+        types = {field.name: _table_type(field.type, field.name in int96) for field in file.schema_arrow}
         self._casts = {field.name: types[field.name] for field in file.schema_arrow if types[field.name] != field.type}
         if live is not None and len(live) != file.metadata.num_rows:
-            # A mask may end early: rows behind it are live.
+            # Delta allows a mask that ends early: rows behind it are live.
             self._live = np.ones(file.metadata.num_rows, bool)
             self._live[: len(live)] = live[: file.metadata.num_rows]
 
@@ -107,7 +108,7 @@ class RowReader:
     @property
     def schema(self) -> pa.Schema:
         """The columns with their types."""
-        return pa.schema([(one.name, self._casts.get(one.name, one.type)) for one in self._file.schema_arrow])
+        return pa.schema([(field.name, self._casts.get(field.name, field.type)) for field in self._file.schema_arrow])
 
     @property
     def columns(self) -> list[str]:
@@ -117,20 +118,22 @@ class RowReader:
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return all rows."""
         rows = self._file.read(columns=None if columns is None else list(columns))
-        return self._plain(rows if self._live is None else rows.filter(pa.array(self._live)))
+        return self._cast_rows(rows if self._live is None else rows.filter(pa.array(self._live)))
 
     def batches(self, columns: Sequence[str] | None = None, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order, at most ``batch_rows`` at once."""
         start = 0
         for batch in self._file.iter_batches(batch_rows, columns=None if columns is None else list(columns)):
             live = self._live
-            yield self._plain(batch if live is None else batch.filter(pa.array(live[start : start + batch.num_rows])))
+            yield self._cast_rows(
+                batch if live is None else batch.filter(pa.array(live[start : start + batch.num_rows]))
+            )
             start += batch.num_rows
 
     def groups(self, column: str = "", value: Any = None) -> Iterator[int]:
-        """Yield the numbers of the row groups; where ``column`` is named, of those that may have ``value`` in it."""
+        """Yield the numbers of the row groups; with ``column``, of row groups that may have ``value`` in it."""
         for number in range(self._file.num_row_groups):
-            if not column or _may_have(self._file.metadata.row_group(number), column, value):
+            if not column or _may_contain(self._file.metadata.row_group(number), column, value):
                 yield number
 
     def read_group(self, number: int, columns: Sequence[str]) -> pa.Table:
@@ -139,37 +142,38 @@ class RowReader:
         if self._live is not None:
             start = sum(self._file.metadata.row_group(before).num_rows for before in range(number))
             rows = rows.filter(pa.array(self._live[start : start + rows.num_rows]))
-        return self._plain(rows)
+        return self._cast_rows(rows)
 
     def bounds(self, column: str) -> tuple[Any, Any] | None:
-        """Return the least and the greatest value of a column; None where the file has no rows or only nulls.
+        """Return the smallest and largest value of a column; None if the file has no rows or only nulls.
 
-        Deleted rows may widen the bounds. A file without statistics, as Spark may write them, is read.
+        Deleted rows may widen the bounds. A file without statistics, as Spark may write it, is read.
         """
-        index = self._leaf(column)
+        index = self._leaf_index(column)
         groups = [self._file.metadata.row_group(number) for number in range(self._file.num_row_groups)]
-        known: list[Any] = [group.column(index).statistics for group in groups] if index is not None else []
-        if known and all(one is not None and one.has_min_max for one in known):
-            return min(one.min for one in known), max(one.max for one in known)
+        statistics: list[Any] = [group.column(index).statistics for group in groups] if index is not None else []
+        if statistics and all(stats is not None and stats.has_min_max for stats in statistics):
+            return min(stats.min for stats in statistics), max(stats.max for stats in statistics)
         extremes: Any = pc.min_max(self.read([column])[column]).as_py()
         return None if extremes["min"] is None else (extremes["min"], extremes["max"])
 
     def has_values(self, column: str) -> bool:
-        """Report whether a column may have other values than null, by the file's statistics."""
-        index = self._leaf(column)
+        """Report by the file's statistics whether a column may have a value other than null."""
+        index = self._leaf_index(column)
         for number in range(self._file.num_row_groups if index is not None else 0):
             group = self._file.metadata.row_group(number)
-            known = group.column(index).statistics  # type: ignore[arg-type]
-            if known is None or known.null_count != group.num_rows:
+            statistics = group.column(index).statistics  # type: ignore[arg-type]
+            if statistics is None or statistics.null_count != group.num_rows:
                 return True
         return False
 
-    def _leaf(self, column: str) -> int | None:
-        """Return the index of a plain column among the leaves of the schema."""
+    def _leaf_index(self, column: str) -> int | None:
+        """Return the index of a plain column among the leaves of the schema; None for nested columns."""
         return next((index for index, leaf in enumerate(self._leaves()) if leaf.path == column), None)
 
     def fits_nanoseconds(self) -> bool:
-        """Report whether delta-rs can rewrite the file: it wraps INT96 times outside the range of nanoseconds."""
+        """Report whether delta-rs can rewrite the file."""
+        # Workaround: delta-rs reads INT96 times as nanoseconds; times outside that range would wrap.
         paths = [leaf.path for leaf in self._leaves() if leaf.physical_type == _INT96]
         if not set(paths) <= set(self.columns):
             return False
@@ -183,8 +187,8 @@ class RowReader:
     def _leaves(self) -> list[Any]:
         return [self._file.schema.column(index) for index in range(len(self._file.schema))]
 
-    def _plain(self, rows: _Rows) -> _Rows:
-        """Return rows with the types that the table has, whoever wrote them."""
+    def _cast_rows(self, rows: _Rows) -> _Rows:
+        """Return rows with the types of the table: engines write different ones."""
         for name in rows.schema.names if self._casts else ():
             if name in self._casts and not pa.types.is_dictionary(rows.schema.field(name).type):
                 index = rows.schema.get_field_index(name)
@@ -193,11 +197,11 @@ class RowReader:
 
 
 def open_rows(table: TablePath, file: TableFile, dictionaries: Sequence[str] = ()) -> RowReader:
-    """Open a file of the table in a folder. ``dictionaries``: columns to read as dictionaries.
+    """Open a file of a table; the columns ``dictionaries`` are read as dictionaries.
 
-    Raises FileNotFoundError, ArrowInvalid, OSError; of a store TablesAway and TablesRefused.
+    Raises FileNotFoundError, ArrowInvalid, OSError; of an object store TablesAway and TablesRefused.
     """
-    # Spark writes INT96 times by default; in nanoseconds, as Arrow reads them, years beyond 2262 do not fit.
+    # Workaround: Spark writes INT96 times by default, which Arrow reads as nanoseconds: years beyond 2262 do not fit.
     options: dict[str, Any] = {"coerce_int96_timestamp_unit": "us"}
     if dictionaries:
         options["read_dictionary"] = list(dictionaries)
@@ -207,7 +211,7 @@ def open_rows(table: TablePath, file: TableFile, dictionaries: Sequence[str] = (
 def copy_live_rows(table: TablePath, file: TableFile, folder: Path) -> Path:
     """Return a copy of a file without its deleted rows, below ``folder``; made once for each state of the file.
 
-    For engines that read whole files: they know nothing of the table's deletion vectors.
+    For engines that read whole files and know nothing of deletion vectors.
     """
     state = zlib.crc32(repr((str(table), file.identity)).encode())
     copy = folder / f"{state:08x}" / file
@@ -217,6 +221,7 @@ def copy_live_rows(table: TablePath, file: TableFile, folder: Path) -> Path:
         with open_rows(table, file) as rows, pq.ParquetWriter(draft, rows.schema) as writer:
             for batch in rows.batches():
                 writer.write_batch(batch)
+        # Order: complete before it has its name; two processes may make the same copy.
         draft.rename(copy)
     return copy
 
@@ -227,18 +232,18 @@ def count_rows(table: TablePath, file: TableFile) -> int:
         return rows.rows
 
 
-def _may_have(group: pq.RowGroupMetaData, column: str, value: Any) -> bool:
+def _may_contain(group: pq.RowGroupMetaData, column: str, value: Any) -> bool:
     """Report whether a row group's statistics allow the value."""
     for number in range(group.num_columns):
         leaf = group.column(number)
         if leaf.path_in_schema == column:
-            known = leaf.statistics
-            return known is None or not known.has_min_max or bool(known.min <= value <= known.max)
+            statistics = leaf.statistics
+            return statistics is None or not statistics.has_min_max or bool(statistics.min <= value <= statistics.max)
     return True
 
 
-def _plain_type(kind: pa.DataType, is_int96: bool = False) -> pa.DataType:
-    """Return the type of the table: delta-rs writes views, and Spark times without a zone, which are UTC."""
+def _table_type(kind: pa.DataType, is_int96: bool = False) -> pa.DataType:
+    """Return the table's type for a column: delta-rs writes views, and Spark times without a zone, which are UTC."""
     if is_int96:
         return pa.timestamp("us", "UTC")
     if pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
@@ -246,9 +251,9 @@ def _plain_type(kind: pa.DataType, is_int96: bool = False) -> pa.DataType:
     if pa.types.is_binary_view(kind) or pa.types.is_large_binary(kind):
         return pa.binary()
     if isinstance(kind, pa.MapType):
-        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
+        return pa.map_(_table_type(kind.key_type), _table_type(kind.item_type))
     if isinstance(kind, pa.StructType):
-        return pa.struct([(one.name, _plain_type(one.type)) for one in kind])
+        return pa.struct([(field.name, _table_type(field.type)) for field in kind])
     if isinstance(kind, pa.ListType):
-        return pa.list_(_plain_type(kind.value_type))
+        return pa.list_(_table_type(kind.value_type))
     return kind

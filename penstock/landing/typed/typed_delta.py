@@ -11,8 +11,9 @@ import pyarrow as pa
 from deltalake.transaction import CommitProperties, Transaction
 
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.table.delta_table import APPLICATION, DELTA_LOG, OWN_COMMIT_MARK, DeltaTable
+from penstock.landing.table.delta_table import OWN_COMMIT_MARK, DeltaTable
 from penstock.landing.table.table_file import NewFile, TableFile
+from penstock.landing.table.table_reader import APPLICATION, DELTA_LOG
 from penstock.landing.table_paths import TYPED_MARK, Layout
 from penstock.landing.table_schema import FileForm
 from penstock.landing.typed.columns import LANDED_COLUMNS, REST, TypedTable

@@ -10,7 +10,8 @@ import logging
 
 from penstock.files.checked_document import write_document
 from penstock.landing.requests.deletions import FOREIGN, all_deletions, ask
-from penstock.landing.table.delta_table import DeltaTable, ForeignCommit
+from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.table_reader import ForeignCommit
 from penstock.landing.table_paths import Layout
 from penstock.proof.foreign_deletions import foreign_changes, version_seen
 

@@ -1,4 +1,4 @@
-"""Commits of another program, written by hand as Delta's protocol has them: deletion vectors, properties, features."""
+"""Commits of another program in Delta's protocol, written by hand: deletion vectors, properties, features."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+
 
 
 def commit(folder: Path, actions: Sequence[Mapping[str, Any]], operation: str = "DELETE") -> int:
-    """Append a commit; its version."""
+    """Append a commit; return its version."""
     version = deltalake.DeltaTable(str(folder)).version() + 1
     info = {"timestamp": 1_770_000_000_000, "operation": operation, "engineInfo": ENGINE, "operationParameters": {}}
     lines = [{"commitInfo": info}, *actions]
@@ -32,7 +32,7 @@ def commit(folder: Path, actions: Sequence[Mapping[str, Any]], operation: str = 
 
 
 def latest_add(folder: Path, name: str) -> dict[str, Any]:
-    """The newest action that added a file."""
+    """Return the newest action that added a file."""
     for path in sorted((folder / "_delta_log").glob("*.json"), reverse=True):
         for line in path.read_text().splitlines():
             action = json.loads(line)
@@ -43,22 +43,22 @@ def latest_add(folder: Path, name: str) -> dict[str, Any]:
 
 
 def delete_by_vector(folder: Path, name: str, rows: Sequence[int]) -> int:
-    """Delete rows of a file as Spark does where deletion vectors are enabled; all that are deleted of it so far."""
+    """Delete rows of a file as Spark does if deletion vectors are enabled; ``rows``: all deleted rows of the file."""
     added = latest_add(folder, name)
-    removed = {key: added[key] for key in ("path", "partitionValues", "size")}
-    removed |= {"deletionTimestamp": 1_770_000_000_000, "dataChange": True, "extendedFileMetadata": True}
+    removal = {key: added[key] for key in ("path", "partitionValues", "size")}
+    removal |= {"deletionTimestamp": 1_770_000_000_000, "dataChange": True, "extendedFileMetadata": True}
     if "deletionVector" in added:
-        removed["deletionVector"] = added["deletionVector"]
+        removal["deletionVector"] = added["deletionVector"]
     packed = _bitmap(sorted(rows))
     vector = {"storageType": "i", "pathOrInlineDv": _z85(packed), "sizeInBytes": len(packed), "cardinality": len(rows)}
     return commit(
         folder,
-        [{"protocol": VECTORS}, {"remove": removed}, {"add": {**added, "dataChange": True, "deletionVector": vector}}],
+        [{"protocol": VECTORS}, {"remove": removal}, {"add": {**added, "dataChange": True, "deletionVector": vector}}],
     )
 
 
 def _bitmap(rows: Sequence[int]) -> bytes:
-    """The protocol's RoaringBitmapArray with one array container: rows below 65,536."""
+    """Return the protocol's RoaringBitmapArray with one array container: rows below 65,536."""
     container = struct.pack("<IIHHI", 12346, 1, 0, len(rows) - 1, 16) + struct.pack(f"<{len(rows)}H", *rows)
     return struct.pack("<IqI", 1681511377, 1, 0) + container
 

@@ -1,4 +1,4 @@
-"""Files of a table for the tests of lists and commits."""
+"""Files of a table for tests of lists and commits."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from penstock.landing.writing.written_file import FileWriter, WrittenFile
 AT = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
 
 
-def written(table: DeltaTable, offsets: Sequence[int], kind: str = "message", day: date | None = None) -> WrittenFile:
-    """A file with these offsets, not committed yet."""
+def write_file(
+    table: DeltaTable, offsets: Sequence[int], kind: str = "message", day: date | None = None
+) -> WrittenFile:
+    """Write a file with these offsets, without committing it."""
     writer = FileWriter(table.folder, MessageKind(kind), day or AT.date())
     base = {"topic": "t", "timestamp": AT, "landed_at": AT, "bucket": AT}
     writer.write(pa.RecordBatch.from_pylist([{**base, "offset": n} for n in offsets], schema=FILE_SCHEMA))
@@ -26,5 +28,5 @@ def written(table: DeltaTable, offsets: Sequence[int], kind: str = "message", da
 
 
 def offsets_in(landed: Path, names: Sequence[str]) -> list[int]:
-    """What is in files of the table; each has to be there."""
+    """Return the offsets in files of the table, which must exist."""
     return sorted(n for name in names for n in pq.read_table(landed / name, partitioning=None)["offset"].to_pylist())

@@ -1,4 +1,4 @@
-"""A table is begun once, and left alone by versions that do not know its own."""
+"""A table is created once, and not touched if it has another version."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def layout(tmp_path: Path) -> Layout:
     return Layout.for_tables(tmp_path / "tables")
 
 
-def test_table_is_begun_once(layout: Layout) -> None:
+def test_table_is_created_once(layout: Layout) -> None:
     assert not has_landed_table(layout)
     for _ in range(2):
         assert begin_table(layout).exists
@@ -26,7 +26,7 @@ def test_table_is_begun_once(layout: Layout) -> None:
         assert has_landed_table(layout)
 
 
-def test_table_of_another_version_is_left_alone(layout: Layout) -> None:
+def test_table_of_another_version_is_not_touched(layout: Layout) -> None:
     layout.format.parent.mkdir(parents=True)
     write_document(layout.format, {"version": VERSION + 1})
     for read in (begin_table, table_of, has_landed_table):
@@ -35,7 +35,7 @@ def test_table_of_another_version_is_left_alone(layout: Layout) -> None:
     assert not layout.landed.exists()
 
 
-def test_damaged_version_is_named(layout: Layout) -> None:
+def test_damaged_version_raises_its_file_name(layout: Layout) -> None:
     begin_table(layout)
     data = bytearray(layout.format.read_bytes())
     data[12] ^= 16
@@ -47,13 +47,13 @@ def test_damaged_version_is_named(layout: Layout) -> None:
         has_landed_table(layout)
 
 
-def test_document_of_a_later_format_is_left_alone(layout: Layout) -> None:
+def test_later_document_format_is_refused(layout: Layout) -> None:
     begin_table(layout)
     layout.format.write_bytes(b'%08x{"format":2}' % crc32c(b'{"format":2}'))
     with pytest.raises(UnknownFormat, match=r"landed\.format\.json has format 2"):
         begin_table(layout)
 
 
-def test_there_is_nothing_to_read_before_a_table_is_begun(layout: Layout) -> None:
+def test_missing_table_reads_as_empty(layout: Layout) -> None:
     assert (table_of(layout).active(), table_of(layout).newest()) == ([], -1)
     assert not layout.tables.exists()

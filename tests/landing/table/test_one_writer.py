@@ -1,4 +1,4 @@
-"""A Delta table in an object store: each batch once, whatever answer is lost, and one writer."""
+"""A Delta table in an object store: each batch once even if answers are lost, and one writer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.landing.table.landed_table import begin_table, table_of
 from penstock.landing.table.one_writer import AnotherWriter
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.compaction.compaction import compact_table, remove_old_files
-from tests.landing.table.table_rows import written
+from tests.landing.table.table_rows import write_file
 from tests.object_store import S3Server, Wire
 
 
@@ -28,38 +28,38 @@ def wire(s3: S3Server) -> Iterator[Wire]:
     wire.end()
 
 
-def over(wire: Wire, layout: Layout, s3: S3Server) -> DeltaTable:
-    """The table, behind a wire."""
+def table_over_wire(wire: Wire, layout: Layout, s3: S3Server) -> DeltaTable:
+    """Return the table, reached over a wire that the test can cut."""
     assert layout.store is not None
     return DeltaTable(replace(layout.store, options=s3.options(wire.address)) / "landed")
 
 
 def offsets(layout: Layout) -> list[int]:
-    """As anybody reads them."""
+    """Return the offsets that another program reads."""
     assert layout.store is not None
-    found = deltalake.DeltaTable(str(layout.landed), storage_options=layout.store.storage_options())
-    return sorted(found.to_pyarrow_table(columns=["offset"])["offset"].to_pylist())
+    table = deltalake.DeltaTable(str(layout.landed), storage_options=layout.store.storage_options())
+    return sorted(table.to_pyarrow_table(columns=["offset"])["offset"].to_pylist())
 
 
-def another(layout: Layout, state: Path) -> Layout:
-    """The same URL for a pipeline with another state."""
+def with_other_state(layout: Layout, state: Path) -> Layout:
+    """Return the layout of the same URL for a pipeline with another state."""
     assert layout.store is not None
     return Layout.for_tables(TablesUrl(layout.store.root, state, layout.store.options))
 
 
-def test_a_batch_is_committed_once(at_url: Layout) -> None:
+def test_batch_is_committed_once(at_url: Layout) -> None:
     table = begin_table(at_url)
-    table.commit(0, [written(table, [1, 2])])
-    table.commit(0, [written(table, [1, 2])])
+    table.commit(0, [write_file(table, [1, 2])])
+    table.commit(0, [write_file(table, [1, 2])])
     assert begin_table(at_url).newest() == 0
     assert offsets(at_url) == [1, 2]
     assert [batch for batch, _ in table.files()] == [0]
 
 
-def test_the_answer_to_a_commit_is_lost(at_url: Layout, s3: S3Server, wire: Wire) -> None:
+def test_commit_is_kept_if_its_answer_is_lost(at_url: Layout, s3: S3Server, wire: Wire) -> None:
     begin_table(at_url)
-    table = over(wire, at_url, s3)
-    files = [written(table, [1, 2])]
+    table = table_over_wire(wire, at_url, s3)
+    files = [write_file(table, [1, 2])]
     wire.lose_answer(b"_delta_log/00000000000000000001.json HTTP")
     try:
         table.commit(0, files)
@@ -70,10 +70,10 @@ def test_the_answer_to_a_commit_is_lost(at_url: Layout, s3: S3Server, wire: Wire
     assert offsets(at_url) == [1, 2]
 
 
-def test_while_the_server_is_away_nothing_is_committed(at_url: Layout, s3: S3Server, wire: Wire) -> None:
+def test_commit_raises_while_server_is_unreachable(at_url: Layout, s3: S3Server, wire: Wire) -> None:
     begin_table(at_url)
-    table = over(wire, at_url, s3)
-    files = [written(table, [1])]
+    table = table_over_wire(wire, at_url, s3)
+    files = [write_file(table, [1])]
     with wire.cut(), pytest.raises(TablesAway):
         table.commit(0, files)
     assert table.newest() == -1
@@ -81,32 +81,32 @@ def test_while_the_server_is_away_nothing_is_committed(at_url: Layout, s3: S3Ser
     assert offsets(at_url) == [1]
 
 
-def test_small_files_are_merged_and_rows_taken_out(at_url: Layout) -> None:
+def test_small_files_are_merged(at_url: Layout) -> None:
     table = begin_table(at_url)
     for batch in range(3):
-        table.commit(batch, [written(table, [batch])])
+        table.commit(batch, [write_file(table, [batch])])
     assert compact_table(at_url.landed) == (3, 1)
     assert len(table_of(at_url).active()) == 1
     assert offsets(at_url) == [0, 1, 2]
     assert DeltaTable(at_url.landed).newest() == 2
 
 
-def test_a_second_pipeline_is_refused(at_url: Layout, tmp_path: Path) -> None:
+def test_second_pipeline_is_refused(at_url: Layout, tmp_path: Path) -> None:
     table = begin_table(at_url)
-    other = another(at_url, tmp_path / "elsewhere")
-    with pytest.raises(AnotherWriter, match="another pipeline") as refused:
-        begin_table(other)
-    assert len(str(refused.value).splitlines()) == 1
-    for write in (lambda: DeltaTable(other.landed).commit(0, []), lambda: remove_old_files(other.landed)):
+    other_layout = with_other_state(at_url, tmp_path / "elsewhere")
+    with pytest.raises(AnotherWriter, match="another pipeline") as error:
+        begin_table(other_layout)
+    assert len(str(error.value).splitlines()) == 1
+    for write in (lambda: DeltaTable(other_layout.landed).commit(0, []), lambda: remove_old_files(other_layout.landed)):
         with pytest.raises(AnotherWriter):
             write()
-    table.commit(0, [written(table, [1])])
+    table.commit(0, [write_file(table, [1])])
     assert offsets(at_url) == [1]
-    assert table_of(other).newest() == 0  # it may read
+    assert table_of(other_layout).newest() == 0  # it may read
 
 
-def test_two_that_begin_at_once(at_url: Layout, tmp_path: Path) -> None:
-    """The second one has looked before the first one was there."""
+def test_second_of_two_simultaneous_creators_is_refused(at_url: Layout, tmp_path: Path) -> None:
+    """The second pipeline checks before the first one has created the table."""
 
     class Late(DeltaTable):
         def _create(self) -> None:
@@ -114,39 +114,39 @@ def test_two_that_begin_at_once(at_url: Layout, tmp_path: Path) -> None:
             super()._create()
 
     with pytest.raises(AnotherWriter):
-        Late(another(at_url, tmp_path / "elsewhere").landed).begin()
+        Late(with_other_state(at_url, tmp_path / "elsewhere").landed).begin()
     begin_table(at_url).commit(0, [])
 
 
-def test_another_takes_the_table_just_before_the_commit(at_url: Layout) -> None:
+def test_commit_fails_if_another_pipeline_claims_the_table_first(at_url: Layout) -> None:
     begin_table(at_url)
-    taken = []
+    claims = []
 
     class Unaware(DeltaTable):
         def _check_writer(self) -> None:
             super()._check_writer()
-            if not taken and at_url.store is not None:
+            if not claims and at_url.store is not None:
                 opened = deltalake.DeltaTable(str(at_url.landed), storage_options=at_url.store.storage_options())
                 opened.alter.set_table_properties({"penstock.writer": "x on moon"}, raise_if_not_exists=False)
-                taken.append(True)
+                claims.append(True)
 
     table = Unaware(at_url.landed)
     with pytest.raises(AnotherWriter, match="moon"):
-        table.commit(0, [written(table, [1])])
+        table.commit(0, [write_file(table, [1])])
     assert offsets(at_url) == []
 
 
-def test_a_pipeline_that_moved_with_its_state_goes_on(at_url: Layout, tmp_path: Path) -> None:
+def test_pipeline_with_moved_state_continues(at_url: Layout, tmp_path: Path) -> None:
     begin_table(at_url)
     shutil.copytree(at_url.tables, tmp_path / "moved")
-    table = begin_table(another(at_url, tmp_path / "moved"))
-    table.commit(0, [written(table, [1])])
+    table = begin_table(with_other_state(at_url, tmp_path / "moved"))
+    table.commit(0, [write_file(table, [1])])
     assert offsets(at_url) == [1]
 
 
-def test_who_has_no_state_may_read_alone(at_url: Layout) -> None:
+def test_reader_without_state_cannot_commit(at_url: Layout) -> None:
     table = begin_table(at_url)
-    table.commit(0, [written(table, [1])])
+    table.commit(0, [write_file(table, [1])])
     assert at_url.store is not None
     reader = DeltaTable(replace(at_url.store, state=None) / "landed")
     assert reader.newest() == 0

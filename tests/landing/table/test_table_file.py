@@ -1,4 +1,4 @@
-"""Rows of files of a table, without those that a deletion vector marks, wherever they are read or rewritten."""
+"""Rows that a deletion vector marks are absent wherever rows are read or rewritten."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from tests.landing.typed.typed_life import CLICK, WINDOW, Life, event
 from tests.landing.writing.messages import source
 
 NAMES = [f"a-{number:02}" for number in range(40)]
-LEFT = sorted({*NAMES} - {"a-21", "a-30"})
+REMAINING = sorted({*NAMES} - {"a-21", "a-30"})
 
 
 @pytest.fixture
 def life(tmp_path: Path) -> Life:
     """Two batches of twenty clicks; a-21 and a-30 were deleted by a deletion vector, in both tables."""
-    made = Life(Layout.for_tables(tmp_path / "tables"))
+    created = Life(Layout.for_tables(tmp_path / "tables"))
     for batch in range(2):
         rows = [(number, event(NAMES[number], ms=number)) for number in range(batch * 20, batch * 20 + 20)]
-        made.land(batch, [source(rows)])
-    for folder in (made.layout.tables / "landed", made.layout.tables / "events_click"):
+        created.land(batch, [source(rows)])
+    for folder in (created.layout.tables / "landed", created.layout.tables / "events_click"):
         (name,) = [file for file in files_of(folder) if pq.read_table(folder / file)["uuid"][0].as_py() == "a-20"]
         delete_by_vector(folder, name, [1, 10])
-    return made
+    return created
 
 
 def files_of(folder: Path) -> list[str]:
@@ -55,17 +55,17 @@ def files_of(folder: Path) -> list[str]:
 
 
 def seen_by_polars(folder: Path) -> list[str]:
-    """As another program sees the table; in a process of its own, as its threads do not end."""
+    """Return the uuids that another program reads, in a process of its own because its threads do not end."""
     script = "import polars, sys, json; print(json.dumps(polars.scan_delta(sys.argv[1]).collect()['uuid'].to_list()))"
-    done = subprocess.run([sys.executable, "-c", script, str(folder)], check=True, capture_output=True, timeout=60)
-    return sorted(ast.literal_eval(done.stdout.decode()))
+    process = subprocess.run([sys.executable, "-c", script, str(folder)], check=True, capture_output=True, timeout=60)
+    return sorted(ast.literal_eval(process.stdout.decode()))
 
 
-def test_deleted_rows_are_read_by_nobody(life: Life, tmp_path: Path) -> None:
+def test_every_reader_skips_deleted_rows(life: Life, tmp_path: Path) -> None:
     layout = life.layout
     landed = layout.landed
     (marked,) = [file for file in life.table.active() if file.live is not None]
-    assert sorted(read_rows(landed, life.table.active())["uuid"].to_pylist()) == LEFT
+    assert sorted(read_rows(landed, life.table.active())["uuid"].to_pylist()) == REMAINING
     assert find_uuid(landed, life.table.active(), "a-21") is None
     assert rows_by_view(layout.tables)["events"] == rows_by_view(layout.tables)["events_click"] == 38
     assert RowCounts(layout, HOST).count() == {("event", "web-1"): 38}
@@ -74,38 +74,38 @@ def test_deleted_rows_are_read_by_nobody(life: Life, tmp_path: Path) -> None:
     assert BackfillPlanner(tmp_path / "topics", layout, ["t"], running=False)._uuids("t", {"a-21", "a-22"}) == {"a-22"}
     for view in ("landed", "events", "events_click"):
         dataset = penstock.tables.open(layout.tables, view)
-        assert sorted(dataset.to_table()["uuid"].to_pylist()) == LEFT
+        assert sorted(dataset.to_table()["uuid"].to_pylist()) == REMAINING
         assert dataset.count_rows() == 38
     tables = Tables(layout, typed=(CLICK,))
     limited = Tables(layout, typed=(CLICK,), readable=frozenset({"t"}))
     for asked in (tables, limited):
         for view in ("landed", "events", "events_click"):
             with Query(asked, f"SELECT uuid FROM {view} ORDER BY uuid") as query:
-                assert query.answer()["uuid"].to_pylist() == LEFT
+                assert query.answer()["uuid"].to_pylist() == REMAINING
     with open_rows(landed, marked) as rows:
         assert sum(batch.num_rows for batch in rows.batches(["uuid"], 3)) == rows.rows == 18
 
 
-def test_deleted_rows_stay_deleted_when_others_are_taken_out(life: Life) -> None:
+def test_deleted_rows_stay_deleted_after_a_deletion_of_others(life: Life) -> None:
     ask(life.layout, ASKED, parse("uuid = 'a-22'"))
     assert carry_out(life.layout, WINDOW) == 1
-    left = [uuid for uuid in LEFT if uuid != "a-22"]
+    remaining = [uuid for uuid in REMAINING if uuid != "a-22"]
     for name in ("landed", "events_click"):
         folder = life.layout.tables / name
-        assert uuids_by_scan(folder) == left
-        assert seen_by_polars(folder) == left
+        assert uuids_by_scan(folder) == remaining
+        assert seen_by_polars(folder) == remaining
 
 
-def test_deleted_rows_stay_deleted_when_files_are_merged(life: Life) -> None:
+def test_deleted_rows_stay_deleted_after_a_merge(life: Life) -> None:
     assert compact_all(life.layout)[1] == 2
     for name in ("landed", "events_click"):
         folder = life.layout.tables / name
-        assert uuids_by_scan(folder) == seen_by_polars(folder) == LEFT
+        assert uuids_by_scan(folder) == seen_by_polars(folder) == REMAINING
     life.land(2, [source([(40, event("a-40", ms=1))])])
-    assert uuids_by_scan(life.layout.tables / "landed") == sorted([*LEFT, "a-40"])
+    assert uuids_by_scan(life.layout.tables / "landed") == sorted([*REMAINING, "a-40"])
 
 
-def test_file_that_a_vector_marks_during_a_rewrite_is_not_replaced(life: Life) -> None:
+def test_replace_refuses_file_that_got_a_vector(life: Life) -> None:
     from penstock.landing.table.delta_table import TableChanged
 
     table = life.table
@@ -124,7 +124,7 @@ def test_files_of_deletion_vectors_in_use_are_not_removed(life: Life) -> None:
     assert vector.exists()
     remove_old(life.layout)
     assert all(file.live is None for file in life.table.active())
-    assert uuids_by_scan(landed) == LEFT
+    assert uuids_by_scan(landed) == REMAINING
     life.table.vacuum(0)  # type: ignore[attr-defined]
     assert not vector.exists()
 
@@ -141,7 +141,7 @@ def test_no_other_module_opens_files_of_tables() -> None:
     rooms = [root / name for name in ("landing", "proof", "upkeep", "sql", "spark", "cli/tables", "tables.py")]
     modules = [path for room in rooms for path in ([room] if room.suffix else room.rglob("*.py"))]
     openers = {"parquet_file", "read_metadata", "ParquetFile", "read_table"}
-    found = {
+    importers = {
         path.relative_to(root).as_posix()
         for path in modules
         for node in ast.walk(ast.parse(path.read_text()))
@@ -150,7 +150,7 @@ def test_no_other_module_opens_files_of_tables() -> None:
     }
     # Delta's own checkpoints have no deletion vectors.
     allowed = {"landing/storage/parquet_files.py", "landing/table/table_file.py", "landing/table/delta_table.py"}
-    assert found <= allowed
+    assert importers <= allowed
 
 
 def test_times_of_spark_are_read_exactly_without_statistics(tmp_path: Path) -> None:

@@ -15,14 +15,15 @@ import pytest
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.requests.conditions import parse
 from penstock.landing.requests.deletions import ASKED, ask
-from penstock.landing.table.delta_table import DELTA_LOG, DeltaTable
+from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import TableFile
+from penstock.landing.table.table_reader import DELTA_LOG
 from penstock.landing.table_paths import Layout
 from penstock.landing.table_schema import FILE_SCHEMA
 from penstock.landing.writing.written_file import FileWriter
 from penstock.upkeep.compaction.compaction import compact_table, to_merge
 from penstock.upkeep.deletion.removal import carry_out
-from tests.landing.table.table_rows import AT, written
+from tests.landing.table.table_rows import AT, write_file
 from tests.spark.spark_helpers import HandWritten, landed_event, landed_message
 
 
@@ -73,7 +74,7 @@ def test_rows_lie_by_type(table: DeltaTable) -> None:
 
 def test_one_that_is_killed_has_changed_nothing(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
     for batch in range(3):
-        table.commit(batch, [written(table, [batch])])
+        table.commit(batch, [write_file(table, [batch])])
     real = os.fsync
 
     def full(handle: int) -> None:
@@ -104,7 +105,7 @@ def test_files_that_an_earlier_version_merged_are_merged_and_written_without_row
 
 def test_the_commit_says_that_no_data_changed(table: DeltaTable) -> None:
     for batch in range(3):
-        table.commit(batch, [written(table, [batch])])
+        table.commit(batch, [write_file(table, [batch])])
     compact_table(table.folder)
     newest = max((table.folder / DELTA_LOG).glob("*.json"))
     told = [json.loads(line) for line in newest.read_text().splitlines()]

@@ -1,0 +1,192 @@
+"""Reads a Delta table: its files, the batches that brought them, and the commits of other programs.
+
+Invariant: the list of files and their deletion vectors are of one snapshot; a list without its vectors would bring
+deleted rows back. ``delta_table`` adds commits of our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import deltalake
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from penstock.files.errors import DamagedFile
+from penstock.files.json_values import parse_object
+from penstock.landing.storage.object_path import TablePath, delta_rs_options, translate_errors_at
+from penstock.landing.table.table_file import Mask, TableFile
+from penstock.landing.table_schema import LANDED
+
+DELTA_LOG = "_delta_log"
+APPLICATION = "penstock"
+DELETIONS_APPLICATION = "penstock.deletions"
+_DELETION_VECTORS = "deletionVectors"
+_UPDATED_ROWS = ("numUpdatedRows", "numTargetRowsUpdated", "num_updated_rows", "num_target_rows_updated")
+"""Names that engines use for the number of rows that a commit changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignCommit:
+    """A commit of another program; ``updated``: number of changed rows, None if the commit does not say it."""
+
+    version: int
+    engine: str
+    operation: str
+    names: frozenset[str]
+    updated: int | None
+
+
+class TableReader:
+    """A Delta table in a folder or an object store, for reading. Not thread-safe: the opened table is updated."""
+
+    def __init__(self, folder: TablePath, schema: pa.Schema = LANDED) -> None:
+        self.folder = folder
+        self.schema = schema
+        self._log = folder / DELTA_LOG
+        self._opened: deltalake.DeltaTable | None = None
+
+    @property
+    def _table(self) -> deltalake.DeltaTable:
+        """The newest version of the table. Raises DamagedFile."""
+        try:
+            with translate_errors_at(self.folder):
+                if self._opened is None:
+                    self._opened = deltalake.DeltaTable(str(self.folder), **delta_rs_options(self.folder))
+                else:
+                    # Only commits since the last call are read; opening a table reads its checkpoint again.
+                    self._opened.update_incremental()
+        except DeltaError as error:
+            raise DamagedFile(f"{self._log} cannot be read: {str(error).partition(chr(10))[0]}") from None
+        return self._opened
+
+    @property
+    def exists(self) -> bool:
+        """Whether the table exists."""
+        if isinstance(self._log, Path):
+            return self._log.is_dir()
+        with translate_errors_at(self.folder):
+            return self._opened is not None or deltalake.DeltaTable.is_deltatable(
+                str(self.folder), **delta_rs_options(self.folder)
+            )
+
+    @property
+    def schema_now(self) -> pa.Schema:
+        """The columns of the newest version, with columns that other programs added."""
+        schema: Any = self._table.schema().to_arrow()
+        return pa.schema(schema)
+
+    def newest(self) -> int:
+        """Return the newest committed batch; -1 for none."""
+        return newest_batch(self._table) if self.exists else -1
+
+    def last_deletion(self) -> int:
+        """Return the number of the last deletion that is done; 0 for none."""
+        return int(self._table.transaction_version(DELETIONS_APPLICATION) or 0) if self.exists else 0
+
+    def active(self) -> list[TableFile]:
+        """Return the files of the newest version, sorted by name."""
+        return self._list_files(self._table) if self.exists else []
+
+    def active_at(self, version: int) -> list[TableFile]:
+        """Return the files of an earlier version. Raises DamagedFile if its log is removed."""
+        try:
+            with translate_errors_at(self.folder):
+                earlier = deltalake.DeltaTable(str(self.folder), version=version, **delta_rs_options(self.folder))
+                return self._list_files(earlier)
+        except DeltaError as error:
+            raise DamagedFile(f"{self._log}: version {version}: {str(error).partition(chr(10))[0]}") from None
+
+    def version(self) -> int:
+        """Return the newest version; -1 if there is no table."""
+        return self._table.version() if self.exists else -1
+
+    def first_version(self) -> int:
+        """Return the oldest version whose commit is still in the log of a table in a folder."""
+        commits = sorted(self._log.glob("*.json")) if isinstance(self._log, Path) else []
+        return int(commits[0].stem) if commits else self.version()
+
+    def files(self, from_batch: int = 0) -> Iterator[tuple[int, list[str]]]:
+        """Yield each batch with its files, ascending.
+
+        Limit: batches whose commits Delta has cleaned up are missing; the journal has them.
+        """
+        files_by_batch: dict[int, list[str]] = {}
+        for batch, files in self._batches():
+            if batch < from_batch:
+                break
+            # A typed table may have a batch twice: the newer commit, which is read first, replaced the older one.
+            files_by_batch.setdefault(batch, files)
+        yield from sorted(files_by_batch.items())
+
+    def _batches(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield batches and their files from the log, the newest first."""
+        version = self.version()
+        while (actions := self._actions(version)) is not None:
+            # Other commits, such as compaction's, have no transaction of this application.
+            batch = next((a["txn"]["version"] for a in actions if a.get("txn", {}).get("appId") == APPLICATION), None)
+            if batch is not None:
+                yield int(batch), [unquote(str(action["add"]["path"])) for action in actions if "add" in action]
+            version -= 1
+
+    def foreign_commit(self, version: int) -> ForeignCommit | None:
+        """Return another program's commit that changed rows; None for our own, and if the log no longer has it."""
+        actions = self._actions(version) or []
+        info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        own = {APPLICATION, DELETIONS_APPLICATION}
+        if "penstock" in info or any(action.get("txn", {}).get("appId") in own for action in actions):
+            return None
+        changes = [action.get("add") or action.get("remove") or {} for action in actions]
+        names = frozenset(unquote(str(change["path"])) for change in changes if change.get("dataChange"))
+        if not names:
+            return None
+        engine, operation = (str(info.get(key, "unknown")) for key in ("engineInfo", "operation"))
+        metrics: dict[str, Any] = info.get("operationMetrics") or {}
+        updated = next((int(metrics[key]) for key in _UPDATED_ROWS if key in metrics), None)
+        return ForeignCommit(version, engine, operation, names, updated)
+
+    def _list_files(self, table: deltalake.DeltaTable) -> list[TableFile]:
+        with translate_errors_at(self.folder):
+            # Invariant: one snapshot. A list and vectors of different versions would bring deleted rows back.
+            adds, vectors = pa.table(table.get_add_actions()), self._deletion_vectors(table)
+        files: list[Any] = adds.select(["path", "size_bytes"]).to_pylist()
+        sizes = {unquote(file["path"]): int(file["size_bytes"]) for file in files}
+        return [TableFile.listed(name, size, vectors.get(name)) for name, size in sorted(sizes.items())]
+
+    def _deletion_vectors(self, table: deltalake.DeltaTable) -> dict[str, Mask]:
+        """Return the rows that are not deleted, for each file with a deletion vector."""
+        if _DELETION_VECTORS not in (table.protocol().reader_features or ()):
+            return {}
+        root = unquote(table.table_uri).rstrip("/").removeprefix("file://") + "/"
+        vectors: dict[str, Mask] = {}
+        for batch in table.deletion_vectors():
+            rows = pa.record_batch(batch)
+            for path, live in zip(rows["filepath"].to_pylist(), rows["selection_vector"], strict=True):
+                name = unquote(str(path)).removeprefix("file://").removeprefix(root)
+                vectors[name] = live.values.to_numpy(zero_copy_only=False)
+        return vectors
+
+    def _actions(self, version: int) -> list[dict[str, Any]] | None:
+        """Return the actions of a commit; None if the log no longer has it."""
+        try:
+            return parse_actions(self._commit_path(version).read_text())
+        except FileNotFoundError:
+            return None
+
+    def _commit_path(self, version: int) -> TablePath:
+        return self._log / f"{version:020}.json"
+
+
+def parse_actions(text: str) -> list[dict[str, Any]]:
+    """Parse the text of a commit. Raises ValueError."""
+    return [parse_object(line) for line in text.splitlines() if line.strip()]
+
+
+def newest_batch(table: deltalake.DeltaTable) -> int:
+    """Return the newest batch of an opened table; -1 for none."""
+    batch = table.transaction_version(APPLICATION)
+    return -1 if batch is None else int(batch)
