@@ -1,4 +1,4 @@
-"""How Spark reaches the log daemon: its address, token and certificates, as options of the data source."""
+"""Connection of Spark to the log daemon: address, token and certificates, as options of the data source."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:  # brings gRPC, which executors that read a folder do without
     from penstock.config import Settings
 
 RETRY_FOR_S = 30.0
-"""Seconds for which the daemon may be away, unless ``retryFor`` says otherwise."""
+"""Default of ``retryFor``: time for which the daemon may be unreachable."""
 PLAIN, OVER_TLS = "grpc://", "grpc+tls://"
 OPTION_NAMES = ("uri", "token", "tlsCa", "tlsCert", "tlsKey", "tlsName", "retryFor")
-"""The options' names: ``uri`` is ``host:port``, or that with ``grpc://`` or ``grpc+tls://`` before it.
+"""Names of the options: ``uri`` is ``host:port``, with an optional ``grpc://`` or ``grpc+tls://`` before it.
 
 ``tlsCa``, ``tlsCert`` and ``tlsKey`` are PEM files of this machine, or PEM itself; ``retryFor`` such as ``30s``.
 """
@@ -27,14 +27,14 @@ _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]@]+):[0-9]{1,5}")
 
 
 class BadConnection(PenstockError, ValueError):
-    """An option cannot be used; the text names it, and shows nothing secret."""
+    """An option that cannot be used; the text names it, and shows nothing secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonConnection:
-    """A server of the log daemon, and what is shown to it. ``retry_for``: seconds for which it may be away.
+    """A server of the log daemon, with credentials; ``retry_for``: seconds for which it may be unreachable.
 
-    Certificates and keys are PEM, not files: so they go with it to machines that have no such files.
+    Certificates and keys are PEM, not files, so that they can be sent to machines without these files.
     """
 
     address: str
@@ -48,15 +48,15 @@ class DaemonConnection:
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> DaemonConnection:
-        """From options by their names in lower case. Raises BadConnection."""
-        given = options.get("uri", "").strip()
+        """Parse options, whose names are in lower case. Raises BadConnection."""
+        uri = options.get("uri", "").strip()
         ca, cert, key = (_pem(options, name) for name in ("tlsCa", "tlsCert", "tlsKey"))
         if (cert is None) != (key is None):
             raise BadConnection("tlsCert and tlsKey need each other")
         return cls(
-            address=_address(given),
+            address=_address(uri),
             token=options.get("token", ""),
-            tls=given.startswith(OVER_TLS) or ca is not None or cert is not None,
+            tls=uri.startswith(OVER_TLS) or ca is not None or cert is not None,
             ca=ca,
             cert=cert,
             key=key,
@@ -66,7 +66,7 @@ class DaemonConnection:
 
     @property
     def endpoint(self) -> Endpoint:
-        """As the client of the log has it."""
+        """The connection as the client of the log expects it."""
         from penstock.client import Tls
         from penstock.client.log.connection import Endpoint
 
@@ -74,18 +74,18 @@ class DaemonConnection:
         return Endpoint(self.address, self.token or None, tls, self.address)
 
     def options(self) -> dict[str, str]:
-        """As ``of`` reads them."""
+        """Return the options that ``from_options`` parses."""
         pems = {"tlsCa": self.ca, "tlsCert": self.cert, "tlsKey": self.key}
-        given = {name: pem.decode() for name, pem in pems.items() if pem is not None}
-        named = {name: text for name, text in (("token", self.token), ("tlsName", self.name)) if text}
+        certificates = {name: pem.decode() for name, pem in pems.items() if pem is not None}
+        credentials = {name: text for name, text in (("token", self.token), ("tlsName", self.name)) if text}
         scheme = OVER_TLS if self.tls else PLAIN
-        return {"uri": scheme + self.address, "retryFor": f"{self.retry_for}s", **given, **named}
+        return {"uri": scheme + self.address, "retryFor": f"{self.retry_for}s", **certificates, **credentials}
 
 
 def configured_connection(settings: Settings) -> DaemonConnection | None:
-    """How the pipeline reaches the log daemon's topics; None where it reads their folder.
+    """Return the configured connection to the log daemon; None if the pipeline reads the topics' folder.
 
-    Raises OSError for a token or certificate that cannot be read, ConfigError for a certificate that cannot be used.
+    Raises OSError for an unreadable token or certificate, ConfigError for an unusable certificate.
     """
     from penstock.config.daemon_access import Access
 
@@ -97,28 +97,28 @@ def configured_connection(settings: Settings) -> DaemonConnection | None:
     return DaemonConnection(pipeline.uri, token, ca is not None, ca, cert, key, access.peer)
 
 
-def _address(given: str) -> str:
-    address = given.removeprefix(OVER_TLS).removeprefix(PLAIN)
+def _address(uri: str) -> str:
+    address = uri.removeprefix(OVER_TLS).removeprefix(PLAIN)
     if not _ADDRESS.fullmatch(address):
-        raise BadConnection(f"uri: {given!r} is not host:port")
+        raise BadConnection(f"uri: {uri!r} is not host:port")
     return address
 
 
 def _pem(options: Mapping[str, str], name: str) -> bytes | None:
-    given = options.get(name.lower(), "")
-    if not given or given.lstrip().startswith(_PEM):
-        return given.encode() or None
+    option = options.get(name.lower(), "")
+    if not option or option.lstrip().startswith(_PEM):
+        return option.encode() or None
     try:
-        return Path(given).read_bytes()
+        return Path(option).read_bytes()
     except (OSError, ValueError) as error:
-        raise BadConnection(f"{name}: {given[:200]!r} cannot be read: {getattr(error, 'strerror', error)}") from None
+        raise BadConnection(f"{name}: {option[:200]!r} cannot be read: {getattr(error, 'strerror', error)}") from None
 
 
 def _seconds(options: Mapping[str, str]) -> float:
-    given = options.get("retryfor", "")
+    option = options.get("retryfor", "")
     from penstock.config import parse_time
 
     try:
-        return float(str(parse_time(given))) if given else RETRY_FOR_S
+        return float(str(parse_time(option))) if option else RETRY_FOR_S
     except ValueError as error:
         raise BadConnection(f"retryFor: {error}") from None

@@ -1,4 +1,4 @@
-"""What makes an event: its limits, and the reasons why a payload is none. ``rows.json_events`` applies them."""
+"""Rules for events: limits, kinds, and the reasons why a payload is not an event. ``rows.json_events`` applies them."""
 
 from __future__ import annotations
 
@@ -7,36 +7,37 @@ from enum import StrEnum
 
 
 class MessageKind(StrEnum):
-    """What becomes of a row in the table."""
+    """The kind of a row of the table."""
 
     EVENT = "event"
     SYSLOG = "syslog"
     MESSAGE = "message"
     QUARANTINE = "quarantine"
     DROPPED = "dropped"
-    """Says only that there was a message, and that a transformation dropped it."""
+    """A message that a transformation dropped: the row has its origin, without content."""
 
 
 FOREIGN_CODECS = ("gelf", "forward", "otlp", "json", "hec", "bulk", "loki")
-"""Codecs whose senders speak another protocol than events: JSON of theirs that is no event is a message."""
+"""Codecs of other protocols: JSON that is not an event is an ordinary message there."""
 ID_ANNOTATIONS = {"forward": "uuid", "bulk": "uuid", "hec": "uuid", "otlp": "attributes.log.record.uid"}
-"""By codec the annotation that a message is known by: of the same one the first lands, as of events with one uuid."""
+"""Annotation with a message's id, by codec: messages with one id are duplicates, as events with one uuid are."""
 WITH_UUID = (MessageKind.EVENT, MessageKind.MESSAGE)
 """Kinds of rows that may have a uuid, and be duplicates."""
 REDACTED = "redacted"
-"""The ``reason`` of a row that landed and was changed by a transformation."""
+"""The ``reason`` of a landed row that a transformation changed."""
 VIEWS = {
     "events": MessageKind.EVENT,
     "syslog": MessageKind.SYSLOG,
     "messages": MessageKind.MESSAGE,
     "quarantine": MessageKind.QUARANTINE,
 }
-"""Names of the views on the table, and the kind that each shows."""
+"""Names of the views, with the kind that each shows."""
 
 
 class Reason(StrEnum):
-    """Why a payload that begins with ``{`` is not an event; the first that holds is taken. Last, why any payload is in
-    quarantine: a transformation failed on it.
+    """Reasons why a payload that begins with ``{`` is not an event: the first that applies is used.
+
+    The last one puts any payload in quarantine: a transformation failed on it.
     """
 
     BAD_JSON = "bad_json"
@@ -51,20 +52,20 @@ class Reason(StrEnum):
 
 
 NOT_MEANT_AS_EVENT = (Reason.BAD_JSON, Reason.MISSING_TYPE, Reason.BAD_TYPE, Reason.MISSING_UUID)
-"""Reasons of what nobody meant to be an event, where its sender speaks another protocol."""
+"""Reasons of payloads that were not meant as events if their sender speaks another protocol."""
 MAX_TYPE_BYTES = 80
-"""A type may name a table."""
+"""Limit: a type may name a table, and so a folder."""
 MAX_UUID_BYTES = 256
 MIN_TIMESTAMP = -62_135_596_800_000
 MAX_TIMESTAMP = 253_402_300_799_999
-"""Years 1 to 9999 in milliseconds: what Spark, pandas and Parquet can all hold."""
+"""Limit: years 1 to 9999 in milliseconds, which Spark, pandas and Parquet can all hold."""
 UNSAFE_IN_TYPE = r"[\x00-\x1f\x7f]"
-"""Control characters."""
+"""Control characters, which are not allowed in a type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A valid event's identity."""
+    """Identity of a valid event."""
 
     type: str
     uuid: str

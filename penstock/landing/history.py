@@ -1,8 +1,10 @@
-"""What is kept of micro-batches that are proved and long done: stretches of many, a file a day, and their sum.
+"""Rolled-up micro-batches: stretches of many proved batches, a file for each day, and their sum.
 
-Journal and proofs have a line for each batch; those of old ones become stretches (``penstock.proof.rollup``).
-The sum says in one small document what the daily needs: how far topics have landed, and how many rows there are.
-It may be behind the files of the days, as those are written first; lines that it does not cover yet are still there.
+Journal and proofs have a line for each batch; lines of old batches become stretches (``penstock.proof.rollup``). The
+sum is one small document with what is needed daily: how far topics have landed, and the numbers of rows.
+
+Invariant: a batch is in the journal until a stretch and the sum have it. Files of days are written before the sum, so
+the sum may be behind; lines that it does not cover still exist.
 """
 
 from __future__ import annotations
@@ -28,8 +30,10 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The batches ``first`` to ``batch``, of one day: ``commit``, ``proofs`` and ``refills`` as one batch would have
-    them. ``end``: up to where each topic, or request, had come with it; ``totals``: how many rows of what fate.
+    """The batches ``first`` to ``batch`` of one day, with ``commit``, ``proofs`` and ``refills`` as if they were
+    one.
+
+    ``end`` is the end offset of each topic or request afterwards; ``totals`` are numbers of rows by fate.
     """
 
     first: int
@@ -42,21 +46,21 @@ class Stretch:
     refills: tuple[Mapping[str, Any], ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Return the stretch as JSON-ready values."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     @classmethod
-    def from_document(cls, told: Mapping[str, Any]) -> Stretch:
-        """From ``document``. Raises KeyError, TypeError or ValueError."""
-        first, batch, landed_at = (int(told[name]) for name in ("first", "batch", "landed_at"))
-        ends, totals = ({str(k): int(v) for k, v in told[name].items()} for name in ("end", "totals"))
-        kept = dict(told["commit"]), tuple(told["proofs"]), tuple(told["refills"])
-        return cls(first, batch, landed_at, ends, totals, *kept)
+    def from_document(cls, document: Mapping[str, Any]) -> Stretch:
+        """Parse a document. Raises KeyError, TypeError or ValueError."""
+        first, batch, landed_at = (int(document[name]) for name in ("first", "batch", "landed_at"))
+        ends, totals = ({str(k): int(v) for k, v in document[name].items()} for name in ("end", "totals"))
+        merged = dict(document["commit"]), tuple(document["proofs"]), tuple(document["refills"])
+        return cls(first, batch, landed_at, ends, totals, *merged)
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Of all batches up to ``batch`` (-1 for none)."""
+    """The sum of all batches up to ``batch``; -1 for none."""
 
     batch: int = -1
     landed_at: int = 0
@@ -64,43 +68,43 @@ class Sum:
     totals: Mapping[str, int] = field(default_factory=dict)
 
     def plus(self, stretches: Iterable[Stretch]) -> Sum:
-        """With those of the stretches that it does not have yet."""
+        """Return the sum with the stretches that it does not cover yet."""
         batch, landed_at, end, totals = self.batch, self.landed_at, dict(self.end), Counter(self.totals)
-        for one in stretches:
-            if one.first > batch:
-                batch, landed_at = one.batch, one.landed_at
-                end.update(one.end)
-                totals.update(one.totals)
+        for stretch in stretches:
+            if stretch.first > batch:
+                batch, landed_at = stretch.batch, stretch.landed_at
+                end.update(stretch.end)
+                totals.update(stretch.totals)
         return Sum(batch, landed_at, end, dict(totals))
 
 
 def read_sum(layout: Layout) -> Sum:
-    """The sum of what was rolled up; where it is damaged, from the days. Raises OSError."""
+    """Return the sum of the rolled-up batches; if it is damaged, from the files of days. Raises OSError."""
     try:
-        told = read_document(layout.rolled)
-        ends, totals = ({str(k): int(v) for k, v in told[name].items()} for name in ("end", "totals"))
-        return Sum(int(told["batch"]), int(told["landed_at"]), ends, totals)
+        document = read_document(layout.rolled)
+        ends, totals = ({str(k): int(v) for k, v in document[name].items()} for name in ("end", "totals"))
+        return Sum(int(document["batch"]), int(document["landed_at"]), ends, totals)
     except FileNotFoundError:
         return Sum().plus(stretches(layout))
     except (DamagedFile, KeyError, TypeError, ValueError, AttributeError):
-        _LOGGER.warning("%s is damaged: it is made again from %s", layout.rolled, layout.history)
+        _LOGGER.warning("%s is damaged: it is computed again from %s", layout.rolled, layout.history)
         return Sum().plus(stretches(layout))
 
 
-def write_sum(layout: Layout, one: Sum, fs: FileSystem = OS) -> None:
-    """Keep it, durably."""
-    told = {"batch": one.batch, "landed_at": one.landed_at, "end": one.end, "totals": one.totals}
-    write_document(layout.rolled, told, fs)
+def write_sum(layout: Layout, total: Sum, fs: FileSystem = OS) -> None:
+    """Write the sum durably."""
+    document = {"batch": total.batch, "landed_at": total.landed_at, "end": total.end, "totals": total.totals}
+    write_document(layout.rolled, document, fs)
 
 
 def stretches(layout: Layout) -> list[Stretch]:
-    """All stretches, in order."""
-    found = [one for name in days(layout) for one in read_day(layout.history / name)]
-    return sorted(found, key=lambda one: one.first)
+    """Return all stretches, in order."""
+    all_stretches = [stretch for name in days(layout) for stretch in read_day(layout.history / name)]
+    return sorted(all_stretches, key=lambda stretch: stretch.first)
 
 
 def days(layout: Layout) -> list[str]:
-    """The names of the files of days, ascending."""
+    """Return the names of the files of days, ascending."""
     try:
         return sorted(name for name in os.listdir(layout.history) if name.endswith(SUFFIX))
     except FileNotFoundError:
@@ -108,13 +112,14 @@ def days(layout: Layout) -> list[str]:
 
 
 def read_day(path: Path) -> list[Stretch]:
-    """The stretches of a day; none where it has no file."""
+    """Return the stretches of a day; none if it has no file."""
     return list(read_lines(path, Stretch.from_document))
 
 
-def write_day(path: Path, found: Iterable[Stretch], fs: FileSystem = OS) -> None:
-    """Make these the stretches of a day, durably and all at once."""
+def write_day(path: Path, day_stretches: Iterable[Stretch], fs: FileSystem = OS) -> None:
+    """Replace the stretches of a day, durably and atomically."""
     if not path.parent.is_dir():
         fs.make_directory(path.parent)
+        # Crash: without it the new folder, with all its days, could be missing after a power cut.
         fs.sync_directory(path.parent.parent)
-    replace_durably(fs, path, b"".join(encode_line(one.document()) for one in found))
+    replace_durably(fs, path, b"".join(encode_line(stretch.document()) for stretch in day_stretches))

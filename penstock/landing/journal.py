@@ -1,8 +1,7 @@
-"""What the landing query committed: for each micro-batch its ranges of offsets and its files.
+"""Journal of the landing query's commits: for each micro-batch its ranges of offsets and its files.
 
-Read from Spark's own checkpoint and sink log, and kept in a journal, because Spark forgets: offsets and commits
-after a hundred batches, and which batch wrote a file when it compacts its list. The journal has the batches of late;
-what was before is rolled up (``history``).
+Filled from Spark's checkpoint and the table's log, because both forget: Spark its offsets and commits after a hundred
+batches, Delta its commits after a week. The journal has the recent batches; older ones are rolled up (``history``).
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 
 PARTITION_MARK = "/"
-"""Between the name and the number of a Kafka partition (``events/0``); no topic of the log has it in its name."""
+"""Separates the name and number of a Kafka partition (``events/0``); no topic of the log has it in its name."""
 
 REFILL_MARK = "@"
-"""Between a topic and the number of a request (``penstock.landing.requests.backfill_requests``)."""
+"""Separates a topic and the number of a request (``penstock.landing.requests.backfill_requests``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
     """A committed micro-batch: offsets [begin, end) by topic, and its files relative to the table's folder.
 
-    ``landed_at`` is the time all its rows have, ``watermark`` the one it ran with (both in milliseconds). One that
-    stands for several, rolled up, begins with batch ``first``; it names no files, and ``landed_at`` is of the last.
+    ``landed_at`` is the time of all its rows, ``watermark`` Spark's watermark of the batch (both in milliseconds). A
+    rolled-up commit covers the batches ``first`` to ``batch``; it names no files, and ``landed_at`` is of the last.
     """
 
     batch: int
@@ -46,20 +45,20 @@ class Commit:
     first: int | None = None
 
     def ranges(self) -> dict[str, tuple[int, int]]:
-        """The offsets [begin, end) of each topic that had any."""
+        """Return the offsets [begin, end) of each topic that had any."""
         return {topic: span for topic, span in self.spans().items() if REFILL_MARK not in topic}
 
     def refills(self) -> dict[str, tuple[int, int]]:
-        """By the name of a request to land offsets out of turn (``events@3``): from and to how many of its offsets."""
+        """Return the landed positions [begin, end) of each request to land offsets out of turn (``events@3``)."""
         return {name: span for name, span in self.spans().items() if REFILL_MARK in name}
 
     def spans(self) -> dict[str, tuple[int, int]]:
-        """Both, those that had any."""
+        """Return the ranges of topics and requests that had any."""
         spans = {topic: (self.begin.get(topic, 0), end) for topic, end in self.end.items()}
         return {topic: (begin, end) for topic, (begin, end) in spans.items() if end > begin}
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready: only the topics that had rows."""
+        """Return the commit as JSON-ready values, with the topics that had rows."""
         return {
             "batch": self.batch,
             "ranges": {topic: list(span) for topic, span in self.spans().items()},
@@ -71,7 +70,7 @@ class Commit:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Commit:
-        """From ``document``. Raises KeyError, TypeError or ValueError."""
+        """Parse a document. Raises KeyError, TypeError or ValueError."""
         ranges = document["ranges"]
         return cls(
             batch=int(document["batch"]),
@@ -86,7 +85,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A micro-batch as Spark wrote it down before running it."""
+    """A micro-batch as Spark recorded it before running it."""
 
     end: dict[str, int]
     landed_at: int
@@ -94,7 +93,7 @@ class Planned:
 
 
 def read_plan(checkpoint: Path, batch: int) -> Planned:
-    """The plan of a batch. Raises FileNotFoundError where Spark has none, DamagedFile where it cannot be read."""
+    """Return the plan of a batch. Raises FileNotFoundError if Spark has none, DamagedFile if it is unreadable."""
     data = (checkpoint / "offsets" / str(batch)).read_bytes()
     try:
         lines = data.decode().splitlines()
@@ -108,7 +107,7 @@ def read_plan(checkpoint: Path, batch: int) -> Planned:
 
 
 def _flat(offsets: Mapping[str, Any]) -> dict[str, int]:
-    """Offsets by topic, or by partition of Kafka (``events/0``)."""
+    """Return offsets by topic, or by Kafka partition (``events/0``)."""
     flat: dict[str, int] = {}
     for topic, end in offsets.items():
         by_partition = end.items() if isinstance(end, dict) else ()
@@ -119,7 +118,7 @@ def _flat(offsets: Mapping[str, Any]) -> dict[str, int]:
 
 
 def committed_batches(checkpoint: Path) -> list[int]:
-    """The ids of the batches whose commit Spark still remembers, ascending."""
+    """Return the numbers of the batches whose commit Spark still has, ascending."""
     try:
         names = os.listdir(checkpoint / "commits")
     except FileNotFoundError:
@@ -128,23 +127,27 @@ def committed_batches(checkpoint: Path) -> list[int]:
 
 
 class CommitInProgress:
-    """The micro-batch that is being committed, None for none: readers may see it, and a crash still take it back."""
+    """The micro-batch that is being committed; None for none.
+
+    Readers may see its rows already, and a crash may still revert it, so the journal does not enter it.
+    """
 
     def __init__(self) -> None:
         self.batch: int | None = None
 
     def holds_back(self, batch: int) -> bool:
-        """Whether a batch is not settled."""
+        """Report whether a batch may still be reverted."""
+        # Lock: the committing thread sets it at any time, so it is read once.
         first = self.batch
         return first is not None and batch >= first
 
 
 class Journal:
-    """The commits of batches, one a line; ``update`` adds what Spark committed since, but for what is ``under_way``.
-    ``lines``: how many there are.
+    """The journal of commits; one owner, the process that lands.
 
-    A damaged end is cut off and written again: Spark still remembers its batches. Of one that is damaged further up
-    the offsets stay unaccounted in the balance, which names them.
+    ``update`` adds what Spark committed since, except for a commit in progress. ``lines`` is the number of lines. A
+    damaged end is cut off and written again, because Spark still has these batches. Offsets of lines that are damaged
+    further up stay unaccounted in the balance, which names them.
     """
 
     def __init__(self, layout: Layout, under_way: CommitInProgress | None = None) -> None:
@@ -159,14 +162,15 @@ class Journal:
             self._end.update(commit.end)
 
     def update(self) -> list[Commit]:
-        """Enter new commits, synced; they are returned in order. Raises OSError, and then nothing was entered."""
+        """Append new commits, synced; return them in order. Raises OSError, and then nothing was appended."""
         layout = self._layout
         new = [batch for batch in committed_batches(layout.checkpoint) if batch > self.last]
         if not new:
             return []
         self._table = self._table or table_of(layout)
-        listed = self._table.newest()  # Spark may be ahead of it by one
-        new = [batch for batch in new if batch <= listed and not self._under_way.holds_back(batch)]
+        # Order: commits run behind Spark (BackgroundCommit), so Spark may be one batch ahead of the table.
+        newest = self._table.newest()
+        new = [batch for batch in new if batch <= newest and not self._under_way.holds_back(batch)]
         if not new:
             return []
         files = dict(self._table.files(self.last + 1))
@@ -174,7 +178,7 @@ class Journal:
         last, end = self.last, self._end
         for batch in new:
             plan = read_plan(layout.checkpoint, batch)
-            # Where Spark has forgotten batches in between, their files and offsets belong to this one.
+            # If Spark has forgotten batches in between, their files and offsets are added to this one.
             names = [name for b in range(last + 1, batch + 1) for name in files.get(b, ())]
             added.append(Commit(batch, end, plan.end, plan.landed_at, plan.watermark, tuple(names)))
             last, end = batch, {**end, **plan.end}
@@ -184,33 +188,34 @@ class Journal:
 
 
 def latest(layout: Layout, *, repair: bool = False, moves: bool = False) -> tuple[Sum, list[Commit]]:
-    """The sum of what is rolled up, and the commits since; with ``moves`` also the places where another source began.
+    """Return the sum of rolled-up batches, and the commits since.
 
-    ``repair`` is for the journal's owner.
+    With ``moves`` also commits at which another source began. ``repair`` is for the journal's owner.
     """
-    found = list(read_lines(layout.journal, _entry, repair=repair))  # before the sum: lines go when that has them
+    # Order: the journal before the sum. A roll-up removes lines after the sum has them, so no batch is missed.
+    entries = list(read_lines(layout.journal, _entry, repair=repair))
     rolled = read_sum(layout)
-    return rolled, [commit for commit, moved in found if commit.batch > rolled.batch and (moves or not moved)]
+    return rolled, [commit for commit, moved in entries if commit.batch > rolled.batch and (moves or not moved)]
 
 
 def read_journal(layout: Layout, *, moves: bool = False) -> Iterator[Commit]:
-    """All commits, those of before rolled up; with ``moves`` also the places where another source began."""
-    found = list(read_lines(layout.journal, _entry))
+    """Yield all commits, older ones rolled up; with ``moves`` also commits at which another source began."""
+    entries = list(read_lines(layout.journal, _entry))
     last = -1
-    for one in stretches(layout):
-        last = one.batch
+    for stretch in stretches(layout):
+        last = stretch.batch
         with contextlib.suppress(KeyError, TypeError, ValueError):
-            yield Commit.from_document(one.commit)
-    yield from (commit for commit, moved in found if commit.batch > last and (moves or not moved))
+            yield Commit.from_document(stretch.commit)
+    yield from (commit for commit, moved in entries if commit.batch > last and (moves or not moved))
 
 
 def landed_ends(layout: Layout) -> dict[str, int]:
-    """Up to where each topic (and request) is committed."""
+    """Return the end of the committed offsets of each topic and request."""
     rolled, commits = latest(layout)
-    found = dict(rolled.end)
+    ends = dict(rolled.end)
     for commit in commits:
-        found.update(commit.end)
-    return found
+        ends.update(commit.end)
+    return ends
 
 
 def _entry(document: Mapping[str, Any]) -> tuple[Commit, bool]:

@@ -1,4 +1,8 @@
-"""Locks of a folder of tables: of the one process that lands into it, and of others that have to be alone."""
+"""Locks of a folder of tables: of the one process that lands, and of maintenance.
+
+Invariant: one process lands into a folder of tables; one at a time replaces files. The kernel releases a lock when its
+process ends, however it ends.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from penstock.errors import PenstockError
 from penstock.landing.table_paths import Layout
 
 LOCK_WAIT_S = 60.0
-"""Seconds to wait for another pipeline's end; a killed one's JVM needs a few."""
+"""Time to wait for another pipeline's end: the JVM of a killed one needs some seconds."""
 POLL_INTERVAL_S = 0.2
 
 
@@ -23,11 +27,11 @@ class PipelineRunning(PenstockError, RuntimeError):
 
 
 def acquire_landing_lock(layout: Layout, stop: threading.Event, patience: float = LOCK_WAIT_S) -> int:
-    """The open lock file of the landing, locked; to be kept open. Raises PipelineRunning after ``patience`` seconds."""
+    """Return the open, locked lock file; keep it open. Raises PipelineRunning after ``patience`` seconds."""
     deadline = time.monotonic() + patience
     while True:
         try:
-            return _locked(layout.lock, wait=False)
+            return _open_locked(layout.lock, wait=False)
         except BlockingIOError:
             if time.monotonic() >= deadline or stop.wait(POLL_INTERVAL_S):
                 raise PipelineRunning(f"another pipeline lands into {layout.tables} (it holds {layout.lock})") from None
@@ -35,11 +39,9 @@ def acquire_landing_lock(layout: Layout, stop: threading.Event, patience: float 
 
 @contextmanager
 def hold_upkeep_lock(layout: Layout) -> Iterator[None]:
-    """Nobody else merges files or takes rows out meanwhile: who does is waited for.
-
-    delta-rs does not mind if files are replaced that another one has replaced since.
-    """
-    handle = _locked(layout.upkeep_lock, wait=True)
+    """Hold the lock under which files are replaced or rows removed; wait for it."""
+    # Lock: delta-rs accepts the replacement of files that another process has replaced since.
+    handle = _open_locked(layout.upkeep_lock, wait=True)
     try:
         yield
     finally:
@@ -48,9 +50,9 @@ def hold_upkeep_lock(layout: Layout) -> Iterator[None]:
 
 @contextmanager
 def hold_lock(path: Path, refusal: PenstockError) -> Iterator[None]:
-    """Nobody else has this file locked meanwhile; raises ``refusal`` at once where somebody has."""
+    """Hold the lock on this file. Raises ``refusal`` at once if another process holds it."""
     try:
-        handle = _locked(path, wait=False)
+        handle = _open_locked(path, wait=False)
     except BlockingIOError:
         raise refusal from None
     try:
@@ -60,7 +62,7 @@ def hold_lock(path: Path, refusal: PenstockError) -> Iterator[None]:
 
 
 def is_running(layout: Layout) -> bool:
-    """Whether somebody holds the landing's lock."""
+    """Report whether a process holds the landing's lock."""
     try:
         handle = os.open(layout.lock, os.O_RDWR)
     except FileNotFoundError:
@@ -74,8 +76,8 @@ def is_running(layout: Layout) -> bool:
         os.close(handle)
 
 
-def _locked(path: Path, wait: bool) -> int:
-    """The open file, locked. Raises BlockingIOError where somebody else has it and is not to be waited for."""
+def _open_locked(path: Path, wait: bool) -> int:
+    """Return the open, locked file. Raises BlockingIOError if it is locked and ``wait`` is false."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o640)
     try:

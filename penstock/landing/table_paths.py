@@ -1,4 +1,4 @@
-"""Where the tables and what belongs to them lie. Everything that begins with ``_`` is invisible to table readers."""
+"""Paths of the tables and of the pipeline's state. Names that begin with ``_`` are invisible to readers of tables."""
 
 from __future__ import annotations
 
@@ -13,112 +13,112 @@ from penstock.landing.event_rules import MessageKind
 from penstock.landing.storage.object_path import ObjectPath, TablePath
 
 TYPED_MARK = "events_"
-"""What the names of typed tables begin with."""
+"""Prefix of the names of typed tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The folders and files below the folder of the tables; ``at``: where the tables themselves are, if not there."""
+    """The folders and files below the folder of the tables; ``store``: the tables themselves, if they are elsewhere."""
 
     tables: Path
     store: ObjectPath | None = None
 
     @property
     def landed(self) -> TablePath:
-        """The table: Parquet files in folders kind=/date=."""
+        """The table ``landed``: Parquet files in folders kind=/date=."""
         return self.table("landed")
 
     def table(self, name: str) -> TablePath:
-        """The folder of a table."""
+        """Return the folder of a table."""
         return (self.store or self.tables) / name
 
     def typed(self, name: str) -> TablePath:
-        """A typed table: its folder has the name that it has for readers (``events_click``)."""
+        """Return the folder of a typed table, named as readers name the table (``events_click``)."""
         return self.table(f"{TYPED_MARK}{name}")
 
     @property
     def typed_since(self) -> Path:
-        """From where on each typed table is written."""
+        """The batch after which each typed table is written."""
         return self.tables / "_checkpoints" / "typed.json"
 
     @property
     def keys(self) -> Path:
-        """The keys of the events that landed lately."""
+        """The keys of events that landed within the window."""
         return self.tables / "_checkpoints" / "landed.keys"
 
     @property
     def checkpoint(self) -> Path:
-        """The landing query's checkpoint: offsets and commits."""
+        """The landing query's Spark checkpoint: offsets and commits."""
         return self.tables / "_checkpoints" / "landed"
 
     @property
     def journal(self) -> Path:
-        """One line for each committed batch of late: Spark forgets old ones, a rebuild needs them all."""
+        """A line for each recent batch: Spark forgets old batches, and a rebuild needs all of them."""
         return self.tables / "_checkpoints" / "landed.commits.jsonl"
 
     @property
     def proofs(self) -> Path:
-        """One line for each batch of late that was proved."""
+        """A line for each recent batch that was proved."""
         return self.tables / "_checkpoints" / "landed.proofs.jsonl"
 
     @property
     def history(self) -> Path:
-        """What is kept of batches whose lines were taken out of these two: a file a day."""
+        """Older batches of journal and proofs, rolled up: a file for each day."""
         return self.tables / "_checkpoints" / "history"
 
     @property
     def rolled(self) -> Path:
-        """The sum of those."""
+        """The sum of the rolled-up batches."""
         return self.tables / "_checkpoints" / "landed.sum.json"
 
     @property
     def format(self) -> Path:
-        """The version of the table; it is there once the table is begun."""
+        """The format version of the table; written before the table is created."""
         return self.tables / "_checkpoints" / "landed.format.json"
 
     @property
     def promoted(self) -> Path:
-        """Where the rows of topics that were promoted are in Kafka."""
+        """Positions in Kafka of the rows of promoted topics."""
         return self.tables / "_checkpoints" / "promoted"
 
     @property
     def foreign(self) -> Path:
-        """Up to which version of the table commits of other programs were accounted for."""
+        """The table version up to which other programs' commits are accounted for."""
         return self.tables / "_checkpoints" / "landed.foreign.json"
 
     @property
     def watermarks(self) -> Path:
-        """How far the tables are complete, as the ledger said last."""
+        """Watermarks of the tables, as the ledger last reported them."""
         return self.tables / "_checkpoints" / "watermarks.json"
 
     @property
     def clock(self) -> Path:
-        """The time when the pipeline last believed its clock."""
+        """The last time at which the pipeline's clock was plausible."""
         return self.tables / "_checkpoints" / "landed.clock"
 
     @property
     def type_schemas(self) -> Path:
-        """The schemas of event types as the pipeline read them: only Spark can."""
+        """Schemas of event types as the pipeline read them: only Spark can read them from their source."""
         return self.tables / "_checkpoints" / "landed.schemas.json"
 
     @property
     def lock(self) -> Path:
-        """Held by the one process that lands."""
+        """The lock of the one process that lands."""
         return self.tables / "_checkpoints" / "landed.lock"
 
     @property
     def upkeep_lock(self) -> Path:
-        """Held by whoever replaces files of the table by others."""
+        """The lock under which files of the tables are replaced."""
         return self.tables / "_checkpoints" / "landed.upkeep.lock"
 
     @property
     def hold(self) -> Path:
-        """While this file is there the query takes nothing new: so it comes to rest between two batches."""
+        """A file that pauses the query between two batches, as long as it exists."""
         return self.tables / "_checkpoints" / "landed.hold"
 
     @property
     def scratch(self) -> Path:
-        """What the running JVM keeps for itself; emptied at every start."""
+        """Temporary files of the running JVM; emptied at every start."""
         return self.tables / "_checkpoints" / "scratch"
 
     @property
@@ -128,27 +128,28 @@ class Layout:
 
     @property
     def deletions(self) -> Path:
-        """What was to be taken out of the table, and what was."""
+        """Requested deletions, and what they deleted."""
         return self.tables / "_checkpoints" / "deletions"
 
     @classmethod
     def for_tables(cls, tables: Path | str | TablesUrl) -> Layout:
-        """For a folder of tables, made absolute: Spark writes absolute paths into its lists. Or for their URL."""
+        """Return the layout of a folder of tables, or of their URL."""
         if isinstance(tables, TablesUrl):
             state = Path(os.path.abspath(tables.state))
             return cls(state, ObjectPath(tables.url, tables.options, state))
+        # Absolute, because Spark writes absolute paths into its lists of files.
         return cls(Path(os.path.abspath(tables)))
 
     @classmethod
     def around(cls, table: TablePath) -> Layout:
-        """Of the folder of a table that somebody may write."""
+        """Return the layout that contains the folder of a table, for writing."""
         if isinstance(table, ObjectPath):
             return cls(table.state or Path(), replace(table, name=""))
         return cls(table.parent)
 
 
 def partition_value(name: str | Path, column: str) -> str:
-    """The value that a file's folder has for a column of PARTITION BY; "" where it has none."""
+    """Return the value of a partition column, from the folders in a file's name; "" if they do not have it."""
     for part in str(name).split("/"):
         if part.startswith(f"{column}="):
             return unquote(part.partition("=")[2])
@@ -156,7 +157,7 @@ def partition_value(name: str | Path, column: str) -> str:
 
 
 def kind_and_day(name: str) -> tuple[MessageKind, date]:
-    """Kind and day of the rows of a file of the table, by its folders; a typed table has events alone."""
+    """Return kind and day of the rows of a file, from its folders; a typed table has only events."""
     return MessageKind(partition_value(name, "kind") or MessageKind.EVENT), date.fromisoformat(
         partition_value(name, "date")
     )

@@ -1,4 +1,4 @@
-"""The columns of the table ``landed``, as every engine reads them."""
+"""Columns of the table ``landed``, as every engine reads them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SYSLOG_COLUMNS = {
     "procid": "proc_id",
     "msgid": "msg_id",
 }
-"""Columns of syslog messages, and the annotations that they are taken from."""
+"""Columns of syslog messages, with the annotations that they come from."""
 FOREIGN_COLUMNS = {"severity": "severity_text", "trace_id": "trace_id", "span_id": "span_id"}
-"""Columns of messages of other protocols (OTLP), and the annotations that they are taken from."""
+"""Columns of messages of other protocols (OTLP), with the annotations that they come from."""
 _TYPES: dict[str, pa.DataType] = {
     "topic": pa.string(),
     "partition": pa.int32(),
@@ -40,18 +40,18 @@ _TYPES: dict[str, pa.DataType] = {
     **dict.fromkeys([*SYSLOG_COLUMNS, "message", "trace_id", "span_id"], pa.string()),
 }
 FILE_SCHEMA = pa.schema(_TYPES)
-"""What a file holds: ``data`` is JSON text."""
+"""Columns in a file; ``data`` is JSON text."""
 PARTITION_COLUMNS = ("kind", "date")
 LANDED = pa.schema({**_TYPES, "kind": pa.string(), "date": pa.date32()})
-"""What a reader sees: besides, what the names of the folders say."""
+"""Columns for readers: also the partition columns, which are only in the names of folders."""
 STATISTICS = ("topic", "offset", "timestamp", "landed_at", "type", "event_time", "uuid", "host")
-"""Columns whose least and greatest value readers are told, to pass over files."""
+"""Columns with smallest and largest value in each commit, so that readers skip files."""
 DICTIONARIES = ["topic", "source", "type", "host", "reason", "type_url", "severity", "facility", "app_name", "msgid"]
 
 
 @dataclass(frozen=True, slots=True)
 class FileForm:
-    """What the files of a table hold; ``folders``: columns that the names of their folders say instead."""
+    """The form of a table's files; ``folders``: columns that are only in the names of folders."""
 
     schema: pa.Schema = FILE_SCHEMA
     folders: tuple[str, ...] = PARTITION_COLUMNS
@@ -59,16 +59,17 @@ class FileForm:
 
 
 LANDED_FORM = FileForm()
-_PLACE = "topic, partition, offset, timestamp, received, source, bucket"
+_ORIGIN_COLUMNS = "topic, partition, offset, timestamp, received, source, bucket"
 VIEW_COLUMNS = {
-    "events": f"{_PLACE}, landed_at, date, type, uuid, host, event_time, data, payload, key, annotations",
+    "events": f"{_ORIGIN_COLUMNS}, landed_at, date, type, uuid, host, event_time, data, payload, key, annotations",
     "syslog": (
-        f"{_PLACE}, landed_at, date, host, event_time, {', '.join(SYSLOG_COLUMNS)}, message, payload, key, annotations"
+        f"{_ORIGIN_COLUMNS}, landed_at, date, host, event_time, {', '.join(SYSLOG_COLUMNS)}, message, "
+        "payload, key, annotations"
     ),
     "messages": (
-        f"{_PLACE}, landed_at, date, host, event_time, {', '.join(FOREIGN_COLUMNS)}, "
+        f"{_ORIGIN_COLUMNS}, landed_at, date, host, event_time, {', '.join(FOREIGN_COLUMNS)}, "
         "payload, key, type_url, annotations"
     ),
-    "quarantine": f"{_PLACE}, landed_at, date, reason, payload, key, annotations",
+    "quarantine": f"{_ORIGIN_COLUMNS}, landed_at, date, reason, payload, key, annotations",
 }
-"""The columns of each view."""
+"""Columns of each view."""

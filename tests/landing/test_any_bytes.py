@@ -1,4 +1,4 @@
-"""Files of the landing with any bytes in them: each is read, or refused with an error of ours."""
+"""Files of the landing with arbitrary bytes: each is read, or refused with an error of this package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How Spark reaches the log daemon."""
+"""Options of the connection to the log daemon."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from penstock.landing.daemon_connection import OPTION_NAMES, BadConnection, Daem
 NAMES = [name.lower() for name in OPTION_NAMES]
 
 
-def test_an_address_is_enough() -> None:
-    found = DaemonConnection.from_options({"uri": "127.0.0.1:8846"})
-    assert (found.address, found.tls, found.endpoint.metadata, found.endpoint.tls) == (
+def test_address_is_the_only_required_option() -> None:
+    connection = DaemonConnection.from_options({"uri": "127.0.0.1:8846"})
+    assert (connection.address, connection.tls, connection.endpoint.metadata, connection.endpoint.tls) == (
         "127.0.0.1:8846",
         False,
         (),
@@ -24,27 +24,32 @@ def test_an_address_is_enough() -> None:
     )
 
 
-def test_certificates_are_read_where_the_files_are_and_go_along(tmp_path: Path) -> None:
+def test_certificates_are_read_into_the_connection(tmp_path: Path) -> None:
     file = tmp_path / "ca.pem"
     file.write_text("-----BEGIN of it")
-    found = DaemonConnection.from_options(
+    connection = DaemonConnection.from_options(
         {"uri": "grpc+tls://[::1]:1", "tlsca": str(file), "tlsname": "log", "retryfor": "2m"}
     )
-    assert (found.address, found.ca, found.name, found.retry_for) == ("[::1]:1", b"-----BEGIN of it", "log", 120.0)
-    again = DaemonConnection.from_options({name.lower(): text for name, text in found.options().items()})
-    assert again == found
+    assert (connection.address, connection.ca, connection.name, connection.retry_for) == (
+        "[::1]:1",
+        b"-----BEGIN of it",
+        "log",
+        120.0,
+    )
+    parsed = DaemonConnection.from_options({name.lower(): text for name, text in connection.options().items()})
+    assert parsed == connection
 
 
-def test_nothing_secret_is_shown() -> None:
+def test_repr_hides_secrets() -> None:
     key = "-----BEGIN a key"
-    found = DaemonConnection.from_options({"uri": "h:1", "token": "hush", "tlscert": key, "tlskey": key})
-    assert "hush" not in repr(found)
-    assert "BEGIN" not in repr(found)
-    assert found.endpoint.metadata == (("authorization", "Bearer hush"),)
+    connection = DaemonConnection.from_options({"uri": "h:1", "token": "hush", "tlscert": key, "tlskey": key})
+    assert "hush" not in repr(connection)
+    assert "BEGIN" not in repr(connection)
+    assert connection.endpoint.metadata == (("authorization", "Bearer hush"),)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "message"),
     [
         ({"uri": "host"}, "uri: 'host' is not host:port"),
         ({"uri": "https://h:1"}, "uri: 'https://h:1'"),
@@ -53,15 +58,18 @@ def test_nothing_secret_is_shown() -> None:
         ({"uri": "h:1", "retryfor": "soon"}, "retryFor: 'soon' is not a time"),
     ],
 )
-def test_what_cannot_be_used_is_named(given: dict[str, str], said: str) -> None:
+def test_error_names_unusable_option(options: dict[str, str], message: str) -> None:
     with pytest.raises(BadConnection) as error:
-        DaemonConnection.from_options(given)
-    assert said in str(error.value)
+        DaemonConnection.from_options(options)
+    assert message in str(error.value)
 
 
 @settings(max_examples=50)
 @given(st.dictionaries(st.sampled_from(NAMES), st.text(max_size=20)))
-def test_no_text_raises_anything_but_bad_connection(given: dict[str, str]) -> None:
+def test_no_text_raises_anything_but_bad_connection(options: dict[str, str]) -> None:
     with contextlib.suppress(BadConnection):
-        found = DaemonConnection.from_options(given)
-        assert DaemonConnection.from_options({name.lower(): text for name, text in found.options().items()}) == found
+        connection = DaemonConnection.from_options(options)
+        assert (
+            DaemonConnection.from_options({name.lower(): text for name, text in connection.options().items()})
+            == connection
+        )

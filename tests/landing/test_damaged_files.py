@@ -1,4 +1,4 @@
-"""What the landing does with files that are not as it wrote them: told with their names, survived where that can be."""
+"""Damaged files of the landing: errors name them, and the landing continues if it can."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def flip(path: Path, bit: int) -> None:
     path.write_bytes(data)
 
 
-def test_a_damaged_commit_in_the_middle_costs_that_commit(table: HandWritten, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_line_loses_one_commit(table: HandWritten, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(4):
         table.commit({"a": number + 1}, [landed_message(number, "a")])
     Journal(table.layout).update()
@@ -41,16 +41,14 @@ def test_a_damaged_commit_in_the_middle_costs_that_commit(table: HandWritten, ca
     assert Journal(table.layout).update() == []
 
 
-def test_a_damaged_request_is_named_in_one_line(tmp_path: Path) -> None:
+def test_damaged_request_raises_its_file_name(tmp_path: Path) -> None:
     requests.write(tmp_path, "in", [(0, 5)])
     flip(tmp_path / "000001.json", 200)
     with pytest.raises(DamagedFile, match=r"000001\.json is damaged"):
         requests.requests(tmp_path)
 
 
-def test_watermarks_that_cannot_be_read_are_told_and_made_anew(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damaged_watermarks_are_logged_and_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     layout = Layout.for_tables(tmp_path)
     layout.watermarks.parent.mkdir()
     keep_watermarks(layout, [MARK])
@@ -62,55 +60,55 @@ def test_watermarks_that_cannot_be_read_are_told_and_made_anew(
 
 
 class Sink:
-    """Takes rows."""
+    """A sink that records rows."""
 
     def __init__(self) -> None:
-        self.taken: list[bytes] = []
+        self.rows: list[bytes] = []
         self.refuses = False
 
     def append_batch(self, topic: str, body: pa.RecordBatch, producer: Producer | None = None) -> list[int]:
         if self.refuses:
             raise OSError("away")
-        self.taken += body.column("payload").to_pylist()
+        self.rows += body.column("payload").to_pylist()
         return []
 
 
-def planned(path: Path, sink: Sink) -> None:
-    """A plan that was not carried out."""
+def plan_sending(path: Path, sink: Sink) -> None:
+    """Write a plan that was not carried out."""
     sink.refuses = True
     with pytest.raises(OSError, match="away"):
         Resender(path, sink).send("in", [1, 2], body_of([(None, b"one", None, {}), (None, b"two", None, {})]))
     sink.refuses = False
 
 
-def test_what_was_sent_is_not_known_where_a_line_is_damaged_and_that_is_said(tmp_path: Path) -> None:
+def test_damaged_record_of_sent_rows_is_refused(tmp_path: Path) -> None:
     sink, path = Sink(), tmp_path / "sent.jsonl"
     Resender(path, sink).send("in", [0], body([b"zero"]))
     data = path.read_bytes()
-    for at in (10, len(data) - 4):
-        path.write_bytes(data[:at] + b"\0" + data[at + 1 :])
+    for offset in (10, len(data) - 4):
+        path.write_bytes(data[:offset] + b"\0" + data[offset + 1 :])
         with pytest.raises(DamagedFile, match=r"sent\.jsonl: .* would be sent again"):
             Resender(path, sink)
         assert len(path.read_bytes()) == len(data), "nothing is cut"
     path.write_bytes(data[:-4])
-    assert not Resender(path, sink).is_new("in", 0), "a torn end is that of a line that was not written"
+    assert not Resender(path, sink).is_new("in", 0), "a line with a torn end was not written"
 
 
-def test_rows_that_are_to_be_sent_again_are_checked(tmp_path: Path) -> None:
+def test_rows_are_checked_before_they_are_sent_again(tmp_path: Path) -> None:
     sink, path = Sink(), tmp_path / "sent.jsonl"
-    planned(path, sink)
+    plan_sending(path, sink)
     Resender(path, sink).finish()
-    assert sink.taken == [b"one", b"two"]
+    assert sink.rows == [b"one", b"two"]
     path.unlink()
-    planned(path, sink)
+    plan_sending(path, sink)
     rows = next(tmp_path.glob("*.arrow"))
     rows.write_bytes(rows.read_bytes().replace(b"onetwo", b"oneTwo"))
     with pytest.raises(DamagedFile, match=r"\.arrow is damaged"):
         Resender(path, sink).finish()
-    assert sink.taken == [b"one", b"two"]
+    assert sink.rows == [b"one", b"two"]
 
 
-def test_a_map_without_its_beginning_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_map_without_beginning_is_refused_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     OffsetMap.begin(path, "in", "there", {0: 0}).add([0], [(0, 0)], 1)
     flip(path, 100)
@@ -118,7 +116,7 @@ def test_a_map_without_its_beginning_is_refused_in_one_line(tmp_path: Path) -> N
         OffsetMap.load(path)
 
 
-def test_a_token_that_no_header_can_carry_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_unsendable_token_is_refused_in_one_line(tmp_path: Path) -> None:
     token = internal_token(tmp_path)
     assert internal_token(tmp_path) == token
     (tmp_path / "token").write_bytes(b"\xff" + token.encode()[1:])

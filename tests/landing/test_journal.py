@@ -1,4 +1,4 @@
-"""Reading what Spark committed, and the journal of it."""
+"""Commits that Spark recorded, and their journal."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ def three_batches(table: HandWritten) -> None:
     table.commit({"a": 5, "b": 1}, [landed_message(n, "a") for n in range(2, 5)])
 
 
-def test_ranges_follow_from_one_batch_to_the_next_and_a_new_topic_begins_at_zero(table: HandWritten) -> None:
+def test_ranges_continue_between_batches_and_begin_at_zero(table: HandWritten) -> None:
     three_batches(table)
     ranges = {commit.batch: commit.ranges() for commit in Journal(table.layout).update()}
     assert ranges == {0: {"a": (0, 2)}, 1: {"b": (0, 1)}, 2: {"a": (2, 5)}}
 
 
-def test_a_batch_that_is_planned_but_not_committed_is_not_there(table: HandWritten) -> None:
+def test_planned_batch_is_not_in_journal(table: HandWritten) -> None:
     three_batches(table)
     (table.layout.checkpoint / "commits" / "2").unlink()
     assert [commit.batch for commit in Journal(table.layout).update()] == [0, 1]
 
 
-def test_a_batch_that_spark_took_for_done_waits_until_the_table_has_it(table: HandWritten) -> None:
+def test_update_waits_until_the_table_has_the_batch(table: HandWritten) -> None:
     three_batches(table)
     for folder in ("offsets", "commits"):
         entries = table.layout.checkpoint / folder
@@ -40,7 +40,7 @@ def test_a_batch_that_spark_took_for_done_waits_until_the_table_has_it(table: Ha
     assert (entered.ranges(), len(entered.files)) == ({"a": (5, 6)}, 1)
 
 
-def test_a_batch_whose_commit_is_under_way_is_not_entered_though_the_table_lists_it(table: HandWritten) -> None:
+def test_update_skips_commit_in_progress(table: HandWritten) -> None:
     three_batches(table)
     under_way = CommitInProgress()
     journal = Journal(table.layout, under_way)
@@ -51,14 +51,14 @@ def test_a_batch_whose_commit_is_under_way_is_not_entered_though_the_table_lists
     assert [commit.batch for commit in journal.update()] == [2]
 
 
-def test_a_plan_that_cannot_be_read_is_an_error_with_its_name(table: HandWritten) -> None:
+def test_unreadable_plan_raises_its_file_name(table: HandWritten) -> None:
     three_batches(table)
     (table.layout.checkpoint / "offsets" / "1").write_text("v1\n")
     with pytest.raises(ValueError, match="offsets/1"):
         read_plan(table.layout.checkpoint, 1)
 
 
-def test_the_journal_keeps_what_spark_forgets(table: HandWritten) -> None:
+def test_journal_keeps_batches_that_spark_forgets(table: HandWritten) -> None:
     journal = Journal(table.layout)
     for n in range(6):
         table.commit({"a": n + 1}, [landed_message(n, "a")])
@@ -70,16 +70,16 @@ def test_the_journal_keeps_what_spark_forgets(table: HandWritten) -> None:
     assert [len(commit.files) for commit in commits] == [1] * 6
 
 
-def test_the_journal_goes_on_where_it_was(table: HandWritten) -> None:
+def test_reopened_journal_continues(table: HandWritten) -> None:
     three_batches(table)
     assert len(Journal(table.layout).update()) == 3
     table.commit({"a": 9}, [landed_message(n, "a") for n in range(5, 9)])
-    again = Journal(table.layout)
-    assert [commit.ranges() for commit in again.update()] == [{"a": (5, 9)}]
-    assert again.update() == []
+    reopened = Journal(table.layout)
+    assert [commit.ranges() for commit in reopened.update()] == [{"a": (5, 9)}]
+    assert reopened.update() == []
 
 
-def test_batches_that_spark_forgot_before_they_were_entered_count_with_the_next_one(table: HandWritten) -> None:
+def test_forgotten_batches_are_added_to_the_next_one(table: HandWritten) -> None:
     three_batches(table)
     Journal(table.layout).update()
     for n in (3, 4, 5):
@@ -91,7 +91,7 @@ def test_batches_that_spark_forgot_before_they_were_entered_count_with_the_next_
     assert [len(commit.files) for commit in entered] == [2, 1]
 
 
-def test_a_torn_line_is_written_again(table: HandWritten) -> None:
+def test_torn_line_is_written_again(table: HandWritten) -> None:
     three_batches(table)
     Journal(table.layout).update()
     whole = table.layout.journal.read_bytes()
@@ -101,9 +101,7 @@ def test_a_torn_line_is_written_again(table: HandWritten) -> None:
         assert table.layout.journal.read_bytes() == whole
 
 
-def test_when_the_disk_is_full_nothing_is_entered_and_the_next_try_is_whole(
-    table: HandWritten, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_update_on_full_disk_enters_nothing(table: HandWritten, monkeypatch: pytest.MonkeyPatch) -> None:
     three_batches(table)
     journal = Journal(table.layout)
 
@@ -118,6 +116,6 @@ def test_when_the_disk_is_full_nothing_is_entered_and_the_next_try_is_whole(
     assert [commit.batch for commit in journal.update()] == [0, 1, 2]
 
 
-def test_a_commit_is_the_same_after_it_was_written_down() -> None:
+def test_document_round_trips() -> None:
     commit = Commit(4, {"a": 1}, {"a": 3}, 100, 50, ("x", "y"))
     assert Commit.from_document(commit.document()) == commit

@@ -1,4 +1,4 @@
-"""Sets of offsets as runs, beside Python's own sets."""
+"""Sets of offsets as runs, compared with Python's sets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def array(offsets: set[int]) -> Offsets:
 
 
 @given(SETS)
-def test_runs_are_the_offsets(offsets: set[int]) -> None:
+def test_runs_have_the_offsets_of_a_set(offsets: set[int]) -> None:
     runs = runs_of(array(offsets))
     assert offsets_of(runs).tolist() == sorted(offsets)
     assert count_offsets(runs) == len(offsets)
@@ -39,26 +39,26 @@ def test_runs_are_the_offsets(offsets: set[int]) -> None:
 
 
 @given(PAIRS)
-def test_pairs_in_any_order_become_runs_that_are_apart(pairs: list[tuple[int, int]]) -> None:
+def test_as_runs_joins_pairs_in_any_order(pairs: list[tuple[int, int]]) -> None:
     runs = as_runs(pairs)
     assert offsets_of(runs).tolist() == sorted({offset for pair in pairs for offset in range(*pair)})
     assert all(end < begin for (_, end), (begin, _) in pairwise(runs.tolist()))
 
 
 @given(SETS, PAIRS)
-def test_what_is_common_and_what_is_outside_are_those_of_sets(one: set[int], pairs: list[tuple[int, int]]) -> None:
-    runs, other = runs_of(array(one)), {offset for pair in pairs for offset in range(*pair)}
-    assert offsets_of(intersection(runs, as_runs(pairs))).tolist() == sorted(one & other)
-    assert offsets_of(difference(runs, pairs)).tolist() == sorted(one - other)
+def test_intersection_and_difference_match_sets(first: set[int], pairs: list[tuple[int, int]]) -> None:
+    runs, second = runs_of(array(first)), {offset for pair in pairs for offset in range(*pair)}
+    assert offsets_of(intersection(runs, as_runs(pairs))).tolist() == sorted(first & second)
+    assert offsets_of(difference(runs, pairs)).tolist() == sorted(first - second)
 
 
 @given(SETS, st.integers(0, 60), st.integers(0, 60))
-def test_what_is_between_offsets_is_the_rest_of_their_range(offsets: set[int], begin: int, end: int) -> None:
+def test_missing_offsets_match_the_difference_of_sets(offsets: set[int], begin: int, end: int) -> None:
     wanted = set(range(begin, end))
     assert offsets_of(missing_offsets(array(offsets & wanted), begin, end)).tolist() == sorted(wanted - offsets)
 
 
 @given(SETS, st.lists(st.integers(-5, 70)))
-def test_offsets_below_a_point_are_counted(offsets: set[int], points: list[int]) -> None:
-    found = count_below(runs_of(array(offsets)), np.array(points, np.int64))
-    assert found.tolist() == [sum(offset < point for offset in offsets) for point in points]
+def test_count_below_matches_a_loop(offsets: set[int], points: list[int]) -> None:
+    counts = count_below(runs_of(array(offsets)), np.array(points, np.int64))
+    assert counts.tolist() == [sum(offset < point for offset in offsets) for point in points]

@@ -1,4 +1,8 @@
-"""What an object store answers where it does not do what it was asked, in one line."""
+"""Errors of object stores, in one line each, and retries while a store is unreachable.
+
+Invariant: a store that cannot be reached raises TablesAway, and the caller waits; a refusal raises TablesRefused,
+because a retry would be refused again.
+"""
 
 from __future__ import annotations
 
@@ -12,37 +16,41 @@ from typing import TypeVar
 
 from penstock.errors import PenstockError
 
-KEYS = {
+CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "GOOGLE_SERVICE_ACCOUNT",
     "abfss": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
-"""What people give for credentials, by the URL's scheme."""
-WHERE = "in pipeline.storage_options or the environment"
-CODES = {
-    "InvalidAccessKeyId": f"AWS_ACCESS_KEY_ID {WHERE} is not known there",
-    "SignatureDoesNotMatch": f"AWS_SECRET_ACCESS_KEY {WHERE} is wrong",
-    "InvalidToken": f"AWS_SESSION_TOKEN {WHERE} is wrong",
-    "ExpiredToken": f"AWS_SESSION_TOKEN {WHERE} has expired",
-    "NoSuchBucket": "pipeline.tables names a bucket that is not there",
+"""Names of the credentials, by the URL's scheme."""
+CREDENTIALS_LOCATION = "in pipeline.storage_options or the environment"
+EXPLANATIONS_BY_CODE = {
+    "InvalidAccessKeyId": f"AWS_ACCESS_KEY_ID {CREDENTIALS_LOCATION} is unknown to the store",
+    "SignatureDoesNotMatch": f"AWS_SECRET_ACCESS_KEY {CREDENTIALS_LOCATION} is wrong",
+    "InvalidToken": f"AWS_SESSION_TOKEN {CREDENTIALS_LOCATION} is wrong",
+    "ExpiredToken": f"AWS_SESSION_TOKEN {CREDENTIALS_LOCATION} has expired",
+    "NoSuchBucket": "pipeline.tables names a bucket that does not exist",
 }
-"""What is wrong, by the word of S3."""
-TEXTS = {
-    "169.254.169.254": f"no credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are to be {WHERE}",
+"""Explanations by S3's error code."""
+EXPLANATIONS = {
+    "169.254.169.254": f"no credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY belong {CREDENTIALS_LOCATION}",
     "URL scheme is not allowed": 'an endpoint without TLS needs storage_options.AWS_ALLOW_HTTP = "true"',
 }
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
-"""Seconds between tries."""
-_OF_A_STORE = re.compile(r"Generic \w+ error|Error performing|error sending request")
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 10.0
+"""Pauses between retries: doubled after each, to spare a store that restarts."""
+_STORE_ERROR = re.compile(r"Generic \w+ error|Error performing|error sending request")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
-_NO_RIGHT = re.compile(r"\b40[13] \w+|Permission ?Denied|Unauthenticated", re.IGNORECASE)
+_NO_PERMISSION = re.compile(r"\b40[13] \w+|Permission ?Denied|Unauthenticated", re.IGNORECASE)
+# delta-rs colours its errors and draws arrows to causes.
 _DECORATION = re.compile(r"\x1b\[[0-9;]*m|↳")
 _LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 class StoreError(PenstockError, OSError):
-    """An object store did not do what it was asked. ``errno`` is set: what has none is a file that is no Parquet."""
+    """A failed request to an object store.
+
+    ``errno`` is set: OSError without it means a file that is not Parquet.
+    """
 
     def __init__(self, number: int, text: str) -> None:
         super().__init__(number, text)
@@ -52,14 +60,14 @@ class StoreError(PenstockError, OSError):
 
 
 class TablesAway(StoreError):
-    """The object store cannot be reached, or not now: try again later."""
+    """The object store cannot be reached now: the caller tries again later."""
 
     def __init__(self, text: str) -> None:
         super().__init__(errno.EHOSTUNREACH, text)
 
 
 class TablesRefused(StoreError):
-    """The object store says no, and would say so again; the text names the key to look at."""
+    """The object store refuses, and would refuse again; the text names the key to check."""
 
     def __init__(self, text: str) -> None:
         super().__init__(errno.EACCES, text)
@@ -67,46 +75,49 @@ class TablesRefused(StoreError):
 
 @contextmanager
 def translate_store_errors(url: str) -> Iterator[None]:
-    """Raises TablesAway or TablesRefused where a store is asked and does not give; what else happens passes."""
+    """Raise TablesAway or TablesRefused for errors of a store; other errors pass."""
     try:
         yield
     except (PenstockError, FileNotFoundError):
         raise
     except Exception as error:
-        if not _OF_A_STORE.search(str(error)):  # delta-rs has no class of its own for it
+        # Workaround: delta-rs 1.6.6 has no class for errors of a store; only their text shows them.
+        if not _STORE_ERROR.search(str(error)):
             raise
         raise interpret_error(str(error), url) from None
 
 
 def interpret_error(text: str, url: str) -> TablesAway | TablesRefused:
-    """What delta-rs's words mean."""
+    """Return the error that a text of delta-rs means."""
     code = _CODE.search(text)
-    if code and code[1] in CODES:
-        return TablesRefused(f"{url} is refused: {CODES[code[1]]}")
-    for part, meaning in TEXTS.items():
+    if code and code[1] in EXPLANATIONS_BY_CODE:
+        return TablesRefused(f"{url} is refused: {EXPLANATIONS_BY_CODE[code[1]]}")
+    for part, meaning in EXPLANATIONS.items():
         if part in text:
             return TablesRefused(f"{url}: {meaning}")
-    if _NO_RIGHT.search(text):
-        keys = KEYS.get(url.partition("://")[0], "the credentials")
-        return TablesRefused(f"{url} is refused{f' ({code[1]})' if code else ''}: look at {keys} {WHERE}")
+    if _NO_PERMISSION.search(text):
+        keys = CREDENTIALS.get(url.partition("://")[0], "the credentials")
+        return TablesRefused(
+            f"{url} is refused{f' ({code[1]})' if code else ''}: look at {keys} {CREDENTIALS_LOCATION}"
+        )
     lines = [line.strip() for line in _DECORATION.sub("", text).splitlines() if line.strip()]
     return TablesAway(f"{url} cannot be reached: {(code[1] if code else lines[-1])[:200]}")
 
 
-def retry_while_away(what: Callable[[], T], stop: threading.Event) -> T:
-    """What a function returns, called until the tables are there. Raises TablesAway only once ``stop`` is set."""
-    pause, told = FIRST_PAUSE, False
+def retry_while_away(call: Callable[[], T], stop: threading.Event) -> T:
+    """Call a function until the store can be reached. Raises TablesAway only after ``stop`` is set."""
+    pause, is_logged = FIRST_PAUSE_S, False
     while True:
         try:
-            found = what()
+            answer = call()
         except TablesAway as error:
-            if not told:
+            if not is_logged:
                 _LOGGER.warning("landing waits, and nothing is lost: %s", error)
-            told = True
+            is_logged = True
             if stop.wait(pause):
                 raise
-            pause = min(pause * 2, LONGEST_PAUSE)
+            pause = min(pause * 2, MAX_PAUSE_S)
         else:
-            if told:
-                _LOGGER.info("the tables are there again: landing goes on")
-            return found
+            if is_logged:
+                _LOGGER.info("the tables can be reached again: landing continues")
+            return answer

@@ -1,4 +1,4 @@
-"""A path in an object store, through delta-rs: what ``pathlib.Path`` is for a folder of this machine."""
+"""Paths in an object store, through delta-rs: the counterpart of ``pathlib.Path`` for tables at a URL."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from deltalake._internal import DeltaFileSystemHandler
 
 DEFAULTS = {"connect_timeout": "5s", "timeout": "30s", "max_retries": "3", "retry_timeout": "30s"}
-"""So that whoever waits for a store that is away is told soon; the retries of delta-rs itself take minutes."""
+"""Options that make an unreachable store fail within seconds: the retries of delta-rs itself take minutes."""
 CHUNK_BYTES = 8 << 20
-S3 = {
+"""Limit: bytes in memory during an upload."""
+S3_ARGUMENTS = {
     "access_key_id": "access_key",
     "secret_access_key": "secret_key",
     "session_token": "session_token",
@@ -26,13 +27,15 @@ S3 = {
     "endpoint_url": "endpoint_override",
     "endpoint": "endpoint_override",
 }
-"""What PyArrow calls the options of delta-rs, which may begin with ``aws_``."""
+"""PyArrow's names of the options of delta-rs, which may begin with ``aws_``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectPath:
-    """``name`` below ``root``, a URL; ``options``: delta-rs's of the store; ``state``: the folder of what the pipeline
-    that writes there keeps, for whoever may write. All methods raise TablesAway and TablesRefused.
+    """The path ``name`` below ``root``, a URL, with ``options`` of delta-rs for the store.
+
+    ``state`` is the folder of the pipeline's state; only a path with it may be written. All methods raise TablesAway
+    and TablesRefused.
     """
 
     root: str
@@ -47,37 +50,37 @@ class ObjectPath:
         return f"{self.root}/{self.name}".rstrip("/")
 
     def storage_options(self) -> dict[str, str]:
-        """As delta-rs takes them."""
+        """Return the options for delta-rs, with defaults."""
         return {**DEFAULTS, **self.options}
 
     def exists(self) -> bool:
-        """Whether there is such a file."""
+        """Report whether the file exists."""
         with translate_store_errors(self.root):
             return bool(self._store.get_file_info([self.name])[0].is_file)
 
     def unlink(self, missing_ok: bool = False) -> None:
-        """Remove it; a store does not mind if it is not there."""
+        """Remove the file; a store accepts the removal of a missing file."""
         del missing_ok
         with translate_store_errors(self.root):
             self._store.delete_file(self.name)
 
     def read_text(self) -> str:
-        """The whole file. Raises FileNotFoundError."""
+        """Return the whole file. Raises FileNotFoundError."""
         with translate_store_errors(self.root):
             file = self._store.open_input_file(self.name)
             return file.read(file.size()).decode()
 
     def open(self) -> Any:
-        """The file for reading, with ``read``, ``seek``, ``tell`` and ``size``. Raises FileNotFoundError."""
+        """Open the file for reading, with ``read``, ``seek``, ``tell`` and ``size``. Raises FileNotFoundError."""
         with translate_store_errors(self.root):
             return self._store.open_input_file(self.name)
 
     def upload(self, source: Any) -> None:
-        """Make it hold all of a file of Python's; nobody sees it before it is whole."""
+        """Write all of a Python file here; readers see it only when it is complete."""
         with translate_store_errors(self.root):
             sink: Any = self._store.open_output_stream(self.name, None)
-            while data := source.read(CHUNK_BYTES):
-                sink.write(data)
+            while chunk := source.read(CHUNK_BYTES):
+                sink.write(chunk)
             sink.close()
 
     @property
@@ -90,28 +93,29 @@ TablePath = Path | ObjectPath
 
 @lru_cache(maxsize=16)
 def _store(root: str, options: tuple[tuple[str, str], ...]) -> DeltaFileSystemHandler:
-    """The one of deltalake.fs cannot write what Arrow gives it."""
-    from deltalake._internal import DeltaFileSystemHandler  # on an executor it is needed only here
+    """Return the connection to a store, one for each root and options."""
+    # Workaround: the class of deltalake.fs cannot write the buffers that Arrow passes. Imported late: executors of a
+    # folder do without it.
+    from deltalake._internal import DeltaFileSystemHandler
 
     return DeltaFileSystemHandler(root, dict(options))
 
 
 def translate_errors_at(path: TablePath) -> AbstractContextManager[None]:
-    """``asking``, where it is a store that is asked."""
+    """Return a context that translates errors of a store; for a folder it does nothing."""
     return translate_store_errors(path.root) if isinstance(path, ObjectPath) else nullcontext()
 
 
 def delta_rs_options(path: TablePath) -> dict[str, Any]:
-    """A folder, for the functions of deltalake that take ``table_uri`` first: what they take besides."""
+    """Return the arguments of deltalake's functions that name the store; none for a folder."""
     return {"storage_options": path.storage_options()} if isinstance(path, ObjectPath) else {}
 
 
 def arrow_file_system(path: ObjectPath) -> tuple[Any, str]:
-    """For S3 PyArrow's own, else delta-rs's; and what the names of files in it begin with.
-
-    With that of delta-rs a thread that closes a file may meet an interpreter that has ended, and abort.
-    """
+    """Return a file system of PyArrow for a store, and the prefix of names in it."""
     if path.root.startswith("s3://"):
+        # Workaround: with delta-rs's file system a thread that closes a file may meet an interpreter that has ended,
+        # and abort. So S3 uses PyArrow's own.
         from pyarrow.fs import S3FileSystem
 
         return S3FileSystem(**s3_arguments(path.options)), path.root.removeprefix("s3://") + "/"
@@ -122,6 +126,10 @@ def arrow_file_system(path: ObjectPath) -> tuple[Any, str]:
 
 
 def s3_arguments(options: Mapping[str, str]) -> dict[str, Any]:
-    """The options as arguments; what is not among them PyArrow takes from the environment, as delta-rs does."""
-    found = {S3[known]: value for name, value in options.items() if (known := name.lower().removeprefix("aws_")) in S3}
-    return {**found, "connect_timeout": 5, "request_timeout": 30}
+    """Return the options as arguments of S3FileSystem; missing ones come from the environment, as in delta-rs."""
+    arguments = {
+        S3_ARGUMENTS[option]: value
+        for name, value in options.items()
+        if (option := name.lower().removeprefix("aws_")) in S3_ARGUMENTS
+    }
+    return {**arguments, "connect_timeout": 5, "request_timeout": 30}

@@ -1,4 +1,4 @@
-"""Parquet files of a table, read and written wherever the table is."""
+"""Parquet files of a table, read and written in a folder or an object store."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from penstock.files.file_system import make_folder, sync_written
 from penstock.landing.storage.object_errors import translate_store_errors
 from penstock.landing.storage.object_path import ObjectPath, TablePath
 
-WHOLE = 4 << 20
-"""A smaller file of a store is read with one request; of a larger one what is wanted."""
+WHOLE_FILE_BYTES = 4 << 20
+"""A file of a store up to this size is read with one request; of a larger file only the requested ranges are read."""
 
 
 def parquet_file(path: TablePath, **options: Any) -> pq.ParquetFile:
-    """The file, open. Raises FileNotFoundError, ArrowInvalid, OSError; of a store TablesAway and TablesRefused."""
+    """Open the file. Raises FileNotFoundError, ArrowInvalid, OSError; of a store TablesAway and TablesRefused."""
     if isinstance(path, Path):
         return pq.ParquetFile(path, **options)
     return pq.ParquetFile(_source(path), pre_buffer=True, **options)
 
 
 def read_metadata(path: TablePath) -> pq.FileMetaData:
-    """What the file says of itself. Raises as ``parquet_file``."""
+    """Return the file's footer. Raises like ``parquet_file``."""
     with parquet_file(path) as file:
         return file.metadata
 
@@ -35,11 +35,13 @@ def _source(path: ObjectPath) -> Any:
     file = path.open()
     with translate_store_errors(path.root):
         size = file.size()
-        return pa.BufferReader(file.read(size)) if size <= WHOLE else pa.PythonFile(_Ranges(file, path.root))
+        return (
+            pa.BufferReader(file.read(size)) if size <= WHOLE_FILE_BYTES else pa.PythonFile(_StoreFile(file, path.root))
+        )
 
 
-class _Ranges(io.RawIOBase):
-    """A file of a store, as PythonFile wants it, with our errors."""
+class _StoreFile(io.RawIOBase):
+    """A file of a store as PyArrow's PythonFile expects it, with errors of this package."""
 
     def __init__(self, file: Any, root: str) -> None:
         super().__init__()
@@ -63,7 +65,7 @@ class _Ranges(io.RawIOBase):
 
 
 class NewParquet:
-    """A file that is written into ``sink`` and is there once it is finished."""
+    """A new file: written into ``sink``, and complete after ``finish``."""
 
     def __init__(self, path: TablePath) -> None:
         self._path = path
@@ -71,13 +73,15 @@ class NewParquet:
         if isinstance(path, Path):
             make_folder(path.parent)
         else:
-            self.sink = tempfile.TemporaryFile()  # noqa: SIM115  it goes with this object
+            # A store has no unfinished files: the whole file is uploaded at once.
+            self.sink = tempfile.TemporaryFile()  # noqa: SIM115  closed by finish or discard
 
     def finish(self) -> int:
-        """Have it on the disk, or in the store; its size."""
+        """Sync the file to the disk, or upload it; return its size in bytes."""
         if isinstance(self._path, Path):
             sync_written([self._path])
             return self._path.stat().st_size
+        # Crash: nothing is in the store before the upload ends.
         with self.sink:
             size = int(self.sink.seek(0, 2))
             self.sink.seek(0)
@@ -85,5 +89,5 @@ class NewParquet:
         return size
 
     def discard(self) -> None:
-        """Leave nothing."""
+        """Remove an unfinished file."""
         self._path.unlink(missing_ok=True) if isinstance(self._path, Path) else self.sink.close()

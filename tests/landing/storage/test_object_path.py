@@ -1,4 +1,4 @@
-"""Files in an object store, on a real server of S3, and what is said where it does not answer as it should."""
+"""Files in an object store, on a real S3 server, and errors if it does not answer."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def folder(at_url: Layout) -> ObjectPath:
     return at_url.store / "landed"
 
 
-def put(path: ObjectPath, data: bytes) -> None:
+def upload(path: ObjectPath, data: bytes) -> None:
     path.upload(io.BytesIO(data))
 
 
 @pytest.mark.parametrize("size", [0, 10, CHUNK_BYTES * 2 + 5])
-def test_what_is_uploaded_is_there_whole(folder: ObjectPath, size: int) -> None:
+def test_upload_writes_all_bytes(folder: ObjectPath, size: int) -> None:
     path = folder / "kind=event/a.parquet"
     assert not path.exists()
-    put(path, b"x" * size)
+    upload(path, b"x" * size)
     assert path.exists()
     file = path.open()
     assert file.size() == size
@@ -36,12 +36,12 @@ def test_what_is_uploaded_is_there_whole(folder: ObjectPath, size: int) -> None:
     assert not path.exists()
 
 
-def test_it_can_be_sent_to_a_task(folder: ObjectPath) -> None:
-    put(folder / "a.json", b"hello")
+def test_path_can_be_pickled(folder: ObjectPath) -> None:
+    upload(folder / "a.json", b"hello")
     assert (pickle.loads(pickle.dumps(folder)) / "a.json").read_text() == "hello"
 
 
-def test_a_file_that_is_not_there(folder: ObjectPath) -> None:
+def test_missing_file_raises_file_not_found(folder: ObjectPath) -> None:
     with pytest.raises(FileNotFoundError):
         (folder / "none").open()
     with pytest.raises(FileNotFoundError):
@@ -49,7 +49,7 @@ def test_a_file_that_is_not_there(folder: ObjectPath) -> None:
     (folder / "none").unlink()
 
 
-def test_secrets_are_not_shown(folder: ObjectPath) -> None:
+def test_repr_hides_secrets(folder: ObjectPath) -> None:
     assert str(folder).startswith(f"s3://{BUCKET}/")
     assert folder.options["AWS_SECRET_ACCESS_KEY"] not in f"{folder!r} {folder}"
 
@@ -62,7 +62,7 @@ def test_secrets_are_not_shown(folder: ObjectPath) -> None:
         ("AWS_ALLOW_HTTP", "false", "AWS_ALLOW_HTTP"),
     ],
 )
-def test_wrong_credentials_are_one_line_that_names_the_key(s3: S3Server, key: str, value: str, word: str) -> None:
+def test_wrong_credentials_raise_one_line_with_the_key(s3: S3Server, key: str, value: str, word: str) -> None:
     from penstock.landing.table.delta_table import DeltaTable
 
     with pytest.raises(TablesRefused) as refused:
@@ -72,25 +72,25 @@ def test_wrong_credentials_are_one_line_that_names_the_key(s3: S3Server, key: st
     assert value == "false" or value not in str(refused.value)
 
 
-def test_a_bucket_that_is_not_there(s3: S3Server) -> None:
+def test_missing_bucket_is_refused(s3: S3Server) -> None:
     from penstock.landing.table.delta_table import DeltaTable
 
     with pytest.raises(TablesRefused, match=r"pipeline\.tables"):
         DeltaTable(ObjectPath("s3://no-such-bucket/x", s3.options()) / "landed").newest()
 
 
-def test_a_server_that_does_not_answer(s3: S3Server, folder: ObjectPath) -> None:
+def test_unresponsive_server_raises_tables_away(s3: S3Server, folder: ObjectPath) -> None:
     with s3.stopped(), pytest.raises(TablesAway):
         folder.exists()
     assert not folder.exists()
 
 
-def test_a_server_that_is_away_and_comes_back(s3: S3Server, folder: ObjectPath) -> None:
-    put(folder / "a", b"1")
+def test_returning_server_answers_again(s3: S3Server, folder: ObjectPath) -> None:
+    upload(folder / "a", b"1")
     wire = Wire(s3.address)
     far = ObjectPath(folder.root, s3.options(wire.address)) / "landed"
     assert (far / "a").exists()
-    for ask in (lambda: (far / "a").open(), lambda: put(far / "b", b"2"), lambda: (far / "a").exists()):
+    for ask in (lambda: (far / "a").open(), lambda: upload(far / "b", b"2"), lambda: (far / "a").exists()):
         with wire.cut(), pytest.raises(TablesAway, match="cannot be reached") as away:
             ask()
         assert len(str(away.value).splitlines()) == 1
@@ -99,7 +99,7 @@ def test_a_server_that_is_away_and_comes_back(s3: S3Server, folder: ObjectPath) 
     wire.end()
 
 
-def test_words_of_other_stores() -> None:
+def test_errors_of_other_stores_are_interpreted() -> None:
     azure = "Generic MicrosoftAzure error: Error performing GET https://a/b in 1s - 403 Forbidden: <Error>...</Error>"
     assert "AZURE_STORAGE_ACCOUNT_KEY" in str(interpret_error(azure, "abfss://c@a.dfs.core.windows.net/t"))
     assert isinstance(
@@ -107,11 +107,11 @@ def test_words_of_other_stores() -> None:
     )
 
 
-def test_options_by_any_of_their_names_reach_pyarrow() -> None:
-    told = s3_arguments(
+def test_s3_arguments_accept_all_names_of_options() -> None:
+    arguments = s3_arguments(
         {"AWS_ACCESS_KEY_ID": "a", "secret_access_key": "b", "aws_region": "c", "AWS_ENDPOINT_URL": "http://d"}
     )
-    assert {name: told[name] for name in ("access_key", "secret_key", "region", "endpoint_override")} == {
+    assert {name: arguments[name] for name in ("access_key", "secret_key", "region", "endpoint_override")} == {
         "access_key": "a",
         "secret_key": "b",
         "region": "c",
@@ -119,6 +119,6 @@ def test_options_by_any_of_their_names_reach_pyarrow() -> None:
     }
 
 
-def test_a_file_is_named_with_its_bucket() -> None:
+def test_arrow_file_system_prefixes_the_bucket() -> None:
     _, base = arrow_file_system(ObjectPath("s3://lake/t", {"AWS_REGION": "us-east-1"}))
     assert base == "lake/t/"

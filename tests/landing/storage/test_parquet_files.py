@@ -31,7 +31,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> TablePath:
 
 
 @pytest.mark.parametrize("rows", [0, 10, 600_000])
-def test_what_is_written_is_read(folder: TablePath, rows: int) -> None:
+def test_written_rows_are_read(folder: TablePath, rows: int) -> None:
     size = write(folder / "kind=event/a.parquet", rows)
     assert (size > WHOLE) == (rows > 1000)
     assert read_metadata(folder / "kind=event/a.parquet").num_rows == rows
@@ -39,19 +39,19 @@ def test_what_is_written_is_read(folder: TablePath, rows: int) -> None:
         assert file.read(columns=["n"])["n"].to_pylist() == list(range(rows))
 
 
-def test_what_was_discarded_is_not_there(folder: TablePath) -> None:
+def test_discarded_file_does_not_exist(folder: TablePath) -> None:
     new = NewParquet(folder / "a.parquet")
     pq.write_table(pa.table({"n": [1]}), new.sink)
     new.discard()
     assert not (folder / "a.parquet").exists()
 
 
-def test_a_file_that_is_not_there(folder: TablePath) -> None:
+def test_missing_file_raises_file_not_found(folder: TablePath) -> None:
     with pytest.raises(FileNotFoundError):
         parquet_file(folder / "none.parquet")
 
 
-def test_a_store_that_goes_away_while_a_file_is_read(at_url: Layout, s3: S3Server) -> None:
+def test_read_raises_if_the_store_becomes_unreachable(at_url: Layout, s3: S3Server) -> None:
     assert at_url.store is not None
     write(at_url.landed / "a.parquet", 600_000)
     wire = Wire(s3.address)
