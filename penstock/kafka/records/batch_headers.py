@@ -14,8 +14,8 @@ import numpy as np
 
 from penstock.kafka.errors import BadRecords
 from penstock.kafka.records import varints
-from penstock.kafka.records.compression import unpacked
-from penstock.kafka.records.record_places import record_places
+from penstock.kafka.records.compression import unpack
+from penstock.kafka.records.record_spans import find_records
 from penstock.kafka.records.varints import Ints
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -55,9 +55,9 @@ class StoredRecordBatch:
             return np.arange(self.first, self.end, dtype=np.int64)
         if not self.count:
             return np.zeros(0, np.int64)
-        octets = np.frombuffer(unpacked(self.data[HEADER.size :], self.attributes & CODEC), np.uint8)  # type: ignore[call-overload]  # takes buffers
-        places = record_places(octets, self.count)
-        _, indexes = varints.read(octets, places.begins + 1)  # behind the attributes: the delta of the time
+        octets = np.frombuffer(unpack(self.data[HEADER.size :], self.attributes & CODEC), np.uint8)  # type: ignore[call-overload]  # takes buffers
+        spans = find_records(octets, self.count)
+        _, indexes = varints.read(octets, spans.begins + 1)  # behind the attributes: the delta of the time
         deltas, _ = varints.read(octets, indexes)
         if (np.diff(deltas) <= 0).any() or deltas[0] < 0 or deltas[-1] >= self.end - self.first:
             raise BadRecords(f"records of the batch at offset {self.first} are not in order or not within its range")
@@ -68,7 +68,7 @@ class StoredRecordBatch:
         if not self.count:
             return False  # the cleaner has removed the marker and keeps the batch for the producer's sequence
         octets = np.frombuffer(self.data[HEADER.size :], np.uint8)
-        begin = record_places(octets, self.count).begins[:1]
+        begin = find_records(octets, self.count).begins[:1]
         _, index = varints.read(octets, begin + 1)
         _, index = varints.read(octets, index)
         size, index = varints.read(octets, index)

@@ -57,7 +57,7 @@ def test_one_is_read_as_many_are(value: int, before: bytes, behind: bytes) -> No
 
 @given(st.binary(max_size=8))
 def test_any_bytes_begin_with_a_number_of_32_bits_or_with_none(data: bytes) -> None:
-    width = next((at + 1 for at, byte in enumerate(data[: varints.WIDEST]) if byte < 0x80), None)
+    width = next((at + 1 for at, byte in enumerate(data[: varints.MAX_BYTES_32]) if byte < 0x80), None)
     if width is None:
         with pytest.raises(IndexError):
             varints.read_one(data, 0)

@@ -105,7 +105,7 @@ class Producing:
             return _NO_TRANSACTION
         try:
             topic = self._api.topics.writable(name, call.caller)
-            batch = decode(partition.records or b"", quickly=quickly, most=room)
+            batch = decode(partition.records or b"", quickly=quickly, max_bytes=room)
         except TakesLong:
             raise
         except (PenstockError, ValueError) as error:

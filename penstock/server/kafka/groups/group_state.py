@@ -223,12 +223,12 @@ class Group:
         member.syncing = waiting
         self._restart_expiry(member)
         if self.state is State.SYNCING and member.id == self.leader:
-            for other in self.members.values():
-                other.assignment = assignments.get(other.id, b"")[:MAX_MEMBER_BYTES]
+            for each in self.members.values():
+                each.assignment = assignments.get(each.id, b"")[:MAX_MEMBER_BYTES]
             self.state = State.STABLE
         if self.state is State.STABLE:
-            for other in self.members.values():
-                self._answer_sync(other, self._sync_fields(other))
+            for each in self.members.values():
+                self._answer_sync(each, self._sync_fields(each))
         return waiting
 
     def _answer_sync(self, member: Member, values: Values) -> None:

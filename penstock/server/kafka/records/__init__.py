@@ -1,7 +1,7 @@
 """Kafka's record batches (version 2) to and from Arrow, whole columns at a time.
 
-Read ``penstock.kafka.records``, then ``headers`` (as annotations), ``few_records``, ``decode`` and ``encode``. Imports
-``records``, ``errors``, ``kafka.errors``, ``kafka.records`` and ``server.kafka.errors``.
+Read ``penstock.kafka.records``, then ``headers``, ``few_records``, ``decode`` and ``encode``. Imports ``records``,
+``errors``, ``kafka.errors``, ``kafka.records`` and ``server.kafka.errors``.
 """
 
 __all__ = ["decode", "encode", "few_records", "headers"]

@@ -1,4 +1,7 @@
-"""A record batch as a producer sends it: its header, and its rows as Arrow columns."""
+"""Decodes the record batch of a producer: its header, and its rows as Arrow columns.
+
+Order: length and checksum first, then decompression, then records, so that damaged bytes are never parsed.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from crc32c import crc32c
 
 from penstock.kafka.errors import BadRecords, UnknownCodec
 from penstock.kafka.records import varints
-from penstock.kafka.records.compression import MOST, unpacked
-from penstock.kafka.records.record_places import record_places
+from penstock.kafka.records.compression import MAX_UNPACKED_BYTES, unpack
+from penstock.kafka.records.record_spans import find_records
 from penstock.kafka.records.varints import Bytes, Ints
 from penstock.records import Body, binary_array, body
 from penstock.server.kafka.errors import BadChecksum, TakesLong
@@ -25,25 +28,25 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 """Base offset, length, leader epoch, magic, checksum, attributes, last offset, first and last timestamp,
 producer, its epoch, first sequence number, number of records."""
 MAGIC = 2
-MAGIC_AT, CHECKED_FROM, LENGTH_FROM = 16, 21, 12
+MAGIC_POSITION, CHECKED_FROM, LENGTH_FROM = 16, 21, 12
 CODEC, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
-"""Of the attributes."""
-MOST_OF_FEW = 64 << 10
-"""Bytes of a few records, which are copied once more than those of many."""
+"""Bits of a batch's attributes."""
+MAX_FEW_BYTES = 64 << 10
+"""Limit: bytes up to which ``few_rows`` is tried; it copies the records once more."""
 QUICK_BYTES, QUICK_RECORDS, QUICK_HEADERS = 1 << 20, 2048, 256
-"""Of batches that are quickly decoded, at most; headers of one batch: those that are no text take 2 us each."""
+"""Limit: batches that are decoded on the event loop. Headers that are not text take 2 us each."""
 MAX_RECORDS = 1 << 19
 MAX_HEADERS = 1000
 MAX_ALL_HEADERS = 1 << 20
-"""Records of a batch, headers of a record and of a batch, at most: each takes more memory than it may have bytes."""
+"""Limit: records of a batch, headers of a record, headers of a batch. Each may take more memory than it has bytes."""
 RECORD_BYTES = 32
-"""Bytes that a record takes in memory beside its own."""
+"""Memory of a record in addition to its own bytes."""
 NO_PRODUCER = -1
 
 
 @dataclass(frozen=True, slots=True)
 class ProducedBatch:
-    """What a producer sent: rows (BODY), and which of its batches this is (``producer`` -1: it does not say)."""
+    """A producer's rows (BODY), with its id, epoch and sequence. ``producer`` -1: not idempotent."""
 
     rows: Body
     producer: int
@@ -51,105 +54,110 @@ class ProducedBatch:
     sequence: int
     transactional: bool
     memory_bytes: int = 0
-    """Memory that its rows take, about."""
+    """Approximate memory of the rows."""
 
 
 def are_quick(batches: Sequence[bytes | memoryview]) -> bool:
-    """Whether to decode all of them takes no more than to hand them to a thread, and to take turns with it.
+    """Return whether decoding takes no longer than handing the batches to a thread and taking turns with it.
 
-    They are not packed, and there is not much in them: 1,000 records of 1 KB take 0.3 ms. Of headers it is not known.
+    True for small uncompressed batches: 1,000 records of 1 KB take 0.3 ms. Headers are not looked at here.
     """
-    whole = [batch for batch in batches if len(batch) >= HEADER.size]
-    if sum(map(len, batches)) > QUICK_BYTES or any(batch[CHECKED_FROM + 1] & CODEC for batch in whole):
+    complete = [batch for batch in batches if len(batch) >= HEADER.size]
+    if sum(map(len, batches)) > QUICK_BYTES or any(batch[CHECKED_FROM + 1] & CODEC for batch in complete):
         return False
-    return sum(max(int(HEADER.unpack_from(batch)[-1]), 0) for batch in whole) <= QUICK_RECORDS
+    return sum(max(int(HEADER.unpack_from(batch)[-1]), 0) for batch in complete) <= QUICK_RECORDS
 
 
-def decode(data: bytes | memoryview, *, quickly: bool = False, most: int = MOST) -> ProducedBatch:
-    """The one batch that ``data`` is, of ``most`` bytes unpacked. Timestamps are left out, as the log gives its own.
+def decode(data: bytes | memoryview, *, quickly: bool = False, max_bytes: int = MAX_UNPACKED_BYTES) -> ProducedBatch:
+    """Decode exactly one batch, of up to ``max_bytes`` after decompression. Timestamps are ignored: the log sets
+    its own.
 
-    Raises BadRecords, BadChecksum for damage, UnknownCodec for a format that is not taken, BatchTooLarge; ``quickly``
-    TakesLong where there are many headers.
+    Raises BadRecords, BadChecksum, BatchTooLarge, UnknownCodec; with ``quickly`` TakesLong if there are many headers.
     """
     view = memoryview(data)
-    if len(view) > MAGIC_AT and view[MAGIC_AT] != MAGIC:
-        raise UnknownCodec(f"record batches are of version {MAGIC}, not {view[MAGIC_AT]}")
+    if len(view) > MAGIC_POSITION and view[MAGIC_POSITION] != MAGIC:
+        raise UnknownCodec(f"record batches must have version {MAGIC}, not {view[MAGIC_POSITION]}")
     if len(view) < HEADER.size:
-        raise BadRecords("no record batch")
+        raise BadRecords("not a record batch: too short")
     _, length, _, _, checksum, attributes, last, _, _, producer, epoch, sequence, count = HEADER.unpack_from(view)
     if length != len(view) - LENGTH_FROM:
         raise BadRecords("not exactly one record batch")
     if crc32c(view[CHECKED_FROM:]) != checksum:
-        raise BadChecksum("the checksum of a record batch does not hold")
+        raise BadChecksum("checksum of a record batch does not match")
     if attributes & CONTROL or not 1 <= count <= MAX_RECORDS or last != count - 1:
-        raise BadRecords("a record batch without records, or not as producers send them")
-    octets = unpacked(view[HEADER.size :], attributes & CODEC, most)
-    few = few_rows(octets.to_pybytes(), count) if octets.size <= MOST_OF_FEW else None
+        raise BadRecords("a record batch has no records, or a header that producers do not send")
+    octets = unpack(view[HEADER.size :], attributes & CODEC, max_bytes)
+    # Fast path: few records are decoded in Python, many as columns.
+    few = few_rows(octets.to_pybytes(), count) if octets.size <= MAX_FEW_BYTES else None
     headers = QUICK_HEADERS if quickly else None
-    rows: Body = _rows(np.frombuffer(octets, np.uint8), count, headers) if few is None else few  # type: ignore[call-overload]
+    rows: Body = _decode_rows(np.frombuffer(octets, np.uint8), count, headers) if few is None else few  # type: ignore[call-overload]
     return ProducedBatch(
         rows, producer, epoch, sequence, bool(attributes & TRANSACTIONAL), octets.size + RECORD_BYTES * count
     )
 
 
-def _rows(data: Bytes, count: int, most_headers: int | None = None) -> pa.RecordBatch:
-    places = record_places(data, count)
-    _, at = varints.read(data, places.begins + 1)  # the producer's timestamp
-    numbers, at = varints.read(data, at)
+def _decode_rows(data: Bytes, count: int, max_headers: int | None = None) -> pa.RecordBatch:
+    spans = find_records(data, count)
+    _, positions = varints.read(data, spans.begins + 1)  # the producer's timestamp
+    numbers, positions = varints.read(data, positions)
     if (numbers != np.arange(count)).any():
-        raise BadRecords("records are not numbered one after the other")
-    keys, at = _field(data, at)
-    values, at = _field(data, at)
-    counts, at = varints.read(data, at)
-    if most_headers is not None and np.maximum(counts, 0).sum() > most_headers:
+        raise BadRecords("records of a batch are not numbered consecutively")
+    keys, positions = _read_field(data, positions)
+    values, positions = _read_field(data, positions)
+    counts, positions = varints.read(data, positions)
+    if max_headers is not None and np.maximum(counts, 0).sum() > max_headers:
         raise TakesLong
     if counts.any():
-        annotations, at = _headers(data, counts, at)
+        annotations, positions = _read_headers(data, counts, positions)
     else:
         annotations = None
-    if (at != places.ends).any():
-        raise BadRecords("a record is longer or shorter than what is in it")
-    return body(_column(data, *values), keys=_column(data, *keys), annotations=annotations)
+    if (positions != spans.ends).any():
+        raise BadRecords("a record's length differs from its content")
+    return body(_build_column(data, *values), keys=_build_column(data, *keys), annotations=annotations)
 
 
 Field = tuple[Ints, Ints]
 """Where each value begins, and its length; -1 for none."""
 
 
-def _field(data: Bytes, at: Ints) -> tuple[Field, Ints]:
-    """The bytes behind a length, and where they end."""
-    lengths, begins = varints.read(data, at)
+def _read_field(data: Bytes, positions: Ints) -> tuple[Field, Ints]:
+    """Return the fields that follow a length, and where they end."""
+    lengths, begins = varints.read(data, positions)
     if ((lengths < -1) | (lengths > len(data) - begins)).any():
-        raise BadRecords("a field is longer than its record")
+        raise BadRecords("a field exceeds its record")
     return (begins, lengths), begins + np.maximum(lengths, 0)
 
 
-def _column(data: Bytes, begins: Ints, lengths: Ints) -> pa.Array[Any]:
-    """The values as a column: one copy in C++."""
-    rows, none = len(begins), lengths < 0
-    if none.all():
+def _build_column(data: Bytes, begins: Ints, lengths: Ints) -> pa.Array[Any]:
+    """Return fields as an Arrow column, with one copy in C++."""
+    rows, is_null = len(begins), lengths < 0
+    if is_null.all():
         return pa.nulls(rows, pa.binary())
-    places = np.empty(2 * rows, np.int32)
-    places[0::2], places[1::2] = begins, begins + np.maximum(lengths, 0)
-    even: Any = pa.array(np.arange(0, 2 * rows, 2), mask=none if none.any() else None)
-    return binary_array(places, data).take(even)
+    edges = np.empty(2 * rows, np.int32)
+    # Every second value of the array are the bytes between two fields; ``take`` drops them.
+    edges[0::2], edges[1::2] = begins, begins + np.maximum(lengths, 0)
+    even: Any = pa.array(np.arange(0, 2 * rows, 2), mask=is_null if is_null.any() else None)
+    return binary_array(edges, data).take(even)
 
 
-def _headers(data: Bytes, counts: Ints, at: Ints) -> tuple[pa.Array[Any], Ints]:
-    """The annotations of each record, and where it ends: all first headers, then all second ones, and so on."""
-    most = int(counts.max())
-    if counts.min() < 0 or most > MAX_HEADERS or counts.sum() > MAX_ALL_HEADERS:
+def _read_headers(data: Bytes, counts: Ints, positions: Ints) -> tuple[pa.Array[Any], Ints]:
+    """Return the annotations of each record, and where its headers end."""
+    most_headers = int(counts.max())
+    if counts.min() < 0 or most_headers > MAX_HEADERS or counts.sum() > MAX_ALL_HEADERS:
         raise BadRecords(f"a record has 0 to {MAX_HEADERS} headers, a batch up to {MAX_ALL_HEADERS}")
-    at, rows, found = at.copy(), [], []
-    for number in range(most):
+    positions, rows, fields = positions.copy(), [], []
+    # Columns again: first headers of all records, then second ones, and so on.
+    for number in range(most_headers):
         row = np.flatnonzero(counts > number)
-        name, ends = _field(data, at[row])
-        value, at[row] = _field(data, ends)
+        name, ends = _read_field(data, positions[row])
+        value, positions[row] = _read_field(data, ends)
         rows.append(row)
-        found.append((*name, *value))
+        fields.append((*name, *value))
     order = np.argsort(np.concatenate(rows), kind="stable")
-    name_at, name_size, value_at, value_size = (np.concatenate(side)[order] for side in zip(*found, strict=True))
-    if (name_size < 0).any() or (value_at + np.maximum(value_size, 0) > len(data)).any():
+    name_begins, name_size, value_begins, value_size = (
+        np.concatenate(side)[order] for side in zip(*fields, strict=True)
+    )
+    if (name_size < 0).any() or (value_begins + np.maximum(value_size, 0) > len(data)).any():
         raise BadRecords("a header without a name")
-    names, values = _column(data, name_at, name_size), _column(data, value_at, value_size)
-    return build_annotations(counts, names, values), at
+    names, values = _build_column(data, name_begins, name_size), _build_column(data, value_begins, value_size)
+    return build_annotations(counts, names, values), positions

@@ -1,7 +1,8 @@
-"""Kafka's headers as annotations, and annotations as headers.
+"""Kafka headers as annotations, and annotations as headers.
 
-Annotations are texts. A value that is no UTF-8, or none at all, is kept under a name that says so: BASE64 or NONE
-before the header's own; headers whose names begin so by themselves are kept in base64, too.
+Annotations are text. A header value that is not UTF-8, or null, is stored under a prefix: BASE64 or NONE before the
+header's name. Headers whose own names begin with a prefix are stored in base64 as well, so that every header is
+restored exactly.
 """
 
 from __future__ import annotations
@@ -22,31 +23,31 @@ from penstock.records import annotation_maps, bounds, values_of
 RESERVED = "kafka."
 BASE64, NONE = "kafka.base64.", "kafka.none."
 TYPE_URL = "type_url"
-"""The header that tells the type of an entry which is a protobuf Any."""
+"""Header with the type of an entry that is a protobuf Any."""
 
 
 def build_annotations(counts: Ints, names: pa.Array[Any], values: pa.Array[Any]) -> pa.Array[Any]:
-    """The headers of rows with so many each (binary ``names`` and ``values``) as a map of each. Raises BadRecords."""
+    """Return one map per row from ``counts`` headers each, with binary ``names`` and ``values``. Raises BadRecords."""
     try:
         keys = names.cast(pa.string())
     except pa.ArrowInvalid:
-        raise BadRecords("the name of a header is no UTF-8") from None
+        raise BadRecords("the name of a header is not UTF-8") from None
     try:
-        plain = not values.null_count and not _reserved(keys)
-        texts = values.cast(pa.string()) if plain else None
+        is_text = not values.null_count and not _has_reserved(keys)
+        # Fast path: text headers stay columns; only others need a Python statement per header.
+        texts = values.cast(pa.string()) if is_text else None
     except pa.ArrowInvalid:
         texts = None
     if texts is None:
-        keys, texts = _wrapped(keys, values)
+        keys, texts = _wrap_all(keys, values)
     return annotation_maps(np.concatenate([[0], np.cumsum(counts)]), keys, texts)
 
 
-def _reserved(names: pa.Array[Any]) -> bool:
+def _has_reserved(names: pa.Array[Any]) -> bool:
     return bool(pc.any(pc.starts_with(names, RESERVED)).as_py())
 
 
-def _wrapped(names: pa.Array[Any], values: pa.Array[Any]) -> tuple[pa.Array[Any], pa.Array[Any]]:
-    """Names and values where some are no texts."""
+def _wrap_all(names: pa.Array[Any], values: pa.Array[Any]) -> tuple[pa.Array[Any], pa.Array[Any]]:
     pairs = [_wrap(name, value) for name, value in zip(values_of(names), values_of(values), strict=True)]
     return pa.array([name for name, _ in pairs], pa.string()), pa.array([text for _, text in pairs], pa.string())
 
@@ -74,32 +75,35 @@ def _unwrap(name: str, text: str | None) -> tuple[str, bytes | None]:
 
 
 def headers_of(batch: pa.RecordBatch) -> tuple[pa.Array[Any], Ints] | None:
-    """For each row its headers as Kafka writes them, their number first, and their sizes; None where no row has any."""
+    """Return each row's encoded headers with their number first, and their sizes; None if no row has headers."""
     annotations, urls = batch.column("annotations"), batch.column("type_url")
     if urls.null_count < len(urls):
-        annotations = _with_urls(annotations, urls)
+        annotations = _prepend_urls(annotations, urls)
     if annotations.null_count == len(annotations):
         return None
     assert isinstance(annotations, pa.MapArray)
-    places = bounds(annotations).astype(np.int64)
-    begin, end = int(places[0]), int(places[-1])
+    positions = bounds(annotations).astype(np.int64)
+    begin, end = int(positions[0]), int(positions[-1])
     names, texts = (part.slice(begin, end - begin) for part in (annotations.keys, annotations.items))
-    pairs = _pairs(*(_unwrapped(names, texts) if texts.null_count or _reserved(names) else (names, texts)))
-    counts = np.diff(places) * annotations.is_valid().to_numpy(zero_copy_only=False)
-    written = pa.BinaryArray.from_buffers(
-        pa.binary(), len(annotations), [None, pa.py_buffer(bounds(pairs)[places - begin].tobytes()), pairs.buffers()[2]]
+    pairs = _encode_headers(
+        *(_unwrap_all(names, texts) if texts.null_count or _has_reserved(names) else (names, texts))
     )
-    found = joined(varints.joined([counts]), written)
-    return found, np.diff(bounds(found)).astype(np.int64)
+    counts = np.diff(positions) * annotations.is_valid().to_numpy(zero_copy_only=False)
+    written = pa.BinaryArray.from_buffers(
+        pa.binary(),
+        len(annotations),
+        [None, pa.py_buffer(bounds(pairs)[positions - begin].tobytes()), pairs.buffers()[2]],
+    )
+    encoded = joined(varints.joined([counts]), written)
+    return encoded, np.diff(bounds(encoded)).astype(np.int64)
 
 
-def _unwrapped(names: pa.Array[Any], texts: pa.Array[Any]) -> tuple[pa.Array[Any], pa.Array[Any]]:
+def _unwrap_all(names: pa.Array[Any], texts: pa.Array[Any]) -> tuple[pa.Array[Any], pa.Array[Any]]:
     pairs = [_unwrap(name, text) for name, text in zip(values_of(names), values_of(texts), strict=True)]
     return pa.array([name for name, _ in pairs], pa.string()), pa.array([value for _, value in pairs], pa.binary())
 
 
-def _pairs(names: pa.Array[Any], values: pa.Array[Any]) -> pa.Array[Any]:
-    """Each header as Kafka writes it."""
+def _encode_headers(names: pa.Array[Any], values: pa.Array[Any]) -> pa.Array[Any]:
     names, values = names.cast(pa.binary()), values.cast(pa.binary())
     if not len(names):
         return names
@@ -108,24 +112,24 @@ def _pairs(names: pa.Array[Any], values: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def joined(*parts: Any) -> pa.Array[Any]:
-    """The bytes of each row one after the other; a part may be the same for all rows."""
-    found: pa.Array[Any] = pc.binary_join_element_wise(*parts, b"")
-    return found
+    """Concatenate the bytes of each row; a part may be the same for all rows."""
+    column: pa.Array[Any] = pc.binary_join_element_wise(*parts, b"")
+    return column
 
 
 def lengths(column: pa.Array[Any]) -> Ints:
-    """The length of each value in bytes; -1 where there is none."""
-    found: Ints = np.diff(bounds(column)).astype(np.int64)
+    """Return the length of each value in bytes; -1 for null."""
+    sizes: Ints = np.diff(bounds(column)).astype(np.int64)
     if column.null_count:
-        found[column.is_null().to_numpy(zero_copy_only=False)] = -1
-    return found
+        sizes[column.is_null().to_numpy(zero_copy_only=False)] = -1
+    return sizes
 
 
-def _with_urls(annotations: pa.Array[Any], urls: pa.Array[Any]) -> pa.Array[Any]:
-    """The annotations, with the URL of those rows that have one before them."""
+def _prepend_urls(annotations: pa.Array[Any], urls: pa.Array[Any]) -> pa.Array[Any]:
+    """Return the annotations with the type URL first, in rows that have one."""
     rows = [
         ([(TYPE_URL, url)] if url is not None else []) + (pairs or [])
         for url, pairs in zip(urls.to_pylist(), annotations.to_pylist(), strict=True)
     ]
-    found: pa.Array[Any] = pa.array(rows, annotations.type)
-    return found
+    column: pa.Array[Any] = pa.array(rows, annotations.type)
+    return column

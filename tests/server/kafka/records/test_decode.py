@@ -110,7 +110,7 @@ def test_damage_is_told_from_what_is_not_taken():
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_what_would_unpack_to_more_than_is_taken_is_refused(monkeypatch, codec):
-    monkeypatch.setattr(compression, "MOST", 1 << 20)
+    monkeypatch.setattr(compression, "MAX_UNPACKED_BYTES", 1 << 20)
     with pytest.raises(BatchTooLarge):
         decode(produced([(None, bytes(2 << 20), [])], codec))
 

@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.kafka.errors import BadRecords
-from penstock.kafka.records import record_places as places
-from penstock.kafka.records.record_places import SMALLEST, record_places
+from penstock.kafka.records import record_spans
+from penstock.kafka.records.record_spans import MIN_RECORD_BYTES, find_records
 from penstock.kafka.records.varints import read_one
 
 
@@ -28,7 +28,7 @@ def one_by_one(data: bytes, count: int) -> list[tuple[int, int]] | None:
     try:
         for _ in range(count):
             size, at = read_one(data, at)
-            if size < SMALLEST or at + size > len(data):
+            if size < MIN_RECORD_BYTES or at + size > len(data):
                 return None
             found.append((at, at + size))
             at += size
@@ -39,7 +39,7 @@ def one_by_one(data: bytes, count: int) -> list[tuple[int, int]] | None:
 
 def told(data: bytes, count: int) -> list[tuple[int, int]] | None:
     try:
-        found = record_places(np.frombuffer(data, np.uint8), count)
+        found = find_records(np.frombuffer(data, np.uint8), count)
     except BadRecords:
         return None
     return list(zip(found.begins.tolist(), found.ends.tolist(), strict=True))
@@ -53,8 +53,8 @@ def test_places_are_those_that_the_lengths_tell(sizes: list[int], more: int, at_
     data = b"".join(length(size) + bytes(max(size, 0)) for size in sizes)
     with pytest.MonkeyPatch.context() as patch:
         if at_once:
-            patch.setattr(places, "FEW", 0)
-            patch.setattr(places, "LARGE", 1 << 20)
+            patch.setattr(record_spans, "FEW", 0)
+            patch.setattr(record_spans, "LARGE", 1 << 20)
         assert told(data, len(sizes) + more) == one_by_one(data, len(sizes) + more)
 
 
