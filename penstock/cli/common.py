@@ -77,4 +77,6 @@ def _fail_unreached(keys: Settings | DaemonKeys, error: OSError) -> NoReturn:
         except ConfigError as config_error:
             fail(config_error, 2)
     reason = error.strerror or error
-    fail(f"no log daemon answers at {keys.log.http} ({reason}); is `penstock serve` or `penstock up` running?", 2)
+    from penstock.supervise.instances import describe_instances
+
+    fail(f"no log daemon answers at {keys.log.http} ({reason}): {describe_instances()}", 2)

@@ -157,6 +157,25 @@ def load_settings(config: Config = None, override: Override = None) -> Settings:
         fail(error, 2)
 
 
+def load_settings_with_data(config: Config = None, override: Override = None) -> Settings:
+    """Return the configuration for a command that reads files; end the command if there is no data directory.
+
+    Without this, a command in the wrong folder would answer from an empty pipe: 0 rows, exit status 0.
+    """
+    settings = load_settings(config, override)
+    has_local_tables = isinstance(settings.tables, Path)
+    if has_local_tables and not settings.data_dir.is_dir() and not settings.tables.is_dir():
+        from penstock.cli.common import fail
+        from penstock.supervise.instances import describe_instances
+
+        fail(
+            f"no data directory at {settings.data_dir.absolute()} (data_dir); run the command in the folder of "
+            f"penstock.toml, or name the file with --config; {describe_instances()}",
+            2,
+        )
+    return settings
+
+
 def load_daemon_keys(config: Config = None, override: Override = None) -> DaemonKeys:
     """Return the keys that say how to reach the daemon, or end the command with their errors and status 2."""
     from penstock.cli.common import fail
@@ -169,5 +188,7 @@ def load_daemon_keys(config: Config = None, override: Override = None) -> Daemon
 
 Configured = Annotated[Settings, MadeOf(load_settings)]
 """The configuration of a command with the options --config and -o."""
+ConfiguredData = Annotated[Settings, MadeOf(load_settings_with_data)]
+"""The configuration of a command that reads the files of an existing data directory."""
 DaemonConfigured = Annotated[DaemonKeys, MadeOf(load_daemon_keys)]
 """The daemon's keys for a command with the options --config and -o; it starts without pydantic."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from penstock.config import ListenerConfig, split_address
 from penstock.errors import PenstockError
 from penstock.process.kernel import boot_id
+from penstock.process.port_owner import describe_bind_error
 
 SO_MEMINFO = 55
 DROPS_INDEX = 8
@@ -53,7 +54,8 @@ def open_socket(listener: ListenerConfig, old_sockets: Sequence[socket.socket] =
 def cannot_listen(listener: ListenerConfig, error: Exception) -> CannotListen:
     """Return the error for a listener whose address cannot be bound."""
     address = f"{listener.protocol} {listener.host}:{listener.port}"
-    return CannotListen(f"listener {listener.name!r}: cannot listen on {address}: {_reason(error)}")
+    reason = describe_bind_error(error, listener.transport, listener.port)
+    return CannotListen(f"listener {listener.name!r}: cannot listen on {address}: {reason}")
 
 
 def _bind(
@@ -128,11 +130,7 @@ def check_address(key: str, address: str) -> None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(socket_address)
     except (OSError, ValueError) as error:
-        raise CannotListen(f"{key}: cannot listen on {address}: {_reason(error)}") from None
-
-
-def _reason(error: Exception) -> str:
-    return (isinstance(error, OSError) and error.strerror) or str(error)
+        raise CannotListen(f"{key}: cannot listen on {address}: {describe_bind_error(error, 'tcp', port)}") from None
 
 
 def request_buffer(sock: socket.socket, size: int) -> None:

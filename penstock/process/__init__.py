@@ -1,9 +1,9 @@
 """The life of a process: tuning, child processes, the end, reports, and the limits of servers.
 
 Read ``tuning`` (what each process calls first), ``child`` (a process that is restarted), ``forked`` (a child that
-shares loaded code), ``process_end``, ``kernel`` (requests to Linux), ``reporting`` (log lines), ``terminal`` (text that
-is safe to print), ``in_flight_bytes``, ``http_limits`` and ``bounded_calls`` (limits of servers). Imports ``errors``
-only.
+shares loaded code), ``process_end``, ``kernel`` (requests to Linux), ``port_owner``, ``reporting`` (log lines),
+``terminal`` (text that is safe to print), ``in_flight_bytes``, ``http_limits`` and ``bounded_calls`` (limits of
+servers). Imports ``errors`` only.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -12,6 +12,7 @@ __all__ = [  # noqa: RUF022 reading order
     "forked",
     "process_end",
     "kernel",
+    "port_owner",
     "reporting",
     "terminal",
     "in_flight_bytes",

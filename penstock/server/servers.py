@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from penstock.config import SecurityConfig, split_address
 from penstock.errors import PenstockError
 from penstock.process.http_limits import HttpLimits, limited_protocol
+from penstock.process.port_owner import describe_bind_error
 from penstock.process.tuning import release_freed_memory
 from penstock.server.api.entries import EntriesApi
 from penstock.server.auth.server_tls import ServerTls
@@ -193,7 +194,8 @@ def _open_socket(address: str, what: str) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise AddressUnavailable(f"{what}: cannot listen on {address}: {error.strerror or error}") from None
+        reason = describe_bind_error(error, "tcp", port)
+        raise AddressUnavailable(f"{what}: cannot listen on {address}: {reason}") from None
     return listener
 
 

@@ -26,7 +26,7 @@ from penstock.process.child import Child
 from penstock.process.kernel import raise_file_limit
 from penstock.process.tuning import freeze_loaded_objects
 from penstock.supervise.daemon_channel import Channel
-from penstock.supervise.endpoints import ENDPOINTS
+from penstock.supervise.endpoints import ENDPOINTS, endpoints
 from penstock.supervise.handler_checks import check_handlers
 from penstock.supervise.listener_processes import ListenerProcesses
 from penstock.supervise.listener_swap import ListenerSwap
@@ -310,6 +310,16 @@ def _warn_of_idle_handlers(settings: Settings) -> None:
             _LOGGER.warning(text, listener.name, handler.label, last)
 
 
+def already_running(data_dir: Path) -> str:
+    """Return the error for a data directory that another instance uses."""
+    pid = endpoints(data_dir).get("supervisor")
+    process = f", process {pid}," if pid else ""
+    return (
+        f"data_dir: another penstock{process} uses {data_dir}; `penstock reload` applies a changed configuration to "
+        "it, and another data_dir with other ports runs a second one"
+    )
+
+
 def _lock_data_dir(data_dir: Path) -> int:
     descriptor = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -317,5 +327,5 @@ def _lock_data_dir(data_dir: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise AlreadyRunning(f"data_dir: another penstock uses {data_dir}") from None
+        raise AlreadyRunning(already_running(data_dir)) from None
     return descriptor

@@ -13,7 +13,7 @@ import typer
 
 from penstock.cli.common import console, fail
 from penstock.cli.kafka.broker import Setting, parse_properties
-from penstock.cli.options import Configured
+from penstock.cli.options import ConfiguredData
 from penstock.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ NAME = re.compile(r"[A-Za-z0-9_\-.]{1,249}")
 
 
 def promote(
-    settings: Configured,
+    settings: ConfiguredData,
     topic: Annotated[str, typer.Argument(help="Topic of the log.")],
     to: Annotated[Literal["kafka"], typer.Option(help="Destination.")] = "kafka",
     name: Annotated[

@@ -17,8 +17,6 @@ from penstock.config import ConfigError, Settings
 from penstock.config.daemon_access import Access, read_token
 from penstock.files.errors import DamagedFile
 
-NOT_RUNNING = "is `penstock serve` or `penstock up` running?"
-
 
 @dataclass(frozen=True, slots=True)
 class DaemonOptions:
@@ -58,7 +56,9 @@ class DaemonOptions:
             try:
                 log.check()
             except Unavailable as error:
-                fail(f"{error}; {NOT_RUNNING}", 2)
+                from penstock.supervise.instances import describe_instances  # slow to import
+
+                fail(f"{error}: {describe_instances()}", 2)
             yield log
 
 

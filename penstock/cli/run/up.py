@@ -32,7 +32,7 @@ from penstock.process.child import Child
 from penstock.process.reporting import configure
 from penstock.supervise.endpoints import endpoints
 from penstock.supervise.reload import Signals, running_supervisor
-from penstock.supervise.supervisor import make_folders
+from penstock.supervise.supervisor import already_running, make_folders
 from penstock.supervise.timeline import Timeline
 
 SERVE, PIPELINE, CONSOLE = "penstock.cli.run.serve", "penstock.cli.tables.pipeline", "penstock.console.main"
@@ -95,7 +95,7 @@ def up(
 def _check_ports(settings: Settings) -> None:
     """End the command, before anything is started, if an address is in use."""
     if running_supervisor(settings.data_dir) is not None:
-        fail(f"data_dir: another penstock uses {settings.data_dir}")
+        fail(already_running(settings.data_dir))
     if problems := list(_unavailable_addresses(settings)):
         fail("\n".join(map(str, problems)))
 

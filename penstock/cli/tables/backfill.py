@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.common import console, errors, fail
-from penstock.cli.options import AsJson, Configured
+from penstock.cli.options import AsJson, ConfiguredData
 from penstock.cli.tables.wait import parse_moment
 from penstock.errors import PenstockError
 from penstock.process.reporting import configure
@@ -32,7 +32,7 @@ Topics = Annotated[
 
 
 def backfill(
-    settings: Configured,
+    settings: ConfiguredData,
     begin: Annotated[
         str, typer.Option("--from", metavar="PLACE", help="First offset, time of today (14:00) or ISO date and time.")
     ],

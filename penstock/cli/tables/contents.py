@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.common import console, fail
-from penstock.cli.options import AsJson, Commands, Configured
+from penstock.cli.options import AsJson, Commands, ConfiguredData
 from penstock.cli.progress import Progress
 from penstock.cli.tables.delete import delete
 from penstock.cli.tables.schema import fill
@@ -40,7 +40,7 @@ MAX_PAYLOAD_LENGTH = 48
 
 @tables.command()
 def files(
-    settings: Configured,
+    settings: ConfiguredData,
     view: Annotated[str | None, typer.Option(help="List only files of this view.", show_default=False)] = None,
     type_: Annotated[
         str | None, typer.Option("--type", help="List only files with rows of this event type.", show_default=False)
@@ -67,7 +67,7 @@ def files(
 
 
 @tables.command()
-def rows(settings: Configured, as_json: AsJson = False) -> None:
+def rows(settings: ConfiguredData, as_json: AsJson = False) -> None:
     """Count the rows of each view and of each typed table."""
     counted = rows_by_view(settings.tables)
     if as_json:
@@ -80,7 +80,7 @@ def rows(settings: Configured, as_json: AsJson = False) -> None:
 
 
 @tables.command()
-def spark_config(settings: Configured, as_json: AsJson = False) -> None:
+def spark_config(settings: ConfiguredData, as_json: AsJson = False) -> None:
     """Print the settings and statements with which any Spark session reads the tables."""
     from penstock.landing.table.plain_session import session_settings, statements
 
@@ -94,7 +94,7 @@ def spark_config(settings: Configured, as_json: AsJson = False) -> None:
 
 
 @tables.command()
-def repair(settings: Configured) -> None:
+def repair(settings: ConfiguredData) -> None:
     """Rewrite files with rows that have an annotation name twice, which DuckDB, Spark and Ibis cannot read."""
     from penstock.upkeep.compaction.annotation_repair import repair_annotations
 

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.common import console, errors, fail
-from penstock.cli.options import AsJson, Configured
+from penstock.cli.options import AsJson, ConfiguredData
 from penstock.config import Settings
 from penstock.landing.table_paths import Layout
 
@@ -22,7 +22,7 @@ POLL_INTERVAL_S = 0.5
 
 
 def delete(
-    settings: Configured,
+    settings: ConfiguredData,
     where: Annotated[
         str, typer.Option(metavar="CONDITION", help="Condition, such as \"host = 'web-1' and type in ('a', 'b')\".")
     ],

@@ -19,7 +19,7 @@ import typer
 from rich.table import Table
 
 from penstock.cli.common import console, errors, fail
-from penstock.cli.options import AsJson, Commands, Config, Configured, Override, load_settings
+from penstock.cli.options import AsJson, Commands, Config, ConfiguredData, Override, load_settings
 from penstock.cli.tables.backfill import backfill
 from penstock.cli.tables.quarantine import quarantine
 from penstock.cli.tables.replay import replay
@@ -60,7 +60,7 @@ def run(
 
 @pipeline.command()
 def query(
-    settings: Configured,
+    settings: ConfiguredData,
     sql: Annotated[str, typer.Argument(help="Query over landed, events, syslog, messages, quarantine, watermarks.")],
     limit: Annotated[int, typer.Option("-n", help="Maximum number of rows to print.")] = 20,
     as_json: AsJson = False,
@@ -89,7 +89,7 @@ def _query_lines(settings: Settings, sql: str, limit: int, as_json: bool) -> lis
 
 
 @pipeline.command()
-def status(settings: Configured, as_json: AsJson = False) -> None:
+def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
     """Report lag, rate and proof of the pipeline."""
     from penstock.client import ClientError
     from penstock.landing.daemon_connection import configured_connection
@@ -121,7 +121,7 @@ def status(settings: Configured, as_json: AsJson = False) -> None:
 
 
 @pipeline.command()
-def compact(settings: Configured) -> None:
+def compact(settings: ConfiguredData) -> None:
     """Merge small files of the tables into large ones."""
     from penstock.landing.table.landed_table import has_landed_table
     from penstock.landing.table_paths import Layout

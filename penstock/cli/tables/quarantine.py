@@ -12,7 +12,7 @@ from rich.text import Text
 from penstock.cli.common import console, fail
 from penstock.cli.completion import topic_names
 from penstock.cli.log.connect import DaemonOptions
-from penstock.cli.options import AsJson, Commands, Config, Configured, Override
+from penstock.cli.options import AsJson, Commands, Config, ConfiguredData, Override
 from penstock.cli.progress import Progress
 from penstock.config import Settings
 from penstock.errors import PenstockError
@@ -40,7 +40,7 @@ MAX_TEXT_LENGTH = 60
 
 @quarantine.command("groups")
 def show_groups(
-    settings: Configured,
+    settings: ConfiguredData,
     limit: Annotated[int, typer.Option("-n", help="Maximum number of groups to print.")] = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -58,7 +58,7 @@ def show_groups(
 
 @quarantine.command("list")
 def list_rows(
-    settings: Configured,
+    settings: ConfiguredData,
     where: Reason = "",
     topic: TopicOption = "",
     shape: Shape = "",

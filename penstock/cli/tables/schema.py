@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.common import console, errors, fail
-from penstock.cli.options import AsJson, Commands, Configured
+from penstock.cli.options import AsJson, Commands, ConfiguredData
 from penstock.cli.progress import Progress
 from penstock.process.terminal import visible
 
@@ -27,7 +27,7 @@ Rows = Annotated[int, typer.Option("--rows", min=1, help="Number of newest event
 
 @schema.command()
 def infer(
-    settings: Configured,
+    settings: ConfiguredData,
     event_type: Annotated[str, typer.Argument(metavar="TYPE", help="Event type of landed events.")],
     rows: Rows = 100_000,
     as_json: AsJson = False,
@@ -51,7 +51,7 @@ def infer(
 
 @schema.command()
 def diff(
-    settings: Configured,
+    settings: ConfiguredData,
     name: Annotated[str, typer.Argument(metavar="TABLE", help="Name of a configured typed table.")],
     rows: Rows = 100_000,
     as_json: AsJson = False,
@@ -89,7 +89,7 @@ def diff(
 
 
 def fill(
-    settings: Configured,
+    settings: ConfiguredData,
     name: Annotated[str, typer.Argument(metavar="TABLE", help="Name of a configured typed table.")],
     as_json: AsJson = False,
 ) -> None:

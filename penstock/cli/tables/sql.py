@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.common import console, errors
-from penstock.cli.options import AsJson, Configured
+from penstock.cli.options import AsJson, ConfiguredData
 from penstock.cli.progress import Progress
 from penstock.process.terminal import visible
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def sql(
-    settings: Configured,
+    settings: ConfiguredData,
     query: Annotated[
         str,
         typer.Argument(

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.common import console, errors, fail
-from penstock.cli.options import AsJson, Configured
+from penstock.cli.options import AsJson, ConfiguredData
 from penstock.cli.progress import Progress
 from penstock.process.terminal import visible
 
@@ -25,7 +25,7 @@ MAX_MATCHES, MAX_PAYLOAD_LENGTH = 20, 160
 
 
 def trace(
-    settings: Configured,
+    settings: ConfiguredData,
     message: Annotated[
         str,
         typer.Argument(

@@ -185,7 +185,7 @@ def test_cleanup_prints_dropped_entries(running: Running) -> None:
     assert swept["bytes"] > 0
 
 
-NOT_RUNNING = "penstock: no log daemon answers at 127.0.0.1:1; is `penstock serve` or `penstock up` running?\n"
+NO_DAEMON = "penstock: no log daemon answers at 127.0.0.1:1: "
 
 
 @pytest.mark.parametrize("command", [["produce", "x"], ["consume", "x", "--follow"]], ids=" ".join)
@@ -198,7 +198,8 @@ def test_command_without_daemon_is_one_error_line(command: list[str]) -> None:
         stdin=subprocess.DEVNULL,
         check=False,
     )
-    assert (result.returncode, result.stdout, result.stderr) == (2, "", NOT_RUNNING)
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert result.stderr.startswith(NO_DAEMON)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +207,8 @@ def test_command_without_daemon_is_one_error_line(command: list[str]) -> None:
 )
 def test_managing_topics_without_daemon_is_one_error_line(command: list[str]) -> None:
     result = CliRunner().invoke(app, [*command, "--rpc", "127.0.0.1:1"])
-    assert (result.exit_code, result.stdout, result.stderr) == (2, "", NOT_RUNNING)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert result.stderr.startswith(NO_DAEMON)
 
 
 def test_format_setting_uses_units_of_the_configuration() -> None:

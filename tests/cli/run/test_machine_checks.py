@@ -41,6 +41,7 @@ def named(findings: list[Finding]) -> dict[str, Finding]:
 def test_address_in_use_is_bad_with_the_command_that_finds_its_process(tmp_path: Path) -> None:
     with socket.socket() as first:
         first.bind(("127.0.0.1", 0))
+        first.listen()
         port = first.getsockname()[1]
         findings = named(list(addresses(settings(tmp_path, port))))
     assert {check: finding.state for check, finding in findings.items()} == {
@@ -51,7 +52,7 @@ def test_address_in_use_is_bad_with_the_command_that_finds_its_process(tmp_path:
         "address console.http": "good",
     }
     finding = findings["address of listener 'a'"]
-    assert finding.text == f"cannot listen on tcp 127.0.0.1:{port}: Address already in use"
+    assert finding.text.startswith(f"cannot listen on tcp 127.0.0.1:{port}: Address already in use by process ")
     assert f"ss -tlpn 'sport = :{port}'" in finding.advice
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
@@ -19,10 +20,11 @@ def test_up_lists_all_ports_in_use_and_starts_nothing(tmp_path: Path) -> None:
         http, tcp = (f"127.0.0.1:{entry.getsockname()[1]}" for entry in (first, second))
         ports = ["-o", f"log.http={http}", "-o", f"listener.events-tcp.port={tcp.rpartition(':')[2]}"]
         completed = run("up", "--no-spark", *pipe.options, *ports, "-o", f"console.http={http}", folder=tmp_path)
+    owner = f"{os.getpid()} ({Path('/proc/self/comm').read_text().strip()})"
     assert completed.status == 1
     assert completed.errors.splitlines() == [
-        f"penstock: log.http: cannot listen on {http}: Address already in use",
-        f"penstock: listener 'events-tcp': cannot listen on tcp {tcp}: Address already in use",
+        f"penstock: log.http: cannot listen on {http}: Address already in use by process {owner}",
+        f"penstock: listener 'events-tcp': cannot listen on tcp {tcp}: Address already in use by process {owner}",
     ]
 
 

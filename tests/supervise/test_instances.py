@@ -1,0 +1,37 @@
+"""Running instances are found from any folder, and commands in a folder without data name them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.supervise.instances import Instance, running_instances
+from penstock.testing.pipe import Pipe
+from tests.cli.command_line import run
+
+
+def test_running_instance_is_found_until_it_ends(tmp_path: Path) -> None:
+    pipe = Pipe(tmp_path)
+    pipe.start()
+    try:
+        assert pipe.process is not None
+        instance = Instance(pipe.process.pid, pipe.data_dir, pipe.http)
+        assert instance in running_instances()
+    finally:
+        pipe.stop()
+    assert instance not in running_instances()
+
+
+def test_commands_in_a_folder_without_data_name_the_running_instances(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    pipe = Pipe(tmp_path)
+    pipe.start()
+    try:
+        for command in ("sql SELECT", "trace a-1", "tables rows", "pipeline status", "schema infer x"):
+            completed = run(*command.split(), folder=elsewhere)
+            assert completed.status == 2
+            assert f"no data directory at {elsewhere}/penstock-data" in completed.errors
+            assert f"process {pipe.process and pipe.process.pid} on {pipe.data_dir}" in completed.errors
+    finally:
+        pipe.stop()
+    assert list(elsewhere.iterdir()) == []
