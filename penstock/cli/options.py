@@ -163,8 +163,8 @@ def load_settings_with_data(config: Config = None, override: Override = None) ->
     Without this, a command in the wrong folder would answer from an empty pipe: 0 rows, exit status 0.
     """
     settings = load_settings(config, override)
-    has_local_tables = isinstance(settings.tables, Path)
-    if has_local_tables and not settings.data_dir.is_dir() and not settings.tables.is_dir():
+    tables = settings.tables
+    if isinstance(tables, Path) and not tables.is_dir() and not settings.data_dir.is_dir():
         from penstock.cli.common import fail
         from penstock.supervise.instances import describe_instances
 
