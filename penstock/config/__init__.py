@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.config.keys.secrets import masked
     from penstock.config.keys.security import SecurityConfig, TokenConfig, is_loopback
     from penstock.config.keys.tree import Settings, default_listeners
-    from penstock.config.loader import ignored_keys, load
+    from penstock.config.loader import load, notices
 else:
     _MODULES = {
         "keys.handlers": "ConsoleHandler DiscardHandler EncryptionConfig ForwardedHandler HandlerConfig KafkaHandler "
@@ -45,7 +45,7 @@ else:
         "keys.secrets": "masked",
         "keys.security": "SecurityConfig TokenConfig is_loopback",
         "keys.tree": "Settings default_listeners",
-        "loader": "ignored_keys load",
+        "loader": "load notices",
     }
     __getattr__ = lazy_names(__name__, {name: module for module, names in _MODULES.items() for name in names.split()})
 
@@ -75,10 +75,10 @@ __all__ = [
     "TransactionsConfig",
     "UserHandler",
     "default_listeners",
-    "ignored_keys",
     "is_loopback",
     "load",
     "masked",
+    "notices",
     "parse_size",
     "parse_time",
     "split_address",

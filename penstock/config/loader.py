@@ -26,12 +26,20 @@ def load(
         raise ConfigError("the configuration is nested too deeply") from None
 
 
-def ignored_keys(
+def notices(
     file: Path | None = None, overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None
-) -> str:
-    """Return one line that names the keys without effect; empty if there are none."""
-    reasons = gather(file, overrides, environment).ignored
-    return f"without effect: {', '.join(f'{key} ({reason})' for key, reason in reasons.items())}" if reasons else ""
+) -> list[str]:
+    """Return what a start says about the configuration: keys without effect, and listeners that nobody configured."""
+    raw = gather(file, overrides, environment)
+    lines = []
+    if raw.ignored:
+        lines.append(f"without effect: {', '.join(f'{key} ({reason})' for key, reason in raw.ignored.items())}")
+    if raw.has_default_listeners:
+        listeners = check(raw).listener
+        names = ", ".join(f"{listener.name} ({listener.host}:{listener.port})" for listener in listeners)
+        source = raw.file or "the configuration"
+        lines.append(f"{source} has no [[listener]]: the default listeners are used: {names}")
+    return lines
 
 
 def check(raw: RawSettings) -> Settings:

@@ -35,13 +35,14 @@ class RawSettings:
     """The settings before validation, with the source of each key (dotted, listeners by name).
 
     ``file`` is the file that was read, or empty. ``ignored`` maps keys without effect to the reason; ``tree`` omits
-    them.
+    them. ``has_default_listeners``: no source names a listener.
     """
 
     tree: dict[str, Any]
     file: str = ""
     origins: dict[str, str] = field(default_factory=dict)
     ignored: dict[str, str] = field(default_factory=dict)
+    has_default_listeners: bool = False
 
 
 def gather(
@@ -52,6 +53,7 @@ def gather(
     read = str(file or DEFAULT_FILE) if tree else ""
     raw = RawSettings(tree, read, dict.fromkeys(_leaf_names(tree), read))
     # Options may change a key of a default listener, so these exist before options are applied.
+    raw.has_default_listeners = "listener" not in tree
     tree.setdefault("listener", default_listener_tables())
     _check_listener_names(tree["listener"], read)
     # Order: the file, then the environment, then options; a later source replaces an earlier one.

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.config import ConfigError, Settings, ignored_keys, load
+from penstock.config import ConfigError, Settings, load, notices
 from tests.fuzzed import DEEP
 
 LINES = [
@@ -76,14 +76,25 @@ def test_keys_of_slogd_are_ignored_and_named(tmp_path: Path) -> None:
     file = tmp_path / "p.toml"
     file.write_text(SLOGD)
     assert load(file, environment={}).topic["events"].rotate_after == 3600
-    line = ignored_keys(file, environment={})
+    line = notices(file, environment={})[0]
     assert "log.topic_defaults.index_after_bytes (" in line
     assert "topic.events.index_after_bytes (" in line
     assert "\n" not in line
 
 
 def test_effective_keys_are_not_named() -> None:
-    assert ignored_keys(overrides=["topic.events.rotate_after=1h"], environment={}) == ""
+    (line,) = notices(overrides=["topic.events.rotate_after=1h"], environment={})
+    assert "without effect" not in line
+
+
+def test_default_listeners_are_named_at_the_start_unless_one_is_configured(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text("[log]\nhttp = '127.0.0.1:1'\n")
+    names = "events-udp (127.0.0.1:23456), events-tcp (127.0.0.1:23456), syslog-udp (127.0.0.1:5514)"
+    (line,) = notices(file, environment={})
+    assert line.startswith(f"{file} has no [[listener]]: the default listeners are used: {names}")
+    file.write_text("[[listener]]\nname = 'web'\nprotocol = 'http'\nport = 4318\n")
+    assert notices(file, environment={}) == []
 
 
 def test_ignored_key_at_another_place_is_an_error() -> None:

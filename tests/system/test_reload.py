@@ -228,3 +228,21 @@ def taken_until_refused(address: tuple[str, int]) -> int:
 def end(pipe: Pipe, topic: str) -> int:
     found = [entry["end"] for entry in pipe.get("/balance")["topics"] if entry["topic"] == topic]
     return int(found[0]) if found else 0
+
+
+def test_reload_asks_before_it_closes_a_listener_with_recent_messages(configured: Configured) -> None:
+    pipe = configured.pipe
+    configured.write(listener("keeps"), listener("goes"), listener("silent"))
+    pipe.start()
+    pipe.datagrams(*[b"x"] * 7, listener="goes")
+    until(lambda: pipe.balance()["listeners"], what="the messages are counted")
+    assert [(book["name"], book["counts"]["accepted"]) for book in pipe.balance()["listeners"]] == [("goes", 7)]
+    configured.write(listener("keeps"), http="127.0.0.1:1")
+    refused = configured.reload()
+    host, port = pipe.address("goes")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"would close listener 'goes' ({host}:{port}, 7 messages within the last hour); keep" in refused.stderr
+    assert "silent" not in refused.stderr
+    assert set(pipe.endpoints()["listeners"]) == {"keeps", "goes", "silent"}
+    assert configured.reload("--yes").returncode == 0
+    assert set(pipe.endpoints()["listeners"]) == {"keeps"}

@@ -1,11 +1,13 @@
-"""``penstock config``: check and explain the configuration, and print reference pages."""
+"""``penstock config``: write, check and explain the configuration, and print reference pages."""
 
 from __future__ import annotations
 
 import json
+import tempfile
 from dataclasses import asdict
 from enum import StrEnum
 from itertools import groupby
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,11 +19,77 @@ from penstock.cli.completion import key_names
 from penstock.cli.options import AsJson, Commands, Config, Configured, Override
 from penstock.cli.run.api_reference import grpc_page, http_page
 from penstock.cli.run.config_reference import reference_page
-from penstock.config import ConfigError
+from penstock.config import DEFAULT_FILE, ConfigError, load
+from penstock.config.default_listeners import Protocol
 from penstock.config.explain import DEFAULT, ExplainedKey
 from penstock.config.explain import explain as explain_keys
+from penstock.files.file_system import FILE_MODE, OS, create_once, replace_durably
 
-config = Commands(no_args_is_help=True, help="Check and explain the configuration, and print reference pages.")
+config = Commands(no_args_is_help=True, help="Write, check and explain the configuration.")
+add = Commands(no_args_is_help=True, help="Add to the configuration file; comments and other lines stay.")
+config.add_typer(add, name="add")
+
+
+@config.command()
+def init(config: Config = None) -> None:
+    """Write a complete, commented configuration file with all defaults."""
+    from penstock.config.template import template
+
+    path = config or Path(DEFAULT_FILE)
+    if path.exists():
+        fail(f"{path} exists; `penstock config add listener` adds to it, --config writes another file", 2)
+    try:
+        create_once(path, template().encode())
+    except OSError as error:
+        fail(error, 2)
+    console.print(f"{path} written: `penstock up --config {path}` uses it", markup=False, soft_wrap=True)
+
+
+@add.command("listener")
+def add_listener(
+    name: Annotated[str, typer.Option(help="Name of the listener, in statistics and in the balance.")],
+    protocol: Annotated[Protocol, typer.Option(help="Protocol of its senders.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")],
+    host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS", show_default="127.0.0.1")] = "",
+    codec: Annotated[
+        str, typer.Option(help="Decoder of messages (udp, tcp).", metavar="CODEC", show_default="plog")
+    ] = "",
+    topic: Annotated[
+        str, typer.Option(help="Topic of its messages.", metavar="TOPIC", show_default="the listener's name")
+    ] = "",
+    config: Config = None,
+) -> None:
+    """Add a listener whose messages go to a topic.
+
+    A file without listeners also gets the default listeners, which the new one would replace otherwise.
+    """
+    from penstock.config.template import listener_block, with_listener
+
+    path = (config or Path(DEFAULT_FILE)).resolve()
+    try:
+        text, mode = (path.read_text(), path.stat().st_mode) if path.exists() else ("", FILE_MODE)
+        changed = with_listener(text, listener_block(name, protocol, port, host, codec, topic or name))
+        check_text(changed, path)
+        replace_durably(OS, path, changed.encode())
+        path.chmod(mode & 0o777)  # the file may hold tokens, and be readable by its owner only
+    except (ConfigError, OSError, UnicodeDecodeError) as error:
+        fail(error, 2)
+    console.print(
+        f"listener {name} added to {path.name}: `penstock reload` opens it in a running instance",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def check_text(text: str, path: Path) -> None:
+    """Check ``text`` as the new content of ``path``. Raises ConfigError, whose lines are those of the new content."""
+    with tempfile.TemporaryDirectory() as folder:
+        draft = Path(folder, path.name)
+        draft.write_text(text)
+        try:
+            load(draft, environment={})
+        except ConfigError as error:
+            raise ConfigError(str(error).replace(str(draft), f"{path} with the new listener")) from None
 
 
 @config.command()

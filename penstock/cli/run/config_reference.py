@@ -33,17 +33,23 @@ MAPPINGS = (".producer.", "pipeline.spark.")
 """Groups with the keys of another program, which are one row."""
 INTRODUCTION = """# Configuration
 
-One TOML file (`--config`, else `./penstock.toml`, else the defaults), then variables such as `PENSTOCK_LOG__HTTP=...`,
-then options such as `-o log.http=...` and `-o listener.NAME.port=...`. A key that is not known, or a value that cannot
-be, stops the start and is named. Sizes are written as `16MiB`, times as `10s`, `5m`, `6h`, `7d`.
+`penstock config init` writes a complete, commented `penstock.toml` with all defaults.
+`penstock config add listener --name web --protocol http --port 4318` adds a listener to it and keeps comments.
+`penstock config check` reports each error, `penstock reload` applies the file to a running instance.
 
-`penstock config check` says what is wrong. `penstock config explain` shows every key with its value and where that
-comes from, `penstock config explain --changed` only the changed ones.
+Settings come from one TOML file (`--config`, else `./penstock.toml`), then from variables such as
+`PENSTOCK_LOG__HTTP=...`, then from options such as `-o log.http=...` and `-o listener.NAME.port=...`; a later source
+replaces an earlier one. An unknown key or a bad value stops the start with an error that names it. Sizes are written as
+`16MiB`, times as `10s`, `5m`, `6h`, `7d`. `penstock config explain --changed` prints the keys that differ from their
+defaults, with their source.
+
+**The first `[[listener]]` of a file replaces the four default listeners.** A start without any names the defaults it
+uses; `penstock reload` asks for `--yes` before it closes a listener that received messages within the last hour.
 
 `[defaults.udp]`, `[defaults.tcp]`, `[defaults.http]` and `[defaults.otlp_grpc]` have the keys of a listener, for all
-listeners of that protocol that do not say
-otherwise; `[topic.NAME]` has those of `[log.topic_defaults]` for one topic, `[security.tokens.NAME]` has `token`,
-`read`, `write`, `cursor`, `admin`, `ledger` and `monitor`: see [security](security.md).
+listeners of that protocol; `[topic.NAME]` has those of `[log.topic_defaults]` for one topic, and
+`[security.tokens.NAME]` has `token`, `read`, `write`, `cursor`, `admin`, `ledger` and `monitor`: see
+[security](security.md).
 
 Accepted without effect, and named at the start: {ignored}."""
 

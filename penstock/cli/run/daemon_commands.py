@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -19,14 +19,24 @@ from rich.text import Text
 from penstock.cli.common import console, fail, query_daemon
 from penstock.cli.options import AsJson, Configured, DaemonConfigured
 from penstock.cli.tables.wait import parse_moment
+from penstock.counts import Name
 from penstock.ledger.event_words import event_line
+from penstock.supervise.endpoints import endpoints
+
+if TYPE_CHECKING:
+    from penstock.config import Settings
 
 EVENT_POLL_INTERVAL_S = 1.0
+HOUR_S = 3600
 RELOAD_MARGIN_S = 30.0
 """Time that a reload may take beyond the time that processes have to end."""
 
 
-def reload(settings: Configured, as_json: AsJson = False) -> None:
+def reload(
+    settings: Configured,
+    yes: Annotated[bool, typer.Option("--yes", help="Close listeners that received messages within the hour.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Apply the current configuration to the running penstock.
 
     Exits with status 2, and changes nothing, if the configuration is invalid. The running penstock reads the file and
@@ -34,6 +44,8 @@ def reload(settings: Configured, as_json: AsJson = False) -> None:
     """
     from penstock.supervise.reload import NoAnswer, NotRunning, request_reload
 
+    if not yes and (closing := _busy_listeners_to_close(settings)):
+        fail(f"the reload would close {closing}; keep them in the configuration, or add --yes", 2)
     try:
         outcome = request_reload(settings.data_dir, 2 * settings.shutdown_time + RELOAD_MARGIN_S)
     except (NotRunning, NoAnswer) as error:
@@ -48,6 +60,28 @@ def reload(settings: Configured, as_json: AsJson = False) -> None:
         for line in outcome.lines:
             console.print(line, markup=False, soft_wrap=True)
     sys.exit(2 if outcome.error else 0)
+
+
+def _busy_listeners_to_close(settings: Settings) -> str:
+    """Return the listeners that a reload closes although they received messages within the last hour, in words.
+
+    Their senders would notice nothing: datagrams to a closed port vanish.
+    """
+    configured = {listener.name for listener in settings.listener}
+    published = endpoints(settings.data_dir)
+    running = published.get("listeners", {})
+    if not (removed := running.keys() - configured):
+        return ""
+    # The daemon answers where it runs, which the new configuration may have changed.
+    log = settings.log.model_copy(update={"http": published.get("http", settings.log.http)})
+    since = str(int(time.time()) - HOUR_S)
+    document = query_daemon(settings.model_copy(update={"log": log}), "/balance", since=since)
+    received = {listener["name"]: listener["counts"].get(Name.ACCEPTED, 0) for listener in document["listeners"]}
+    return ", ".join(
+        f"listener {name!r} ({running[name][0]}:{running[name][1]}, {received[name]:,} messages within the last hour)"
+        for name in sorted(removed)
+        if received.get(name)
+    )
 
 
 def clock(

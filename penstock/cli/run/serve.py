@@ -18,7 +18,7 @@ import typer
 from penstock.cli.common import active_config_file, fail
 from penstock.cli.common import console as terminal
 from penstock.cli.options import Config, Override, load_settings
-from penstock.config import ConfigError, Settings, ignored_keys, load, split_address
+from penstock.config import ConfigError, Settings, load, notices, split_address
 from penstock.config.daemon_access import reachable
 from penstock.ingest.sockets import CannotListen, check_address
 from penstock.process.kernel import die_with_parent
@@ -49,7 +49,7 @@ def serve(
     overrides = [*(override or []), *(f"{key}={value}" for key, value in flags.items() if value is not None)]
     configure("supervisor")
     settings = load_settings(config, overrides)
-    _log_ignored(config, overrides)
+    _log_notices(config, overrides)
     run(settings, partial(load, active_config_file(config), overrides), verbose)
 
 
@@ -108,9 +108,9 @@ def _describe(settings: Settings) -> None:
     _LOGGER.info("log: gRPC %s, HTTP %s, data in %s", settings.log.grpc, settings.log.http, settings.data_dir)
 
 
-def _log_ignored(config: Path | None, overrides: list[str]) -> None:
-    if line := ignored_keys(config, overrides):
-        _LOGGER.warning(line)
+def _log_notices(config: Path | None, overrides: list[str]) -> None:
+    for line in notices(config, overrides):
+        _LOGGER.info(line)
 
 
 def main() -> None:
@@ -119,7 +119,7 @@ def main() -> None:
     configure("supervisor")
     task = json.load(sys.stdin)
     file = Path(task["config"]) if task["config"] else None
-    _log_ignored(file, task["overrides"])
+    _log_notices(file, task["overrides"])
     run(Settings.model_validate(task["settings"]), partial(load, file, task["overrides"]))
 
 

@@ -14,13 +14,11 @@ from penstock.config.keys.values import Seconds, Section
 class AlarmsConfig(Section):
     """Rules over the metrics that run in the daemon, and the receivers of their alarms."""
 
-    webhook: str = Field(
-        "", json_schema_extra=SECRET, description='where alarms are posted as JSON, http(s)://...; "" = nowhere'
-    )
-    command: str = Field("", description='a command that gets each alarm as JSON on standard input; "" = none')
-    every: Seconds = Field(15.0, ge=0.1, description="time from one look at the rules to the next")
-    timeout: Seconds = Field(10.0, gt=0, description="how long the webhook or the command may take")
-    retry_for: Seconds = Field(900.0, ge=0, description="for how long an alarm that is not taken is told again")
+    webhook: str = Field("", json_schema_extra=SECRET, description='URL to which alarms are posted as JSON; "" = off.')
+    command: str = Field("", description='Command that receives each alarm as JSON on standard input; "" = off.')
+    every: Seconds = Field(15.0, ge=0.1, description="Interval of evaluating the rules.")
+    timeout: Seconds = Field(10.0, gt=0, description="Time limit of the webhook and of the command.")
+    retry_for: Seconds = Field(900.0, ge=0, description="Time for which a failed delivery of an alarm is retried.")
 
     @field_validator("webhook")
     @classmethod

@@ -10,4 +10,4 @@ from penstock.config.keys.values import Address, Section
 class ConsoleConfig(Section):
     """The web console."""
 
-    http: Address = Field("127.0.0.1:8840", description="address of the web console")
+    http: Address = Field("127.0.0.1:8840", description="Address of the web console.")

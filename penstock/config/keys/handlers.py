@@ -45,7 +45,9 @@ Overflow = Literal["drop", "block"]
 class HandlerGroup(Section):
     """The keys of all handlers."""
 
-    overflow: Overflow = Field("drop", description="when it lags by a whole term of the log buffer; block is for tcp")
+    overflow: Overflow = Field(
+        "drop", description="Policy when the handler lags by a term of the log buffer: drop (counted), or block (tcp)."
+    )
 
     @property
     def label(self) -> str:
@@ -62,40 +64,40 @@ class HandlerGroup(Section):
 class LogHandler(HandlerGroup):
     """Handler that appends to a topic of the log."""
 
-    type: Literal["log"] = Field("log", description="what becomes of the messages")
-    topic: OwnTopic = Field("events", description="topic of its messages; a kt: tag wins")
+    type: Literal["log"] = Field("log", description="Kind of handler: log, kafka, console, discard, or your own.")
+    topic: OwnTopic = Field("events", description="Topic for messages without a kt: tag.")
 
 
 class Forwarded(HandlerGroup):
     """The keys of all handlers that run in their own process."""
 
     name: str | None = Field(
-        None, pattern=HANDLER_NAME, max_length=32, description="its name in the balance; default: its type"
+        None, pattern=HANDLER_NAME, max_length=32, description="Name in the balance; default: the type."
     )
-    timeout: Seconds = Field(60.0, gt=0, description="a delivery that takes longer is broken off and tried again")
+    timeout: Seconds = Field(60.0, gt=0, description="Time after which a delivery is aborted and retried.")
 
 
 class ConsoleHandler(Forwarded):
     """Handler that writes to the standard output of ``penstock serve``."""
 
-    type: Literal["console"] = Field(description="what becomes of the messages")
-    format: Literal["text", "json"] = Field("text", description="the payloads, or one JSON object a line")
+    type: Literal["console"] = Field(description="Kind of handler: log, kafka, console, discard, or your own.")
+    format: Literal["text", "json"] = Field("text", description="text = payloads, json = one JSON object per line.")
 
 
 class DiscardHandler(Forwarded):
     """Handler that counts and drops messages."""
 
-    type: Literal["discard"] = Field(description="what becomes of the messages")
+    type: Literal["discard"] = Field(description="Kind of handler: log, kafka, console, discard, or your own.")
 
 
 class EncryptionConfig(Section):
     """Encryption of messages for Kafka: a value is the initialization vector, then the ciphertext."""
 
-    key: str | None = Field(None, json_schema_extra=SECRET, description="the key: a text of 16, 24 or 32 bytes")
-    key_file: Path | None = Field(None, description="a file with the key")
-    algorithm: Literal["AES"] = Field(description="the cipher")
+    key: str | None = Field(None, json_schema_extra=SECRET, description="Key of 16, 24 or 32 bytes.")
+    key_file: Path | None = Field(None, description="File of the key.")
+    algorithm: Literal["AES"] = Field(description="Cipher.")
     mode: str = Field("GCM", description="GCM, CTR, CBC, CFB, CFB8 or OFB")
-    padding: str | None = Field(None, description="NoPadding or PKCS5Padding; default: what the mode takes")
+    padding: str | None = Field(None, description="NoPadding or PKCS5Padding; default: the mode's.")
 
     @model_validator(mode="before")
     @classmethod
@@ -150,14 +152,19 @@ def _check_key(name: str, key: bytes) -> bytes:
 class KafkaHandler(Forwarded):
     """Handler that sends to Kafka."""
 
-    type: Literal["kafka"] = Field(description="what becomes of the messages")
-    default_topic: str = Field(description='topic of what has no kt: tag; "" = such messages are dropped and counted')
-    propagate: bool = Field(True, description="whether the handlers after it get the messages too")
-    producer: dict[str, str | int | float | bool] = Field(description="settings of the Kafka producer")
+    type: Literal["kafka"] = Field(description="Kind of handler: log, kafka, console, discard, or your own.")
+    default_topic: str = Field(
+        description='Topic for messages without a kt: tag; "" = such messages are dropped and counted.'
+    )
+    propagate: bool = Field(True, description="Pass messages on to the handlers behind this one.")
+    producer: dict[str, str | int | float | bool] = Field(description="Properties of the Kafka producer.")
     encryption: EncryptionConfig | None = Field(None, description="encryption of the messages")
     # Flink derives a key group from this number, so it must equal the maxParallelism of the job that reads the topic.
     max_parallelism: int | None = Field(
-        None, ge=1, le=32768, description="partitions by Flink's key groups, with this many; default: Kafka's own way"
+        None,
+        ge=1,
+        le=32768,
+        description="Partition by Flink's key groups with this maximum parallelism; default: Kafka's partitioner.",
     )
 
     @model_validator(mode="before")

@@ -41,8 +41,10 @@ def zone_of(name: str) -> tzinfo | None:
 class BufferConfig(Section):
     """The log buffer of each listener, and the slots for received datagrams."""
 
-    term_length: Size = Field(64 << 20, description="length of one of its three terms, a power of two")
-    slots: int = Field(1024, ge=16, le=1024, description="datagrams in one receive round")
+    term_length: Size = Field(
+        64 << 20, description="Length of each of the three terms of a log buffer, a power of two."
+    )
+    slots: int = Field(1024, ge=16, le=1024, description="Maximum number of datagrams in one receive round.")
 
     @model_validator(mode="after")
     def _power_of_two(self) -> BufferConfig:
@@ -54,30 +56,39 @@ class BufferConfig(Section):
 class HoleConfig(Section):
     """Detection of holes in a sender's message ids."""
 
-    enabled: bool = Field(True, description="look for holes at all")
-    ports: int = Field(1024, ge=1, description="senders remembered")
-    ids_per_port: int = Field(10, ge=2, description="ids remembered of each")
-    expire_time: Seconds = Field(60.0, description="a sender is forgotten after this silence")
-    maximum_hole: int = Field(10, ge=1, description="larger gaps count as jumps")
+    enabled: bool = Field(True, description="Detect missing message ids.")
+    ports: int = Field(1024, ge=1, description="Number of senders whose ids are followed.")
+    ids_per_port: int = Field(10, ge=2, description="Number of recent ids kept per sender.")
+    expire_time: Seconds = Field(60.0, description="Silence after which a sender's ids are forgotten.")
+    maximum_hole: int = Field(
+        10, ge=1, description="Largest gap that counts as missing messages; a larger one counts as a jump."
+    )
 
 
 class DefragConfig(Section):
     """Reassembly of fragmented messages."""
 
-    max_size: Size = Field(1 << 20, description="largest message, and most bytes of unfinished ones")
-    expire_time: Seconds = Field(10.0, description="an unfinished message is given up after this silence")
+    max_size: Size = Field(1 << 20, description="Maximum size of a message, and of all unfinished messages together.")
+    expire_time: Seconds = Field(
+        10.0, description="Time without a fragment after which an unfinished message is dropped and counted."
+    )
     detect_holes: HoleConfig = Field(default_factory=HoleConfig, description="holes in the ids of messages")
 
 
 class MultilineConfig(Section):
     """Rules that join lines of one connection to one message."""
 
-    indented: bool = Field(
-        False, description="lines that begin with a space or a tab belong to the message before them"
+    indented: bool = Field(False, description="Append lines that begin with a space or tab to the previous message.")
+    begins: str = Field(
+        "",
+        description=(
+            "Regular expression (RE2) that matches the first line of each message; other lines are appended to it."
+        ),
     )
-    begins: str = Field("", description="what the first line of a message matches (RE2); the others belong to it")
-    max_lines: int = Field(500, ge=2, description="most lines of a message; what does not fit begins another one")
-    wait: Seconds = Field(1.0, description="a message is whole after this silence of its connection")
+    max_lines: int = Field(
+        500, ge=2, description="Maximum number of lines of a message; further lines begin a new message."
+    )
+    wait: Seconds = Field(1.0, description="Silence of the connection after which a message is complete.")
 
     @model_validator(mode="after")
     def _one_rule(self) -> MultilineConfig:
@@ -104,52 +115,75 @@ class ListenerConfig(SenderTlsConfig):
     """A socket that receives messages."""
 
     name: str = Field(
-        pattern=NAME_PATTERN, max_length=MAX_NAME_LENGTH, description="its name in statistics and the balance"
+        pattern=NAME_PATTERN, max_length=MAX_NAME_LENGTH, description="Name in statistics and in the balance."
     )
-    protocol: Protocol = Field(description="udp, tcp, http (protocols by path) or otlp_grpc")
-    host: str = Field("127.0.0.1", description="address to listen on")
-    port: Port = Field(23456, description="port to listen on; 0 takes a free one")
-    codec: str = Field("plog", description="how bytes become messages: plog, syslog, gelf, forward, raw, or your own")
+    protocol: Protocol = Field(description="udp, tcp, http (the path selects the protocol of a request) or otlp_grpc.")
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: Port = Field(23456, description="Port to listen on; 0 = a free one.")
+    codec: str = Field(
+        "plog", description="Decoder of messages: plog, syslog, gelf, forward, raw, or your own (udp, tcp)."
+    )
     framing: Literal["auto", "lf", "nul", "octet"] = Field(
         "auto",
-        description="what ends a message of codec syslog, gelf or raw: auto = what the sender's first ones show (tcp)",
+        description=(
+            "Framing of messages of the codecs syslog, gelf and raw; auto = recognised by the first "
+            "messages of a connection (tcp)."
+        ),
     )
-    timezone: str = Field("local", description="of times that name none; local = this machine's (syslog)")
-    so_rcvbuf: Size = Field(4 << 20, description="receive buffer asked of the kernel")
+    timezone: str = Field("local", description="Time zone of timestamps without one; local = this machine's (syslog).")
+    so_rcvbuf: Size = Field(4 << 20, description="Receive buffer requested from the kernel.")
     receivers: int = Field(
-        1, ge=1, le=64, description="processes that receive at its port, each a listener NAME-2 and so on (udp)"
+        1,
+        ge=1,
+        le=64,
+        description="Number of processes that receive at the port; the further ones are named NAME-2 and so on (udp).",
     )
-    max_line: Size = Field(1 << 20, description="longest line (tcp), or message with its annotations (http, otlp_grpc)")
-    max_connections: int = Field(10_000, ge=1, description="most connections at once; who holds most goes first (tcp)")
+    max_line: Size = Field(
+        1 << 20, description="Maximum length of a line (tcp), or of a message with its annotations (http, otlp_grpc)."
+    )
+    max_connections: int = Field(
+        10_000,
+        ge=1,
+        description="Maximum number of connections; a further one closes the oldest of the sender that has most (tcp).",
+    )
     max_unfinished: Size = Field(
         128 << 20,
-        description="most bytes of unfinished lines (tcp), or requests (http, otlp_grpc), of all connections",
+        description="Maximum bytes of unfinished lines (tcp) or requests (http, otlp_grpc) of all connections.",
     )
     max_body: Size = Field(
-        32 << 20, ge=1024, description="largest request, also unpacked (http, otlp_grpc, codec forward)"
+        32 << 20, ge=1024, description="Maximum size of a request, also unpacked (http, otlp_grpc, codec forward)."
     )
     max_messages: int = Field(
-        250_000, ge=1, description="most messages of one request (http, otlp_grpc, codec forward)"
+        250_000, ge=1, description="Maximum number of messages of one request (http, otlp_grpc, codec forward)."
     )
     request_timeout: Seconds = Field(
-        30, gt=0, description="how long a client may take for a request's head or small body, or may be silent (http)"
+        30,
+        gt=0,
+        description=(
+            "Time within which a client must send a head or small body, and after which a silent "
+            "connection is closed (http)."
+        ),
     )
     tokens: tuple[str, ...] = Field(
         (),
         json_schema_extra=SECRET,
-        description="one of them comes with each request; empty = none is asked for (http, otlp_grpc)",
+        description="Tokens, one of which each request must carry; empty = no token is required (http, otlp_grpc).",
     )
-    allow_from: tuple[Network, ...] = Field((), description="networks that may send; empty = all")
+    allow_from: tuple[Network, ...] = Field((), description="Networks that may send; empty = all.")
     allow_origins: tuple[str, ...] = Field(
-        (), description="web origins whose pages may send from a browser, such as https://app.example; * = all (http)"
+        (), description="Web origins whose pages may send from a browser, such as https://app.example; * = all (http)."
     )
-    idle_timeout: Seconds = Field(0, description="a connection silent for this long is closed; 0 = never (tcp)")
+    idle_timeout: Seconds = Field(0, description="Time after which a silent connection is closed; 0 = never (tcp).")
     shared_key: str = Field(
-        "", json_schema_extra=SECRET, description="what senders have to know; empty = nothing is asked for (forward)"
+        "",
+        json_schema_extra=SECRET,
+        description="Shared key of the forward protocol; empty = no authentication (codec forward).",
     )
-    commands_from: tuple[Network, ...] = Field(("127.0.0.0/8",), description="networks that may send commands")
-    kill: bool = Field(False, description="whether KILL is obeyed")
-    annotate_source: bool = Field(False, description="whether messages get the address they came from as annotation")
+    commands_from: tuple[Network, ...] = Field(
+        ("127.0.0.0/8",), description="Networks that may send commands (codec plog)."
+    )
+    kill: bool = Field(False, description="Obey the command KILL, which ends the receiver (codec plog).")
+    annotate_source: bool = Field(False, description="Add the sender's address to each message as an annotation.")
     multiline: MultilineConfig = Field(default_factory=MultilineConfig, description="lines that are one message (tcp)")
     defrag: DefragConfig = Field(default_factory=DefragConfig, description="reassembly (udp)")
     handlers: tuple[HandlerConfig, ...] = Field((LogHandler(),), description="where its messages go")

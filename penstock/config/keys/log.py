@@ -13,55 +13,67 @@ from penstock.config.keys.values import Address, AddressOrOff, Seconds, Section,
 class TopicConfig(Section):
     """Settings of one topic."""
 
-    message_size_limit: Size = Field(16 << 20, ge=1, description="largest payload of one message")
-    segment_size_limit: Size = Field(16 << 20, ge=1, description="a segment is closed at this size")
-    rotate_after: Seconds = Field(6 * 3600, description="a segment is closed when its oldest entry is this old")
-    stale_after: Seconds = Field(7 * 86400, description="a segment is dropped when its newest entry is this old")
-    retain_bytes: Size = Field(0, description="older segments are dropped when a topic is larger; 0 = no limit")
-    retention_policy: Literal["expire", "keep"] = Field(
-        "expire", description="keep = never drop what a named cursor has not passed"
+    message_size_limit: Size = Field(16 << 20, ge=1, description="Maximum size of the payload of one message.")
+    segment_size_limit: Size = Field(16 << 20, ge=1, description="Size at which a segment is closed.")
+    rotate_after: Seconds = Field(6 * 3600, description="Age of its oldest entry at which a segment is closed.")
+    stale_after: Seconds = Field(7 * 86400, description="Age of its newest entry at which a segment is dropped.")
+    retain_bytes: Size = Field(
+        0, description="Size of a topic above which its oldest segments are dropped; 0 = no limit."
     )
-    durability: Literal["received", "written", "synced"] = Field("synced", description="what an answer promises")
-    compression: Literal["none", "zstd"] = Field("none", description="of segments that are closed")
-    readers: tuple[str, ...] = Field(("*",), description="names of the tokens that may read; * = anybody")
-    writers: tuple[str, ...] = Field(("*",), description="names of the tokens that may write; * = anybody")
+    retention_policy: Literal["expire", "keep"] = Field(
+        "expire", description="keep = never drop entries that a named cursor has not passed."
+    )
+    durability: Literal["received", "written", "synced"] = Field(
+        "synced",
+        description="State of an entry when its append is acknowledged: synced = on disk, written = in the page cache.",
+    )
+    compression: Literal["none", "zstd"] = Field("none", description="Compression of closed segments.")
+    readers: tuple[str, ...] = Field(("*",), description="Names of tokens that may read; * = everybody.")
+    writers: tuple[str, ...] = Field(("*",), description="Names of tokens that may write; * = everybody.")
 
 
 class TransactionsConfig(Section):
     """Transactions and producers."""
 
-    timeout: Seconds = Field(60, gt=0, description="a transaction that is open for longer is aborted")
-    max_size: Size = Field(64 << 20, ge=1, description="largest size of one transaction's entries")
-    max_open: int = Field(1000, ge=1, description="most transactions that may be open at once")
-    max_open_per_token: int = Field(100, ge=1, description="most of them that one token may have")
-    producer_memory: Seconds = Field(86400, description="how long the sequence numbers of producers are remembered")
+    timeout: Seconds = Field(60, gt=0, description="Age at which an open transaction is aborted.")
+    max_size: Size = Field(64 << 20, ge=1, description="Maximum size of the entries of one transaction.")
+    max_open: int = Field(1000, ge=1, description="Maximum number of open transactions.")
+    max_open_per_token: int = Field(100, ge=1, description="Maximum number of open transactions of one token.")
+    producer_memory: Seconds = Field(86400, description="Time for which sequence numbers of idle producers are kept.")
 
 
 class LogConfig(Section):
     """The log daemon."""
 
-    grpc: Address = Field("127.0.0.1:8845", description="address of the gRPC server")
-    http: Address = Field("127.0.0.1:8844", description="address of the HTTP server")
+    grpc: Address = Field("127.0.0.1:8845", description="Address of the gRPC server.")
+    http: Address = Field("127.0.0.1:8844", description="Address of the HTTP server.")
     flight: AddressOrOff = Field(
-        "", description='address of the Arrow Flight server, by which Spark on other machines reads topics; "" = off'
+        "", description='Address of the Arrow Flight server, from which Spark on other machines reads topics; "" = off.'
     )
-    kafka: AddressOrOff = Field("", description='address at which clients of Kafka are served; "" = off')
+    kafka: AddressOrOff = Field("", description='Address for clients of Kafka; "" = off.')
     kafka_advertised: AddressOrOff = Field(
-        "", description='the address that clients of Kafka are told to connect to; "" = where they came'
+        "",
+        description=(
+            'Address that clients of Kafka connect to, if it differs from log.kafka; "" = the address they used.'
+        ),
     )
     max_bodies: Size = Field(
         256 << 20,
         ge=1,
-        description="most bytes of HTTP requests' bodies under way at once; of Kafka's requests as many",
+        description="Maximum bytes of all HTTP request bodies in flight; the same limit holds for Kafka requests.",
     )
     max_connections: int = Field(
-        1000, ge=1, description="most connections of HTTP clients at once; of gRPC's, Flight's and Kafka's as many each"
+        1000,
+        ge=1,
+        description="Maximum number of HTTP connections; the same limit holds for gRPC, Flight and Kafka each.",
     )
     request_timeout: Seconds = Field(
-        30, gt=0, description="how long a client of HTTP may take for a head or small body, one of Kafka for a request"
+        30,
+        gt=0,
+        description="Time within which an HTTP client must send a head or small body, and a Kafka client a request.",
     )
-    max_topics: int = Field(1000, ge=1, description="most topics there may be")
-    max_bytes: Size = Field(0, description="appends are refused when all topics together are larger; 0 = no limit")
+    max_topics: int = Field(1000, ge=1, description="Maximum number of topics.")
+    max_bytes: Size = Field(0, description="Total size of all topics at which appends are refused; 0 = no limit.")
     topic_defaults: TopicConfig = Field(default_factory=TopicConfig, description="settings of every topic")
 
     @property

@@ -16,12 +16,12 @@ class OtelConfig(Section):
     """Metrics to an OpenTelemetry collector, by OTLP over HTTP."""
 
     endpoint: str = Field(
-        "", description='where metrics are sent, such as http://127.0.0.1:4318/v1/metrics; "" = nowhere'
+        "", description='URL to which metrics are sent, such as http://127.0.0.1:4318/v1/metrics; "" = off.'
     )
-    every: Seconds = Field(60.0, ge=0.1, description="time from one sending to the next")
-    timeout: Seconds = Field(10.0, gt=0, description="how long one sending may take")
+    every: Seconds = Field(60.0, ge=0.1, description="Interval of sending.")
+    timeout: Seconds = Field(10.0, gt=0, description="Time limit of one delivery.")
     headers: dict[str, str] = Field(
-        default_factory=dict, json_schema_extra=SECRET, description="headers of the requests, such as authorization"
+        default_factory=dict, json_schema_extra=SECRET, description="Headers of the requests, such as authorization."
     )
 
     @field_validator("endpoint")

@@ -23,13 +23,13 @@ Place = Annotated[str, BeforeValidator(lambda value: str(value or "")), AfterVal
 class RedactConfig(Section):
     """Redaction of messages before they land: in payload, ``data`` and all columns derived from them."""
 
-    patterns: tuple[str, ...] = Field((), description="regular expressions (RE2); what matches is replaced, anywhere")
-    replacement: str = Field("***", pattern=r'^[^"\\]*$', description="what stands there then")
+    patterns: tuple[str, ...] = Field((), description="Regular expressions (RE2) of texts to replace, in every column.")
+    replacement: str = Field("***", pattern=r'^[^"\\]*$', description="Replacement of matches.")
     hash: tuple[str, ...] = Field(
-        (), description="fields of events whose values become a keyed hash: host, data.user.id"
+        (), description="Fields of events that are replaced by a keyed hash, such as host or data.user.id."
     )
-    salt_file: Path | None = Field(None, description="file with the key of those hashes")
-    salt_env: str = Field("", description="or the environment variable that has it")
+    salt_file: Path | None = Field(None, description="File of the key of the hashes.")
+    salt_env: str = Field("", description="Environment variable with the key of the hashes.")
 
     @model_validator(mode="after")
     def _fields_can_be_hashed(self) -> RedactConfig:
@@ -54,43 +54,54 @@ class RedactConfig(Section):
 class PipelineConfig(Section):
     """The way from topics to tables."""
 
-    source: Literal["penstock", "kafka"] = Field("penstock", description="where messages are read")
+    source: Literal["penstock", "kafka"] = Field(
+        "penstock", description="Source of messages: penstock (the log) or kafka."
+    )
     uri: AddressOrOff = Field(
-        "", description="Flight server (log.flight) that topics are read from; default: from their folder"
+        "", description="Flight server (log.flight) from which topics are read; default: the folder of the topics."
     )
-    token: str = Field("", json_schema_extra=SECRET, description="token shown there; default: the one in data_dir")
-    kafka: dict[str, str] = Field(default_factory=dict, description="properties of Kafka's client, with that source")
-    expiry_gap: int = Field(1000, ge=1, description="offsets that a large message may span in Kafka")
-    topics: tuple[str, ...] = Field(("*",), description="topics read; * = all but internal ones")
-    tables: Place = Field("", description="folder of the tables, or URL (s3, gs, abfss); default: data_dir/tables")
+    token: str = Field(
+        "", json_schema_extra=SECRET, description="Token for that Flight server; default: the one in data_dir."
+    )
+    kafka: dict[str, str] = Field(default_factory=dict, description="Properties of the Kafka client (source kafka).")
+    expiry_gap: int = Field(1000, ge=1, description="Maximum number of offsets that a large message spans in Kafka.")
+    topics: tuple[str, ...] = Field(("*",), description="Topics to read; * = all except internal ones.")
+    tables: Place = Field("", description="Folder of the tables, or URL (s3, gs, abfss); default: data_dir/tables.")
     storage_options: dict[str, Option] = Field(
-        default_factory=dict, description="what delta-rs is told of the object store, with a URL: AWS_ENDPOINT_URL"
+        default_factory=dict, description="Options of delta-rs for the object store, such as AWS_ENDPOINT_URL."
     )
-    merge_files_every: Seconds = Field(600.0, description="how often small files are merged (delta); 0: never")
-    batch_rows: int = Field(1_000_000, ge=1, description="most messages of one batch")
-    batch_bytes: Size = Field(512 << 20, ge=1, description="most bytes of one batch, as stored; not with Kafka")
+    merge_files_every: Seconds = Field(600.0, description="Interval of merging small files; 0 = never.")
+    batch_rows: int = Field(1_000_000, ge=1, description="Maximum number of messages of one batch.")
+    batch_bytes: Size = Field(
+        512 << 20, ge=1, description="Maximum bytes of one batch, as stored (not with source kafka)."
+    )
     retention: dict[str, Seconds] = Field(
-        default_factory=dict, description="how long rows stay (delta), by kind or type: event, event/click, quarantine"
+        default_factory=dict, description="Retention of rows by kind or type: event, event/click, quarantine."
     )
-    target_lag: Seconds = Field(1.0, description="how far the tables may be behind; sets the trigger")
-    duplicate_window: Seconds = Field(600.0, description="how long a uuid is remembered")
-    event_types: tuple[str, ...] = Field((), description="types let in; empty: any")
-    schemas: dict[str, str] = Field(default_factory=dict, description="what data is, by event type: Spark's DDL")
+    target_lag: Seconds = Field(1.0, description="Time that the tables may be behind; sets Spark's trigger.")
+    duplicate_window: Seconds = Field(600.0, description="Time for which uuids are kept to detect duplicates.")
+    event_types: tuple[str, ...] = Field((), description="Accepted event types; empty = all.")
+    schemas: dict[str, str] = Field(default_factory=dict, description="Schema of data by event type, in Spark's DDL.")
     typed: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")], TypedConfig] = Field(
         default_factory=dict, description="tables of single event types (delta), by name: click is events_click"
     )
     transform: str = Field(
         "",
         pattern=f"^$|^{FUNCTION}$",
-        description="module:function that every batch of rows goes through before it lands: RecordBatch to RecordBatch",
+        description=(
+            "Function (module:function) that changes each batch of rows before it lands: RecordBatch to RecordBatch."
+        ),
     )
     fixes: tuple[str, ...] = Field(
-        (), description="functions (module:function) that the console offers to mend quarantine with: bytes to bytes"
+        (),
+        description=(
+            "Functions (module:function) that the console offers to repair quarantined messages: bytes to bytes."
+        ),
     )
     redact: RedactConfig = Field(default_factory=RedactConfig)
-    keep_payload: bool = Field(True, description="keep the raw payload of valid events")
+    keep_payload: bool = Field(True, description="Keep the raw payload of valid events.")
     spark: dict[str, str | int | float | bool] = Field(
-        default={"master": "local[2,3]"}, description="master, and anything else Spark takes"
+        default={"master": "local[2,3]"}, description="Properties of Spark; master selects the cluster."
     )
 
     @field_validator("fixes")

@@ -67,20 +67,22 @@ class TokenConfig(Section):
 class SecurityConfig(Section):
     """Access to the log daemon."""
 
-    tls_cert: Path | None = Field(None, description="certificate chain of the servers (PEM); needs tls_key")
-    tls_key: Path | None = Field(None, description="private key of tls_cert (PEM)")
-    client_ca: Path | None = Field(None, description="authorities whose client certificates are asked for (PEM)")
-    tokens: dict[TopicName, TokenConfig] = Field(default_factory=dict, description="bearer tokens by name")
-    open_health: bool = Field(True, description="gRPC health checks need no token")
-    open_reflection: bool = Field(
-        True, description="gRPC reflection, /docs and /openapi.json, which describe the API, need no token"
+    tls_cert: Path | None = Field(None, description="File of the servers' certificate chain (PEM); needs tls_key.")
+    tls_key: Path | None = Field(None, description="File of the private key of tls_cert (PEM).")
+    client_ca: Path | None = Field(
+        None, description="File of the authorities that must have signed the clients' certificates (PEM)."
     )
+    tokens: dict[TopicName, TokenConfig] = Field(default_factory=dict, description="Bearer tokens by name.")
+    open_health: bool = Field(True, description="Answer gRPC health checks without a token.")
+    open_reflection: bool = Field(True, description="Serve gRPC reflection, /docs and /openapi.json without a token.")
     hosts: tuple[str, ...] = Field(
         (),
-        description="names, besides localhost and addresses, under which browsers reach the HTTP API and the console; "
-        "* = any",
+        description=(
+            "Host names, in addition to localhost and addresses, under which browsers reach the HTTP "
+            "API and the console; * = any."
+        ),
     )
-    insecure: bool = Field(False, description="allow other addresses than loopback without TLS or tokens")
+    insecure: bool = Field(False, description="Allow addresses other than loopback without TLS or tokens.")
 
     @model_validator(mode="after")
     def _check_complete(self) -> SecurityConfig:

@@ -18,12 +18,14 @@ class SenderTlsConfig(Section):
     """TLS of a listener's senders, with the same names as ``[security]``."""
 
     tls_cert: Path | None = Field(
-        None, description="certificate chain (PEM); senders speak TLS then; needs tls_key (tcp)"
+        None, description="File of the certificate chain (PEM); senders must use TLS; needs tls_key (not udp)."
     )
-    tls_key: Path | None = Field(None, description="private key of tls_cert (PEM)")
-    client_ca: Path | None = Field(None, description="authorities whose certificates senders have to show (PEM)")
+    tls_key: Path | None = Field(None, description="File of the private key of tls_cert (PEM).")
+    client_ca: Path | None = Field(
+        None, description="File of the authorities that must have signed the senders' certificates (PEM)."
+    )
     client_names: tuple[str, ...] = Field(
-        (), description="names of certificates that are let in, also *.example.com; empty = all; needs client_ca"
+        (), description="Accepted names in senders' certificates, also *.example.com; empty = all; needs client_ca."
     )
 
     @model_validator(mode="after")

@@ -21,10 +21,10 @@ from penstock.config.tables_url import TablesPlace, TablesUrl, is_url
 class Settings(Section):
     """All settings."""
 
-    data_dir: Path = Field(Path("penstock-data"), description="where everything is kept")
-    shutdown_time: Seconds = Field(10.0, description="how long a stop may take before processes are killed")
+    data_dir: Path = Field(Path("penstock-data"), description="Folder of all data.")
+    shutdown_time: Seconds = Field(10.0, description="Time until processes that do not stop are killed.")
     log: LogConfig = Field(default_factory=LogConfig)
-    topic: dict[TopicName, TopicConfig] = Field(default_factory=dict, description="settings of single topics")
+    topic: dict[TopicName, TopicConfig] = Field(default_factory=dict, description="Settings of single topics.")
     transactions: TransactionsConfig = Field(default_factory=TransactionsConfig)
     buffer: BufferConfig = Field(default_factory=BufferConfig)
     listener: tuple[ListenerConfig, ...] = Field(default_factory=lambda: default_listeners())

@@ -30,18 +30,21 @@ class ColumnConfig(Section):
     """A column of a typed table."""
 
     type: Literal["string", "boolean", "int", "bigint", "double", "date", "timestamp", "json"] = Field(
-        description="string, boolean, int, bigint, double, date, timestamp (with a zone, as RFC 3339 has it) or json"
+        description="string, boolean, int, bigint, double, date, timestamp (RFC 3339, with a zone) or json."
     )
-    field: str = Field("", description="the field of data that it has; default: the column's name")
-    required: bool = Field(False, description="whether an event without it is quarantined")
+    field: str = Field("", description="Field of data; default: the column's name.")
+    required: bool = Field(False, description="Quarantine events without this field.")
 
 
 class TypedConfig(Section):
     """A table with real columns for the events of one type."""
 
-    type: str = Field("", description="type of the events; default: the table's name")
+    type: str = Field("", description="Type of the events; default: the table's name.")
     on_misfit: Literal["rest", "quarantine"] = Field(
-        "rest", description="where a value goes that its column cannot hold; quarantine: the whole event"
+        "rest",
+        description=(
+            "Destination of a field that does not fit its column: rest = the column rest; quarantine = the whole event."
+        ),
     )
     columns: dict[
         Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,127}$")],

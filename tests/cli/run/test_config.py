@@ -1,6 +1,8 @@
-"""``penstock config explain``: nothing found is said."""
+"""``penstock config``: write, extend and explain the configuration."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from typer.testing import CliRunner
 
@@ -18,3 +20,29 @@ def test_explain_rejects_unknown_key() -> None:
 def test_explain_changed_reports_that_nothing_changed() -> None:
     result = CliRunner().invoke(config, ["explain", "message_size", "--changed"])
     assert (result.exit_code, result.stdout) == (0, "every key has its default\n")
+
+
+def test_init_writes_a_file_that_check_accepts_and_never_replaces_one(tmp_path: Path) -> None:
+    file = tmp_path / "penstock.toml"
+    written = CliRunner().invoke(config, ["init", "--config", str(file)])
+    assert (written.exit_code, written.stderr) == (0, "")
+    assert CliRunner().invoke(config, ["check", "--config", str(file)]).exit_code == 0
+    file.write_text("# mine\n")
+    again = CliRunner().invoke(config, ["init", "--config", str(file)])
+    assert (again.exit_code, again.stderr.count("\n"), file.read_text()) == (2, 1, "# mine\n")
+
+
+def test_add_listener_keeps_comments_mode_and_default_listeners(tmp_path: Path) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text("# mine\n")
+    file.chmod(0o600)
+    options = ["--name", "web", "--protocol", "http", "--port", "4318", "--config", str(file)]
+    assert CliRunner().invoke(config, ["add", "listener", *options]).exit_code == 0
+    text = file.read_text()
+    assert text.startswith("# mine\n")
+    assert file.stat().st_mode & 0o777 == 0o600
+    checked = CliRunner().invoke(config, ["check", "--config", str(file)])
+    assert "events-udp, events-tcp, syslog-udp, syslog-tcp, web" in " ".join(checked.stdout.split())
+    twice = CliRunner().invoke(config, ["add", "listener", *options])
+    assert (twice.exit_code, file.read_text()) == (2, text)
+    assert "two listeners have the name 'web'" in twice.stderr

@@ -35,6 +35,7 @@ def on_a_terminal(*arguments: str, folder: Path) -> str:
 
 @pytest.mark.spark
 def test_syntax_error_of_query_is_one_error_line(tmp_path: Path) -> None:
+    (tmp_path / "penstock-data").mkdir()
     printed, _, after = on_a_terminal("selec x", folder=tmp_path).partition(
         "[PARSE_SYNTAX_ERROR] Syntax error at or near"
     )
@@ -46,6 +47,7 @@ def test_syntax_error_of_query_is_one_error_line(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_failed_jvm_start_prints_its_last_lines(tmp_path: Path) -> None:
+    (tmp_path / "penstock-data").mkdir()
     completed = run("pipeline", "query", "select 1", "-o", "pipeline.spark.driver.memory=lots", folder=tmp_path)
     assert completed.status == 1
     assert "penstock: Invalid maximum heap size: -Xmxlots" in completed.errors.splitlines()
