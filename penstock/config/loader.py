@@ -29,7 +29,7 @@ def load(
 def notices(
     file: Path | None = None, overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Return what a start says about the configuration: keys without effect, and listeners that nobody configured."""
+    """Return what a start says about the configuration: keys without effect, and the default listeners."""
     raw = gather(file, overrides, environment)
     lines = []
     if raw.ignored:

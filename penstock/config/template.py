@@ -1,7 +1,7 @@
 """A complete, commented configuration file, and the addition of a listener to an existing file.
 
-Every key stands in the file with its meaning and its default, commented out; the default listeners are written out,
-because the first ``[[listener]]`` of a file replaces them all.
+The file lists every key with its meaning and its default, commented out. It contains the default listeners, because
+the first ``[[listener]]`` of a file replaces them all.
 """
 
 from __future__ import annotations
@@ -113,10 +113,10 @@ FURTHER_GROUPS = """\
 
 def template() -> str:
     """Return the complete file."""
-    first, *others = (listener_block(**_arguments(listener)) for listener in default_listener_tables())
+    first, *following = (listener_block(**_arguments(listener)) for listener in default_listener_tables())
     head, handlers = first.split("[[listener.handlers]]")
     first = "\n".join([head, ALL_KEYS, *_group_lines(ListenerConfig, "listener"), f"[[listener.handlers]]{handlers}"])
-    return "\n".join([HEAD, *_group_lines(Settings, ""), LISTENERS, first, *others, EXAMPLES, FURTHER_GROUPS])
+    return "\n".join([HEAD, *_group_lines(Settings, ""), LISTENERS, first, *following, EXAMPLES, FURTHER_GROUPS])
 
 
 def listener_block(name: str, protocol: str, port: int, host: str, codec: str, topic: str) -> str:
@@ -133,8 +133,8 @@ def with_listener(text: str, block: str) -> str:
     """
     has_listeners = any(line.strip().replace(" ", "") == "[[listener]]" for line in text.splitlines())
     defaults = [] if has_listeners else [listener_block(**_arguments(table)) for table in default_listener_tables()]
-    ended = text if not text or text.endswith("\n") else f"{text}\n"
-    return "\n".join([ended, *defaults, block])
+    complete_lines = text if not text or text.endswith("\n") else f"{text}\n"
+    return "\n".join([complete_lines, *defaults, block])
 
 
 def _arguments(listener: Mapping[str, Any]) -> dict[str, Any]:
