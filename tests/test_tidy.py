@@ -80,6 +80,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/supervise/removed_handlers.py": "called by the supervisor, which must not load Arrow",
     "penstock/compact_json.py": "the encoder of every room, below all of them",
     "penstock/log/retention/sweeper.py": "a thread of its own, which imports the whole log",
+    "penstock/process/port_owner.py": "reads /proc/net and /proc/PID/fd, apart from who binds",
     "penstock/process/bounded_calls.py": "one limit of all gRPC servers",
     "penstock/process/in_flight_bytes.py": "one limit of two servers",
     "penstock/process/kernel.py": "the calls of Linux",

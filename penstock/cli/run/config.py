@@ -82,7 +82,7 @@ def add_listener(
 
 
 def check_text(text: str, path: Path) -> None:
-    """Check ``text`` as the new content of ``path``. Raises ConfigError, whose lines are those of the new content."""
+    """Check ``text`` as the new content of ``path``. Raises ConfigError with lines of the new content."""
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder, path.name)
         draft.write_text(text)
