@@ -108,3 +108,7 @@ class UnknownCodec(BadRecords):
 
 class BatchTooLarge(BadRecords):
     """A batch is larger than the limit."""
+
+
+class KafkaAway(PenstockError, RuntimeError):
+    """Kafka does not answer, or refuses the request."""

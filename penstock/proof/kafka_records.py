@@ -1,10 +1,16 @@
-"""The entry to ``reread_kafka`` for code that must not import Kafka's client, an extra."""
+"""The entry to all that needs Kafka's client, for code that must not import Kafka's client, an extra."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from penstock.config import Settings
 from penstock.proof.reread import RereadSource
+
+if TYPE_CHECKING:
+    from penstock.landing.from_kafka.partitions import KafkaPartitions
+    from penstock.proof.group_offsets import GroupOffsets
 
 
 def kafka_records(kafka: Mapping[str, str] | None, gap: int, event_types: Sequence[str] = ()) -> RereadSource | None:
@@ -14,3 +20,21 @@ def kafka_records(kafka: Mapping[str, str] | None, gap: int, event_types: Sequen
     from penstock.proof.reread_kafka import KafkaRecords
 
     return KafkaRecords(kafka, gap, event_types)
+
+
+def group_offsets(kafka: Mapping[str, str] | None, group: str) -> GroupOffsets | None:
+    """Return the offsets of a consumer group that shows how far the pipeline is; None without Kafka or a group."""
+    if kafka is None or not group:
+        return None
+    from penstock.proof.group_offsets import GroupOffsets
+
+    return GroupOffsets(kafka, group)
+
+
+def kafka_partitions(settings: Settings) -> KafkaPartitions | None:
+    """Return the partitions that the pipeline lands; None if it lands topics of the log."""
+    if settings.pipeline.source != "kafka":
+        return None
+    from penstock.landing.from_kafka.partitions import KafkaPartitions
+
+    return KafkaPartitions(settings.pipeline.kafka)

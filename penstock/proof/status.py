@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.counts import Counts
 from penstock.landing.history import TOTALS
@@ -14,7 +14,6 @@ from penstock.landing.journal import Commit, latest
 from penstock.landing.landing_lock import is_running
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
-from penstock.landing.topics.topic_store import TopicStore
 from penstock.proof.proofs import latest_proofs
 
 RATE_WINDOW_S = 60.0
@@ -57,10 +56,25 @@ class Status:
         return asdict(self)
 
 
-def status(topics: Path | TopicStore, layout: Layout, patterns: Sequence[str], now: float | None = None) -> Status:
+class View(Protocol):
+    """A topic or a partition of Kafka as it is now."""
+
+    @property
+    def end(self) -> int: ...
+
+
+class StatusSource(Protocol):
+    """The part of a ``TopicStore`` that a status needs; partitions of Kafka have it too."""
+
+    def views(self, patterns: Sequence[str]) -> Mapping[str, View]: ...
+
+    def waiting_since(self, topic: str, offset: int) -> int | None: ...
+
+
+def status(topics: Path | StatusSource, layout: Layout, patterns: Sequence[str], now: float | None = None) -> Status:
     """Return the progress of the pipeline that lands topics matching ``patterns`` into the tables of ``layout``.
 
-    Raises the errors of the store, such as Unavailable.
+    Raises the errors of the source, such as Unavailable and KafkaAway.
     """
     store = FolderStore(topics) if isinstance(topics, Path) else topics
     now = time.time() if now is None else now
@@ -99,7 +113,7 @@ def _rate(commits: Sequence[Commit], now: float) -> float:
     return round(rows / RATE_WINDOW_S, 1)
 
 
-def _topic(store: TopicStore, topic: str, end: int, landed: int, proved: int, now: float) -> TopicStatus:
+def _topic(store: StatusSource, topic: str, end: int, landed: int, proved: int, now: float) -> TopicStatus:
     first = store.waiting_since(topic, landed) if landed < end else None
     lag = max(now - first / 1e6, 0.0) if first is not None else 0.0
     return TopicStatus(topic, end, landed, proved, end - landed, round(lag, 3))

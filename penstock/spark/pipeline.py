@@ -278,6 +278,7 @@ def landing_of(settings: config.Settings) -> Landing:
         retention=pipeline.retention,
         log=configured_connection(settings),
         kafka=pipeline.kafka if pipeline.source == "kafka" else None,
+        kafka_group=pipeline.kafka_group,
         expiry_gap=pipeline.expiry_gap,
     )
 

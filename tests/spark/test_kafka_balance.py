@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.config import load
@@ -85,6 +85,14 @@ def land(data: Path, http: str, settings: list[str]) -> None:
     assert pipeline.returncode == 0, stderr
 
 
+def committed_offsets(cluster: Cluster, *topics: str) -> list[int]:
+    """Return the offsets of the group that shows lag tools how far the pipeline is."""
+    consumer = Consumer({**cluster.kafka, "group.id": "penstock-pipeline"})
+    offsets = consumer.committed([TopicPartition(topic, 0) for topic in topics], timeout=30)
+    consumer.close()
+    return [partition.offset for partition in offsets]
+
+
 def test_balance_of_healthy_topics_has_no_losses_and_names_a_real_one(kafka_broker: Broker, tmp_path: Path) -> None:
     cluster = Cluster(kafka_broker)
     transactions, compacted = cluster.create("transactions"), cluster.create("compacted", **COMPACTION)
@@ -130,6 +138,7 @@ def test_balance_of_healthy_topics_has_no_losses_and_names_a_real_one(kafka_brok
         assert fates(expired) == {"landed.event": 13, "gap.expired_before": 4, "gap.expired_unread": 3}
         assert lost(fates(expired)) == {"gap.expired_unread": 3}
         assert running.ledger.balance().unaccounted == 0
+        assert committed_offsets(cluster, expired) == [20]
         before = running.ledger.balance().document()
     loaded = load(None, [f"data_dir={tmp_path}", *settings])
     rebuilt = rebuild_balance(loaded.topics, loaded.buffers, [], table_posts(loaded), lambda: before, None)

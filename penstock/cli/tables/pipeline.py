@@ -92,16 +92,20 @@ def _query_lines(settings: Settings, sql: str, limit: int, as_json: bool) -> lis
 def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
     """Report lag, rate and proof of the pipeline."""
     from penstock.client import ClientError
+    from penstock.kafka.errors import KafkaAway
     from penstock.landing.daemon_connection import configured_connection
     from penstock.landing.table_paths import Layout
     from penstock.landing.topics.from_flight import FlightStore
+    from penstock.proof.kafka_records import kafka_partitions
     from penstock.proof.status import status as pipeline_status
 
     connection = configured_connection(settings)
     topics = FlightStore(replace(connection, retry_for=STATUS_RETRY_S)) if connection else settings.topics
     try:
-        report = pipeline_status(topics, Layout.for_tables(settings.tables), settings.pipeline.topics)
-    except ClientError as error:
+        report = pipeline_status(
+            kafka_partitions(settings) or topics, Layout.for_tables(settings.tables), settings.pipeline.topics
+        )
+    except (ClientError, KafkaAway) as error:
         fail(error)
     if as_json:
         print(json.dumps(report.document(), indent=2))

@@ -64,6 +64,10 @@ class PipelineConfig(Section):
         "", json_schema_extra=SECRET, description="Token for that Flight server; default: the one in data_dir."
     )
     kafka: dict[str, str] = Field(default_factory=dict, description="Properties of the Kafka client (source kafka).")
+    kafka_group: str = Field(
+        "penstock-pipeline",
+        description='Consumer group to which landed offsets of Kafka are committed, for lag tools; "" = none.',
+    )
     expiry_gap: int = Field(1000, ge=1, description="Maximum number of offsets that a large message spans in Kafka.")
     topics: tuple[str, ...] = Field(("*",), description="Topics to read; * = all except internal ones.")
     tables: Place = Field("", description="Folder of the tables, or URL (s3, gs, abfss); default: data_dir/tables.")

@@ -14,8 +14,10 @@ from penstock.console.daemon_poll import Daemon
 from penstock.console.pages.quarantine import page_address
 from penstock.console.theme import Chart, Html, frame, panel, table
 from penstock.console.wording import exact, lasted, short
+from penstock.errors import PenstockError
 from penstock.landing.table_paths import Layout
 from penstock.ledger.receipt import Receipt
+from penstock.proof.kafka_records import kafka_partitions
 from penstock.proof.status import Status, status
 from penstock.sql.quarantined import Selection
 
@@ -39,9 +41,15 @@ def build(daemon: Daemon, settings: Settings) -> None:
         with panel("Quarantine", "messages that look like events but are invalid"):
             reasons = Html()
 
+    source = kafka_partitions(settings) or settings.topics
+
     async def refresh() -> None:
-        # In a thread: it reads the journal and the topics' files.
-        pipeline_status = await asyncio.to_thread(status, settings.topics, layout, settings.pipeline.topics)
+        # In a thread: it reads the journal and the topics' files, or asks Kafka.
+        try:
+            pipeline_status = await asyncio.to_thread(status, source, layout, settings.pipeline.topics)
+        except PenstockError as error:
+            now.show(f'<div class="verdict warn">{escape(str(error))}</div>')
+            return
         now.show(status_html(pipeline_status))
         behind.show(topics(pipeline_status, daemon))
         reasons.show(quarantined(daemon.receipt))

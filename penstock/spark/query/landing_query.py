@@ -50,9 +50,10 @@ class Landing:
     """What is landed and how. ``topics`` is a folder, ``tables`` one or a URL; times in seconds.
 
     ``topic``: names or patterns with commas. ``log``: the log daemon, where its topics are read from there and not from
-    their folder. ``kafka``: properties of the client where the topics are Kafka's and not
-    the log's; ``expiry_gap``: how many offsets a large message may span there. ``max_rows``, ``max_bytes``: most of one
-    micro-batch (bytes as stored; of the log alone). ``only_refills``: nothing but what was asked for out of turn.
+    their folder. ``kafka``: properties of the client where the topics are Kafka's and not the log's; ``kafka_group``:
+    the consumer group that shows how far they landed; ``expiry_gap``: how many offsets a large message may span there.
+    ``max_rows``, ``max_bytes``: most of one micro-batch (bytes as stored; of the log alone). ``only_refills``: nothing
+    but what was asked for out of turn.
     """
 
     topics: Path
@@ -69,6 +70,7 @@ class Landing:
     retention: Mapping[str, float] = field(default_factory=dict)
     log: DaemonConnection | None = None
     kafka: Mapping[str, str] | None = None
+    kafka_group: str = ""
     expiry_gap: int = EXPIRY_GAP
     max_rows: int = 1_000_000
     max_bytes: int = 512 << 20

@@ -20,7 +20,7 @@ from penstock.landing.requests.deletions import newest as newest_deletion
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.process.process_end import stop_thread
-from penstock.proof.kafka_records import kafka_records
+from penstock.proof.kafka_records import group_offsets, kafka_records
 from penstock.proof.ledger_posts import LedgerAway, LedgerRefused
 from penstock.proof.proofs import BackfillProof, Proof, ProvedBatch, latest_proofs, rolled_proofs, write_proofs
 from penstock.proof.prover import Prover
@@ -98,6 +98,8 @@ class ProofWorker:
             kafka=self._kafka,
             log=log_records(landing.log, landing.event_types),
         )
+        self._group = group_offsets(landing.kafka, landing.kafka_group)
+        self._ends: dict[str, int] = {}
         self._unproved = self._resume()
         self._through: dict[str, int] | None = None
         self._position = self._deletion = 0
@@ -110,12 +112,14 @@ class ProofWorker:
         """The batches in the journal that are not proved yet; the proved ones are remembered as evidence."""
         rolled, commits = latest(self._layout)
         self.progress.batch = rolled.batch
+        self._ends.update(rolled.end)
         for batch in read_lines(self._layout.proofs, lambda line: int(line["batch"]), repair=True):
             self.progress.batch = max(self.progress.batch, batch)
         unproved = []
         for commit in commits:
             if commit.batch <= self.progress.batch:
                 self._prover.remember(commit)
+                self._ends.update(commit.end)
             else:
                 unproved.append(commit)
         return unproved
@@ -128,7 +132,10 @@ class ProofWorker:
         """Do what is left to do, at most ``patience`` seconds long; whether everything is proved and posted."""
         ended = self.break_off(patience)
         self._next_try = 0.0
-        return ended and self._step_safely()
+        is_done = ended and self._step_safely()
+        if is_done and self._group is not None:
+            self._group.flush(self._ends)
+        return is_done
 
     def break_off(self, patience: float) -> bool:
         """Leave undone what is not begun; whether the thread has ended, which is waited for so many seconds, once."""
@@ -158,6 +165,8 @@ class ProofWorker:
         try:
             self._prove()
             self._post()
+            if self._group is not None:
+                self._group.report(self._ends)
             self._post_deletions()
             self._publish()
             self._roll_up()
@@ -197,6 +206,7 @@ class ProofWorker:
     def _count(self, commit: Commit, proofs: list[Proof]) -> None:
         progress = self.progress
         progress.batch = commit.batch
+        self._ends.update(commit.end)
         for proof in proofs:
             progress.rows += proof.total() + len(proof.unaccounted)
             progress.duplicates += proof.total("duplicate")

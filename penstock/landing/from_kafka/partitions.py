@@ -1,0 +1,84 @@
+"""The partitions of a Kafka cluster that the pipeline lands, as ``pipeline status`` and the console show them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # documented there
+
+from penstock.kafka.errors import KafkaAway
+from penstock.landing.from_kafka.read_back import consumer
+from penstock.landing.journal import PARTITION_MARK
+from penstock.log.topic_patterns import is_selected
+
+ANSWER_TIMEOUT_S = 10.0
+"""Limit: a command that shows a status waits no longer for metadata and ends of partitions."""
+RECORD_TIMEOUT_S = 2.0
+"""Limit: wait for the oldest record that has not landed, for all partitions together."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """The last stable offset of a partition."""
+
+    end: int
+
+
+class KafkaPartitions:
+    """Partitions by name (``events/0``). ``kafka``: properties of confluent-kafka's client. Any thread."""
+
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        self._kafka = dict(kafka)
+        self._deadline = 0.0
+
+    def views(self, patterns: Sequence[str]) -> dict[str, PartitionView]:
+        """Return the partitions of selected topics, sorted by topic and number. Raises KafkaAway."""
+        try:
+            admin = AdminClient({**self._kafka, "log_level": "0"})
+            topics = admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics
+            partitions = [
+                TopicPartition(name, number)
+                for name in sorted(topics)
+                if is_selected(name, patterns)
+                for number in sorted(topics[name].partitions)
+            ]
+            latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # as above
+            futures = (
+                admin.list_offsets(
+                    dict.fromkeys(partitions, latest),
+                    isolation_level=IsolationLevel.READ_COMMITTED,
+                    request_timeout=ANSWER_TIMEOUT_S,
+                )
+                if partitions
+                else {}
+            )
+            ends = {partition: future.result(ANSWER_TIMEOUT_S).offset for partition, future in futures.items()}
+        except (KafkaException, TimeoutError) as error:
+            raise KafkaAway(
+                f"Kafka at {self._kafka.get('bootstrap.servers')} does not answer: {_text(error)}"
+            ) from None
+        self._deadline = time.monotonic() + RECORD_TIMEOUT_S
+        return {
+            f"{partition.topic}{PARTITION_MARK}{partition.partition}": PartitionView(int(ends[partition]))
+            for partition in partitions
+        }
+
+    def waiting_since(self, topic: str, offset: int) -> int | None:
+        """Return the time of the first record from ``offset`` on, in microseconds; None if it is not known in time."""
+        name, _, number = topic.rpartition(PARTITION_MARK)
+        with consumer(self._kafka) as client:
+            client.assign([TopicPartition(name, int(number), offset)])
+            while (remaining_s := self._deadline - time.monotonic()) > 0:
+                message = client.poll(remaining_s)
+                if message is None or message.error():
+                    return None
+                return int(message.timestamp()[1]) * 1000
+        return None
+
+
+def _text(error: Exception) -> str:
+    return str(error.args[0].str() if isinstance(error, KafkaException) else error or "no answer in time")

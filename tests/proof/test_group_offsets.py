@@ -1,0 +1,52 @@
+"""The consumer group that shows how far the pipeline is."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from penstock.kafka.broker import Broker
+from penstock.proof.group_offsets import GroupOffsets
+from penstock.testing.pipe import until
+
+
+def committed(broker: Broker, group: str, *partitions: tuple[str, int]) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": group})
+    offsets = consumer.committed([TopicPartition(*partition) for partition in partitions], timeout=30)
+    consumer.close()
+    return [partition.offset for partition in offsets]
+
+
+def test_offsets_are_committed_and_committed_again_when_they_change(kafka_broker: Broker) -> None:
+    topic, group = f"g{secrets.token_hex(4)}", f"lag-{secrets.token_hex(4)}"
+    admin = AdminClient({"bootstrap.servers": kafka_broker.address})
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
+    offsets = GroupOffsets({"bootstrap.servers": kafka_broker.address}, group)
+    offsets.report({f"{topic}/0": 7, f"{topic}/1": 0, "a-topic-of-the-log": 99})
+    until(lambda: committed(kafka_broker, group, (topic, 0), (topic, 1)) == [7, 0], 30)
+    offsets.report({f"{topic}/0": 8, f"{topic}/1": 0})
+    assert committed(kafka_broker, group, (topic, 0)) == [7], "at most one request in an interval"
+    offsets.flush({f"{topic}/0": 9, f"{topic}/1": 0})
+    assert committed(kafka_broker, group, (topic, 0), (topic, 1)) == [9, 0]
+    assert offsets.problem == ""
+
+
+def test_refused_commits_are_logged_once_and_never_raised(
+    kafka_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    offsets = GroupOffsets({"bootstrap.servers": kafka_broker.address}, "lag")
+    with caplog.at_level(logging.WARNING):
+        for end in (1, 2):
+            offsets.flush({"no-such-topic/0": end})
+    assert "UNKNOWN_TOPIC_OR_PART" in offsets.problem
+    assert len(caplog.records) == 1
+
+
+def test_bad_properties_are_no_error_of_the_landing() -> None:
+    offsets = GroupOffsets({"bootstrap.servers": "127.0.0.1:1", "no.such.property": "x"}, "lag")
+    offsets.flush({"events/0": 1})
+    assert "no.such.property" in offsets.problem
