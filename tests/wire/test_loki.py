@@ -1,4 +1,4 @@
-"""Loki's push: lines with the labels of their streams, in JSON and in protobuf packed with snappy."""
+"""Loki's push: lines with the labels of their streams, in JSON and in protobuf compressed with snappy."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_lines_in_protobuf_are_the_same_messages() -> None:
 @pytest.mark.parametrize(
     "body", [b"{}", b"[]", b'{"streams":1}', b'{"streams":[{"stream":{},"values":[["x","line"]]}]}', b"nope"]
 )
-def test_what_is_no_push_is_refused(body: bytes) -> None:
+def test_body_that_is_no_push_is_refused(body: bytes) -> None:
     assert refusal_of(LokiProtocol(), make_request(PUSH, body, JSON)).status == 400
     assert (
         refusal_of(
@@ -75,7 +75,7 @@ def test_what_is_no_push_is_refused(body: bytes) -> None:
     )
 
 
-def test_what_says_that_it_is_large_is_not_unpacked() -> None:
+def test_body_that_announces_a_large_size_is_not_decompressed() -> None:
     bomb = packed(bytes(40 << 20))
     assert len(bomb) < 2 << 20
     assert refusal_of(LokiProtocol(), make_request(PUSH, bomb, PROTOBUF)).status == 413
@@ -91,7 +91,7 @@ def test_labels_do_not_make_a_request_grow_without_bounds() -> None:
     assert received.answer.status == 400
 
 
-def test_it_is_ready_and_says_when_it_is_busy() -> None:
+def test_ready_needs_nothing_and_busy_names_the_delay() -> None:
     assert LokiProtocol().receive(make_request("/ready", method="GET")) == Answer(200, b"ready\n", "text/plain")
     assert LokiProtocol().refusal(Refused(503, "busy", "later"), make_request(PUSH)).headers == {"retry-after": "1"}
 
@@ -111,15 +111,15 @@ def test_any_bytes_are_a_push_or_refused(data: bytes) -> None:
 @pytest.mark.parametrize("text", EXACT)
 def test_labels_and_metadata_are_stored_as_sent(text: str) -> None:
     body = f'{{"streams":[{{"stream":{{"n":{text}}},"values":[["1","line",{{"m":{text}}}]]}}]}}'
-    ((_, said),) = rows(LokiProtocol().receive(make_request(PUSH, body.encode(), JSON)))
-    wanted = text.replace("\\u00e9\\/", "é/").replace("\\ud83d", "\ufffd")
-    assert said == {"time": "1", "labels.n": wanted, "metadata.m": wanted}
+    ((_, annotations),) = rows(LokiProtocol().receive(make_request(PUSH, body.encode(), JSON)))
+    expected = text.replace("\\u00e9\\/", "é/").replace("\\ud83d", "\ufffd")
+    assert annotations == {"time": "1", "labels.n": expected, "metadata.m": expected}
 
 
 def test_repeated_labels_are_joined() -> None:
     body = b'{"streams":[{"stream":{"a":"1","a":"2"},"values":[["1","line"]]}]}'
-    ((_, said),) = rows(LokiProtocol().receive(make_request(PUSH, body, JSON)))
-    assert said["labels.a"] == "1\0002"
+    ((_, annotations),) = rows(LokiProtocol().receive(make_request(PUSH, body, JSON)))
+    assert annotations["labels.a"] == "1\0002"
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_repeated_labels_are_joined() -> None:
         '["' + "9" * 5000 + '","line"]',
     ],
 )
-def test_a_bad_entry_is_named_and_the_others_are_taken(bad: str) -> None:
+def test_bad_entry_is_named_and_refused_alone(bad: str) -> None:
     body = f'{{"streams":[{{"stream":{{"a":"b"}},"values":[["1","one"],{bad},["2","two\\ud83d"]]}}]}}'
     received = LokiProtocol().receive(make_request(PUSH, body.encode(), JSON))
     assert [payload.decode() for payload, _ in rows(received)] == ["one", "two\ufffd"]
@@ -147,7 +147,7 @@ def test_a_bad_entry_is_named_and_the_others_are_taken(bad: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("quoted", "meant"),
+    ("quoted", "unquoted"),
     [
         (rb"lala \uf04a", "lala \uf04a"),
         (rb"\x01\a\b\f\v\n\r\t", "\x01\a\b\f\v\n\r\t"),
@@ -157,18 +157,29 @@ def test_a_bad_entry_is_named_and_the_others_are_taken(bad: str) -> None:
         (rb"a\\b\"c", 'a\\b"c'),
     ],
 )
-def test_labels_are_unquoted_as_go_quotes_them(quoted: bytes, meant: str) -> None:
+def test_labels_are_unquoted_as_go_quotes_them(quoted: bytes, unquoted: str) -> None:
     labels = b'{job="x", msg="%b"}' % quoted
     body = packed(field(1, field(1, labels) + entry(1, 1, b"line")))
-    ((_, said),) = rows(LokiProtocol().receive(make_request(PUSH, body, PROTOBUF)))
-    assert said["labels.msg"] == meant
+    ((_, annotations),) = rows(LokiProtocol().receive(make_request(PUSH, body, PROTOBUF)))
+    assert annotations["labels.msg"] == unquoted
 
 
 @pytest.mark.parametrize("name", ["ts", "timestamp"])
-def test_the_legacy_form_of_a_push_is_taken(name: str) -> None:
+def test_legacy_form_of_a_push_is_accepted(name: str) -> None:
     entry = {name: "2018-12-18T08:28:06.801064-04:00", "line": "baz"}
     body = json.dumps({"streams": [{"labels": '{foo="bar"}', "entries": [entry]}]}).encode()
     received = LokiProtocol().receive(make_request("/api/prom/push", body, JSON))
     assert rows(received) == [(b"baz", {"time": "1545136086801064000", "labels.foo": "bar"})]
     assert isinstance(received, Received)
     assert received.answer.status == 204
+
+
+def test_bad_labels_in_protobuf_are_named_and_refuse_their_stream_alone() -> None:
+    bad = field(1, field(1, b"job=app"), entry(1, 0, b"one"), entry(2, 0, b"two"))
+    good = field(1, field(1, b'{job="app"}'), entry(3, 0, b"three"))
+    received = LokiProtocol().receive(make_request(PUSH, packed(bad + good), PROTOBUF))
+    assert rows(received) == [(b"three", {"time": "3000000000", "labels.job": "app"})]
+    assert isinstance(received, Received)
+    assert received.answer.status == 400
+    assert b"stream 1: its labels" in received.answer.body
+    assert received.counts == {"seen": 3, "accepted": 1, "refused.syntax": 2}

@@ -1,4 +1,4 @@
-"""Protobuf's fields as columns: what protobuf itself reads, wherever messages lie, and nothing else raises."""
+"""Protobuf's fields as columns: equal to what protobuf itself decodes, and no input raises anything but Malformed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire import protobuf
-from penstock.wire.protobuf import BYTES, FIXED32, FIXED64, VARINT, Malformed, Message, chosen
+from penstock.wire.protobuf import BYTES, FIXED32, FIXED64, VARINT, Malformed, Message, take_or_null
 
 NUMBER = st.integers(1, 40)
 VALUE = st.one_of(
@@ -42,35 +42,37 @@ def encoded(number: int, kind: int, value: Any) -> bytes:
 def read(message: Message, number: int, kind: int, value: Any, begin: int, end: int) -> Any:
     if kind == VARINT:
         return int(value)
-    found = message.data[begin:end]
-    return found if kind == BYTES else int.from_bytes(found, "little")
+    content = message.data[begin:end]
+    return content if kind == BYTES else int.from_bytes(content, "little")
 
 
-@pytest.mark.parametrize("few", [0, 24])
+@pytest.mark.parametrize("max_looped", [0, 24])
 @given(messages=MESSAGES)
-def test_every_field_is_found_in_its_message_and_in_its_order(few: int, messages: list[list[Any]]) -> None:
+def test_fields_are_returned_by_message_and_in_order(max_looped: int, messages: list[list[Any]]) -> None:
     bodies = [b"".join(encoded(*field) for field in fields) for fields in messages]
     data = b"".join(bodies)
     ends = np.cumsum([len(each) for each in bodies], dtype=np.int64)
     begins = ends - np.array([len(each) for each in bodies], np.int64)
-    protobuf.FEW, before = few, protobuf.FEW
+    protobuf.MAX_LOOPED_MESSAGES, before = max_looped, protobuf.MAX_LOOPED_MESSAGES
     try:
         message = Message(data)
         fields = message.fields(begins, ends)
     finally:
-        protobuf.FEW = before
+        protobuf.MAX_LOOPED_MESSAGES = before
     assert fields.count == sum(map(len, messages))
     for number in range(1, 16):
         for kind in (VARINT, FIXED64, BYTES, FIXED32):
             values = fields.of(number, kind)
-            found = sorted(zip(*(column.tolist() for column in values), strict=True), key=lambda each: each[1])
-            read_back = [(owner, read(message, number, kind, value, b, e)) for owner, b, e, value in found]
-            wanted = [(at, v) for at, each in enumerate(messages) for n, k, v in each if (n, k) == (number, kind)]
-            assert read_back == wanted
+            rows = sorted(zip(*(column.tolist() for column in values), strict=True), key=lambda each: each[1])
+            read_back = [(owner, read(message, number, kind, value, b, e)) for owner, b, e, value in rows]
+            expected = [
+                (index, v) for index, each in enumerate(messages) for n, k, v in each if (n, k) == (number, kind)
+            ]
+            assert read_back == expected
             last = values.last(len(messages))
-            for at in range(len(messages)):
-                mine = [v for owner, v in wanted if owner == at]
-                assert (last[at] >= 0) == bool(mine)
+            for index in range(len(messages)):
+                own = [v for owner, v in expected if owner == index]
+                assert (last[index] >= 0) == bool(own)
 
 
 @given(st.lists(st.binary(max_size=40), max_size=40))
@@ -102,31 +104,31 @@ def test_any_bytes_are_fields_or_malformed(bodies: list[bytes]) -> None:
     ],
 )
 @pytest.mark.parametrize("copies", [1, 40])
-def test_what_is_no_message_is_malformed(data: bytes, copies: int) -> None:
+def test_bytes_that_are_no_message_are_malformed(data: bytes, copies: int) -> None:
     ends = np.arange(1, copies + 1) * len(data)
     with pytest.raises(Malformed):
         Message(data * copies).fields(ends - len(data), ends)
 
 
-def test_more_fields_than_are_taken_are_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protobuf, "MOST_FIELDS", 1000)
-    assert Message(b"\x08\x01" * 1000).whole().count == 1000
+def test_more_fields_than_the_limit_are_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protobuf, "MAX_FIELDS", 1000)
+    assert Message(b"\x08\x01" * 1000).top_level().count == 1000
     with pytest.raises(Malformed, match="too many"):
-        Message(b"\x08\x01" * 1001).whole()
+        Message(b"\x08\x01" * 1001).top_level()
     with pytest.raises(Malformed, match="more than"):
         Message(b"\x08\x01" * 1001).fields(np.arange(1001) * 2, np.arange(1, 1002) * 2)
 
 
-def test_chosen_values_are_null_where_there_is_none() -> None:
+def test_taken_values_are_null_for_negative_indices() -> None:
     import pyarrow as pa
 
     values = pa.array(["a", "b"])
-    assert chosen(values, np.array([0, 1])).to_pylist() == ["a", "b"]
-    assert chosen(values, np.array([1, -1, 0])).to_pylist() == ["b", None, "a"]
+    assert take_or_null(values, np.array([0, 1])).to_pylist() == ["a", "b"]
+    assert take_or_null(values, np.array([1, -1, 0])).to_pylist() == ["b", None, "a"]
 
 
-def test_many_empty_messages_are_malformed_before_they_take_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protobuf, "MOST_FIELDS", 1000)
-    assert Message(b"\n\x00" * 1000).whole().count == 1000
+def test_many_empty_messages_are_refused_before_they_take_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protobuf, "MAX_FIELDS", 1000)
+    assert Message(b"\n\x00" * 1000).top_level().count == 1000
     with pytest.raises(Malformed):
-        Message(b"\n\x00" * 100_000).whole()
+        Message(b"\n\x00" * 100_000).top_level()

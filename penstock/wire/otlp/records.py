@@ -1,18 +1,18 @@
-"""ExportLogsServiceRequest to messages: a record's body is the payload, all else are annotations.
+"""Conversion of ExportLogsServiceRequest to messages: a record's body is the payload, all else are annotations.
 
 Names: ``time``, ``observed_time``, ``severity_number``, ``severity_text``, ``event_name``, ``trace_id``, ``span_id``
 (in hex), ``flags``, ``dropped_attributes``; ``attributes.NAME`` for the record's own attributes, ``scope.name``,
-``scope.version``, ``scope.attributes.NAME`` and ``resource.NAME``. What a record does not say has no annotation.
+``scope.version``, ``scope.attributes.NAME`` and ``resource.NAME``. A field without a value has no annotation.
 
-What belongs to a resource or a scope is said once in a request and stands with each message: so a request may grow, and
-records are refused (``oversize``) that would make it grow beyond GROWTH.
+Limit: a request states the attributes of a resource or scope once, and each message repeats them. Records that would
+make the request grow beyond MAX_GROWTH_FACTOR are refused (``oversize``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,28 +22,46 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from penstock.records import EMPTY_BODY, annotation_maps, binary_array, body, from_numpy
 from penstock.wire.datagrams import Ints
-from penstock.wire.otlp.values import Attributes, attributes, parsed_as, text_of_value, texts_of_numbers, value_texts
-from penstock.wire.protobuf import BYTES, FIXED32, FIXED64, VARINT, Fields, Message, Values, chosen
-from penstock.wire.requests import MAX_GROWTH_FACTOR, MAX_MESSAGES, MIN_ROOM_BYTES, OVERSIZE, check_message_count
+from penstock.wire.otlp.values import (
+    Attributes,
+    decode_attributes,
+    parsed_as,
+    text_of_value,
+    texts_of_numbers,
+    value_texts,
+)
+from penstock.wire.protobuf import (
+    BYTES,
+    FIXED32,
+    FIXED64,
+    VARINT,
+    Fields,
+    Malformed,
+    Message,
+    TooManyFields,
+    Values,
+    take_or_null,
+)
+from penstock.wire.requests import (
+    MAX_GROWTH_FACTOR,
+    MAX_MESSAGES,
+    MIN_ROOM_BYTES,
+    OVERSIZE,
+    SYNTAX,
+    check_message_count,
+)
 from penstock.wire.sender_text import strings
 
 _RESOURCE, _SCOPES, _SCOPE, _RECORDS = 1, 2, 1, 2
-_TIME, _SEVERITY, _SEVERITY_TEXT, _BODY, _OWN, _DROPPED, _FLAGS, _TRACE, _SPAN, _OBSERVED, _EVENT = (
-    1,
-    2,
-    3,
-    5,
-    6,
-    7,
-    8,
-    9,
-    10,
-    11,
-    12,
-)
+_TIME, _SEVERITY, _SEVERITY_TEXT, _BODY, _ATTRIBUTES, _DROPPED = 1, 2, 3, 5, 6, 7
+_FLAGS, _TRACE, _SPAN, _OBSERVED, _EVENT = 8, 9, 10, 11, 12
 _ID_SIZES = {_TRACE: 16, _SPAN: 8}
+PARTS_PER_SPLIT = 16
+"""Parts into which undecodable records are split to isolate bad ones: 250,000 records need five levels."""
+MAX_ATTEMPTS = 1024
+"""Limit: attempts to isolate bad records, enough for each of 512 records; then a part with a bad record is refused."""
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
-_SAID: Mapping[str, tuple[int, int]] = {
+_RECORD_FIELDS: Mapping[str, tuple[int, int]] = {
     "time": (_TIME, FIXED64),
     "observed_time": (_OBSERVED, FIXED64),
     "severity_number": (_SEVERITY, VARINT),
@@ -58,144 +76,209 @@ _SAID: Mapping[str, tuple[int, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """The messages of a request (schema BODY), and how many were refused by reason.
+    """Messages of a request (schema BODY), and the number of refused records by reason.
 
-    ``malformed_ids``: ids of traces and spans that have another size than theirs; the annotation is left out.
+    ``malformed_ids``: ids of traces and spans with a wrong size; the annotation is left out. ``first_error``: error of
+    the first record that could not be decoded.
     """
 
     body: pa.RecordBatch
     refused: Mapping[str, int]
     malformed_ids: int = 0
+    first_error: str = ""
 
 
-def read_logs(data: bytes, most: int, max_messages: int = MAX_MESSAGES) -> Logs:
-    """The records of a request; ``most``: bytes that one with its annotations may have.
+class _Decoded(NamedTuple):
+    """Columns of several records; the attributes are owned by the index of their record."""
 
-    Raises Malformed, and Refused where there are more than ``max_messages``.
+    payloads: pa.Array[Any]
+    annotations: Attributes
+    malformed_ids: int
+
+
+def read_logs(data: bytes, max_message_bytes: int, max_messages: int = MAX_MESSAGES) -> Logs:
+    """Decode the records of a request; ``max_message_bytes`` limits one record with its annotations.
+
+    A record that cannot be decoded is refused alone. Raises Malformed if the records cannot be separated or none can
+    be decoded, and Refused above ``max_messages``.
     """
     message = Message(data)
-    resource_logs = message.whole().of(1, BYTES)
+    resource_logs = message.top_level().of(1, BYTES)
     resources = message.fields(resource_logs.begin, resource_logs.end)
     scope_logs = resources.of(_SCOPES, BYTES)
     scopes = message.fields(scope_logs.begin, scope_logs.end)
-    found = scopes.of(_RECORDS, BYTES).in_order()
-    if not len(found.owner):
+    records = scopes.of(_RECORDS, BYTES).in_order()
+    if not len(records.owner):
         return Logs(EMPTY_BODY, {})
-    check_message_count(len(found.owner), max_messages)
-    shared = _shared(message, resources, scopes, scope_logs.owner)
-    return _messages(message, found, shared, most)
+    check_message_count(len(records.owner), max_messages)
+    shared, errors = _decode_shared(message, resources, scopes, scope_logs.owner)
+    is_good, first_error = ~np.isin(records.owner, list(errors)), next(iter(errors.values()), "")
+    try:
+        decoded = _decode(message, records.at(is_good))
+    except TooManyFields:
+        raise
+    except Malformed:
+        # Fast path: only a request with a bad record pays for the search.
+        is_good, record_error = _find_good_records(message, records, is_good)
+        first_error = first_error or record_error
+        decoded = _decode(message, records.at(is_good))
+    if not is_good.any():
+        raise Malformed(f"no record can be decoded: {first_error}")
+    logs = _messages(decoded, records.owner[is_good], shared, max_message_bytes, len(message))
+    if rejected := len(is_good) - int(np.count_nonzero(is_good)):
+        logs = replace(logs, refused={**logs.refused, SYNTAX: rejected}, first_error=first_error)
+    return logs
 
 
-def _shared(message: Message, resources: Fields, scopes: Fields, resource_of: Ints) -> Attributes:
-    """What belongs to the scopes and their resources, by scope."""
-    of_scopes = _one_by_one(message, scopes.of(_SCOPE, BYTES), _of_scope)
-    of_resources = _one_by_one(message, resources.of(_RESOURCE, BYTES), _of_resource)
-    return _joined([of_scopes, _repeated_for(of_resources, resource_of)])
+def _find_good_records(message: Message, records: Values, candidates: np.ndarray) -> tuple[np.ndarray, str]:
+    """Return which of the ``candidates`` can be decoded, and the error of the first one that cannot."""
+    rows = np.flatnonzero(candidates)
+    is_good, first_error, attempts = np.zeros(len(candidates), np.bool_), "", MAX_ATTEMPTS
+    pending = [rows]
+    while pending:
+        part, attempts = pending.pop(), attempts - 1
+        try:
+            _decode(message, records.at(part))
+            is_good[part] = True
+        except TooManyFields:
+            raise
+        except Malformed as error:
+            if len(part) > 1 and attempts > 0:
+                # Order: the first part is on top of the stack, so that the first error is that of the first record.
+                pending += reversed(np.array_split(part, min(PARTS_PER_SPLIT, len(part))))
+            else:
+                first_error = first_error or f"record {part[0] + 1}: {error}"
+    return is_good, first_error
 
 
-def _of_scope(data: bytes) -> list[tuple[str, str]]:
-    """Name, version and attributes."""
+def _decode_shared(
+    message: Message, resources: Fields, scopes: Fields, resource_of: Ints
+) -> tuple[Attributes, dict[int, str]]:
+    """Decode the scopes and their resources; return attributes by scope, and errors by scope."""
+    of_scopes, errors = _decode_each(message, scopes.of(_SCOPE, BYTES), _scope_pairs)
+    of_resources, resource_errors = _decode_each(message, resources.of(_RESOURCE, BYTES), _resource_pairs)
+    for scope in np.flatnonzero(np.isin(resource_of, list(resource_errors))).tolist():
+        errors[scope] = resource_errors[int(resource_of[scope])]
+    return _joined([of_scopes, _repeated_for(of_resources, resource_of)]), errors
+
+
+def _scope_pairs(data: bytes) -> list[tuple[str, str]]:
     scope = parsed_as(InstrumentationScope, data)
-    said = [(name, text) for name, text in (("scope.name", scope.name), ("scope.version", scope.version)) if text]
-    return [*said, *((f"scope.attributes.{one.key}", text_of_value(one.value)) for one in scope.attributes)]
+    pairs = [(name, text) for name, text in (("scope.name", scope.name), ("scope.version", scope.version)) if text]
+    return [*pairs, *((f"scope.attributes.{each.key}", text_of_value(each.value)) for each in scope.attributes)]
 
 
-def _of_resource(data: bytes) -> list[tuple[str, str]]:
-    return [(f"resource.{one.key}", text_of_value(one.value)) for one in parsed_as(Resource, data).attributes]
+def _resource_pairs(data: bytes) -> list[tuple[str, str]]:
+    return [(f"resource.{each.key}", text_of_value(each.value)) for each in parsed_as(Resource, data).attributes]
 
 
-def _one_by_one(message: Message, values: Values, read: Callable[[bytes], list[tuple[str, str]]]) -> Attributes:
-    """What few messages say, each read by itself."""
-    owner, pairs = list[int](), list[tuple[str, str]]()
+def _decode_each(
+    message: Message, values: Values, read: Callable[[bytes], list[tuple[str, str]]]
+) -> tuple[Attributes, dict[int, str]]:
+    """Decode resources or scopes one by one, which are few; return their attributes and the errors, by owner."""
+    owner, pairs, errors = list[int](), list[tuple[str, str]](), dict[int, str]()
     for number, begin, end in zip(values.owner.tolist(), values.begin.tolist(), values.end.tolist(), strict=True):
-        said = read(message.data[begin:end])
-        owner += [number] * len(said)
-        pairs += said
+        try:
+            own_pairs = read(message.data[begin:end])
+        except Malformed as error:
+            errors[number] = f"its resource or scope cannot be decoded: {error}"
+            continue
+        owner += [number] * len(own_pairs)
+        pairs += own_pairs
     names, texts = (pa.array([pair[side] for pair in pairs], pa.string()) for side in (0, 1))
-    return Attributes(np.array(owner, np.int64), names, texts)
+    return Attributes(np.array(owner, np.int64), names, texts), errors
 
 
-def _messages(message: Message, found: Values, shared: Attributes, most: int) -> Logs:
-    count = len(found.owner)
-    fields = message.fields(found.begin, found.end)
+def _decode(message: Message, records: Values) -> _Decoded:
+    """Decode records without what they share. Raises Malformed if one of them cannot be decoded."""
+    count = len(records.owner)
+    fields = message.fields(records.begin, records.end)
     bodies = fields.of(_BODY, BYTES)
     last = bodies.last(count)
-    payloads = chosen(value_texts(message, bodies.begin, bodies.end), last).fill_null("").cast(pa.binary())
-    own = attributes(message, fields.of(_OWN, BYTES))
-    own = Attributes(own.owner, _prefixed("attributes.", own.names), own.texts)
-    of_records, malformed_ids = _said(message, fields, count)
-    said = _joined([*of_records, own])
-    sizes = _lengths(payloads) + _sizes(said, count) + _sizes(shared, int(found.owner.max()) + 1)[found.owner]
-    kept = (sizes <= most) & (np.cumsum(sizes) <= max(MAX_GROWTH_FACTOR * len(message), MIN_ROOM_BYTES))
-    refused = count - int(kept.sum())
-    of_shared = _repeated_for(shared, np.where(kept, found.owner, -1))
+    payloads = take_or_null(value_texts(message, bodies.begin, bodies.end), last).fill_null("").cast(pa.binary())
+    attributes = decode_attributes(message, fields.of(_ATTRIBUTES, BYTES))
+    attributes = Attributes(attributes.owner, _prefixed("attributes.", attributes.names), attributes.texts)
+    of_fields, malformed_ids = _field_annotations(message, fields, count)
+    return _Decoded(payloads, _joined([*of_fields, attributes]), malformed_ids)
+
+
+def _messages(decoded: _Decoded, scope_of: Ints, shared: Attributes, max_message_bytes: int, body_bytes: int) -> Logs:
+    """Return the records as messages with the attributes of their scopes, except those that are too large."""
+    count, annotations = len(scope_of), decoded.annotations
+    sizes = _lengths(decoded.payloads) + _sizes(annotations, count)
+    sizes += _sizes(shared, int(scope_of.max()) + 1)[scope_of]
+    # Limit: sizes are judged before the shared attributes are repeated, so that nothing grows in memory first.
+    fits = (sizes <= max_message_bytes) & (np.cumsum(sizes) <= max(MAX_GROWTH_FACTOR * body_bytes, MIN_ROOM_BYTES))
+    refused = count - int(fits.sum())
+    of_shared = _repeated_for(shared, np.where(fits, scope_of, -1))
     if refused:
-        said = _without(said, ~kept)
-    maps = _maps(_joined([said, of_shared]), count)
-    batch = body(payloads, annotations=maps)
-    batch = batch.filter(from_numpy(kept)) if refused else batch
-    return Logs(batch, {OVERSIZE: refused} if refused else {}, malformed_ids)
+        annotations = _without(annotations, ~fits)
+    maps = _maps(_joined([annotations, of_shared]), count)
+    batch = body(decoded.payloads, annotations=maps)
+    batch = batch.filter(from_numpy(fits)) if refused else batch
+    return Logs(batch, {OVERSIZE: refused} if refused else {}, decoded.malformed_ids)
 
 
-def _said(message: Message, fields: Fields, count: int) -> tuple[list[Attributes], int]:
-    """Return what records say of themselves, but for body and attributes, and how many ids are malformed.
+def _field_annotations(message: Message, fields: Fields, count: int) -> tuple[list[Attributes], int]:
+    """Return the annotations of fields other than body and attributes, and the number of malformed ids.
 
-    Fields that are zero or empty say nothing.
+    Zero and empty fields have no annotation: protobuf cannot distinguish them from absent ones.
     """
-    found, malformed_ids = [], 0
-    for name, (number, kind) in _SAID.items():
-        said = fields.of(number, kind).latest(count)
-        if not len(said.owner):
+    parts, malformed_ids = [], 0
+    for name, (number, kind) in _RECORD_FIELDS.items():
+        values = fields.of(number, kind).latest(count)
+        if not len(values.owner):
             continue
         if number in _ID_SIZES:
-            sizes = said.end - said.begin
+            sizes = values.end - values.begin
             malformed_ids += int(np.count_nonzero((sizes != _ID_SIZES[number]) & (sizes > 0)))
-        texts, given = _texts(message, said, number, kind)
-        owner = said.owner
-        if not given.all():
-            owner, texts = owner[given], texts.filter(from_numpy(given))
-        found.append(Attributes(owner, _repeated(name, len(owner)), texts))
-    return found, malformed_ids
+        texts, is_set = _texts(message, values, number, kind)
+        owner = values.owner
+        if not is_set.all():
+            owner, texts = owner[is_set], texts.filter(from_numpy(is_set))
+        parts.append(Attributes(owner, _repeated(name, len(owner)), texts))
+    return parts, malformed_ids
 
 
-def _texts(message: Message, said: Values, number: int, kind: int) -> tuple[pa.Array[Any], np.ndarray]:
-    """The values as texts, and which of them say something."""
+def _texts(message: Message, fields: Values, number: int, kind: int) -> tuple[pa.Array[Any], np.ndarray]:
+    """Return field values as texts, and which of them are not empty or zero."""
     if kind == BYTES:
-        sizes = said.end - said.begin
+        sizes = fields.end - fields.begin
         if number in _ID_SIZES:
-            return _ids(message, said, _ID_SIZES[number])
-        return strings(message.texts(said.begin, said.end)), sizes > 0
-    values = said.value if kind == VARINT else message.numbers(said.begin, "<u8" if kind == FIXED64 else "<u4")
+            return _ids(message, fields, _ID_SIZES[number])
+        return strings(message.texts(fields.begin, fields.end)), sizes > 0
+    numbers = fields.value if kind == VARINT else message.numbers(fields.begin, "<u8" if kind == FIXED64 else "<u4")
     if number == _SEVERITY:
-        values = values.view(np.int64)
-    return texts_of_numbers(values), values != 0
+        numbers = numbers.view(np.int64)
+    return texts_of_numbers(numbers), numbers != 0
 
 
-def _ids(message: Message, said: Values, size: int) -> tuple[pa.Array[Any], np.ndarray]:
-    """Ids in hex; those of another size say nothing, nor do those that are all zero."""
-    whole = said.end - said.begin == size
-    octets = message.octets(np.where(whole, said.begin, 0), size)
+def _ids(message: Message, fields: Values, size: int) -> tuple[pa.Array[Any], np.ndarray]:
+    """Return ids in hex, and which of them are valid: of the right size and not all zero."""
+    has_size = fields.end - fields.begin == size
+    octets = message.octets(np.where(has_size, fields.begin, 0), size)
     digits = np.stack([_HEX[octets >> 4], _HEX[octets & 15]], axis=2)
-    offsets = np.arange(len(whole) + 1, dtype=np.int32) * np.int32(2 * size)
-    return binary_array(offsets, digits).cast(pa.string()), whole & octets.any(axis=1)
+    offsets = np.arange(len(has_size) + 1, dtype=np.int32) * np.int32(2 * size)
+    return binary_array(offsets, digits).cast(pa.string()), has_size & octets.any(axis=1)
 
 
 def _repeated_for(entries: Attributes, owner_of_row: Ints) -> Attributes:
-    """For each row the entries of its owner, of which there may be several; rows with owner -1 have none."""
+    """Return for each row the entries of its owner, which may be several; owner -1 has none."""
     owner = entries.owner
     order = np.argsort(owner, kind="stable")
     owners = int(max(owner.max(initial=-1), owner_of_row.max(initial=-1))) + 1
     counts = np.bincount(owner, minlength=max(owners, 1))
+    # Fast path: index arithmetic on whole columns, without a loop over rows.
     begins = np.cumsum(counts) - counts
     of_row = np.where(owner_of_row >= 0, counts[owner_of_row], 0)
     shifts = np.repeat(begins[owner_of_row] - (np.cumsum(of_row) - of_row), of_row)
-    at = from_numpy(order[shifts + np.arange(len(shifts))])
+    indices = from_numpy(order[shifts + np.arange(len(shifts))])
     rows = np.repeat(np.arange(len(owner_of_row)), of_row)
-    return Attributes(rows, *(side.take(at) for side in _sides(entries)))
+    return Attributes(rows, *(side.take(indices) for side in _columns(entries)))
 
 
 def _maps(entries: Attributes, count: int) -> pa.Array[Any]:
-    """The entries of each of ``count`` rows as its map, in the order given; null where it has none."""
+    """Return the entries of each of ``count`` rows as a map, in their order; null without entries."""
     order = from_numpy(np.argsort(entries.owner, kind="stable"))
     counts = np.bincount(entries.owner, minlength=count)
     offsets = np.concatenate([[0], np.cumsum(counts)])
@@ -206,21 +289,21 @@ def _joined(parts: list[Attributes]) -> Attributes:
     if len(parts) == 1:
         return parts[0]
     owner = np.concatenate([part.owner for part in parts])
-    names, texts = (pa.concat_arrays(sides) for sides in zip(*(_sides(part) for part in parts), strict=True))
+    names, texts = (pa.concat_arrays(sides) for sides in zip(*(_columns(part) for part in parts), strict=True))
     return Attributes(owner, names, texts)
 
 
-def _sides(entries: Attributes) -> tuple[pa.Array[Any], pa.Array[Any]]:
+def _columns(entries: Attributes) -> tuple[pa.Array[Any], pa.Array[Any]]:
     return entries.names, entries.texts
 
 
-def _without(entries: Attributes, dropped: np.ndarray) -> Attributes:
-    kept = ~dropped[entries.owner]
-    return Attributes(entries.owner[kept], *(side.filter(from_numpy(kept)) for side in _sides(entries)))
+def _without(entries: Attributes, is_dropped: np.ndarray) -> Attributes:
+    retained = ~is_dropped[entries.owner]
+    return Attributes(entries.owner[retained], *(side.filter(from_numpy(retained)) for side in _columns(entries)))
 
 
 def _sizes(entries: Attributes, count: int) -> Ints:
-    """Bytes of the entries of each owner."""
+    """Return the bytes of the entries of each owner."""
     sizes = _lengths(entries.names) + _lengths(entries.texts)
     return np.bincount(entries.owner, weights=sizes, minlength=count).astype(np.int64)
 

@@ -1,6 +1,6 @@
-"""OTLP's AnyValue and KeyValue as texts, for whole columns: texts as they are, others as JSON has them.
+"""Conversion of OTLP's AnyValue and KeyValue to texts, for whole columns: strings unchanged, other values as JSON.
 
-Lists, maps and bytes (as base64) are read one by one: few attributes are such.
+Lists, maps and bytes (as base64) are decoded one by one, because few attributes have these types.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
 from penstock.records import from_numpy
 from penstock.wire.datagrams import Ints
-from penstock.wire.protobuf import BYTES, FIXED64, VARINT, Malformed, Message, Values, chosen
+from penstock.wire.protobuf import BYTES, FIXED64, VARINT, Malformed, Message, Values, take_or_null
 from penstock.wire.sender_text import strings
 
 _TEXT, _BOOL, _INT, _DOUBLE, _ARRAY, _MAP, _BYTES = range(1, 8)
@@ -30,7 +30,7 @@ _Message = TypeVar("_Message", bound=ProtobufMessage)
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """Names and values of the attributes of several messages; ``owner`` is the number of the message of each."""
+    """Names and texts of the attributes of several messages; ``owner`` is the index of each attribute's message."""
 
     owner: Ints
     names: pa.Array[Any]
@@ -40,30 +40,33 @@ class Attributes:
         return len(self.owner)
 
 
-def attributes(message: Message, pairs: Values) -> Attributes:
-    """The KeyValues that ``pairs`` are. Raises Malformed."""
+def decode_attributes(message: Message, pairs: Values) -> Attributes:
+    """Decode the KeyValues at ``pairs``. Raises Malformed."""
     pairs, count = pairs.in_order(), len(pairs.owner)
     fields = message.fields(pairs.begin, pairs.end)
     keys, values = fields.of(_KEY, BYTES), fields.of(_VALUE, BYTES)
     key, value = keys.last(count), values.last(count)
-    names = chosen(strings(message.texts(keys.begin, keys.end)), key).fill_null("")
-    texts = chosen(value_texts(message, values.begin, values.end), value).fill_null("")
+    names = take_or_null(strings(message.texts(keys.begin, keys.end)), key).fill_null("")
+    texts = take_or_null(value_texts(message, values.begin, values.end), value).fill_null("")
     return Attributes(pairs.owner, names, texts)
 
 
 def value_texts(message: Message, begins: Ints, ends: Ints) -> pa.Array[Any]:
-    """The AnyValues that lie at [begins, ends) as texts; null where there is no value. Raises Malformed."""
+    """Return the AnyValues at [begins, ends) as texts; null without a value. Raises Malformed."""
     fields = message.fields(begins, ends)
-    where, places, parts, done = np.full(len(begins), -1, np.int64), np.full(len(begins), -1, np.int64), [], 0
+    # Row of each value in the concatenated parts, and the position of the field that it was read from.
+    rows, positions = np.full(len(begins), -1, np.int64), np.full(len(begins), -1, np.int64)
+    parts, row_count = [], 0
     for number, (kind, read) in _FORMS.items():
         values = fields.of(number, kind)
         if len(values.owner):
-            values = values.at(values.begin > places[values.owner])  # of a oneof the last one holds
+            # Of a repeated oneof the last field counts; fields are read by type, so their positions decide.
+            values = values.at(values.begin > positions[values.owner])
             parts.append(read(message, values, begins, ends))
-            where[values.owner] = done + np.arange(len(values.owner))
-            places[values.owner] = values.begin
-            done += len(values.owner)
-    return chosen(pa.concat_arrays(parts), where) if parts else pa.nulls(len(begins), pa.string())
+            rows[values.owner] = row_count + np.arange(len(values.owner))
+            positions[values.owner] = values.begin
+            row_count += len(values.owner)
+    return take_or_null(pa.concat_arrays(parts), rows) if parts else pa.nulls(len(begins), pa.string())
 
 
 def _texts(message: Message, values: Values, begins: Ints, ends: Ints) -> pa.Array[Any]:
@@ -82,31 +85,27 @@ def _doubles(message: Message, values: Values, begins: Ints, ends: Ints) -> pa.A
     return from_numpy(message.numbers(values.begin, "<f8")).cast(pa.string())
 
 
-def _others(message: Message, values: Values, begins: Ints, ends: Ints) -> pa.Array[Any]:
-    """One by one."""
-    places = zip(begins[values.owner].tolist(), ends[values.owner].tolist(), strict=True)
-    return pa.array([_other(message.data[begin:end]) for begin, end in places], pa.string())
+def _nested(message: Message, values: Values, begins: Ints, ends: Ints) -> pa.Array[Any]:
+    spans = zip(begins[values.owner].tolist(), ends[values.owner].tolist(), strict=True)
+    texts = [text_of_value(parsed_as(AnyValue, message.data[begin:end])) for begin, end in spans]
+    return pa.array(texts, pa.string())
 
 
-def _other(data: bytes) -> str:
-    return text_of_value(parsed_as(AnyValue, data))
-
-
-def parsed_as(kind: type[_Message], data: bytes) -> _Message:
-    """``data`` as a message. Raises Malformed."""
+def parsed_as(message_class: type[_Message], data: bytes) -> _Message:
+    """Decode ``data`` as a protobuf message. Raises Malformed."""
     try:
-        return kind.FromString(data)
+        return message_class.FromString(data)
     except DecodeError as error:
         raise Malformed(str(error)) from None
 
 
 def text_of_value(value: AnyValue) -> str:
-    """A value as a text, "" where there is none. Raises Malformed."""
+    """Return a value as text, "" without a value. Raises Malformed."""
     try:
-        found = _plain(value)
-        return found if isinstance(found, str) else "" if found is None else orjson.dumps(found).decode()
+        document = _to_json(value)
+        return document if isinstance(document, str) else "" if document is None else orjson.dumps(document).decode()
     except (RecursionError, ValueError, TypeError) as error:
-        raise Malformed(f"a value cannot be read: {error}") from None
+        raise Malformed(f"a value cannot be decoded: {error}") from None
 
 
 _FORMS = {
@@ -114,25 +113,25 @@ _FORMS = {
     _BOOL: (VARINT, _bools),
     _INT: (VARINT, _ints),
     _DOUBLE: (FIXED64, _doubles),
-    _ARRAY: (BYTES, _others),
-    _MAP: (BYTES, _others),
-    _BYTES: (BYTES, _others),
+    _ARRAY: (BYTES, _nested),
+    _MAP: (BYTES, _nested),
+    _BYTES: (BYTES, _nested),
 }
 
 
-def _plain(value: AnyValue) -> Any:
-    """As JSON has it; what JSON has no number for is a text."""
+def _to_json(value: AnyValue) -> Any:
+    """Convert a value to what JSON can hold; numbers that JSON lacks become texts."""
     kind = value.WhichOneof("value")
     if kind == "array_value":
-        return [_plain(each) for each in value.array_value.values]
+        return [_to_json(each) for each in value.array_value.values]
     if kind == "kvlist_value":
-        return {each.key: _plain(each.value) for each in value.kvlist_value.values}
+        return {each.key: _to_json(each.value) for each in value.kvlist_value.values}
     if kind == "bytes_value":
         return base64.b64encode(value.bytes_value).decode()
-    found = getattr(value, kind) if kind else None
-    return str(found) if isinstance(found, float) and not math.isfinite(found) else found
+    scalar = getattr(value, kind) if kind else None
+    return str(scalar) if isinstance(scalar, float) and not math.isfinite(scalar) else scalar
 
 
 def texts_of_numbers(values: np.ndarray) -> pa.Array[Any]:
-    """Numbers in decimal."""
+    """Return numbers in decimal."""
     return pc.cast(from_numpy(values), pa.string())

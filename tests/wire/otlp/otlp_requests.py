@@ -1,4 +1,4 @@
-"""Requests of OTLP for tests."""
+"""OTLP requests for tests."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 
 def request(count: int = 1, resource: int = 5, **record: Any) -> ExportLogsServiceRequest:
-    """``count`` records as an SDK sends them, ``record`` are further fields."""
-    made = ExportLogsServiceRequest()
-    logs = made.resource_logs.add()
+    """Return a request of ``count`` records as an SDK sends it, each with ``record`` as further fields."""
+    built = ExportLogsServiceRequest()
+    logs = built.resource_logs.add()
     for number in range(resource):
-        one = logs.resource.attributes.add()
-        one.key, one.value.string_value = f"service.part{number}", f"value {number}"
+        attribute = logs.resource.attributes.add()
+        attribute.key, attribute.value.string_value = f"service.part{number}", f"value {number}"
     scope = logs.scope_logs.add()
     scope.scope.name, scope.scope.version = "my.logger", "1.2"
     for number in range(count):
@@ -25,4 +25,4 @@ def request(count: int = 1, resource: int = 5, **record: Any) -> ExportLogsServi
         file.key, file.value.string_value = "code.file.path", "/srv/app/main.py"
         line.key, line.value.int_value = "code.line.number", 17
         log.trace_id, log.span_id, log.flags = bytes(range(16)), bytes(range(1, 9)), 1
-    return made
+    return built

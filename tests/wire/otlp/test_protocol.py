@@ -1,4 +1,4 @@
-"""OTLP's answers: in the form of the question, with what was refused, and when to come again."""
+"""OTLP's answers: in the encoding of the request, with the refused records, and the time to retry."""
 
 from __future__ import annotations
 
@@ -15,46 +15,47 @@ from penstock.wire.requests import JSON, Refused, Request
 from tests.fuzzed import json_texts
 from tests.wire.otlp.otlp_requests import request
 from tests.wire.sample_requests import assert_accepted_or_refused, rows
+from tests.wire.test_protobuf import encoded
 
 
 def make_request(body: bytes, kind: str = PROTOBUF, max_message_bytes: int = 1 << 20) -> Request:
     return Request("POST", "/v1/logs", body, {}, {"content-type": kind}, max_message_bytes)
 
 
-def test_a_request_in_protobuf_is_answered_in_protobuf() -> None:
+def test_request_in_protobuf_is_answered_in_protobuf() -> None:
     received = OtlpProtocol().receive(make_request(request(3).SerializeToString()))
     assert received.body.num_rows == 3
     assert received.answer.content_type == PROTOBUF
     assert ExportLogsServiceResponse.FromString(received.answer.body) == ExportLogsServiceResponse()
 
 
-def test_a_request_in_json_says_the_same_and_is_answered_in_json() -> None:
-    made = request(3)
-    document = json_format.MessageToDict(made)
+def test_request_in_json_has_the_same_records_and_answer_in_json() -> None:
+    sent = request(3)
+    document = json_format.MessageToDict(sent)
     for record in document["resourceLogs"][0]["scopeLogs"][0]["logRecords"]:
         record |= {"traceId": bytes(range(16)).hex(), "spanId": bytes(range(1, 9)).hex()}  # hex, in OTLP's JSON
     received = OtlpProtocol().receive(make_request(json.dumps(document).encode(), JSON))
-    assert received.body.to_pylist() == OtlpProtocol().receive(make_request(made.SerializeToString())).body.to_pylist()
+    assert received.body.to_pylist() == OtlpProtocol().receive(make_request(sent.SerializeToString())).body.to_pylist()
     assert (received.answer.content_type, json.loads(received.answer.body)) == (JSON, {})
 
 
-def test_what_is_refused_is_said() -> None:
-    made = request(3)
-    made.resource_logs[0].scope_logs[0].log_records[0].body.string_value = "x" * 3000
-    received = OtlpProtocol().receive(make_request(made.SerializeToString(), max_message_bytes=2000))
-    said = ExportLogsServiceResponse.FromString(received.answer.body).partial_success
-    assert said.rejected_log_records == 1
-    assert "oversize" in said.error_message
+def test_refused_records_are_reported() -> None:
+    sent = request(3)
+    sent.resource_logs[0].scope_logs[0].log_records[0].body.string_value = "x" * 3000
+    received = OtlpProtocol().receive(make_request(sent.SerializeToString(), max_message_bytes=2000))
+    partial_success = ExportLogsServiceResponse.FromString(received.answer.body).partial_success
+    assert partial_success.rejected_log_records == 1
+    assert "oversize" in partial_success.error_message
     assert received.counts == {"seen": 3, "accepted": 2, "refused.oversize": 1}
 
 
-def test_who_may_come_again_is_told_when() -> None:
+def test_retryable_refusal_names_the_delay() -> None:
     answer = OtlpProtocol().refusal(Refused(503, "busy", "later"), make_request(b""))
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
     assert Status.FromString(answer.body) == Status(code=14, message="later")
 
 
-def test_another_type_of_content_is_refused() -> None:
+def test_other_content_type_is_refused() -> None:
     with pytest.raises(Refused) as refused:
         OtlpProtocol().receive(make_request(b"x", "text/plain"))
     assert refused.value.status == 415
@@ -92,9 +93,9 @@ def records_in_json(*records: str) -> bytes:
 )
 def test_values_in_json_are_stored_as_sent(value: str, text: str) -> None:
     record = f'{{"body":{value},"attributes":[{{"key":"k","value":{value}}}]}}'
-    ((payload, said),) = rows(OtlpProtocol().receive(make_request(records_in_json(record), JSON)))
+    ((payload, annotations),) = rows(OtlpProtocol().receive(make_request(records_in_json(record), JSON)))
     assert payload.decode() == text
-    assert said == {"attributes.k": text}
+    assert annotations == {"attributes.k": text}
 
 
 @pytest.mark.parametrize(
@@ -114,20 +115,30 @@ def test_values_in_json_are_stored_as_sent(value: str, text: str) -> None:
         '{"body":' + '{"arrayValue":{"values":[' * 500 + "]}}" * 500 + "}",
     ],
 )
-def test_a_bad_record_in_json_is_named_and_the_others_are_taken(bad: str) -> None:
+def test_bad_record_in_json_is_named_and_refused_alone(bad: str) -> None:
     good = '{"body":{"stringValue":"good"},"traceId":null,"spanId":null,"attributes":null,"timeUnixNano":null}'
     received = OtlpProtocol().receive(make_request(records_in_json(good, bad, good), JSON))
     assert rows(received) == [(b"good", {}), (b"good", {})]
-    said = json.loads(received.answer.body)["partialSuccess"]
-    assert said["rejectedLogRecords"] == "1"
-    assert said["errorMessage"].startswith("1 syntax: record 2: ")
+    partial_success = json.loads(received.answer.body)["partialSuccess"]
+    assert partial_success["rejectedLogRecords"] == "1"
+    assert partial_success["errorMessage"].startswith("1 syntax: record 2: ")
     assert received.counts == {"seen": 3, "accepted": 2, "refused.syntax": 1}
 
 
-def test_a_bad_resource_in_json_refuses_its_records_alone() -> None:
+def test_bad_resource_in_json_refuses_its_records_alone() -> None:
     records = '"scopeLogs":[{"logRecords":[{"body":{"stringValue":"x"}}]}]'
     bad = '{"resource":{"attributes":[{"key":"k","value":{"intValue":true}}]},' + records + "}"
     body = f'{{"resourceLogs":[{bad},{{{records}}}]}}'.encode()
     received = OtlpProtocol().receive(make_request(body, JSON))
     assert rows(received) == [(b"x", {})]
     assert received.refused == {"syntax": 1}
+
+
+def test_bad_record_in_protobuf_is_named_and_refused_alone() -> None:
+    good, bad = (encoded(2, 2, encoded(5, 2, content)) for content in (encoded(1, 2, b"good"), b"\x0b"))
+    received = OtlpProtocol().receive(make_request(encoded(1, 2, encoded(2, 2, good + bad + good))))
+    assert rows(received) == [(b"good", {}), (b"good", {})]
+    partial_success = ExportLogsServiceResponse.FromString(received.answer.body).partial_success
+    assert partial_success.rejected_log_records == 1
+    assert partial_success.error_message.startswith("1 syntax: record 2: ")
+    assert received.counts == {"seen": 3, "accepted": 2, "refused.syntax": 1}
