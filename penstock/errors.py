@@ -165,6 +165,7 @@ PenstockError
     NotForward  (wire.forward.requests)
     NotJson  (wire.json_text)
     Malformed  (wire.protobuf)
+        TooManyFields
     Refused  (wire.requests)
     Bomb  (wire.unpacking)
     NotPacked  (wire.unpacking)

@@ -243,6 +243,7 @@ TARGETS = {
     "wire/gelf/codec.py": GELF,
     "wire/gelf/fields.py": "wire/gelf/test_fields.py::test_any_bytes_have_fields_or_none",
     "wire/gelf/unpacking.py": "wire/gelf/test_unpacking.py::test_any_bytes_are_unpacked_or_refused",
+    "wire/gelf/splitter.py": "wire/gelf/test_splitter.py::test_reads_do_not_change_the_messages",
     "wire/plog/codec.py": DATAGRAMS,
     "wire/plog/commands.py": "wire/plog/test_commands.py::test_any_bytes_are_a_known_verb_or_none",
     "wire/plog/fragments.py": DATAGRAMS,

@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.config import ListenerConfig
 from penstock.wire.codecs import codec_of
 from penstock.wire.compressed_streams import UncompressedSplitter
+from penstock.wire.gelf.splitter import GelfSplitter
 from penstock.wire.line_framing import NO_LINES, Lines
 from penstock.wire.lines import Framing, LineSplitter
 from penstock.wire.multiline import INDENTED, LineJoiner
@@ -175,8 +176,8 @@ def make_splitter_for(listener: ListenerConfig) -> LineSplitter | ForwardSplitte
     make_splitter = codec_of(listener.codec).splitter
     if make_splitter:
         return make_splitter(listener)
-    kind = UncompressedSplitter if listener.codec in ("syslog", "gelf") else LineSplitter
-    return kind(listener.max_line, framing_of(listener))
+    splitter_class = {"syslog": UncompressedSplitter, "gelf": GelfSplitter}.get(listener.codec, LineSplitter)
+    return splitter_class(listener.max_line, framing_of(listener))
 
 
 def make_joiner(listener: ListenerConfig) -> LineJoiner | None:

@@ -82,7 +82,7 @@ def _raw(listener: Any) -> Any:
 CODECS = {
     "plog": CodecEntry(_plog, MAX_GROWTH_BYTES, reserves=True, keeps_empty=True),
     "syslog": CodecEntry(_syslog, len(FIELDS) * MAX_GROWTH_BYTES, "auto", reserves=True),
-    "gelf": CodecEntry(_gelf, framing="nul"),
+    "gelf": CodecEntry(_gelf, framing="auto"),
     "forward": CodecEntry(_forward, splitter=_forward_splitter),
     "raw": CodecEntry(_raw),
 }

@@ -138,8 +138,7 @@ class LineSplitter:
         """Return the last lines, including a line without an end and a counted message that was cut short."""
         settled = self.settle()
         if self._framed is None and self._undecided:
-            is_count = self._counted_first()[1] > 0
-            settled = append_lines(settled, self._decide("octet" if is_count else "lf"))
+            settled = append_lines(settled, self._decide(self._default_framing()))
         return append_lines(settled, self._framed.finish()) if self._framed else settled
 
     def _decide(self, framing: Framing) -> Lines:
@@ -149,6 +148,10 @@ class LineSplitter:
         else:
             self._framed = DelimitedStream(self._max_line, NUL if framing == "nul" else LF, guesses=True)
         return self._framed.feed(buffer)
+
+    def _default_framing(self) -> Framing:
+        """Return the framing of a connection that ended before its bytes decided."""
+        return "octet" if self._counted_first()[1] else "lf"
 
     def _counted_first(self) -> tuple[int, int]:
         """Return begin and end of a first message that states its length, even if incomplete; otherwise 0, 0."""

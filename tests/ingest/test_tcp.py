@@ -401,3 +401,20 @@ def test_compressed_messages_over_tcp_are_refused_and_the_books_close(tmp_path: 
     totals = receiving.life.totals()
     assert receiving.life.payloads() == [b"<14>a", b"<14>b"]
     assert (totals["refused.compressed"], totals["accepted"], open_books(totals)) == (1, 2, [])
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\0"])
+def test_gelf_messages_are_separated_by_the_end_that_the_sender_uses(
+    tmp_path: Path, sock: socket.socket, end: bytes
+) -> None:
+    receiving = Receiving(tmp_path, sock, codec="gelf")
+    messages = [b'{"host":"h","short_message":"m%d"}' % number for number in range(3)]
+    with connect(sock) as connection:
+        connection.sendall(messages[0] + end)
+        receiving.rounds()
+        receiving.clock.advance(SETTLE_TIME_S)
+        receiving.receiver.tick()
+        assert receiving.life.payloads() == messages[:1]
+        connection.sendall(messages[1] + end + messages[2] + end)
+        receiving.rounds()
+        assert receiving.life.payloads() == messages

@@ -1,4 +1,4 @@
-"""Connections that are compressed as a whole are refused by name, and no line of another one is touched."""
+"""Connections that are compressed as a whole are refused by name; lines of other connections are unchanged."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def lines_of(parts: list[Lines]) -> list[bytes]:
     return [bytes(line) for line in pa.concat_arrays([part.lines for part in parts]).to_pylist()]
 
 
-@pytest.mark.parametrize("level", [1, 6, 9])
+@pytest.mark.parametrize("level", [0, *range(1, 10)])
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
-def test_a_compressed_connection_is_one_refused_message_and_skipped_bytes(level: int, size: int) -> None:
-    stream = zlib.compress(TEXT, level) if level > 1 else gzip.compress(TEXT)
+def test_compressed_connection_is_one_refused_message_and_skipped_bytes(level: int, size: int) -> None:
+    stream = zlib.compress(TEXT, level) if level else gzip.compress(TEXT)
     pieces = [stream[begin : begin + size] for begin in range(0, len(stream), size)]
     parts = fed(UncompressedSplitter(10_000, "auto"), pieces)
     assert lines_of(parts) == []
@@ -42,7 +42,14 @@ def test_a_compressed_connection_is_one_refused_message_and_skipped_bytes(level:
 
 @given(st.lists(st.sampled_from([b"x", b"x^", b"\n", b"<13>a\n", b"\x1f", b"text\n", b"\0"]), max_size=8))
 def test_other_connections_are_split_as_before(pieces: list[bytes]) -> None:
-    whole = fed(LineSplitter(10_000, "lf"), [b"".join(pieces)])
-    assert [line for line in lines_of(fed(UncompressedSplitter(10_000, "lf"), pieces)) if line] == [
-        line for line in lines_of(whole) if line
-    ]
+    expected = lines_of(fed(LineSplitter(10_000, "lf"), [b"".join(pieces)]))
+    actual = lines_of(fed(UncompressedSplitter(10_000, "lf"), pieces))
+    assert [line for line in actual if line] == [line for line in expected if line]
+
+
+def test_text_that_begins_like_zlib_is_released_after_a_pause() -> None:
+    splitter = UncompressedSplitter(10_000, "lf")
+    assert lines_of([splitter.feed(b"x^2 = 4\n")]) == []
+    assert splitter.waits
+    assert lines_of([splitter.settle()]) == [b"x^2 = 4"]
+    assert lines_of([splitter.feed(b"y\n"), splitter.finish()]) == [b"y"]

@@ -1,8 +1,8 @@
-"""GELF without I/O: datagrams and their chunks, or what NULs end on TCP, to messages with annotations.
+"""GELF without I/O: datagrams and their chunks, or the bytes of TCP connections, to messages with annotations.
 
-Read ``fields`` (what a message's JSON says, as annotations), ``unpacking`` (zlib and gzip, within bounds), ``chunks``
-(messages in several datagrams), then ``codec`` (the decoder of a listener). Imports ``wire``, ``records`` and
-``counts``.
+Read ``fields`` (the fields of a message as annotations), ``unpacking`` (zlib and gzip, bounded), ``chunks`` (messages
+in several datagrams), ``codec`` (the decoder of a listener), then ``splitter`` (connections). Imports ``wire``,
+``records`` and ``counts``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -10,4 +10,5 @@ __all__ = [  # noqa: RUF022 reading order
     "unpacking",
     "chunks",
     "codec",
+    "splitter",
 ]

@@ -1,4 +1,4 @@
-"""Chunks of GELF messages: magic bytes, an id of 8 bytes, a number and how many there are, a part of the message."""
+"""Chunks of GELF messages: magic bytes, an id of 8 bytes, an index, the number of chunks, and a part of the message."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from penstock.wire.datagrams import Datagrams, Ints
 from penstock.wire.plog.reassembly import Header, MessageIdentity
 
 MAGIC = (0x1E, 0x0F)
-HEADER = 12
-MOST_CHUNKS = 128
+HEADER_BYTES = 12
+MAX_CHUNKS = 128
 
 
 class Chunk(NamedTuple):
-    """One chunk: the datagram it came in, its message, its number there, its part of it."""
+    """A chunk: the row of its datagram, the identity of its message, its index and its part of the message."""
 
     row: int
     key: MessageIdentity
@@ -27,25 +27,27 @@ class Chunk(NamedTuple):
 
 
 def are_chunks(datagrams: Datagrams) -> np.ndarray:
-    """Which datagrams are chunks, or what is left of one."""
+    """Return which datagrams begin like a chunk, complete or not."""
     head = datagrams.matrix[: len(datagrams), :2]
-    found: np.ndarray = (datagrams.lengths > 1) & (head[:, 0] == MAGIC[0]) & (head[:, 1] == MAGIC[1])
-    return found
+    is_chunk: np.ndarray = (datagrams.lengths > 1) & (head[:, 0] == MAGIC[0]) & (head[:, 1] == MAGIC[1])
+    return is_chunk
 
 
 def well_formed(datagrams: Datagrams, rows: Ints) -> np.ndarray:
-    """Which of the chunks ``rows`` have a header that can be."""
+    """Return which of the chunks in ``rows`` have a valid header."""
+    # Limit: GELF allows 128 chunks, so that an id cannot reserve more.
     number, count = datagrams.matrix[rows, 10], datagrams.matrix[rows, 11]
-    found: np.ndarray = (datagrams.lengths[rows] >= HEADER) & (number < count) & (count <= MOST_CHUNKS)
-    return found
+    is_valid: np.ndarray = (datagrams.lengths[rows] >= HEADER_BYTES) & (number < count) & (count <= MAX_CHUNKS)
+    return is_valid
 
 
 def chunks_of(datagrams: Datagrams, rows: Ints) -> Iterator[Chunk]:
-    """The chunks in ``rows``, well-formed ones, in order of arrival."""
+    """Yield the well-formed chunks in ``rows`` in order of arrival."""
+    # Fast path: the headers of all chunks are decoded as columns.
     heads = np.ascontiguousarray(datagrams.matrix[rows, 2:10])
     ids = heads.view(">u8").ravel().tolist()
     numbers, counts = datagrams.matrix[rows, 10].tolist(), datagrams.matrix[rows, 11].tolist()
     senders = zip(datagrams.addresses[rows].tolist(), datagrams.ports[rows].tolist(), ids, strict=True)
-    parts = values_of(datagrams.payloads(rows, np.full(len(rows), HEADER)))
+    parts = values_of(datagrams.payloads(rows, np.full(len(rows), HEADER_BYTES)))
     for row, key, number, count, part in zip(rows.tolist(), senders, numbers, counts, parts, strict=True):
         yield Chunk(row, key, Header(count, 0, 0, None), number, part)

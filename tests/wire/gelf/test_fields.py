@@ -1,4 +1,4 @@
-"""The fields of flat JSON objects, found by columns, are those that a parser of JSON finds."""
+"""Fields of flat JSON objects, located as columns, equal those that a JSON parser returns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire.gelf.fields import LEFT_OUT, MOST_FIELDS, fields_of
+from penstock.wire.gelf.fields import LEFT_OUT, MAX_FIELDS, fields_of
 from tests.fuzzed import json_texts
 
 
@@ -18,12 +18,12 @@ def fields(*messages: bytes) -> list[dict[str, str]]:
     return [dict(each) for each in fields_of(pa.array(messages, pa.binary())).to_pylist()]
 
 
-def test_the_fields_of_a_message_are_annotations_but_for_its_text() -> None:
+def test_fields_except_the_text_are_annotations() -> None:
     message = {"version": "1.1", "host": "web-1", "short_message": "a", "full_message": "b\nc", "timestamp": 1.25}
-    more = {"level": 3, "_user": 'ü "x" \\', "_ok": True, "_nothing": None, "_list": [1, {"a": "b,c:d}"}]}
-    found = fields(json.dumps(message | more).encode())
+    further = {"level": 3, "_user": 'ü "x" \\', "_ok": True, "_nothing": None, "_list": [1, {"a": "b,c:d}"}]}
+    annotations = fields(json.dumps(message | further).encode())
     expected = {"host": "web-1", "timestamp": "1.25", "level": "3", "_user": 'ü "x" \\', "_ok": "true"}
-    assert found == [expected | {"_list": '[1, {"a": "b,c:d}"}]'}]
+    assert annotations == [expected | {"_list": '[1, {"a": "b,c:d}"}]'}]
 
 
 @pytest.mark.parametrize(
@@ -44,17 +44,17 @@ def test_the_fields_of_a_message_are_annotations_but_for_its_text() -> None:
         b"{:}",
     ],
 )
-def test_what_is_no_object_has_no_fields_and_spoils_none_of_its_neighbours(message: bytes) -> None:
+def test_text_that_is_no_object_has_no_fields_and_does_not_affect_its_neighbours(message: bytes) -> None:
     good = b'{"a": "x" ,\n "b":2}'
     assert fields(good, message, good) == [{"a": "x", "b": "2"}, {}, {"a": "x", "b": "2"}]
 
 
-def test_a_message_has_so_many_annotations_at_most() -> None:
-    many = json.dumps({f"_{number}": number for number in range(MOST_FIELDS + 10)}).encode()
-    assert len(fields(many)[0]) == MOST_FIELDS
+def test_annotations_of_a_message_are_limited() -> None:
+    many = json.dumps({f"_{number}": number for number in range(MAX_FIELDS + 10)}).encode()
+    assert len(fields(many)[0]) == MAX_FIELDS
 
 
-def test_bytes_that_are_no_text_take_no_more_room() -> None:
+def test_invalid_utf8_takes_no_more_bytes() -> None:
     assert fields(b'{"a":"\xff\xfe","b":"\\ud800","c":"\\u00fc"}') == [{"a": "??", "b": "?", "c": "ü"}]
 
 
@@ -72,12 +72,12 @@ def text_of(value: Any, ascii_only: bool) -> str:
 
 
 @given(st.lists(OBJECTS, max_size=5), st.booleans(), st.sampled_from([None, 1, "\t"]))
-def test_they_are_those_that_a_parser_finds(objects: list[dict[str, Any]], ascii_only: bool, indent: Any) -> None:
+def test_fields_equal_those_of_a_parser(objects: list[dict[str, Any]], ascii_only: bool, indent: Any) -> None:
     messages = [json.dumps(each, ensure_ascii=ascii_only, indent=indent).encode("utf-8", "replace") for each in objects]
     flat = [{k: v for k, v in each.items() if indent is None or not isinstance(v, list | dict)} for each in objects]
-    for found, meant in zip(fields(*messages), flat, strict=True):
-        expected = {text_of(k, False): text_of(v, ascii_only) for k, v in meant.items() if v is not None}
-        assert expected.items() <= found.items()
+    for decoded, parsed in zip(fields(*messages), flat, strict=True):
+        expected = {text_of(k, False): text_of(v, ascii_only) for k, v in parsed.items() if v is not None}
+        assert expected.items() <= decoded.items()
 
 
 @given(st.lists(json_texts("host", "level", "_a"), max_size=5))
