@@ -13,8 +13,8 @@ import re
 from penstock.wire.compressed_streams import UncompressedSplitter
 from penstock.wire.gelf.unpacking import is_compressed
 from penstock.wire.json_text import is_json
-from penstock.wire.line_framing import NO_LINES, DelimitedStream, Lines
-from penstock.wire.lines import LF, NUL, SETTLE_TIME_S, Framing
+from penstock.wire.line_framing import LF, NO_LINES, NUL, DelimitedStream, Lines
+from penstock.wire.lines import SETTLE_TIME_S, Framing
 
 MAX_BLANKS = 64
 """Limit: blanks between the first message and the byte that decides; an endless run of them must not be buffered."""
