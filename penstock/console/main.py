@@ -69,6 +69,7 @@ def run(settings: Settings) -> None:
         port=port,
         title=NAME,
         favicon=STATIC / "icon.svg",
+        language="en-US",
         dark=None,  # as the browser prefers
         tailwind=False,
         reload=False,

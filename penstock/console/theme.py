@@ -35,8 +35,11 @@ SCRIPT = (STATIC / "console.js").read_text()
 
 
 @contextmanager
-def frame(path: str, daemon: Daemon) -> Iterator[None]:
-    """Build the header of a page; what is built inside the block is its body."""
+def frame(path: str, daemon: Daemon, title: str = "") -> Iterator[None]:
+    """Build the header of a page; what is built inside the block is its body.
+
+    ``title`` is the heading for screen readers; by default the name of the page in the navigation.
+    """
     ui.add_css(STYLE)
     ui.add_head_html(f"<script>{SCRIPT}</script>")
     with ui.row().classes("top items-center no-wrap").style("gap:20px"):
@@ -56,6 +59,7 @@ def frame(path: str, daemon: Daemon) -> Iterator[None]:
         ui.button(icon="contrast").props(switch).on("click", js_handler="() => switchDark()")
 
     with ui.column().classes("page") as page:
+        ui.label(title or PAGES[path]).classes("page-title").props('role="heading" aria-level="1"')
         banner = ui.label().classes("banner").props('role="status"')
         banner.set_visibility(False)
         yield

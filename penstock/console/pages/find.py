@@ -37,7 +37,7 @@ Readable = frozenset[str] | None
 
 def build(daemon: Daemon, settings: Settings, query: str) -> None:
     """Build the page."""
-    with frame("/find", daemon), panel("Find a message", query):
+    with frame("/find", daemon, "Find"), panel("Find a message", query):
         result_html = Html()
 
     async def show_answer() -> None:

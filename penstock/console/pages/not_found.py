@@ -12,7 +12,7 @@ MAX_PATH_CHARS = 200
 
 def build(daemon: Daemon, path: str) -> None:
     """Build the page."""
-    with frame("", daemon), panel("No such page"):
+    with frame("", daemon, "Page not found"), panel("No such page"):
         ui.label(path[:MAX_PATH_CHARS]).classes("dim")
         ui.link("To the first page", "/")
         ui.label("To find a message, press / and enter its uuid, its position (topic:offset), a time or any text.")

@@ -90,7 +90,7 @@ def _build_chart(daemon: Daemon) -> None:
     with panel("What became of the messages", "by time of receipt; dashed lines: events"):
         with ui.row().classes("items-center w-full"):
             span = ui.toggle(list(SPANS), value="1 hour").props(
-                "dense unelevated no-caps toggle-color=primary toggle-text-color=white padding='2px 10px'"
+                "dense unelevated no-caps toggle-color=primary toggle-text-color=on-primary padding='2px 10px'"
             )
             lost_label = ui.label().classes("dim chart-lost")
         chart = Chart(280)

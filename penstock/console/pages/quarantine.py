@@ -32,7 +32,7 @@ EMPTY_QUARANTINE = '<div class="dim">Quarantine is empty: every message that loo
 
 def build(daemon: Daemon, settings: Settings, selection: Selection, before: str) -> None:
     """Build the page of a selection; ``before`` is the position below which its messages begin."""
-    with frame("/pipeline", daemon):
+    with frame("/pipeline", daemon, "Quarantine"):
         with panel(
             "Quarantine", "messages that look like events but are invalid; select some to inspect and send again"
         ):

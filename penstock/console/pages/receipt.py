@@ -45,7 +45,9 @@ class ReceiptPanel:
             self._note, self._detail = Html(), Html()
 
     def _button(self, part: str, kind: str) -> ui.element:
-        button = ui.element("button").classes(kind).props(f'type="button" aria-label="{PARTS[part]}: more"')
+        button = ui.element("button").classes(kind).props('type="button" aria-expanded="false"')
+        if kind == "segment":  # it has no text; a chip's name is its text
+            button.props(f'aria-label="{PARTS[part]}"')
         button.style(f"--of:{PART_COLOURS[part]}").on("click", lambda: self._choose(part))
         button.set_visibility(False)
         return button
@@ -82,7 +84,9 @@ class ReceiptPanel:
             button.clear()
             with button:
                 ui.html(text, sanitize=False)
-        button.classes(add="chosen") if part == self._open else button.classes(remove="chosen")
+        is_open = part == self._open
+        button.classes(add="chosen") if is_open else button.classes(remove="chosen")
+        button.props(f'aria-expanded="{str(is_open).lower()}"')
 
     async def refresh_details(self) -> None:
         """Show the details of the open part; nothing if none is open or the daemon is unavailable."""

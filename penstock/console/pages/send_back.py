@@ -60,14 +60,18 @@ class SendBackPanel:
             self._message = Html()
             self._bar = ui.linear_progress(0, show_value=False).props('aria-label="progress of sending back"')
             with ui.row().style("gap:10px"):
-                self._send_button = ui.button("send back", on_click=self._confirm).props("no-caps dense unelevated")
+                self._send_button = ui.button("send back", on_click=self._confirm).props(
+                    "no-caps dense unelevated text-color=on-primary"
+                )
                 self._stop_button = ui.button("stop", on_click=self._request_stop).props("outline no-caps dense")
             with ui.element("div").classes("tail w-full"):
                 self._samples = Html()
-        with ui.dialog() as self._dialog, ui.card():
+        with ui.dialog().props('aria-label="send back"') as self._dialog, ui.card():
             self._question = ui.label()
             with ui.row().style("gap:10px"):
-                ui.button("send messages", on_click=lambda: self._dialog.submit(True)).props("no-caps unelevated")
+                ui.button("send messages", on_click=lambda: self._dialog.submit(True)).props(
+                    "no-caps unelevated text-color=on-primary"
+                )
                 ui.button("cancel", on_click=lambda: self._dialog.submit(False)).props("outline no-caps")
         self._fix_changed()
 

@@ -28,7 +28,7 @@ SEARCH_HINT = "a text, or a filter, for example k:user v:vip-.*"
 
 def build(daemon: Daemon, name: str, query: str = "", start_at: str = "") -> None:
     """Build the page; ``query`` is searched for, ``start_at`` (an offset or a time) is opened."""
-    with frame("/topics", daemon):
+    with frame("/topics", daemon, f"Topic {name}"):
         _MessagesPanel(daemon, name, query, start_at)
         with panel("Readers", "named cursors of this topic, and how far each was lag_chart within the last hour"):
             readers = Html()

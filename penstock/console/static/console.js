@@ -19,6 +19,24 @@ document.addEventListener("keydown", (e) => {
   }
 });
 window.addEventListener("load", () => {
-  const kept = localStorage.getItem("penstock-dark");
-  if (kept !== null) Quasar.Dark.set(kept === "true");
+  const stored = localStorage.getItem("penstock-dark");
+  if (stored !== null) Quasar.Dark.set(stored === "true");
+});
+
+function completeAccessibility() {
+  // Scrollable areas take the focus, so that the keyboard scrolls them; others stay out of the tab order.
+  for (const area of document.querySelectorAll(".wide, .tail, .timeline, pre")) {
+    const scrolls = area.scrollWidth > area.clientWidth || area.scrollHeight > area.clientHeight;
+    if (scrolls) area.tabIndex = 0;
+    else area.removeAttribute("tabindex");
+  }
+  document.querySelector(".q-loading-bar")?.setAttribute("aria-label", "loading");  // Quasar 2 gives it no name
+}
+window.addEventListener("load", () => {
+  let timer = 0;
+  // At most five times a second: pages change every second, and measuring lays them out.
+  const later = () => { timer ||= setTimeout(() => { timer = 0; completeAccessibility(); }, 200); };
+  new MutationObserver(later).observe(document.body, { childList: true, subtree: true });
+  window.addEventListener("resize", later);
+  later();
 });
