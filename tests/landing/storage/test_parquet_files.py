@@ -10,7 +10,7 @@ import pytest
 
 from penstock.landing.storage.object_errors import TablesAway
 from penstock.landing.storage.object_path import ObjectPath, TablePath
-from penstock.landing.storage.parquet_files import WHOLE, NewParquet, parquet_file, read_metadata
+from penstock.landing.storage.parquet_files import WHOLE_FILE_BYTES, NewParquet, parquet_file, read_metadata
 from penstock.landing.table_paths import Layout
 from tests.object_store import S3Server, Wire
 
@@ -33,7 +33,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> TablePath:
 @pytest.mark.parametrize("rows", [0, 10, 600_000])
 def test_written_rows_are_read(folder: TablePath, rows: int) -> None:
     size = write(folder / "kind=event/a.parquet", rows)
-    assert (size > WHOLE) == (rows > 1000)
+    assert (size > WHOLE_FILE_BYTES) == (rows > 1000)
     assert read_metadata(folder / "kind=event/a.parquet").num_rows == rows
     with parquet_file(folder / "kind=event/a.parquet") as file:
         assert file.read(columns=["n"])["n"].to_pylist() == list(range(rows))
