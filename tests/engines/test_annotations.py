@@ -44,7 +44,7 @@ def land(folder: Path, annotations: Rows) -> Layout:
         for n, pairs in enumerate(annotations)
     ]
     part = write_part(
-        [MessageBatch(pa.RecordBatch.from_pylist(rows, schema=ROW), again=True)],
+        [MessageBatch(pa.RecordBatch.from_pylist(rows, schema=ROW), relands=True)],
         Job(table.folder, layout.keys, WINDOW),
         1,
     )

@@ -23,7 +23,7 @@ from penstock.landing.typed.columns import TypedTable
 from penstock.landing.typed.typed_delta import TypedDelta
 from penstock.landing.typed.typed_files import is_of_events, read_row_keys, write_typed
 from penstock.landing.typed.typed_starts import BEFORE_FIRST_BATCH, describe_start, read_starts, write_starts
-from penstock.landing.writing.written_file import AGAIN, WrittenFile
+from penstock.landing.writing.written_file import FileRole, WrittenFile
 
 THREADS = 4
 _LOGGER = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class TypedTables:
         return {folder: [part[folder] for part in parts if folder in part] for folder in self._tables}
 
     def _of_file(self, batch: int, file: WrittenFile) -> dict[TablePath, WrittenFile]:
-        if file.role != AGAIN:
+        if file.role != FileRole.RELANDED:
             return write_typed(self._landed.folder, TableFile(file.name), self._wanted)
         known = {folder: self._places(table, batch, file.date) for folder, table in self._tables.items()}
         return write_typed(self._landed.folder, TableFile(file.name), self._wanted, known)

@@ -1,7 +1,7 @@
-"""Each micro-batch is committed while the tasks of the next one run; of those that are committed there is one at most.
+"""Commits of micro-batches while the tasks of the next batch run; one commit at a time.
 
-So Spark may have written down that a batch is done which the table does not have: where the process ends in between,
-``penstock.upkeep.checkpoint_repair`` takes that back, and Spark does the batch again.
+So Spark may have recorded a batch as done that the table does not have. If the process ends then,
+``penstock.upkeep.checkpoint_repair`` reverts the record, and Spark does the batch again.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from penstock.landing.writing.part_writer import PartResult
 
 
 class BackgroundCommit:
-    """Has a thread commit what is written. A store that is away is waited for until ``stop`` is set. ``under_way`` says
-    which batch that is, also once its commit has failed.
+    """A thread that commits written batches, and retries until ``stop`` is set if the store is unreachable.
+
+    ``under_way`` holds the batch, also after its commit has failed.
     """
 
     def __init__(self, commit: BatchCommit, stop: Event, under_way: CommitInProgress) -> None:
@@ -28,37 +29,38 @@ class BackgroundCommit:
         self._last: Future[None] | None = None
 
     def land(self, batch: int, write: Callable[[], Sequence[PartResult]]) -> None:
-        """Write a batch that the table does not have, and begin to commit it once the one before is in the table.
+        """Write a batch that the table does not have, and start its commit after the previous one has ended.
 
-        Raises what the commit of the batch before raised.
+        Raises the error of the previous commit.
         """
         if self._last is None and self._commit.is_landed(batch):
             return
         parts = retry_while_away(write, self._stop)
+        # Order: one commit at a time, so that the table is at most one batch behind Spark.
         self.settle()
         self._under_way.batch = batch
-        self._last = self._thread.submit(self._committed, batch, parts)
+        self._last = self._thread.submit(self._commit_parts, batch, parts)
 
-    def _committed(self, batch: int, parts: Sequence[PartResult]) -> None:
+    def _commit_parts(self, batch: int, parts: Sequence[PartResult]) -> None:
         retry_while_away(lambda: self._commit.land(batch, lambda: parts), self._stop)
         self._under_way.batch = None
 
     def settle(self) -> None:
-        """Wait until what was written is in the table. Raises what its commit raised."""
+        """Wait until written batches are in the table. Raises the error of the commit."""
         if self._last is not None:
             self._last.result()
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is being committed."""
+        """Whether a commit is running."""
         last = self._last
         return last is not None and not last.done()
 
     def failure(self) -> BaseException | None:
-        """What the last commit raised, if it has ended with that."""
+        """Return the error with which the last commit ended; None otherwise."""
         last = self._last
         return last.exception() if last is not None and last.done() else None
 
     def close(self) -> None:
-        """Wait until nothing is being committed; whatever came of it."""
+        """Wait until the running commit ends, also if it fails."""
         self._thread.shutdown()

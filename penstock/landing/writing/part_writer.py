@@ -1,4 +1,7 @@
-"""What a task does: batches of messages in, files of the table out. Rows meet Python only as whole columns."""
+"""The work of a task: batches of messages in, files of the table out.
+
+Rows meet Python only as whole columns.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +22,20 @@ from penstock.landing.storage.object_errors import TablesAway
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.transform.checked import OfKind
 from penstock.landing.transform.rules import Transformation, TransformRules
-from penstock.landing.writing.written_file import AGAIN, ASIDE, KEPT, ROW_GROUP, FileWriter, WrittenFile
+from penstock.landing.writing.written_file import ROW_GROUP, FileRole, FileWriter, WrittenFile
 from penstock.records import concatenated
 
-AT_ONCE_ROWS = 32_000
-AT_ONCE_BYTES = 16 << 20
-"""So many messages are judged at once."""
+MIN_JOINED_ROWS = 32_000
+MIN_JOINED_BYTES = 16 << 20
+"""Size at which joined batches are processed: calls on columns have a fixed cost."""
 GROUP_BYTES = 64 << 20
-"""A row group is written when it has ROW_GROUP rows, or so many bytes."""
+"""Limit: a row group is written when it has ROW_GROUP rows, or this many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What tasks are told. ``table``: the folder they write into; ``keys``: that of the keys that landed; ``window`` in
-    microseconds.
+    """The settings of tasks. ``table``: the folder they write into; ``keys``: the folder of landed keys; ``window``
+    in microseconds.
     """
 
     table: TablePath
@@ -44,8 +47,8 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """The files of a task. ``through``: the batch through which it knew the keys that landed before; ``failures``: what
-    is to be told of its transformation; ``away``: why it could not write, where the store was away.
+    """The files of a task. ``through``: the last batch whose keys the task knew; ``failures``: texts about its
+    transformation; ``away``: why the store could not be written.
     """
 
     files: list[WrittenFile]
@@ -56,10 +59,10 @@ class PartResult:
 
 @dataclass(frozen=True, slots=True)
 class MessageBatch:
-    """Messages (``from_kafka.rows.ROW``); ``again``: they land again because they were lost, whatever landed before."""
+    """Messages (``from_kafka.rows.ROW``); with ``relands`` they land again because they were lost."""
 
     rows: pa.RecordBatch
-    again: bool = False
+    relands: bool = False
 
 
 def write_part(sources: Iterable[MessageBatch], job: Job, landed_at: int) -> PartResult:
@@ -67,104 +70,107 @@ def write_part(sources: Iterable[MessageBatch], job: Job, landed_at: int) -> Par
     writer, transformation = _PartWriter(job), Transformation(job.transform.steps())
     for source in join_small_batches(sources):
         for kind, rows in rows_to_land(source.rows, job.rules, transformation, landed_at):
-            writer.add(kind, rows, source.again)
+            writer.add(kind, rows, source.relands)
     try:
         return replace(writer.finish(), failures=transformation.failures())
-    except TablesAway as error:  # for the driver, which waits: a task that fails ends the query
+    except TablesAway as error:
+        # The driver waits and retries: a failed task would end the query.
         return PartResult([], -1, away=str(error))
 
 
 def rows_to_land(
     messages: pa.RecordBatch, rules: Rules, transformation: Transformation, landed_at: int | None
 ) -> Iterator[OfKind]:
-    """The rows of messages as the table gets them, but for duplicates; ``landed_at`` None for those that wait."""
+    """Yield the table's rows for messages, with duplicates; ``landed_at`` None for messages that still wait."""
     for kind, rows in transformation.apply(table_rows(messages, rules, landed_at)):
         yield kind, rows if rules.keep_payload else without_payload(kind, rows)
 
 
 def join_small_batches(sources: Iterable[MessageBatch]) -> Iterator[MessageBatch]:
-    """Small batches joined, so that a call on columns is for many rows."""
+    """Yield joined batches, so that a call on columns has many rows."""
     waiting: list[MessageBatch] = []
     rows = size = 0
     for source in sources:
-        if waiting and (source.again != waiting[0].again or rows >= AT_ONCE_ROWS or size >= AT_ONCE_BYTES):
-            yield _joined(waiting)
+        if waiting and (source.relands != waiting[0].relands or rows >= MIN_JOINED_ROWS or size >= MIN_JOINED_BYTES):
+            yield _join(waiting)
             waiting, rows, size = [], 0, 0
         waiting.append(source)
         rows, size = rows + source.rows.num_rows, size + source.rows.nbytes
     if waiting:
-        yield _joined(waiting)
+        yield _join(waiting)
 
 
-def _joined(sources: list[MessageBatch]) -> MessageBatch:
-    return MessageBatch(concatenated([source.rows for source in sources]), sources[0].again)
+def _join(sources: list[MessageBatch]) -> MessageBatch:
+    return MessageBatch(concatenated([source.rows for source in sources]), sources[0].relands)
 
 
-Place = tuple[MessageKind, date, str, bool]
-"""What a file holds: kind, day of receipt, its role, and whether its rows have uuids: all of them have, or none."""
+FileKey = tuple[MessageKind, date, FileRole, bool]
+"""Kind, day of receipt and role of a file, and whether its rows have uuids: all of them have, or none."""
 
 
 class _PartWriter:
-    """Keeps rows by place until there are enough for a row group."""
+    """Files of a task, with rows that wait until there are enough for a row group."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._through, landed = mapped_runs(job.keys, job.window)
         self._judge = StreamJudge(landed, job.window)
-        self._waiting: dict[Place, list[tuple[pa.RecordBatch, EventsSeen | None]]] = {}
-        self._writers: dict[Place, FileWriter] = {}
+        self._waiting: dict[FileKey, list[tuple[pa.RecordBatch, EventsSeen | None]]] = {}
+        self._writers: dict[FileKey, FileWriter] = {}
 
-    def add(self, kind: MessageKind, rows: pa.RecordBatch, again: bool) -> None:
-        """Take rows of a kind, without the duplicates among them."""
-        without = rows["uuid"].null_count if kind in WITH_UUID else rows.num_rows
-        if without == rows.num_rows:
-            self._by_day(kind, KEPT, rows, None)
-        elif not without:
-            self._judged(kind, rows, again)
+    def add(self, kind: MessageKind, rows: pa.RecordBatch, relands: bool) -> None:
+        """Take rows of a kind; duplicates among them go to separate files."""
+        without_uuid = rows["uuid"].null_count if kind in WITH_UUID else rows.num_rows
+        if without_uuid == rows.num_rows:
+            self._add_by_day(kind, FileRole.NORMAL, rows, None)
+        elif not without_uuid:
+            self._add_with_uuids(kind, rows, relands)
         else:
-            has = pc.is_valid(rows["uuid"])
-            self._by_day(kind, KEPT, rows.filter(pc.invert(has)), None)
-            self._judged(kind, rows.filter(has), again)
+            has_uuid = pc.is_valid(rows["uuid"])
+            self._add_by_day(kind, FileRole.NORMAL, rows.filter(pc.invert(has_uuid)), None)
+            self._add_with_uuids(kind, rows.filter(has_uuid), relands)
 
-    def _judged(self, kind: MessageKind, rows: pa.RecordBatch, again: bool) -> None:
+    def _add_with_uuids(self, kind: MessageKind, rows: pa.RecordBatch, relands: bool) -> None:
         """Take rows that all have a uuid."""
         seen = EventsSeen.of(rows)
-        if again:
-            self._by_day(kind, AGAIN, rows, seen)
+        if relands:
+            self._add_by_day(kind, FileRole.RELANDED, rows, seen)
             return
+        # Duplicates of earlier batches are certain and dropped. A repeat within the task is kept in a separate file:
+        # the row that it repeats may turn out to be a duplicate of another task's.
         before, repeats = self._judge.judged(seen)
-        for role, mine in ((KEPT, ~before & ~repeats), (ASIDE, repeats)):
-            if mine.all():
-                self._by_day(kind, role, rows, seen)
-            elif mine.any():
-                self._by_day(kind, role, rows.filter(pa.array(mine)), seen.take(mine))
+        for role, mask in ((FileRole.NORMAL, ~before & ~repeats), (FileRole.SEPARATE, repeats)):
+            if mask.all():
+                self._add_by_day(kind, role, rows, seen)
+            elif mask.any():
+                self._add_by_day(kind, role, rows.filter(pa.array(mask)), seen.take(mask))
 
-    def _by_day(self, kind: MessageKind, role: str, rows: pa.RecordBatch, seen: EventsSeen | None) -> None:
+    def _add_by_day(self, kind: MessageKind, role: FileRole, rows: pa.RecordBatch, seen: EventsSeen | None) -> None:
         days = rows["timestamp"].cast(pa.date32())
-        different = pc.unique(days)
-        for day in different:
-            if len(different) == 1:
-                self._keep((kind, day.as_py(), role, seen is not None), rows, seen)
+        distinct = pc.unique(days)
+        for day in distinct:
+            if len(distinct) == 1:
+                self._append((kind, day.as_py(), role, seen is not None), rows, seen)
             else:
-                mine = pc.equal(days, day)
-                events = seen.take(mine.to_numpy(zero_copy_only=False)) if seen is not None else None
-                self._keep((kind, day.as_py(), role, seen is not None), rows.filter(mine), events)
+                mask = pc.equal(days, day)
+                events = seen.take(mask.to_numpy(zero_copy_only=False)) if seen is not None else None
+                self._append((kind, day.as_py(), role, seen is not None), rows.filter(mask), events)
 
-    def _keep(self, place: Place, rows: pa.RecordBatch, seen: EventsSeen | None) -> None:
-        waiting = self._waiting.setdefault(place, [])
+    def _append(self, key: FileKey, rows: pa.RecordBatch, seen: EventsSeen | None) -> None:
+        waiting = self._waiting.setdefault(key, [])
         waiting.append((rows, seen))
         if sum(part.num_rows for part, _ in waiting) >= ROW_GROUP or sum(p.nbytes for p, _ in waiting) >= GROUP_BYTES:
-            self._write(place)
+            self._write_group(key)
 
-    def _write(self, place: Place) -> None:
-        waiting = self._waiting.pop(place, [])
-        writer = self._writers.get(place) or FileWriter(self._job.table, *place[:3])
-        self._writers[place] = writer
+    def _write_group(self, key: FileKey) -> None:
+        waiting = self._waiting.pop(key, [])
+        writer = self._writers.get(key) or FileWriter(self._job.table, *key[:3])
+        self._writers[key] = writer
         seen = [events for _, events in waiting if events is not None]
         writer.write(concatenated([rows for rows, _ in waiting]), EventsSeen.concat(seen) if seen else None)
 
     def finish(self) -> PartResult:
-        """Write what waits, and close the files."""
-        for place in list(self._waiting):
-            self._write(place)
+        """Write waiting rows, and complete the files."""
+        for key in list(self._waiting):
+            self._write_group(key)
         return PartResult([writer.close() for writer in self._writers.values()], self._through)

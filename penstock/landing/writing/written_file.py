@@ -1,4 +1,4 @@
-"""A Parquet file of the table that a task has written, and what the commit needs to know of it."""
+"""Parquet files of the table that a task has written, with what the commit needs of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
@@ -25,19 +26,28 @@ from penstock.landing.table_paths import kind_and_day
 from penstock.landing.table_schema import FILE_SCHEMA, LANDED, LANDED_FORM, PARTITION_COLUMNS, STATISTICS, FileForm
 
 ROW_GROUP = 128 << 10
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-KEPT, AGAIN, ASIDE = "kept", "again", "aside"
-"""Roles of a file: rows that stay unless the driver knows better, rows that stay whatever landed before, and duplicates
-of rows of the same task, which are not committed unless the driver drops what they repeat.
-"""
-Bounds = dict[str, tuple[Any, Any, int]]
+"""Rows of a row group; GROUP_BYTES of ``part_writer`` ends one earlier."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class FileRole(StrEnum):
+    """How the driver decides on duplicates among the rows of a file."""
+
+    NORMAL = "normal"
+    """Rows that stay, unless they repeat rows of another task or of a batch that the task did not know."""
+    RELANDED = "relanded"
+    """Lost rows that land again: they stay, whatever landed before."""
+    SEPARATE = "separate"
+    """Duplicates of rows of the same task: not committed, unless the rows that they repeat are duplicates."""
+
+
+_Bounds = dict[str, tuple[Any, Any, int]]
+"""Smallest and largest value, and number of nulls, by column."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """``name`` is relative to the table's folder; ``seen``: the events in it, in the order of its rows; ``role``:
-    KEPT, AGAIN or ASIDE.
-    """
+    """A complete file; ``name`` is relative to the table's folder, ``seen`` are its events in the order of its rows."""
 
     name: str
     kind: str
@@ -46,18 +56,23 @@ class WrittenFile:
     size: int
     statistics: str
     seen: EventsSeen | None = None
-    role: str = KEPT
+    role: FileRole = FileRole.NORMAL
 
 
 class FileWriter:
-    """Writes one file of the rows of a kind and day of receipt."""
+    """The writer of one file, of rows of one kind and day of receipt. Owned by one thread."""
 
     def __init__(
-        self, table: TablePath, kind: MessageKind, day: date, role: str = KEPT, form: FileForm = LANDED_FORM
+        self,
+        table: TablePath,
+        kind: MessageKind,
+        day: date,
+        role: FileRole = FileRole.NORMAL,
+        form: FileForm = LANDED_FORM,
     ) -> None:
         self.kind, self.day, self.role, self._form = kind, day, role, form
-        said = {"kind": kind.value, "date": day.isoformat()}
-        self.name = "/".join([*(f"{one}={said[one]}" for one in form.folders), f"{uuid4().hex}.parquet"])
+        partitions = {"kind": kind.value, "date": day.isoformat()}
+        self.name = "/".join([*(f"{column}={partitions[column]}" for column in form.folders), f"{uuid4().hex}.parquet"])
         self._file = NewParquet(table / self.name)
         self._writer = pq.ParquetWriter(
             self._file.sink,
@@ -68,7 +83,7 @@ class FileWriter:
             store_schema=False,
         )
         self._seen: list[EventsSeen] = []
-        self._bounds: Bounds = {}
+        self._bounds: _Bounds = {}
         self._rows = 0
 
     def __enter__(self) -> Self:
@@ -77,92 +92,101 @@ class FileWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """What fails half-way leaves no file."""
+        # Crash: a failed task leaves no file; a killed one leaves a file that no commit names, which vacuum removes.
         if kind is not None:
             self._file.discard()
 
     def write(self, rows: pa.RecordBatch, seen: EventsSeen | None = None) -> None:
-        """Add a row group, sorted by type. ``seen``: its events."""
+        """Add a row group, sorted by type; ``seen``: its events."""
         if self.kind is MessageKind.EVENT:
+            # Rows of one type lie together, so a query by type reads few pages.
             order = pc.sort_indices(rows["type"].dictionary_encode().indices)
             rows = rows.take(order)
             seen = seen.take(order.to_numpy()) if seen is not None else None
         self._writer.write_batch(rows, row_group_size=ROW_GROUP)
-        self._bounds = _widened(self._bounds, rows)
+        self._bounds = _widen(self._bounds, rows)
         self._rows += rows.num_rows
         self._seen += [seen] if seen is not None else []
 
     def close(self) -> WrittenFile:
-        """The file, on the disk or in the store."""
+        """Complete the file, on the disk or in the store; return its description."""
         self._writer.close()
         size = self._file.finish()
         seen = EventsSeen.concat(self._seen) if self._seen else None
-        told = statistics(self._bounds, self._rows)
-        return WrittenFile(self.name, self.kind.value, self.day.isoformat(), self._rows, size, told, seen, self.role)
+        bounds = statistics(self._bounds, self._rows)
+        return WrittenFile(self.name, self.kind.value, self.day.isoformat(), self._rows, size, bounds, seen, self.role)
 
 
-def _widened(bounds: Bounds, rows: pa.RecordBatch) -> Bounds:
-    found: Bounds = {}
+def _widen(bounds: _Bounds, rows: pa.RecordBatch) -> _Bounds:
+    widened: _Bounds = {}
     for name in STATISTICS:
-        both = pc.min_max(rows[name]).as_py()
-        known = bounds.get(name, (None, None, 0))
-        least = [v for v in (known[0], both["min"]) if v is not None]
-        most = [v for v in (known[1], both["max"]) if v is not None]
-        nulls = known[2] + rows[name].null_count
-        found[name] = (min(least, default=None), max(most, default=None), nulls)
-    return found
+        extremes = pc.min_max(rows[name]).as_py()
+        old = bounds.get(name, (None, None, 0))
+        low = [value for value in (old[0], extremes["min"]) if value is not None]
+        high = [value for value in (old[1], extremes["max"]) if value is not None]
+        nulls = old[2] + rows[name].null_count
+        widened[name] = (min(low, default=None), max(high, default=None), nulls)
+    return widened
 
 
 def statistics(bounds: Mapping[str, tuple[Any, Any, int]], rows: int) -> str:
-    """As Delta has them: times to the millisecond, so that the bounds lie outside."""
-    least = {name: _shown(low, up=False) for name, (low, _, _) in bounds.items() if low is not None}
-    most = {name: _shown(high, up=True) for name, (_, high, _) in bounds.items() if high is not None}
+    """Return statistics in Delta's JSON."""
+    smallest = {name: _json_bound(low, up=False) for name, (low, _, _) in bounds.items() if low is not None}
+    largest = {name: _json_bound(high, up=True) for name, (_, high, _) in bounds.items() if high is not None}
     nulls = {name: count for name, (_, _, count) in bounds.items()}
-    return json.dumps({"numRecords": rows, "minValues": least, "maxValues": most, "nullCount": nulls})
+    return json.dumps({"numRecords": rows, "minValues": smallest, "maxValues": largest, "nullCount": nulls})
 
 
-def _shown(value: Any, *, up: bool) -> Any:
+def _json_bound(value: Any, *, up: bool) -> Any:
     if not isinstance(value, datetime):
         return value
-    micros = (value - EPOCH) // timedelta(microseconds=1)
+    micros = (value - _EPOCH) // timedelta(microseconds=1)
+    # Delta's times have milliseconds: rounded outwards, so that the bounds hold for every row.
     millis = -(-micros // 1000) if up else micros // 1000
-    shown = EPOCH + timedelta(milliseconds=min(millis, 253_402_300_799_999))
-    return shown.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    rounded = _EPOCH + timedelta(milliseconds=min(millis, 253_402_300_799_999))
+    return rounded.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def copy_without_rows(table: TablePath, file: WrittenFile, dropped: Any) -> WrittenFile | None:
-    """The file without some of its rows (a mask), as another one; None where nothing is left. The old one stays."""
+    """Write a copy without the dropped rows (a mask); None if no row remains. The old file stays."""
     return copy_rows(table, TableFile(file.name), ~dropped, file.seen) if not dropped.all() else None
 
 
 def copy_rows(
-    table: TablePath, name: TableFile, kept: Any = None, seen: EventsSeen | None = None, form: FileForm = LANDED_FORM
+    table: TablePath, name: TableFile, mask: Any = None, seen: EventsSeen | None = None, form: FileForm = LANDED_FORM
 ) -> WrittenFile:
-    """Some rows of a file (a mask; None for all), as another one; ``seen``: the events of all of them."""
-    at = 0
+    """Write a copy with the rows of a mask (None for all); ``seen``: the events of all rows."""
+    start = 0
     with FileWriter(table, *kind_and_day(name), form=form) as writer, open_rows(table, name) as old:
         for batch in old.batches(batch_rows=ROW_GROUP):
-            here = np.arange(batch.num_rows) if kept is None else np.flatnonzero(kept[at : at + batch.num_rows])
-            if len(here):
-                rows = in_current_columns(batch, form.schema).take(here)
-                writer.write(rows, seen.take(at + here) if seen is not None else None)
-            at += batch.num_rows
+            indices = (
+                np.arange(batch.num_rows) if mask is None else np.flatnonzero(mask[start : start + batch.num_rows])
+            )
+            if len(indices):
+                rows = in_current_columns(batch, form.schema).take(indices)
+                writer.write(rows, seen.take(start + indices) if seen is not None else None)
+            start += batch.num_rows
         return writer.close()
 
 
 def with_partition_columns(rows: pa.RecordBatch, name: str, schema: pa.Schema = LANDED) -> pa.RecordBatch:
-    """Rows of a file with the columns that its folders stand for."""
+    """Return rows of a file with the partition columns, whose values are in the names of its folders."""
     kind, day = kind_and_day(name)
-    said: dict[str, Any] = {"kind": kind.value, "date": day}
-    folders = [one for one in PARTITION_COLUMNS if one in schema.names]
-    of_folder: list[pa.Array[Any]] = [pa.repeat(said[one], rows.num_rows) for one in folders]
+    partition_values: dict[str, Any] = {"kind": kind.value, "date": day}
+    folders = [column for column in PARTITION_COLUMNS if column in schema.names]
+    of_folder: list[pa.Array[Any]] = [pa.repeat(partition_values[column], rows.num_rows) for column in folders]
     return pa.RecordBatch.from_arrays([*rows.columns, *of_folder], schema=schema)
 
 
 def in_current_columns(batch: pa.RecordBatch, schema: pa.Schema = FILE_SCHEMA) -> pa.RecordBatch:
-    """Rows of a file with the columns that a file has now."""
-    known = set(batch.schema.names)
-    arrays = [batch[f.name] if f.name in known else pa.nulls(batch.num_rows, f.type) for f in schema]
-    cast = [c if c.type.equals(f.type) else c.cast(f.type) for c, f in zip(arrays, schema, strict=True)]
-    # Files may be older than the rule for repeated names of annotations, or a foreign writer's.
+    """Return rows of a file with the columns of today's files: files may be older."""
+    existing = set(batch.schema.names)
+    columns = [
+        batch[field.name] if field.name in existing else pa.nulls(batch.num_rows, field.type) for field in schema
+    ]
+    cast = [
+        column if column.type.equals(field.type) else column.cast(field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    # A file may be older than the rule for repeated names of annotations, or another program's.
     return with_unique_annotations(pa.RecordBatch.from_arrays(cast, schema=schema))

@@ -123,7 +123,7 @@ def test_what_is_one_batch_ahead_is_not_merged_until_the_table_has_it(layout: La
 def test_rows_that_land_again_because_they_were_lost_are_there_once(layout: Layout) -> None:
     life = Life(layout)
     life.land(0, [source([(0, event("a")), (1, event("b"))])])
-    again = source([(0, event("a")), (1, event("b")), (2, event("c"))], again=True)
+    again = source([(0, event("a")), (1, event("b")), (2, event("c"))], relands=True)
     kill_before_landed(life, 1, [again])
     assert [row["offset"] for row in read(layout.typed("click"))] == [0, 1, 2]
     Life(layout).land(1, [again])

@@ -41,7 +41,7 @@ class Life:
         self.table = begin_table(self.layout)
         self.typed = TypedTables(self.layout, self.table, self.tables)
         self.typed.begin()
-        self.commit = BatchCommit(self.table, self.layout.keys, WINDOW, beside=self.typed.commit)
+        self.commit = BatchCommit(self.table, self.layout.keys, WINDOW, before_commit=self.typed.commit)
         rules = Rules(EventRules(schemas=strict_tables(self.tables)))
         self.job = Job(self.table.folder, self.layout.keys, WINDOW, rules)
 

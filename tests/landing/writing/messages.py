@@ -1,4 +1,4 @@
-"""Messages for tasks, as the landing's source gives them."""
+"""Messages for tasks, as the source of the landing yields them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAY = 86_400_000_000
 
 
 def event(uuid: str, kind: str = "click") -> bytes:
-    """A valid event."""
+    """Return a valid event."""
     return json.dumps({"type": kind, "uuid": uuid, "timestamp": 1}).encode()
 
 
@@ -29,26 +29,30 @@ def source(
     topic: str = "t",
     partition: int | None = None,
     codec: str = "plog",
-    again: bool = False,
+    relands: bool = False,
     annotations: Sequence[dict[str, str]] | None = None,
 ) -> MessageBatch:
-    """Offsets with payloads, all stored ``at`` (microseconds) or each at its own time."""
-    listed = list(rows)
-    times = [at] * len(listed) if isinstance(at, int) else at
+    """Return offsets with payloads, all stored ``at`` (microseconds) or each at its own time."""
+    listed_rows = list(rows)
+    times = [at] * len(listed_rows) if isinstance(at, int) else at
     records = [
         {"topic": topic, "partition": partition, "offset": offset, "payload": payload, "codec": codec, "source": "s"}
         | {"timestamp": stamp(micros), "received": stamp(micros), "bucket": stamp(micros)}
-        | {"annotations": list(said.items())}
-        for (offset, payload), micros, said in zip(listed, times, annotations or [{}] * len(listed), strict=True)
+        | {"annotations": list(pairs.items())}
+        for (offset, payload), micros, pairs in zip(
+            listed_rows, times, annotations or [{}] * len(listed_rows), strict=True
+        )
     ]
-    return MessageBatch(pa.RecordBatch.from_pylist(records, schema=ROW), again)
+    return MessageBatch(pa.RecordBatch.from_pylist(records, schema=ROW), relands)
 
 
-def known_by(rows: Iterable[tuple[int, str | None]], topic: str = "t", codec: str = "forward") -> MessageBatch:
-    """Offsets with uuids that the protocol gives, not the message."""
-    listed = list(rows)
-    said = [{"uuid": uuid} if uuid else {} for _, uuid in listed]
-    return source([(offset, b'{"m":1}') for offset, _ in listed], topic=topic, codec=codec, annotations=said)
+def with_protocol_ids(rows: Iterable[tuple[int, str | None]], topic: str = "t", codec: str = "forward") -> MessageBatch:
+    """Return offsets with uuids that the protocol gives, not the message."""
+    listed_rows = list(rows)
+    annotations = [{"uuid": uuid} if uuid else {} for _, uuid in listed_rows]
+    return source(
+        [(offset, b'{"m":1}') for offset, _ in listed_rows], topic=topic, codec=codec, annotations=annotations
+    )
 
 
 def stamp(micros: int) -> datetime:

@@ -1,4 +1,4 @@
-"""A batch is committed while the next one is written: one at a time, in order, and what it raises is heard."""
+"""A batch is committed while the next one is written: one commit at a time, in order."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from tests.landing.writing.messages import AT, event, source
 WINDOW = 600_000_000
 
 
-class Slow:
+class SlowTable:
     """A table that commits once ``go_on`` is set, or fails with the next of its ``failures``."""
 
     def __init__(self, tables: Path) -> None:
         self.layout = Layout.for_tables(tables)
         self.table = begin_table(self.layout)
-        self.go_on, self.begun = Event(), 0
+        self.go_on, self.attempts = Event(), 0
         self.failures: list[Exception] = []
         self._real = self.table.commit
         self.table.commit = self._commit  # type: ignore[method-assign]
 
     def _commit(self, batch: int, files: Sequence[NewFile]) -> None:
-        self.begun += 1
+        self.attempts += 1
         assert self.go_on.wait(20)
         if self.failures:
             raise self.failures.pop()
@@ -48,16 +48,16 @@ class Slow:
 
 
 class Landing:
-    """Who lands into it; ``written``: which batches the tasks have written."""
+    """The landing into a slow table; ``written``: the batches that tasks have written."""
 
-    def __init__(self, slow: Slow) -> None:
+    def __init__(self, slow: SlowTable) -> None:
         self.stop, self.under_way = Event(), CommitInProgress()
         self.commits = BackgroundCommit(BatchCommit(slow.table, slow.layout.keys, WINDOW), self.stop, self.under_way)
         self.written: list[int] = []
         self._job = Job(slow.table.folder, slow.layout.keys, WINDOW)
 
     def land(self, batch: int, *tasks: str) -> None:
-        """``tasks``: a letter is an event with that uuid."""
+        """Land events; each letter of ``tasks`` is an event with that uuid."""
         self.commits.land(batch, lambda: self._write(batch, tasks))
 
     def _write(self, batch: int, tasks: Sequence[str]) -> list[PartResult]:
@@ -69,45 +69,45 @@ class Landing:
 
 
 @pytest.fixture
-def slow(tmp_path: Path) -> Slow:
-    return Slow(tmp_path / "tables")
+def slow(tmp_path: Path) -> SlowTable:
+    return SlowTable(tmp_path / "tables")
 
 
 @pytest.fixture
-def landing(slow: Slow) -> Iterator[Landing]:
-    made = Landing(slow)
-    yield made
-    made.stop.set()
+def landing(slow: SlowTable) -> Iterator[Landing]:
+    created = Landing(slow)
+    yield created
+    created.stop.set()
     slow.go_on.set()
-    made.commits.close()
+    created.commits.close()
 
 
-def test_the_next_batch_is_written_meanwhile_and_no_other_one_behind_it(slow: Slow, landing: Landing) -> None:
+def test_next_batch_is_written_during_commit(slow: SlowTable, landing: Landing) -> None:
     landing.land(0, "ab")
-    beside = Thread(target=landing.land, args=(1, "c"))
-    beside.start()
-    until(lambda: landing.written == [0, 1] and slow.begun)
+    second_batch = Thread(target=landing.land, args=(1, "c"))
+    second_batch.start()
+    until(lambda: landing.written == [0, 1] and slow.attempts)
     assert [landing.under_way.holds_back(batch) for batch in (0, 1)] == [True, True]
-    assert (beside.is_alive(), slow.begun, table_of(slow.layout).newest()) == (True, 1, -1)
+    assert (second_batch.is_alive(), slow.attempts, table_of(slow.layout).newest()) == (True, 1, -1)
     slow.go_on.set()
-    beside.join(20)
+    second_batch.join(20)
     landing.commits.settle()
     assert (slow.table.newest(), slow.uuids(), landing.under_way.batch) == (1, ["a", "b", "c"], None)
 
 
-def test_a_duplicate_of_the_batch_that_is_being_committed_is_found(slow: Slow, landing: Landing) -> None:
+def test_duplicate_of_batch_in_progress_is_dropped(slow: SlowTable, landing: Landing) -> None:
     landing.land(0, "ab")
-    beside = Thread(target=landing.land, args=(1, "cac"))
-    beside.start()
+    second_batch = Thread(target=landing.land, args=(1, "cac"))
+    second_batch.start()
     until(lambda: landing.written == [0, 1])
     slow.go_on.set()
-    beside.join(20)
+    second_batch.join(20)
     landing.land(2, "bcd")
     landing.commits.settle()
     assert slow.uuids() == ["a", "b", "c", "d"]
 
 
-def test_what_a_commit_raises_is_heard_by_the_next_batch_and_without_one(slow: Slow, landing: Landing) -> None:
+def test_error_of_commit_is_raised_by_next_batch_and_settle(slow: SlowTable, landing: Landing) -> None:
     slow.failures = [OSError("no space")]
     slow.go_on.set()
     landing.land(0, "a")
@@ -119,23 +119,23 @@ def test_what_a_commit_raises_is_heard_by_the_next_batch_and_without_one(slow: S
     assert (slow.table.newest(), landing.under_way.batch) == (-1, 0)
 
 
-def test_a_batch_that_the_table_has_is_not_written_again(slow: Slow, landing: Landing) -> None:
+def test_committed_batch_is_not_written_again(slow: SlowTable, landing: Landing) -> None:
     slow.go_on.set()
     landing.land(0, "a")
     landing.commits.close()
-    again = Landing(slow)
-    again.land(0, "a")
-    again.land(1, "b")
-    again.commits.close()
-    assert (again.written, slow.uuids()) == ([1], ["a", "b"])
+    restarted = Landing(slow)
+    restarted.land(0, "a")
+    restarted.land(1, "b")
+    restarted.commits.close()
+    assert (restarted.written, slow.uuids()) == ([1], ["a", "b"])
 
 
-def test_a_store_that_is_away_is_waited_for_until_the_landing_is_to_end(slow: Slow, landing: Landing) -> None:
+def test_commit_retries_unreachable_store_until_stopped(slow: SlowTable, landing: Landing) -> None:
     slow.go_on.set()
     slow.failures = [TablesAway("away")]
     landing.land(0, "ab", "bc")
     landing.commits.settle()
-    assert (slow.begun, slow.uuids(), landing.written) == (2, ["a", "b", "c"], [0])
+    assert (slow.attempts, slow.uuids(), landing.written) == (2, ["a", "b", "c"], [0])
     slow.failures = [TablesAway("away")] * 99
     landing.land(1, "b")
     landing.stop.set()

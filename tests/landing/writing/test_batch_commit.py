@@ -1,4 +1,4 @@
-"""What the driver commits: each batch once, and of several of one key the first, whoever wrote them and when."""
+"""The driver commits each batch once, and of events with one key the first, whichever task wrote them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from penstock.landing.transform.rules import TransformRules
 from penstock.landing.writing.batch_commit import BatchCommit, load_landed_keys, read_events
 from penstock.landing.writing.part_writer import Job, MessageBatch, PartResult, write_part
 from penstock.upkeep.compaction.compaction import compact_table
-from tests.landing.writing.messages import AT, DAY, event, known_by, source
+from tests.landing.writing.messages import AT, DAY, event, source, with_protocol_ids
 
 WINDOW = 600_000_000
-SEVERAL = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=12)
-Place = tuple[str, int]
+FEW_EXAMPLES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=12)
+RowPosition = tuple[str, int]
 
 
 class Landed:
-    """A table, and who lands into it."""
+    """A table, and a landing into it."""
 
     def __init__(self, tables: Path) -> None:
         self.layout = Layout.for_tables(tables)
@@ -45,16 +45,19 @@ class Landed:
         self.job = Job(self.table.folder, self.layout.keys, WINDOW)
 
     def write(self, tasks: Sequence[Sequence[MessageBatch]], blind: Sequence[bool] = ()) -> list[PartResult]:
-        """What the tasks write; ``blind``: which of them do not know what landed, as on another machine."""
-        unknown = [*blind, *[False] * len(tasks)]
-        away = replace(self.job, keys=Path("/nowhere/keys"))
-        return [write_part(task, away if gone else self.job, AT) for task, gone in zip(tasks, unknown, strict=False)]
+        """Return the files of tasks; ``blind`` tasks do not know the landed keys, as on another machine."""
+        blind_tasks = [*blind, *[False] * len(tasks)]
+        without_keys = replace(self.job, keys=Path("/nowhere/keys"))
+        return [
+            write_part(task, without_keys if is_blind else self.job, AT)
+            for task, is_blind in zip(tasks, blind_tasks, strict=False)
+        ]
 
     def land(self, batch: int, *tasks: Sequence[MessageBatch], blind: Sequence[bool] = ()) -> None:
         self.commit.land(batch, lambda: self.write(tasks, blind))
 
-    def rows(self, kind: str = MessageKind.EVENT) -> list[Place]:
-        """Topic and offset of all rows of the table."""
+    def rows(self, kind: str = MessageKind.EVENT) -> list[RowPosition]:
+        """Return topic and offset of all rows of a kind."""
         tables = [
             pq.read_table(self.layout.landed / name, columns=["topic", "offset"], partitioning=None)
             for name in self.table.active()
@@ -72,24 +75,29 @@ def landed(tmp_path: Path) -> Landed:
 
 
 def never() -> list[PartResult]:
-    raise AssertionError("it is not to be written again")
+    raise AssertionError("a committed batch is written again")
 
 
-def test_a_chunk_that_was_sent_again_lands_once_whoever_has_it_and_whatever_was_kept_of_the_keys(
+def test_resent_chunk_lands_once(
     landed: Landed,
 ) -> None:
     chunk = ["c-0", "c-1"]
-    landed.land(0, [known_by(enumerate(chunk)), known_by([(2, None), (3, None)])])
-    landed.land(1, [known_by(enumerate(chunk, 4))], [known_by(enumerate(["d", *chunk], 6))], blind=[False, True])
+    landed.land(0, [with_protocol_ids(enumerate(chunk)), with_protocol_ids([(2, None), (3, None)])])
+    landed.land(
+        1,
+        [with_protocol_ids(enumerate(chunk, 4))],
+        [with_protocol_ids(enumerate(["d", *chunk], 6))],
+        blind=[False, True],
+    )
     assert landed.rows("message") == [("t", 0), ("t", 1), ("t", 2), ("t", 3), ("t", 6)]
     compact_table(landed.layout.landed)
     shutil.rmtree(landed.layout.keys)
     landed.restart()
-    landed.land(2, [known_by(enumerate([*chunk, "d", "e"], 9)), known_by(enumerate(chunk), "other")])
+    landed.land(2, [with_protocol_ids(enumerate([*chunk, "d", "e"], 9)), with_protocol_ids(enumerate(chunk), "other")])
     assert landed.rows("message") == [("other", 0), ("other", 1), *(("t", n) for n in (0, 1, 2, 3, 6, 12))]
 
 
-def test_a_batch_lands_once_and_is_not_even_written_again(landed: Landed) -> None:
+def test_committed_batch_is_not_written_again(landed: Landed) -> None:
     landed.land(0, [source([(0, event("a")), (1, b"text"), (2, b"{bad")])])
     for _ in range(2):
         landed.commit.land(0, never)
@@ -98,7 +106,7 @@ def test_a_batch_lands_once_and_is_not_even_written_again(landed: Landed) -> Non
     assert (landed.rows("message"), landed.rows("quarantine")) == ([("t", 1)], [("t", 2)])
 
 
-def test_duplicates_across_tasks_are_found_and_their_rows_taken_out(landed: Landed) -> None:
+def test_duplicates_of_other_tasks_are_dropped(landed: Landed) -> None:
     first = [source([(0, event("a")), (1, event("b"))])]
     second = [source([(2, event("c")), (3, event("a")), (4, event("d", "other"))])]
     third = [source([(5, event("c")), (6, event("b"))])]
@@ -110,34 +118,34 @@ def test_duplicates_across_tasks_are_found_and_their_rows_taken_out(landed: Land
     assert landed.offsets() == [0, 1, 2, 4, 9]
 
 
-def test_a_repeat_whose_first_is_a_duplicate_itself_stays_where_it_is_beyond_the_window(landed: Landed) -> None:
+def test_repeat_of_a_duplicate_stays_beyond_the_window(landed: Landed) -> None:
     landed.land(0, [source([(0, event("a"))])])
     times = [AT + WINDOW, AT + 2 * WINDOW]
     landed.land(1, [source([(1, event("a")), (2, event("a"))], at=times)], blind=[True])
     assert landed.offsets() == [0, 2]
 
 
-def test_tasks_that_do_not_know_what_landed_change_nothing(landed: Landed) -> None:
+def test_blind_tasks_land_no_duplicates(landed: Landed) -> None:
     landed.land(0, [source([(n, event(f"u{n}")) for n in range(4)])])
     landed.land(1, [source([(4, event("u0")), (5, event("x"))])], [source([(6, event("u1"))])], blind=[True, False])
     assert landed.offsets() == [0, 1, 2, 3, 5]
 
 
-def test_rows_that_land_again_stay_and_are_known(landed: Landed) -> None:
+def test_relanded_rows_stay_and_enter_the_keys(landed: Landed) -> None:
     landed.land(0, [source([(0, event("a"))])])
-    landed.land(1, [source([(0, event("a"))], again=True), source([(1, event("a")), (2, event("b"))])])
+    landed.land(1, [source([(0, event("a"))], relands=True), source([(1, event("a")), (2, event("b"))])])
     assert landed.offsets() == [0, 0, 2]
     landed.land(2, [source([(3, event("a")), (4, event("b"))])])
     assert landed.offsets() == [0, 0, 2]
 
 
-def test_the_same_uuid_in_other_topics_and_on_other_days_stays(landed: Landed) -> None:
+def test_uuid_in_other_topic_or_beyond_window_stays(landed: Landed) -> None:
     landed.land(0, [source([(0, event("a"))])], [source([(0, event("a"))], topic="s")])
     landed.land(1, [source([(1, event("a"))], at=AT + DAY)])
     assert landed.rows() == [("s", 0), ("t", 0), ("t", 1)]
 
 
-def test_a_batch_of_nothing_but_duplicates_is_one(landed: Landed) -> None:
+def test_batch_of_duplicates_is_committed_without_rows(landed: Landed) -> None:
     landed.land(0, [source([(0, event("a"))])])
     landed.land(1, [source([(1, event("a"))])], blind=[True])
     landed.land(2)
@@ -147,7 +155,7 @@ def test_a_batch_of_nothing_but_duplicates_is_one(landed: Landed) -> None:
     assert landed.offsets() == [0, 3]
 
 
-def test_a_dropped_event_is_not_the_first_of_its_key_and_has_a_row_that_says_so(landed: Landed) -> None:
+def test_dropped_event_has_a_row_and_no_key(landed: Landed) -> None:
     landed.job = replace(landed.job, transform=TransformRules("tests.landing.transform.functions:drop_debug"))
     first = [source([(0, event("a", "debug")), (1, event("a")), (2, event("b"))])]
     landed.land(0, first, [source([(3, event("a")), (4, event("c", "debug")), (5, event("c", "debug"))])])
@@ -165,16 +173,16 @@ Event = tuple[int, int]
 
 
 def model(batches: Sequence[Sequence[tuple[int, Event]]]) -> list[int]:
-    """Offsets that stay, one after the other."""
-    stay: dict[int, list[int]] = {}
-    found = []
+    """Return the offsets that stay if events are handled one after the other."""
+    times_by_uuid: dict[int, list[int]] = {}
+    kept_offsets = []
     for batch in batches:
         for offset, (uuid, minute) in batch:
-            times = stay.setdefault(uuid, [])
-            if all(abs(minute - at) * 60_000_000 > WINDOW for at in times):
+            times = times_by_uuid.setdefault(uuid, [])
+            if all(abs(minute - time) * 60_000_000 > WINDOW for time in times):
                 times.append(minute)
-                found.append(offset)
-    return found
+                kept_offsets.append(offset)
+    return kept_offsets
 
 
 LOSSES: list[Callable[[Landed], object]] = [
@@ -185,11 +193,9 @@ LOSSES: list[Callable[[Landed], object]] = [
 ]
 
 
-@SEVERAL
+@FEW_EXAMPLES
 @given(st.data())
-def test_whatever_is_lost_between_batches_the_table_is_that_of_one_loop_over_all(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_table_matches_model_across_losses(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     landed, minute, offset, batches = Landed(tmp_path_factory.mktemp("tables")), 0, 0, []
     for number in range(data.draw(st.integers(1, 5))):
         rows = []
@@ -213,11 +219,11 @@ def test_whatever_is_lost_between_batches_the_table_is_that_of_one_loop_over_all
 
 
 class Killed(BaseException):
-    """Nothing runs any more."""
+    """The end of the process."""
 
 
 @pytest.mark.parametrize("when", ["before the commit", "before the keys"])
-def test_killed_around_the_commit_it_goes_on_exactly(
+def test_landing_continues_exactly_after_a_kill_around_commit(
     landed: Landed, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     def killed(*_: object) -> None:
@@ -238,7 +244,7 @@ def test_killed_around_the_commit_it_goes_on_exactly(
     assert (landed.offsets(), landed.rows("dropped")) == ([0, 2, 5], [("t", 9)])
 
 
-def test_keys_of_a_batch_that_the_table_lost_are_forgotten(tmp_path: Path) -> None:
+def test_keys_of_lost_batch_are_dropped(tmp_path: Path) -> None:
     """A power cut may leave the commit torn, and the keys whole."""
     landed = Landed(tmp_path)
     landed.land(0, [source([(0, event("a"))])])
@@ -250,25 +256,25 @@ def test_keys_of_a_batch_that_the_table_lost_are_forgotten(tmp_path: Path) -> No
     assert landed.offsets() == [0, 1]
 
 
-def test_keys_from_the_table_answer_as_those_that_were_kept(landed: Landed, tmp_path: Path) -> None:
-    chance = random.Random(15)
+def test_rebuilt_keys_match_stored_keys(landed: Landed, tmp_path: Path) -> None:
+    random_source = random.Random(15)
     for batch in range(20):
-        uuids = [chance.randrange(200) for _ in range(20)]
+        uuids = [random_source.randrange(200) for _ in range(20)]
         rows = [(batch * 20 + n, event(f"u{uuid}")) for n, uuid in enumerate(uuids)]
         landed.land(batch, [source(rows, at=AT + batch * 60_000_000)])
-    kept = LandedKeys.load(landed.layout.keys, WINDOW)
-    made = load_landed_keys(landed.table, tmp_path / "elsewhere", WINDOW)
-    assert kept is not None
-    assert kept.batch == made.batch == 19
-    asked = [event(f"u{uuid}") for uuid in range(250)]
-    part = write_part([source(list(enumerate(asked)), at=AT + 19 * 60_000_000)], Job(tmp_path, tmp_path, WINDOW), AT)
+    stored_keys = LandedKeys.load(landed.layout.keys, WINDOW)
+    rebuilt_keys = load_landed_keys(landed.table, tmp_path / "elsewhere", WINDOW)
+    assert stored_keys is not None
+    assert stored_keys.batch == rebuilt_keys.batch == 19
+    payloads = [event(f"u{uuid}") for uuid in range(250)]
+    part = write_part([source(list(enumerate(payloads)), at=AT + 19 * 60_000_000)], Job(tmp_path, tmp_path, WINDOW), AT)
     seen = EventsSeen.concat([file.seen for file in part.files if file.seen is not None])
-    answers = [landed_before(seen, keys.runs, WINDOW).tolist() for keys in (kept, made)]
+    answers = [landed_before(seen, keys.runs, WINDOW).tolist() for keys in (stored_keys, rebuilt_keys)]
     assert answers[0] == answers[1]
     assert 0 < sum(answers[0]) < 250
 
 
-def test_a_table_of_another_window_is_read_for_its_keys(landed: Landed) -> None:
+def test_changed_window_rebuilds_keys(landed: Landed) -> None:
     landed.land(0, [source([(0, event("a"))])])
     wider = BatchCommit(landed.table, landed.layout.keys, 3 * WINDOW)
     job = replace(landed.job, window=3 * WINDOW)
@@ -276,7 +282,7 @@ def test_a_table_of_another_window_is_read_for_its_keys(landed: Landed) -> None:
     assert landed.offsets() == [0]
 
 
-def test_a_file_that_is_gone_has_no_events(landed: Landed, tmp_path: Path) -> None:
+def test_removed_file_has_no_events(landed: Landed, tmp_path: Path) -> None:
     assert len(read_events(tmp_path, TableFile("gone"))) == 0
     landed.land(0, [source([(0, event("a"))])], [source([(1, event("b"))])])
     files: list[NewFile] | list[str] = landed.table.active()

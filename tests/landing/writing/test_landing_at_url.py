@@ -1,4 +1,4 @@
-"""Batches landed into an object store, without Spark: duplicates, merging, deletion, the index made again."""
+"""Batches landed into an object store without Spark: duplicates, merges, deletions, rebuilt keys."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.spark.spark_helpers import event
 
 
 class Landing:
-    """Lands batches of events into a URL, as many parts as are given."""
+    """A landing of batches of events into a URL."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -34,8 +34,8 @@ class Landing:
         self.commit = BatchCommit(begin_table(layout), layout.keys, WINDOW, lambda: Record(layout).keys())
 
     def parts(self, batch: int, *numbers: range) -> list[PartResult]:
-        sources = [[MessageBatch(messages([event(number) for number in one], batch))] for one in numbers]
-        return [write_part(one, self.job, LANDED_AT) for one in sources]
+        tasks = [[MessageBatch(messages([event(number) for number in of_task], batch))] for of_task in numbers]
+        return [write_part(task, self.job, LANDED_AT) for task in tasks]
 
     def land(self, batch: int, *numbers: range) -> None:
         self.commit.land(batch, partial(self.parts, batch, *numbers))
@@ -46,7 +46,7 @@ class Landing:
         return sorted(rows.to_table(columns=["uuid"])["uuid"].to_pylist())
 
 
-def named(numbers: range) -> list[str]:
+def uuids_of(numbers: range) -> list[str]:
     return sorted(f"u{number}" for number in numbers)
 
 
@@ -55,37 +55,37 @@ def landing(at_url: Layout) -> Landing:
     return Landing(at_url)
 
 
-def test_duplicates_of_other_tasks_and_batches_do_not_land(landing: Landing) -> None:
+def test_duplicates_do_not_land(landing: Landing) -> None:
     landing.land(0, range(10), range(5, 15))
     landing.land(1, range(10, 20))
     landing.land(1, range(100))
-    assert landing.uuids() == named(range(20))
+    assert landing.uuids() == uuids_of(range(20))
 
 
-def test_the_index_is_made_again_from_the_table(landing: Landing) -> None:
+def test_keys_are_rebuilt_from_the_table(landing: Landing) -> None:
     landing.land(0, range(10))
     shutil.rmtree(landing.layout.keys)
     Landing(landing.layout).land(1, range(20))
-    assert landing.uuids() == named(range(20))
+    assert landing.uuids() == uuids_of(range(20))
 
 
-def test_a_commit_whose_answer_was_lost_is_in_the_index(landing: Landing) -> None:
-    """The table has the batch, and who landed it does not know yet."""
+def test_batch_whose_answer_was_lost_is_in_the_keys(landing: Landing) -> None:
+    """The table has the batch, and the driver does not know it yet."""
     parts = landing.parts(0, range(10))
     begin_table(landing.layout).commit(0, parts[0].files)
     landing.land(0, range(10))
     landing.land(1, range(20))
-    assert landing.uuids() == named(range(20))
+    assert landing.uuids() == uuids_of(range(20))
 
 
-def test_a_task_says_that_the_store_is_away(landing: Landing, s3: S3Server) -> None:
+def test_task_reports_unreachable_store(landing: Landing, s3: S3Server) -> None:
     with s3.stopped():
         (part,) = landing.parts(0, range(10))
     assert "cannot be reached" in part.away
     assert part.files == []
 
 
-def test_a_store_that_is_away_is_waited_for(landing: Landing, s3: S3Server) -> None:
+def test_retry_waits_for_unreachable_store(landing: Landing, s3: S3Server) -> None:
     tries: list[int] = []
 
     def land() -> None:
@@ -99,10 +99,10 @@ def test_a_store_that_is_away_is_waited_for(landing: Landing, s3: S3Server) -> N
         land()
     retry_while_away(land, threading.Event())
     assert len(tries) == 2
-    assert landing.uuids() == named(range(10))
+    assert landing.uuids() == uuids_of(range(10))
 
 
-def test_who_is_to_stop_waits_no_longer() -> None:
+def test_retry_ends_when_stopped() -> None:
     stop = threading.Event()
     stop.set()
 
@@ -113,7 +113,7 @@ def test_who_is_to_stop_waits_no_longer() -> None:
         retry_while_away(away, stop)
 
 
-def test_files_are_merged_rows_deleted_and_old_files_removed(landing: Landing) -> None:
+def test_merge_deletion_and_removal_keep_other_rows(landing: Landing) -> None:
     layout = landing.layout
     for batch in range(4):
         landing.land(batch, range(batch * 10, batch * 10 + 10))
@@ -123,14 +123,16 @@ def test_files_are_merged_rows_deleted_and_old_files_removed(landing: Landing) -
     number = ask(layout, ASKED, where).number
     assert carry_out(layout, WINDOW) == 1
     assert Record(layout).rows(number) == 2
-    left = [number for number in range(40) if number not in (3, 17)]
-    assert landing.uuids() == sorted(f"u{number}" for number in left)
+    remaining = [number for number in range(40) if number not in (3, 17)]
+    assert landing.uuids() == sorted(f"u{number}" for number in remaining)
     remove_old_files(layout.landed)
     landing.land(4, range(50))
-    assert landing.uuids() == sorted(f"u{number}" for number in [*left, *range(40, 50)])  # what was deleted stays away
+    assert landing.uuids() == sorted(
+        f"u{number}" for number in [*remaining, *range(40, 50)]
+    )  # deleted events do not land again
 
 
-def test_the_table_is_looked_into(landing: Landing) -> None:
+def test_rows_of_table_at_url_are_readable(landing: Landing) -> None:
     landing.land(0, range(10))
     layout = landing.layout
     row = find_uuid(layout.landed, table_of(layout).active(), "u7")

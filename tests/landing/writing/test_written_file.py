@@ -1,4 +1,4 @@
-"""A file of the table, and what is known of it."""
+"""Files of the table, with their statistics and events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.table_schema import FILE_SCHEMA
 from penstock.landing.writing import written_file
-from penstock.landing.writing.written_file import ASIDE, KEPT, STATISTICS, FileWriter, WrittenFile, copy_without_rows
+from penstock.landing.writing.written_file import STATISTICS, FileRole, FileWriter, WrittenFile, copy_without_rows
 
 ANY_PATH = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 DAY = date(2026, 2, 3)
@@ -32,7 +32,9 @@ def batch(rows: list[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{**base, "offset": n, **row} for n, row in enumerate(rows)], schema=FILE_SCHEMA)
 
 
-def written(table: Path, *groups: list[Row], kind: MessageKind = MessageKind.EVENT, role: str = KEPT) -> WrittenFile:
+def write_file(
+    table: Path, *groups: list[Row], kind: MessageKind = MessageKind.EVENT, role: FileRole = FileRole.NORMAL
+) -> WrittenFile:
     writer = FileWriter(table, kind, DAY, role)
     for group in groups:
         rows = batch(group)
@@ -66,48 +68,48 @@ ROWS = st.lists(
 )
 
 
-def before_or_at(low: Any, value: Any) -> bool:
-    """As readers compare: texts by their bytes, times as they are told."""
+def is_at_most(low: Any, value: Any) -> bool:
+    """Compare as readers do: texts by their bytes, times as written."""
     if isinstance(value, datetime):
-        shown = datetime.fromisoformat(low)
-        return shown <= value
+        parsed = datetime.fromisoformat(low)
+        return parsed <= value
     return low.encode() <= value.encode() if isinstance(value, str) else bool(low <= value)
 
 
 @ANY_PATH
 @given(st.lists(ROWS, min_size=1, max_size=3))
-def test_the_bounds_that_readers_are_told_hold_for_every_row(tmp_path: Path, groups: list[list[Row]]) -> None:
-    file = written(tmp_path, *groups, kind=MessageKind.MESSAGE)
-    told, rows = json.loads(file.statistics), rows_of(tmp_path, file)
-    assert told["numRecords"] == file.rows == len(rows) == sum(map(len, groups))
+def test_bounds_hold_for_every_row(tmp_path: Path, groups: list[list[Row]]) -> None:
+    file = write_file(tmp_path, *groups, kind=MessageKind.MESSAGE)
+    statistics, rows = json.loads(file.statistics), rows_of(tmp_path, file)
+    assert statistics["numRecords"] == file.rows == len(rows) == sum(map(len, groups))
     for name in STATISTICS:
         values = [row[name] for row in rows]
-        known = [value for value in values if value is not None]
-        assert told["nullCount"][name] == len(values) - len(known)
-        assert (name in told["minValues"]) == (name in told["maxValues"]) == bool(known)
-        for value in known:
-            assert before_or_at(told["minValues"][name], value)
-            most = told["maxValues"][name]
+        non_null = [value for value in values if value is not None]
+        assert statistics["nullCount"][name] == len(values) - len(non_null)
+        assert (name in statistics["minValues"]) == (name in statistics["maxValues"]) == bool(non_null)
+        for value in non_null:
+            assert is_at_most(statistics["minValues"][name], value)
+            largest = statistics["maxValues"][name]
             assert (
-                before_or_at(value.isoformat(), datetime.fromisoformat(most))
+                is_at_most(value.isoformat(), datetime.fromisoformat(largest))
                 if isinstance(value, datetime)
-                else (before_or_at(value, most))
+                else (is_at_most(value, largest))
             )
 
 
-def test_times_are_told_to_the_millisecond_and_lie_inside(tmp_path: Path) -> None:
-    told = json.loads(written(tmp_path, [{}]).statistics)
-    assert (told["minValues"]["timestamp"], told["maxValues"]["timestamp"]) == (
+def test_bounds_of_times_are_rounded_outwards(tmp_path: Path) -> None:
+    statistics = json.loads(write_file(tmp_path, [{}]).statistics)
+    assert (statistics["minValues"]["timestamp"], statistics["maxValues"]["timestamp"]) == (
         "2026-02-03T04:05:06.789Z",
         "2026-02-03T04:05:06.790Z",
     )
 
 
 @pytest.mark.parametrize("kind", MessageKind)
-def test_a_file_lies_where_its_kind_and_day_say_and_holds_what_was_written(tmp_path: Path, kind: MessageKind) -> None:
-    file = written(tmp_path, [{}, {}], [{"offset": 5}], kind=kind)
+def test_file_is_in_the_folder_of_its_kind_and_day(tmp_path: Path, kind: MessageKind) -> None:
+    file = write_file(tmp_path, [{}, {}], [{"offset": 5}], kind=kind)
     assert file.name.startswith(f"kind={kind}/date=2026-02-03/")
-    assert (file.kind, file.date, file.rows, file.role) == (kind.value, "2026-02-03", 3, KEPT)
+    assert (file.kind, file.date, file.rows, file.role) == (kind.value, "2026-02-03", 3, FileRole.NORMAL)
     assert file.size == (tmp_path / file.name).stat().st_size
     assert offsets(tmp_path, file) == [0, 1, 5]
     assert pq.read_schema(tmp_path / file.name).names == FILE_SCHEMA.names
@@ -115,55 +117,53 @@ def test_a_file_lies_where_its_kind_and_day_say_and_holds_what_was_written(tmp_p
 
 @ANY_PATH
 @given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=12), min_size=1, max_size=3))
-def test_events_lie_together_by_type_and_what_is_known_of_them_is_in_the_same_order(
-    tmp_path: Path, groups: list[list[str]]
-) -> None:
+def test_rows_and_events_are_sorted_by_type(tmp_path: Path, groups: list[list[str]]) -> None:
     numbered = [[{"type": kind, "offset": 100 * n + m} for m, kind in enumerate(g)] for n, g in enumerate(groups)]
-    file = written(tmp_path, *numbered)
+    file = write_file(tmp_path, *numbered)
     rows = rows_of(tmp_path, file)
     assert file.seen is not None
     assert file.seen.offset.tolist() == [row["offset"] for row in rows]
-    at = 0
+    start = 0
     for group in groups:
-        kinds = [row["type"] for row in rows[at : at + len(group)]]
+        kinds = [row["type"] for row in rows[start : start + len(group)]]
         assert sum(a != b for a, b in pairwise(kinds)) == len({*group}) - 1
-        at += len(group)
+        start += len(group)
 
 
 @ANY_PATH
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), min_size=1, max_size=40), st.integers(1, 9))
-def test_without_some_of_its_rows_a_file_keeps_the_others_in_their_order(
-    tmp_path: Path, rows: list[tuple[str, bool]], group: int
-) -> None:
+def test_copy_without_rows_keeps_the_order(tmp_path: Path, rows: list[tuple[str, bool]], group: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(written_file, "ROW_GROUP", group)
         numbered = [{"type": kind, "offset": n, "uuid": f"u{n}", "payload": b"x"} for n, (kind, _) in enumerate(rows)]
-        old = written(tmp_path, numbered, role=ASIDE)
+        old = write_file(tmp_path, numbered, role=FileRole.SEPARATE)
         before = rows_of(tmp_path, old)
         dropped = np.array([rows[row["offset"]][1] for row in before])
         new = copy_without_rows(tmp_path, old, dropped)
     assert rows_of(tmp_path, old) == before
-    left = [row for row, gone in zip(before, dropped.tolist(), strict=True) if not gone]
-    if not left:
+    remaining = [row for row, is_dropped in zip(before, dropped.tolist(), strict=True) if not is_dropped]
+    if not remaining:
         assert new is None
         return
     assert new is not None
-    assert sorted(rows_of(tmp_path, new), key=lambda row: row["offset"]) == sorted(left, key=lambda row: row["offset"])
+    assert sorted(rows_of(tmp_path, new), key=lambda row: row["offset"]) == sorted(
+        remaining, key=lambda row: row["offset"]
+    )
     assert new.seen is not None
     assert new.seen.offset.tolist() == offsets(tmp_path, new)
-    assert (new.rows, new.role, new.kind, new.date) == (len(left), KEPT, old.kind, old.date)
-    by_type = [[row["offset"] for row in left if row["type"] == kind] for kind in "abc"]
+    assert (new.rows, new.role, new.kind, new.date) == (len(remaining), FileRole.NORMAL, old.kind, old.date)
+    by_type = [[row["offset"] for row in remaining if row["type"] == kind] for kind in "abc"]
     assert [[o for o in offsets(tmp_path, new) if rows[o][0] == kind] for kind in "abc"] == by_type
 
 
-def test_two_files_never_have_one_name(tmp_path: Path) -> None:
-    assert len({written(tmp_path, [{}]).name for _ in range(20)}) == 20
+def test_names_of_files_are_unique(tmp_path: Path) -> None:
+    assert len({write_file(tmp_path, [{}]).name for _ in range(20)}) == 20
 
 
 def test_times_at_the_edges_are_bounded(tmp_path: Path) -> None:
     last = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
     first = datetime(1, 1, 1, tzinfo=UTC)
-    told = json.loads(written(tmp_path, [{"event_time": first}, {"event_time": last}]).statistics)
-    assert told["minValues"]["event_time"] == "0001-01-01T00:00:00.000Z"
-    assert told["maxValues"]["event_time"] == "9999-12-31T23:59:59.999Z"
+    statistics = json.loads(write_file(tmp_path, [{"event_time": first}, {"event_time": last}]).statistics)
+    assert statistics["minValues"]["event_time"] == "0001-01-01T00:00:00.000Z"
+    assert statistics["maxValues"]["event_time"] == "9999-12-31T23:59:59.999Z"
     assert last - first > timedelta(days=3_000_000)
