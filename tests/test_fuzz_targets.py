@@ -33,15 +33,13 @@ GELF = "wire/gelf/test_codec.py::test_any_bytes_are_counted"
 FORWARD = "wire/forward/test_splitter.py::test_any_bytes_are_counted_however_they_arrive"
 GARBAGE = "logbuffer/test_reshape.py::test_damaged_metadata_and_frames_raise_no_other_error"
 OLD_PAGES = "logbuffer/test_recovery.py::test_writer_continues_after_a_power_cut_with_any_old_pages"
-ANY_INDEX = "log/store/test_scan.py::test_any_index_is_taken_without_an_error"
-TOPIC_FILES = (
-    "log/store/test_recovery.py::test_whatever_happens_to_the_files_the_topic_opens_and_offsets_are_rows_or_gaps"
-)
+ANY_INDEX = "log/store/test_scan.py::test_random_index_is_accepted_without_an_error"
+TOPIC_FILES = "log/store/test_recovery.py::test_damaged_topic_opens_and_each_offset_is_a_row_or_in_a_gap"
 TOKEN = "config/test_daemon_access.py::test_arbitrary_bytes_are_a_valid_token_or_damage"
 TOML = "config/test_sources.py::test_arbitrary_file_raises_only_config_errors"
 ENDPOINTS = "supervise/test_reload.py::test_random_bytes_are_endpoints_or_empty"
 REQUESTS = "server/grpc/test_call_errors.py::test_any_bytes_are_a_request_or_refused"
-ANSWERS = "client/log/test_calls.py::test_an_answer_of_any_bytes_means_something_or_is_an_error_of_the_client"
+ANSWERS = "client/log/test_calls.py::test_random_answer_is_decoded_or_an_error_of_the_client"
 BODIES = "server/http/test_request_bodies.py::test_a_body_of_any_bytes_is_an_object_or_an_error_of_the_api"
 CTL = "cli/listener/test_ctl.py::test_any_answer_is_an_object_or_one_error_line"
 HASHES = "kafka/client/test_java_partitioner.py::test_hashes_of_a_batch_equal_those_of_single_keys"
@@ -63,7 +61,7 @@ TARGETS = {
     "client/tail/positions.py": "client/tail/test_positions.py::test_any_file_is_positions_or_an_error_of_ours",
     "client/tail/file_content.py": "client/tail/test_file_content.py::test_any_bytes_are_lines_that_lose_nothing",
     "client/tail/followed_file.py": "client/tail/test_file_content.py::test_any_bytes_are_lines_that_lose_nothing",
-    "client/sent_report.py": "client/test_sent_report.py::test_any_answer_is_a_text",
+    "client/sent_report.py": "client/test_sent_report.py::test_random_answer_gives_a_text",
     "config/toml_lines.py": TOML,
     "config/browser_access.py": ("config/test_browser_access.py::test_arbitrary_headers_are_admitted_or_refused"),
     "config/daemon_access.py": TOKEN,
@@ -140,24 +138,24 @@ TARGETS = {
     "ledger/book_from_topics.py": POSTS,
     "ledger/checkpoint.py": ("ledger/test_checkpoint.py::test_lines_that_no_ledger_wrote_are_refused"),
     "ledger/posts.py": POSTS,
-    "log/cursors.py": "log/test_cursors.py::test_any_bytes_are_an_offset_that_can_be_read_from",
-    "log/plausible_clock.py": ("log/test_plausible_clock.py::test_any_bytes_in_its_file_are_no_reason_not_to_start"),
+    "log/cursors.py": "log/test_cursors.py::test_random_bytes_give_a_readable_offset",
+    "log/plausible_clock.py": ("log/test_plausible_clock.py::test_log_starts_with_any_bytes_in_the_clock_file"),
     "log/read/filter_syntax.py": "log/read/test_filters.py::test_any_text_is_parsed_or_raises_bad_filter",
     "log/read/glance.py": "log/read/test_glance.py::test_file_of_random_bytes_is_not_intact",
     "log/read/segment_view.py": (
         "log/read/test_topic_reader.py::test_reader_finds_only_existing_rows_with_random_side_files"
     ),
     "log/retention/compaction.py": ANY_INDEX,
-    "log/settings.py": "log/test_settings.py::test_any_changes_give_settings_or_a_clear_error",
-    "log/store/batch_format.py": "log/store/test_batch_format.py::test_any_bytes_are_a_bad_batch_and_nothing_worse",
-    "log/store/batch_copies.py": "log/store/test_batch_copies.py::test_any_bytes_are_read_without_an_error",
-    "log/store/gaps.py": "log/store/test_gaps.py::test_any_bytes_are_read_without_an_error",
+    "log/settings.py": "log/test_settings.py::test_random_changes_give_settings_or_a_clear_error",
+    "log/store/batch_format.py": "log/store/test_batch_format.py::test_random_bytes_raise_only_bad_batch",
+    "log/store/batch_copies.py": "log/store/test_batch_copies.py::test_random_bytes_are_read_without_an_error",
+    "log/store/gaps.py": "log/store/test_gaps.py::test_random_bytes_are_read_without_an_error",
     "log/store/index.py": ANY_INDEX,
     "log/store/recovery.py": TOPIC_FILES,
-    "log/store/scan.py": "log/store/test_scan.py::test_any_bytes_are_scanned_without_an_error",
+    "log/store/scan.py": "log/store/test_scan.py::test_random_bytes_are_scanned_without_an_error",
     "log/store/segment.py": TOPIC_FILES,
-    "log/store/visibility.py": "log/store/test_visibility.py::test_any_bytes_are_a_word_that_readers_get_past",
-    "log/topic_state.py": "log/test_topic_state.py::test_any_bytes_are_settings_or_refused",
+    "log/store/visibility.py": "log/store/test_visibility.py::test_readers_continue_with_any_bytes_in_the_word",
+    "log/topic_state.py": "log/test_topic_state.py::test_random_bytes_are_settings_or_refused",
     "log/transactions/atomic_commit.py": (
         "log/transactions/test_transactions.py::test_intent_of_random_bytes_is_rolled_back_or_renamed"
     ),

@@ -1,4 +1,4 @@
-"""A TCP proxy that breaks connections as a test tells it to."""
+"""A TCP proxy that breaks connections on request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 
 
 class Proxy:
-    """Between a client and the server at ``target`` (``host:port``)."""
+    """A proxy between a client and the server at ``target`` (``host:port``)."""
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")
@@ -17,14 +17,14 @@ class Proxy:
         """Whether the next answer is lost: its connection ends instead."""
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
-        self.taken = 0
+        self.connections = 0
         """Connections that were made."""
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._refusing = self._closed = False
         threading.Thread(target=self._accept, daemon=True).start()
 
     def refuse(self, refusing: bool = True) -> None:
-        """Take no connections, and end those there are; or take them again."""
+        """Refuse connections and end the open ones, or accept connections again."""
         self._refusing = refusing
         if refusing:
             self.cut()
@@ -54,7 +54,7 @@ class Proxy:
             with contextlib.suppress(OSError):
                 far = socket.create_connection(self.target)
                 self._pairs.append((near, far))
-                self.taken += 1
+                self.connections += 1
                 threading.Thread(target=self._copy, args=(near, far, False), daemon=True).start()
                 threading.Thread(target=self._copy, args=(far, near, True), daemon=True).start()
 

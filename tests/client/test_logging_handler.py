@@ -47,7 +47,7 @@ def received(sock: socket.socket) -> dict[str, Any]:
     return event
 
 
-def test_a_record_becomes_an_event(receiver: socket.socket, logger: logging.Logger) -> None:
+def test_record_becomes_an_event(receiver: socket.socket, logger: logging.Logger) -> None:
     handler = PenstockHandler(*receiver.getsockname(), event_type="service")
     logger.addHandler(handler)
     before = time.time() * 1000
@@ -75,7 +75,7 @@ def test_exceptions_and_stacks_are_included(receiver: socket.socket, logger: log
     assert "test_exceptions_and_stacks_are_included" in data["stack"]
 
 
-def test_a_full_queue_drops_and_counts_and_never_blocks(logger: logging.Logger) -> None:
+def test_full_queue_drops_and_counts_without_blocking(logger: logging.Logger) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         handler = PenstockHandler(*unused.getsockname(), protocol="tcp", capacity=10, patience=0.2)
@@ -92,7 +92,7 @@ def test_a_full_queue_drops_and_counts_and_never_blocks(logger: logging.Logger) 
     assert handler.counts["sent"] == 0
 
 
-def test_lines_wait_until_somebody_listens_again(logger: logging.Logger) -> None:
+def test_lines_wait_until_a_receiver_listens_again(logger: logging.Logger) -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         handler = PenstockHandler(*server.getsockname(), protocol="tcp", patience=20)
@@ -107,7 +107,7 @@ def test_lines_wait_until_somebody_listens_again(logger: logging.Logger) -> None
             assert json.loads(connection.recv(65_535))["data"]["message"] == "first"
 
 
-def test_what_is_logged_last_is_sent_before_the_program_ends(receiver: socket.socket) -> None:
+def test_last_record_is_sent_before_the_program_ends(receiver: socket.socket) -> None:
     program = (
         "import logging; from penstock.client import PenstockHandler;"
         f"logging.basicConfig(level=20, handlers=[PenstockHandler({receiver.getsockname()!r}[0],"
@@ -117,7 +117,7 @@ def test_what_is_logged_last_is_sent_before_the_program_ends(receiver: socket.so
     assert [received(receiver)["data"]["message"] for _ in range(100)] == [str(number) for number in range(100)]
 
 
-def test_a_child_process_has_a_queue_and_a_thread_of_its_own(receiver: socket.socket, logger: logging.Logger) -> None:
+def test_child_process_has_its_own_queue_and_thread(receiver: socket.socket, logger: logging.Logger) -> None:
     handler = PenstockHandler(*receiver.getsockname())
     logger.addHandler(handler)
     logger.info("parent")
@@ -131,7 +131,7 @@ def test_a_child_process_has_a_queue_and_a_thread_of_its_own(receiver: socket.so
     assert {received(receiver)["data"]["message"] for _ in range(2)} == {"parent", "child"}
 
 
-def test_a_record_that_cannot_be_formatted_disturbs_nobody(
+def test_record_that_cannot_be_formatted_is_counted(
     receiver: socket.socket, capsys: pytest.CaptureFixture[str]
 ) -> None:
     handler = PenstockHandler(*receiver.getsockname())

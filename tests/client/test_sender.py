@@ -34,7 +34,7 @@ def sender_to(sock: socket.socket, **options: int) -> UdpSender:
     return UdpSender(*sock.getsockname(), **options)
 
 
-def test_what_fits_and_says_everything_goes_unboxed(receiver: socket.socket) -> None:
+def test_small_event_is_sent_without_a_header(receiver: socket.socket) -> None:
     with sender_to(receiver, fragment_size=100) as sender:
         sender.send_many([b"hello", b"x" * 100, b"\xff"])
     assert received(receiver, 3) == [b"hello", b"x" * 100, b"\xff"]
@@ -45,7 +45,7 @@ def test_what_fits_and_says_everything_goes_unboxed(receiver: socket.socket) -> 
     ("payload", "tags", "datagrams"),
     [(b"", (), 1), (b"\x1fabc", (), 1), (b"\0\0PING", (), 1), (b"a", ("pk:k",), 1), (b"x" * 101, (), 2)],
 )
-def test_everything_else_goes_as_fragments_and_comes_out_as_it_was(
+def test_other_messages_are_sent_as_fragments_and_reassembled(
     receiver: socket.socket, payload: bytes, tags: tuple[str, ...], datagrams: int
 ) -> None:
     with sender_to(receiver, fragment_size=100) as sender:
@@ -56,7 +56,7 @@ def test_everything_else_goes_as_fragments_and_comes_out_as_it_was(
     assert decoded.body["key"].to_pylist() == [b"k" if tags else None]
 
 
-def test_ids_increase_by_one_with_each_message_in_fragments(receiver: socket.socket) -> None:
+def test_id_increases_with_each_fragmented_message(receiver: socket.socket) -> None:
     with sender_to(receiver) as sender:
         sender.send_many([b"\1first", b"unboxed", b"\1second", b"\1third"])
     datagrams = [datagram for datagram in received(receiver, 4) if datagram[0] == 0]
@@ -64,7 +64,7 @@ def test_ids_increase_by_one_with_each_message_in_fragments(receiver: socket.soc
     assert all(len(datagram) > HEADER_SIZE for datagram in datagrams)
 
 
-def test_nobody_listening_is_no_error() -> None:
+def test_missing_receiver_is_no_error() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
         address = free.getsockname()
@@ -87,14 +87,14 @@ def test_lines_are_sent_and_counted() -> None:
 
 
 @pytest.mark.parametrize("line", [b"two\nlines", b"return\r", b"\0reserved"])
-def test_what_a_line_cannot_carry_is_refused_before_anything_is_sent(line: bytes) -> None:
+def test_invalid_line_is_refused_before_sending(line: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, TcpSender(*server.getsockname()) as sender:
         with pytest.raises(ValueError, match="a line holds"):
             sender.send_many([b"fine", line])
         assert sender.counts == {}
 
 
-def test_many_datagrams_go_in_order_and_all_are_counted(receiver: socket.socket) -> None:
+def test_datagrams_are_sent_in_order_and_counted(receiver: socket.socket) -> None:
     sent = [b"%d" % number * (1 + number % 9) for number in range(300)]
     with sender_to(receiver) as sender:
         sender.send_many(sent)
@@ -102,31 +102,31 @@ def test_many_datagrams_go_in_order_and_all_are_counted(receiver: socket.socket)
     assert sender.counts["datagrams"] == 300
 
 
-def test_the_same_without_sendmmsg(receiver: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_datagrams_are_sent_without_sendmmsg(receiver: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.client.send_many._sendmmsg", None)
     with sender_to(receiver, fragment_size=3) as sender:
         sender.send_many([b"one", b"two!"])
     assert [len(datagram) for datagram in received(receiver, 3)] == [3, 27, 25]
 
 
-def test_a_first_id_may_be_given(receiver: socket.socket) -> None:
+def test_first_id_can_be_set(receiver: socket.socket) -> None:
     with sender_to(receiver, first_id=(1 << 32) - 1) as sender:
         sender.send_many([b"\1", b"\2"])
     assert [datagram[8:12] for datagram in received(receiver, 2)] == [b"\xff" * 4, b"\0" * 4]
 
 
 class Ledger(BaseHTTPRequestHandler):
-    """Takes posts, and refuses those for a listener it does not know."""
+    """A ledger that accepts posts for one listener and refuses others."""
 
     posts: ClassVar[list[dict[str, Any]]] = []
 
     def do_POST(self) -> None:
         document = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        known = document["listener"] == "events"
+        is_known = document["listener"] == "events"
         self.posts.append(document | {"token": self.headers["Authorization"]})
-        self.send_response(200 if known else 400)
+        self.send_response(200 if is_known else 400)
         self.end_headers()
-        self.wfile.write(b"{}" if known else b'{"error": "there is no listener"}')
+        self.wfile.write(b"{}" if is_known else b'{"error": "there is no listener"}')
 
     def log_message(self, *_: object) -> None:
         pass
@@ -141,7 +141,7 @@ def ledger() -> Iterator[str]:
         server.shutdown()
 
 
-def test_what_was_sent_is_told_to_the_ledger_when_asked(receiver: socket.socket, ledger: str) -> None:
+def test_sent_counts_are_posted_on_request(receiver: socket.socket, ledger: str) -> None:
     report = LedgerReport(ledger, "events", token="secret")
     with UdpSender(*receiver.getsockname(), report=report) as sender:
         sender.send_many([b"one", b"two"])
@@ -149,24 +149,22 @@ def test_what_was_sent_is_told_to_the_ledger_when_asked(receiver: socket.socket,
         sender.send(b"three")
     with UdpSender(*receiver.getsockname(), report=report) as another:
         another.send(b"one")
-    first, last, other = Ledger.posts
+    first, last, other_sender = Ledger.posts
     assert (first["tier"], first["listener"], first["token"]) == ("client", "events", "Bearer secret")
     assert first["counts"] == {"messages": 2, "datagrams": 2, "bytes": 6}
     assert last["counts"] == {"messages": 3, "datagrams": 3, "bytes": 11}
     assert (last["sender"], last["version"] > first["version"]) == (first["sender"], True)
-    assert other["sender"] != last["sender"]
+    assert other_sender["sender"] != last["sender"]
 
 
-def test_a_sender_that_goes_on_reports_from_time_to_time(
-    receiver: socket.socket, ledger: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sender_reports_at_intervals(receiver: socket.socket, ledger: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.client.sender.REPORT_EVERY", 0.0)
     with UdpSender(*receiver.getsockname(), report=LedgerReport(ledger, "events")) as sender:
         sender.send(b"one")
         assert [post["counts"]["messages"] for post in Ledger.posts] == [1]
 
 
-def test_what_the_ledger_does_not_take_is_an_error_that_says_why(receiver: socket.socket, ledger: str) -> None:
+def test_refused_report_is_an_error_with_the_reason(receiver: socket.socket, ledger: str) -> None:
     sender = UdpSender(*receiver.getsockname(), report=LedgerReport(ledger, "nowhere"))
     sender.send(b"one")
     with pytest.raises(ReportFailed, match="answers 400: there is no listener"):

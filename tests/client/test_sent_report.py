@@ -1,4 +1,4 @@
-"""What is told where the ledger takes no report."""
+"""Errors for reports that the ledger refuses."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from penstock.client.sent_report import refusal_in
 from tests.fuzzed import DEEP, json_texts
 
 
-def test_a_refusal_is_told_in_its_own_words() -> None:
+def test_refusal_has_the_text_of_the_ledger() -> None:
     assert refusal_in(b'{"error": "no such listener", "code": 5}') == "no such listener"
     assert refusal_in(b" Bad Gateway\n") == "Bad Gateway"
     assert refusal_in(DEEP[:1000]).startswith("[[[")
 
 
 @given(json_texts("error"))
-def test_any_answer_is_a_text(data: bytes) -> None:
+def test_random_answer_gives_a_text(data: bytes) -> None:
     assert isinstance(refusal_in(data), str)

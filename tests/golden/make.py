@@ -1,8 +1,7 @@
-"""Makes a golden data directory: ``python tests/golden/make.py 0.2.0`` writes ``0.2.0.tar.xz`` here.
+"""Make a golden data directory: ``python tests/golden/make.py 0.2.0`` writes ``0.2.0.tar.xz`` here.
 
-It runs the real pipe of the penstock it imports, so that PYTHONPATH says which version writes: senders, receivers, the
-log, Spark. ``expected.json`` in the archive says what was put in and must come out again, whatever version opens the
-directory later.
+Run the real pipe of the imported penstock (PYTHONPATH selects the version): senders, receivers, the log, Spark.
+``expected.json`` in the archive lists the input, which every later version must read from the directory.
 """
 
 from __future__ import annotations
@@ -67,38 +66,38 @@ TRANSIENT = ("endpoints.json", "lock", "tables/_checkpoints/scratch")
 
 
 def event(number: int) -> bytes:
-    told = {"type": f"t{number % 2}", "uuid": f"uuid-{number}", "timestamp": 1_767_225_600_000 + number, "data": {}}
-    return json.dumps({**told, "data": {"number": number}}).encode()
+    document = {"type": f"t{number % 2}", "uuid": f"uuid-{number}", "timestamp": 1_767_225_600_000 + number, "data": {}}
+    return json.dumps({**document, "data": {"number": number}}).encode()
 
 
 def texts(name: str, count: int, first: int = 0) -> list[str]:
-    """Payloads of forty bytes, each another one."""
+    """Return different payloads of forty bytes."""
     return [f"{name} {number} ".ljust(40, ".") for number in range(first, first + count)]
 
 
 class Maker:
-    """Fills the data directory of ``pipe``; ``expected`` is what was put in, by topic."""
+    """A writer that fills the data directory of ``pipe``; ``expected`` has the input by topic."""
 
     def __init__(self, pipe: Pipe) -> None:
         self.pipe = pipe
         self.expected: dict[str, Any] = {"config": CONFIG, "rows": {}, "gaps": {}, "cursors": {}, "settings": {}}
 
-    def ask(self, method: str, path: str, document: Any = None) -> Any:
+    def request(self, method: str, path: str, document: Any = None) -> Any:
         answer = httpx.request(method, f"http://{self.pipe.http}{path}", json=document, timeout=30)
         assert answer.is_success, f"{method} {path}: {answer.text}"
         return answer.json() if answer.content else None
 
     def append(self, topic: str, payloads: list[str], **more: Any) -> None:
-        """One request, so one batch. What is staged for a transaction is not expected yet."""
+        """Append one request, which is one batch. Rows staged for a transaction are not expected yet."""
         entry = more.pop("entry", {})
         logs = [{"raw_bytes": base64.b64encode(payload.encode()).decode(), **entry} for payload in payloads]
-        self.ask("POST", f"/topic/{topic}/logs", {"logs": logs, **more})
+        self.request("POST", f"/topic/{topic}/logs", {"logs": logs, **more})
         if "transaction_id" not in more:
             self.expect(topic, payloads)
 
     def expect(self, topic: str, payloads: list[str]) -> None:
         rows = self.expected["rows"].setdefault(topic, [])
-        rows += [[self.end(topic) + at, payload] for at, payload in enumerate(payloads)]
+        rows += [[self.end(topic) + index, payload] for index, payload in enumerate(payloads)]
         self.expected.setdefault("ends", {})[topic] = self.end(topic) + len(payloads)
 
     def end(self, topic: str) -> int:
@@ -116,24 +115,24 @@ class Maker:
     def segments(self) -> None:
         for topic, settings in {"segments": {}, "packed": {"compression": "zstd"}}.items():
             changed = {"segment_size_limit": "4KiB", **settings}
-            self.ask("PUT", f"/topics/{topic}", changed)
+            self.request("PUT", f"/topics/{topic}", changed)
             for batch in range(8):
                 entry = {"annotations": {"batch": str(batch)}, "key": base64.b64encode(b"k%d" % batch).decode()}
                 self.append(topic, texts(topic, 20, 20 * batch), entry=entry)
-        self.ask("POST", "/topic/packed/compact")
-        self.ask("PUT", "/topic/segments/cursors/reader", {"offset": "42"})
+        self.request("POST", "/topic/packed/compact")
+        self.request("PUT", "/topic/segments/cursors/reader", {"offset": "42"})
         self.expected["cursors"]["segments"] = {"reader": 42}
         self.expected["settings"]["packed"] = {"segment_size_limit": 4096, "compression": "zstd"}
 
     def corrupt(self) -> None:
-        """A batch of 20 in the middle is spoilt, found out, and becomes a gap."""
-        self.ask("PUT", "/topics/corrupt", {"segment_size_limit": "4KiB"})
+        """Damage a batch of 20 in the middle, so that it is detected and becomes a gap."""
+        self.request("PUT", "/topics/corrupt", {"segment_size_limit": "4KiB"})
         for batch in range(4):
             self.append("corrupt", texts("corrupt", 20, 20 * batch))
         file = next(f for f in self.files("corrupt") if b"corrupt 25 " in f.read_bytes())
         data = file.read_bytes()
         file.write_bytes(data.replace(b"corrupt 25 ", b"corrupt ?? "))
-        self.ask("POST", "/topic/corrupt/verify?begin=0&end=80")
+        self.request("POST", "/topic/corrupt/verify?begin=0&end=80")
         rows = self.expected["rows"]["corrupt"]
         self.expected["rows"]["corrupt"] = [row for row in rows if not 20 <= row[0] < 40]
         self.expected["gaps"]["corrupt"] = [[20, 40, "corrupt"]]
@@ -142,10 +141,10 @@ class Maker:
         return sorted((self.pipe.data_dir / "topics" / topic).glob("*.arrows"))
 
     def deleted(self) -> None:
-        """One topic is deleted, another one comes back: its offsets go on."""
+        """Delete two topics and create one of them again: its offsets continue."""
         for topic in ("gone", "back"):
             self.append(topic, texts(topic, 3))
-            self.ask("DELETE", f"/topics/{topic}")
+            self.request("DELETE", f"/topics/{topic}")
             self.expected["rows"][topic] = []
             self.expected["gaps"][topic] = [[0, 3, "deleted"]]
         self.append("back", texts("back", 2, 3))
@@ -155,18 +154,18 @@ class Maker:
         for topic in ("one", "two"):
             self.append(topic, texts(topic, 2), transaction_id=committed)
             self.append(topic, texts("never", 1), transaction_id=aborted)
-        self.ask("POST", f"/transactions/{committed}/commit")
-        self.ask("POST", f"/transactions/{aborted}/abort")
+        self.request("POST", f"/transactions/{committed}/commit")
+        self.request("POST", f"/transactions/{aborted}/abort")
         for topic in ("one", "two"):
             self.expect(topic, texts(topic, 2))
 
     def begin(self) -> str:
-        return str(self.ask("POST", "/transactions", {"timeout": "3600s"})["transaction_id"])
+        return str(self.request("POST", "/transactions", {"timeout": "3600s"})["transaction_id"])
 
     # Listeners
 
     def send(self, first: int, count: int) -> None:
-        """Events by UDP, the first of them twice, one broken, one in fragments; lines by TCP."""
+        """Send events by UDP (the first twice, one invalid, one in fragments) and lines by TCP."""
         with UdpSender(*self.pipe.address("datagrams")) as sender:
             for payload in self.datagrams(first, count):
                 sender.send(payload)
@@ -181,7 +180,7 @@ class Maker:
             yield b"large " * 500
 
     def sent(self) -> None:
-        """Everything has landed and is proved; the ledger has a checkpoint."""
+        """Wait until all messages have landed and are proved, and the ledger has a checkpoint."""
         self.send(0, 20)
         until(lambda: self.logged("events") == 23, what="all is logged")
         until(lambda: self.logged("lines") == 20, what="all lines are logged")
@@ -198,17 +197,23 @@ class Maker:
         self.expected["accepted"] = {route["source"]: route["accepted"] for route in balance["routes"]}
 
     def logged(self, topic: str) -> int:
-        found = [one["logged"] for one in self.pipe.balance()["topics"] if one["topic"] == topic]
-        return int(found[0]) if found else 0
+        counts = [
+            topic_balance["logged"]
+            for topic_balance in self.pipe.balance()["topics"]
+            if topic_balance["topic"] == topic
+        ]
+        return int(counts[0]) if counts else 0
 
     def unread(self) -> None:
-        """The power goes while frames wait in the log buffers."""
+        """Kill the machine while frames wait in the log buffers."""
         with self.pipe.paused("log daemon"):
             self.send(20, UNREAD)
             last = {"datagrams": b'"number": 24', "lines": b"line 24"}
-            for listener, found in last.items():
+            for listener, payload in last.items():
                 buffer = self.pipe.data_dir / "buffers" / f"{listener}.logbuffer"
-                until(lambda buffer=buffer, found=found: found in buffer.read_bytes(), what=f"{listener} has them")
+                until(
+                    lambda buffer=buffer, payload=payload: payload in buffer.read_bytes(), what=f"{listener} has them"
+                )
             self.pipe.kill_all()
         self.expected["unread"] = {
             "events": [event(number).decode() for number in range(20, 20 + UNREAD)],
@@ -217,7 +222,7 @@ class Maker:
 
 
 def die_undecided(topics: Path) -> None:
-    """One transaction is written to its topics and not decided, and another one is open."""
+    """Write one transaction to its topics without a decision, and leave another one open."""
     system = inspect.signature(Log).parameters["fs"].default
 
     class Dying(type(system)):  # type: ignore[misc]
@@ -236,7 +241,7 @@ def die_undecided(topics: Path) -> None:
 
 
 def make(name: str, folder: Path) -> None:
-    """Make the archive, with a pipe of its own in ``folder``."""
+    """Make the archive with a pipe in ``folder``."""
     pipe = Pipe(folder)
     pipe.configure(CONFIG)
     maker = Maker(pipe)
@@ -257,8 +262,8 @@ def make(name: str, folder: Path) -> None:
     dying.join()
     assert dying.exitcode == 0
     assert list((pipe.data_dir / "topics").glob("TRANSACTION-*.intent"))
-    for left in TRANSIENT:
-        path = pipe.data_dir / left
+    for transient in TRANSIENT:
+        path = pipe.data_dir / transient
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     (folder / EXPECTED).write_text(json.dumps(maker.expected))
     with tarfile.open(HERE / f"{name}.tar.xz", "w:xz", preset=9) as archive:

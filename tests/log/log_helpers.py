@@ -1,4 +1,4 @@
-"""What the tests of the log share."""
+"""Helpers for tests of the log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class UnsyncedFile(SystemFile):
 
 
 class UnsyncedFiles(SystemFiles):
-    """The operating system's files without waiting for the disk, for tests that do not pull its plug."""
+    """The operating system's files without waiting for the disk, for tests that do not simulate power cuts."""
 
     def open(self, path: Path, *, create: bool = False) -> File:
         return UnsyncedFile(path, create)
@@ -52,7 +52,7 @@ def opened(
     clock: Clock = SYSTEM_CLOCK,
     fs: FileSystem = UNSYNCED,
 ) -> Iterator[Topic]:
-    """A topic, in a log of its own."""
+    """Open a topic in its own log."""
     log = Log(folder, settings, clock=clock, fs=fs, committers=1)
     try:
         yield log.topic(name, create=True, internal=True)
@@ -61,7 +61,7 @@ def opened(
 
 
 def fill(topic: Topic, *batches: list[bytes], source: str = "events") -> None:
-    """Append each batch by itself."""
+    """Append each batch separately."""
     for payloads in batches:
         topic.append(rows(*payloads), origin(source)).result(10)
 
@@ -77,7 +77,7 @@ def offsets(source: Topic | TopicReader) -> list[int]:
 
 
 def last_files(path: Path) -> SegmentFiles:
-    """The files of the active segment of the topic in ``path``."""
+    """Return the files of the active segment of the topic in ``path``."""
     return SegmentFiles(path, first_offsets(p.name for p in path.iterdir())[-1])
 
 

@@ -16,7 +16,7 @@ from tests.fuzzed import documents
 from tests.log.log_helpers import fill, opened
 
 
-def test_a_cursor_is_there_after_a_restart_and_can_be_removed(tmp_path):
+def test_cursor_survives_a_restart_and_can_be_removed(tmp_path):
     with opened(tmp_path) as topic:
         assert topic.cursors.all() == {}
         topic.cursors.commit("spark", 7)
@@ -35,7 +35,7 @@ def test_bad_names_and_offsets_are_value_errors(tmp_path, name, offset):
         topic.cursors.commit(name, offset)
 
 
-def test_a_damaged_cursor_begins_again_so_that_nothing_goes_as_read(tmp_path):
+def test_damaged_cursor_starts_again_at_the_beginning(tmp_path):
     with opened(tmp_path) as topic:
         topic.cursors.commit("a", 1)
         (topic.path / "cursors" / "a.cursor").write_bytes(b"garbage")
@@ -43,7 +43,7 @@ def test_a_damaged_cursor_begins_again_so_that_nothing_goes_as_read(tmp_path):
         assert topic.cursors.all() == {"a": 0, "b": 0}
 
 
-def test_a_topic_with_cursors_of_another_format_is_not_opened(tmp_path):
+def test_topic_with_cursors_of_another_format_is_not_opened(tmp_path):
     with opened(tmp_path) as topic:
         topic.cursors.commit("a", 1)
         path = topic.path / "cursors" / "a.cursor"
@@ -53,24 +53,24 @@ def test_a_topic_with_cursors_of_another_format_is_not_opened(tmp_path):
         pass
 
 
-def test_a_power_cut_leaves_the_old_offset_or_the_new_one(tmp_path):
+def test_power_cut_leaves_the_old_or_the_new_offset(tmp_path):
     for stop in range(6):
         fs = CrashingFileSystem(tmp_path, seed=stop)
         with opened(tmp_path, fs=fs) as topic:
             topic.cursors.commit("a", 1)
             fs.stop_after = stop
-            done = False
+            written = False
             try:
                 topic.cursors.commit("a", 2)
-                done = True
+                written = True
             except WriteFailed:
                 pass
             fs.crash()
         with opened(tmp_path, fs=fs) as topic:
-            assert topic.cursors.all()["a"] in ((2,) if done else (1, 2))
+            assert topic.cursors.all()["a"] in ((2,) if written else (1, 2))
 
 
-def test_on_a_full_disk_the_old_offset_stays(tmp_path):
+def test_old_offset_stays_on_a_full_disk(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     with opened(tmp_path, fs=fs) as topic:
         topic.cursors.commit("a", 1)
@@ -81,20 +81,20 @@ def test_on_a_full_disk_the_old_offset_stays(tmp_path):
         assert topic.cursors.all() == {"a": 1}
 
 
-def test_lag_is_what_is_to_be_read_in_entries_bytes_and_time_without_the_reader(tmp_path):
+def test_lag_has_unread_entries_bytes_and_seconds(tmp_path):
     clock = FakeClock(1000.0)
     with opened(tmp_path, clock=clock, settings=TopicSettings(segment_size_limit=1500)) as topic:
         assert topic.lag("c") == Lag(0, 0, 0.0)
         for number in range(6):
             fill(topic, [b"%d" % number] * 2)
             clock.advance(10)
-        whole = topic.lag("c")
-        assert (whole.entries, whole.seconds) == (12, 60.0)
-        assert whole.bytes == sum(p.stat().st_size - PREAMBLE.size for p in topic.path.glob("*.arrows"))
+        complete = topic.lag("c")
+        assert (complete.entries, complete.seconds) == (12, 60.0)
+        assert complete.bytes == sum(p.stat().st_size - PREAMBLE.size for p in topic.path.glob("*.arrows"))
         topic.cursors.commit("c", 9)
         half = topic.lag("c")
         assert (half.entries, half.seconds) == (3, pytest.approx(20.0, abs=0.01))
-        assert half.bytes == whole.bytes // 3
+        assert half.bytes == complete.bytes // 3
         topic.cursors.commit("c", 12)
         assert topic.lag("c") == Lag(0, 0, 0.0)
 
@@ -106,7 +106,7 @@ def test_lag_leaves_out_gaps(tmp_path):
         assert topic.lag("c").entries == 1
 
 
-def test_an_offset_that_none_can_be_is_refused_and_an_old_one_is_healed(tmp_path):
+def test_impossible_offset_is_refused_and_a_stored_one_is_repaired(tmp_path):
     with opened(tmp_path) as topic:
         topic.cursors.commit("last", 2**63 - 1)
         with pytest.raises(ValueError, match="is not one of 0 to 9223372036854775807"):
@@ -117,7 +117,7 @@ def test_an_offset_that_none_can_be_is_refused_and_an_old_one_is_healed(tmp_path
 
 
 @given(documents("offset"))
-def test_any_bytes_are_an_offset_that_can_be_read_from(tmp_path_factory, data):
+def test_random_bytes_give_a_readable_offset(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("topic")
     (folder / "cursors").mkdir()
     (folder / "cursors" / "a.cursor").write_bytes(data)

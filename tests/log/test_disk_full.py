@@ -1,4 +1,4 @@
-"""A disk that is really full: a small one of its own, where this may be mounted."""
+"""A real full disk: a small file system, if it can be mounted."""
 
 import contextlib
 import subprocess
@@ -16,15 +16,15 @@ from tests.log.log_helpers import fill, offsets, origin, payloads, rows
 def small_disk(tmp_path):
     path = tmp_path / "disk"
     path.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", path], capture_output=True, check=False)
-    if done.returncode:
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", path], capture_output=True, check=False)
+    if mounted.returncode:
         pytest.skip("a disk of its own cannot be mounted here; test_log_topic has the same on a file system of ours")
     yield path
     subprocess.run(["umount", "-l", path], check=True)
 
 
 def append_until_full(topic, number):
-    """The payloads that were acknowledged."""
+    """Return the payloads that were acknowledged."""
     stored = []
     while True:
         payload = b"%d-%d" % (number, len(stored)) * 4000
@@ -41,7 +41,7 @@ def take_the_rest(path):
             pass
 
 
-def test_appends_fail_while_it_is_full_reads_go_on_and_appends_work_again_without_a_restart(small_disk):
+def test_appends_fail_on_a_full_disk_and_work_again_without_a_restart(small_disk):
     log = Log(small_disk / "topics", TopicSettings(segment_size_limit=500_000))
     topic = log.topic("t", create=True)
     ballast = small_disk / "ballast"
@@ -74,7 +74,7 @@ def test_appends_fail_while_it_is_full_reads_go_on_and_appends_work_again_withou
     log.close()
 
 
-def test_on_a_full_disk_the_log_opens_and_retention_makes_room(small_disk):
+def test_log_opens_on_a_full_disk_and_retention_frees_space(small_disk):
     log = Log(small_disk / "topics", TopicSettings(segment_size_limit=300_000))
     append_until_full(log.topic("t", create=True), 0)
     log.close()
@@ -89,7 +89,7 @@ def test_on_a_full_disk_the_log_opens_and_retention_makes_room(small_disk):
 
 
 def full_log(folder, fs):
-    """A log on a disk that is full, with a topic of many segments."""
+    """Return a log on a full disk with a topic of many segments."""
     log = Log(folder, TopicSettings(segment_size_limit=20_000), fs=fs)
     fill(log.topic("t", create=True), *([b"%d" % number * 3000] for number in range(60)))
     log.close()
@@ -100,14 +100,14 @@ def full_log(folder, fs):
     return log
 
 
-@pytest.mark.parametrize("what", ["configure", "delete", "cleanup"])
-def test_on_a_full_disk_the_reserve_is_given_up_for_what_makes_room(tmp_path, what):
+@pytest.mark.parametrize("operation", ["configure", "delete", "cleanup"])
+def test_reserve_is_released_for_operations_that_free_space(tmp_path, operation):
     fs = CrashingFileSystem(tmp_path)
     log = full_log(tmp_path, fs)
-    if what == "configure":
+    if operation == "configure":
         log.configure("t", {"retain_bytes": 100_000})
         assert 0 < log.topic("t").start < 60
-    elif what == "delete":
+    elif operation == "delete":
         log.delete("t")
         assert log.names() == []
     else:
@@ -120,7 +120,7 @@ def test_on_a_full_disk_the_reserve_is_given_up_for_what_makes_room(tmp_path, wh
     log.close()
 
 
-def test_who_appends_does_not_take_what_is_given_up_to_make_room(tmp_path):
+def test_appends_do_not_use_the_released_reserve(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     log = full_log(tmp_path, fs)
     refused = []

@@ -1,4 +1,4 @@
-"""A writing process that is killed, in the middle of everything it can do."""
+"""A writing process that is killed at any point."""
 
 import json
 import os
@@ -63,7 +63,7 @@ WRITER = textwrap.dedent("""
 
 
 def kill_a_writer(folder, life):
-    """What a writer was told before it was killed."""
+    """Return the answers that a writer got before it was killed."""
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(folder), str(life)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -82,35 +82,37 @@ def rows(folder, topic):
     return [value for batch in batches for value in batch.column("payload").to_pylist()]
 
 
-def check(folder, told):
-    """All that was told is there, nothing twice, requests are whole, transactions are in both topics or in none."""
+def check(folder, answers):
+    """Check that acknowledged rows are stored once, requests are complete, and transactions are in both topics or
+    in none.
+    """
     log = Log(folder, fs=UNSYNCED)
-    found = {name: rows(folder, log.topic(name).name) for name in log.names()}
-    assert all(log.topic(name).gaps() == [] and log.topic(name).verify() == [] for name in found)
+    stored = {name: rows(folder, log.topic(name).name) for name in log.names()}
+    assert all(log.topic(name).gaps() == [] and log.topic(name).verify() == [] for name in stored)
     log.close()
-    for values in found.values():
+    for values in stored.values():
         assert len(set(values)) == len(values)
-        for at in range(0, len(values), 5):
-            stem = values[at].rpartition(b"-")[0]
-            assert values[at : at + 5] == [b"%s-%d" % (stem, k) for k in range(5)]
-    for one in told:
-        assert found[one["topic"]][one["first"]] == f"{one['name']}-{one['number']}-0".encode()
-    assert {value for value in found["t"] if b".x-" in value} == set(found.get("u", []))
+        for index in range(0, len(values), 5):
+            stem = values[index].rpartition(b"-")[0]
+            assert values[index : index + 5] == [b"%s-%d" % (stem, k) for k in range(5)]
+    for answer in answers:
+        assert stored[answer["topic"]][answer["first"]] == f"{answer['name']}-{answer['number']}-0".encode()
+    assert {value for value in stored["t"] if b".x-" in value} == set(stored.get("u", []))
 
 
 def run(folder, lives):
-    told = []
+    answers = []
     for life in range(lives):
-        told += kill_a_writer(folder, life)
-        check(folder, told)
-    assert {one["name"].split(".")[1] for one in told} == {"a", "b", "x"}
+        answers += kill_a_writer(folder, life)
+        check(folder, answers)
+    assert {answer["name"].split(".")[1] for answer in answers} == {"a", "b", "x"}
 
 
-def test_after_sigkill_everything_acknowledged_is_there_whole_and_once(tmp_path):
+def test_acknowledged_rows_are_complete_and_stored_once_after_sigkill(tmp_path):
     run(tmp_path, 3)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-def test_the_same_fifty_times(tmp_path):
+def test_fifty_kills_lose_nothing(tmp_path):
     run(tmp_path, 50)

@@ -36,7 +36,7 @@ def log(tmp_path):
     log.close()
 
 
-def test_a_topic_is_made_on_demand_only(log):
+def test_topic_is_created_only_on_request(log):
     with pytest.raises(UnknownTopic):
         log.topic("events")
     topic = log.topic("events", create=True)
@@ -51,7 +51,7 @@ def test_bad_names_are_refused(log, name):
     assert log.names(internal=True) == []
 
 
-def test_internal_topics_are_hidden_and_do_not_count(log):
+def test_internal_topics_are_hidden_and_not_limited(log):
     for name in ("a", "b", "c"):
         log.topic(name, create=True)
     with pytest.raises(TooManyTopics):
@@ -70,7 +70,7 @@ def test_each_topic_has_its_own_settings(tmp_path):
     log.close()
 
 
-def test_observers_see_the_batches_of_all_topics_old_and_new(log):
+def test_observers_see_batches_of_existing_and_new_topics(log):
     seen = []
     old = log.topic("old", create=True)
     log.observe(lambda name, stored: seen.append((name, stored.rows)))
@@ -81,35 +81,35 @@ def test_observers_see_the_batches_of_all_topics_old_and_new(log):
     assert sorted(seen) == [("new", 2), ("old", 1)]
 
 
-def test_a_log_is_open_for_writing_once(log):
+def test_log_can_be_opened_for_writing_only_once(log):
     with pytest.raises(LogLocked):
         Log(log.directory)
 
 
-def test_what_was_appended_is_stored_before_the_log_closes(tmp_path):
+def test_appends_are_stored_before_the_log_closes(tmp_path):
     log = Log(tmp_path, fs=UNSYNCED)
-    done = [log.topic(f"t{n % 5}", create=True).append(rows(b"x"), origin()) for n in range(200)]
+    answers = [log.topic(f"t{n % 5}", create=True).append(rows(b"x"), origin()) for n in range(200)]
     topic = log.topic("t0")
     log.close()
     log.close()
-    assert sum(one.result(0).count for one in done) == 200
+    assert sum(answer.result(0).count for answer in answers) == 200
     with pytest.raises(LogClosed):
         log.topic("t1", create=True) and log.topic("t9", create=True)
     with pytest.raises(LogClosed):
         topic.append(rows(b"x"), origin()).result(0)
 
 
-def test_many_threads_may_ask_for_a_topic_at_once(log):
-    found = []
-    threads = [threading.Thread(target=lambda: found.append(log.topic("t", create=True))) for _ in range(16)]
+def test_many_threads_get_the_same_topic(log):
+    opened_topics = []
+    threads = [threading.Thread(target=lambda: opened_topics.append(log.topic("t", create=True))) for _ in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(set(map(id, found))) == 1
+    assert len(set(map(id, opened_topics))) == 1
 
 
-def test_a_topic_that_was_made_on_a_full_disk_works_when_there_is_space(tmp_path):
+def test_topic_created_on_a_full_disk_works_once_there_is_space(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     log = Log(tmp_path, fs=fs)
     fs.free = 0
@@ -123,7 +123,7 @@ def test_a_topic_that_was_made_on_a_full_disk_works_when_there_is_space(tmp_path
     log.close()
 
 
-def test_a_topic_is_created_with_settings_of_its_own_which_stay(tmp_path):
+def test_topic_is_created_with_persistent_settings(tmp_path):
     log = Log(tmp_path, TopicSettings(stale_after=5), fs=UNSYNCED)
     topic = log.create("t", {"segment_size_limit": 9, "readers": ["a"]})
     assert topic.settings == TopicSettings(stale_after=5, segment_size_limit=9, readers=("a",))
@@ -140,30 +140,30 @@ def test_a_topic_is_created_with_settings_of_its_own_which_stay(tmp_path):
     log.close()
 
 
-def test_settings_of_its_own_hold_for_a_topic_that_nobody_has_opened_yet(tmp_path):
+def test_settings_apply_to_a_topic_that_is_not_open(tmp_path):
     log = Log(tmp_path, fs=UNSYNCED)
     log.create("closed", {"readers": ["me"]})
     log.create("unreadable", {"readers": ["me"]})
     log.close()
     for copy in (tmp_path / "unreadable").glob("settings*"):
         copy.write_bytes(b"damaged")
-    again = Log(tmp_path, TopicSettings(stale_after=5.0), fs=UNSYNCED)
-    assert (again.settings("closed").readers, again.settings("closed").stale_after) == (("me",), 5.0)
+    reopened = Log(tmp_path, TopicSettings(stale_after=5.0), fs=UNSYNCED)
+    assert (reopened.settings("closed").readers, reopened.settings("closed").stale_after) == (("me",), 5.0)
     with pytest.raises(UnknownFormat):
-        again.topic("unreadable")
-    again.delete("closed")
-    assert again.settings("closed").readers == ("*",)
-    again.close()
+        reopened.topic("unreadable")
+    reopened.delete("closed")
+    assert reopened.settings("closed").readers == ("*",)
+    reopened.close()
 
 
-def test_bytes_are_limited_from_when_a_limit_is_set(log):
+def test_bytes_are_limited_once_a_limit_is_set(log):
     fill(log.topic("t", create=True), [b"x" * 1000])
     log.reconfigure(TopicSettings(), {}, 3, 2000, Limits())
     with pytest.raises(LogFull, match=r"log\.max_bytes"):
         fill(log.topic("t"), [b"x" * 1000])
 
 
-def test_a_segments_room_is_not_among_the_bytes_that_are_limited(log):
+def test_preallocated_space_does_not_count_towards_the_limit(log):
     log.reconfigure(TopicSettings(), {}, 3, 1 << 20, Limits())
     topic = log.topic("t", create=True)
     fill(topic, *([b"x" * 1000] for _ in range(50)))
@@ -173,7 +173,7 @@ def test_a_segments_room_is_not_among_the_bytes_that_are_limited(log):
     assert abs(log._shared.budget.used - counted) < 1000
 
 
-def test_settings_change_while_appends_go_on(log):
+def test_settings_change_during_appends(log):
     topic = log.create("t")
     fill(topic, [b"x" * 2000])
     log.configure("t", {"message_size_limit": 1000})
@@ -190,7 +190,7 @@ def test_settings_change_while_appends_go_on(log):
         log.configure("none", {})
 
 
-def test_settings_that_cannot_be_kept_are_not_in_force(tmp_path):
+def test_settings_that_cannot_be_stored_do_not_apply(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     log = Log(tmp_path, fs=fs)
     log.create("t")
@@ -201,7 +201,7 @@ def test_settings_that_cannot_be_kept_are_not_in_force(tmp_path):
     log.close()
 
 
-def test_a_deleted_topic_is_a_gap_with_its_counts_and_its_offsets_are_not_given_again(log):
+def test_deleted_topic_is_a_gap_with_its_counts_and_its_offsets_are_not_reused(log):
     topic = log.create("t", {"stale_after": 5})
     topic.append(rows(b"a", b"b"), origin(counts={"accepted": 2, "taken": 3})).result(10)
     topic.cursors.commit("c", 1)
@@ -215,13 +215,13 @@ def test_a_deleted_topic_is_a_gap_with_its_counts_and_its_offsets_are_not_given_
     for call in (log.topic, log.delete):
         with pytest.raises(UnknownTopic):
             call("t")
-    again = log.topic("t", create=True)
-    fill(again, [b"c"])
-    assert (offsets(again), again.gaps(), again.cursors.all()) == ([2], [gap], {})
-    assert again.settings == TopicSettings()
+    recreated = log.topic("t", create=True)
+    fill(recreated, [b"c"])
+    assert (offsets(recreated), recreated.gaps(), recreated.cursors.all()) == ([2], [gap], {})
+    assert recreated.settings == TopicSettings()
 
 
-def test_a_deleted_topic_is_gone_after_a_restart_and_can_be_made_again(tmp_path):
+def test_deleted_topic_is_absent_after_a_restart_and_can_be_created_again(tmp_path):
     log = Log(tmp_path, fs=UNSYNCED, max_topics=1)
     fill(log.create("t"), [b"a"])
     log.delete("t")
@@ -234,15 +234,15 @@ def test_a_deleted_topic_is_gone_after_a_restart_and_can_be_made_again(tmp_path)
     log.close()
 
 
-def test_appends_that_wait_when_their_topic_is_deleted_are_stored_and_gone_or_refused(log):
+def test_appends_that_wait_during_a_deletion_are_deleted_or_refused(log):
     topic = log.create("t")
-    done = [topic.append(rows(b"%d" % n), origin()) for n in range(50)]
+    answers = [topic.append(rows(b"%d" % n), origin()) for n in range(50)]
     log.delete("t")
-    assert [one.result(10).first for one in done] == list(range(50))
+    assert [answer.result(10).first for answer in answers] == list(range(50))
     assert TopicReader(topic.path).gaps()[-1].end == 50
 
 
-def test_a_topic_of_another_format_is_refused_and_told_and_the_others_open(tmp_path, caplog):
+def test_topic_of_another_format_is_refused_and_other_topics_open(tmp_path, caplog):
     log = Log(tmp_path, fs=UNSYNCED)
     for name in ("new", "old"):
         fill(log.topic(name, create=True), [b"a"])
@@ -263,7 +263,7 @@ def test_a_topic_of_another_format_is_refused_and_told_and_the_others_open(tmp_p
     assert {path: path.read_bytes() for path in (tmp_path / "new").iterdir()} == before
 
 
-def test_a_log_that_cannot_be_opened_lets_go_of_its_lock(tmp_path):
+def test_log_that_cannot_be_opened_releases_its_lock(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     (tmp_path / "TRANSACTION-x.staged").write_bytes(b"x")
     fs.failures["remove"] = 5

@@ -1,4 +1,4 @@
-"""Everything a log can do, in any order, on a file system that loses what was not synced whenever the power goes."""
+"""All operations of a log in any order, on a file system that loses unsynced data at random power cuts."""
 
 import itertools
 import shutil
@@ -41,7 +41,7 @@ topics = st.sampled_from(NAMES)
 
 
 class Model(RuleBasedStateMachine):
-    """What was acknowledged, by topic and offset, against what the log holds."""
+    """The acknowledged rows by topic and offset, compared with the content of the log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Model(RuleBasedStateMachine):
         return [b"%d.%d" % (number, part) for part in range(count)]
 
     def attempt(self, work, unsure=None):
-        """The result of ``work``; None when the power went, after which everything is started again."""
+        """Return the result of ``work``, or None after a power cut and a restart."""
         try:
             return work()
         except (LogError, OSError) as error:
@@ -82,21 +82,23 @@ class Model(RuleBasedStateMachine):
             return None
 
     def power_cut(self, unsure) -> None:
-        """Start again after a cut; of what was under way, ``unsure`` (values by topic) is there as a whole or not."""
+        """Restart after a cut; each of the requests in flight, ``unsure`` (values by topic), is stored completely
+        or not at all.
+        """
         self.log.close()
         self.fs.crash()
         self.log = self.start()
         for name in self.log.names():
-            told = glance(self.folder / name)
+            seen = glance(self.folder / name)
             topic = self.log.topic(name)  # recovered
-            assert told is None or (told.end, list(told.gaps)) == (topic.end, topic.gaps()), "it was in order"
-        found = {name: self.rows(name) for name in unsure}
-        there = {name: set(values) <= set(found[name].values()) for name, values in unsure.items()}
-        assert len(set(there.values())) <= 1, "a transaction is there in part"
+            assert seen is None or (seen.end, list(seen.gaps)) == (topic.end, topic.gaps()), "it was in order"
+        stored = {name: self.rows(name) for name in unsure}
+        complete = {name: set(values) <= set(stored[name].values()) for name, values in unsure.items()}
+        assert len(set(complete.values())) <= 1, "a transaction is there in part"
         for name, values in unsure.items():
-            assert there[name] or not set(values) & set(found[name].values()), "a request is there in part"
-            if there[name]:
-                self.stored[name] |= {o: v for o, v in found[name].items() if v in values}
+            assert complete[name] or not set(values) & set(stored[name].values()), "a request is there in part"
+            if complete[name]:
+                self.stored[name] |= {o: v for o, v in stored[name].items() if v in values}
         self.there = set(self.log.names())
 
     def rows(self, name: str) -> dict[int, bytes]:
@@ -128,30 +130,30 @@ class Model(RuleBasedStateMachine):
         def work():
             return self.log.topic(name, create=True).append(rows(*values), origin(counts=counts)).result(10)
 
-        done = self.attempt(work, {name: values})
-        if done is not None:
-            self.acknowledge(name, values, done.first)
+        answer = self.attempt(work, {name: values})
+        if answer is not None:
+            self.acknowledge(name, values, answer.first)
 
-    @rule(name=topics, again=st.booleans())
-    def append_as_a_producer(self, name, again):
-        """A producer that hears nothing sends the same again, until it is told."""
+    @rule(name=topics, retries=st.booleans())
+    def append_as_a_producer(self, name, retries):
+        """Append, and send the same append again until it is answered."""
         values, producer = self.values(2), ProducerSequence(PRODUCER, self.sequences[name])
 
         def work():
             topic = self.log.topic(name, create=True)
             return topic.append(rows(*values), origin(counts={"accepted": 2}), producer=producer).result(10)
 
-        done = self.attempt(work, {name: values}) or self.attempt(work, {name: values})
-        if done is not None:
-            self.acknowledge(name, values, done.first)
+        answer = self.attempt(work, {name: values}) or self.attempt(work, {name: values})
+        if answer is not None:
+            self.acknowledge(name, values, answer.first)
             self.sequences[name] += 1
-            if again:
+            if retries:
                 second = self.attempt(work)
-                assert second is None or second.first == done.first
+                assert second is None or second.first == answer.first
 
     @rule(parts=st.lists(st.tuples(topics, st.integers(1, 3)), min_size=1, max_size=4), end=st.sampled_from("ca-"))
     def transaction(self, parts, end):
-        """Appends to several topics, then commit, abort, or neither."""
+        """Append to several topics, then commit, abort, or neither."""
         values = [(name, self.values(count)) for name, count in parts]
         together = {name: [v for n, vs in values if n == name for v in vs] for name, _ in values}
         transaction = self.attempt(self.log.transactions.begin)
@@ -160,19 +162,19 @@ class Model(RuleBasedStateMachine):
         log = self.log
         for name, part in values:
             counts = {"accepted": len(part)}
-            self.attempt(lambda n=name, p=part, c=counts: self.put(log, transaction, n, p, c))
+            self.attempt(lambda n=name, p=part, c=counts: self.append_part(log, transaction, n, p, c))
         if self.log is not log or end == "-":
             return
         if end == "a":
             self.attempt(lambda: log.transactions.abort(transaction))
             return
-        done = self.attempt(lambda: log.transactions.commit(transaction), together)
-        for name, answers in (done or {}).items():
+        answers_by_topic = self.attempt(lambda: log.transactions.commit(transaction), together)
+        for name, answers in (answers_by_topic or {}).items():
             parts_here = [part for n, part in values if n == name]
             for part, answer in zip(parts_here, answers, strict=True):
                 self.acknowledge(name, part, answer.first)
 
-    def put(self, log, transaction, name, part, counts) -> None:
+    def append_part(self, log, transaction, name, part, counts) -> None:
         if self.log is log:
             log.transactions.append(transaction, name, rows(*part), origin(counts=counts))
 
@@ -187,8 +189,8 @@ class Model(RuleBasedStateMachine):
             return True
 
         before = self.cursors[name].get("c")
-        done = self.attempt(work)
-        if done:
+        committed = self.attempt(work)
+        if committed:
             self.cursors[name]["c"] = offset
         elif name in self.there:
             now = self.log.topic(name).cursors.all().get("c")
@@ -200,9 +202,9 @@ class Model(RuleBasedStateMachine):
         if name not in self.there:
             return
         before, after = dict(self.changed[name]), {**self.changed[name], **change}
-        done = self.attempt(lambda: self.log.configure(name, change))
+        configured = self.attempt(lambda: self.log.configure(name, change))
         self.changed[name] = after
-        if done is None and name in self.there:
+        if configured is None and name in self.there:
             now = self.log.topic(name).settings
             assert now in (SETTINGS.changed(before), SETTINGS.changed(after))
             self.changed[name] = after if now == SETTINGS.changed(after) else before
@@ -216,14 +218,14 @@ class Model(RuleBasedStateMachine):
             self.log.delete(name)
             return True
 
-        done = self.attempt(work)
-        if done or name not in self.there:
+        deleted = self.attempt(work)
+        if deleted or name not in self.there:
             self.there.discard(name)
             self.stored[name], self.cursors[name], self.changed[name] = {}, {}, {}
             self.sequences[name] += 5  # its numbers are forgotten: any is taken
         else:
             self.cursors[name] = self.log.topic(name).cursors.all()
-            self.gone(name)
+            self.expire_rows(name)
 
     @rule(seconds=st.sampled_from([1, 20, 60, 150]))
     def sweep(self, seconds):
@@ -235,10 +237,10 @@ class Model(RuleBasedStateMachine):
         if self.fs.stop_after is not None and self.fs.stop_after < 0:
             self.power_cut({})
         for name in self.there:
-            self.gone(name)
+            self.expire_rows(name)
 
-    def gone(self, name) -> None:
-        """What expired is a gap: it need not be there any more."""
+    def expire_rows(self, name) -> None:
+        """Move expired rows to the gaps: they need not be stored any more."""
         lost = TopicReader(self.folder / name).gaps()
         assert all(gap.reason != "corrupt" for gap in lost)
         for gap in lost:
@@ -269,14 +271,14 @@ class Model(RuleBasedStateMachine):
         self.power_cut({})
 
     @invariant()
-    def all_that_was_acknowledged_is_there_and_nothing_twice(self):
+    def acknowledged_rows_are_stored_once(self):
         for name in NAMES:
-            found = self.rows(name)
-            assert self.stored[name].items() <= found.items()
-            assert len(set(found.values())) == len(found)
-            self.check_offsets(name, found)
+            stored = self.rows(name)
+            assert self.stored[name].items() <= stored.items()
+            assert len(set(stored.values())) == len(stored)
+            self.check_offsets(name, stored)
 
-    def check_offsets(self, name, found) -> None:
+    def check_offsets(self, name, rows) -> None:
         if not (self.folder / name).is_dir():
             return
         reader = TopicReader(self.folder / name)
@@ -284,18 +286,18 @@ class Model(RuleBasedStateMachine):
         assert end >= self.ends[name], "offsets are given again"
         self.ends[name] = end
         missing = [offset for gap in reader.gaps() for offset in range(gap.begin, gap.end)]
-        assert sorted([*found, *missing]) == list(range(end)), "each offset is a row or in one gap"
-        kept = sum(stored.origin.counts["accepted"] for stored in reader.whole_batches())
+        assert sorted([*rows, *missing]) == list(range(end)), "each offset is a row or in one gap"
+        remaining = sum(stored.origin.counts["accepted"] for stored in reader.whole_batches())
         dropped = sum(
             counts.get("accepted", 0)
             for gap in reader.gaps()
             for buckets in (gap.received or {}).values()
             for counts in buckets.values()
         )
-        assert kept + dropped == end, "the counts go with the rows"
+        assert remaining + dropped == end, "the counts go with the rows"
 
     @invariant()
-    def settings_and_cursors_are_kept(self):
+    def settings_and_cursors_are_stored(self):
         if self.fs.stop_after is not None:
             return
         assert set(self.log.names()) == self.there
@@ -322,11 +324,11 @@ def run(examples: int, steps: int) -> None:
         )
 
 
-def test_whatever_is_done_and_whenever_the_power_goes_nothing_acknowledged_is_lost_or_doubled():
+def test_power_cuts_neither_lose_nor_repeat_acknowledged_rows():
     run(15, 25)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_the_same_for_long():
+def test_many_power_cuts_neither_lose_nor_repeat_acknowledged_rows():
     run(600, 60)

@@ -1,4 +1,4 @@
-"""A clock that cannot be right is noticed, costs nothing, and is believed again when it is right."""
+"""An implausible clock is detected, loses nothing, and is trusted again once it is right."""
 
 import pytest
 from hypothesis import given
@@ -33,7 +33,7 @@ def opened(folder, clock):
 
 
 def run(log, clock, seconds, step=300.0):
-    """As the sweeper does."""
+    """Advance time in steps and sweep, as the sweeper does."""
     for _ in range(int(seconds / step)):
         clock.advance(step)
         log.sweep()
@@ -45,9 +45,7 @@ def times(topic):
 
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("file_kept", [False, True])
-def test_a_clock_a_year_ahead_drops_nothing_and_heals_when_it_is_right_again(
-    tmp_path, clock, restarted, file_kept, caplog
-):
+def test_clock_a_year_ahead_drops_nothing_and_recovers(tmp_path, clock, restarted, file_kept, caplog):
     log = opened(tmp_path, clock)
     fill(log.topic("t", create=True), [b"a"], [b"b"])
     if restarted:
@@ -74,7 +72,7 @@ def test_a_clock_a_year_ahead_drops_nothing_and_heals_when_it_is_right_again(
     log.close()
 
 
-def test_what_a_wrong_clock_stamped_goes_with_what_came_after_it(tmp_path, clock):
+def test_rows_stamped_by_a_wrong_clock_expire_with_later_rows(tmp_path, clock):
     log = opened(tmp_path, clock)
     topic = log.topic("t", create=True)
     clock.jump(YEAR)
@@ -88,7 +86,7 @@ def test_what_a_wrong_clock_stamped_goes_with_what_came_after_it(tmp_path, clock
     log.close()
 
 
-def test_after_a_restart_with_the_right_clock_timestamps_are_right_at_once(tmp_path, clock):
+def test_timestamps_are_right_after_a_restart_with_the_right_clock(tmp_path, clock):
     log = opened(tmp_path, clock)
     fill(log.topic("t", create=True), [b"a"])
     log.close()
@@ -105,7 +103,7 @@ def test_after_a_restart_with_the_right_clock_timestamps_are_right_at_once(tmp_p
     log.close()
 
 
-def test_a_clock_that_was_ahead_from_the_first_start_is_believed_once_it_was_right_for_an_hour(tmp_path, clock):
+def test_clock_ahead_from_the_first_start_is_trusted_after_an_hour(tmp_path, clock):
     clock.jump(YEAR)
     log = opened(tmp_path, clock)
     topic = log.topic("t", create=True)
@@ -119,7 +117,7 @@ def test_a_clock_that_was_ahead_from_the_first_start_is_believed_once_it_was_rig
     log.close()
 
 
-def test_a_machine_that_was_off_for_a_month_drops_by_age_again_when_somebody_says_so(tmp_path, clock):
+def test_retention_by_age_continues_after_confirmation_of_a_month_off(tmp_path, clock):
     log = opened(tmp_path, clock)
     fill(log.topic("t", create=True), [b"a"], [b"b"])
     log.close()
@@ -134,7 +132,7 @@ def test_a_machine_that_was_off_for_a_month_drops_by_age_again_when_somebody_say
     log.close()
 
 
-def test_or_by_itself_once_it_has_run_for_as_long(tmp_path, clock):
+def test_retention_by_age_continues_once_the_machine_ran_as_long_as_it_was_off(tmp_path, clock):
     log = opened(tmp_path, clock)
     log.close()
     clock.jump(3 * DAY)
@@ -147,7 +145,7 @@ def test_or_by_itself_once_it_has_run_for_as_long(tmp_path, clock):
 
 
 @pytest.mark.parametrize("seconds", [MAX_DRIFT_S - 1, -MAX_DRIFT_S + 1])
-def test_a_clock_that_is_set_a_little_is_believed(tmp_path, clock, seconds):
+def test_small_clock_change_is_trusted(tmp_path, clock, seconds):
     log = opened(tmp_path, clock)
     clock.jump(seconds)
     assert log.clock.right
@@ -158,16 +156,16 @@ def test_a_clock_that_is_set_a_little_is_believed(tmp_path, clock, seconds):
     log.close()
 
 
-def test_retention_by_size_goes_on_while_the_clock_is_wrong(tmp_path, clock):
+def test_retention_by_size_continues_while_the_clock_is_wrong(tmp_path, clock):
     log = opened(tmp_path, clock)
     fill(log.topic("t", create=True), [b"a" * 5000], [b"b" * 5000], [b"c"])
     clock.jump(YEAR)
     log.configure("t", {"retain_bytes": 4000})
-    assert [one.begin for one in log.sweep()] == [0, 1]
+    assert [expired_gap.begin for expired_gap in log.sweep()] == [0, 1]
     log.close()
 
 
-def test_a_clock_that_was_never_set_is_not_believed_however_long_it_goes_on(tmp_path, clock):
+def test_clock_that_was_never_set_is_never_trusted(tmp_path, clock):
     log = opened(tmp_path, clock)
     clock.jump(-clock.now + 1000)
     run(log, clock, DAY, 3600)
@@ -176,23 +174,23 @@ def test_a_clock_that_was_never_set_is_not_believed_however_long_it_goes_on(tmp_
     log.close()
 
 
-def test_a_jump_neither_forgets_producers_nor_ends_transactions(tmp_path, clock):
+def test_clock_jump_neither_forgets_producers_nor_ends_transactions(tmp_path, clock):
     log = Log(tmp_path, SETTINGS, clock=clock, fs=UNSYNCED, transactions=Limits(timeout=60))
     topic = log.topic("t", create=True)
-    one = ProducerSequence("p", 5)
-    topic.append(rows(b"a"), origin(), producer=one).result(10)
+    sequence = ProducerSequence("p", 5)
+    topic.append(rows(b"a"), origin(), producer=sequence).result(10)
     transaction = log.transactions.begin()
     log.transactions.append(transaction, "t", rows(b"b"), origin())
     clock.jump(YEAR)
     log.sweep()
     fill(topic, [b"x"])
-    assert topic.append(rows(b"a"), origin(), producer=one).result(10).first == 0
+    assert topic.append(rows(b"a"), origin(), producer=sequence).result(10).first == 0
     assert log.transactions.commit(transaction)["t"][0].count == 1
     log.close()
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"00000000{}", b'6d9e8b4a{"format":1}'])
-def test_a_damaged_file_is_as_none(tmp_path, clock, data):
+def test_damaged_file_counts_as_absent(tmp_path, clock, data):
     log = opened(tmp_path, clock)
     fill(log.topic("t", create=True), [b"a"])
     log.close()
@@ -204,7 +202,7 @@ def test_a_damaged_file_is_as_none(tmp_path, clock, data):
 
 
 @given(documents("time", "ahead"), st.sampled_from([0, 1_790_000_000]))
-def test_any_bytes_in_its_file_are_no_reason_not_to_start(tmp_path_factory, data, newest):
+def test_log_starts_with_any_bytes_in_the_clock_file(tmp_path_factory, data, newest):
     folder = tmp_path_factory.mktemp("topics")
     (folder / FILE_NAME).write_bytes(data)
     assert isinstance(load_clock_state(folder, FakeClock()).text(), str)

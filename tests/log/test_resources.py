@@ -1,4 +1,4 @@
-"""What topics share: the budget of bytes, and files that are kept open."""
+"""Resources shared by topics: the budget of bytes, and open files."""
 
 import os
 import threading
@@ -11,7 +11,7 @@ from penstock.testing import FakeClock
 from tests.log.log_helpers import UNSYNCED, fill, origin, payloads, rows
 
 
-def test_appends_are_refused_by_the_limits_name_and_go_on_when_there_is_room(tmp_path):
+def test_append_over_a_limit_is_refused_by_its_name_until_there_is_space(tmp_path):
     clock = FakeClock()
     log = Log(tmp_path, TopicSettings(stale_after=10), max_bytes=40_000, clock=clock, fs=UNSYNCED)
     topic = log.topic("t", create=True)
@@ -41,21 +41,21 @@ class Holder:
         self.released += 1
 
 
-def test_who_wrote_least_recently_closes_its_files():
+def test_least_recent_writer_closes_its_files():
     handles, many = OpenFiles(2), [Holder() for _ in range(4)]
     for holder in (*many[:2], many[0], *many[2:]):
         handles.touch(holder)
     assert [holder.released for holder in many] == [1, 1, 0, 0]
 
 
-def test_as_long_as_there_is_room_nobody_closes_anything():
+def test_no_files_are_closed_below_the_limit():
     handles, many = OpenFiles(5), [Holder() for _ in range(5)]
     for holder in many:
         handles.touch(holder)
     assert [holder.released for holder in many] == [0] * 5
 
 
-def test_who_is_writing_keeps_its_files():
+def test_active_writer_retains_its_files():
     handles, many = OpenFiles(1), [Holder() for _ in range(3)]
     with many[0].lock:
         handles.touch(many[0])
@@ -65,7 +65,7 @@ def test_who_is_writing_keeps_its_files():
     assert [holder.released for holder in many] == [1, 1, 0]
 
 
-def test_many_topics_keep_few_files_open(tmp_path):
+def test_many_topics_have_few_open_files(tmp_path):
     log = Log(tmp_path, max_topics=2000, fs=UNSYNCED)
     log._shared.handles._limit = 20
     before = len(os.listdir("/proc/self/fd"))

@@ -12,11 +12,11 @@ from penstock.log import InvalidSetting, TopicSettings
 VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.text()))
 
 
-def test_the_configuration_gives_the_same_defaults():
+def test_configuration_has_the_same_defaults():
     assert TopicSettings.from_config(TopicConfig()) == TopicSettings()
 
 
-def test_changes_replace_what_they_name():
+def test_change_replaces_the_named_settings():
     changed = TopicSettings().changed({"stale_after": 5, "readers": ["a"], "retention_policy": "keep"})
     assert (changed.stale_after, changed.readers, changed.retention_policy) == (5.0, ("a",), "keep")
     assert changed.changed({}) == changed
@@ -39,13 +39,13 @@ def test_changes_replace_what_they_name():
         ("writers", [""]),
     ],
 )
-def test_a_bad_change_names_its_key(key, value):
+def test_bad_change_is_reported_with_its_key(key, value):
     with pytest.raises(InvalidSetting, match=f"^{key}: "):
         TopicSettings().changed({"segment_size_limit": 5, key: value})
 
 
 @given(st.dictionaries(st.sampled_from([*TopicSettings().document(), "other"]), VALUES))
-def test_any_changes_give_settings_or_a_clear_error(changes):
+def test_random_changes_give_settings_or_a_clear_error(changes):
     allowed = {}
     for key, value in changes.items():
         with suppress(InvalidSetting):

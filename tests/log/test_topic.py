@@ -1,4 +1,4 @@
-"""Appending to a topic: offsets, timestamps, groups, limits, full disks."""
+"""Appends to a topic: offsets, timestamps, groups, limits, full disks."""
 
 import threading
 from concurrent.futures import Future, wait
@@ -19,7 +19,7 @@ def times(topic):
     return np.concatenate([timestamps(stored.batch) for stored in topic.reader().read(0)])
 
 
-def test_an_append_gets_dense_offsets_and_the_time_of_the_clock(tmp_path):
+def test_append_gets_dense_offsets_and_the_time_of_the_clock(tmp_path):
     clock = FakeClock(1000.0)
     with opened(tmp_path, clock=clock) as topic:
         appended = topic.append(rows(b"a", b"b"), origin()).result(10)
@@ -28,7 +28,7 @@ def test_an_append_gets_dense_offsets_and_the_time_of_the_clock(tmp_path):
         assert topic.append(rows(b"c"), origin()).result(10).first == 2
 
 
-def test_timestamps_grow_also_when_the_clock_goes_back_and_the_log_is_opened_again(tmp_path):
+def test_timestamps_increase_after_a_clock_jump_back_and_a_restart(tmp_path):
     clock = FakeClock(1000.0)
     with opened(tmp_path, clock=clock) as topic:
         fill(topic, [b"a"] * 3)
@@ -54,31 +54,31 @@ def test_64_concurrent_callers_get_dense_offsets_and_strictly_increasing_timesta
         assert offsets(topic) == list(range(64 * 8 * 3))
         assert (np.diff(times(topic)) > 0).all()
         stored = payloads(topic)
-    assert sorted(one.first for one in results) == list(range(0, 64 * 8 * 3, 3))
+    assert sorted(answer.first for answer in results) == list(range(0, 64 * 8 * 3, 3))
     assert sorted(stored) == sorted(b"%d-%d" % (n, t) for n in range(64) for t in range(8) for _ in range(3))
 
 
-def test_appends_of_one_source_and_bucket_that_wait_together_become_one_batch(tmp_path):
+def test_waiting_appends_of_one_source_and_bucket_become_one_batch(tmp_path):
     with opened(tmp_path) as topic, topic._writing:
         held = [topic.append(rows(b"0"), origin())]
         held += [topic.append(rows(b"%d" % n), origin(counts={"taken": n}, first=n, last=n)) for n in range(1, 5)]
-        other = topic.append(rows(b"x"), origin("other"))
+        other_append = topic.append(rows(b"x"), origin("other"))
         topic._writing.release()
-        wait([*held, other], 10)
+        wait([*held, other_append], 10)
         topic._writing.acquire()
-        found = [(s.origin.source, s.rows, dict(s.origin.counts)) for s in topic.reader().whole_batches()]
-    assert found == [("events", 5, {"taken": 10}), ("other", 1, {})]
+        batches = [(s.origin.source, s.rows, dict(s.origin.counts)) for s in topic.reader().whole_batches()]
+    assert batches == [("events", 5, {"taken": 10}), ("other", 1, {})]
     assert held[-1].result().count == 1
 
 
-def test_what_does_not_fit_into_one_commit_goes_into_the_next(tmp_path):
+def test_appends_over_the_commit_limit_go_into_the_next_commit(tmp_path):
     large = rows(b"x" * (COMMIT_BYTES // 3))
     with opened(tmp_path) as topic:
-        done = [topic.append(large, origin()) for _ in range(5)]
-        assert [one.result(30).first for one in done] == [0, 1, 2, 3, 4]
+        answers = [topic.append(large, origin()) for _ in range(5)]
+        assert [answer.result(30).first for answer in answers] == [0, 1, 2, 3, 4]
 
 
-def test_frames_of_a_buffer_that_are_stored_already_are_skipped_also_after_a_restart(tmp_path):
+def test_stored_frames_of_a_buffer_are_skipped_after_a_restart(tmp_path):
     def frame(topic, begin, end):
         return topic.append(rows(b"%d" % begin), origin(buffer="b", begin=begin, end=end)).result(10).count
 
@@ -105,7 +105,7 @@ def test_positions_survive_many_segments_and_the_loss_of_their_file(tmp_path, lo
         assert (topic.buffer_position("a"), topic.buffer_position("b")) == (160, 192)
 
 
-def test_counts_without_rows_are_kept_in_an_internal_topic(tmp_path):
+def test_counts_without_rows_are_stored_in_an_internal_topic(tmp_path):
     with opened(tmp_path, "_receipts") as topic:
         topic.append(EMPTY_BODY, origin(counts={"taken": 3, "empty": 3})).result(10)
         topic.append(EMPTY_BODY, origin(counts={"taken": 2, "empty": 2})).result(10)
@@ -117,7 +117,7 @@ def test_counts_without_rows_are_kept_in_an_internal_topic(tmp_path):
         assert len(list(topic.reader().whole_batches(1))) == 1
 
 
-def test_an_empty_append_elsewhere_stores_nothing_and_must_have_no_counts(tmp_path):
+def test_empty_append_to_a_topic_stores_nothing_and_must_have_no_counts(tmp_path):
     with opened(tmp_path) as topic:
         assert topic.append(EMPTY_BODY, origin()).result(10).count == 0
         assert topic.end == 0
@@ -125,7 +125,7 @@ def test_an_empty_append_elsewhere_stores_nothing_and_must_have_no_counts(tmp_pa
             topic.append(EMPTY_BODY, origin(counts={"taken": 1}))
 
 
-def test_a_message_beyond_the_limit_is_refused_and_nothing_of_its_append_is_stored(tmp_path):
+def test_append_with_a_message_over_the_limit_is_refused_completely(tmp_path):
     with opened(tmp_path, settings=TopicSettings(message_size_limit=100)) as topic:
         with pytest.raises(MessageTooLarge):
             topic.append(rows(b"a", b"b" * 101), origin()).result(10)
@@ -133,7 +133,7 @@ def test_a_message_beyond_the_limit_is_refused_and_nothing_of_its_append_is_stor
         assert topic.end == 5
 
 
-def test_a_body_of_another_schema_is_a_value_error(tmp_path):
+def test_body_of_another_schema_is_a_value_error(tmp_path):
     with opened(tmp_path) as topic, pytest.raises(ValueError, match="columns"):
         topic.append(pa.record_batch({"payload": [b"x"]}), origin())
 
@@ -154,7 +154,7 @@ def test_segments_roll_by_size_and_by_the_age_of_the_oldest_entry(tmp_path):
         assert payloads(topic) == [b"a", b"b", b"c", b"d" * 4000, b"e"]
 
 
-def test_subscribers_see_every_batch_once_it_is_synced_until_they_leave(tmp_path):
+def test_subscribers_see_synced_batches_until_they_unsubscribe(tmp_path):
     seen = []
     with opened(tmp_path) as topic:
         topic.subscribe(callback := lambda stored: seen.append((stored.base, stored.batch.num_rows, topic.end)))
@@ -167,7 +167,7 @@ def test_subscribers_see_every_batch_once_it_is_synced_until_they_leave(tmp_path
     assert seen == [(0, 2, 2), (2, 1, 3)]
 
 
-def test_a_cancelled_append_that_still_waits_is_not_stored(tmp_path):
+def test_cancelled_waiting_append_is_not_stored(tmp_path):
     with opened(tmp_path) as topic:
         with topic._writing:
             topic.append(rows(b"a"), origin())
@@ -177,15 +177,15 @@ def test_a_cancelled_append_that_still_waits_is_not_stored(tmp_path):
         assert payloads(topic) == ([b"a"] if cancelled else [b"a", b"b"])
 
 
-def test_a_closed_topic_refuses_appends_but_stores_what_was_appended_before(tmp_path):
+def test_closed_topic_refuses_appends_but_stores_earlier_appends(tmp_path):
     with opened(tmp_path) as topic:
         waiting: list[Future[Appended]] = [topic.append(rows(b"a"), origin()) for _ in range(20)]
-    assert all(one.result(0).count == 1 for one in waiting)
+    assert all(answer.result(0).count == 1 for answer in waiting)
     with pytest.raises(LogClosed):
         topic.append(rows(b"b"), origin()).result(0)
 
 
-def test_on_a_full_disk_an_append_fails_whole_and_the_topic_goes_on_when_there_is_space(tmp_path):
+def test_append_fails_completely_on_a_full_disk_and_works_once_there_is_space(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     with opened(tmp_path, fs=fs) as topic:
         fill(topic, [b"a", b"b"])
@@ -203,7 +203,7 @@ def test_on_a_full_disk_an_append_fails_whole_and_the_topic_goes_on_when_there_i
         assert (payloads(topic), topic.gaps()) == ([b"a", b"b", b"c"], [])
 
 
-def test_a_new_segment_that_finds_the_disk_full_leaves_nothing_behind(tmp_path):
+def test_failed_new_segment_on_a_full_disk_leaves_no_files(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     with opened(tmp_path, fs=fs, settings=TopicSettings(segment_size_limit=1)) as topic:
         fill(topic, [b"a"])
@@ -216,7 +216,7 @@ def test_a_new_segment_that_finds_the_disk_full_leaves_nothing_behind(tmp_path):
         assert (payloads(topic), topic.gaps()) == ([b"a", b"b", b"c"], [])
 
 
-def test_a_failed_sync_is_undone_and_reported(tmp_path):
+def test_failed_sync_is_undone_and_reported(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     with opened(tmp_path, fs=fs) as topic:
         fill(topic, [b"a"])
@@ -228,7 +228,7 @@ def test_a_failed_sync_is_undone_and_reported(tmp_path):
         assert payloads(topic) == [b"a", b"b"]
 
 
-def test_when_a_frame_fails_later_ones_of_its_buffer_fail_until_it_comes_again(tmp_path):
+def test_later_frames_of_a_buffer_fail_until_the_failed_frame_is_retried(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     with opened(tmp_path, fs=fs) as topic:
 
@@ -245,7 +245,7 @@ def test_when_a_frame_fails_later_ones_of_its_buffer_fail_until_it_comes_again(t
         assert payloads(topic) == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_reader_that_was_moved_past_failed_frames_is_let_on_at_its_second_attempt(tmp_path):
+def test_reader_moved_past_failed_frames_continues_at_its_second_attempt(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     with opened(tmp_path, fs=fs) as topic:
 
@@ -259,12 +259,12 @@ def test_a_reader_that_was_moved_past_failed_frames_is_let_on_at_its_second_atte
         assert frame(9).result(10).count == 1
 
 
-def test_written_is_answered_without_a_sync_and_readers_see_it_once_it_is_synced(tmp_path):
+def test_written_append_is_answered_before_and_visible_after_the_sync(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     with opened(tmp_path, fs=fs, settings=TopicSettings(durability="written")) as topic:
         fs.failures["sync"] = 5
-        done = topic.append(rows(b"a"), origin()).result(10)
-        assert (done.first, done.durability) == (0, "written")
+        answer = topic.append(rows(b"a"), origin()).result(10)
+        assert (answer.first, answer.durability) == (0, "written")
         topic.settle()
         assert (payloads(topic), topic.end) == ([], 0)
         fs.failures.clear()
@@ -273,7 +273,7 @@ def test_written_is_answered_without_a_sync_and_readers_see_it_once_it_is_synced
         assert payloads(topic) == [b"a", b"b"]
 
 
-def test_the_origin_of_a_batch_comes_back(tmp_path):
+def test_origin_of_a_batch_is_read_back(tmp_path):
     sent = origin(codec="plog", counts={"taken": 4, "accepted": 1}, buffer="b", begin=32, end=64)
     with opened(tmp_path) as topic:
         topic.append(rows(b"a"), sent).result(10)
@@ -309,7 +309,7 @@ def test_rows_whose_sync_failed_are_written_again_before_readers_see_them(tmp_pa
         assert (payloads(topic), topic.gaps()) == (expected, [])
 
 
-def test_a_disk_that_takes_nothing_refuses_further_rows_so_that_memory_does_not_fill(tmp_path):
+def test_rows_are_refused_while_the_disk_fails_so_that_memory_is_bounded(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     with opened(tmp_path, fs=fs, settings=WRITTEN) as topic:
         fs.failures["sync"] = 5
@@ -323,7 +323,7 @@ def test_a_disk_that_takes_nothing_refuses_further_rows_so_that_memory_does_not_
         assert payloads(topic) == [b"a", b"b"]
 
 
-def test_what_could_not_be_synced_is_tried_again_by_a_sweep(tmp_path):
+def test_sweep_retries_a_failed_sync(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     with opened(tmp_path, fs=fs, settings=WRITTEN) as topic:
         fs.failures["sync"] = 5

@@ -1,9 +1,9 @@
-"""Topics chosen by names and patterns."""
+"""Topics selected by names and patterns."""
 
 from penstock.log.topic_patterns import is_selected
 
 
-def test_topics_are_selected_by_name_and_pattern_and_internal_ones_only_by_name():
+def test_topics_are_selected_by_name_and_pattern_but_internal_topics_only_by_name():
     names = ("a", "app.one", "app.two", "_ledger", ".hidden")
 
     def selected(*patterns):

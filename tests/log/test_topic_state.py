@@ -1,4 +1,4 @@
-"""What is kept with a topic: settings of its own, and that it was deleted."""
+"""The state stored with a topic: its settings, and whether it was deleted."""
 
 import json
 from contextlib import suppress
@@ -14,14 +14,14 @@ from penstock.testing import Crashed, CrashingFileSystem
 from tests.log.log_helpers import UNSYNCED, flip
 
 
-def test_changes_come_back(tmp_path):
+def test_changes_are_read_back(tmp_path):
     assert topic_state.read_changes(OS, tmp_path) == {}
     topic_state.write_changes(OS, tmp_path, {"readers": ("a", "b"), "stale_after": 4.5})
     assert topic_state.read_changes(OS, tmp_path) == {"readers": ("a", "b"), "stale_after": 4.5}
 
 
 @pytest.mark.parametrize("name", topic_state.SETTINGS)
-def test_one_damaged_copy_does_not_matter(tmp_path, name):
+def test_one_damaged_copy_is_tolerated(tmp_path, name):
     topic_state.write_changes(OS, tmp_path, {"stale_after": 4.5})
     size = (tmp_path / name).stat().st_size
     for position in range(size):
@@ -34,15 +34,15 @@ def test_one_damaged_copy_does_not_matter(tmp_path, name):
 
 @pytest.mark.parametrize("name", topic_state.SETTINGS)
 @pytest.mark.parametrize("harm", ["flipped", "missing"])
-def test_a_damaged_copy_is_written_anew_before_the_other_one_is_damaged_too(tmp_path, name, harm):
+def test_damaged_copy_is_rewritten_from_the_other_copy(tmp_path, name, harm):
     topic_state.write_changes(OS, tmp_path, {"stale_after": 4.5})
     good = (tmp_path / name).read_bytes()
     flip(tmp_path / name, 20) if harm == "flipped" else (tmp_path / name).unlink()
     topic_state.read_changes(OS, tmp_path)
-    assert [(tmp_path / one).read_bytes() for one in topic_state.SETTINGS] == [good, good]
+    assert [(tmp_path / copy_name).read_bytes() for copy_name in topic_state.SETTINGS] == [good, good]
 
 
-def test_without_a_copy_that_can_be_read_the_topic_is_refused(tmp_path):
+def test_topic_without_a_readable_copy_is_refused(tmp_path):
     topic_state.write_changes(OS, tmp_path, {"readers": ("a",)})
     for name in topic_state.SETTINGS:
         flip(tmp_path / name, 20)
@@ -50,7 +50,7 @@ def test_without_a_copy_that_can_be_read_the_topic_is_refused(tmp_path):
         topic_state.read_changes(OS, tmp_path)
 
 
-def test_another_format_is_refused_by_its_number(tmp_path):
+def test_other_format_is_refused_by_its_number(tmp_path):
     text = json.dumps({"format": 7, "settings": {}}).encode()
     (tmp_path / "settings.json").write_bytes(b"%08x" % crc32c(text) + text)
     with pytest.raises(UnknownFormat, match=r"settings\.json has format 7, this version of Penstock reads 1"):
@@ -58,14 +58,14 @@ def test_another_format_is_refused_by_its_number(tmp_path):
 
 
 @given(st.binary(max_size=100))
-def test_any_bytes_are_settings_or_refused(tmp_path_factory, data):
+def test_random_bytes_are_settings_or_refused(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("kept")
     (folder / "settings.json").write_bytes(b"%08x" % crc32c(data) + data)
     with pytest.raises(UnknownFormat):
         topic_state.read_changes(OS, folder)
 
 
-def test_a_power_cut_leaves_the_old_settings_or_the_new(tmp_path):
+def test_power_cut_leaves_the_old_or_the_new_settings(tmp_path):
     for stop in range(14):
         fs = CrashingFileSystem(tmp_path, seed=stop)
         topic_state.write_changes(fs, tmp_path, {"stale_after": 1.0})
@@ -76,7 +76,7 @@ def test_a_power_cut_leaves_the_old_settings_or_the_new(tmp_path):
         assert topic_state.read_changes(fs, tmp_path)["stale_after"] in (1.0, 2.0)
 
 
-def test_of_a_deleted_topic_only_the_gaps_stay(tmp_path):
+def test_only_the_gaps_of_a_deleted_topic_remain(tmp_path):
     for name in ("x.arrows", "gaps.jsonl", "settings.json"):
         (tmp_path / name).write_bytes(b"x")
     (tmp_path / "cursors").mkdir()

@@ -28,17 +28,17 @@ def log(running: Running) -> Iterator[Log]:
 
 
 def test_topics_are_created_with_settings_and_changed(log: Log) -> None:
-    made = log.create_topic("t", retain_bytes="1GiB", stale_after="30d", readers=["alice", "*"])
-    assert (made.name, made.start, made.end, made.gaps, made.cursors) == ("t", 0, 0, [], [])
-    assert made.settings["retain_bytes"] == 1 << 30
-    assert made.settings["stale_after"] == 30 * 86400.0
-    assert made.settings["readers"] == ("alice", "*")
+    created = log.create_topic("t", retain_bytes="1GiB", stale_after="30d", readers=["alice", "*"])
+    assert (created.name, created.start, created.end, created.gaps, created.cursors) == ("t", 0, 0, [], [])
+    assert created.settings["retain_bytes"] == 1 << 30
+    assert created.settings["stale_after"] == 30 * 86400.0
+    assert created.settings["readers"] == ("alice", "*")
     changed = log.configure_topic("t", retain_bytes=5, compression="zstd")
-    assert changed.settings == {**made.settings, "retain_bytes": 5, "compression": "zstd"}
+    assert changed.settings == {**created.settings, "retain_bytes": 5, "compression": "zstd"}
     assert log.describe("t")[0].settings == changed.settings
 
 
-def test_bad_names_and_settings_are_refused_and_named(log: Log) -> None:
+def test_bad_names_and_settings_are_refused_by_name(log: Log) -> None:
     log.create_topic("t")
     with pytest.raises(TopicExists):
         log.create_topic("t")
@@ -54,7 +54,7 @@ def test_bad_names_and_settings_are_refused_and_named(log: Log) -> None:
         log.configure_topic("nope", retain_bytes=1)
 
 
-def test_a_deleted_topic_is_gone_and_its_offsets_are_not_used_again(log: Log) -> None:
+def test_deleted_topic_is_absent_and_its_offsets_are_not_reused(log: Log) -> None:
     log.append("t", [b"0", b"1"])
     log.delete_topic("t")
     assert log.topics() == []
@@ -66,21 +66,21 @@ def test_a_deleted_topic_is_gone_and_its_offsets_are_not_used_again(log: Log) ->
     assert log.describe("t")[0].gaps == [Gap(0, 2, "deleted")]
 
 
-def test_what_there_is_to_know_of_topics(log: Log) -> None:
+def test_describe_returns_the_state_of_topics(log: Log) -> None:
     assert log.describe() == []
     for name in ("b", "a"):
         log.append(name, [b"x" * 100] * 3)
-    one, two = log.describe()
-    assert (one.name, two.name) == ("a", "b")
+    first, second = log.describe()
+    assert (first.name, second.name) == ("a", "b")
     entries = log.read("a")
-    assert (one.start, one.end, one.segments) == (0, 3, 1)
-    assert (one.oldest, one.newest) == (entries[0].timestamp, entries[2].timestamp)
-    assert one.bytes > 300
+    assert (first.start, first.end, first.segments) == (0, 3, 1)
+    assert (first.oldest, first.newest) == (entries[0].timestamp, entries[2].timestamp)
+    assert first.bytes > 300
     with pytest.raises(NoSuchTopic):
         log.describe("nope")
 
 
-def test_cursors_are_kept_and_know_how_far_behind_they_are(log: Log) -> None:
+def test_cursors_are_stored_with_their_lag(log: Log) -> None:
     log.append("t", [b"%d" % number for number in range(10)])
     assert [entry.offset for entry in log.read("t", AtCursor("reader"))] == list(range(10))
     log.commit_cursor("t", "reader", 7)
@@ -100,18 +100,18 @@ def test_cursors_are_kept_and_know_how_far_behind_they_are(log: Log) -> None:
 def test_filters_are_applied_by_the_server(log: Log) -> None:
     for number in range(300):
         log.append("t", [b"%d" % number], {"userid": str(number % 10)})
-    found = [b"%d" % number for number in range(300) if number % 10 in (5, 7)]
-    assert [entry.payload for entry in log.read("t", filter="k:userid v:5|7")] == found
-    assert [entry.payload for page in log.pages("t", filter="k:userid v:5|7") for entry in page.entries] == found
+    matches = [b"%d" % number for number in range(300) if number % 10 in (5, 7)]
+    assert [entry.payload for entry in log.read("t", filter="k:userid v:5|7")] == matches
+    assert [entry.payload for page in log.pages("t", filter="k:userid v:5|7") for entry in page.entries] == matches
     assert [entry.payload for entry in log.read("t", 100, 3, filter="v:5")] == [b"105", b"115", b"125"]
     assert log.read("t", filter="k:nobody") == []
     follower = log.follow("t", "earliest", filter="v:5|7")
-    assert [entry.payload for entry in islice(follower, len(found))] == found
-    assert log.table("t", filter="v:5|7", columns=["payload"]).column("payload").to_pylist() == found
+    assert [entry.payload for entry in islice(follower, len(matches))] == matches
+    assert log.table("t", filter="v:5|7", columns=["payload"]).column("payload").to_pylist() == matches
     assert log.table("t", 100, 200, filter="v:5").num_rows == 10
 
 
-def test_a_bad_filter_is_refused_and_points_at_the_place(log: Log) -> None:
+def test_bad_filter_is_refused_with_its_position(log: Log) -> None:
     log.append("t", [b"x"])
     for read in (lambda: log.read("t", filter="k:[a"), lambda: next(log.follow("t", filter="k:[a"))):
         with pytest.raises(Refused, match="bad filter at character 3: missing ]"):
@@ -138,12 +138,12 @@ def test_compact_through_the_server(log: Log) -> None:
     log.create_topic("t", segment_size_limit=20_000)
     for number in range(60):
         log.append("t", [b"%d" % number])
-    done = log.compact("t")
-    assert 0 < done.after < done.before
+    compaction = log.compact("t")
+    assert 0 < compaction.after < compaction.before
     assert [entry.payload for entry in log.read("t")] == [b"%d" % number for number in range(60)]
 
 
-def test_all_of_it_with_asyncio(running: Running) -> None:
+def test_administration_with_asyncio(running: Running) -> None:
     async def run() -> None:
         async with AsyncLog(running.bound.grpc) as log:
             await log.create_topic("t", segment_size_limit="1MiB")

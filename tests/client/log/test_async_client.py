@@ -21,7 +21,7 @@ def on_a_loop(address: str, body: Callable[[AsyncLog], Awaitable[None]], **optio
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
-def test_what_is_appended_is_read(running: Running) -> None:
+def test_appended_entries_are_read(running: Running) -> None:
     async def body(log: AsyncLog) -> None:
         assert await log.append("t", [b"bytes", "text", None], {"userid": "5"}) == [0, 1, 2]
         assert await log.append("t", []) == []
@@ -38,7 +38,7 @@ def test_what_is_appended_is_read(running: Running) -> None:
     on_a_loop(running.bound.grpc, body)
 
 
-def test_batches_go_in_and_out(running: Running) -> None:
+def test_batches_are_appended_and_read(running: Running) -> None:
     async def body(log: AsyncLog) -> None:
         assert await log.append_batch("t", records.body([b"%d" % n for n in range(50)])) == list(range(50))
         async with log.batcher("t") as batcher:
@@ -50,7 +50,7 @@ def test_batches_go_in_and_out(running: Running) -> None:
     on_a_loop(running.bound.grpc, body)
 
 
-def test_many_appends_at_once_all_come_in(running: Running) -> None:
+def test_concurrent_appends_are_all_stored(running: Running) -> None:
     async def body(log: AsyncLog) -> None:
         answers = await asyncio.gather(*(log.append("t", [b"%d" % n]) for n in range(100)))
         assert sorted(offset for answer in answers for offset in answer) == list(range(100))
@@ -58,7 +58,7 @@ def test_many_appends_at_once_all_come_in(running: Running) -> None:
     on_a_loop(running.bound.grpc, body)
 
 
-def test_following_goes_on_where_it_was(running: Running) -> None:
+def test_following_continues_at_its_offset(running: Running) -> None:
     proxy = Proxy(running.bound.grpc)
 
     async def body(log: AsyncLog) -> None:
@@ -77,7 +77,7 @@ def test_following_goes_on_where_it_was(running: Running) -> None:
         proxy.close()
 
 
-def test_an_append_waits_for_a_server_that_is_away(running: Running) -> None:
+def test_append_waits_for_an_unavailable_server(running: Running) -> None:
     proxy = Proxy(running.bound.grpc)
     proxy.refuse()
     threading.Timer(0.5, proxy.refuse, [False]).start()

@@ -1,4 +1,4 @@
-"""Coroutines without an event loop, and that both clients have the same methods."""
+"""Coroutines without an event loop, and the equality of the methods of both clients."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tests.server.running import Running
 
 
 class Core:
-    """What is wrapped."""
+    """The wrapped object."""
 
     def __init__(self) -> None:
         self.closed = False
 
     async def double(self, number: int, *, times: int = 1) -> int:
-        """Twice the number."""
+        """Return twice the number."""
         if number < 0:
             raise ValueError("negative")
         return number * 2**times
 
     async def count(self, end: int) -> AsyncGenerator[int]:
-        """From 0 to the end."""
+        """Count from 0 to ``end``."""
         try:
             for number in range(end):
                 yield await self.double(number, times=0)
@@ -39,7 +39,7 @@ class Shell(Blocking[Core]):
     count = iterating(Core.count)
 
 
-def test_a_method_blocks_for_the_result_and_the_errors_of_the_coroutine() -> None:
+def test_method_blocks_for_the_result_or_error_of_the_coroutine() -> None:
     shell = Shell(Core())
     assert shell.double(3) == 6
     assert shell.double(3, times=2) == 12
@@ -49,7 +49,7 @@ def test_a_method_blocks_for_the_result_and_the_errors_of_the_coroutine() -> Non
     assert list(inspect.signature(shell.double).parameters) == ["number", "times"]
 
 
-def test_items_come_one_by_one_and_the_generator_is_closed_by_who_leaves() -> None:
+def test_entries_are_yielded_singly_and_the_generator_is_closed() -> None:
     core = Core()
     shell = Shell(core)
     assert list(shell.count(3)) == [0, 1, 2]
@@ -61,7 +61,7 @@ def test_items_come_one_by_one_and_the_generator_is_closed_by_who_leaves() -> No
     assert core.closed
 
 
-def test_a_coroutine_that_waits_for_a_loop_is_refused() -> None:
+def test_coroutine_that_waits_for_a_loop_is_refused() -> None:
     with pytest.raises(RuntimeError, match="needs an event loop"):
         run(asyncio.sleep(0))
 
@@ -74,7 +74,7 @@ def test_both_clients_have_the_same_methods_with_the_same_arguments() -> None:
     assert methods(Log) == methods(AsyncLog)
 
 
-def test_a_client_that_blocks_works_inside_of_an_event_loop_too(running: Running) -> None:
+def test_blocking_client_works_inside_an_event_loop(running: Running) -> None:
     async def body() -> None:
         with Log(running.bound.grpc) as log:
             assert log.append("t", [b"0", b"1"]) == [0, 1]

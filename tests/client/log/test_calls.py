@@ -1,4 +1,4 @@
-"""What the answers of the log's API mean."""
+"""Answers of the log's API."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ EACH: list[Callable[[], Call[Any]]] = [
 
 
 @given(st.sampled_from(EACH), RAW)
-def test_an_answer_of_any_bytes_means_something_or_is_an_error_of_the_client(
-    make: Callable[[], Call[Any]], data: bytes
-) -> None:
+def test_random_answer_is_decoded_or_an_error_of_the_client(make: Callable[[], Call[Any]], data: bytes) -> None:
     call = make()
     try:
         call.answered(data)

@@ -19,7 +19,7 @@ def log(running: Running) -> Iterator[Log]:
         yield client
 
 
-def test_what_is_appended_is_read(log: Log) -> None:
+def test_appended_entries_are_read(log: Log) -> None:
     before = datetime.now(UTC) - timedelta(seconds=5)
     assert log.append("t", [b"bytes", "text", None], {"userid": "5"}) == [0, 1, 2]
     entries = log.read("t")
@@ -33,15 +33,15 @@ def test_what_is_appended_is_read(log: Log) -> None:
 
 def test_protobuf_messages_are_sent_as_any(log: Log) -> None:
     log.append("t", [Duration(seconds=2), ProtobufAny(type_url="x/acme.Own", value=b"v")])
-    known, own = log.read("t")
-    assert (known.type_url, Duration.FromString(known.payload or b"").seconds) == (
+    any_entry, custom_entry = log.read("t")
+    assert (any_entry.type_url, Duration.FromString(any_entry.payload or b"").seconds) == (
         "type.googleapis.com/google.protobuf.Duration",
         2,
     )
-    assert (own.type_url, own.payload) == ("x/acme.Own", b"v")
+    assert (custom_entry.type_url, custom_entry.payload) == ("x/acme.Own", b"v")
 
 
-def test_reading_begins_where_it_is_told_to(log: Log) -> None:
+def test_reading_starts_at_the_requested_position(log: Log) -> None:
     log.append("t", [b"%d" % i for i in range(5)])
     entries = log.read("t")
 
@@ -55,13 +55,13 @@ def test_reading_begins_where_it_is_told_to(log: Log) -> None:
     assert payloads(5) == payloads(99) == payloads("earliest", 0) == []
 
 
-def test_long_reads_go_over_many_answers(log: Log) -> None:
+def test_long_read_spans_many_answers(log: Log) -> None:
     for _ in range(12):
         log.append("t", [b"x" * 5_000_000])
     assert [entry.offset for entry in log.read("t", max_messages=100)] == list(range(12))
 
 
-def test_following_sees_what_is_appended_later(log: Log) -> None:
+def test_following_returns_later_appends(log: Log) -> None:
     log.append("t", [b"old"])
     received: list[Entry] = []
     follower = threading.Thread(target=lambda: received.extend(islice(log.follow("t", "earliest"), 3)))
@@ -94,7 +94,7 @@ def test_errors_are_typed(log: Log) -> None:
         log.read("t", "newest")  # type: ignore[arg-type]
 
 
-def test_a_server_that_goes_away_is_unavailable(running: Running) -> None:
+def test_stopped_server_is_unavailable(running: Running) -> None:
     with Log(running.bound.grpc, retry_for=0.2) as log:
         log.append("t", [b"x"])
         entries = log.follow("t", "earliest")

@@ -21,7 +21,7 @@ def log(proxy: Proxy) -> Iterator[Log]:
         yield client
 
 
-def test_an_append_waits_for_a_server_that_is_away(proxy: Proxy, log: Log) -> None:
+def test_append_waits_for_an_unavailable_server(proxy: Proxy, log: Log) -> None:
     log.append("t", [b"before"])
     proxy.refuse()
     back = threading.Timer(0.5, proxy.refuse, [False])
@@ -30,26 +30,26 @@ def test_an_append_waits_for_a_server_that_is_away(proxy: Proxy, log: Log) -> No
     back.join()
 
 
-def test_what_takes_long_is_told_once(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_retry_is_reported_once(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "TELL_AFTER", 0.2)
-    told: list[str] = []
+    retries: list[str] = []
     proxy.refuse()
-    with Log(proxy.address, retry_for=0.8, on_retry=lambda error: told.append(str(error))) as log:
+    with Log(proxy.address, retry_for=0.8, on_retry=lambda error: retries.append(str(error))) as log:
         began = time.monotonic()
         with pytest.raises(Unavailable):
             log.topics()
         assert time.monotonic() - began >= 0.7
-    assert told == [f"no log daemon answers at {proxy.address}"]
+    assert retries == [f"no log daemon answers at {proxy.address}"]
 
 
-def test_without_a_server_the_error_is_a_plain_line(proxy: Proxy) -> None:
+def test_error_without_a_server_is_one_plain_line(proxy: Proxy) -> None:
     proxy.refuse()
     with Log(proxy.address, retry_for=0) as log, pytest.raises(Unavailable) as caught:
         log.append("t", [b"x"])
     assert str(caught.value) == f"no log daemon answers at {proxy.address}"
 
 
-def test_a_follower_goes_on_where_it_was(proxy: Proxy, log: Log) -> None:
+def test_follower_continues_at_its_offset(proxy: Proxy, log: Log) -> None:
     log.append("t", [b"0", b"1"])
     entries = log.follow("t", "earliest")
     assert [entry.offset for entry in islice(entries, 2)] == [0, 1]
@@ -60,7 +60,7 @@ def test_a_follower_goes_on_where_it_was(proxy: Proxy, log: Log) -> None:
     entries.close()  # type: ignore[attr-defined]
 
 
-def test_a_closed_client_says_so(log: Log) -> None:
+def test_closed_client_refuses_calls(log: Log) -> None:
     log.append("t", [b"x"])
     entries = log.follow("t", "earliest")
     next(entries)
@@ -71,7 +71,7 @@ def test_a_closed_client_says_so(log: Log) -> None:
         log.append("t", [b"x"])
 
 
-def test_patience_ends_and_begins_anew_after_a_success() -> None:
+def test_patience_ends_and_restarts_after_a_success() -> None:
     patience = RetryBackoff(0.2)
     assert patience.pause(ClientError("something else")) is None
     first = patience.pause(Unavailable("away"))
@@ -84,24 +84,24 @@ def test_patience_ends_and_begins_anew_after_a_success() -> None:
     assert RetryBackoff(0).pause(Unavailable("away")) is None
 
 
-def test_each_request_under_way_has_a_producer_of_its_own() -> None:
+def test_each_request_in_flight_has_its_own_producer() -> None:
     lanes = ProducerPool()
-    with lanes.producer("t") as one, lanes.producer("t") as two:
-        assert one[0] != two[0]
-        assert (one[1], two[1]) == (1, 1)
-    with lanes.producer("t") as three:
-        assert three[1] == 2
-        assert three[0] in (one[0], two[0])
-    with lanes.producer("other") as four:
-        assert four[0] not in (one[0], two[0])
+    with lanes.producer("t") as first, lanes.producer("t") as second:
+        assert first[0] != second[0]
+        assert (first[1], second[1]) == (1, 1)
+    with lanes.producer("t") as third:
+        assert third[1] == 2
+        assert third[0] in (first[0], second[0])
+    with lanes.producer("other") as fourth:
+        assert fourth[0] not in (first[0], second[0])
 
 
-def test_a_number_is_used_again_only_when_nothing_was_stored() -> None:
+def test_number_is_reused_only_if_nothing_was_stored() -> None:
     lanes = ProducerPool()
-    with pytest.raises(Refused), lanes.producer("t") as one:
+    with pytest.raises(Refused), lanes.producer("t") as first:
         raise Refused
-    with lanes.producer("t") as two:
-        assert two == one
+    with lanes.producer("t") as second:
+        assert second == first
     with pytest.raises(Unavailable), lanes.producer("t") as three:
         raise Unavailable
     with lanes.producer("t") as four:

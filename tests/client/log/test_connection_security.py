@@ -31,13 +31,13 @@ def pair(tmp_path: Path) -> Pair:
 @pytest.fixture
 def secured(tmp_path: Path, pair: Pair) -> Iterator[Running]:
     tokens = {"writer": {"token": WRITER, "write": ["*"], "read": ["*"]}, "reader": {"token": READER, "read": ["*"]}}
-    given = {"tls_cert": pair.cert, "tls_key": pair.key, "client_ca": pair.cert, "tokens": tokens}
-    server = Running(tmp_path / "topics", SecurityConfig.model_validate(given))
+    settings = {"tls_cert": pair.cert, "tls_key": pair.key, "client_ca": pair.cert, "tokens": tokens}
+    server = Running(tmp_path / "topics", SecurityConfig.model_validate(settings))
     yield server
     server.stop()
 
 
-def test_with_certificate_and_token_everything_works(secured: Running, pair: Pair) -> None:
+def test_client_with_certificate_and_token_is_accepted(secured: Running, pair: Pair) -> None:
     tls = Tls(pair.cert, pair.cert, pair.key)
     with Log(secured.bound.grpc, token=WRITER, tls=tls, flight=secured.bound.flight) as log:
         log.append("t", [b"0", b"1"])
@@ -57,15 +57,15 @@ def test_with_certificate_and_token_everything_works(secured: Running, pair: Pai
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
-def test_what_is_missing_is_said(secured: Running, pair: Pair, tmp_path: Path) -> None:
+def test_missing_credentials_are_named(secured: Running, pair: Pair, tmp_path: Path) -> None:
     tls = Tls(pair.cert, pair.cert, pair.key)
     with Log(secured.bound.grpc, tls=tls) as log, pytest.raises(NotAllowed, match="token is needed"):
         log.topics()
     with Log(secured.bound.grpc, tls=tls, token="something else") as log, pytest.raises(NotAllowed, match="not known"):
         log.topics()
     (tmp_path / "other").mkdir()
-    other = make(tmp_path / "other", "penstock.test")
-    for wrong in (None, Tls(other.cert, pair.cert, pair.key)):
+    other_pair = make(tmp_path / "other", "penstock.test")
+    for wrong in (None, Tls(other_pair.cert, pair.cert, pair.key)):
         with Log(secured.bound.grpc, token=WRITER, tls=wrong, retry_for=0) as log, pytest.raises(Unavailable):
             log.topics()
 

@@ -1,4 +1,4 @@
-"""Reading as Arrow: over Flight where it is, over gRPC where it is not, with the same result."""
+"""Arrow reads over Flight and over gRPC return the same rows."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def fill(log: Log) -> None:
         assert log.append_batch("t", records.body(payloads, annotations=notes))[0] == begin
 
 
-def test_all_ways_give_the_same(log: Log) -> None:
+def test_all_transports_return_the_same_rows(log: Log) -> None:
     fill(log)
-    whole = log.table("t")
-    assert whole.schema == SCHEMA
-    assert whole.column("offset").to_pylist() == list(range(ROWS))
-    assert whole.column("payload").to_pylist() == [b"%d" % number for number in range(ROWS)]
-    moment = whole.column("timestamp")[20_000].as_py()
+    table = log.table("t")
+    assert table.schema == SCHEMA
+    assert table.column("offset").to_pylist() == list(range(ROWS))
+    assert table.column("payload").to_pylist() == [b"%d" % number for number in range(ROWS)]
+    moment = table.column("timestamp")[20_000].as_py()
     assert log.table("t", 9_999, 10_002, columns=["payload"]).to_pydict() == {"payload": [b"9999", b"10000", b"10001"]}
     assert log.table("t", moment, columns=["offset"]).column("offset").to_pylist() == list(range(20_000, ROWS))
     assert log.table("t", 5, filter="k:last v:7", columns=["offset"]).num_rows == ROWS // 10
@@ -45,7 +45,7 @@ def test_all_ways_give_the_same(log: Log) -> None:
     assert log.table("t", AtCursor("reader")).column("offset").to_pylist() == [ROWS - 3, ROWS - 2, ROWS - 1]
 
 
-def test_errors_are_the_same(log: Log) -> None:
+def test_all_transports_raise_the_same_errors(log: Log) -> None:
     with pytest.raises(NoSuchTopic):
         log.table("nope")
     log.append("t", [b"x"])
@@ -55,15 +55,15 @@ def test_errors_are_the_same(log: Log) -> None:
         log.table("t", columns=["nope"])
 
 
-def test_a_stream_that_breaks_is_finished_over_grpc(running: Running) -> None:
+def test_broken_stream_is_finished_over_grpc(running: Running) -> None:
     proxy = Proxy(running.bound.flight)
     with Log(running.bound.grpc, flight=proxy.address) as log:
         fill(log)
         batches = log.batches("t", columns=["offset"])
-        found = next(batches).column("offset").to_pylist()
+        offsets = next(batches).column("offset").to_pylist()
         assert proxy.taken == 1
         proxy.refuse()
         for batch in batches:
-            found += batch.column("offset").to_pylist()
+            offsets += batch.column("offset").to_pylist()
     proxy.close()
-    assert found == list(range(ROWS))
+    assert offsets == list(range(ROWS))

@@ -22,7 +22,7 @@ def payloads(log: Log, topic: str) -> list[bytes | None]:
     return [entry.payload for entry in log.read(topic)]
 
 
-def test_all_is_there_at_the_end_and_nothing_before(log: Log) -> None:
+def test_rows_are_visible_only_after_the_commit(log: Log) -> None:
     log.append("a", [b"before"])
     with log.transaction() as transaction:
         transaction.append("a", [b"0", b"1"], {"k": "v"})
@@ -42,14 +42,14 @@ def failing(log: Log) -> None:
         raise KeyError
 
 
-def test_an_exception_aborts(log: Log) -> None:
+def test_exception_aborts_the_transaction(log: Log) -> None:
     log.append("a", [b"before"])
     with pytest.raises(KeyError):
         failing(log)
     assert payloads(log, "a") == [b"before"]
 
 
-def test_outside_of_the_with_there_is_no_transaction(log: Log) -> None:
+def test_transaction_outside_its_with_block_is_refused(log: Log) -> None:
     transaction = log.transaction()
     with pytest.raises(ValueError, match="not open"):
         transaction.append("a", [b"early"])
@@ -59,7 +59,7 @@ def test_outside_of_the_with_there_is_no_transaction(log: Log) -> None:
         transaction.append("a", [b"late"])
 
 
-def test_what_is_refused_aborts_the_rest(log: Log) -> None:
+def test_refused_append_aborts_the_transaction(log: Log) -> None:
     log.append("a", [b"before"])
     transaction = log.transaction()
     with pytest.raises(Refused, match="must conform"), transaction:
@@ -67,7 +67,7 @@ def test_what_is_refused_aborts_the_rest(log: Log) -> None:
     assert payloads(log, "a") == [b"before"]
 
 
-def test_a_transaction_that_is_open_for_too_long_is_aborted(log: Log) -> None:
+def test_transaction_open_for_too_long_is_aborted(log: Log) -> None:
     def slow() -> None:
         with log.transaction(timeout=0.1) as transaction:
             transaction.append("a", [b"x"])
@@ -78,7 +78,7 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted(log: Log) -> None:
     assert log.topics() == []
 
 
-def test_connections_that_break_neither_lose_nor_repeat(proxy: Proxy, log: Log) -> None:
+def test_broken_connections_neither_lose_nor_repeat_rows(proxy: Proxy, log: Log) -> None:
     for number in range(6):
         with log.transaction() as transaction:
             proxy.swallow = number % 3 == 0
@@ -90,14 +90,14 @@ def test_connections_that_break_neither_lose_nor_repeat(proxy: Proxy, log: Log) 
     assert payloads(log, "a") == payloads(log, "b") == [b"%d" % number for number in range(6)]
 
 
-def test_appends_whose_answers_are_lost_are_stored_once(proxy: Proxy, log: Log) -> None:
+def test_append_with_a_lost_answer_is_stored_once(proxy: Proxy, log: Log) -> None:
     for number in range(10):
         proxy.swallow = True
         assert log.append("a", [b"%d" % number]) == [number]
     assert payloads(log, "a") == [b"%d" % number for number in range(10)]
 
 
-def test_many_threads_over_a_breaking_connection_store_everything_once(proxy: Proxy, log: Log) -> None:
+def test_threads_over_a_breaking_connection_store_each_row_once(proxy: Proxy, log: Log) -> None:
     def run(thread: int) -> None:
         for number in range(30):
             log.append("a", [b"%d.%d" % (thread, number)])
@@ -110,11 +110,11 @@ def test_many_threads_over_a_breaking_connection_store_everything_once(proxy: Pr
         proxy.cut()
     stored = payloads(log, "a")
     for thread in range(8):
-        mine = [payload for payload in stored if payload is not None and payload.startswith(b"%d." % thread)]
-        assert mine == [b"%d.%d" % (thread, number) for number in range(30)]
+        of_thread = [payload for payload in stored if payload is not None and payload.startswith(b"%d." % thread)]
+        assert of_thread == [b"%d.%d" % (thread, number) for number in range(30)]
 
 
-def test_a_server_that_stays_away_is_an_error_and_the_next_append_is_new(proxy: Proxy, running: Running) -> None:
+def test_unavailable_server_is_an_error_and_the_next_append_is_new(proxy: Proxy, running: Running) -> None:
     with Log(proxy.address, retry_for=0.2) as log:
         log.append("a", [b"0"])
         proxy.refuse()

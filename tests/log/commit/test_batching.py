@@ -1,4 +1,4 @@
-"""Which appends become one batch."""
+"""The grouping of appends into batches."""
 
 from concurrent.futures import Future
 
@@ -20,7 +20,7 @@ def begins(groups):
     return [[item.origin.begin for item in group.items] for group in groups]
 
 
-def test_what_enters_by_an_api_is_merged_by_source_bucket_and_codec():
+def test_appends_of_an_api_are_merged_by_source_bucket_and_codec():
     items = [waiting("a", begin=0), waiting("b", begin=1), waiting("a", begin=2), waiting("a", begin=3, bucket=60)]
     assert begins(group_appends(items)) == [[0, 2], [1], [3]]
 
@@ -31,7 +31,7 @@ def test_frames_of_a_buffer_are_never_reordered():
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["", "x", "y"]), st.sampled_from([0, 60]))))
-def test_every_append_is_in_one_group_and_each_buffer_in_order(kinds):
+def test_each_append_is_in_one_group_and_each_buffer_is_in_order(kinds):
     items = [waiting(s, b, n, bucket=k) for n, (s, b, k) in enumerate(kinds)]
     flat = [item for group in group_appends(items) for item in group.items]
     assert sorted(map(id, flat)) == sorted(map(id, items))
@@ -40,20 +40,20 @@ def test_every_append_is_in_one_group_and_each_buffer_in_order(kinds):
         assert order == sorted(order)
 
 
-def test_a_group_is_bounded_but_takes_one_append_whatever_its_size():
+def test_group_is_bounded_but_accepts_one_append_of_any_size():
     items = [waiting(count=MERGE_ROWS + 1), waiting(count=MERGE_ROWS - 1), waiting(), waiting()]
     assert [group.rows for group in group_appends(items)] == [MERGE_ROWS + 1, MERGE_ROWS, 1]
 
 
 def test_counts_are_summed_and_times_and_positions_joined():
-    one = origin(first=3, last=5, counts={"taken": 2, "open": 1}, buffer="b", begin=0, end=64)
-    two = origin(first=1, last=4, counts={"taken": 1, "open": -1}, buffer="b", begin=64, end=96)
-    whole = join_origins([one, two])
-    assert (whole.first, whole.last, whole.begin, whole.end) == (1, 5, 0, 96)
-    assert whole.document()["counts"] == {"taken": 3}
+    first = origin(first=3, last=5, counts={"taken": 2, "open": 1}, buffer="b", begin=0, end=64)
+    second = origin(first=1, last=4, counts={"taken": 1, "open": -1}, buffer="b", begin=64, end=96)
+    joined = join_origins([first, second])
+    assert (joined.first, joined.last, joined.begin, joined.end) == (1, 5, 0, 96)
+    assert joined.document()["counts"] == {"taken": 3}
 
 
-def test_each_append_is_told_its_own_offsets_and_timestamps():
+def test_each_append_gets_its_own_offsets_and_timestamps():
     items = [waiting(count=2), waiting(count=3)]
     (group,) = group_appends(items)
     resolve(prepare(group, 10, 1000, 0), "synced")
@@ -64,8 +64,8 @@ def test_each_append_is_told_its_own_offsets_and_timestamps():
     ]
 
 
-def test_slices_of_a_body_are_stored_as_the_rows_they_are():
-    whole = body([b"a", b"b", b"c"])
-    item = QueuedAppend(whole.slice(1, 1), origin(), 1, Future())
+def test_slice_of_a_body_is_stored_as_its_rows():
+    rows_of_body = body([b"a", b"b", b"c"])
+    item = QueuedAppend(rows_of_body.slice(1, 1), origin(), 1, Future())
     (group,) = group_appends([item])
     assert prepare(group, 0, 0, 0).load().column("payload").to_pylist() == [b"b"]

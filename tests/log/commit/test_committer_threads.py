@@ -1,20 +1,20 @@
-"""The pool of committing threads."""
+"""The pool of committer threads."""
 
 import threading
 
 from penstock.log.commit.committer_threads import Committers
 
 
-def test_what_was_scheduled_is_done_before_the_pool_is_closed():
-    done = []
+def test_scheduled_work_is_finished_before_the_pool_is_closed():
+    finished = []
     pool = Committers(3)
     for n in range(100):
-        pool.schedule(lambda n=n: bool(done.append(n)))
+        pool.schedule(lambda n=n: bool(finished.append(n)))
     pool.close()
-    assert sorted(done) == list(range(100))
+    assert sorted(finished) == list(range(100))
 
 
-def test_a_slow_one_does_not_hold_up_the_others():
+def test_slow_topic_does_not_delay_other_topics():
     pool = Committers(2)
     gate, passed = threading.Event(), threading.Event()
     pool.schedule(lambda: not gate.wait())
@@ -24,39 +24,39 @@ def test_a_slow_one_does_not_hold_up_the_others():
     pool.close()
 
 
-def test_what_has_more_to_do_comes_again_but_behind_those_that_wait():
-    done, pool = [], Committers(1)
-    ready, over, left = threading.Event(), threading.Event(), [3, 3]
+def test_unfinished_topic_is_scheduled_after_waiting_topics():
+    finished, pool = [], Committers(1)
+    ready, over, remaining = threading.Event(), threading.Event(), [3, 3]
 
-    def work(one):
+    def work(topic):
         ready.wait(5)
-        done.append(one)
-        left[one] -= 1
-        if not any(left):
+        finished.append(topic)
+        remaining[topic] -= 1
+        if not any(remaining):
             over.set()
-        return left[one] > 0
+        return remaining[topic] > 0
 
-    for one in (0, 1):
-        pool.schedule(lambda one=one: work(one))
+    for topic in (0, 1):
+        pool.schedule(lambda topic=topic: work(topic))
     ready.set()
     assert over.wait(5)
     pool.close()
-    assert done == [0, 1, 0, 1, 0, 1]
+    assert finished == [0, 1, 0, 1, 0, 1]
 
 
-def test_a_thread_keeps_what_it_schedules_one_at_a_time_where_it_says_so_and_leaves_the_others():
+def test_thread_that_schedules_locally_runs_its_own_work():
     pool, names = Committers(1), dict[str, str]()
 
     def work(name):
         names[name] = threading.current_thread().name
         return False
 
-    with pool.scheduling_locally() as kept:
+    with pool.scheduling_locally() as scheduled:
         pool.schedule(lambda: work("mine"))
         pool.schedule(lambda: work("another"))
-        kept.pop()()
+        scheduled.pop()()
         pool.schedule(lambda: work("left"))
-        pool.hand_over(kept.pop())
+        pool.hand_over(scheduled.pop())
         pool.schedule(lambda: work("forgotten"))
     pool.schedule(lambda: work("later"))
     pool.close()

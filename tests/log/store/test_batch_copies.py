@@ -1,4 +1,4 @@
-"""What batches said, a second time: of a damaged one the counts stay, and an internal topic's is put back."""
+"""Copies of batch documents: a damaged batch retains its counts, and an internal topic's batch is restored."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ Harm = Callable[[Path, random.Random], str]
 
 
 def write(topic: Topic, batches: int = 6) -> Counts:
-    """Batches with counts of their own, which are returned."""
+    """Append batches with different counts and return the sum."""
     counts = Counts()
     for number in range(batches):
-        own = {"taken": number + 2, "accepted": 1, f"{BUCKET - 60}@accepted": 1}
-        topic.append(rows(b"%d" % number * 900, b"x"), origin(counts=own)).result(10)
+        counts_of_batch = {"taken": number + 2, "accepted": 1, f"{BUCKET - 60}@accepted": 1}
+        topic.append(rows(b"%d" % number * 900, b"x"), origin(counts=counts_of_batch)).result(10)
         counts.absorb({"taken": number + 2, "accepted": 2})
     return counts
 
 
 def counted(topic: Topic) -> Counts:
-    """All counts that rows and gaps have."""
-    found = Counts()
+    """Return all counts of rows and gaps."""
+    total = Counts()
     for stored in topic.reader().whole_batches():
         for counts in by_bucket(BUCKET, stored.origin.counts).values():
-            found.absorb(counts)
+            total.absorb(counts)
     for gap in topic.gaps():
         assert gap.received is not None
         for buckets in gap.received.values():
-            for told in buckets.values():
-                found.absorb(told)
-    return found
+            for counts_of_bucket in buckets.values():
+                total.absorb(counts_of_bucket)
+    return total
 
 
 @pytest.mark.parametrize("harm", HARMS)
 @pytest.mark.parametrize("size", [1, 4000, 1 << 20])
-def test_whatever_one_file_suffers_no_count_is_lost(tmp_path: Path, harm: Harm, size: int) -> None:
+def test_damage_of_one_file_loses_no_count(tmp_path: Path, harm: Harm, size: int) -> None:
     small = TopicSettings(segment_size_limit=size)
     for seed in range(12):
         folder = tmp_path / str(seed)
@@ -66,7 +66,7 @@ def test_whatever_one_file_suffers_no_count_is_lost(tmp_path: Path, harm: Harm, 
 
 @pytest.mark.parametrize("harm", HARMS)
 @pytest.mark.parametrize("size", [1, 1 << 20])
-def test_an_internal_topic_gets_its_batches_back(tmp_path: Path, harm: Harm, size: int) -> None:
+def test_batches_of_an_internal_topic_are_restored(tmp_path: Path, harm: Harm, size: int) -> None:
     small = TopicSettings(segment_size_limit=size)
     for seed in range(6):
         with opened(tmp_path / str(seed), "_own", small) as topic:
@@ -79,7 +79,7 @@ def test_an_internal_topic_gets_its_batches_back(tmp_path: Path, harm: Harm, siz
             assert payloads(topic) == before
 
 
-def test_a_compacted_segment_of_a_topic_keeps_the_counts_of_each_batch(tmp_path: Path) -> None:
+def test_compacted_segment_preserves_the_counts_of_each_batch(tmp_path: Path) -> None:
     for name in ("t", "_own"):
         with opened(tmp_path, name, TopicSettings(segment_size_limit=4000, compression="zstd")) as topic:
             counts = write(topic)
@@ -91,26 +91,26 @@ def test_a_compacted_segment_of_a_topic_keeps_the_counts_of_each_batch(tmp_path:
                 assert counted(topic) == counts
 
 
-def test_a_journal_that_lacks_something_is_made_anew_and_another_segments_is_none(tmp_path: Path) -> None:
+def test_incomplete_journal_is_rebuilt_and_another_segments_journal_is_ignored(tmp_path: Path) -> None:
     with opened(tmp_path) as topic:
         write(topic)
     files = last_files(topic.path)
-    whole = files.copies.read_bytes()
-    for harmed in (b"", whole[:-3], whole[:5] + b"?" + whole[6:], whole + b"more\n"):
+    complete = files.copies.read_bytes()
+    for harmed in (b"", complete[:-3], complete[:5] + b"?" + complete[6:], complete + b"more\n"):
         files.copies.write_bytes(harmed)
         with opened(tmp_path) as topic:
-            assert files.copies.read_bytes() == whole
+            assert files.copies.read_bytes() == complete
             assert topic.gaps() == []
     files.copies.unlink()
     with opened(tmp_path) as topic:
-        assert files.copies.read_bytes() == whole
+        assert files.copies.read_bytes() == complete
     with opened(tmp_path, "other") as topic:
         write(topic)
-    last_files(topic.path).copies.write_bytes(whole)
+    last_files(topic.path).copies.write_bytes(complete)
     assert batch_copies.read(last_files(topic.path)).copies == []
 
 
-def test_what_was_taken_back_is_not_told_of(tmp_path: Path) -> None:
+def test_undone_append_has_no_copy(tmp_path: Path) -> None:
     with opened(tmp_path, fs=UNSYNCED) as topic:
         write(topic, 2)
         active = topic.writer.active()
@@ -123,7 +123,7 @@ def test_what_was_taken_back_is_not_told_of(tmp_path: Path) -> None:
 
 @settings(deadline=None)
 @given(journals("segment", "base", "rows", "crc", "at", "data", "source", "bucket", "counts"))
-def test_any_bytes_are_read_without_an_error(data: bytes) -> None:
+def test_random_bytes_are_read_without_an_error(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         files = SegmentFiles(Path(folder) / "t", 0)
         files.copies.parent.mkdir()
@@ -132,7 +132,7 @@ def test_any_bytes_are_read_without_an_error(data: bytes) -> None:
             assert copy.end > copy.base >= 0
 
 
-def test_a_frame_that_was_stored_and_damaged_is_not_stored_and_counted_again(tmp_path: Path) -> None:
+def test_damaged_frame_is_not_stored_and_counted_again(tmp_path: Path) -> None:
     def drain(topic: Topic) -> None:
         for end in (10, 20):
             frame = origin(counts={"taken": 1}, buffer="in.1", begin=end - 10, end=end)

@@ -32,16 +32,16 @@ ENDS = [(ONE, len(encode_gap(ONE))), (TWO, len(encode_gap(ONE) + encode_gap(TWO)
 
 
 def parse(data):
-    """The gaps in a file of these bytes: as its owner reads it, after any other process."""
+    """Return the gaps in a file of these bytes, read by its owner after another process."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, FILE_NAME)
         path.write_bytes(data)
-        found = load(path)
-        assert Gaps(OS, path.parent).all() == found
-        return found
+        gaps = load(path)
+        assert Gaps(OS, path.parent).all() == gaps
+        return gaps
 
 
-def test_gaps_are_there_when_the_file_is_opened_again(tmp_path):
+def test_gaps_are_read_when_the_file_is_opened_again(tmp_path):
     gaps = Gaps(OS, tmp_path)
     gaps.add([TWO])
     gaps.add([ONE, Gap(5, 5, "nothing")])
@@ -49,24 +49,24 @@ def test_gaps_are_there_when_the_file_is_opened_again(tmp_path):
 
 
 @given(st.integers(0, 2 * len(encode_gap(ONE))))
-def test_a_file_cut_anywhere_has_the_gaps_of_its_whole_lines(cut):
+def test_truncated_file_has_the_gaps_of_its_complete_lines(cut):
     assert parse((encode_gap(ONE) + encode_gap(TWO))[:cut]) == [gap for gap, end in ENDS if cut >= end]
 
 
 @given(st.integers(0, len(encode_gap(ONE)) - 2), st.integers(1, 255))
-def test_a_flipped_byte_costs_its_line_only(position, mask):
+def test_flipped_byte_loses_only_its_line(position, mask):
     bad = bytearray(encode_gap(ONE))
     bad[position] ^= mask
     assert parse(bytes(bad) + encode_gap(TWO)) == [TWO]
 
 
 @given(RAW | journals("begin", "end", "reason", "counts", "received"))
-def test_any_bytes_are_read_without_an_error(data):
+def test_random_bytes_are_read_without_an_error(data):
     assert all(isinstance(gap, Gap) for gap in parse(data))
 
 
 @pytest.mark.parametrize("fails", [{"sync"}, {"sync", "truncate"}])
-def test_what_could_not_be_synced_is_not_there_after_a_kill(tmp_path, fails):
+def test_gap_that_was_not_synced_is_absent_after_a_kill(tmp_path, fails):
     fs = CrashingFileSystem(tmp_path)
     gaps = Gaps(fs, tmp_path)
     gaps.add([ONE])
@@ -81,13 +81,13 @@ def test_what_could_not_be_synced_is_not_there_after_a_kill(tmp_path, fails):
     assert Gaps(OS, tmp_path).all() == [ONE, ONE_LATER]
 
 
-def test_what_is_added_behind_a_torn_line_stands_on_a_line_of_its_own(tmp_path):
+def test_gap_added_after_a_torn_line_has_its_own_line(tmp_path):
     (tmp_path / "gaps.jsonl").write_bytes(encode_gap(ONE)[:-5])
     Gaps(OS, tmp_path).add([TWO])
     assert Gaps(OS, tmp_path).all() == [TWO]
 
 
-def test_a_gap_that_cannot_be_synced_is_not_added(tmp_path):
+def test_gap_that_cannot_be_synced_is_not_added(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     gaps = Gaps(fs, tmp_path)
     gaps.add([ONE])
@@ -98,39 +98,39 @@ def test_a_gap_that_cannot_be_synced_is_not_added(tmp_path):
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 5)), max_size=6), st.integers(0, 40), st.integers(0, 40))
-def test_uncovered_are_the_offsets_of_a_range_that_are_in_no_gap(steps, begin, end):
-    gaps, at = [], 0
+def test_uncovered_offsets_are_in_no_gap(steps, begin, end):
+    gaps, end_of_gap = [], 0
     for skip, size in steps:
-        gaps.append(Gap(at + skip, at + skip + size, "x"))
-        at = gaps[-1].end
+        gaps.append(Gap(end_of_gap + skip, end_of_gap + skip + size, "x"))
+        end_of_gap = gaps[-1].end
     covered = {offset for gap in gaps for offset in range(gap.begin, gap.end)}
-    found = [offset for b, e in uncovered(gaps, begin, end) for offset in range(b, e)]
-    assert found == [offset for offset in range(begin, end) if offset not in covered]
+    uncovered_offsets = [offset for b, e in uncovered(gaps, begin, end) for offset in range(b, e)]
+    assert uncovered_offsets == [offset for offset in range(begin, end) if offset not in covered]
 
 
-def test_gaps_that_overlap_lead_nobody_back():
+def test_overlapping_gaps_lead_no_reader_back():
     gaps = [Gap(0, 12, "x"), Gap(3, 5, "x"), Gap(10, 14, "x")]
     assert list(uncovered(gaps, 1, 20)) == [(14, 20)]
 
 
-def test_the_parts_of_a_gap_come_to_its_counts_together():
+def test_parts_of_a_gap_sum_to_its_counts():
     gap = Gap(10, 20, "expired_unread", {"b": {60: 3, 120: 1}, "a": {60: 4}})
-    whole = {("a", 60): 4, ("b", 60): 3, ("b", 120): 1, ("", 0): 2}
-    assert gap.rows_by_bucket(10, 20) == gap.rows_by_bucket(0, 99) == whole
+    total_counts = {("a", 60): 4, ("b", 60): 3, ("b", 120): 1, ("", 0): 2}
+    assert gap.rows_by_bucket(10, 20) == gap.rows_by_bucket(0, 99) == total_counts
     assert (gap.rows_by_bucket(10, 15), gap.rows_by_bucket(20, 30)) == ({("a", 60): 4, ("b", 60): 1}, {})
     for middle in range(10, 21):
         parts = Counter(gap.rows_by_bucket(10, middle))
         parts.update(gap.rows_by_bucket(middle, 20))
-        assert parts == whole
+        assert parts == total_counts
 
 
-def test_what_was_received_comes_back():
+def test_received_counts_are_read_back():
     received = {"a": {60: {"taken": 5, "accepted": 3}}}
     for gap in (Gap(0, 3, "deleted", {"a": {60: 3}}, received), Gap(3, 4, "corrupt"), Gap(4, 5, "deleted", {}, {})):
         assert parse(encode_gap(gap)) == [gap]
 
 
-def test_lines_of_another_format_are_refused_by_its_number(tmp_path):
+def test_line_of_another_format_is_refused_by_its_number(tmp_path):
     text = encode_gap(ONE)[8:-1].replace(b'"v":1', b'"v":2')
     for data in (b"%08x%s\n" % (crc32c(text), text),):
         (tmp_path / "gaps.jsonl").write_bytes(data)
@@ -149,7 +149,7 @@ steps = st.tuples(
 
 
 def total(gaps):
-    """All rows and counts that gaps tell of, and the offsets of each reason."""
+    """Return all rows and counts of gaps, and the offsets of each reason."""
     rows, received, covered = Counter(), Counter(), {}
     for gap in gaps:
         rows.update({(s, b, gap.reason): n for s, buckets in gap.counts.items() for b, n in buckets.items()})
@@ -160,23 +160,26 @@ def total(gaps):
 
 
 @given(st.lists(steps, max_size=8), st.integers(0, 30))
-def test_joined_gaps_tell_the_same_together(steps, through):
-    gaps, at = [], 0
-    for skip, size, reason, counts, known in steps:
+def test_joined_gaps_have_the_same_totals(steps, through):
+    gaps, end_of_gap = [], 0
+    for skip, size, reason, counts, has_received in steps:
         received = {s: {b: {"accepted": n} for b, n in buckets.items()} for s, buckets in counts.items()}
-        gaps.append(Gap(at + skip, at + skip + size, reason, counts, received if known else None))
-        at = gaps[-1].end
+        gaps.append(
+            Gap(end_of_gap + skip, end_of_gap + skip + size, reason, counts, received if has_received else None)
+        )
+        end_of_gap = gaps[-1].end
     fewer = join_adjacent_gaps(gaps, through)
     assert total(fewer) == total(gaps)
     assert [gap for gap in fewer if gap.end > through] == [gap for gap in gaps if gap.end > through]
     below = [gap for gap in fewer if gap.end <= through]
     kinds = [(gap.reason, gap.received is None) for gap in below]
     assert all(
-        a.end < b.begin or k != other for a, b, k, other in zip(below, below[1:], kinds, kinds[1:], strict=False)
+        a.end < b.begin or k != next_kind
+        for a, b, k, next_kind in zip(below, below[1:], kinds, kinds[1:], strict=False)
     )
 
 
-def test_many_gaps_become_few_and_readers_see_them_before_and_after(tmp_path):
+def test_many_gaps_are_joined_and_readers_see_them_before_and_after(tmp_path):
     gaps, path = Gaps(OS, tmp_path), tmp_path / "gaps.jsonl"
     for number in range(MIN_GAPS_SAVED):
         gaps.add([Gap(number, number + 1, "expired_read", {"a": {60: 1}}, {"a": {60: {"accepted": 1}}})])
@@ -190,15 +193,15 @@ def test_many_gaps_become_few_and_readers_see_them_before_and_after(tmp_path):
         ]
     )
     gaps.join(MIN_GAPS_SAVED + 1)
-    whole = Gap(0, 101, "expired_read", {"a": {60: 101}}, {"a": {60: {"accepted": 101}}})
-    assert gaps.all() == load(path) == Gaps(OS, tmp_path).all() == [whole, ONE_LATER]
+    joined = Gap(0, 101, "expired_read", {"a": {60: 101}}, {"a": {60: {"accepted": 101}}})
+    assert gaps.all() == load(path) == Gaps(OS, tmp_path).all() == [joined, ONE_LATER]
     path.write_bytes(path.read_bytes() + encode_gap(Gap(900, 901, "corrupt"))[:-1])  # without its end
-    assert load(path) == [whole, ONE_LATER]
+    assert load(path) == [joined, ONE_LATER]
     path.write_bytes(encode_gap(ONE) * 50)
     assert load(path) == [ONE] * 50
 
 
-def test_when_gaps_cannot_be_joined_all_is_as_before(tmp_path):
+def test_failed_join_leaves_the_gaps_unchanged(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     gaps = Gaps(fs, tmp_path)
     gaps.add([Gap(number, number + 1, "deleted") for number in range(MIN_GAPS_SAVED + 1)])
@@ -212,38 +215,38 @@ def test_when_gaps_cannot_be_joined_all_is_as_before(tmp_path):
     assert gaps.all() == [Gap(0, MIN_GAPS_SAVED + 1, "deleted")]
 
 
-def test_a_damaged_line_is_taken_from_the_copy_with_its_counts(tmp_path, caplog):
-    gone = Gap(0, 3, "expired_unread", {"in": {60: 3}}, {"in": {60: {"taken": 3, "accepted": 3}}})
-    other = Gap(5, 6, "corrupt", {"in": {60: 1}}, {})
-    Gaps(OS, tmp_path).add([gone, other])
-    whole = (tmp_path / "gaps.jsonl").read_bytes()
+def test_damaged_line_is_restored_from_the_copy_with_its_counts(tmp_path, caplog):
+    expired = Gap(0, 3, "expired_unread", {"in": {60: 3}}, {"in": {60: {"taken": 3, "accepted": 3}}})
+    corrupt = Gap(5, 6, "corrupt", {"in": {60: 1}}, {})
+    Gaps(OS, tmp_path).add([expired, corrupt])
+    complete = (tmp_path / "gaps.jsonl").read_bytes()
     for name in ("gaps.jsonl", "gaps.copy.jsonl"):
-        for harmed in (whole[:30] + b"?" + whole[31:], whole[:-9], bytes(len(whole)), b""):
+        for harmed in (complete[:30] + b"?" + complete[31:], complete[:-9], bytes(len(complete)), b""):
             (tmp_path / name).write_bytes(harmed)
             caplog.clear()
             gaps = Gaps(OS, tmp_path)
-            assert gaps.all() == [gone, other]
+            assert gaps.all() == [expired, corrupt]
             assert bool(caplog.messages) == (name == "gaps.jsonl")
-            assert load(tmp_path / "gaps.jsonl") == [gone, other]
-            assert (tmp_path / "gaps.jsonl").read_bytes() == (tmp_path / "gaps.copy.jsonl").read_bytes() == whole
+            assert load(tmp_path / "gaps.jsonl") == [expired, corrupt]
+            assert (tmp_path / "gaps.jsonl").read_bytes() == (tmp_path / "gaps.copy.jsonl").read_bytes() == complete
 
 
-def test_a_copy_that_lags_behind_gives_nothing_twice(tmp_path):
+def test_copy_that_lags_repeats_no_gap(tmp_path):
     parts = [Gap(n, n + 1, "expired_read", {"in": {60: 1}}, {}) for n in range(4)]
     Gaps(OS, tmp_path).add(parts)
     (tmp_path / "gaps.jsonl").write_bytes(encode_gap(Gap(0, 4, "expired_read", {"in": {60: 4}}, {})))
     assert [(gap.begin, gap.end) for gap in Gaps(OS, tmp_path).all()] == [(0, 4)]
 
 
-def test_on_a_full_disk_the_copy_waits_for_the_next_start(tmp_path):
+def test_copy_is_written_at_the_next_start_after_a_full_disk(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     gaps = Gaps(fs, tmp_path)
     gaps.add([Gap(0, 1, "corrupt")])
-    whole = (tmp_path / "gaps.jsonl").read_bytes()
+    complete = (tmp_path / "gaps.jsonl").read_bytes()
     for harmed in ("gaps.jsonl", "gaps.copy.jsonl"):
-        (tmp_path / harmed).write_bytes(whole[1:])
+        (tmp_path / harmed).write_bytes(complete[1:])
         fs.free = 0
         assert Gaps(fs, tmp_path).all() == [Gap(0, 1, "corrupt")]
         fs.free = None
         Gaps(fs, tmp_path)
-        assert [(tmp_path / name).read_bytes() for name in ("gaps.jsonl", "gaps.copy.jsonl")] == [whole, whole]
+        assert [(tmp_path / name).read_bytes() for name in ("gaps.jsonl", "gaps.copy.jsonl")] == [complete, complete]

@@ -13,11 +13,11 @@ def records(count=4, first=10, position=100):
     )
 
 
-def test_a_record_has_96_bytes_and_the_header_64():
+def test_record_has_96_bytes_and_header_has_64():
     assert (index.RECORD.itemsize, len(index.HEADER)) == (96, 64)
 
 
-def test_records_come_back_from_a_file_and_a_torn_one_at_its_end_does_not():
+def test_records_are_read_back_except_a_torn_last_record():
     data = index.HEADER + records().tobytes()
     assert (index.read(data) == records()).all()
     assert len(index.read(data[:-1])) == 3
@@ -25,7 +25,7 @@ def test_records_come_back_from_a_file_and_a_torn_one_at_its_end_does_not():
 
 
 @given(st.integers(0, 4 * 96 - 1), st.integers(1, 255))
-def test_a_flipped_byte_spoils_its_record_only(position, mask):
+def test_flipped_byte_damages_only_its_record(position, mask):
     data = bytearray(records().tobytes())
     data[position] ^= mask
     assert index.valid(index.unpack(bytes(data))).tolist() == [n != position // 96 for n in range(4)]
@@ -40,15 +40,15 @@ def test_a_flipped_byte_spoils_its_record_only(position, mask):
         st.binary(max_size=32),
     )
 )
-def test_one_record_has_the_bytes_that_it_has_among_many(record):
+def test_single_record_has_the_bytes_of_a_record_in_an_array(record):
     assert record.packed() == index.pack([record]).tobytes()
 
 
-def test_zeros_are_no_record():
+def test_zeros_are_not_a_record():
     assert not index.valid(np.zeros(3, index.RECORD)).any()
 
 
-def test_dense_records_follow_each_other_in_bytes_and_offsets():
+def test_dense_records_are_contiguous_in_bytes_and_offsets():
     assert index.dense(records(), 10, 100)
     assert index.dense(index.EMPTY, 0, 0)
     assert not index.dense(records(), 11, 100)
@@ -57,6 +57,6 @@ def test_dense_records_follow_each_other_in_bytes_and_offsets():
     assert not index.dense(records()[::-1], 10, 100)
 
 
-def test_the_end_is_what_follows_the_last_record():
+def test_end_follows_the_last_record():
     assert index.end_of(records(), 10, 100) == (22, 132)
     assert index.end_of(index.EMPTY, 10, 100) == (10, 100)

@@ -1,4 +1,4 @@
-"""Producers: a number comes in once, also after a restart, a crash, a new segment, a compaction."""
+"""Producers: each sequence number is stored once, also after a restart, a crash, a new segment, or a compaction."""
 
 import threading
 
@@ -28,17 +28,17 @@ def append(topic, sequence, *values, name="p"):
     return topic.append(rows(*values), origin(), producer=ProducerSequence(name, sequence))
 
 
-def test_a_repeated_number_is_answered_as_the_first_time_and_stored_once(tmp_path):
+def test_repeated_number_gets_the_first_answer_and_is_stored_once(tmp_path):
     with opened(tmp_path) as topic:
         first = append(topic, 5, b"a", b"b").result(10)
         append(topic, 6, b"c").result(10)
-        again = append(topic, 5, b"a", b"b").result(10)
-        assert (again.first, again.count) == (first.first, first.count) == (0, 2)
-        assert again.timestamps.tolist() == first.timestamps.tolist()
+        retried = append(topic, 5, b"a", b"b").result(10)
+        assert (retried.first, retried.count) == (first.first, first.count) == (0, 2)
+        assert retried.timestamps.tolist() == first.timestamps.tolist()
         assert payloads(topic) == [b"a", b"b", b"c"]
 
 
-def test_a_gap_and_what_is_older_than_remembered_are_refused(tmp_path):
+def test_number_after_a_gap_or_older_than_remembered_is_refused(tmp_path):
     with opened(tmp_path) as topic:
         for number in range(ANSWERS_PER_PRODUCER + 1):
             append(topic, number, b"x").result(10)
@@ -50,12 +50,12 @@ def test_a_gap_and_what_is_older_than_remembered_are_refused(tmp_path):
         assert append(topic, 0, b"x", name="other").result(10).first == ANSWERS_PER_PRODUCER + 1
 
 
-@pytest.mark.parametrize("other", [[b"a", b"c"], [b"ab", b""], [b"b", b"a"], [b"a"], [b"a", None]])
-def test_a_number_that_comes_again_with_other_rows_is_refused_and_nothing_of_it_stored(tmp_path, other):
+@pytest.mark.parametrize("other_values", [[b"a", b"c"], [b"ab", b""], [b"b", b"a"], [b"a"], [b"a", None]])
+def test_repeated_number_with_other_rows_is_refused_and_not_stored(tmp_path, other_values):
     with opened(tmp_path) as topic:
         append(topic, 0, b"a", b"b").result(10)
         with pytest.raises(OutOfSequence, match=r"'p': 0 is stored already, with other rows \(2 at offset 0\)"):
-            append(topic, 0, *other).result(10)
+            append(topic, 0, *other_values).result(10)
         with topic._writing:
             held = append(topic, 1, b"held")
             first, same, differs = append(topic, 2, b"x"), append(topic, 2, b"x"), append(topic, 2, b"y")
@@ -64,7 +64,7 @@ def test_a_number_that_comes_again_with_other_rows_is_refused_and_nothing_of_it_
         assert payloads(topic) == [b"a", b"b", b"held", b"x"]
 
 
-def test_a_retry_is_answered_after_many_other_appends_and_after_thousands_of_other_producers(tmp_path):
+def test_retry_is_answered_after_many_appends_and_thousands_of_producers(tmp_path):
     with opened(tmp_path) as topic:
         for number in range(20):
             append(topic, number, b"%d" % number).result(10)
@@ -78,7 +78,7 @@ def test_a_retry_is_answered_after_many_other_appends_and_after_thousands_of_oth
         assert topic.end == 2_520
 
 
-def test_the_answer_to_what_a_version_without_checksums_stored_is_given_by_its_number_of_rows(tmp_path):
+def test_append_stored_without_a_checksum_is_answered_by_its_number_of_rows(tmp_path):
     producers = Producers(100)
     producers.load({"producers": {"p": [[0, 5, 2, 7]]}})
     assert producers.find(ProducerSequence("p", 0)) == StoredAppend(0, 5, 2, 7, UNKNOWN)
@@ -87,7 +87,7 @@ def test_the_answer_to_what_a_version_without_checksums_stored_is_given_by_its_n
         check_same(ProducerSequence("p", 0), 1, 123, StoredAppend(0, 5, 2, 7, UNKNOWN))
 
 
-def test_requests_that_wait_together_are_told_apart(tmp_path):
+def test_requests_that_wait_together_are_distinguished(tmp_path):
     with opened(tmp_path) as topic:
         with topic._writing:
             held = append(topic, 0, b"0")
@@ -99,7 +99,7 @@ def test_requests_that_wait_together_are_told_apart(tmp_path):
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_numbers_are_known_after_a_restart_and_over_segments(tmp_path, lost):
+def test_numbers_are_restored_after_a_restart_and_across_segments(tmp_path, lost):
     settings = TopicSettings(segment_size_limit=1)
     with opened(tmp_path, settings=settings) as topic:
         for number in range(5):
@@ -115,11 +115,11 @@ def test_numbers_are_known_after_a_restart_and_over_segments(tmp_path, lost):
 
 
 def damage(files, number):
-    place = int(index.read(files.index.read_bytes())["position"][number])
-    flip(files.data, place + 300)
+    position = int(index.read(files.index.read_bytes())["position"][number])
+    flip(files.data, position + 300)
 
 
-def test_a_damaged_append_is_stored_again_and_the_others_are_known_as_before(tmp_path):
+def test_damaged_append_is_stored_again_and_other_appends_are_deduplicated(tmp_path):
     with opened(tmp_path) as topic:
         for number in range(4):
             append(topic, number, b"%d" % number).result(10)
@@ -132,7 +132,7 @@ def test_a_damaged_append_is_stored_again_and_the_others_are_known_as_before(tmp
         assert payloads(topic) == [b"0", b"2", b"3", b"1", b"4"]
 
 
-def test_whoever_got_the_answer_for_what_is_damaged_goes_on_also_after_another_restart(tmp_path):
+def test_producer_of_a_damaged_append_continues_after_another_restart(tmp_path):
     with opened(tmp_path) as topic:
         for number in range(3):
             append(topic, number, b"%d" % number).result(10)
@@ -146,7 +146,7 @@ def test_whoever_got_the_answer_for_what_is_damaged_goes_on_also_after_another_r
             append(topic, 5, b"5").result(10)
 
 
-def test_whoever_got_the_answer_goes_on_where_the_snapshot_is_damaged_too(tmp_path):
+def test_producer_continues_when_the_snapshot_is_damaged_too(tmp_path):
     settings = TopicSettings(segment_size_limit=1)
     with opened(tmp_path, settings=settings) as topic:
         for number in range(4):
@@ -159,7 +159,7 @@ def test_whoever_got_the_answer_goes_on_where_the_snapshot_is_damaged_too(tmp_pa
         assert [append(topic, number, b"%d" % number).result(10).first for number in (2, 4)] == [2, 5]
 
 
-def test_a_number_that_failed_is_the_next_one(tmp_path):
+def test_failed_number_is_expected_next(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     with opened(tmp_path, fs=fs) as topic:
         append(topic, 0, b"a").result(10)
@@ -170,7 +170,7 @@ def test_a_number_that_failed_is_the_next_one(tmp_path):
         assert append(topic, 1, b"b").result(10).first == 1
 
 
-def test_a_silent_producer_is_forgotten_after_its_time(tmp_path):
+def test_idle_producer_is_forgotten_after_its_timeout(tmp_path):
     clock = FakeClock()
     log = Log(tmp_path, clock=clock, fs=UNSYNCED, transactions=Limits(producer_memory=100))
     topic = log.topic("t", create=True)
@@ -205,12 +205,12 @@ def test_retries_from_many_threads_are_stored_once(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "sequence"), [("", 0), ("x" * 201, 0), ("p", -1), ("p", 1 << 63)])
-def test_what_cannot_be_a_producer_is_an_error(name, sequence):
+def test_invalid_producer_is_an_error(name, sequence):
     with pytest.raises(ValueError, match=r"producer|sequence"):
         ProducerSequence(name, sequence)
 
 
-def test_only_so_many_producers_are_kept(monkeypatch):
+def test_number_of_producers_is_bounded(monkeypatch):
     monkeypatch.setattr("penstock.log.store.producers.MAX_PRODUCERS", 50)
     producers = Producers(100)
     for number in range(51):
@@ -219,7 +219,7 @@ def test_only_so_many_producers_are_kept(monkeypatch):
     assert producers.find(ProducerSequence("p1", 0)) == StoredAppend(0, 1, 1, 1)
 
 
-def test_of_many_answers_the_older_ones_go_and_each_producer_keeps_its_last(monkeypatch):
+def test_older_answers_are_dropped_and_each_producer_retains_its_last(monkeypatch):
     monkeypatch.setattr("penstock.log.store.producers.MAX_ANSWERS", 100)
     producers = Producers(100)
     for number in range(12):
@@ -235,18 +235,18 @@ VALUES = st.lists(st.none() | st.binary(max_size=5), min_size=1, max_size=20)
 
 
 @given(VALUES, VALUES, st.data())
-def test_a_checksum_is_that_of_the_rows_wherever_they_lie_in_memory(keys, values, data):
+def test_checksum_does_not_depend_on_the_memory_layout(keys, values, data):
     count = min(len(keys), len(values))
     maps = [[(str(n), str(value))] * (n % 3) if n % 4 else None for n, value in enumerate(values[:count])]
-    whole = body(values[:count], keys=pa.array(keys[:count], pa.binary()), annotations=pa.array(maps, ANNOTATIONS))
+    complete = body(values[:count], keys=pa.array(keys[:count], pa.binary()), annotations=pa.array(maps, ANNOTATIONS))
     begin, end = sorted((data.draw(st.integers(0, count)), data.draw(st.integers(0, count))))
-    part = whole.slice(begin, end - begin)
+    part = complete.slice(begin, end - begin)
     copy = decode(encode(part, {}), BODY)[0]
     assert checksum(part) == checksum(copy) == checksum(part.take(pa.array(range(len(part)), pa.int64())))
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 5)), max_size=60))
-def test_a_snapshot_tells_all_that_is_known(appends):
+def test_snapshot_restores_the_complete_state(appends):
     producers, numbers = Producers(100), dict.fromkeys("abc", 0)
     for time, (name, count) in enumerate(appends):
         producers.enter(name, StoredAppend(numbers[name], time, count, time))
@@ -268,7 +268,7 @@ def counted(topic, sequence, *values, epoch=0):
     return topic.append(rows(*values), origin(), producer=ProducerSequence("k", number, by_rows=True))
 
 
-def test_a_producer_that_counts_rows_goes_on_behind_the_rows_of_its_last_append(tmp_path):
+def test_producer_that_counts_rows_continues_after_its_last_row(tmp_path):
     with opened(tmp_path) as topic:
         counted(topic, 0, b"a", b"b").result(10)
         counted(topic, 2, b"c").result(10)
@@ -283,7 +283,7 @@ def test_a_producer_that_counts_rows_goes_on_behind_the_rows_of_its_last_append(
         counted(topic, 5, b"f").result(10)
 
 
-def test_a_later_epoch_of_a_producer_that_counts_rows_begins_again_and_an_earlier_one_is_over(tmp_path):
+def test_later_epoch_starts_again_and_earlier_epoch_is_refused(tmp_path):
     with opened(tmp_path) as topic:
         counted(topic, 0, b"a", b"b").result(10)
         with pytest.raises(OutOfSequence, match="gap"):
@@ -296,10 +296,10 @@ def test_a_later_epoch_of_a_producer_that_counts_rows_begins_again_and_an_earlie
         assert payloads(topic) == [b"a", b"b", b"c", b"d"]
 
 
-def test_appends_that_count_rows_and_wait_together_follow_each_other(tmp_path):
+def test_waiting_appends_that_count_rows_are_contiguous(tmp_path):
     with opened(tmp_path) as topic, topic.writer.lock:
         waiting = [counted(topic, 0, b"a", b"b"), counted(topic, 2, b"c"), counted(topic, 2, b"c")]
         wrong = counted(topic, 4, b"x")
-    assert [one.result(10).first for one in waiting] == [0, 2, 2]
+    assert [answer.result(10).first for answer in waiting] == [0, 2, 2]
     with pytest.raises(OutOfSequence, match="gap"):
         wrong.result(10)

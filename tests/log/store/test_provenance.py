@@ -1,4 +1,4 @@
-"""Where rows came from, as columns."""
+"""Columns with the provenance of rows."""
 
 import pyarrow as pa
 
@@ -7,7 +7,7 @@ from penstock.log.store.provenance import PROVENANCE, with_provenance
 from penstock.records import BODY, body
 
 
-def test_every_row_has_what_its_batch_says():
+def test_each_row_has_the_provenance_of_its_batch():
     schema = pa.schema([*PROVENANCE, BODY.field("payload")])
     batch = with_provenance(body([b"a", b"b"]), Origin("tcp", 60, 5, 9, "raw"), schema)
     assert batch.schema.equals(schema)

@@ -1,4 +1,4 @@
-"""Opening a topic after anything that can happen to its files."""
+"""Opening a topic after any damage of its files."""
 
 import json
 import shutil
@@ -32,17 +32,17 @@ def make(folder, batches=BATCHES, **more):
 
 
 def gap_of(begin, end, reason="corrupt"):
-    """As the copies of its batches tell."""
+    """Return a gap with the counts of its batches' copies."""
     return Gap(begin, end, reason, {"events": {BUCKET: end - begin}}, {})
 
 
-def batch_places(path):
+def batch_spans(path):
     records = index.read(last_files(path).index.read_bytes())
     return [(int(r["position"]), int(r["position"] + r["length"])) for r in records]
 
 
 def forget_synced(path):
-    """As if the machine had stopped before the batch after the cut was acknowledged: only the data is there."""
+    """Leave the data only, as if the machine had stopped before the batch after the cut was acknowledged."""
     files = last_files(path)
     files.synced.unlink()
     files.index.unlink()
@@ -52,36 +52,36 @@ EVERY_BYTE = pytest.param(1, marks=[pytest.mark.soak, pytest.mark.timeout(1800)]
 
 
 @pytest.mark.parametrize("step", [53, EVERY_BYTE])
-def test_a_tail_cut_anywhere_in_the_last_two_batches_keeps_all_whole_batches(tmp_path, step):
+def test_truncation_in_the_last_two_batches_preserves_complete_batches(tmp_path, step):
     path = make(tmp_path / "whole")
-    places = batch_places(path)
+    spans = batch_spans(path)
     forget_synced(path)
-    for cut in range(places[-2][0], places[-1][1] + 1, step):
+    for cut in range(spans[-2][0], spans[-1][1] + 1, step):
         shutil.copytree(tmp_path / "whole", tmp_path / "cut")
         copy = tmp_path / "cut" / "t"
         data = last_files(copy).data.read_bytes()
         last_files(copy).data.write_bytes(data[:cut])
-        whole = sum(end <= cut for _, end in places)
+        complete = sum(end <= cut for _, end in spans)
         with opened(tmp_path / "cut") as topic:
             assert topic.gaps() == []
-            assert payloads(topic) == joined(BATCHES[:whole])
+            assert payloads(topic) == joined(BATCHES[:complete])
             fill(topic, [b"new"])
-            assert offsets(topic) == list(range(len(joined(BATCHES[:whole])) + 1))
+            assert offsets(topic) == list(range(len(joined(BATCHES[:complete])) + 1))
         torn = [p.read_bytes() for p in (copy / "quarantine").glob("*")] if (copy / "quarantine").exists() else []
-        start = places[whole - 1][1]
+        start = spans[complete - 1][1]
         assert b"".join(torn) == data[start:cut]
         shutil.rmtree(tmp_path / "cut")
 
 
 @pytest.mark.parametrize("step", [101, EVERY_BYTE])
-def test_one_flipped_byte_anywhere_costs_one_batch_which_becomes_a_gap(tmp_path, step):
+def test_flipped_byte_turns_one_batch_into_a_gap(tmp_path, step):
     make(tmp_path / "whole")
     files = last_files(tmp_path / "whole" / "t")
-    places = batch_places(files.directory)
-    owners = {p: n for n, (begin, end) in enumerate(places) for p in range(begin, end)}
+    spans = batch_spans(files.directory)
+    owners = {p: n for n, (begin, end) in enumerate(spans) for p in range(begin, end)}
     begins = [sum(map(len, BATCHES[:n])) for n in range(len(BATCHES) + 1)]
     sample = sorted(owners)[::step]
-    sample += [begin + k for begin, _ in places for k in (0, 3, 4, 5, 7, 8)]
+    sample += [begin + k for begin, _ in spans for k in (0, 3, 4, 5, 7, 8)]
     for position in sample:
         shutil.copytree(tmp_path / "whole", tmp_path / "bad")
         flip(tmp_path / "bad" / "t" / files.data.name, position, 1 << position % 8)
@@ -100,10 +100,10 @@ def test_one_flipped_byte_anywhere_costs_one_batch_which_becomes_a_gap(tmp_path,
         shutil.rmtree(tmp_path / "bad")
 
 
-def test_a_flip_without_index_still_costs_one_batch_only(tmp_path):
+def test_flipped_byte_without_an_index_loses_only_one_batch(tmp_path):
     make(tmp_path / "whole")
-    places = batch_places(tmp_path / "whole" / "t")
-    for bad, (begin, end) in enumerate(places):
+    spans = batch_spans(tmp_path / "whole" / "t")
+    for bad, (begin, end) in enumerate(spans):
         shutil.copytree(tmp_path / "whole", tmp_path / "bad")
         files = last_files(tmp_path / "bad" / "t")
         flip(files.data, (begin + end) // 2)
@@ -116,20 +116,20 @@ def test_a_flip_without_index_still_costs_one_batch_only(tmp_path):
         shutil.rmtree(tmp_path / "bad")
 
 
-def test_a_synced_batch_that_is_missing_altogether_is_a_gap_and_its_offsets_are_not_given_again(tmp_path):
+def test_missing_synced_batch_is_a_gap_and_its_offsets_are_not_reused(tmp_path):
     path = make(tmp_path)
     files = last_files(path)
-    files.data.write_bytes(files.data.read_bytes()[: batch_places(path)[-1][0]])
+    files.data.write_bytes(files.data.read_bytes()[: batch_spans(path)[-1][0]])
     with opened(tmp_path) as topic:
         assert topic.gaps() == [gap_of(6, 7)]
         fill(topic, [b"new"])
         assert offsets(topic) == [0, 1, 2, 3, 4, 5, 7]
 
 
-def test_the_synced_length_alone_tells_that_a_batch_is_missing(tmp_path):
+def test_missing_batch_is_detected_by_the_synced_length_alone(tmp_path):
     path = make(tmp_path)
     files = last_files(path)
-    files.data.write_bytes(files.data.read_bytes()[: batch_places(path)[-2][0]])
+    files.data.write_bytes(files.data.read_bytes()[: batch_spans(path)[-2][0]])
     files.index.unlink()
     with opened(tmp_path) as topic:
         assert topic.gaps() == [gap_of(3, 7)]
@@ -139,7 +139,7 @@ def test_the_synced_length_alone_tells_that_a_batch_is_missing(tmp_path):
 @pytest.mark.parametrize(
     "tail", [b"\0" * 4096 + b"x", b"\xff" * 999, bytes(range(256)) * 5, b"\xff\xff\xff\xff\x10\0\0\0" * 9]
 )
-def test_a_tail_of_garbage_is_put_aside(tmp_path, tail):
+def test_tail_of_random_bytes_is_quarantined(tmp_path, tail):
     path = make(tmp_path)
     with open(last_files(path).data, "ab") as file:
         file.write(tail)
@@ -147,23 +147,23 @@ def test_a_tail_of_garbage_is_put_aside(tmp_path, tail):
         assert topic.gaps() == []
         fill(topic, [b"new"])
         assert payloads(topic) == [*ALL, b"new"]
-    (kept,) = (path / "quarantine").iterdir()
-    assert kept.read_bytes() == tail
+    (quarantined,) = (path / "quarantine").iterdir()
+    assert quarantined.read_bytes() == tail
 
 
-def test_a_tail_of_zeros_is_cut_off_like_the_room_of_a_writer_that_was_killed(tmp_path):
+def test_tail_of_zeros_is_cut_off_like_preallocated_space(tmp_path):
     path = make(tmp_path)
-    whole = last_files(path).data.read_bytes()
-    last_files(path).data.write_bytes(whole + bytes(4096))
+    complete = last_files(path).data.read_bytes()
+    last_files(path).data.write_bytes(complete + bytes(4096))
     with opened(tmp_path) as topic:
         assert (topic.gaps(), payloads(topic)) == ([], ALL)
-        assert last_files(path).data.read_bytes() == whole
+        assert last_files(path).data.read_bytes() == complete
     assert not (path / "quarantine").exists()
 
 
 @pytest.mark.parametrize("harm", ["missing", "cut", "flipped", "empty", "foreign", "zeros"])
 @pytest.mark.parametrize("limit", [1, 1 << 20])
-def test_the_index_is_rebuilt_when_it_is_of_no_use(tmp_path, harm, limit):
+def test_unusable_index_is_rebuilt(tmp_path, harm, limit):
     path = make(tmp_path, settings=TopicSettings(segment_size_limit=limit))
     for file in path.glob("*.index"):
         good = file.read_bytes()
@@ -183,7 +183,7 @@ def test_the_index_is_rebuilt_when_it_is_of_no_use(tmp_path, harm, limit):
 
 
 @pytest.mark.parametrize("harm", [b"", b"\0" * 24, b"\xff" * 24, b"short"])
-def test_a_missing_or_damaged_synced_file_is_made_again(tmp_path, harm):
+def test_missing_or_damaged_synced_file_is_rebuilt(tmp_path, harm):
     files = last_files(make(tmp_path))
     good = files.synced.read_bytes()
     files.synced.write_bytes(harm) if harm else files.synced.unlink()
@@ -192,7 +192,7 @@ def test_a_missing_or_damaged_synced_file_is_made_again(tmp_path, harm):
         assert files.synced.read_bytes() == good
 
 
-def test_a_damaged_schema_message_is_written_anew(tmp_path):
+def test_damaged_schema_message_is_rewritten(tmp_path):
     files = last_files(make(tmp_path))
     good = files.data.read_bytes()
     flip(files.data, 20, 0xFF)
@@ -201,7 +201,7 @@ def test_a_damaged_schema_message_is_written_anew(tmp_path):
     assert files.data.read_bytes() == good
 
 
-def test_a_segment_that_was_removed_by_hand_is_a_gap(tmp_path):
+def test_manually_removed_segment_is_a_gap(tmp_path):
     path = make(tmp_path, settings=SMALL)
     (path / f"{2:020}.arrows").unlink()
     (path / f"{0:020}.arrows").unlink()
@@ -210,7 +210,7 @@ def test_a_segment_that_was_removed_by_hand_is_a_gap(tmp_path):
         assert (topic.start, topic.end, payloads(topic)) == (3, 7, [b"c1", b"c2", b"c3", b"d1"])
 
 
-def test_a_sealed_segment_that_lost_its_end_is_a_gap_with_its_counts(tmp_path):
+def test_truncated_sealed_segment_is_a_gap_with_its_counts(tmp_path):
     path = make(tmp_path, settings=TopicSettings(segment_size_limit=2500))
     first = path / f"{0:020}.arrows"
     first.write_bytes(first.read_bytes()[:-100])
@@ -220,20 +220,20 @@ def test_a_sealed_segment_that_lost_its_end_is_a_gap_with_its_counts(tmp_path):
         assert len(payloads(topic)) == 7 - (gap.end - gap.begin)
 
 
-def test_a_payload_that_looks_like_a_batch_is_never_taken_for_one(tmp_path):
+def test_payload_that_looks_like_a_batch_is_not_recovered(tmp_path):
     path = make(tmp_path / "a")
     inner = last_files(path).data.read_bytes()
     with opened(tmp_path / "b") as topic:
         fill(topic, [inner, inner], [b"last"])
-        places = batch_places(topic.path)
+        spans = batch_spans(topic.path)
     files = last_files(topic.path)
-    flip(files.data, places[0][0] + 4)
+    flip(files.data, spans[0][0] + 4)
     files.index.unlink()
     with opened(tmp_path / "b") as topic:
         assert (payloads(topic), topic.gaps()) == ([b"last"], [gap_of(0, 2)])
 
 
-def test_a_full_disk_does_not_stop_the_opening_and_reads_go_on(tmp_path):
+def test_topic_opens_and_is_readable_on_a_full_disk(tmp_path):
     path = make(tmp_path)
     with open(last_files(path).data, "ab") as file:
         file.write(b"torn" * 100)
@@ -248,9 +248,9 @@ def test_a_full_disk_does_not_stop_the_opening_and_reads_go_on(tmp_path):
         assert payloads(topic) == [*ALL, b"new"]
 
 
-def test_a_torn_line_of_the_gaps_is_ignored(tmp_path):
+def test_torn_line_of_the_gaps_is_ignored(tmp_path):
     path = make(tmp_path)
-    flip(last_files(path).data, batch_places(path)[0][0] + 300)
+    flip(last_files(path).data, batch_spans(path)[0][0] + 300)
     with opened(tmp_path) as topic:
         gaps = topic.gaps()
     file = path / "gaps.jsonl"
@@ -262,7 +262,9 @@ def test_a_torn_line_of_the_gaps_is_ignored(tmp_path):
 
 
 def crash_run(folder, seed, stop_after, durability="synced"):
-    """Write until the machine stops, start again and again; returns acknowledged payloads by offset and the topic's."""
+    """Write until the machine stops, and start again repeatedly; return acknowledged and stored payloads by offset,
+    gaps and end.
+    """
     fs = CrashingFileSystem(folder, seed)
     acknowledged = {}
     number = 0
@@ -272,42 +274,40 @@ def crash_run(folder, seed, stop_after, durability="synced"):
             with opened(folder, settings=TopicSettings(segment_size_limit=1500, durability=durability), fs=fs) as topic:
                 for _ in range(8):
                     number += 1
-                    done = topic.append(rows(*[b"%d" % number] * (1 + number % 3)), origin()).result(10)
-                    acknowledged |= {done.first + k: b"%d" % number for k in range(done.count)}
+                    answer = topic.append(rows(*[b"%d" % number] * (1 + number % 3)), origin()).result(10)
+                    acknowledged |= {answer.first + k: b"%d" % number for k in range(answer.count)}
         except (WriteFailed, Crashed):
             assert fs.stop_after < 0
         fs.crash()
     with opened(folder, fs=fs) as topic:
-        found = dict(zip(offsets(topic), payloads(topic), strict=True))
-        return acknowledged, found, topic.gaps(), topic.end
+        stored = dict(zip(offsets(topic), payloads(topic), strict=True))
+        return acknowledged, stored, topic.gaps(), topic.end
 
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 1 << 32), stop_after=st.integers(1, 90))
-def test_after_power_cuts_all_that_was_acknowledged_is_there_once_and_requests_are_whole(
-    tmp_path_factory, seed, stop_after
-):
-    acknowledged, found, gaps, end = crash_run(tmp_path_factory.mktemp("crash"), seed, stop_after)
-    assert acknowledged.items() <= found.items()
+def test_acknowledged_rows_are_stored_once_after_power_cuts(tmp_path_factory, seed, stop_after):
+    acknowledged, stored, gaps, end = crash_run(tmp_path_factory.mktemp("crash"), seed, stop_after)
+    assert acknowledged.items() <= stored.items()
     assert gaps == []
-    assert sorted(found) == list(range(end))
-    values = list(found.values())
+    assert sorted(stored) == list(range(end))
+    values = list(stored.values())
     assert all(values.count(v) == 1 + int(v) % 3 for v in set(values))
 
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 1 << 32), stop_after=st.integers(1, 90))
-def test_without_syncing_a_power_cut_may_cost_rows_but_each_is_there_or_in_a_gap(tmp_path_factory, seed, stop_after):
-    _, found, gaps, end = crash_run(tmp_path_factory.mktemp("crash"), seed, stop_after, "written")
+def test_each_unsynced_row_is_stored_or_in_a_gap_after_a_power_cut(tmp_path_factory, seed, stop_after):
+    _, stored, gaps, end = crash_run(tmp_path_factory.mktemp("crash"), seed, stop_after, "written")
     missing = {offset for gap in gaps for offset in range(gap.begin, gap.end)}
-    assert sorted([*found, *missing]) == list(range(end))
-    values = list(found.values())
+    assert sorted([*stored, *missing]) == list(range(end))
+    values = list(stored.values())
     assert all(values.count(v) == 1 + int(v) % 3 for v in set(values))
 
 
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_whatever_happens_to_the_files_the_topic_opens_and_offsets_are_rows_or_gaps(tmp_path_factory, data):
+def test_damaged_topic_opens_and_each_offset_is_a_row_or_in_a_gap(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("harm")
     path = make(folder, settings=TopicSettings(segment_size_limit=data.draw(st.sampled_from([1, 2500, 1 << 20]))))
     names = sorted(p.name for p in path.iterdir() if p.is_file())
@@ -316,10 +316,10 @@ def test_whatever_happens_to_the_files_the_topic_opens_and_offsets_are_rows_or_g
     with opened(folder) as topic:
         end = topic.end
         topic.verify(0, end)
-        found = payloads(topic)
+        recovered = payloads(topic)
         missing = {offset for gap in topic.gaps() for offset in range(gap.begin, gap.end)}
         assert sorted([*offsets(topic), *missing]) == list(range(end))
-        assert set(found) <= set(ALL)
+        assert set(recovered) <= set(ALL)
         fill(topic, [b"new"])
         assert offsets(topic)[-1] == end
 
@@ -329,14 +329,14 @@ def harm(file, data):
         return
     content = file.read_bytes()
     kind = data.draw(st.sampled_from(["delete", "cut", "flip", "zero", "append"]))
-    place = data.draw(st.integers(0, max(0, len(content) - 1)))
+    position = data.draw(st.integers(0, max(0, len(content) - 1)))
     if kind == "delete":
         file.unlink()
     elif kind == "cut":
-        file.write_bytes(content[:place])
+        file.write_bytes(content[:position])
     elif kind == "flip" and content:
-        flip(file, place, data.draw(st.integers(1, 255)))
+        flip(file, position, data.draw(st.integers(1, 255)))
     elif kind == "zero":
-        file.write_bytes(content[:place] + bytes(len(content) - place))
+        file.write_bytes(content[:position] + bytes(len(content) - position))
     else:
         file.write_bytes(content + data.draw(st.binary(max_size=200)))

@@ -1,4 +1,4 @@
-"""A few rows put together by hand are what Arrow would have made of them."""
+"""Few rows, framed without Arrow, have the bytes that Arrow would write."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ ROWS = st.lists(
 
 
 def framed(rows: Rows, source: str = "grpc") -> Framed:
-    told = document(Origin(source, 60, 1, 2), 7, len(rows), (5, 4 + len(rows)), 0)
-    return row_format.frame(rows, 7, 5, told)
+    batch_document = document(Origin(source, 60, 1, 2), 7, len(rows), (5, 4 + len(rows)), 0)
+    return row_format.frame(rows, 7, 5, batch_document)
 
 
 @given(ROWS, st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
-def test_rows_come_back_with_their_offsets_times_and_document(rows: Rows, source: str) -> None:
-    made = framed(rows, source)
-    data = pa.py_buffer(b"".join(made.parts))
+def test_rows_are_read_back_with_their_offsets_times_and_document(rows: Rows, source: str) -> None:
+    framed_rows = framed(rows, source)
+    data = pa.py_buffer(b"".join(framed_rows.parts))
     message = parse(data, 0)
     batch = load(data, message)
     batch.validate(full=True)
-    assert (message.length, message.crc, message.origin.source) == (made.length, made.crc, source)
-    assert made.length % 8 == len(made.parts[0]) % 8 == 0
+    assert (message.length, message.crc, message.origin.source) == (framed_rows.length, framed_rows.crc, source)
+    assert framed_rows.length % 8 == len(framed_rows.parts[0]) % 8 == 0
     assert batch.column("offset").to_pylist() == list(range(7, 7 + len(rows)))
     assert batch.column("timestamp").cast(pa.int64()).to_pylist() == list(range(5, 5 + len(rows)))
     assert batch.drop_columns(["offset", "timestamp"]).equals(rows.batch())
 
 
 @given(ROWS)
-def test_rows_have_the_checksum_of_their_batch_so_that_a_repeat_is_known_however_it_came(rows: Rows) -> None:
+def test_checksum_of_rows_equals_that_of_their_batch(rows: Rows) -> None:
     assert row_format.checksum(rows) == producers.checksum(rows.batch())
 
 
 @given(ROWS)
-def test_other_readers_of_arrow_read_them(rows: Rows) -> None:
+def test_rows_are_readable_by_arrow(rows: Rows) -> None:
     stream = SCHEMA.serialize().to_pybytes() + b"".join(framed(rows).parts)
     table = pl.read_ipc_stream(io.BytesIO(stream))
     assert table["payload"].to_list() == [payload for _, payload, _, _ in rows]

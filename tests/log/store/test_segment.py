@@ -1,4 +1,4 @@
-"""The files of a segment, and writing the active one."""
+"""The files of a segment, and appends to the active segment."""
 
 import errno
 import io
@@ -24,10 +24,10 @@ from tests.log.log_helpers import flip, last_files, opened, origin, payloads, ro
 def append(active, *payloads):
     group = BatchGroup()
     group.add(QueuedAppend(rows(*payloads), origin(), 0, None))
-    one = prepare(group, active.state.end, active.state.last + 1, active.state.length)
+    pending = prepare(group, active.state.end, active.state.last + 1, active.state.length)
     mark = active.state.copy()
     try:
-        active.append(one.framed.parts, [index.record(one.message)])
+        active.append(pending.framed.parts, [index.record(pending.message)])
         active.sync()
         active.publish()
     except OSError:
@@ -44,14 +44,14 @@ def test_files_are_named_by_the_first_offset_in_20_digits(tmp_path):
     assert segment.first_offsets(names) == [7, 42]
 
 
-def test_a_new_segment_is_an_empty_arrow_stream(tmp_path):
+def test_new_segment_is_an_empty_arrow_stream(tmp_path):
     segment.create(OS, tmp_path, 5, StartState({"b": 64}), 9).release()
     assert pa.ipc.open_stream(SegmentFiles(tmp_path, 5).data.read_bytes()).read_all().num_rows == 0
     assert segment.read_start_state(OS, SegmentFiles(tmp_path, 5)) == StartState({"b": 64})
     assert segment.read_synced(OS, SegmentFiles(tmp_path, 5)) == (PREAMBLE.size, 5)
 
 
-def test_every_append_is_published_with_its_index_record(tmp_path):
+def test_each_append_is_published_with_its_index_record(tmp_path):
     active = segment.create(OS, tmp_path, 5, StartState(), 0)
     append(active, b"a", b"b")
     append(active, b"c")
@@ -64,7 +64,7 @@ def test_every_append_is_published_with_its_index_record(tmp_path):
     assert files.data.stat().st_size == active.state.length
 
 
-def test_small_appends_are_written_where_zeros_are_and_the_file_grows_seldom(tmp_path):
+def test_small_appends_are_written_into_preallocated_zeros(tmp_path):
     active = segment.create(OS, tmp_path, 0, StartState(), 0)
     sizes = []
     for number in range(1000):
@@ -84,7 +84,7 @@ def test_small_appends_are_written_where_zeros_are_and_the_file_grows_seldom(tmp
     active.release()
 
 
-def test_large_appends_get_no_room(tmp_path):
+def test_large_appends_get_no_preallocated_space(tmp_path):
     active = segment.create(OS, tmp_path, 0, StartState(), 0)
     for _ in range(20):
         append(active, bytes(segment.MAX_SMALL_APPEND_BYTES))
@@ -98,7 +98,7 @@ def test_large_appends_get_no_room(tmp_path):
     active.release()
 
 
-def test_what_is_cut_off_and_written_anew_is_followed_by_zeros(tmp_path):
+def test_rewritten_tail_is_followed_by_zeros(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     active = segment.create(fs, tmp_path, 0, StartState(), 0)
     for _ in range(40):
@@ -118,7 +118,7 @@ def test_what_is_cut_off_and_written_anew_is_followed_by_zeros(tmp_path):
 
 
 @pytest.mark.parametrize("broken", ["truncate", "sync"])
-def test_room_that_could_not_be_cut_off_is_cut_off_when_the_segment_is_sealed_again(tmp_path, broken):
+def test_failed_truncation_is_retried_when_the_segment_is_sealed_again(tmp_path, broken):
     fs = CrashingFileSystem(tmp_path)
     active = segment.create(fs, tmp_path, 0, StartState(), 0)
     for _ in range(40):
@@ -134,7 +134,7 @@ def test_room_that_could_not_be_cut_off_is_cut_off_when_the_segment_is_sealed_ag
     assert active.files.data.stat().st_size == active.state.length
 
 
-def test_a_disk_that_has_no_place_for_room_has_it_for_what_is_appended(tmp_path):
+def test_disk_without_space_for_preallocation_accepts_appends(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     active = segment.create(fs, tmp_path, 0, StartState(), 0)
     for _ in range(40):
@@ -143,15 +143,15 @@ def test_a_disk_that_has_no_place_for_room_has_it_for_what_is_appended(tmp_path)
     with suppress(OSError):
         for _ in range(100):
             append(active, b"b" * 100)
-    one = active.state.length // active.state.batches
-    assert fs.free < 2 * one + active.room
+    batch_size = active.state.length // active.state.batches
+    assert fs.free < 2 * batch_size + active.room
     active.release()
     rows = pa.ipc.open_stream(active.files.data.read_bytes()).read_all().column("payload").to_pylist()
     assert rows[40:] == [b"b" * 100] * (len(rows) - 40)
-    assert len(rows) - 40 >= (30_000 - 2 * one) // one
+    assert len(rows) - 40 >= (30_000 - 2 * batch_size) // batch_size
 
 
-def test_a_failed_append_is_undone_even_when_that_fails_at_first(tmp_path):
+def test_failed_append_is_undone_even_if_the_first_undo_fails(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     active = segment.create(fs, tmp_path, 0, StartState(), 0)
     append(active, b"a")
@@ -167,7 +167,7 @@ def test_a_failed_append_is_undone_even_when_that_fails_at_first(tmp_path):
     active.release()
 
 
-def test_an_index_that_cannot_be_written_undoes_the_append(tmp_path):
+def test_failed_index_write_undoes_the_append(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     active = segment.create(fs, tmp_path, 0, StartState(), 0)
     append(active, b"a")
@@ -188,7 +188,7 @@ def test_damaged_helper_files_count_as_missing(tmp_path, data):
     assert segment.read_synced(OS, files) is None
 
 
-def test_helper_files_of_another_format_are_refused_and_damaged_ones_are_not_taken_for_these(tmp_path):
+def test_helper_file_of_another_format_is_refused_unless_damaged(tmp_path):
     files = SegmentFiles(tmp_path, 0)
     text = json.dumps({"format": 2, "positions": {}, "producers": {}}).encode()
     files.start_state.write_bytes(b"%08x" % crc32c(text) + text)
@@ -205,15 +205,15 @@ def test_helper_files_of_another_format_are_refused_and_damaged_ones_are_not_tak
 
 
 @pytest.mark.parametrize("side", ["synced", "index", "start_state"])
-@pytest.mark.parametrize("other", [("t", 0), ("other", 12)])
-def test_the_side_file_of_another_segment_in_its_place_is_not_believed(tmp_path, side, other):
+@pytest.mark.parametrize("other_log", [("t", 0), ("other", 12)])
+def test_side_file_of_another_segment_is_ignored(tmp_path, side, other_log):
     settings = TopicSettings(segment_size_limit=2000)
     for name, count in (("t", 12), ("other", 40)):
         with opened(tmp_path, name, settings) as topic:
             for number in range(count):
-                told = origin(buffer="b", begin=number * 64, end=number * 64 + 64)
-                topic.append(rows(b"%d" % number * 20), told).result(10)
-    topic, first = other
+                frame_origin = origin(buffer="b", begin=number * 64, end=number * 64 + 64)
+                topic.append(rows(b"%d" % number * 20), frame_origin).result(10)
+    topic, first = other_log
     firsts = [int(path.stem) for path in sorted((tmp_path / topic).glob("*.arrows"))]
     wrong = SegmentFiles(tmp_path / topic, firsts[0] if first == 0 else firsts[-1])
     right = last_files(tmp_path / "t")

@@ -1,4 +1,4 @@
-"""The word that makes a transaction show itself at once."""
+"""The word that makes a transaction visible in all topics at once."""
 
 import threading
 import time
@@ -12,22 +12,22 @@ from penstock.log.store.visibility import DECIDING, FILE_NAME, FREE, PUBLISHING,
 from tests.log.log_helpers import UNSYNCED, fill, opened, payloads
 
 
-def test_while_something_is_published_readers_wait(tmp_path):
+def test_readers_wait_during_a_publication(tmp_path):
     barrier, gate = CommitBarrier(OS, tmp_path), ReaderGate(tmp_path)
-    taken = []
+    lengths = []
     with barrier.deciding() as publish:
         assert gate.take(lambda: 1, 0) == 1
         publish()
-        thread = threading.Thread(target=lambda: taken.append(ReaderGate(tmp_path).take(lambda: 2, 7)))
+        thread = threading.Thread(target=lambda: lengths.append(ReaderGate(tmp_path).take(lambda: 2, 7)))
         thread.start()
         time.sleep(0.01)
-        assert taken == []
+        assert lengths == []
     thread.join()
-    assert taken == [2]
+    assert lengths == [2]
     barrier.close()
 
 
-def test_a_length_that_was_read_across_a_publishing_is_read_again(tmp_path):
+def test_length_read_across_a_publication_is_read_again(tmp_path):
     barrier, gate = CommitBarrier(OS, tmp_path), ReaderGate(tmp_path)
     with barrier.deciding():
         pass
@@ -44,7 +44,7 @@ def test_a_length_that_was_read_across_a_publishing_is_read_again(tmp_path):
     barrier.close()
 
 
-def test_readers_go_on_with_what_they_knew_when_the_writer_died(tmp_path):
+def test_readers_continue_with_the_old_lengths_when_the_writer_died(tmp_path):
     barrier = CommitBarrier(OS, tmp_path)
     barrier._store(PUBLISHING)
     barrier.close()
@@ -59,7 +59,7 @@ def test_readers_go_on_with_what_they_knew_when_the_writer_died(tmp_path):
     assert not CommitBarrier(OS, tmp_path).writer_died
 
 
-def test_a_log_whose_writer_died_deciding_opens_all_topics_before_it_lets_readers_through(tmp_path):
+def test_log_of_a_writer_killed_while_deciding_opens_all_topics_before_readers_continue(tmp_path):
     log = Log(tmp_path, fs=UNSYNCED)
     fill(log.topic("a", create=True), [b"x"])
     log._barrier._store(DECIDING)
@@ -71,7 +71,7 @@ def test_a_log_whose_writer_died_deciding_opens_all_topics_before_it_lets_reader
     log.close()
 
 
-def test_without_a_word_or_with_a_damaged_one_readers_go_on(tmp_path):
+def test_readers_continue_without_a_word_or_with_a_damaged_word(tmp_path):
     with opened(tmp_path) as topic:
         fill(topic, [b"a"])
         for data in (b"", b"\xff" * 3):
@@ -83,7 +83,7 @@ def test_without_a_word_or_with_a_damaged_one_readers_go_on(tmp_path):
     log.close()
 
 
-def test_a_flipped_bit_in_the_word_is_found_and_has_all_topics_opened(tmp_path):
+def test_flipped_bit_in_the_word_is_detected_and_opens_all_topics(tmp_path):
     barrier = CommitBarrier(OS, tmp_path)
     with barrier.deciding():
         pass
@@ -100,7 +100,7 @@ def test_a_flipped_bit_in_the_word_is_found_and_has_all_topics_opened(tmp_path):
 
 
 @given(st.binary(max_size=16) | st.binary(min_size=8, max_size=8))
-def test_any_bytes_are_a_word_that_readers_get_past(tmp_path_factory, data):
+def test_readers_continue_with_any_bytes_in_the_word(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("topics")
     (folder / FILE_NAME).write_bytes(data)
     barrier = CommitBarrier(OS, folder)

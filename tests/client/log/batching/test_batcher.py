@@ -15,7 +15,7 @@ from penstock.slogd.slogd_pb2 import LogEntry
 
 
 class Sink:
-    """Takes batches; gives their entries offsets."""
+    """A sink that accepts batches and returns offsets."""
 
     def __init__(self) -> None:
         self.batches: list[list[bytes]] = []
@@ -37,7 +37,7 @@ class Sink:
         return self.send(entries)
 
 
-def test_what_waits_together_is_one_batch() -> None:
+def test_waiting_entries_form_one_batch() -> None:
     sink = Sink()
     with Batcher(sink.send, max_entries=3, linger=60) as batcher:
         futures = [batcher.append(b"%d" % number) for number in range(7)]
@@ -46,14 +46,14 @@ def test_what_waits_together_is_one_batch() -> None:
     assert futures[6].result() == 6
 
 
-def test_nothing_waits_longer_than_told() -> None:
+def test_no_entry_waits_longer_than_linger() -> None:
     sink = Sink()
     with Batcher(sink.send, linger=0.05) as batcher:
         assert batcher.append(b"x").result(20) == 0
     assert sink.batches == [[b"x"]]
 
 
-def test_large_entries_are_fewer_in_a_batch() -> None:
+def test_batch_of_large_entries_has_fewer_entries() -> None:
     sink = Sink()
     with Batcher(sink.send, linger=60) as batcher:
         for _ in range(5):
@@ -61,7 +61,7 @@ def test_large_entries_are_fewer_in_a_batch() -> None:
     assert [len(batch) for batch in sink.batches] == [2, 2, 1]
 
 
-def test_flush_waits_for_all() -> None:
+def test_flush_waits_for_all_entries() -> None:
     sink = Sink()
     batcher = Batcher(sink.send, linger=60)
     futures = [batcher.append(b"x") for _ in range(10)]
@@ -76,7 +76,7 @@ def test_flush_waits_for_all() -> None:
     batcher.close()
 
 
-def test_who_appends_too_fast_waits() -> None:
+def test_append_blocks_while_the_queue_is_full() -> None:
     sink = Sink()
     sink.go_on.clear()
     batcher = Batcher(sink.send, max_entries=2, linger=60)
@@ -97,7 +97,7 @@ def test_who_appends_too_fast_waits() -> None:
     assert [payload for batch in sink.batches for payload in batch] == [b"%d" % number for number in range(100)]
 
 
-def test_after_a_failure_nothing_is_sent_any_more() -> None:
+def test_nothing_is_sent_after_a_failure() -> None:
     sink = Sink()
     sink.go_on.clear()
     sink.error = Exhausted("full")
@@ -113,7 +113,7 @@ def test_after_a_failure_nothing_is_sent_any_more() -> None:
     assert sink.batches == []
 
 
-def test_what_was_appended_cannot_be_taken_back() -> None:
+def test_appended_entry_cannot_be_cancelled() -> None:
     sink = Sink()
     with Batcher(sink.send, linger=60) as batcher:
         future = batcher.append(b"x")
@@ -121,7 +121,7 @@ def test_what_was_appended_cannot_be_taken_back() -> None:
     assert future.result() == 0
 
 
-def test_an_error_inside_is_not_hidden_by_that_of_the_batcher() -> None:
+def test_error_of_the_caller_is_not_hidden_by_an_error_of_the_batcher() -> None:
     sink = Sink()
     sink.error = Exhausted("full")
     with pytest.raises(Exhausted, match="full"), Batcher(sink.send) as batcher:
@@ -130,7 +130,7 @@ def test_an_error_inside_is_not_hidden_by_that_of_the_batcher() -> None:
         {}[batcher.append(b"x")]
 
 
-def test_a_payload_that_is_none_is_refused_at_once() -> None:
+def test_invalid_payload_is_refused_immediately() -> None:
     with Batcher(Sink().send) as batcher, pytest.raises(TypeError, match="not int"):
         batcher.append(5)  # type: ignore[arg-type]
 
@@ -158,7 +158,7 @@ def test_async_batches_fill_and_linger() -> None:
     on_a_loop(body, Sink(), max_entries=3, linger=60)
 
 
-def test_async_who_appends_too_fast_waits() -> None:
+def test_async_append_waits_while_the_queue_is_full() -> None:
     async def body(sink: Sink, batcher: AsyncBatcher) -> None:
         sink.go_on.clear()
         appended: list[int] = []
@@ -179,7 +179,7 @@ def test_async_who_appends_too_fast_waits() -> None:
     on_a_loop(body, Sink(), max_entries=2, linger=60)
 
 
-def test_async_failures_end_it() -> None:
+def test_async_failure_ends_the_batcher() -> None:
     async def body(sink: Sink, batcher: AsyncBatcher) -> None:
         sink.error = Exhausted("full")
         futures = [await batcher.append(b"%d" % number) for number in range(2)]
