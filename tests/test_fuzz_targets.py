@@ -100,10 +100,8 @@ TARGETS = {
     "landing/from_kafka/range_assembler.py": (
         "landing/from_kafka/test_range_assembler.py::test_any_bytes_are_accepted"
     ),
-    "landing/duplicates/hash_run.py": (
-        "landing/duplicates/test_hash_run.py::test_no_other_file_raises_anything_but_that_it_is_no_run"
-    ),
-    "landing/requests/conditions.py": ("landing/requests/test_conditions.py::test_any_text_is_understood_or_told"),
+    "landing/duplicates/hash_run.py": ("landing/duplicates/test_hash_run.py::test_any_other_file_raises_bad_run"),
+    "landing/requests/conditions.py": ("landing/requests/test_conditions.py::test_any_text_is_parsed_or_refused"),
     "landing/requests/deletions.py": DAMAGED_FILES,
     "landing/duplicates/landed_keys.py": DAMAGED_FILES,
     "landing/history.py": DAMAGED_FILES,

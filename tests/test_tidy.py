@@ -29,6 +29,9 @@ REWRITTEN = [
     "files",
     "handover",
     "java",
+    "landing/duplicates",
+    "landing/from_kafka",
+    "landing/requests",
     "lazy_names",
     "log/read",
     "log/retention",
@@ -91,6 +94,9 @@ SHORT_FILES: dict[str, str] = {
 """Reason of each file with fewer lines. ``__init__``, ``__main__`` and ``errors`` files need none."""
 
 TESTED_BY: dict[str, str] = {
+    "penstock/landing/from_kafka/offset_map.py": "tests/upkeep/promote/test_promotion.py",
+    "penstock/landing/from_kafka/read_back.py": "tests/proof/test_reread_kafka.py",
+    "penstock/landing/requests/deletions.py": "tests/upkeep/deletion/test_removal.py",
     "penstock/landing/table/table_reader.py": "tests/landing/table/test_delta_table.py",
     "penstock/landing/table/plain_session.py": "tests/engines/test_foreign_engines.py",
     "penstock/cli/balance_tables.py": "tests/cli/run/test_sample_tour.py",

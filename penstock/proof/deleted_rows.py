@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from penstock.counts import Counts, SourceBucket
 from penstock.landing.offset_runs import Runs, as_runs, runs_of
-from penstock.landing.requests.deletions import Deleted, Deletion
+from penstock.landing.requests.deletions import Deletion, TopicDeletions
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout
 from penstock.proof.evidence import fate, of_topic, read_rows, tally
@@ -46,10 +46,10 @@ class DeletedRows:
         """The number of rows."""
         return sum(counts.total() for by_origin in self.fates.values() for counts in by_origin.values())
 
-    def by_topic(self) -> list[Deleted]:
+    def by_topic(self) -> list[TopicDeletions]:
         """Return the rows as entries of the deletion's record."""
         return [
-            Deleted(self.deletion.number, self.deletion.why, topic, fates, self.uuids.get(topic, {}))
+            TopicDeletions(self.deletion.number, self.deletion.why, topic, fates, self.uuids.get(topic, {}))
             for topic, fates in sorted(self.fates.items())
         ]
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from penstock.files.checked_document import read_document
 from penstock.files.errors import DamagedFile
 from penstock.landing.offset_runs import NO_RUNS, is_inside
-from penstock.landing.requests.deletions import FOREIGN, Deletion, all_deletions
+from penstock.landing.requests.deletions import FOREIGN, Deletion, load_deletions
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import Mask, TableFile
 from penstock.landing.table.table_reader import ForeignCommit
@@ -29,7 +29,7 @@ def unaccounted_deletions(layout: Layout) -> list[DeletedRows]:
     if not table.exists:
         return []
     last_done = table.last_deletion()
-    deletions = all_deletions(layout)
+    deletions = load_deletions(layout)
     accounted = {deletion.version for deletion in deletions if deletion.number <= last_done}
     waiting = [d.version for d in deletions if d.number > last_done and d.version is not None]
     newest, seen = table.version(), version_seen(layout, table)

@@ -29,9 +29,8 @@ from penstock.landing.offset_runs import (
     offsets_of,
     runs_of,
 )
-from penstock.landing.requests.backfill_requests import Request, requests
-from penstock.landing.requests.backfill_requests import of_topic as of_topic_requests
-from penstock.landing.requests.deletions import Record
+from penstock.landing.requests.backfill_requests import Request, load_requests, requests_for_topic
+from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.table_paths import Layout
 from penstock.ledger.daily_rollup import roll_counts
 from penstock.proof.evidence import (
@@ -136,18 +135,18 @@ class Prover:
         rows = rows.filter(pa.array(is_inside(rows["offset"].to_numpy(), runs)))
         proof = Proof(commit.batch, request.topic, runs[0][0], runs[-1][1])
         owed = set(request.owed) if unproved is None else unproved.get(request.topic, set())
-        counted_rows = rows.filter(pa.array(np.isin(rows["offset"].to_numpy(), list(owed)))) if request.again else rows
+        counted_rows = rows.filter(pa.array(np.isin(rows["offset"].to_numpy(), list(owed)))) if request.lost else rows
         proof.enter(counted_rows)
         landed = runs_of(np.unique(rows["offset"].to_numpy()))
         missing, deleted = self._without_deleted(proof.topic, difference(as_runs(runs), landed))
         if len(missing):
             self._explain(proof, missing, None, deleted)
-        return BackfillProof(request.number, proof, () if request.again else tuple(runs), rows.num_rows)
+        return BackfillProof(request.number, proof, () if request.lost else tuple(runs), rows.num_rows)
 
     def _prove_topic(self, proof: Proof, rows: pa.Table, earlier: Proof | None) -> Proof:
         missing, unexpected = split_offsets(rows["offset"].to_numpy(), proof.begin, proof.end)
         proof.unexpected = unexpected.tolist()
-        for request in of_topic_requests(self._layout, proof.topic, again=False):
+        for request in requests_for_topic(self._layout, proof.topic, lost=False):
             # Invariant: an offset that a request landed ahead of its turn is counted with the request, never here.
             missing = difference(missing, request.runs)
         proof.enter(rows)
@@ -220,7 +219,7 @@ class Prover:
 
     def _deleted_survivors(self, proof: Proof, wanted_uuids: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
         """Return when events landed whose rows were deleted since, as the log still has them."""
-        runs = Record(self._layout).runs().get(proof.topic, NO_RUNS)
+        runs = DeletionRecord(self._layout).runs().get(proof.topic, NO_RUNS)
         neighbours = intersection(
             runs, as_runs([(proof.begin - NEIGHBOURHOOD_OFFSETS, proof.end + NEIGHBOURHOOD_OFFSETS)])
         )
@@ -274,7 +273,7 @@ def _by_day(counts_by: Mapping[SourceBucket, Counts]) -> defaultdict[SourceBucke
 def requested(layout: Layout, commit: Commit) -> list[tuple[Request, list[OffsetRange]]]:
     """Return the requests that a batch worked on, each with its offsets in the batch."""
     spans = commit.refills()
-    by_name = requests(layout.refills) if spans else {}
+    by_name = load_requests(layout.refills) if spans else {}
     return [(by_name[name], by_name[name].part(*span)) for name, span in spans.items() if name in by_name]
 
 
@@ -296,7 +295,7 @@ def rebuild(
 ) -> Iterator[Proof | BackfillProof]:
     """Prove all batches again from the table and the log; earlier proofs count only for expired offsets."""
     written = {proofs[0].batch: {p.topic: p for p in proofs} for proofs in read_proofs(layout) if proofs}
-    rows_of, deleted = SnapshotRows(layout), Record(layout).runs()
+    rows_of, deleted = SnapshotRows(layout), DeletionRecord(layout).runs()
     for foreign in unaccounted_deletions(layout):
         for topic, runs in foreign.runs.items():
             deleted[topic] = as_runs(np.concatenate([*runs, deleted.get(topic, NO_RUNS)]))

@@ -64,7 +64,7 @@ class KafkaRecords:
         assembler = RangeAssembler(LookBack(self._kafka, self._gap), self._gap)
         for batch in self._read(partition_key, runs):
             origins.update(_places(batch))
-            for rows in assembler.take(batch):
+            for rows in assembler.add_batch(batch):
                 reread.suspects += self._suspects(rows)
         for rows in assembler.finish():
             reread.suspects += self._suspects(rows)

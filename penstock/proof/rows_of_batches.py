@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.landing.event_rules import WITH_UUID
 from penstock.landing.journal import PARTITION_MARK, Commit
 from penstock.landing.offset_runs import OffsetRange, is_inside
-from penstock.landing.requests.backfill_requests import requests, without
+from penstock.landing.requests.backfill_requests import load_requests, subtract_runs
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import TableFile, as_written, open_rows
@@ -63,7 +63,7 @@ class SnapshotRows:
     """Rows of batches, selected by offset from the files of the table at the time of creation."""
 
     def __init__(self, layout: Layout) -> None:
-        self._landed, self._requests = layout.landed, requests(layout.refills)
+        self._landed, self._requests = layout.landed, load_requests(layout.refills)
         self._files = [
             description for name in table_of(layout).active() if (description := _describe(layout.landed, name))
         ]
@@ -86,8 +86,8 @@ class SnapshotRows:
 
     def _own_turn(self, topic: str, begin: int, end: int) -> list[OffsetRange]:
         """Return the offsets of a topic's turn except the ones that a request landed before."""
-        ahead = (one for one in self._requests.values() if one.topic == topic and not one.again)
-        return without(begin, end, (run for request in ahead for run in request.runs))
+        ahead = (one for one in self._requests.values() if one.topic == topic and not one.lost)
+        return subtract_runs(begin, end, (run for request in ahead for run in request.runs))
 
     def _rows(self, name: TableFile) -> pa.Table:
         if name in self._cache:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock.config import Settings
 from penstock.landing.from_kafka.offset_map import load_maps
-from penstock.landing.requests.deletions import Record, all_deletions
+from penstock.landing.requests.deletions import DeletionRecord, load_deletions
 from penstock.landing.table_paths import Layout
 from penstock.ledger.posts import LandedPost, Post, is_partition, parse
 from penstock.proof.foreign_deletions import unaccounted_deletions
@@ -45,12 +45,12 @@ def posts_of(
     """Yield posts of all batches, proved again, and of the rows deleted since."""
     for proof in rebuild(topics, layout, window=window, event_types=event_types, kafka=kafka):
         yield _post_of(proof, kafka)
-    for batch, deleted in Record(layout).deleted():
-        yield LandedPost(deleted.topic, batch, 0, deleted.counts(), 0, deleted.uuids_now(), deletion=deleted.number)
-    newest = max((deleted.number for deleted in all_deletions(layout)), default=0)
+    for batch, deleted in DeletionRecord(layout).deleted():
+        yield LandedPost(deleted.topic, batch, 0, deleted.counts(), 0, deleted.uuids_by_fate(), deletion=deleted.number)
+    newest = max((deleted.number for deleted in load_deletions(layout)), default=0)
     for number, rows in enumerate(unaccounted_deletions(layout), newest + 1):
         for deleted in rows.by_topic():
-            yield LandedPost(deleted.topic, 0, 0, deleted.counts(), 0, deleted.uuids_now(), deletion=number)
+            yield LandedPost(deleted.topic, 0, 0, deleted.counts(), 0, deleted.uuids_by_fate(), deletion=number)
 
 
 def _post_of(proved: Proof | BackfillProof, kafka: RereadSource | None) -> LandedPost:

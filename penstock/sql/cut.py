@@ -14,8 +14,8 @@ from penstock.files.errors import DamagedFile
 from penstock.landing.duplicates.hash_run import HashRun
 from penstock.landing.journal import read_journal, read_plan
 from penstock.landing.offset_runs import OffsetRange
-from penstock.landing.requests.backfill_requests import Request, requests, without
-from penstock.landing.requests.deletions import Record
+from penstock.landing.requests.backfill_requests import Request, load_requests, subtract_runs
+from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout
@@ -56,14 +56,14 @@ class Cut:
         topic_requests = [
             request
             for request in self.requests.values()
-            if request.topic == topic and not request.again and request.name in self.ended
+            if request.topic == topic and not request.lost and request.name in self.ended
         ]
         landed_runs = [run for request in topic_requests for run in request.part(0, self.ended[request.name])]
         open_runs = [run for request in topic_requests for run in request.part(self.ended[request.name], request.rows)]
         clipped_runs = [(max(low, start), min(high, ordered_end)) for low, high in open_runs]
         return [
             *sorted((low, high) for low, high in clipped_runs if low < high),
-            *without(ordered_end, end, landed_runs),
+            *subtract_runs(ordered_end, end, landed_runs),
         ]
 
 
@@ -93,8 +93,8 @@ def _try_cut(layout: Layout, window: int) -> Cut:
     batch = table.newest()
     files = table.active()
     typed = {typed_table.folder.name: typed_table.through(batch) for typed_table in existing_typed_tables(layout)}
-    keys = landed_runs(table, layout.keys, window, batch, lambda: Record(layout).keys())
-    cut = Cut(batch, files, _end_offsets(layout, batch), keys, requests(layout.refills), typed)
+    keys = landed_runs(table, layout.keys, window, batch, lambda: DeletionRecord(layout).keys())
+    cut = Cut(batch, files, _end_offsets(layout, batch), keys, load_requests(layout.refills), typed)
     # Invariant: a batch that was committed in between may have moved rows from the log to the table.
     if table.newest() != batch:
         raise TableMovedOn

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.landing.duplicates.decision import StreamJudge
 from penstock.landing.duplicates.events_seen import EventsSeen
-from penstock.landing.duplicates.stream_judge import StreamJudge
 from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.from_kafka.rows import LOG_ROW, with_null_partition
 from penstock.landing.rows.engine import as_mask
@@ -61,7 +61,7 @@ def _may_repeat(kind: MessageKind, rows: pa.RecordBatch) -> bool:
 
 def _is_no_duplicate(rows: pa.RecordBatch, judge: StreamJudge) -> pa.Array[Any]:
     with_uuid = as_mask(pc.is_valid(rows["uuid"]))
-    landed_before, repeats = judge.judged(EventsSeen.of(rows.filter(pa.array(with_uuid))))
+    landed_before, repeats = judge.judge(EventsSeen.from_rows(rows.filter(pa.array(with_uuid))))
     fresh = np.ones(rows.num_rows, bool)
     fresh[with_uuid] = ~(landed_before | repeats)
     return pa.array(fresh)

@@ -23,8 +23,8 @@ from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.journal import committed_batches, landed_ends, read_plan
 from penstock.landing.landing_lock import hold_lock
 from penstock.landing.offset_runs import NO_RUNS, Offsets, count_offsets, is_inside, offsets_of, runs_of
-from penstock.landing.requests.backfill_requests import Request, of_topic, progress, write
-from penstock.landing.requests.deletions import Record
+from penstock.landing.requests.backfill_requests import Request, passed_offsets, requests_for_topic, write_request
+from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import open_rows
 from penstock.landing.table_paths import Layout, partition_value
@@ -46,7 +46,7 @@ class CannotBackfill(PenstockError, RuntimeError):
 
 @dataclass(slots=True)
 class BackfillPlan:
-    """Of the offsets [begin, end) of a topic: those ``again`` and ``ahead`` are to land, of the others ``known`` says
+    """Of the offsets [begin, end) of a topic: those ``lost`` and ``ahead`` are to land, of the others ``known`` says
     how many are landed, duplicate, gap.REASON, corrupt, or waiting for the pipeline's own turn.
     """
 
@@ -54,7 +54,7 @@ class BackfillPlan:
     begin: int
     end: int
     known: Counter[str] = field(default_factory=Counter)
-    again: Offsets = field(default_factory=lambda: np.zeros(0, np.int64))
+    lost: Offsets = field(default_factory=lambda: np.zeros(0, np.int64))
     ahead: Offsets = field(default_factory=lambda: np.zeros(0, np.int64))
     owed: tuple[int, ...] = ()
 
@@ -80,7 +80,7 @@ class BackfillPlanner:
         found = BackfillPlan(topic, first, max(first, min(last, reader.end)))
         left = np.arange(found.begin, found.end)
         left = self._strike(found, Name.LANDED.rstrip("."), left, np.isin(left, self._in_table(found)))
-        self._runs = Record(self._layout).runs().get(topic, NO_RUNS)
+        self._runs = DeletionRecord(self._layout).runs().get(topic, NO_RUNS)
         left = self._strike(found, DELETED, left, is_inside(left, self._runs))
         runs, gone = in_gaps(runs_of(left), reader.gaps())
         for reasons in gone.values():
@@ -91,12 +91,12 @@ class BackfillPlanner:
 
     def _divide(self, found: BackfillPlan, left: Offsets) -> None:
         """What is left: committed before, on its way, or never read."""
-        asked = of_topic(self._layout, found.topic)
-        done = [run for one in asked for run in one.part(0, progress(self._committed, one))]
+        asked = requests_for_topic(self._layout, found.topic)
+        done = [run for one in asked for run in one.part(0, passed_offsets(self._committed, one))]
         here, planned = self._committed.get(found.topic, 0), self._planned.get(found.topic, 0)
         committed = is_inside(left, done) | (left < here)
         for one in asked:  # a request to land something again is for what is committed already
-            committed &= ~is_inside(left, one.part(progress(self._committed, one), one.rows))
+            committed &= ~is_inside(left, one.part(passed_offsets(self._committed, one), one.rows))
         on_its_way = is_inside(left, [run for one in asked for run in one.runs]) | (left < planned)
         if self._running and found.topic in self._selected:
             on_its_way |= left >= planned
@@ -111,13 +111,13 @@ class BackfillPlanner:
         uuids = {suspect.event.uuid for suspect in again.suspects if suspect.event}
         known = self._uuids(found.topic, uuids) | (self._uuids_deleted(found.topic) if uuids else set())
         kept = list(_first_of_each(again.suspects, known))
-        found.again = np.array(kept, np.int64)
+        found.lost = np.array(kept, np.int64)
         found.known[Name.DUPLICATE] += len(again.suspects) - len(kept)
         found.known[CORRUPT] += len(missing) - len(again.suspects)
         owed = {
             o for proofs in read_proofs(self._layout) for p in proofs if p.topic == found.topic for o in p.unaccounted
         }
-        owed -= {offset for one in of_topic(self._layout, found.topic) for offset in one.owed}
+        owed -= {offset for one in requests_for_topic(self._layout, found.topic) for offset in one.owed}
         found.owed = tuple(sorted(owed & set(kept)))
 
     def _strike(
@@ -193,10 +193,10 @@ def positions(layout: Layout) -> tuple[dict[str, int], dict[str, int]]:
 def ask(layout: Layout, found: BackfillPlan) -> list[Request]:
     """Keep requests for what a survey found."""
     requests = []
-    if len(found.again):
-        requests.append(write(layout.refills, found.topic, runs_of(found.again), again=True, owed=found.owed))
+    if len(found.lost):
+        requests.append(write_request(layout.refills, found.topic, runs_of(found.lost), lost=True, owed=found.owed))
     if len(found.ahead):
-        requests.append(write(layout.refills, found.topic, runs_of(found.ahead)))
+        requests.append(write_request(layout.refills, found.topic, runs_of(found.ahead)))
     return requests
 
 
@@ -206,7 +206,7 @@ def is_done(layout: Layout, asked: Sequence[Request]) -> bool:
     for refill in proved_refills(layout):
         proved[refill.number] += 1
     committed, _ = positions(layout)
-    return all(progress(committed, one) >= one.rows and proved[one.number] for one in asked)
+    return all(passed_offsets(committed, one) >= one.rows and proved[one.number] for one in asked)
 
 
 def outcome(layout: Layout, asked: Sequence[Request]) -> Counter[str]:

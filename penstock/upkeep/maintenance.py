@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.landing.requests.deletions import newest, pending
+from penstock.landing.requests.deletions import newest_request, pending_deletions
 from penstock.landing.table.delta_table import KEEP_HOURS
 from penstock.landing.table.landed_table import has_landed_table
 from penstock.landing.table_paths import Layout
@@ -118,7 +118,7 @@ class Maintenance:
 
     def _waits(self) -> bool:
         """Whether a deletion is to be done."""
-        if (asked := newest(self._layout)) > self._done and not pending(self._layout):
+        if (asked := newest_request(self._layout)) > self._done and not pending_deletions(self._layout):
             self._done = asked
         return asked > self._done
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import penstock.tables
-from penstock.landing.requests.conditions import parse
-from penstock.landing.requests.deletions import ASKED, FOREIGN, all_deletions, ask
+from penstock.landing.requests.conditions import parse_conditions
+from penstock.landing.requests.deletions import FOREIGN, REQUESTED, load_deletions, request_deletion
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.features import FeatureNotWritten
 from penstock.landing.table_paths import Layout
@@ -69,7 +69,7 @@ class Shared:
 
     def delete(self, uuid: str) -> None:
         """By Penstock."""
-        ask(self.layout, ASKED, parse(f"uuid = '{uuid}'"))
+        request_deletion(self.layout, REQUESTED, parse_conditions(f"uuid = '{uuid}'"))
         note_foreign_changes(self.layout)
         carry_out(self.layout, WINDOW)
         self.uuids.discard(uuid)
@@ -131,7 +131,7 @@ def test_rows_deleted_updated_and_merged_without_vectors(table: Shared) -> None:
     table.compact()
     table.delete("a-012")
     table.check()
-    foreign = [one for one in all_deletions(table.layout) if one.why == FOREIGN]
+    foreign = [one for one in load_deletions(table.layout) if one.why == FOREIGN]
     assert [one.operation for one in foreign] == ["DELETE", "MERGE"]
     assert all("Apache-Spark" in one.engine for one in foreign)
 
@@ -178,7 +178,7 @@ def test_vector_on_times_that_cannot_be_rewritten_stays_until_it_is_purged(table
     table.land()
     table.compact()
     table.check()
-    ask(table.layout, ASKED, parse("uuid = 'a-012'"))
+    request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'a-012'"))
     with pytest.raises(VectorNotApplicable, match="REORG TABLE"):
         carry_out(table.layout, WINDOW)
     table.check()

@@ -19,7 +19,7 @@ from penstock.landing.from_kafka.offset_map import OffsetMap
 from penstock.landing.history import read_sum
 from penstock.landing.journal import Journal, read_journal, read_plan
 from penstock.landing.requests import backfill_requests as requests
-from penstock.landing.requests.deletions import all_deletions
+from penstock.landing.requests.deletions import load_deletions
 from penstock.landing.rows.type_schemas import kept_schemas
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import has_landed_table
@@ -65,7 +65,7 @@ READERS: dict[str, tuple[str, Bytes, Callable[[Layout, Path], object]]] = {
     "requests": (
         "r/000001.json",
         documents("topic", "runs", "again", "owed"),
-        lambda _, p: requests.requests(p.parent),
+        lambda _, p: requests.load_requests(p.parent),
     ),
     "what was sent": (
         "sent.jsonl",
@@ -95,7 +95,7 @@ READERS: dict[str, tuple[str, Bytes, Callable[[Layout, Path], object]]] = {
     "a deletion": (
         "_checkpoints/deletions/000001.json",
         documents("why", "conditions"),
-        lambda layout, _: all_deletions(layout),
+        lambda layout, _: load_deletions(layout),
     ),
     "the version of the table": (
         "_checkpoints/landed.format.json",

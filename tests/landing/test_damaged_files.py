@@ -42,10 +42,10 @@ def test_damaged_line_loses_one_commit(table: HandWritten, caplog: pytest.LogCap
 
 
 def test_damaged_request_raises_its_file_name(tmp_path: Path) -> None:
-    requests.write(tmp_path, "in", [(0, 5)])
+    requests.write_request(tmp_path, "in", [(0, 5)])
     flip(tmp_path / "000001.json", 200)
     with pytest.raises(DamagedFile, match=r"000001\.json is damaged"):
-        requests.requests(tmp_path)
+        requests.load_requests(tmp_path)
 
 
 def test_damaged_watermarks_are_logged_and_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -129,7 +129,7 @@ def _map(path: Path) -> object:
 
 
 def _requests(path: Path) -> object:
-    return requests.requests(path.parent)
+    return requests.load_requests(path.parent)
 
 
 def _sent(path: Path) -> object:
@@ -141,7 +141,7 @@ def test_no_flip_and_no_truncation_raises_anything_but_our_errors(
     tmp_path: Path, read: Callable[[Path], object]
 ) -> None:
     OffsetMap.begin(tmp_path / "map.jsonl", "in", "there", {0: 0}).add([0, 1], [(0, 0), (0, 1)], 2)
-    requests.write(tmp_path, "in", [(0, 5), (7, 9)], owed=[3])
+    requests.write_request(tmp_path, "in", [(0, 5), (7, 9)], owed=[3])
     Resender(tmp_path / "sent.jsonl", Sink()).send("in", ["k"], body([b"x"]))
     file = {"_map": "map.jsonl", "_requests": "000001.json", "_sent": "sent.jsonl"}
     path = tmp_path / file[read.__name__]

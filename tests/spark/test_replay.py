@@ -60,7 +60,7 @@ def messages(broker: Broker, topic: str) -> Iterator[tuple[bytes, dict[str, str]
     with consumer(kafka) as client:
         _, end = client.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
         for batch in read(client, (topic, 0), 0, end):
-            for rows in assembler.take(batch):
+            for rows in assembler.add_batch(batch):
                 for row in rows.to_pylist():
                     yield row["payload"], dict(row["annotations"] or ())
 

@@ -11,10 +11,10 @@ import pytest
 
 from penstock.landing.duplicates.landed_keys import MANIFEST
 from penstock.landing.from_kafka.rows import LOG_ROW, with_null_partition
-from penstock.landing.requests.backfill_requests import write
-from penstock.landing.requests.conditions import parse
-from penstock.landing.requests.deletions import ASKED
-from penstock.landing.requests.deletions import ask as delete
+from penstock.landing.requests.backfill_requests import write_request
+from penstock.landing.requests.conditions import parse_conditions
+from penstock.landing.requests.deletions import REQUESTED
+from penstock.landing.requests.deletions import request_deletion as delete
 from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
@@ -169,7 +169,7 @@ def test_offsets_that_landed_out_of_turn_are_not_taken_from_the_log_again(
     topics: Path, tables: Tables, pipeline: Pipeline
 ) -> None:
     append(topics, "t", [b"a", b"b", b"c", b"d"])
-    write(pipeline.layout.refills, "t", [(2, 3)])
+    write_request(pipeline.layout.refills, "t", [(2, 3)])
     pipeline.plan(**{"t": 1, "t@1": 1})
     sources = [
         MessageBatch(with_null_partition(r))
@@ -286,7 +286,7 @@ def test_of_a_request_under_way_what_has_not_landed_is_taken_from_the_log(
     topics: Path, tables: Tables, pipeline: Pipeline
 ) -> None:
     append(topics, "t", [b"%d" % n for n in range(8)])
-    write(pipeline.layout.refills, "t", [(2, 6)])
+    write_request(pipeline.layout.refills, "t", [(2, 6)])
     pipeline.plan(**{"t": 1, "t@1": 2})
     ranges = [Range("t", 0, 1), Range("t", 2, 4)]
     sources = [
@@ -309,6 +309,6 @@ def test_a_deleted_row_is_in_no_answer_and_does_not_come_back(topics: Path, tabl
     pipeline = Pipeline(topics, tables.layout)
     append(topics, "t", [event(0), event(1), event(0), event(2)])
     pipeline.land(0, 2)
-    delete(tables.layout, ASKED, parse("uuid = 'u0'"))
+    delete(tables.layout, REQUESTED, parse_conditions("uuid = 'u0'"))
     carry_out(tables.layout, WINDOW)
     assert uuids(tables) == ["u1", "u2"]

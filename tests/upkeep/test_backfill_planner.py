@@ -69,12 +69,12 @@ def test_what_was_lost_and_what_was_never_read_lands_once_and_is_in_the_balance(
     everything = [("a", 0), ("a", 1), ("a", 3), ("a", 4)]
     assert rows(spark, landing) == everything
     found = survey(landing, "a", 0)
-    assert (len(found.again), len(found.ahead), dict(+found.known)) == (0, 0, {"landed": 4, "duplicate": 1})
+    assert (len(found.lost), len(found.ahead), dict(+found.known)) == (0, 0, {"landed": 4, "duplicate": 1})
 
     for gone in (landing.layout.landed / "kind=message").rglob("*.parquet"):
         gone.unlink()
     lost, unread = survey(landing, "a", 0), survey(landing, "b", 2, 7)
-    assert (lost.again.tolist(), unread.ahead.tolist()) == ([1], [2, 3, 4, 5, 6])
+    assert (lost.lost.tolist(), unread.ahead.tolist()) == ([1], [2, 3, 4, 5, 6])
     asked = [*ask(landing.layout, lost), *ask(landing.layout, unread)]
     assert not is_done(landing.layout, asked)
     land(spark, replace(landing, only_refills=True), ledger)
@@ -133,7 +133,7 @@ def test_what_no_proof_counted_is_owed_to_the_balance_and_what_is_planned_waits(
     plan = table.layout.checkpoint / "offsets" / "1"
     plan.write_text("\n".join(["v1", '{"batchWatermarkMs":0,"batchTimestampMs":1}', json.dumps({"t": 5})]))
     found = BackfillPlanner(topics, table.layout, ["t"], running=False).survey("t", 0, None)
-    assert (found.again.tolist(), found.owed, found.ahead.tolist()) == ([1, 3], (1, 3), [5])
+    assert (found.lost.tolist(), found.owed, found.ahead.tolist()) == ([1, 3], (1, 3), [5])
     assert dict(+found.known) == {"landed": 1, "duplicate": 1, "waiting": 1}
     left_to_it = BackfillPlanner(topics, table.layout, ["t"], running=True).survey("t", 0, None)
     assert (len(left_to_it.ahead), left_to_it.known["waiting"]) == (0, 2)

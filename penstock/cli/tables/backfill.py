@@ -106,13 +106,13 @@ def _land_requests(settings: Settings, landing: Landing, requests: Sequence[Requ
 
 def plan_lines(plan: BackfillPlan) -> list[str]:
     """Return a plan as lines of text."""
-    missing = len(plan.again) + len(plan.ahead)
+    missing = len(plan.lost) + len(plan.ahead)
     counts = ", ".join(f"{count:,} {FATE_WORDS.get(name, name)}" for name, count in sorted(plan.known.items()) if count)
     lines = [
         f"{plan.topic}, offsets {plan.begin:,} to {plan.end:,}: {missing:,} to land" + (f"; {counts}" if counts else "")
     ]
-    if len(plan.again):
-        lines.append(f"  {len(plan.again):,} of them were committed before, but are in no file of the table")
+    if len(plan.lost):
+        lines.append(f"  {len(plan.lost):,} of them were committed before, but are in no file of the table")
     return lines
 
 
@@ -138,5 +138,5 @@ def _print_outcome(landing: Landing, plans: Sequence[BackfillPlan], requests: Se
 
 def _document(plan: BackfillPlan) -> dict[str, Any]:
     counts = {name: count for name, count in plan.known.items() if count}
-    missing = {"again": len(plan.again), "ahead": len(plan.ahead)}
+    missing = {"again": len(plan.lost), "ahead": len(plan.ahead)}
     return {"topic": plan.topic, "begin": plan.begin, "end": plan.end, **missing, "known": counts}

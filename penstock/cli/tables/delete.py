@@ -33,21 +33,21 @@ def delete(
 
     Deleted rows do not land again.
     """
-    from penstock.landing.requests.conditions import BadCondition, parse
-    from penstock.landing.requests.deletions import ASKED, Record, ask
+    from penstock.landing.requests.conditions import BadCondition, parse_conditions
+    from penstock.landing.requests.deletions import REQUESTED, DeletionRecord, request_deletion
     from penstock.upkeep.deletion.removal import count
 
     layout = Layout.for_tables(settings.tables)
     try:
-        conditions = parse(where)
+        conditions = parse_conditions(where)
     except BadCondition as error:
         fail(f"--where: {error}", 2)
     with errors.status("counting"):
         rows, files = count(layout, conditions)
     if yes and rows:
-        number = ask(layout, ASKED, conditions).number
+        number = request_deletion(layout, REQUESTED, conditions).number
         _wait_until_deleted(settings, layout, number)
-        rows = Record(layout).rows(number)
+        rows = DeletionRecord(layout).rows(number)
     if as_json:
         print(json.dumps({"rows": rows, "files": files, "deleted": yes}))
     elif yes:

@@ -1,8 +1,7 @@
-"""Which events are duplicates: the first of a key stays, within a window of the log's own time.
+"""Decide which events are duplicates: the first of a key stays, within a window of the log's own time.
 
-Read ``events_seen`` (keys with their places), ``decision``, ``key_filter``, ``hash_run`` (a file of keys that landed),
-``merged_runs`` (several as one), ``landed_keys`` (all of them), ``stream_judge`` (batch after batch). Imports
-``landing``.
+Read ``events_seen`` (keys with their positions), ``decision``, ``key_filter``, ``hash_run`` (a file of landed keys,
+and the merging of several), ``landed_keys`` (all of them). Imports ``landing``.
 """
 
-__all__ = ["events_seen", "decision", "key_filter", "hash_run", "merged_runs", "landed_keys", "stream_judge"]  # noqa: RUF022 reading order
+__all__ = ["events_seen", "decision", "key_filter", "hash_run", "landed_keys"]  # noqa: RUF022 reading order

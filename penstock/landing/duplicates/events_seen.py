@@ -1,4 +1,4 @@
-"""The keys of events with what a decision needs of them, as columns."""
+"""The keys of events as columns, with the columns that the decision about duplicates needs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ COLUMNS = {"high": np.uint64, "low": np.uint64, "micros": np.int64, "partition":
 
 @dataclass(frozen=True, slots=True)
 class EventsSeen:
-    """Events in the order of their rows: halves of the key, the log's timestamp (microseconds), partition (-1 for
-    none), offset, and the topic as a number into ``topics``.
+    """Events in the order of their rows, as parallel columns.
+
+    ``high`` and ``low`` are the halves of the key, ``micros`` is the log's timestamp, ``partition`` is -1 for a topic
+    of the log, ``topic`` is an index into ``topics``.
     """
 
     high: Array
@@ -33,55 +35,63 @@ class EventsSeen:
     def __len__(self) -> int:
         return len(self.high)
 
-    def take(self, rows: Array) -> EventsSeen:
-        """Some of them, by number or by mask."""
-        return _made([getattr(self, one.name)[rows] for one in fields(self)[:-1]], self.topics)
+    def select_rows(self, rows: Array) -> EventsSeen:
+        """Return the events of some rows, by number or by mask."""
+        return _from_columns([getattr(self, column.name)[rows] for column in fields(self)[:-1]], self.topics)
 
-    def places(self) -> tuple[list[str], Array]:
-        """The topics, or partitions of Kafka, that clocks go on in each by itself; and for each event which."""
+    def streams(self) -> tuple[list[str], Array]:
+        """Return the names of the streams, and each event's index into them.
+
+        A stream is a topic or a partition of Kafka. Its timestamps grow independently of other streams.
+        """
         width = int(self.partition.max(initial=-1)) + 2
+        # Fast path: topic and partition as one number, so that numpy finds the distinct pairs without a row in Python.
         codes = self.topic.astype(np.int64) * width + self.partition + 1
-        here = np.flatnonzero(np.bincount(codes))
-        number = np.zeros(len(self.topics) * width, np.int64)
-        number[here] = np.arange(len(here))
-        named = [(self.topics[code // width], code % width - 1) for code in here.tolist()]
-        return [f"{topic}{PARTITION_MARK}{at}" if at >= 0 else topic for topic, at in named], number[codes]
+        present = np.flatnonzero(np.bincount(codes))
+        stream_index = np.zeros(len(self.topics) * width, np.int64)
+        stream_index[present] = np.arange(len(present))
+        streams = [(self.topics[code // width], code % width - 1) for code in present.tolist()]
+        return [
+            f"{topic}{PARTITION_MARK}{partition}" if partition >= 0 else topic for topic, partition in streams
+        ], stream_index[codes]
 
-    def newest(self) -> dict[str, int]:
-        """For each of the places the newest timestamp."""
-        names, place = self.places()
-        newest = np.full(len(names), np.iinfo(np.int64).min)
-        np.maximum.at(newest, place, self.micros)
-        return dict(zip(names, newest.tolist(), strict=True))
+    def newest_by_stream(self) -> dict[str, int]:
+        """Return the newest timestamp of each stream."""
+        names, stream = self.streams()
+        newest_by_stream = np.full(len(names), np.iinfo(np.int64).min)
+        np.maximum.at(newest_by_stream, stream, self.micros)
+        return dict(zip(names, newest_by_stream.tolist(), strict=True))
 
     @classmethod
-    def of(cls, rows: pa.RecordBatch) -> EventsSeen:
-        """Of rows of the table that are events: ``topic``, ``partition``, ``offset``, ``timestamp`` and ``uuid``."""
+    def from_rows(cls, rows: pa.RecordBatch) -> EventsSeen:
+        """Read events from rows of the table: ``topic``, ``partition``, ``offset``, ``timestamp`` and ``uuid``."""
         high, low = key_hashes(rows["topic"], rows["uuid"])
         encoded: Any = rows["topic"].dictionary_encode()
         micros, partition = rows["timestamp"].cast(pa.int64()), rows["partition"].fill_null(-1)
         columns = [high, low, micros.to_numpy(), partition.to_numpy(), rows["offset"].to_numpy()]
-        return _made([*columns, encoded.indices.to_numpy().astype(np.uint32)], tuple(encoded.dictionary.to_pylist()))
+        return _from_columns(
+            [*columns, encoded.indices.to_numpy().astype(np.uint32)], tuple(encoded.dictionary.to_pylist())
+        )
 
     @classmethod
     def concat(cls, parts: Sequence[EventsSeen]) -> EventsSeen:
-        """All of them, one after the other."""
-        topics, numbers = together([part.topics for part in parts])
+        """Concatenate events; each topic is listed once."""
+        topics, numbers = unify_topics([part.topics for part in parts])
         codes = [number[part.topic] for number, part in zip(numbers, parts, strict=True)]
         columns = [
             np.concatenate([np.empty(0, kind), *(getattr(part, name) for part in parts)])
             for name, kind in COLUMNS.items()
         ]
-        return _made([*columns, np.concatenate([np.empty(0, np.uint32), *codes])], topics)
+        return _from_columns([*columns, np.concatenate([np.empty(0, np.uint32), *codes])], topics)
 
 
-def together(several: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], list[Array]]:
-    """All topics of several, each once; and of each of the several the numbers that its topics have there."""
-    topics = tuple(dict.fromkeys(name for each in several for name in each))
-    number = {name: at for at, name in enumerate(topics)}
-    return topics, [np.array([number[name] for name in each], np.uint32) for each in several]
+def unify_topics(topic_lists: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], list[Array]]:
+    """Return the union of topic lists, and for each list the indexes of its topics in the union."""
+    topics = tuple(dict.fromkeys(name for names in topic_lists for name in names))
+    index = {name: position for position, name in enumerate(topics)}
+    return topics, [np.array([index[name] for name in names], np.uint32) for names in topic_lists]
 
 
-def _made(columns: Sequence[Array], topics: tuple[str, ...]) -> EventsSeen:
+def _from_columns(columns: Sequence[Array], topics: tuple[str, ...]) -> EventsSeen:
     high, low, micros, partition, offset, topic = columns
     return EventsSeen(high, low, micros, partition, offset, topic, topics)

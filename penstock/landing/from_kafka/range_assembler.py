@@ -58,7 +58,7 @@ class RangeAssembler:
         self._open_chunks: dict[TopicAndPartition, dict[UUID, list[ChunkRecord]]] = {}
         self._first_offsets: dict[TopicAndPartition, int] = {}
 
-    def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def add_batch(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the rows (ROW) of plain records and of messages that the batch completes."""
         chunks = find_chunks(batch)
         if batch.num_rows:

@@ -44,33 +44,41 @@ class LookBack:
         self._kafka, self._gap = dict(kafka), gap
 
     def __call__(
-        self, partition: TopicAndPartition, offset: int, wanted: Mapping[UUID, Collection[int]]
+        self, partition: TopicAndPartition, offset: int, incomplete: Mapping[UUID, Collection[int]]
     ) -> Iterable[ChunkRecord]:
-        """Return chunks of ``wanted`` in the ``gap`` offsets before ``offset``; read no further back than needed."""
+        """Return chunks of ``incomplete`` messages (with the sequences at hand) from the ``gap`` offsets before
+        ``offset``.
+
+        Reads back no further than needed.
+        """
         chunks: dict[tuple[UUID, int], ChunkRecord] = {}
         end, read_records = offset, FIRST_READ_RECORDS
         with consumer(self._kafka) as client:
-            while end > max(0, offset - self._gap) and _has_missing_chunks(wanted, chunks):
+            while end > max(0, offset - self._gap) and _has_missing_chunks(incomplete, chunks):
                 begin = max(0, offset - self._gap, end - read_records)
-                for part in _wanted_chunks(read(client, partition, begin, end), wanted):
+                for part in _wanted_chunks(read(client, partition, begin, end), incomplete):
                     chunks.setdefault((part.chunk.message_id, part.chunk.sequence), part)
                 end, read_records = begin, read_records * 4
         return chunks.values()
 
 
-def _has_missing_chunks(wanted: Mapping[UUID, Collection[int]], chunks: Mapping[tuple[UUID, int], ChunkRecord]) -> bool:
+def _has_missing_chunks(
+    incomplete: Mapping[UUID, Collection[int]], chunks: Mapping[tuple[UUID, int], ChunkRecord]
+) -> bool:
     # Chunks are sent in order of sequences, so only those before the highest one at hand can be before the range.
     return any(
         sequence not in at_hand and (uuid, sequence) not in chunks
-        for uuid, at_hand in wanted.items()
+        for uuid, at_hand in incomplete.items()
         for sequence in range(max(at_hand))
     )
 
 
-def _wanted_chunks(batches: Iterable[pa.RecordBatch], wanted: Mapping[UUID, Collection[int]]) -> Iterator[ChunkRecord]:
+def _wanted_chunks(
+    batches: Iterable[pa.RecordBatch], incomplete: Mapping[UUID, Collection[int]]
+) -> Iterator[ChunkRecord]:
     for batch in batches:
         for row, chunk in find_chunks(batch).items():
-            if chunk.message_id in wanted:
+            if chunk.message_id in incomplete:
                 yield chunk_of_row(batch, row, chunk)
 
 

@@ -1,7 +1,7 @@
-"""Files that ask for work on a table, and the records of it: backfills and deletions.
+"""Requests for work on a table and the records of it, as files: backfills and deletions.
 
-Read ``backfill_requests``, ``conditions`` (of deletions), ``deletions``. The work itself is done in ``upkeep`` and by
-the landing query. Imports ``landing``, ``landing.storage``, ``landing.duplicates`` and ``landing.table``.
+Read ``backfill_requests``, ``conditions`` (of deletions), ``deletions``. ``upkeep`` and the landing query do the work.
+Imports ``landing``, ``landing.storage``, ``landing.duplicates`` and ``landing.table``.
 """
 
 __all__ = ["backfill_requests", "conditions", "deletions"]

@@ -1,8 +1,8 @@
-"""Requests to land offsets out of turn: behind the pipeline's place in a topic, or ahead of it.
+"""Requests to land offsets out of turn: behind the pipeline's position in a topic, or ahead of it.
 
-A request is a file that never changes. The landing's source gives its offsets under a name of its own
-(``events@3``: request 3) beside the topics, so that Spark's checkpoint knows how far it is; once it is there, the
-topic's own turn passes over its offsets. So each is landed once, whatever is killed and however often it runs.
+A request is an immutable file. The landing's source offers its offsets under a name of its own (``events@3``: request
+3) next to the topics, so that Spark's checkpoint records its progress. Invariant: once a request is planned, the
+topic's own turn skips its offsets, so each offset lands once, after any crash and any number of repeats.
 """
 
 from __future__ import annotations
@@ -22,89 +22,96 @@ from penstock.landing.table_paths import Layout
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Offsets of a topic, as runs in ascending order.
+    """Ascending runs of a topic's offsets.
 
-    ``again``: they were committed before, and are not in the table. ``owed``: those of them that no proof counted.
+    ``lost``: the offsets were committed before, and their rows are missing from the table. ``owed`` are the offsets
+    among them without a counting proof.
     """
 
     number: int
     topic: str
     runs: tuple[OffsetRange, ...]
-    again: bool = False
+    lost: bool = False
     owed: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
-        """What the source calls it."""
+        """Return the name of the request in the source."""
         return f"{self.topic}{REFILL_MARK}{self.number}"
 
     @property
     def rows(self) -> int:
-        """How many offsets it has."""
+        """Return the number of offsets."""
         return sum(end - begin for begin, end in self.runs)
 
     def part(self, first: int, last: int) -> list[OffsetRange]:
-        """Its offsets from the ``first``-th to before the ``last``-th one, as runs."""
-        found, passed = [], 0
+        """Return the ``first``-th to before the ``last``-th offset, as runs."""
+        runs, skipped = [], 0
         for begin, end in self.runs:
-            low, high = max(begin, begin + first - passed), min(end, begin + last - passed)
-            found += [(low, high)] if low < high else []
-            passed += end - begin
-        return found
+            low, high = max(begin, begin + first - skipped), min(end, begin + last - skipped)
+            runs += [(low, high)] if low < high else []
+            skipped += end - begin
+        return runs
 
 
-def requests(folder: Path) -> dict[str, Request]:
-    """All requests of a folder by name, in order. Raises DamagedFile: Spark's checkpoint counts by them."""
+def load_requests(folder: Path) -> dict[str, Request]:
+    """Load all requests of a folder by name, in order. Raises DamagedFile."""
     try:
         names = sorted(os.listdir(folder))
     except FileNotFoundError:
         return {}
-    found = [_read(folder / name) for name in names if name.endswith(".json")]
-    return {request.name: request for request in found}
+    loaded = [_read(folder / name) for name in names if name.endswith(".json")]
+    # No damaged file is skipped: Spark's checkpoint counts offsets by position in these files.
+    return {request.name: request for request in loaded}
 
 
 def _read(path: Path) -> Request:
-    told = read_document(path)
+    document = read_document(path)
     try:
-        runs = tuple((int(begin), int(end)) for begin, end in told["runs"])
-        return Request(int(path.stem), str(told["topic"]), runs, bool(told["again"]), tuple(map(int, told["owed"])))
+        runs = tuple((int(begin), int(end)) for begin, end in document["runs"])
+        return Request(
+            int(path.stem), str(document["topic"]), runs, bool(document["again"]), tuple(map(int, document["owed"]))
+        )
     except (KeyError, TypeError, ValueError):
-        raise DamagedFile(f"{path} is damaged: it says no topic and offsets") from None
+        raise DamagedFile(f"{path} is damaged: topic or offsets are missing") from None
 
 
-def write(
-    folder: Path, topic: str, runs: Sequence[OffsetRange] | Runs, *, again: bool = False, owed: Iterable[int] = ()
+def write_request(
+    folder: Path, topic: str, runs: Sequence[OffsetRange] | Runs, *, lost: bool = False, owed: Iterable[int] = ()
 ) -> Request:
-    """Keep a new request; it is on the disk when this returns. One process at a time."""
+    """Write a new request and return it. Synced. One process at a time: the next number is free only then."""
     folder.mkdir(parents=True, exist_ok=True)
-    number = 1 + max((request.number for request in requests(folder).values()), default=0)
-    told = {"topic": topic, "runs": as_runs(runs).tolist(), "again": again, "owed": list(owed)}
+    # Limit: one process at a time. Two at once would take the same number, and the second would overwrite the first.
+    number = 1 + max((request.number for request in load_requests(folder).values()), default=0)
+    document = {"topic": topic, "runs": as_runs(runs).tolist(), "again": lost, "owed": list(owed)}
     path = folder / f"{number:06d}.json"
-    write_document(path, told)
+    write_document(path, document)
     return _read(path)
 
 
-def of_topic(layout: Layout, topic: str, *, again: bool | None = None) -> list[Request]:
-    """The requests for a topic, in order; only those ``again`` or not where given."""
-    found = requests(layout.refills).values()
-    return [one for one in found if one.topic == topic and again in (None, one.again)]
+def requests_for_topic(layout: Layout, topic: str, *, lost: bool | None = None) -> list[Request]:
+    """Return the requests of a topic, in order, optionally with this value of ``lost`` only."""
+    loaded = load_requests(layout.refills).values()
+    return [request for request in loaded if request.topic == topic and lost in (None, request.lost)]
 
 
-def without(begin: int, end: int, taken: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """[begin, end) without the runs ``taken`` (any order)."""
-    return [(low, high) for low, high in difference(as_runs([(begin, end)]), taken).tolist()]
+def subtract_runs(begin: int, end: int, excluded: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """Return [begin, end) without the runs ``excluded`` (in any order)."""
+    return [(low, high) for low, high in difference(as_runs([(begin, end)]), excluded).tolist()]
 
 
-def own_turn(
-    topic: str, first: int, last: int, planned: Iterable[str], known: Mapping[str, Request]
+def offsets_in_turn(
+    topic: str, first: int, last: int, planned: Iterable[str], requests_by_name: Mapping[str, Request]
 ) -> list[OffsetRange]:
-    """What of the offsets [first, last) is left for a topic's own turn: without those of the requests that are
-    ``planned``, by their names.
-    """
-    taken = [known[name].runs for name in planned if name in known and known[name].topic == topic]
-    return without(first, last, chain.from_iterable(taken))
+    """Return the offsets of [first, last) that the topic's own turn lands: without the ``planned`` requests."""
+    excluded = [
+        requests_by_name[name].runs
+        for name in planned
+        if name in requests_by_name and requests_by_name[name].topic == topic
+    ]
+    return subtract_runs(first, last, chain.from_iterable(excluded))
 
 
-def progress(end: Mapping[str, int], request: Request) -> int:
-    """How many offsets of a request a position of the stream has passed."""
+def passed_offsets(end: Mapping[str, int], request: Request) -> int:
+    """Return how many offsets of a request a position of the stream has passed."""
     return end.get(request.name, 0)

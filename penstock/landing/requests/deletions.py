@@ -1,8 +1,9 @@
-"""What is to be taken out of the table, and what was: each deletion has a number and is done once.
+"""Requests to delete rows of the table, and the records of deletions. Each deletion has a number and is done once.
 
-``000001.json`` says what is wanted, ``000001.done.json`` how many rows of which topic that was, ``000001.offsets``
-which, and ``000001.keys`` the keys of the events of late among them, so that they do not land again. The last three
-count when the table's log has the deletion's number: they are written before.
+``000001.json`` is the request, ``000001.done.json`` the number of deleted rows by topic, ``000001.offsets`` their
+offsets, and ``000001.keys`` the keys of recent events among them, so that these do not land again.
+Order: these three are written and synced before the table's log names the deletion; only then do they count.
+Crash: before that, the deletion is repeated and overwrites them.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_reader import ForeignCommit
 from penstock.landing.table_paths import Layout
 
-ASKED, RETENTION, FOREIGN = "asked", "retention", "foreign"
+REQUESTED, RETENTION, FOREIGN = "asked", "retention", "foreign"
 _OFFSETS = pa.schema({"topic": pa.dictionary(pa.int32(), pa.string()), "begin": pa.int64(), "end": pa.int64()})
 
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Rows for which all ``conditions`` hold are to go; ``why``: ASKED or RETENTION.
+    """A request to delete the rows for which all ``conditions`` hold.
 
-    FOREIGN: rows that another program deleted, in ``version`` of the table, with ``engine`` and ``operation`` as its
-    commit says; they are gone already, and are accounted for.
+    ``why`` is REQUESTED, RETENTION or FOREIGN. FOREIGN rows were deleted by another program in ``version`` of the
+    table, with the ``engine`` and ``operation`` of its commit; they are gone already and are only accounted for.
     """
 
     number: int
@@ -49,72 +50,74 @@ class Deletion:
     operation: str = ""
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready."""
-        conditions = [[one.column, one.sign, list(one.values)] for one in self.conditions]
+        """Return the request as a JSON document."""
+        conditions = [[condition.column, condition.sign, list(condition.values)] for condition in self.conditions]
         foreign = {"version": self.version, "engine": self.engine, "operation": self.operation}
         return {"why": self.why, "conditions": conditions, **(foreign if self.version is not None else {})}
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
-    """What went of a topic: the fates that the rows had, by source and bucket, and the sums of their uuids."""
+class TopicDeletions:
+    """The deleted rows of one topic: their former fates by source and bucket, and the sums of their uuids."""
 
     number: int
     why: str
     topic: str
-    taken: Mapping[SourceBucket, Counts]
+    fates: Mapping[SourceBucket, Counts]
     uuids: Mapping[SourceBucket, Counts]
 
     @property
     def fate(self) -> str:
-        """The name of the count that they stand under now."""
+        """Return the name of the count under which the rows are accounted for now."""
         return Name.DELETED + self.why
 
     def counts(self) -> dict[SourceBucket, Counts]:
-        """How many."""
-        return {place: Counts({self.fate: taken.total()}) for place, taken in self.taken.items()}
+        """Return the number of rows by source and bucket, under ``fate``."""
+        return {origin: Counts({self.fate: fates.total()}) for origin, fates in self.fates.items()}
 
-    def uuids_now(self) -> dict[SourceBucket, Counts]:
-        """The uuids, under that name."""
+    def uuids_by_fate(self) -> dict[SourceBucket, Counts]:
+        """Return the sums of uuids, under ``fate``."""
         return {
-            place: Counts({f"{name.partition('.')[0]}.{self.fate}": n for name, n in told.items()})
-            for place, told in self.uuids.items()
+            origin: Counts({f"{name.partition('.')[0]}.{self.fate}": n for name, n in sums.items()})
+            for origin, sums in self.uuids.items()
         }
 
     def document(self, batch: int) -> dict[str, Any]:
-        """As a post for the ledger; ``batch``: the newest one that was in the table."""
-        counts, uuids = self.counts(), self.uuids_now()
+        """Return the post for the ledger; ``batch`` is the newest batch of the table at the deletion."""
+        counts, uuids = self.counts(), self.uuids_by_fate()
         entries: list[dict[str, Any]] = [
-            {"source": place[0], "bucket": place[1], "counts": counts[place], "taken": self.taken[place]}
-            | ({"uuids": uuids[place], "taken_uuids": self.uuids[place]} if place in uuids else {})
-            for place in sorted(counts)
+            {"source": origin[0], "bucket": origin[1], "counts": counts[origin], "taken": self.fates[origin]}
+            | ({"uuids": uuids[origin], "taken_uuids": self.uuids[origin]} if origin in uuids else {})
+            for origin in sorted(counts)
         ]
-        told = {"tier": "landed", "topic": self.topic, "version": max(batch, 0), "through": 0}
-        return {**told, "deletion": self.number, "counts": entries}
+        header = {"tier": "landed", "topic": self.topic, "version": max(batch, 0), "through": 0}
+        return {**header, "deletion": self.number, "counts": entries}
 
 
-def ask(layout: Layout, why: str, conditions: Sequence[Condition], foreign: ForeignCommit | None = None) -> Deletion:
-    """Keep a new deletion, durably; several processes may. ``foreign``: the commit that deleted the rows."""
+def request_deletion(
+    layout: Layout, why: str, conditions: Sequence[Condition], foreign: ForeignCommit | None = None
+) -> Deletion:
+    """Write a new request and return it. Synced. Several processes may call it at once."""
     layout.deletions.mkdir(parents=True, exist_ok=True)
     while True:
-        number = 1 + max((one.number for one in all_deletions(layout)), default=0)
-        asked = Deletion(number, why, tuple(conditions))
+        number = 1 + max((existing.number for existing in load_deletions(layout)), default=0)
+        deletion = Deletion(number, why, tuple(conditions))
         if foreign is not None:
-            asked = replace(asked, version=foreign.version, engine=foreign.engine, operation=foreign.operation)
+            deletion = replace(deletion, version=foreign.version, engine=foreign.engine, operation=foreign.operation)
         path = layout.deletions / f"{number:06d}.json"
-        data = encode(asked.document())
-        create_once(path, data)
-        if path.read_bytes() == data:
-            return asked
+        content = encode(deletion.document())
+        # Lock: none. The file is created exclusively; a process that finds another's content takes the next number.
+        create_once(path, content)
+        if path.read_bytes() == content:
+            return deletion
 
 
-def all_deletions(layout: Layout) -> list[Deletion]:
-    """All that were asked for, in order. Raises DamagedFile."""
-    return [_read(layout.deletions / name) for name in sorted(_asked(layout))]
+def load_deletions(layout: Layout) -> list[Deletion]:
+    """Load all requests, in order. Raises DamagedFile."""
+    return [_read(layout.deletions / name) for name in sorted(_request_files(layout))]
 
 
-def _asked(layout: Layout) -> list[str]:
-    """The files of what was asked for: none that is still being written, nor what is known of those that are done."""
+def _request_files(layout: Layout) -> list[str]:
     try:
         return [name for name in os.listdir(layout.deletions) if name.endswith(".json") and name.count(".") == 1]
     except FileNotFoundError:
@@ -122,115 +125,124 @@ def _asked(layout: Layout) -> list[str]:
 
 
 def _read(path: Path) -> Deletion:
-    told = read_document(path)
+    document = read_document(path)
     try:
-        conditions = tuple(Condition(column, sign, tuple(values)) for column, sign, values in told["conditions"])
-        version = None if told.get("version") is None else int(told["version"])
-        foreign = str(told.get("engine", "")), str(told.get("operation", ""))
-        return Deletion(int(path.stem), str(told["why"]), conditions, version, *foreign)
+        conditions = tuple(Condition(column, sign, tuple(values)) for column, sign, values in document["conditions"])
+        version = None if document.get("version") is None else int(document["version"])
+        foreign = str(document.get("engine", "")), str(document.get("operation", ""))
+        return Deletion(int(path.stem), str(document["why"]), conditions, version, *foreign)
     except (KeyError, TypeError, ValueError):
-        raise DamagedFile(f"{path} is damaged: it does not say what is to be deleted") from None
+        raise DamagedFile(f"{path} is damaged: reason or conditions are missing") from None
 
 
-def pending(layout: Layout) -> list[Deletion]:
-    """Those that are not done yet, in order."""
-    found = all_deletions(layout)
-    done = table_of(layout).last_deletion() if found else 0
-    return [one for one in found if one.number > done]
+def pending_deletions(layout: Layout) -> list[Deletion]:
+    """Return the deletions that are not done, in order."""
+    deletions = load_deletions(layout)
+    last_done = table_of(layout).last_deletion() if deletions else 0
+    return [deletion for deletion in deletions if deletion.number > last_done]
 
 
 def write_record(
     layout: Layout,
-    one: Deletion,
+    deletion: Deletion,
     batch: int,
-    told: Sequence[Deleted],
+    deleted_rows: Sequence[TopicDeletions],
     runs: Mapping[str, Runs],
     keys: EventsSeen,
 ) -> None:
-    """Keep what a deletion is about to take; ``batch``: the newest one that is in the table."""
-    stem = layout.deletions / f"{one.number:06d}"
-    parts = [_OFFSETS.empty_table(), *(_table_of(topic, of) for topic, of in sorted(runs.items()))]
+    """Write the record of the rows that a deletion is about to delete; ``batch`` is the table's newest batch."""
+    stem = layout.deletions / f"{deletion.number:06d}"
+    parts = [_OFFSETS.empty_table(), *(_runs_table(topic, topic_runs) for topic, topic_runs in sorted(runs.items()))]
+    # Limit: one row per run of offsets, not per offset: a deletion of whole days has few runs.
     rows = pa.concat_tables(parts).unify_dictionaries()
-    packed = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.OSFile(f"{stem}.offsets", "wb") as sink, pa.ipc.new_file(sink, _OFFSETS, options=packed) as writer:
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.OSFile(f"{stem}.offsets", "wb") as sink, pa.ipc.new_file(sink, _OFFSETS, options=options) as writer:
         writer.write_table(rows)
-    checksum = HashRun.of(keys).write(Path(f"{stem}.keys"))
+    checksum = HashRun.from_events(keys).write(Path(f"{stem}.keys"))
     sync_written([Path(f"{stem}.offsets"), Path(f"{stem}.keys")])
     entries: list[dict[str, Any]] = [
         {
-            "topic": of.topic,
+            "topic": topic_rows.topic,
             "source": source,
             "bucket": bucket,
             "taken": counts,
-            "uuids": of.uuids.get((source, bucket), {}),
+            "uuids": topic_rows.uuids.get((source, bucket), {}),
         }
-        for of in told
-        for (source, bucket), counts in sorted(of.taken.items())
+        for topic_rows in deleted_rows
+        for (source, bucket), counts in sorted(topic_rows.fates.items())
     ]
-    rows_taken = sum(counts.total() for of in told for counts in of.taken.values())
-    document = {"batch": batch, "rows": rows_taken, "keys": checksum}
+    row_count = sum(counts.total() for topic_rows in deleted_rows for counts in topic_rows.fates.values())
+    document = {"batch": batch, "rows": row_count, "keys": checksum}
+    # Order: last, because it carries the checksum of the keys; the commit that makes it count follows.
     write_document(Path(f"{stem}.done.json"), {**document, "entries": entries})
 
 
-class Record:
-    """The deletions that are done."""
+class DeletionRecord:
+    """The record of the deletions that are done when it is created. Raises DamagedFile."""
 
     def __init__(self, layout: Layout) -> None:
         self._folder = layout.deletions
-        found = all_deletions(layout)
-        done = table_of(layout).last_deletion() if found else 0
-        self.deletions = [one for one in found if one.number <= done]
+        deletions = load_deletions(layout)
+        last_done = table_of(layout).last_deletion() if deletions else 0
+        self.deletions = [deletion for deletion in deletions if deletion.number <= last_done]
 
-    def deleted(self, after: int = 0) -> Iterator[tuple[int, Deleted]]:
-        """By deletion and topic what went, with the newest batch that was in the table then."""
-        for one in self.deletions:
-            if one.number > after:
-                told = self._told(one)
-                topics = dict.fromkeys(str(entry["topic"]) for entry in told["entries"])
-                yield from ((int(told["batch"]), _of_topic(one, topic, told["entries"])) for topic in topics)
+    def deleted(self, after: int = 0) -> Iterator[tuple[int, TopicDeletions]]:
+        """Yield the deleted rows by deletion and topic, with the table's newest batch at the deletion."""
+        for deletion in self.deletions:
+            if deletion.number > after:
+                document = self._read_done(deletion)
+                # Order: topics as the record lists them, so that posts come in the same order after a crash.
+                topics = dict.fromkeys(str(entry["topic"]) for entry in document["entries"])
+                yield from (
+                    (int(document["batch"]), _deleted_of_topic(deletion, topic, document["entries"]))
+                    for topic in topics
+                )
 
-    def _told(self, one: Deletion) -> dict[str, Any]:
-        return read_document(self._folder / f"{one.number:06d}.done.json")
+    def _read_done(self, deletion: Deletion) -> dict[str, Any]:
+        return read_document(self._folder / f"{deletion.number:06d}.done.json")
 
     def rows(self, number: int) -> int:
-        """How many rows a deletion took."""
-        return sum(int(self._told(one)["rows"]) for one in self.deletions if one.number == number)
+        """Return the number of rows that a deletion deleted."""
+        return sum(int(self._read_done(deletion)["rows"]) for deletion in self.deletions if deletion.number == number)
 
     def runs(self) -> dict[str, Runs]:
-        """The offsets that went, by topic (or partition of Kafka)."""
-        found: dict[str, list[Runs]] = {}
-        for one in self.deletions:
-            with pa.memory_map(str(self._folder / f"{one.number:06d}.offsets")) as source:
+        """Return the deleted offsets, by topic (or partition of Kafka)."""
+        runs_by_topic: dict[str, list[Runs]] = {}
+        for deletion in self.deletions:
+            with pa.memory_map(str(self._folder / f"{deletion.number:06d}.offsets")) as source:
                 rows = pa.ipc.open_file(source).read_all()
             for topic in map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist()):
-                mine = rows.filter(pc.equal(rows["topic"].cast(pa.string()), pa.scalar(topic)))
-                pairs = np.stack([mine["begin"].to_numpy(), mine["end"].to_numpy()], axis=1)
-                found.setdefault(topic, []).append(pairs)
-        return {topic: as_runs(np.concatenate(parts)) for topic, parts in found.items()}
+                topic_rows = rows.filter(pc.equal(rows["topic"].cast(pa.string()), pa.scalar(topic)))
+                pairs = np.stack([topic_rows["begin"].to_numpy(), topic_rows["end"].to_numpy()], axis=1)
+                runs_by_topic.setdefault(topic, []).append(pairs)
+        return {topic: as_runs(np.concatenate(parts)) for topic, parts in runs_by_topic.items()}
 
     def keys(self) -> Iterator[EventsSeen]:
-        """The keys of late that went."""
-        for one in self.deletions:
+        """Yield the keys of deleted recent events."""
+        for deletion in self.deletions:
             try:
-                yield HashRun.open(self._folder / f"{one.number:06d}.keys", int(self._told(one)["keys"])).seen()
+                yield HashRun.open(
+                    self._folder / f"{deletion.number:06d}.keys", int(self._read_done(deletion)["keys"])
+                ).seen()
             except (BadRun, FileNotFoundError) as error:
                 raise DamagedFile(str(error)) from None
 
 
-def _table_of(topic: str, runs: Runs) -> pa.Table:
+def _runs_table(topic: str, runs: Runs) -> pa.Table:
     names = pa.DictionaryArray.from_arrays(np.zeros(len(runs), np.int32), pa.array([topic]))
     return pa.table([names, pa.array(runs[:, 0]), pa.array(runs[:, 1])], schema=_OFFSETS)
 
 
-def newest(layout: Layout) -> int:
-    """The number of the last deletion that was asked for; 0 for none."""
-    return max((int(name[:6]) for name in _asked(layout) if name[:6].isdecimal()), default=0)
+def newest_request(layout: Layout) -> int:
+    """Return the number of the last request; 0 without any."""
+    # Fast path: the maintenance polls this. One directory listing, no file is opened.
+    return max((int(name[:6]) for name in _request_files(layout) if name[:6].isdecimal()), default=0)
 
 
-def _of_topic(one: Deletion, topic: str, entries: Iterable[Mapping[str, Any]]) -> Deleted:
-    mine = [entry for entry in entries if entry["topic"] == topic]
-    taken, uuids = (
-        {(str(entry["source"]), int(entry["bucket"])): Counts(entry[name]) for entry in mine if entry[name]}
+def _deleted_of_topic(deletion: Deletion, topic: str, entries: Iterable[Mapping[str, Any]]) -> TopicDeletions:
+    topic_entries = [entry for entry in entries if entry["topic"] == topic]
+    fates, uuids = (
+        {(str(entry["source"]), int(entry["bucket"])): Counts(entry[name]) for entry in topic_entries if entry[name]}
         for name in ("taken", "uuids")
     )
-    return Deleted(one.number, one.why, topic, taken, uuids)
+    return TopicDeletions(deletion.number, deletion.why, topic, fates, uuids)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import PenstockError
-from penstock.landing.duplicates.decision import reconsidered
+from penstock.landing.duplicates.decision import find_late_duplicates
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.hash_run import HashRun
 from penstock.landing.duplicates.landed_keys import NO_LIMIT, LandedKeys, mapped_runs, within_window
@@ -100,7 +100,7 @@ class BatchCommit:
         """Yield files without duplicates; ``through``: the last batch whose keys all tasks knew."""
         seen = EventsSeen.concat([file.seen for file in files if file.seen is not None])
         separate = np.repeat([file.role == FileRole.SEPARATE for file in files], [file.rows for file in files])
-        dropped = reconsidered(seen, separate, self._keys.since(through), self._keys.runs, self._window)
+        dropped = find_late_duplicates(seen, separate, self._keys.runs_since(through), self._keys.runs, self._window)
         start = 0
         for file in files:
             mask = dropped[start : start + file.rows]
@@ -137,9 +137,9 @@ def landed_runs(table: DeltaTable, folder: Path, window: int, batch: int, delete
     if through > batch:
         raise TableMovedOn
     if through < 0:
-        return [HashRun.of(recent_events(table, window, deleted))] if batch >= 0 else []
+        return [HashRun.from_events(recent_events(table, window, deleted))] if batch >= 0 else []
     later = as_written(name for number, files in table.files(through + 1) if number <= batch for name in files)
-    return [*runs, *(HashRun.of(events) for events in _events(table, later))]
+    return [*runs, *(HashRun.from_events(events) for events in _events(table, later))]
 
 
 def recent_events(table: DeltaTable, window: int, deleted: Keys, latest_time: int = NO_LIMIT) -> EventsSeen:
@@ -165,7 +165,7 @@ def read_events(table: TablePath, name: TableFile, mask: Mask | None = None) -> 
         return EventsSeen.concat([])
     rows = rows if mask is None else rows.filter(pa.array(mask))
     batches = rows.filter(pc.is_valid(rows["uuid"])).combine_chunks().to_batches()
-    return EventsSeen.of(batches[0]) if batches else EventsSeen.concat([])
+    return EventsSeen.from_rows(batches[0]) if batches else EventsSeen.concat([])
 
 
 def _needs_check(file: WrittenFile) -> bool:

@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.landing.duplicates.decision import StreamJudge
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.landed_keys import mapped_runs
-from penstock.landing.duplicates.stream_judge import StreamJudge
 from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.rows.table_rows import Rules, table_rows, without_payload
 from penstock.landing.storage.object_errors import TablesAway
@@ -132,18 +132,18 @@ class _PartWriter:
 
     def _add_with_uuids(self, kind: MessageKind, rows: pa.RecordBatch, relands: bool) -> None:
         """Take rows that all have a uuid."""
-        seen = EventsSeen.of(rows)
+        seen = EventsSeen.from_rows(rows)
         if relands:
             self._add_by_day(kind, FileRole.RELANDED, rows, seen)
             return
         # Duplicates of earlier batches are certain and dropped. A repeat within the task is kept in a separate file:
         # the row that it repeats may turn out to be a duplicate of another task's.
-        before, repeats = self._judge.judged(seen)
+        before, repeats = self._judge.judge(seen)
         for role, mask in ((FileRole.NORMAL, ~before & ~repeats), (FileRole.SEPARATE, repeats)):
             if mask.all():
                 self._add_by_day(kind, role, rows, seen)
             elif mask.any():
-                self._add_by_day(kind, role, rows.filter(pa.array(mask)), seen.take(mask))
+                self._add_by_day(kind, role, rows.filter(pa.array(mask)), seen.select_rows(mask))
 
     def _add_by_day(self, kind: MessageKind, role: FileRole, rows: pa.RecordBatch, seen: EventsSeen | None) -> None:
         days = rows["timestamp"].cast(pa.date32())
@@ -153,7 +153,7 @@ class _PartWriter:
                 self._append((kind, day.as_py(), role, seen is not None), rows, seen)
             else:
                 mask = pc.equal(days, day)
-                events = seen.take(mask.to_numpy(zero_copy_only=False)) if seen is not None else None
+                events = seen.select_rows(mask.to_numpy(zero_copy_only=False)) if seen is not None else None
                 self._append((kind, day.as_py(), role, seen is not None), rows.filter(mask), events)
 
     def _append(self, key: FileKey, rows: pa.RecordBatch, seen: EventsSeen | None) -> None:

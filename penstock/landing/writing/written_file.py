@@ -102,7 +102,7 @@ class FileWriter:
             # Rows of one type lie together, so a query by type reads few pages.
             order = pc.sort_indices(rows["type"].dictionary_encode().indices)
             rows = rows.take(order)
-            seen = seen.take(order.to_numpy()) if seen is not None else None
+            seen = seen.select_rows(order.to_numpy()) if seen is not None else None
         self._writer.write_batch(rows, row_group_size=ROW_GROUP)
         self._bounds = _widen(self._bounds, rows)
         self._rows += rows.num_rows
@@ -164,7 +164,7 @@ def copy_rows(
             )
             if len(indices):
                 rows = in_current_columns(batch, form.schema).take(indices)
-                writer.write(rows, seen.take(start + indices) if seen is not None else None)
+                writer.write(rows, seen.select_rows(start + indices) if seen is not None else None)
             start += batch.num_rows
         return writer.close()
 

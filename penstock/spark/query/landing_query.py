@@ -21,7 +21,7 @@ from penstock.config.tables_url import TablesPlace
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.duplicates.landed_keys import NO_LIMIT
 from penstock.landing.journal import CommitInProgress
-from penstock.landing.requests.deletions import Record
+from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
 from penstock.landing.rows.type_schemas import keep_schemas
@@ -158,7 +158,9 @@ def start_landing(
     check_batches(layout)
     typed = TypedTables(layout, table, landing.typed)
     typed.begin()
-    commit = BatchCommit(table, layout.keys, landing.window, lambda: Record(layout).keys(), typed.commit, latest_time)
+    commit = BatchCommit(
+        table, layout.keys, landing.window, lambda: DeletionRecord(layout).keys(), typed.commit, latest_time
+    )
     commits = BackgroundCommit(commit, stop or Event(), under_way or CommitInProgress())
     frame, sources = _planned(spark, landing)
     job = Job(table.folder, layout.keys, landing.window, landing.rules(spark), landing.transform)

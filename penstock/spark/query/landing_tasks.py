@@ -83,7 +83,7 @@ def of_kafka(kafka: Mapping[str, str], gap: int) -> Sources:
 
         assembler = RangeAssembler(LookBack(kafka, gap), gap)
         for batch in batches:
-            for rows in assembler.take(as_records(batch)):
+            for rows in assembler.add_batch(as_records(batch)):
                 yield MessageBatch(rows.select(ROW.names))
         for rows in assembler.finish():
             yield MessageBatch(rows.select(ROW.names))

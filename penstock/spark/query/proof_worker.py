@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from penstock.files.checked_lines import read_lines, read_lines_from
 from penstock.landing.history import read_sum
 from penstock.landing.journal import REFILL_MARK, Commit, CommitInProgress, Journal, latest
-from penstock.landing.requests.deletions import Record
-from penstock.landing.requests.deletions import newest as newest_deletion
+from penstock.landing.requests.deletions import DeletionRecord
+from penstock.landing.requests.deletions import newest_request as newest_deletion
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.process.process_end import stop_thread
@@ -251,7 +251,7 @@ class ProofWorker:
         newest = newest_deletion(self._layout)
         if self._ledger is None or newest <= self._deletion:
             return
-        record, known = Record(self._layout), self._ledger.deletions()
+        record, known = DeletionRecord(self._layout), self._ledger.deletions()
         for batch, one in record.deleted(self._deletion):
             if batch > self.progress.batch:
                 return

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from penstock.landing.from_kafka.rows import LOG_ROW, with_null_partition
 from penstock.landing.journal import REFILL_MARK
-from penstock.landing.requests.backfill_requests import own_turn, requests
+from penstock.landing.requests.backfill_requests import load_requests, offsets_in_turn
 from penstock.landing.topics.topic_store import Range, TopicStore
 from penstock.landing.writing.part_writer import MessageBatch
 from penstock.process.tuning import freeze_loaded_objects
@@ -85,17 +85,17 @@ class RangeReader(StreamReader):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Slice]:
         """A topic's own turn leaves out what requests have taken that this micro-batch, as it was planned, knows of."""
-        known = requests(self._refills)
+        known = load_requests(self._refills)
         ranges: list[Range] = []
         for name, last in end.items():
             first = start.get(name, 0)
-            runs = known[name].part(first, last) if name in known else own_turn(name, first, last, end, known)
-            again = name in known and known[name].again
+            runs = known[name].part(first, last) if name in known else offsets_in_turn(name, first, last, end, known)
+            again = name in known and known[name].lost
             ranges += [LandingRange(name.partition(REFILL_MARK)[0], *run, again) for run in runs]
         return plan(ranges, self._options.partitions)
 
     def _ends(self) -> dict[str, int]:
-        asked = {name: request.rows for name, request in requests(self._refills).items()}
+        asked = {name: request.rows for name, request in load_requests(self._refills).items()}
         return asked if self._only_refills else {**super()._ends(), **asked}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from penstock.files.checked_document import write_document
-from penstock.landing.requests.deletions import FOREIGN, all_deletions, ask
+from penstock.landing.requests.deletions import FOREIGN, load_deletions, request_deletion
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_reader import ForeignCommit
 from penstock.landing.table_paths import Layout
@@ -27,14 +27,14 @@ def note_foreign_changes(layout: Layout) -> int:
     newest, seen = table.version(), version_seen(layout, table)
     if newest <= seen:
         return 0
-    asked = {one.version for one in all_deletions(layout)}
+    asked = {one.version for one in load_deletions(layout)}
     changes = 0
     for commit, rows in foreign_changes(layout, table, seen, newest):
         changes += 1
         _LOGGER.warning("%s", describe(layout, commit, rows.rows))
         # Crash: killed between the request and the position, the commit is looked at again, and asked for already.
         if rows.rows and commit.version not in asked:
-            ask(layout, FOREIGN, (), commit)
+            request_deletion(layout, FOREIGN, (), commit)
     write_document(layout.foreign, {"version": newest})
     return changes
 

@@ -17,8 +17,8 @@ from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.landed_keys import NO_LIMIT, LandedKeys, within_window
 from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.landing_lock import hold_upkeep_lock
-from penstock.landing.requests.conditions import BEFORE, IN, NOT_IN, Condition, rows_of
-from penstock.landing.requests.deletions import RETENTION, Deletion, ask, pending, write_record
+from penstock.landing.requests.conditions import BEFORE, IN, NOT_IN, Condition, matching_rows
+from penstock.landing.requests.deletions import RETENTION, Deletion, pending_deletions, request_deletion, write_record
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.table.table_file import Mask, TableFile
@@ -40,7 +40,7 @@ DAYS_AT_ONCE = 7
 
 def count(layout: Layout, conditions: Sequence[Condition]) -> tuple[int, int]:
     """How many rows, and in how many files, conditions hold for."""
-    found = [int(rows_of(layout.landed, name, conditions).sum()) for name in table_of(layout).active()]
+    found = [int(matching_rows(layout.landed, name, conditions).sum()) for name in table_of(layout).active()]
     return sum(found), sum(1 for rows in found if rows)
 
 
@@ -49,7 +49,7 @@ def carry_out(layout: Layout, window: int, latest_time: int = NO_LIMIT) -> int:
 
     ``window`` of duplicates, in microseconds; ``latest_time``: log times after it were stamped by a wrong clock.
     """
-    waiting = pending(layout) if has_landed_table(layout) else []
+    waiting = pending_deletions(layout) if has_landed_table(layout) else []
     for one in waiting:
         with hold_upkeep_lock(layout):
             Removal(layout, one, window, latest_time).run()
@@ -74,7 +74,7 @@ class Removal:
     def run(self) -> None:
         table = DeltaTable(self.layout.landed)
         known = LandedKeys.load(self.layout.keys, self.window)
-        self.latest = known.newest() if known else {}
+        self.latest = known.newest_by_stream() if known else {}
         if self.deletion.version is not None:
             self._account(table, self.deletion.version)
             return
@@ -99,7 +99,7 @@ class Removal:
         """Write files without the rows; the names of those that they stand for."""
         gone: list[str] = []
         for name in names:
-            mask = rows_of(self.layout.landed, name, self.deletion.conditions)
+            mask = matching_rows(self.layout.landed, name, self.deletion.conditions)
             if mask.any():
                 gone.append(name)
                 self._take(name, mask)
@@ -152,12 +152,12 @@ def expired(ages: dict[str, float], now: float) -> list[list[Condition]]:
 
 def expire(layout: Layout, ages: dict[str, float], now: float) -> list[Deletion]:
     """Ask for the deletion of what is older than it is kept, where there is any; of much, some days at once."""
-    return [ask(layout, RETENTION, step) for one in expired(ages, now) for step in _steps(layout, one)]
+    return [request_deletion(layout, RETENTION, step) for one in expired(ages, now) for step in _steps(layout, one)]
 
 
 def _steps(layout: Layout, conditions: Sequence[Condition]) -> list[list[Condition]]:
     """The same as several deletions, the oldest days first: what one takes is held in memory until it is written."""
-    names = [name for name in table_of(layout).active() if rows_of(layout.landed, name, conditions).any()]
+    names = [name for name in table_of(layout).active() if matching_rows(layout.landed, name, conditions).any()]
     days = sorted({partition_value(name, "date") for name in names})
     before = [[*conditions, Condition("date", BEFORE, (day,))] for day in days[DAYS_AT_ONCE::DAYS_AT_ONCE]]
     return [*before, list(conditions)] if days else []

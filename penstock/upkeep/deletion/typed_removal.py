@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from penstock.landing.event_rules import MessageKind
-from penstock.landing.requests.conditions import Condition, rows_of
+from penstock.landing.requests.conditions import Condition, matching_rows
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout
@@ -21,7 +21,7 @@ def take_out(layout: Layout, conditions: Sequence[Condition], batch: int) -> Non
     Before they are taken out of that: killed in between, it is done again, for all rows that landed until then.
     """
     of_kind = [one for one in conditions if one.column == "kind"]
-    if all(one.of_text(MessageKind.EVENT.value) for one in of_kind):
+    if all(one.holds_for_folder(MessageKind.EVENT.value) for one in of_kind):
         for table in existing_typed_tables(layout):
             _take_out(table, [one for one in conditions if one.column != "kind"], batch)
 
@@ -31,7 +31,7 @@ def _take_out(table: TypedDelta, conditions: Sequence[Condition], batch: int) ->
     gone: list[str] = []
     with kept_if_committed(table) as written:
         for name in table.through(batch):
-            mask = rows_of(table.folder, name, conditions)
+            mask = matching_rows(table.folder, name, conditions)
             if mask.any():
                 gone.append(name)
                 written += [] if mask.all() else [copy_rows(table.folder, name, ~mask, form=table.form)]
@@ -44,5 +44,5 @@ def apply_vectors_where(
 ) -> None:
     """Apply the deletion vectors of files that have rows to take out. Raises VectorStays."""
     marked = [file for file in listed() if file.live is not None]
-    if hit := [file for file in marked if rows_of(table.folder, file, conditions).any()]:
+    if hit := [file for file in marked if matching_rows(table.folder, file, conditions).any()]:
         table.apply_vectors(hit)

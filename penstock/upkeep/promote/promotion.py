@@ -24,7 +24,7 @@ from penstock.landing.from_kafka.offset_map import Move, OffsetMap, load_maps, m
 from penstock.landing.from_kafka.read_back import consumer
 from penstock.landing.from_kafka.rows import CODEC_HEADER
 from penstock.landing.journal import Journal, committed_batches, read_plan
-from penstock.landing.requests.backfill_requests import requests
+from penstock.landing.requests.backfill_requests import load_requests
 from penstock.landing.table_paths import Layout
 from penstock.log.errors import CorruptBatch
 from penstock.log.read.segment_view import StoredBatch
@@ -153,7 +153,7 @@ def _landed(layout: Layout, done: int) -> dict[str, int]:
     if (layout.checkpoint / "offsets" / str(done + 1)).exists():
         raise CannotMove("a batch is half done: `penstock pipeline run --once` finishes it")
     position = read_plan(layout.checkpoint, done).end
-    asked = requests(layout.refills)
+    asked = load_requests(layout.refills)
     for name, request in asked.items():
         if position.get(name, 0) < request.rows:
             raise CannotMove(f"a backfill of {request.topic} is half done: run it again first")

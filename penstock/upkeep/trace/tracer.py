@@ -22,7 +22,7 @@ from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.from_kafka.offset_map import OffsetMap, map_path
 from penstock.landing.journal import Commit, read_journal
 from penstock.landing.offset_runs import NO_RUNS, is_inside
-from penstock.landing.requests.deletions import Record
+from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout, partition_value
@@ -232,7 +232,7 @@ class Tracer:
         return {str(file): file for file in table_of(self._layout).active()}
 
     def _was_deleted(self, topic: str, offset: int) -> bool:
-        runs = Record(self._layout).runs().get(topic, NO_RUNS)
+        runs = DeletionRecord(self._layout).runs().get(topic, NO_RUNS)
         return bool(is_inside(np.array([offset], np.int64), runs)[0])
 
     def _unjournaled(self) -> list[TableFile]:

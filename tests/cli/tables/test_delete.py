@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from penstock.landing.landing_lock import acquire_landing_lock
-from penstock.landing.requests.deletions import pending
+from penstock.landing.requests.deletions import pending_deletions
 from penstock.landing.table_paths import Layout
 from penstock.proof.proofs import read_proofs
 from penstock.testing.pipe import until
@@ -54,7 +54,7 @@ def test_running_pipeline_executes_the_deletion(tmp_path: Path) -> None:
     completed: list[CompletedCommand] = []
     command = threading.Thread(target=lambda: completed.append(delete(tmp_path, "--where", "topic = 't'", "--yes")))
     command.start()
-    until(lambda: pending(layout), what="it was asked for")
+    until(lambda: pending_deletions(layout), what="it was asked for")
     assert command.is_alive()
     carry_out(layout, 1)
     command.join(60)

@@ -1,4 +1,4 @@
-"""Events by hand for the tests of duplicates, and the rule as a loop over them."""
+"""Events for tests of duplicates, and the rule about duplicates as a plain loop."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ WINDOW = 100
 
 
 @dataclass(frozen=True)
-class One:
-    """An event: its key (two halves), when the log stored it, and where."""
+class Event:
+    """An event: its key (two halves), the log's timestamp, and its position."""
 
     key: tuple[int, int]
     micros: int
@@ -24,44 +24,46 @@ class One:
     topic: str = "t"
 
 
-def seen(events: Sequence[One]) -> EventsSeen:
-    topics = tuple(dict.fromkeys(one.topic for one in events))
+def as_seen(events: Sequence[Event]) -> EventsSeen:
+    topics = tuple(dict.fromkeys(event.topic for event in events))
     return EventsSeen(
-        np.array([one.key[0] for one in events], np.uint64),
-        np.array([one.key[1] for one in events], np.uint64),
-        np.array([one.micros for one in events], np.int64),
-        np.array([one.partition for one in events], np.int32),
-        np.array([one.offset for one in events], np.int64),
-        np.array([topics.index(one.topic) for one in events], np.uint32),
+        np.array([event.key[0] for event in events], np.uint64),
+        np.array([event.key[1] for event in events], np.uint64),
+        np.array([event.micros for event in events], np.int64),
+        np.array([event.partition for event in events], np.int32),
+        np.array([event.offset for event in events], np.int64),
+        np.array([topics.index(event.topic) for event in events], np.uint32),
         topics,
     )
 
 
-def in_order(events: Iterable[One]) -> list[One]:
-    return sorted(events, key=lambda one: (one.partition, one.offset))
+def in_order(events: Iterable[Event]) -> list[Event]:
+    return sorted(events, key=lambda event: (event.partition, event.offset))
 
 
-def staying(landed: Iterable[One], events: Iterable[One], window: int = WINDOW) -> list[One]:
-    """Those of ``events`` that are no duplicates, where ``landed`` stay already."""
-    stay: dict[tuple[int, int], list[int]] = {}
-    for one in landed:
-        stay.setdefault(one.key, []).append(one.micros)
-    found = []
-    for one in in_order(events):
-        times = stay.setdefault(one.key, [])
-        if all(abs(one.micros - at) > window for at in times):
-            times.append(one.micros)
-            found.append(one)
-    return found
+def without_duplicates(landed: Iterable[Event], events: Iterable[Event], window: int = WINDOW) -> list[Event]:
+    """Return the ``events`` that are no duplicates if ``landed`` have landed before."""
+    times_by_key: dict[tuple[int, int], list[int]] = {}
+    for event in landed:
+        times_by_key.setdefault(event.key, []).append(event.micros)
+    remaining = []
+    for event in in_order(events):
+        times = times_by_key.setdefault(event.key, [])
+        if all(abs(event.micros - earlier) > window for earlier in times):
+            times.append(event.micros)
+            remaining.append(event)
+    return remaining
 
 
 LOW = (1 << 63) + 5
 KEYS = st.tuples(st.sampled_from([0, 1, 2, 2**63, 2**64 - 1]), st.sampled_from([0, 1, LOW, LOW + (1 << 32)]))
-"""Few, so that many events share one, or half of one."""
+"""Few keys, so that many events share one, or half of one."""
 
 
 @st.composite
-def events_of(draw: st.DrawFn, most: int = 30, first: int = 0) -> list[One]:
-    """Events at different places."""
-    places = draw(st.lists(st.tuples(st.integers(-1, 2), st.integers(first, first + 60)), max_size=most, unique=True))
-    return [One(draw(KEYS), draw(st.integers(0, 4 * WINDOW)), *place) for place in places]
+def draw_events(draw: st.DrawFn, most: int = 30, first: int = 0) -> list[Event]:
+    """Generate events at different positions."""
+    positions = draw(
+        st.lists(st.tuples(st.integers(-1, 2), st.integers(first, first + 60)), max_size=most, unique=True)
+    )
+    return [Event(draw(KEYS), draw(st.integers(0, 4 * WINDOW)), *position) for position in positions]

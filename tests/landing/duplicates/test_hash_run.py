@@ -1,4 +1,4 @@
-"""A file of keys that landed."""
+"""Tests of files of landed keys, and of their merging."""
 
 from __future__ import annotations
 
@@ -10,62 +10,69 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.landing.duplicates.hash_run import BadRun, HashRun
-from tests.landing.duplicates.events import One, events_of, seen
+from penstock.landing.duplicates import hash_run
+from penstock.landing.duplicates.events_seen import EventsSeen
+from penstock.landing.duplicates.hash_run import BadRun, HashRun, merge_runs
+from tests.landing.duplicates.events import Event, as_seen, draw_events
 
 ANY_PATH = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
-def random_events(count: int, seed: int = 1) -> list[One]:
+def random_events(count: int, seed: int = 1) -> list[Event]:
     chance = random.Random(seed)
-    return [One((chance.getrandbits(64), chance.getrandbits(64)), number, offset=number) for number in range(count)]
+    return [Event((chance.getrandbits(64), chance.getrandbits(64)), number, offset=number) for number in range(count)]
 
 
-def answers(run: HashRun, events: list[One]) -> list[tuple[int, int]]:
-    asked = seen(events)
-    rows, micros = run.find(asked.high, asked.low)
+def matches(run: HashRun, events: list[Event]) -> list[tuple[int, int]]:
+    lookup = as_seen(events)
+    rows, micros = run.find_keys(lookup.high, lookup.low)
     return sorted(zip(rows.tolist(), micros.tolist(), strict=True))
 
 
-def plain_answers(landed: list[One], events: list[One]) -> list[tuple[int, int]]:
-    return sorted((row, old.micros) for row, one in enumerate(events) for old in landed if old.key == one.key)
-
-
-@ANY_PATH
-@given(events_of(), events_of())
-def test_keys_are_found_with_all_their_times_also_after_they_were_written(
-    tmp_path: Path, landed: list[One], events: list[One]
-) -> None:
-    run, path = HashRun.of(seen(landed)), tmp_path / "run"
-    assert answers(run, events) == plain_answers(landed, events)
-    checksum = run.write(path)
-    opened = HashRun.open(path, checksum)
-    assert answers(opened, events) == plain_answers(landed, events)
-    assert (len(opened), opened.topics) == (len(landed), seen(landed).topics)
-
-
-def test_many_random_keys_are_all_found_and_others_are_not(tmp_path: Path) -> None:
-    landed, others = random_events(20_000), random_events(20_000, seed=2)
-    run = HashRun.of(seen(landed))
-    run.write(tmp_path / "run")
-    for one in (run, HashRun.open(tmp_path / "run")):
-        assert answers(one, landed) == [(row, event.micros) for row, event in enumerate(landed)]
-        assert answers(one, others) == []
-
-
-def test_what_was_taken_in_comes_out_again() -> None:
-    landed = [One((n % 3, n), n, topic="ab"[n % 2]) for n in range(9)]
-    again = HashRun.of(seen(landed)).seen()
-    found = zip(again.high.tolist(), again.low.tolist(), again.micros.tolist(), again.topic.tolist(), strict=True)
-    assert sorted((high, low, at, again.topics[topic]) for high, low, at, topic in found) == sorted(
-        (*one.key, one.micros, one.topic) for one in landed
+def expected_matches(landed: list[Event], events: list[Event]) -> list[tuple[int, int]]:
+    return sorted(
+        (row, landed_event.micros)
+        for row, event in enumerate(events)
+        for landed_event in landed
+        if landed_event.key == event.key
     )
 
 
+@ANY_PATH
+@given(draw_events(), draw_events())
+def test_find_returns_all_timestamps_also_after_write(tmp_path: Path, landed: list[Event], events: list[Event]) -> None:
+    run, path = HashRun.from_events(as_seen(landed)), tmp_path / "run"
+    assert matches(run, events) == expected_matches(landed, events)
+    checksum = run.write(path)
+    opened = HashRun.open(path, checksum)
+    assert matches(opened, events) == expected_matches(landed, events)
+    assert (len(opened), opened.topics) == (len(landed), as_seen(landed).topics)
+
+
+def test_find_returns_all_random_keys_and_no_absent_one(tmp_path: Path) -> None:
+    landed, absent = random_events(20_000), random_events(20_000, seed=2)
+    run = HashRun.from_events(as_seen(landed))
+    run.write(tmp_path / "run")
+    for tested_run in (run, HashRun.open(tmp_path / "run")):
+        assert matches(tested_run, landed) == [(row, event.micros) for row, event in enumerate(landed)]
+        assert matches(tested_run, absent) == []
+
+
+def test_seen_returns_all_keys() -> None:
+    landed = [Event((n % 3, n), n, topic="ab"[n % 2]) for n in range(9)]
+    events = HashRun.from_events(as_seen(landed)).seen()
+    columns_of_events = zip(
+        events.high.tolist(), events.low.tolist(), events.micros.tolist(), events.topic.tolist(), strict=True
+    )
+    assert sorted(
+        (high, low, micros, events.topics[topic]) for high, low, micros, topic in columns_of_events
+    ) == sorted((*event.key, event.micros, event.topic) for event in landed)
+
+
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_no_truncation_is_taken_for_a_run(tmp_path: Path, count: int) -> None:
+def test_truncated_file_is_refused(tmp_path: Path, count: int) -> None:
     path = tmp_path / "run"
-    checksum = HashRun.of(seen(random_events(count))).write(path)
+    checksum = HashRun.from_events(as_seen(random_events(count))).write(path)
     whole = path.read_bytes()
     for size in range(len(whole)):
         path.write_bytes(whole[:size])
@@ -73,24 +80,24 @@ def test_no_truncation_is_taken_for_a_run(tmp_path: Path, count: int) -> None:
             HashRun.open(path, checksum)
 
 
-def test_without_a_checksum_what_is_too_short_is_refused(tmp_path: Path) -> None:
-    """The end may be padding: what is opened is whole, or is not opened."""
+def test_short_file_is_refused_without_checksum(tmp_path: Path) -> None:
+    """The end may be padding: a shorter file is refused, or it has all keys."""
     path, events = tmp_path / "run", random_events(20)
-    HashRun.of(seen(events)).write(path)
+    HashRun.from_events(as_seen(events)).write(path)
     whole = path.read_bytes()
     for size in range(len(whole)):
         path.write_bytes(whole[:size])
         try:
-            assert answers(HashRun.open(path), events) == plain_answers(events, events)
+            assert matches(HashRun.open(path), events) == expected_matches(events, events)
         except BadRun:
             continue
 
 
 @ANY_PATH
 @given(st.data())
-def test_no_flipped_bit_is_overlooked(tmp_path: Path, data: st.DataObject) -> None:
+def test_flipped_bit_is_detected(tmp_path: Path, data: st.DataObject) -> None:
     path = tmp_path / "run"
-    checksum = HashRun.of(seen(random_events(50))).write(path)
+    checksum = HashRun.from_events(as_seen(random_events(50))).write(path)
     damaged = bytearray(path.read_bytes())
     bit = data.draw(st.integers(0, 8 * len(damaged) - 1))
     damaged[bit // 8] ^= 1 << bit % 8
@@ -101,16 +108,16 @@ def test_no_flipped_bit_is_overlooked(tmp_path: Path, data: st.DataObject) -> No
 
 @ANY_PATH
 @given(st.binary(max_size=300))
-def test_no_other_file_raises_anything_but_that_it_is_no_run(tmp_path: Path, content: bytes) -> None:
+def test_any_other_file_raises_bad_run(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "run"
     path.write_bytes(content)
     with pytest.raises(BadRun):
         HashRun.open(path)
 
 
-def test_a_run_of_a_later_version_is_refused_and_one_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
+def test_later_version_and_missing_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    HashRun.of(seen(random_events(3))).write(path)
+    HashRun.from_events(as_seen(random_events(3))).write(path)
     path.write_bytes(path.read_bytes().replace(b'"version": 2', b'"version": 9'))
     with pytest.raises(BadRun, match="another version"):
         HashRun.open(path)
@@ -118,17 +125,47 @@ def test_a_run_of_a_later_version_is_refused_and_one_that_is_gone_is_said_to_be(
         HashRun.open(tmp_path / "gone")
 
 
-def test_who_has_a_run_mapped_keeps_it_when_another_is_written_in_its_place(tmp_path: Path) -> None:
+def test_mapped_run_is_unchanged_by_overwrite(tmp_path: Path) -> None:
     path, events = tmp_path / "run", random_events(5000)
-    HashRun.of(seen(events)).write(path)
+    HashRun.from_events(as_seen(events)).write(path)
     mapped = HashRun.open(path)
-    HashRun.of(seen(random_events(3, seed=2))).write(path)
-    assert answers(mapped, events) == answers(HashRun.of(seen(events)), events)
+    HashRun.from_events(as_seen(random_events(3, seed=2))).write(path)
+    assert matches(mapped, events) == matches(HashRun.from_events(as_seen(events)), events)
     assert len(HashRun.open(path)) == 3
 
 
-def test_columns_begin_where_they_can_be_mapped(tmp_path: Path) -> None:
-    HashRun.of(seen(random_events(33))).write(tmp_path / "run")
+def test_columns_are_aligned(tmp_path: Path) -> None:
+    HashRun.from_events(as_seen(random_events(33))).write(tmp_path / "run")
     run = HashRun.open(tmp_path / "run")
     assert all(getattr(run, name).ctypes.data % 8 == 0 for name in ("high", "low", "micros", "topic", "filter"))
     assert isinstance(run.high.base, np.ndarray)
+
+
+def columns(run: HashRun) -> list[tuple[int, int, int, str]]:
+    """Return the keys sorted: keys with the same upper half may be in any order."""
+    topics = [run.topics[topic] for topic in run.topic.tolist()]
+    return sorted(zip(run.high.tolist(), run.low.tolist(), run.micros.tolist(), topics, strict=True))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(draw_events(), min_size=1, max_size=4), st.integers(1, 9))
+def test_merged_run_equals_run_of_all_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event_lists: list[list[Event]], step: int
+) -> None:
+    monkeypatch.setattr(hash_run, "KEYS_PER_STEP", step)
+    parts = [as_seen(events) for events in event_lists]
+    checksum = merge_runs([HashRun.from_events(part) for part in parts], tmp_path / "merged")
+    merged, expected = HashRun.open(tmp_path / "merged", checksum), HashRun.from_events(EventsSeen.concat(parts))
+    assert columns(merged) == columns(expected)
+    assert merged.filter.tobytes() == expected.filter.tobytes()
+    assert (merged.high[:-1] <= merged.high[1:]).all()
+
+
+def test_merged_run_of_many_keys_is_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hash_run, "KEYS_PER_STEP", 1000)
+    events = random_events(20_000)
+    runs = [HashRun.from_events(as_seen(events[begin::3])) for begin in range(3)]
+    merged = HashRun.open(tmp_path / "merged", merge_runs(runs, tmp_path / "merged"))
+    rows, micros = merged.find_keys(as_seen(events).high, as_seen(events).low)
+    assert dict(zip(rows.tolist(), micros.tolist(), strict=True)) == {n: event.micros for n, event in enumerate(events)}
+    assert (merged.high[:-1] <= merged.high[1:]).all()

@@ -64,7 +64,7 @@ class Partition:
         """Return the messages of a range by offset, read as one task."""
         assembler = RangeAssembler(self.look_back, self.gap)
         parts = [batch(self.records[n : min(n + size, end)], n) for n in range(begin, end, size)]
-        batches = [rows for part in parts for rows in assembler.take(part)] + list(assembler.finish())
+        batches = [rows for part in parts for rows in assembler.add_batch(part)] + list(assembler.finish())
         offsets = [(row["offset"], row["payload"]) for rows in batches for row in rows.to_pylist()]
         assert len(dict(offsets)) == len(offsets), "a message came twice"
         return dict(offsets)
@@ -84,7 +84,7 @@ def test_interleaved_messages_are_assembled_at_their_last_chunk() -> None:
     assert partition.look_back_calls == 0
     rows = [
         row
-        for part in RangeAssembler(partition.look_back, 10).take(batch(partition.records))
+        for part in RangeAssembler(partition.look_back, 10).add_batch(batch(partition.records))
         for row in part.to_pylist()
     ]
     assert {row["offset"]: row["key"] for row in rows} == {0: None, 4: None, 6: None, 7: b"mine"}

@@ -1,4 +1,4 @@
-"""Requests to land offsets out of turn, as files and as runs of offsets."""
+"""Tests of backfill requests, as files and as runs of offsets."""
 
 from __future__ import annotations
 
@@ -9,34 +9,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.landing.offset_runs import offsets_of, runs_of
-from penstock.landing.requests.backfill_requests import Request, requests, without, write
+from penstock.landing.requests.backfill_requests import Request, load_requests, subtract_runs, write_request
 
-OFFSETS = st.sets(st.integers(0, 60)).map(lambda found: np.array(sorted(found), np.int64))
+OFFSETS = st.sets(st.integers(0, 60)).map(lambda offsets: np.array(sorted(offsets), np.int64))
 
 
 @given(OFFSETS, OFFSETS, st.integers(0, 60), st.integers(0, 60))
-def test_a_range_without_runs_is_what_they_leave_of_it(
-    one: np.ndarray[tuple[int], np.dtype[np.int64]],
-    other: np.ndarray[tuple[int], np.dtype[np.int64]],
+def test_subtract_runs_leaves_other_offsets(
+    first: np.ndarray[tuple[int], np.dtype[np.int64]],
+    second: np.ndarray[tuple[int], np.dtype[np.int64]],
     begin: int,
     end: int,
 ) -> None:
-    left = offsets_of(without(begin, end, [*runs_of(one).tolist(), *runs_of(other).tolist()]))
-    assert left.tolist() == sorted(set(range(begin, end)) - set(one.tolist()) - set(other.tolist()))
+    remaining = offsets_of(subtract_runs(begin, end, [*runs_of(first).tolist(), *runs_of(second).tolist()]))
+    assert remaining.tolist() == sorted(set(range(begin, end)) - set(first.tolist()) - set(second.tolist()))
 
 
 @given(OFFSETS, st.integers(0, 70), st.integers(0, 70))
-def test_a_part_of_a_request_is_a_slice_of_its_offsets(
-    offsets: np.ndarray[tuple[int], np.dtype[np.int64]], first: int, last: int
-) -> None:
+def test_part_is_slice_of_offsets(offsets: np.ndarray[tuple[int], np.dtype[np.int64]], first: int, last: int) -> None:
     request = Request(1, "t", tuple(map(tuple, runs_of(offsets).tolist())))
     assert request.rows == len(offsets)
     assert offsets_of(request.part(first, last)).tolist() == offsets[first:last].tolist()
 
 
-def test_requests_are_kept_in_order_and_numbered(tmp_path: Path) -> None:
-    assert requests(tmp_path / "none") == {}
-    first = write(tmp_path / "r", "t", [(0, 3)], again=True, owed=[1])
-    second = write(tmp_path / "r", "t", [(5, 6), (8, 9)])
-    assert requests(tmp_path / "r") == {"t@1": first, "t@2": second}
-    assert (first.again, first.owed, second.runs) == (True, (1,), ((5, 6), (8, 9)))
+def test_requests_are_numbered_and_loaded_in_order(tmp_path: Path) -> None:
+    assert load_requests(tmp_path / "none") == {}
+    first = write_request(tmp_path / "r", "t", [(0, 3)], lost=True, owed=[1])
+    second = write_request(tmp_path / "r", "t", [(5, 6), (8, 9)])
+    assert load_requests(tmp_path / "r") == {"t@1": first, "t@2": second}
+    assert (first.lost, first.owed, second.runs) == (True, (1,), ((5, 6), (8, 9)))

@@ -16,8 +16,8 @@ import pytest
 import penstock
 import penstock.tables
 from penstock.cli.tables.contents import rows_by_view
-from penstock.landing.requests.conditions import parse
-from penstock.landing.requests.deletions import ASKED, ask
+from penstock.landing.requests.conditions import parse_conditions
+from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.landing.table.row_counts import HOST, RowCounts
 from penstock.landing.table.table_file import TableFile, as_written, open_rows
 from penstock.landing.table_paths import Layout
@@ -69,7 +69,7 @@ def test_every_reader_skips_deleted_rows(life: Life, tmp_path: Path) -> None:
     assert find_uuid(landed, life.table.active(), "a-21") is None
     assert rows_by_view(layout.tables)["events"] == rows_by_view(layout.tables)["events_click"] == 38
     assert RowCounts(layout, HOST).count() == {("event", "web-1"): 38}
-    assert count(layout, parse("uuid in ('a-21', 'a-22')")) == (1, 1)
+    assert count(layout, parse_conditions("uuid in ('a-21', 'a-22')")) == (1, 1)
     assert len(data_of_late(layout, "click", 100)) == 38
     assert BackfillPlanner(tmp_path / "topics", layout, ["t"], running=False)._uuids("t", {"a-21", "a-22"}) == {"a-22"}
     for view in ("landed", "events", "events_click"):
@@ -87,7 +87,7 @@ def test_every_reader_skips_deleted_rows(life: Life, tmp_path: Path) -> None:
 
 
 def test_deleted_rows_stay_deleted_after_a_deletion_of_others(life: Life) -> None:
-    ask(life.layout, ASKED, parse("uuid = 'a-22'"))
+    request_deletion(life.layout, REQUESTED, parse_conditions("uuid = 'a-22'"))
     assert carry_out(life.layout, WINDOW) == 1
     remaining = [uuid for uuid in REMAINING if uuid != "a-22"]
     for name in ("landed", "events_click"):

@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 import penstock.tables
-from penstock.landing.requests.conditions import parse
-from penstock.landing.requests.deletions import ASKED, Record, ask
+from penstock.landing.requests.conditions import parse_conditions
+from penstock.landing.requests.deletions import REQUESTED, DeletionRecord, request_deletion
 from penstock.landing.storage.object_errors import TablesAway, retry_while_away
 from penstock.landing.table.landed_table import begin_table, table_of
 from penstock.landing.table.row_counts import TYPE, RowCounts
@@ -31,7 +31,7 @@ class Landing:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.job = Job(layout.landed, layout.keys, WINDOW)
-        self.commit = BatchCommit(begin_table(layout), layout.keys, WINDOW, lambda: Record(layout).keys())
+        self.commit = BatchCommit(begin_table(layout), layout.keys, WINDOW, lambda: DeletionRecord(layout).keys())
 
     def parts(self, batch: int, *numbers: range) -> list[PartResult]:
         tasks = [[MessageBatch(messages([event(number) for number in of_task], batch))] for of_task in numbers]
@@ -118,11 +118,11 @@ def test_merge_deletion_and_removal_keep_other_rows(landing: Landing) -> None:
     for batch in range(4):
         landing.land(batch, range(batch * 10, batch * 10 + 10))
     assert compact_table(layout.landed) == (4, 1)
-    where = parse("uuid in ('u3', 'u17')")
+    where = parse_conditions("uuid in ('u3', 'u17')")
     assert count(layout, where) == (2, 1)
-    number = ask(layout, ASKED, where).number
+    number = request_deletion(layout, REQUESTED, where).number
     assert carry_out(layout, WINDOW) == 1
-    assert Record(layout).rows(number) == 2
+    assert DeletionRecord(layout).rows(number) == 2
     remaining = [number for number in range(40) if number not in (3, 17)]
     assert landing.uuids() == sorted(f"u{number}" for number in remaining)
     remove_old_files(layout.landed)

@@ -38,7 +38,7 @@ def write_file(
     writer = FileWriter(table, kind, DAY, role)
     for group in groups:
         rows = batch(group)
-        writer.write(rows, EventsSeen.of(rows) if kind is MessageKind.EVENT else None)
+        writer.write(rows, EventsSeen.from_rows(rows) if kind is MessageKind.EVENT else None)
     return writer.close()
 
 

@@ -18,8 +18,8 @@ from penstock.kafka.large.chunks import encode_chunk
 from penstock.kafka.large.headers import LARGE_MESSAGE, V3, LargeMessageHeader, encode_large_message_header, message_key
 from penstock.landing.journal import Journal
 from penstock.landing.requests import deletions
-from penstock.landing.requests.conditions import parse
-from penstock.landing.requests.deletions import ASKED, ask
+from penstock.landing.requests.conditions import parse_conditions
+from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.proof.proofs import Proof
 from penstock.proof.prover import Prover, rebuild
 from penstock.proof.reread_kafka import KafkaRecords
@@ -148,8 +148,8 @@ def test_rows_of_partitions_can_be_deleted_and_do_not_come_back(
     send(kafka_broker, topic, [plain(event(n, "view")) for n in range(10, 13)], 1)
     land(spark, landing)
     gone = [json.loads(event(n))["uuid"] for n in (1, 2)]
-    ask(landing.layout, ASKED, parse(f"uuid in ('{gone[0]}', '{gone[1]}')"))
-    ask(landing.layout, ASKED, parse("type = 'view'"))
+    request_deletion(landing.layout, REQUESTED, parse_conditions(f"uuid in ('{gone[0]}', '{gone[1]}')"))
+    request_deletion(landing.layout, REQUESTED, parse_conditions("type = 'view'"))
     assert carry_out(landing.layout, 600_000_000) == 2
     send(kafka_broker, topic, [plain(event(2)), plain(event(5))], 0)
     land(spark, landing)
@@ -159,7 +159,7 @@ def test_rows_of_partitions_can_be_deleted_and_do_not_come_back(
     assert sorted((row["partition"], row["offset"]) for row in rows) == [(0, 0), (0, 3), (0, 5)]
     proofs = list(rebuild(topics, landing.layout, kafka=KafkaRecords(kafka, GAP)))
     assert all(isinstance(proof, Proof) and proof.holds for proof in proofs), proofs
-    assert {topic: runs.tolist() for topic, runs in deletions.Record(landing.layout).runs().items()} == {
+    assert {topic: runs.tolist() for topic, runs in deletions.DeletionRecord(landing.layout).runs().items()} == {
         f"{topic}/0": [[1, 3]],
         f"{topic}/1": [[0, 3]],
     }

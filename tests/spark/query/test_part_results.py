@@ -16,13 +16,13 @@ from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.writing.part_writer import PartResult
 from penstock.landing.writing.written_file import WrittenFile
 from penstock.spark.query.part_results import packed, unpacked
-from tests.landing.duplicates.events import One, events_of, seen
+from tests.landing.duplicates.events import Event, as_seen, draw_events
 
 
-def part(*events: list[One] | None) -> PartResult:
+def part(*events: list[Event] | None) -> PartResult:
     files = [
         WrittenFile(f"kind=event/date=2026-02-02/{n}.parquet", "event", "2026-02-02", 1, 10, "{}", seen=some)
-        for n, some in enumerate(seen(one) if one is not None else None for one in events)
+        for n, some in enumerate(as_seen(one) if one is not None else None for one in events)
     ]
     return PartResult(files, 7, ["it failed"])
 
@@ -32,8 +32,8 @@ def columns(events: EventsSeen | None) -> list[object]:
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.one_of(st.none(), events_of()), max_size=4), st.booleans())
-def test_all_comes_back_and_no_file_stays(tmp_path: Path, events: list[list[One] | None], here: bool) -> None:
+@given(st.lists(st.one_of(st.none(), draw_events()), max_size=4), st.booleans())
+def test_all_comes_back_and_no_file_stays(tmp_path: Path, events: list[list[Event] | None], here: bool) -> None:
     sent = part(*events)
     found = unpacked(packed(sent, tmp_path / "scratch" if here else None))
     assert (found.through, found.failures) == (7, ["it failed"])
@@ -45,13 +45,13 @@ def test_all_comes_back_and_no_file_stays(tmp_path: Path, events: list[list[One]
 
 
 def test_columns_go_by_a_file_and_not_through_spark(tmp_path: Path) -> None:
-    many = part([One((n, n), n, offset=n) for n in range(10_000)])
+    many = part([Event((n, n), n, offset=n) for n in range(10_000)])
     assert len(packed(many, tmp_path)) < 2_000
     assert len(packed(many, None)) > 100_000
 
 
 def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
-    sent = packed(part([One((1, 2), 3)]), tmp_path)
+    sent = packed(part([Event((1, 2), 3)]), tmp_path)
     next(tmp_path.iterdir()).unlink()
     with pytest.raises(OSError, match="columns"):
         unpacked(sent)

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from penstock.landing.from_kafka.rows import ROW
-from penstock.landing.requests.backfill_requests import OffsetRange, write
+from penstock.landing.requests.backfill_requests import OffsetRange, write_request
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.spark.source.landing_ranges import RANGES, LandingSource, RangeReader, messages_in
 from penstock.spark.source.options import SourceOptions
@@ -31,7 +31,7 @@ class Planner:
         self.reader = RangeReader(asked, StructType(), self.hold, (self.refills, only_refills))
 
     def ask(self, topic: str, runs: Sequence[OffsetRange], again: bool = False) -> None:
-        write(self.refills, topic, runs, again=again)
+        write_request(self.refills, topic, runs, lost=again)
 
     def ranges(self, start: dict[str, int], end: dict[str, int]) -> list[Named]:
         """All ranges of a batch, as the rows that its tasks get."""

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.landing.event_rules import MessageKind
-from penstock.landing.requests.conditions import parse
-from penstock.landing.requests.deletions import ASKED, ask
+from penstock.landing.requests.conditions import parse_conditions
+from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.table.table_reader import DELTA_LOG
@@ -95,7 +95,7 @@ def test_files_that_an_earlier_version_merged_are_merged_and_written_without_row
         event = landed_event(2 * n, f"u{n}", host="x" if n % 2 else "y", annotations=annotations)
         made.commit({"t": 2 * n + 2}, [event, landed_message(2 * n + 1, annotations=annotations)])
         deltalake.DeltaTable(str(made.layout.landed)).optimize.compact()
-    ask(made.layout, ASKED, parse("host = 'x'"))
+    request_deletion(made.layout, REQUESTED, parse_conditions("host = 'x'"))
     assert carry_out(made.layout, 1) == 1
     compact_table(made.layout.landed)
     rows = deltalake.DeltaTable(str(made.layout.landed)).to_pyarrow_table()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.landing.requests.conditions import parse
-from penstock.landing.requests.deletions import ASKED, FOREIGN, Record, all_deletions, ask
+from penstock.landing.requests.conditions import parse_conditions
+from penstock.landing.requests.deletions import FOREIGN, REQUESTED, DeletionRecord, load_deletions, request_deletion
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.compaction.compaction import compact_table
@@ -62,16 +62,16 @@ def test_rows_that_another_program_deleted_are_in_the_next_balance(
         maintain(made, table)
         assert fates(running) == AFTER
         assert kept(running) == rebuilt(topics, table.layout)
-        first, second = all_deletions(table.layout)
+        first, second = load_deletions(table.layout)
         assert (first.why, first.version, first.engine, first.operation) == (FOREIGN, version, ENGINE, "DELETE")
         assert second.version == version + 1
         assert f"version {version} is DELETE of {ENGINE}: it deleted 1 rows" in caplog.text
         compact_table(table.layout.landed)
-        ask(table.layout, ASKED, parse("uuid = 'u3'"))
+        request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'u3'"))
         maintain(made, table)
         assert fates(running) == {**AFTER, "landed.event": 2, "deleted.asked": 1}
         assert kept(running) == rebuilt(topics, table.layout)
-        assert len(all_deletions(table.layout)) == 3, "our own commits are not another program's"
+        assert len(load_deletions(table.layout)) == 3, "our own commits are not another program's"
 
 
 def test_rebuilt_balance_has_them_though_no_pipeline_runs(topics: Path, table: HandWritten) -> None:
@@ -83,7 +83,7 @@ def test_rebuilt_balance_has_them_though_no_pipeline_runs(topics: Path, table: H
     assert rebuilt(topics, table.layout)[0] == AFTER, "asked for, and not carried out"
     carry_out(table.layout, WINDOW)
     assert rebuilt(topics, table.layout)[0] == AFTER
-    assert [one.fate for _, one in Record(table.layout).deleted()] == ["deleted.foreign"]
+    assert [one.fate for _, one in DeletionRecord(table.layout).deleted()] == ["deleted.foreign"]
 
 
 def test_rows_in_other_files_are_not_deleted(
@@ -102,7 +102,7 @@ def test_rows_in_other_files_are_not_deleted(
     assert note_foreign_changes(table.layout) == 1
     assert "is UPDATE of" in caplog.text
     assert "it deleted 0 rows and changed rows" in caplog.text
-    assert not all_deletions(table.layout)
+    assert not load_deletions(table.layout)
     assert rebuilt(topics, table.layout)[0] == BEFORE
 
 
@@ -112,6 +112,6 @@ def test_each_commit_is_accounted_for_once_though_killed_in_between(topics: Path
     note_foreign_changes(table.layout)
     table.layout.foreign.unlink()  # killed after the request, before the position
     note_foreign_changes(table.layout)
-    assert len(all_deletions(table.layout)) == 1
+    assert len(load_deletions(table.layout)) == 1
     assert carry_out(table.layout, WINDOW) == 1
     assert rebuilt(topics, table.layout)[0] == {**BEFORE, "landed.event": 4, "deleted.foreign": 1}

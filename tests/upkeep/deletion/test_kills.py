@@ -11,7 +11,7 @@ from pathlib import Path
 import polars
 import pytest
 
-from penstock.landing.requests.deletions import all_deletions
+from penstock.landing.requests.deletions import load_deletions
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
 from tests.upkeep.deletion.upkeep_life import uuids
@@ -27,7 +27,7 @@ def expected(layout: Layout) -> list[str]:
     """Of all batches in the table, without what was deleted."""
     table = DeltaTable(layout.landed)
     done, newest = table.last_deletion(), table.newest()
-    gone = {uuid for one in all_deletions(layout) if one.number <= done for uuid in one.conditions[0].values}
+    gone = {uuid for one in load_deletions(layout) if one.number <= done for uuid in one.conditions[0].values}
     return sorted({uuid for batch in range(newest + 1) for uuid in uuids(batch)} - gone)
 
 

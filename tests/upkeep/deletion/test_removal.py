@@ -17,8 +17,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.landing.requests.conditions import parse
-from penstock.landing.requests.deletions import ASKED, Record, all_deletions, ask, pending
+from penstock.landing.requests.conditions import parse_conditions
+from penstock.landing.requests.deletions import (
+    REQUESTED,
+    DeletionRecord,
+    load_deletions,
+    pending_deletions,
+    request_deletion,
+)
 from penstock.landing.rows.key_hashes import key_hashes
 from penstock.landing.table.delta_table import TableChanged
 from penstock.landing.table.landed_table import table_of
@@ -114,8 +120,8 @@ def test_rows_go_and_the_balance_says_so(tmp_path: Path, topics: Path, table: Ha
     with daemon(tmp_path) as running:
         made = worker(topics, table, running)
         assert fates(running) == BEFORE
-        assert count(table.layout, parse("host = 'x'")) == (3, 2)
-        ask(table.layout, ASKED, parse("host = 'x'"))
+        assert count(table.layout, parse_conditions("host = 'x'")) == (3, 2)
+        request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
         assert carry_out(table.layout, WINDOW) == 1
         assert made.step()
         assert fates(running) == AFTER
@@ -130,15 +136,15 @@ def test_rows_go_and_the_balance_says_so(tmp_path: Path, topics: Path, table: Ha
 
 def test_what_no_row_has_is_a_deletion_of_nothing(topics: Path, table: HandWritten) -> None:
     version = deltalake.DeltaTable(str(table.layout.landed)).version()
-    one = ask(table.layout, ASKED, parse("uuid = 'nobody'"))
+    one = request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'nobody'"))
     assert carry_out(table.layout, WINDOW) == 1
-    assert (Record(table.layout).rows(one.number), len(read(table.layout))) == (0, 8)
+    assert (DeletionRecord(table.layout).rows(one.number), len(read(table.layout))) == (0, 8)
     assert deltalake.DeltaTable(str(table.layout.landed)).version() == version + 1
 
 
 def test_whole_files_go_without_being_written_again(topics: Path, table: HandWritten) -> None:
     before = set(table_of(table.layout).active())
-    ask(table.layout, ASKED, parse("kind in ('message', 'quarantine')"))
+    request_deletion(table.layout, REQUESTED, parse_conditions("kind in ('message', 'quarantine')"))
     carry_out(table.layout, WINDOW)
     after = set(table_of(table.layout).active())
     assert after < before
@@ -147,7 +153,7 @@ def test_whole_files_go_without_being_written_again(topics: Path, table: HandWri
 
 def test_readers_that_are_at_it_find_their_files(topics: Path, table: HandWritten) -> None:
     reader = deltalake.DeltaTable(str(table.layout.landed))
-    ask(table.layout, ASKED, parse("topic = 't'"))
+    request_deletion(table.layout, REQUESTED, parse_conditions("topic = 't'"))
     carry_out(table.layout, WINDOW)
     compact_table(table.layout.landed)
     assert len(reader.to_pyarrow_table()) == 8
@@ -162,7 +168,7 @@ def test_batches_that_land_meanwhile_stay(topics: Path, table: HandWritten, monk
         table.commit({"t": 10}, [landed_event(9, "u9", host="x")])
 
     monkeypatch.setattr(removal, "write_record", slow)
-    ask(table.layout, ASKED, parse("host = 'x'"))
+    request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
     carry_out(table.layout, WINDOW)
     assert read(table.layout) == [2, 3, 6, 7, 8, 9]
     assert table_of(table.layout).newest() == 2
@@ -180,7 +186,7 @@ def test_who_merges_files_waits_until_it_is_done(
         assert merging.is_alive()
 
     monkeypatch.setattr(removal, "write_record", slow)
-    ask(table.layout, ASKED, parse("host = 'x'"))
+    request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
     carry_out(table.layout, WINDOW)
     merging.join(20)
     assert read(table.layout) == [2, 3, 6, 7, 8]
@@ -196,7 +202,7 @@ def test_where_another_engine_has_merged_files_meanwhile_it_is_done_the_next_tim
         deltalake.DeltaTable(str(table.layout.landed)).optimize.compact()
 
     monkeypatch.setattr(removal, "write_record", slow)
-    ask(table.layout, ASKED, parse("host = 'x'"))
+    request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
     with pytest.raises(TableChanged):
         carry_out(table.layout, WINDOW)
     monkeypatch.undo()
@@ -209,10 +215,10 @@ def test_a_deleted_uuid_does_not_land_again(topics: Path, table: HandWritten) ->
     """Also where the keys are lost, and are made again from the table."""
     layout = table.layout
     before = load_landed_keys(table_of(layout), layout.keys, WINDOW)
-    ask(layout, ASKED, parse("uuid in ('u1', 'u5')"))
+    request_deletion(layout, REQUESTED, parse_conditions("uuid in ('u1', 'u5')"))
     carry_out(layout, WINDOW)
     shutil.rmtree(layout.keys)
-    again = load_landed_keys(table_of(layout), layout.keys, WINDOW, Record(layout).keys)
+    again = load_landed_keys(table_of(layout), layout.keys, WINDOW, DeletionRecord(layout).keys)
 
     def keys(of: Any) -> set[tuple[int, int]]:
         return {(int(h), int(low)) for run in of.runs for h, low in zip(run.high, run.low, strict=True)}
@@ -227,10 +233,10 @@ def test_a_deleted_message_with_an_id_does_not_land_again_and_its_neighbours_sta
     layout = table.layout
     rows = [landed_message(20, uuid="c-0"), landed_message(21), landed_message(22, uuid="c-1"), landed_message(23)]
     table.commit({"t": 24}, rows)
-    ask(layout, ASKED, parse("uuid = 'c-1'"))
+    request_deletion(layout, REQUESTED, parse_conditions("uuid = 'c-1'"))
     carry_out(layout, WINDOW)
     shutil.rmtree(layout.keys, ignore_errors=True)
-    again = load_landed_keys(table_of(layout), layout.keys, WINDOW, Record(layout).keys)
+    again = load_landed_keys(table_of(layout), layout.keys, WINDOW, DeletionRecord(layout).keys)
     wanted = key_hashes(pa.array(["t", "t"]), pa.array(["c-0", "c-1"]))[0]
     assert set(wanted.tolist()) <= {int(high) for run in again.runs for high in run.high}
     assert read(layout)[-3:] == [20, 21, 23]
@@ -238,10 +244,10 @@ def test_a_deleted_message_with_an_id_does_not_land_again_and_its_neighbours_sta
 
 def test_a_backfill_does_not_bring_it_back(topics: Path, table: HandWritten) -> None:
     worker(topics, table)
-    ask(table.layout, ASKED, parse("uuid in ('u2', 'u3')"))
+    request_deletion(table.layout, REQUESTED, parse_conditions("uuid in ('u2', 'u3')"))
     carry_out(table.layout, WINDOW)
     found = BackfillPlanner(topics, table.layout, ["t"], running=False).survey("t", 0, None)
-    assert (found.again.tolist(), found.ahead.tolist()) == ([], [])
+    assert (found.lost.tolist(), found.ahead.tolist()) == ([], [])
     assert found.known["deleted"] == 2
     assert found.known["duplicate"] == 1, "of one that was deleted"
 
@@ -249,7 +255,7 @@ def test_a_backfill_does_not_bring_it_back(topics: Path, table: HandWritten) -> 
 def test_a_rebuild_knows_the_duplicate_of_a_deleted_row(tmp_path: Path, topics: Path, table: HandWritten) -> None:
     with daemon(tmp_path) as running:
         made = worker(topics, table, running)
-        ask(table.layout, ASKED, parse("uuid = 'u2'"))
+        request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'u2'"))
         carry_out(table.layout, WINDOW)
         assert made.step()
         assert kept(running) == rebuilt(topics, table.layout)
@@ -268,7 +274,7 @@ def test_a_rebuild_agrees_when_the_log_has_expired_and_all_is_rolled_up(
         made = worker(topics, table, running)
         roll_up(table.layout, 1, time.time)
         for where in ("host = 'x'", "kind = 'quarantine'"):
-            ask(table.layout, ASKED, parse(where))
+            request_deletion(table.layout, REQUESTED, parse_conditions(where))
             carry_out(table.layout, WINDOW)
         assert made.step()
         compact_table(table.layout.landed)
@@ -281,7 +287,7 @@ def test_a_rebuild_agrees_when_the_log_has_expired_and_all_is_rolled_up(
 
 def test_row_that_vanished_from_a_file_is_unaccounted(topics: Path, table: HandWritten) -> None:
     worker(topics, table)
-    ask(table.layout, ASKED, parse("host = 'x'"))
+    request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
     carry_out(table.layout, WINDOW)
     # No commit names this row: a row that another program deletes in a commit is ``deleted.foreign`` instead.
     for file in deltalake.DeltaTable(str(table.layout.landed)).file_uris():
@@ -322,7 +328,7 @@ def test_whatever_is_killed_it_is_done_and_counted_once(
         expected, stop, kills = dict(BEFORE), 1, 0
         for number, uuid in enumerate([f"u{n}" for n in range(6)] * 3):
             made = worker(topics, table, running)
-            ask(table.layout, ASKED, parse(f"uuid = '{uuid}'"))
+            request_deletion(table.layout, REQUESTED, parse_conditions(f"uuid = '{uuid}'"))
             kill_at[moment] = stop
             try:
                 carry_out(table.layout, WINDOW)
@@ -348,7 +354,7 @@ def test_killed_before_the_ledger_was_told_it_is_told_by_the_next_one(
 ) -> None:
     with daemon(tmp_path) as running:
         worker(topics, table, running)
-        ask(table.layout, ASKED, parse("host = 'x'"))
+        request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
         carry_out(table.layout, WINDOW)
         for _ in range(2):
             worker(topics, table, running)
@@ -384,7 +390,7 @@ def test_much_that_is_old_goes_some_days_at_once(tmp_path: Path, topics: Path) -
     assert carry_out(table.layout, WINDOW) == 3
     assert read(table.layout) == [15]
     assert rebuilt(topics, table.layout)[0]["deleted.retention"] == 15
-    assert Record(table.layout).runs()["t"].tolist() == [[0, 15]]
+    assert DeletionRecord(table.layout).runs()["t"].tolist() == [[0, 15]]
 
 
 def test_what_says_that_a_row_was_dropped_may_have_an_age_too(tmp_path: Path, topics: Path) -> None:
@@ -412,13 +418,13 @@ def test_a_type_may_have_an_age_of_its_own(tmp_path: Path, topics: Path) -> None
 def test_maintenance_takes_nothing_out_that_is_not_proved(topics: Path, table: HandWritten) -> None:
     settled = False
     upkeep = Maintenance(table.layout, Upkeep(0.0, WINDOW, {"event": 0.0}), believed(table.layout), lambda: settled)
-    ask(table.layout, ASKED, parse("host = 'x'"))
+    request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
     upkeep.step()
     assert len(read(table.layout)) == 8
     settled = True
     upkeep.step()
     assert read(table.layout) == [2, 3, 6, 7, 8]
-    assert pending(table.layout) == []
+    assert pending_deletions(table.layout) == []
 
 
 def test_a_deletion_that_is_still_being_written_is_not_taken_for_done(topics: Path, table: HandWritten) -> None:
@@ -428,16 +434,16 @@ def test_a_deletion_that_is_still_being_written_is_not_taken_for_done(topics: Pa
     being_written.write_bytes(b"")
     upkeep.step()
     being_written.unlink()
-    ask(table.layout, ASKED, parse("host = 'x'"))
+    request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
     upkeep.step()
-    assert pending(table.layout) == []
+    assert pending_deletions(table.layout) == []
 
 
 def test_a_deletion_of_before_that_is_damaged_is_named(topics: Path, table: HandWritten) -> None:
-    ask(table.layout, ASKED, parse("host = 'x'"))
+    request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
     (table.layout.deletions / "000001.json").write_text(json.dumps({"why": "asked"}))
     with pytest.raises(ValueError, match=r"000001\.json is damaged"):
-        all_deletions(table.layout)
+        load_deletions(table.layout)
 
 
 def test_maintenance_deletes_expired_rows_while_clock_is_believed(
@@ -451,7 +457,7 @@ def test_maintenance_deletes_expired_rows_while_clock_is_believed(
         assert made.step()
         assert fates(running) == {"landed.event": 6, "landed.message": 1, "duplicate": 1, "deleted.retention": 1}
         assert kept(running) == rebuilt(topics, table.layout)
-    assert len(all_deletions(table.layout)) == 1
+    assert len(load_deletions(table.layout)) == 1
 
 
 def test_maintenance_deletes_no_row_by_a_clock_that_is_not_believed(
@@ -467,7 +473,7 @@ def test_maintenance_deletes_no_row_by_a_clock_that_is_not_believed(
     ):
         clock = BelievedClock(table.layout, answers, Later(730 * DAY))
         Maintenance(table.layout, Upkeep(0.0, WINDOW, ages), clock).step()
-        assert all_deletions(table.layout) == []
+        assert load_deletions(table.layout) == []
     assert len(read(table.layout)) == 8
 
 
@@ -477,7 +483,7 @@ def test_maintenance_removes_replaced_files_only_while_clock_is_believed(
 ) -> None:
     monkeypatch.setattr(maintenance, "SWEEP_FIRST", 0.0)
     replaced = {path for path in table.layout.landed.rglob("*.parquet") if "kind=event" in str(path)}
-    ask(table.layout, ASKED, parse("type = 'x'"))
+    request_deletion(table.layout, REQUESTED, parse_conditions("type = 'x'"))
     carry_out(table.layout, WINDOW)
     delta = deltalake.DeltaTable(str(table.layout.landed))
     delta.alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
@@ -502,9 +508,9 @@ def test_a_table_that_is_begun_later_is_maintained_too(
     append(topics, "t", [event(0), event(1)])
     made.commit({"t": 2}, [landed_event(0, "u0", host="x"), landed_event(1, "u1", host="y")])
     assert worker(topics, made)
-    ask(layout, ASKED, parse("host = 'x'"))
+    request_deletion(layout, REQUESTED, parse_conditions("host = 'x'"))
     deadline = time.monotonic() + 30
-    while pending(layout):
+    while pending_deletions(layout):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     upkeep.stop(10)
@@ -516,7 +522,7 @@ def test_a_deletion_that_fails_leaves_no_files_and_merging_goes_on(
 ) -> None:
     monkeypatch.setattr(maintenance, "LOOK", 0.005)
     files = sorted(table.layout.landed.rglob("*.parquet"))
-    ask(table.layout, ASKED, parse("host = 'x'"))
+    request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
     damaged = max(files, key=lambda path: path.name if "kind=event" in str(path) else "")
     whole = damaged.read_bytes()
     damaged.write_bytes(whole[:-8] + bytes(8))
@@ -529,7 +535,7 @@ def test_a_deletion_that_fails_leaves_no_files_and_merging_goes_on(
         assert time.monotonic() < deadline
         time.sleep(0.01)
     upkeep.stop(10)
-    assert pending(table.layout)
+    assert pending_deletions(table.layout)
     assert sorted(table.layout.landed.rglob("*.parquet")) == files
     damaged.write_bytes(whole)
     assert carry_out(table.layout, WINDOW) == 1
@@ -537,7 +543,7 @@ def test_a_deletion_that_fails_leaves_no_files_and_merging_goes_on(
 
 def test_files_with_rows_that_went_are_removed_though_checkpoints_have_forgotten_them(table: HandWritten) -> None:
     old = {path for path in table.layout.landed.rglob("*.parquet") if "kind=event" in str(path)}
-    ask(table.layout, ASKED, parse("type = 'x'"))
+    request_deletion(table.layout, REQUESTED, parse_conditions("type = 'x'"))
     carry_out(table.layout, WINDOW)
     delta = deltalake.DeltaTable(str(table.layout.landed))
     delta.alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.landing.requests.conditions import parse
-from penstock.landing.requests.deletions import ASKED, ask
+from penstock.landing.requests.conditions import parse_conditions
+from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.compaction.typed_compaction import compact_typed
@@ -46,7 +46,7 @@ def agree(layout: Layout) -> list[str]:
     ],
 )
 def test_both_agree(layout: Layout, where: str, left: list[str]) -> None:
-    ask(layout, ASKED, parse(where))
+    request_deletion(layout, REQUESTED, parse_conditions(where))
     assert carry_out(layout, WINDOW) == 1
     assert agree(layout) == left
     compact_typed(layout)
@@ -61,7 +61,7 @@ def test_retention_by_type_is_theirs_too(layout: Layout) -> None:
 
 def test_one_that_is_no_longer_configured_forgets_as_well(layout: Layout) -> None:
     Life(layout, [])
-    ask(layout, ASKED, parse("uuid = 'a0'"))
+    request_deletion(layout, REQUESTED, parse_conditions("uuid = 'a0'"))
     carry_out(layout, WINDOW)
     assert len(agree(layout)) == 5
 
@@ -69,7 +69,7 @@ def test_one_that_is_no_longer_configured_forgets_as_well(layout: Layout) -> Non
 def test_killed_in_between_and_done_again_later_for_what_landed_until_then(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask(layout, ASKED, parse("host = 'web-1'"))
+    request_deletion(layout, REQUESTED, parse_conditions("host = 'web-1'"))
 
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -86,7 +86,7 @@ def test_killed_in_between_and_done_again_later_for_what_landed_until_then(
 def test_rows_of_a_batch_that_the_table_does_not_have_yet_stay(layout: Layout) -> None:
     rows = [source([(9, event("c"))])]
     kill_before_landed(Life(layout), 3, rows)
-    ask(layout, ASKED, parse("host = 'web-1'"))
+    request_deletion(layout, REQUESTED, parse_conditions("host = 'web-1'"))
     carry_out(layout, WINDOW)
     assert (uuids(layout.landed), uuids(layout.typed("click"))) == ([], ["c"])
     Life(layout).land(3, rows)

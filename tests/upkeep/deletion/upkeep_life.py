@@ -6,7 +6,7 @@ import random
 import sys
 
 from penstock.landing.requests.conditions import IN, Condition
-from penstock.landing.requests.deletions import ASKED, Record, ask
+from penstock.landing.requests.deletions import REQUESTED, DeletionRecord, request_deletion
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
@@ -31,7 +31,7 @@ def main() -> None:
     layout, chance = Layout.for_tables(sys.argv[1]), random.Random(int(sys.argv[2]))
     table = begin_table(layout)
     sweep(layout)
-    commit = BatchCommit(table, layout.keys, WINDOW, lambda: Record(layout).keys())
+    commit = BatchCommit(table, layout.keys, WINDOW, lambda: DeletionRecord(layout).keys())
     job = Job(table.folder, layout.keys, WINDOW)
     print("ready", flush=True)
     while True:
@@ -44,7 +44,7 @@ def main() -> None:
             compact_table(layout.landed)
         elif what < 0.4:
             wanted = tuple(chance.sample(uuids(chance.randint(max(0, batch - 5), batch)), 3))
-            ask(layout, ASKED, [Condition("uuid", IN, wanted)])
+            request_deletion(layout, REQUESTED, [Condition("uuid", IN, wanted)])
         elif what < 0.6:
             carry_out(layout, WINDOW)
         elif what < 0.7:

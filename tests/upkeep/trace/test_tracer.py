@@ -12,8 +12,8 @@ import pytest
 from penstock.counts import Origin
 from penstock.files.file_system import OS
 from penstock.landing.journal import Journal
-from penstock.landing.requests.conditions import parse
-from penstock.landing.requests.deletions import ASKED, ask
+from penstock.landing.requests.conditions import parse_conditions
+from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.landing.table_paths import Layout
 from penstock.log import Log
 from penstock.log.store.gaps import Gap, Gaps
@@ -181,7 +181,7 @@ def test_a_row_that_was_deleted_is_deleted_while_its_file_is_still_there_and_aft
     append(topics, "t", [event(1), event(2)])
     table.commit({"t": 2}, [landed_event(0, "u1"), landed_event(1, "u2")])
     prove(topics, table)
-    ask(table.layout, ASKED, parse("uuid = 'u1'"))
+    request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'u1'"))
     carry_out(table.layout, 1)
     for _ in range(2):
         traced = Tracer(topics, table.layout, ["t"])

@@ -8,7 +8,7 @@ import random
 import sys
 
 from penstock.landing.requests.conditions import IN, Condition
-from penstock.landing.requests.deletions import ASKED, ask
+from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import existing_typed_tables
 from penstock.landing.typed.typed_starts import read_starts
@@ -52,7 +52,7 @@ def main() -> None:
             compact_typed(layout)
         elif what < 0.45:
             wanted = tuple(chance.sample(uuids(chance.randint(max(0, batch - 5), batch)), 3))
-            ask(layout, ASKED, [Condition("uuid", IN, wanted)])
+            request_deletion(layout, REQUESTED, [Condition("uuid", IN, wanted)])
         elif what < 0.6:
             carry_out(layout, WINDOW)
         elif what < 0.7 and "click" in read_starts(layout):
