@@ -108,7 +108,7 @@ TARGETS = {
     "landing/journal.py": DAMAGED_FILES,
     "landing/rows/type_schemas.py": DAMAGED_FILES,
     "proof/watermarks.py": DAMAGED_FILES,
-    "landing/typed/typed_starts.py": DAMAGED_FILES,
+    "landing/typed/typed_delta.py": DAMAGED_FILES,
     "landing/typed/typed_tables.py": DAMAGED_FILES,
     "landing/rows/data_text.py": (
         "landing/rows/test_data_text.py::test_data_says_to_the_last_digit_what_the_payload_says"

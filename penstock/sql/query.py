@@ -169,7 +169,7 @@ class Query:
     def _make_typed(self, table: TypedTable, files: Sequence[TableFile]) -> None:
         """Create the view of a typed table: its files, and the unlanded rows as it will store them."""
         tail_view, file_view = f"_tail_{table.view}", f"_files_{table.view}"
-        derived = ", ".join(f'{value} AS "{name}"' for name, value in table.given.items())
+        derived = ", ".join(f'{value} AS "{name}"' for name, value in table.inputs.items())
         values = ", ".join(f'{value} AS "{name}"' for name, value in table.values.items())
         common = ", ".join(f'"{name}"' for name in (*LANDED_COLUMNS, "date"))
         tail = f"(SELECT *, {derived} FROM _tail WHERE kind = 'event' AND type = {quoted(table.type)})"  # noqa: S608

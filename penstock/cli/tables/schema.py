@@ -61,7 +61,7 @@ def diff(
     Exits with status 1 if they differ.
     """
     from penstock.landing.table_paths import Layout
-    from penstock.landing.typed.typed_starts import BEFORE_FIRST_BATCH, describe_start, read_starts
+    from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, describe_start, read_starts
     from penstock.upkeep.typed.differences import differences
     from penstock.upkeep.typed.found_fields import data_of_late, fields_of
 

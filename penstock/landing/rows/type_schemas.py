@@ -62,7 +62,7 @@ class TypeSchema:
     fields: tuple[Field, ...]
 
     @property
-    def given(self) -> dict[str, str]:
+    def inputs(self) -> dict[str, str]:
         return {}
 
     @property
@@ -77,12 +77,12 @@ class Schema(Protocol):
     def type(self) -> str: ...
 
     @property
-    def given(self) -> dict[str, str]:
+    def inputs(self) -> dict[str, str]:
         """Expressions of SQL that are computed first, once."""
 
     @property
     def condition(self) -> str:
-        """Of SQL, on the column ``data``, and what is ``given``."""
+        """Of SQL, on the column ``data``, and ``inputs``."""
 
 
 class SchemasUnknown(PenstockError, ValueError):
@@ -121,6 +121,6 @@ def not_met(
         mine = as_mask(pc.equal(types, pa.scalar(schema.type)))
         if mine.any():
             fits = {"fits": f"coalesce({schema.condition}, false)"}
-            answer = compute(fits, schema.given, data=data.filter(pa.array(mine)))
+            answer = compute(fits, schema.inputs, data=data.filter(pa.array(mine)))
             found[mine] = ~as_mask(answer["fits"])
     return found

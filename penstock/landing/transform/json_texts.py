@@ -1,4 +1,4 @@
-"""Changes inside JSON texts that leave everything else as it is, letter by letter."""
+"""Changes inside JSON texts that keep every other byte."""
 
 from __future__ import annotations
 
@@ -10,51 +10,53 @@ from penstock.landing.rows.json_places import inner, scan, skip
 from penstock.wire.json_text import deep_recursion
 
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*', re.DOTALL)
-"""A string or a number; what else there is has no content."""
+"""A string or a number; other tokens have no content."""
 Span = tuple[int, int]
 Change = Callable[[str], str]
 
 
 def with_contents(text: str, change: Callable[[Sequence[str]], Sequence[str]]) -> str:
-    """A JSON text with the contents of its strings (keys too) and numbers changed; what was changed is a string.
+    """Return a JSON text with changed contents of its strings (keys too) and numbers; a changed content becomes a
+    string.
 
-    ``change``: is given all contents at once.
+    ``change`` receives all contents at once.
     """
-    found = list(_TOKEN.finditer(text))
-    before = [json.loads(one[0]) if one[0][0] == '"' else one[0] for one in found]
+    tokens = list(_TOKEN.finditer(text))
+    before = [json.loads(token[0]) if token[0][0] == '"' else token[0] for token in tokens]
     after = change(before)
-    made = (
-        (one.span(), json.dumps(new, ensure_ascii=False))
-        for one, old, new in zip(found, before, after, strict=True)
+    changes = (
+        (token.span(), json.dumps(new, ensure_ascii=False))
+        for token, old, new in zip(tokens, before, after, strict=True)
         if old != new
     )
-    return _replaced(text, made)
+    return _replace_spans(text, changes)
 
 
 def with_members(text: str, path: Sequence[str], change: Change) -> str:
-    """A JSON text with the values at a path of keys, through lists too, changed by their text. Null stays.
+    """Return a JSON text with changed values at a path of keys, also through lists. Null stays.
 
-    Of a key that stands there several times all are changed.
+    If a key is there several times, all its values change.
     """
+    # Limit: senders decide on the nesting; the stack is enlarged for it.
     with deep_recursion():
-        found = list(_at_path(text, skip(text, 0), path))
-    return _replaced(text, ((span, change(text[slice(*span)])) for span in found if text[slice(*span)] != "null"))
+        spans = list(_find_spans(text, skip(text, 0), path))
+    return _replace_spans(text, ((span, change(text[slice(*span)])) for span in spans if text[slice(*span)] != "null"))
 
 
-def _replaced(text: str, made: Iterator[tuple[Span, str]]) -> str:
-    parts, at = [], 0
-    for (begin, end), new in made:
-        parts += [text[at:begin], new]
-        at = end
-    return "".join([*parts, text[at:]])
+def _replace_spans(text: str, changes: Iterator[tuple[Span, str]]) -> str:
+    parts, copied = [], 0
+    for (begin, end), new in changes:
+        parts += [text[copied:begin], new]
+        copied = end
+    return "".join([*parts, text[copied:]])
 
 
-def _at_path(text: str, begin: int, path: Sequence[str]) -> Iterator[Span]:
+def _find_spans(text: str, begin: int, path: Sequence[str]) -> Iterator[Span]:
     if not path:
         yield begin, scan(text, begin)[1]
         return
-    for key, at in inner(text, begin):
+    for key, start in inner(text, begin):
         if key is None:
-            yield from _at_path(text, at, path) if text[at] in "{[" else ()
+            yield from _find_spans(text, start, path) if text[start] in "{[" else ()
         elif key == path[0]:
-            yield from _at_path(text, at, path[1:])
+            yield from _find_spans(text, start, path[1:])

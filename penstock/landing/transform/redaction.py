@@ -1,6 +1,6 @@
-"""Redaction that is configured and not programmed: texts by pattern, and fields of events as keyed hashes.
+"""Redaction by configuration: texts by pattern, and fields of events as keyed hashes.
 
-Whatever says it is changed: the payload, ``data`` in the same way, and the columns made of them. JSON stays JSON.
+Invariant: all copies change alike: the payload, ``data``, and the columns derived from them. JSON stays JSON.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ from penstock.landing.transform.json_texts import with_contents, with_members
 from penstock.records import annotation_maps
 from penstock.wire.json_text import without_blanks
 
-TEXTS = ("host", "message", "type_url", *SYSLOG_COLUMNS, *(FOREIGN_COLUMNS.keys() - SYSLOG_COLUMNS.keys()))
-"""Columns of plain text that patterns are looked for in, besides payload, key, data and annotations."""
+TEXT_COLUMNS = ("host", "message", "type_url", *SYSLOG_COLUMNS, *(FOREIGN_COLUMNS.keys() - SYSLOG_COLUMNS.keys()))
+"""Columns of plain text that patterns apply to, in addition to payload, key, data and annotations."""
 HASH_LETTERS = 32
-"""128 bits: enough to tell values apart."""
+"""128 bits, so that different values have different hashes."""
 _ANCHORED = re.compile(r"(?<!\[)\^|\$|\\[Az]")
 _LITERAL = re.compile(r"[0-9.eE+-]*|-?(?i:nan|inf|infinity)|true|false|null")
-"""What stands in JSON without quotes, or DuckDB takes there; nothing at all, too."""
-_BLOCK = 64
-"""Bytes of SHA-256's."""
+"""Texts that JSON, or DuckDB, accepts without quotes; also the empty text."""
+_BLOCK_BYTES = 64
+"""Block size of SHA-256, for HMAC."""
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
 class Patterns:
-    """Replaces what matches one of several regular expressions (RE2). In JSON it is looked for in the contents of
-    strings and in numbers, as they are meant: an escaped letter is that letter.
+    """Replacement of text that matches one of several regular expressions (RE2).
+
+    In JSON the patterns apply to the contents of strings and to numbers, after unescaping.
     """
 
     patterns: tuple[str, ...]
@@ -48,51 +49,55 @@ class Patterns:
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         is_json = _is_json(rows)
-        changed = {name: self._replaced(rows[name]) for name in (*TEXTS, "key")}
-        changed["payload"] = self._mixed(rows["payload"], is_json)
-        changed["data"] = self._in_json(rows["data"])
-        changed["annotations"] = self._in_annotations(rows["annotations"])
-        return _with(rows, changed)
+        changed = {name: self._replace(rows[name]) for name in (*TEXT_COLUMNS, "key")}
+        changed["payload"] = self._replace_payloads(rows["payload"], is_json)
+        changed["data"] = self._replace_json(rows["data"])
+        changed["annotations"] = self._replace_annotations(rows["annotations"])
+        return _with_columns(rows, changed)
 
-    def _replaced(self, column: pa.Array[Any]) -> pa.Array[Any]:
+    def _replace(self, column: pa.Array[Any]) -> pa.Array[Any]:
         for pattern in self.patterns:
             if pc.any(pc.match_substring_regex(column, pattern)).as_py():
                 column = pc.replace_substring_regex(column, pattern, self.replacement)
         return column
 
-    def _mixed(self, payloads: pa.Array[Any], is_json: Mask) -> pa.Array[Any]:
+    def _replace_payloads(self, payloads: pa.Array[Any], is_json: Mask) -> pa.Array[Any]:
         if not is_json.any():
-            return self._replaced(payloads)
-        texts = self._in_json(payloads.filter(pa.array(is_json)).cast(pa.string())).cast(pa.binary())
-        plain = self._replaced(payloads.filter(pa.array(~is_json)))
-        return _merged(is_json, texts, plain)
+            return self._replace(payloads)
+        texts = self._replace_json(payloads.filter(pa.array(is_json)).cast(pa.string())).cast(pa.binary())
+        plain = self._replace(payloads.filter(pa.array(~is_json)))
+        return _merge(is_json, texts, plain)
 
-    def _in_json(self, texts: pa.Array[Any]) -> pa.Array[Any]:
-        """Whole texts at once, where that is the same as to look at their contents one by one."""
-        made = texts if self._by_content else self._replaced(texts)
+    def _replace_json(self, texts: pa.Array[Any]) -> pa.Array[Any]:
+        """Replace in whole texts if the outcome is the same as for each content alone."""
+        # Fast path: whole texts at once. Doubtful texts, with escapes or damaged by the replacement, are redone by
+        # content.
+        replaced = texts if self._needs_contents else self._replace(texts)
         doubtful = as_mask(pc.is_valid(texts))
-        if not self._by_content:
+        if not self._needs_contents:
             doubtful &= as_mask(pc.match_substring(texts, "\\"))
-            changed = np.flatnonzero(as_mask(pc.not_equal(texts, made)))
-            doubtful[changed] |= _reaches_beyond(pc.take(texts, pa.array(changed)), pc.take(made, pa.array(changed)))
-        return _changed(texts, made, doubtful, self._contents)
+            changed = np.flatnonzero(as_mask(pc.not_equal(texts, replaced)))
+            doubtful[changed] |= _is_beyond_contents(
+                pc.take(texts, pa.array(changed)), pc.take(replaced, pa.array(changed))
+            )
+        return _change_rows(texts, replaced, doubtful, self._replace_contents)
 
     @property
-    def _by_content(self) -> bool:
-        """Whether a pattern asks where a content begins or ends, or a number might not become a string."""
+    def _needs_contents(self) -> bool:
+        """Whether a pattern refers to the begin or end of a content, or a number might not become a string."""
         return any(map(_ANCHORED.search, self.patterns)) or bool(_LITERAL.fullmatch(self.replacement))
 
-    def _contents(self, text: str) -> str:
+    def _replace_contents(self, text: str) -> str:
         def change(contents: Sequence[str]) -> list[str]:
-            found: list[Any] = self._replaced(pa.array(contents, pa.string())).to_pylist()
-            return found
+            replaced: list[Any] = self._replace(pa.array(contents, pa.string())).to_pylist()
+            return replaced
 
         return with_contents(text, change)
 
-    def _in_annotations(self, column: Any) -> pa.Array[Any]:
-        """Names and texts. Names that become the same are joined by ``Checked``."""
+    def _replace_annotations(self, column: Any) -> pa.Array[Any]:
+        """Replace in names and texts; ``CheckedFunction`` joins names that become equal."""
         sent_names, sent_texts = column.keys, column.items
-        names, texts = self._replaced(sent_names), self._replaced(sent_texts)
+        names, texts = self._replace(sent_names), self._replace(sent_texts)
         if names is sent_names and texts is sent_texts:
             unchanged: pa.Array[Any] = column
             return unchanged
@@ -102,8 +107,9 @@ class Patterns:
 
 @dataclass(frozen=True, slots=True)
 class Hashes:
-    """Replaces values of fields (paths of keys into the payload of JSON) by HMAC-SHA256 with ``salt``: of a string what
-    it means, of anything else its text, the same in all rows.
+    """Replacement of fields (paths of keys in a JSON payload) by HMAC-SHA256 with ``salt``.
+
+    A string is hashed by its unescaped value, other values by their text; equal values have equal hashes in all rows.
     """
 
     fields: tuple[tuple[str, ...], ...]
@@ -112,80 +118,83 @@ class Hashes:
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         is_json = _is_json(rows)
         texts = pc.if_else(pa.array(is_json), rows["payload"], pa.scalar(None, pa.binary())).cast(pa.string())
-        hashed = self._in(texts, self.fields).cast(pa.binary())
+        hashed = self._hash_fields(texts, self.fields).cast(pa.binary())
         changed = {"payload": pc.if_else(pa.array(is_json), hashed, rows["payload"])}
-        changed["data"] = self._in(rows["data"], [path[1:] for path in self.fields if path[0] == "data"])
+        changed["data"] = self._hash_fields(rows["data"], [path[1:] for path in self.fields if path[0] == "data"])
         if ("host",) in self.fields:
-            host = compute({"hash": self._sql("text")}, text=rows["host"])["hash"]
+            host = compute({"hash": self._hash_sql("text")}, text=rows["host"])["hash"]
             changed["host"] = pc.if_else(pa.array(is_json), host, rows["host"])
-        return _with(rows, changed)
+        return _with_columns(rows, changed)
 
-    def _in(self, texts: pa.Array[Any], fields: Iterable[tuple[str, ...]]) -> pa.Array[Any]:
+    def _hash_fields(self, texts: pa.Array[Any], fields: Iterable[tuple[str, ...]]) -> pa.Array[Any]:
         for path in fields:
-            made = compute(*self._replacing(path), text=texts)["made"]
-            doubtful = as_mask(pc.is_null(made)) & as_mask(pc.is_valid(texts))
-            texts = _changed(texts, made, doubtful, partial(with_members, path=path, change=self._value))
+            hashed = compute(*self._hash_sql_of_path(path), text=texts)["hashed"]
+            doubtful = as_mask(pc.is_null(hashed)) & as_mask(pc.is_valid(texts))
+            texts = _change_rows(texts, hashed, doubtful, partial(with_members, path=path, change=self._hash_value))
         return texts
 
-    def _replacing(self, path: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
-        """SQL for the usual: no such key, or one, with a string or a whole number. What is not usual becomes null."""
+    def _hash_sql_of_path(self, path: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
+        """Return SQL for common texts: the key is absent, or there once with a string or a whole number; null for
+        other texts.
+        """
         key = json.dumps(path[-1], ensure_ascii=False)
-        twice = quoted(f"(?s){re.escape(key)}.*{re.escape(key)}")
-        cases = [f"contains(text, '\\') OR regexp_matches(text, {twice}) THEN NULL"]
+        repeated_key = quoted(f"(?s){re.escape(key)}.*{re.escape(key)}")
+        cases = [f"contains(text, '\\') OR regexp_matches(text, {repeated_key}) THEN NULL"]
         cases.append(f"NOT contains(text, {quoted(key)}) THEN text")
         for colon, (quote, end) in product((":", ": "), (('"', '"'), ("", ","), ("", "}"))):
             old = f"{quoted(key + colon + quote)} || value || '{end}'"
             new = f"""{quoted(key + colon)} || '"' || hash || '"{end.strip('"')}'"""
-            whole = "true" if quote else "regexp_full_match(value, '-?[0-9]+')"
-            cases.append(f"{whole} AND contains(text, {old}) THEN replace(text, {old}, {new})")
+            is_hashable = "true" if quote else "regexp_full_match(value, '-?[0-9]+')"
+            cases.append(f"{is_hashable} AND contains(text, {old}) THEN replace(text, {old}, {new})")
         value = f"json_extract_string(text, {json_pointer(*path)})"
-        return {"made": f"CASE WHEN {' WHEN '.join(cases)} END"}, {"value": value, "hash": self._sql(value)}
+        return {"hashed": f"CASE WHEN {' WHEN '.join(cases)} END"}, {"value": value, "hash": self._hash_sql(value)}
 
-    def _sql(self, value: str) -> str:
-        """The hash of an expression of SQL."""
-        key = (self.salt if len(self.salt) <= _BLOCK else sha256(self.salt).digest()).ljust(_BLOCK, b"\0")
+    def _hash_sql(self, value: str) -> str:
+        """Return SQL of the hash of an SQL expression."""
+        # HMAC by its definition (RFC 2104): DuckDB has SHA-256 but no HMAC.
+        key = (self.salt if len(self.salt) <= _BLOCK_BYTES else sha256(self.salt).digest()).ljust(_BLOCK_BYTES, b"\0")
         inner, outer = (f"unhex('{bytes(byte ^ pad for byte in key).hex()}')" for pad in (0x36, 0x5C))
         return f"left(sha256({outer} || unhex(sha256({inner} || encode({value})))), {HASH_LETTERS})"
 
-    def _value(self, text: str) -> str:
-        meant = json.loads(text) if text.startswith('"') else without_blanks(text)
-        return f'"{hmac.digest(self.salt, meant.encode(), "sha256").hex()[:HASH_LETTERS]}"'
+    def _hash_value(self, text: str) -> str:
+        content = json.loads(text) if text.startswith('"') else without_blanks(text)
+        return f'"{hmac.digest(self.salt, content.encode(), "sha256").hex()[:HASH_LETTERS]}"'
 
 
-def _reaches_beyond(texts: pa.Array[Any], made: pa.Array[Any]) -> Mask:
-    """Where something was replaced that is no content: it is no JSON any more, or there are fewer strings."""
+def _is_beyond_contents(texts: pa.Array[Any], replaced: pa.Array[Any]) -> Mask:
+    """Report for each text whether more than contents was replaced: it is invalid JSON, or has fewer strings."""
     if not len(texts):
         return np.zeros(0, bool)
-    whole = as_mask(compute({"valid": "json_valid(text)"}, text=made)["valid"])
-    return ~whole | as_mask(pc.not_equal(pc.count_substring(texts, '"'), pc.count_substring(made, '"')))
+    is_valid = as_mask(compute({"valid": "json_valid(text)"}, text=replaced)["valid"])
+    return ~is_valid | as_mask(pc.not_equal(pc.count_substring(texts, '"'), pc.count_substring(replaced, '"')))
 
 
 def _is_json(rows: pa.RecordBatch) -> Mask:
-    """Which payloads are objects of JSON: events, and those of quarantine that have another fault."""
+    """Report for each row whether its payload is a JSON object: events, and quarantined rows with another fault."""
     kinds = rows["kind"]
     events = as_mask(pc.equal(kinds, pa.scalar(MessageKind.EVENT.value)))
-    others = as_mask(pc.equal(kinds, pa.scalar(MessageKind.QUARANTINE.value)))
-    others &= as_mask(pc.not_equal(rows["reason"], pa.scalar("bad_json")))
-    others &= as_mask(pc.starts_with(rows["payload"], "{"))
-    return (events | others) & as_mask(pc.is_valid(rows["payload"]))
+    quarantined = as_mask(pc.equal(kinds, pa.scalar(MessageKind.QUARANTINE.value)))
+    quarantined &= as_mask(pc.not_equal(rows["reason"], pa.scalar("bad_json")))
+    quarantined &= as_mask(pc.starts_with(rows["payload"], "{"))
+    return (events | quarantined) & as_mask(pc.is_valid(rows["payload"]))
 
 
-def _changed(texts: pa.Array[Any], made: pa.Array[Any], which: Mask, change: Any) -> pa.Array[Any]:
-    """``made``, but for some rows (none of them null), whose texts are changed one by one."""
-    if not which.any():
-        return made
-    found = [change(text) for text in texts.filter(pa.array(which)).to_pylist()]
-    replaced: pa.Array[Any] = pc.replace_with_mask(made, pa.array(which), pa.array(found, pa.string()))
+def _change_rows(texts: pa.Array[Any], column: pa.Array[Any], mask: Mask, change: Any) -> pa.Array[Any]:
+    """Return ``column`` with the rows of a mask (none of them null) replaced by their changed texts."""
+    if not mask.any():
+        return column
+    changed_texts = [change(text) for text in texts.filter(pa.array(mask)).to_pylist()]
+    replaced: pa.Array[Any] = pc.replace_with_mask(column, pa.array(mask), pa.array(changed_texts, pa.string()))
     return replaced
 
 
-def _merged(first: Mask, ones: pa.Array[Any], others: pa.Array[Any]) -> pa.Array[Any]:
-    """The values of two columns, in the order that a mask says."""
-    places = np.where(first, np.cumsum(first) - 1, len(ones) + np.cumsum(~first) - 1)
-    merged: pa.Array[Any] = pc.take(pa.concat_arrays([ones, others]), pa.array(places))
+def _merge(mask: Mask, first_values: pa.Array[Any], other_values: pa.Array[Any]) -> pa.Array[Any]:
+    """Return the values of two columns, in the order of a mask."""
+    positions = np.where(mask, np.cumsum(mask) - 1, len(first_values) + np.cumsum(~mask) - 1)
+    merged: pa.Array[Any] = pc.take(pa.concat_arrays([first_values, other_values]), pa.array(positions))
     return merged
 
 
-def _with(rows: pa.RecordBatch, changed: dict[str, pa.Array[Any]]) -> pa.RecordBatch:
+def _with_columns(rows: pa.RecordBatch, changed: dict[str, pa.Array[Any]]) -> pa.RecordBatch:
     columns = [changed.get(name, rows[name]) for name in rows.schema.names]
     return pa.RecordBatch.from_arrays(columns, schema=rows.schema)

@@ -1,4 +1,4 @@
-"""What is configured to happen to rows before they land: ``pipeline.redact``, then ``pipeline.transform``."""
+"""Configured changes of rows before they land: ``pipeline.redact``, then ``pipeline.transform``."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ KEY = "pipeline.transform"
 
 
 class BadTransform(PenstockError, ValueError):
-    """What is configured cannot be used; the text names the key."""
+    """A configuration that cannot be used; the text names the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransformRules:
-    """``function``: ``module:function`` of the user's, RecordBatch to RecordBatch; the rest: ``pipeline.redact``."""
+    """The user's function (``module:function``, RecordBatch to RecordBatch), and ``pipeline.redact``.
+
+    Sent to tasks, which import the function themselves.
+    """
 
     function: str = ""
     patterns: tuple[str, ...] = ()
@@ -39,7 +42,7 @@ class TransformRules:
 
     @classmethod
     def from_config(cls, pipeline: PipelineConfig) -> TransformRules:
-        """What the configuration says. Raises BadTransform."""
+        """Read the configuration. Raises BadTransform."""
         redact = pipeline.redact
         try:
             salt = redact.secret()
@@ -51,7 +54,7 @@ class TransformRules:
         return bool(self.function or self.patterns or self.fields)
 
     def check(self) -> None:
-        """Raises BadTransform."""
+        """Raise BadTransform if a pattern or the function cannot be used."""
         for pattern in self.patterns:
             try:
                 pc.match_substring_regex(pa.array([""]), pattern)
@@ -62,36 +65,37 @@ class TransformRules:
             load(self.function)
 
     def steps(self) -> list[CheckedFunction]:
-        """What is done with rows, in this order. Raises BadTransform."""
-        found = []
+        """Return the changes of rows, in their order. Raises BadTransform."""
+        # Order: redaction first, so that the user's function gets redacted rows.
+        steps = []
         if self.patterns:
-            found.append(CheckedFunction("pipeline.redact.patterns", Patterns(self.patterns, self.replacement)))
+            steps.append(CheckedFunction("pipeline.redact.patterns", Patterns(self.patterns, self.replacement)))
         if self.fields:
             paths = tuple(tuple(field.split(".")) for field in self.fields)
-            found.append(CheckedFunction("pipeline.redact.hash", Hashes(paths, self.salt)))
+            steps.append(CheckedFunction("pipeline.redact.hash", Hashes(paths, self.salt)))
         if self.function:
-            found.append(CheckedFunction(KEY, load(self.function)))
-        return found
+            steps.append(CheckedFunction(KEY, load(self.function)))
+        return steps
 
 
 @dataclass(slots=True)
 class Transformation:
-    """The steps, applied to the rows of a task."""
+    """The steps for the rows of a task."""
 
     steps: list[CheckedFunction]
 
     def apply(self, parts: Iterable[OfKind]) -> Iterator[OfKind]:
-        """Rows (FILE_SCHEMA) by kind."""
+        """Yield changed rows (FILE_SCHEMA) by kind."""
         for step in self.steps:
-            parts = _applied(step, parts)
+            parts = _apply_step(step, parts)
         yield from parts
 
     def failures(self) -> list[str]:
-        """What is to be told of the rows that went to quarantine."""
-        return [f"{one.name} failed on {one.failed:,} rows: {one.error}" for one in self.steps if one.failed]
+        """Return a text for each step that failed on rows, which are in quarantine."""
+        return [f"{step.name} failed on {step.failed:,} rows: {step.error}" for step in self.steps if step.failed]
 
 
-def _applied(step: CheckedFunction, parts: Iterable[OfKind]) -> Iterator[OfKind]:
+def _apply_step(step: CheckedFunction, parts: Iterable[OfKind]) -> Iterator[OfKind]:
     for kind, rows in parts:
         if kind is MessageKind.DROPPED:
             yield kind, rows
@@ -101,24 +105,22 @@ def _applied(step: CheckedFunction, parts: Iterable[OfKind]) -> Iterator[OfKind]
 
 @cache
 def load(name: str) -> Function:
-    """The function ``module:function``; modules of the working folder are found, too. Raises BadTransform."""
+    """Import the function ``module:function``, also from the working folder. Raises BadTransform."""
     module, _, function = name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
-        found = getattr(importlib.import_module(module), function)
+        loaded = getattr(importlib.import_module(module), function)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's module may raise anything
         text = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise BadTransform(f"{KEY} = {name!r} cannot be imported: {text}") from None
-    if not callable(found):
-        raise BadTransform(f"{KEY} = {name!r} is no function")
-    return found  # type: ignore[no-any-return]
+    if not callable(loaded):
+        raise BadTransform(f"{KEY} = {name!r} is not a function")
+    return loaded  # type: ignore[no-any-return]
 
 
 def module_source(name: str) -> Path | None:
-    """The file or the folder of the module that a function is in, or of the package around it; None for one that is
-    built in.
-    """
+    """Return the file or folder of the top-level module of a function; None for a built-in one."""
     load(name)
     top: Any = sys.modules[name.partition(":")[0].partition(".")[0]]
     file = getattr(top, "__file__", None)

@@ -1,8 +1,7 @@
-"""The columns of a typed table, and how their values are taken out of ``data``: by DuckDB, whole columns at a time.
+"""Columns of a typed table, and the SQL that takes their values out of ``data``: DuckDB, whole columns at a time.
 
-A value is in its column where that holds it as it is. Otherwise, as a field that has no column, it is in ``rest``: a
-JSON object of what is nowhere else (``data`` itself where that is no object). So nothing is only in one of many rows'
-reasons to fail.
+Invariant: nothing of ``data`` is lost. A value that its column can hold exactly is in the column. Every other value,
+and each field without a column, is in ``rest``: a JSON object, or ``data`` itself if it is not an object.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from penstock.landing.table_schema import LANDED, MICROS
 
 REST = "rest"
 LANDED_COLUMNS = tuple(name for name in OWN_COLUMNS if name not in (REST, "date"))
-"""Columns that are as they are in the table ``landed``."""
+"""Columns with the values of the table ``landed``."""
 _WHOLE = "regexp_full_match({0}::VARCHAR, '-?[0-9]+')"
 _NUMBER = "json_type({0}) IN ('BIGINT', 'UBIGINT', 'DOUBLE')"
 _TEXT = "starts_with({0}::VARCHAR, '\"')"
@@ -35,7 +34,7 @@ _DAY = f"try_cast(CASE WHEN regexp_full_match({_INSIDE}, {quoted(_DATE)}) THEN {
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """``value``: of SQL, of the JSON text ``{0}``; null where it does not fit."""
+    """An Arrow type, and the SQL expression of its value for the JSON text ``{0}``; null if the text does not fit."""
 
     arrow: pa.DataType
     value: str
@@ -60,12 +59,12 @@ TYPES = {
     ),
     "json": ColumnType(pa.string(), "CASE WHEN {0}::VARCHAR <> 'null' THEN {0}::VARCHAR END"),
 }
-"""By the name that it has in the configuration."""
+"""Types by their name in the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``field``: of ``data``, the one that it has; ``type``: of TYPES."""
+    """A column for a field of ``data``; ``type`` is a key of TYPES."""
 
     name: str
     type: str
@@ -75,7 +74,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TypedTable:
-    """The table ``events_<name>`` of the events of a type; with ``strict`` an event that does not fit is none."""
+    """The table ``events_<name>`` of the events of a type; with ``strict``, events that do not fit are quarantined."""
 
     name: str
     type: str
@@ -84,72 +83,78 @@ class TypedTable:
 
     @property
     def view(self) -> str:
-        """The name that readers have for it."""
+        """The name of the table for readers."""
         return TYPED_MARK + self.name
 
     @property
     def schema(self) -> pa.Schema:
-        """What a reader sees."""
-        taken = [LANDED.field(name) for name in LANDED_COLUMNS]
-        own = [pa.field(one.name, TYPES[one.type].arrow) for one in self.columns]
-        return pa.schema([*taken, *own, pa.field(REST, pa.string()), LANDED.field("date")])
+        """The columns for readers."""
+        landed = [LANDED.field(name) for name in LANDED_COLUMNS]
+        typed = [pa.field(column.name, TYPES[column.type].arrow) for column in self.columns]
+        return pa.schema([*landed, *typed, pa.field(REST, pa.string()), LANDED.field("date")])
 
     @property
-    def given(self) -> dict[str, str]:
-        """``found``: the JSON texts of the fields, where ``data`` is an object; and ``value1`` and so on."""
-        paths = ", ".join(json_pointer(one.field) for one in self.columns)
-        found = f"CASE WHEN starts_with(data, '{{') THEN TRY(json_extract(data, [{paths}]::VARCHAR[])) END"
-        values = (TYPES[one.type].value.replace("{0}", f"found[{n}]") for n, one in self._numbered())
-        return {"found": found, **{f"value{n}": value for n, value in enumerate(values, 1)}}
+    def inputs(self) -> dict[str, str]:
+        """SQL of inputs: ``fields``, the JSON texts if ``data`` is an object, and ``value1``, ``value2``, ..."""
+        paths = ", ".join(json_pointer(column.field) for column in self.columns)
+        # One call extracts all fields, so each text is parsed once. TRY: a transformation may have broken the JSON.
+        fields = f"CASE WHEN starts_with(data, '{{') THEN TRY(json_extract(data, [{paths}]::VARCHAR[])) END"
+        values = (TYPES[column.type].value.replace("{0}", f"fields[{n}]") for n, column in self._numbered())
+        return {"fields": fields, **{f"value{n}": value for n, value in enumerate(values, 1)}}
 
     @property
     def values(self) -> dict[str, str]:
-        """What is in each column of its own, and in ``rest``."""
-        return {**{one.name: f"value{n}" for n, one in self._numbered()}, REST: self._rest()}
+        """SQL of the typed columns, and of ``rest``."""
+        return {**{column.name: f"value{n}" for n, column in self._numbered()}, REST: self._rest()}
 
     @property
     def condition(self) -> str:
-        """Whether all fits."""
-        rules = (f"value{n} IS NOT NULL" if one.required else _fits(n) for n, one in self._numbered())
-        return " AND ".join(["found IS NOT NULL", *rules])
+        """SQL that holds for events whose fields all fit."""
+        rules = (f"value{n} IS NOT NULL" if column.required else _fits(n) for n, column in self._numbered())
+        return " AND ".join(["fields IS NOT NULL", *rules])
 
     def _rest(self) -> str:
-        """The object without what is in columns, and null where nothing is left."""
+        """Return SQL of the object without the values that are in columns; null if no value remains."""
         numbers = [n for n, _ in self._numbered()]
-        held = " + ".join(f"(found[{n}] IS NOT NULL AND {_fits(n)})::INT" for n in numbers) or "0"
-        gone = ", ".join(
-            f"CASE WHEN {_fits(n)} THEN {quoted(_json(one.field) + ':null')} END" for n, one in self._numbered()
+        fitting = " + ".join(f"(fields[{n}] IS NOT NULL AND {_fits(n)})::INT" for n in numbers) or "0"
+        removals = ", ".join(
+            f"CASE WHEN {_fits(n)} THEN {quoted(_json(column.field) + ':null')} END" for n, column in self._numbered()
         )
-        patch = f"'{{' || concat_ws(',', {gone or 'NULL'}) || '}}'"
-        left = f"nullif(json_merge_patch(data, {patch})::VARCHAR, '{{}}')"
-        return f"CASE WHEN found IS NULL THEN data WHEN len(json_keys(data)) <> {held} THEN {left} END"
+        # A merge patch removes the keys that it sets to null.
+        patch = f"'{{' || concat_ws(',', {removals or 'NULL'}) || '}}'"
+        remaining = f"nullif(json_merge_patch(data, {patch})::VARCHAR, '{{}}')"
+        # Fast path: if all keys are in columns, nothing is patched.
+        return f"CASE WHEN fields IS NULL THEN data WHEN len(json_keys(data)) <> {fitting} THEN {remaining} END"
 
     def _numbered(self) -> Iterator[tuple[int, Column]]:
         return enumerate(self.columns, 1)
 
 
 def configured_tables(pipeline: PipelineConfig) -> tuple[TypedTable, ...]:
-    """Those that are configured."""
-    return tuple(_typed(name, told) for name, told in pipeline.typed.items())
+    """Return the typed tables of the configuration."""
+    return tuple(_configured_table(name, config) for name, config in pipeline.typed.items())
 
 
 def strict_tables(tables: Iterable[TypedTable]) -> tuple[TypedTable, ...]:
-    """Those whose events have to fit."""
-    return tuple(one for one in tables if one.strict)
+    """Return the tables whose events must fit."""
+    return tuple(table for table in tables if table.strict)
 
 
 def compute_columns(table: TypedTable, data: pa.Array[Any]) -> Mapping[str, pa.Array[Any]]:
-    """The columns that are its own, and ``rest``, of JSON texts."""
-    return compute(table.values, table.given, data=data)
+    """Return the typed columns, and ``rest``, of JSON texts."""
+    return compute(table.values, table.inputs, data=data)
 
 
-def _typed(name: str, told: TypedConfig) -> TypedTable:
-    columns = (Column(one, of.type, of.field or one, of.required) for one, of in told.columns.items())
-    return TypedTable(name, told.type or name, tuple(columns), told.on_misfit == "quarantine")
+def _configured_table(name: str, config: TypedConfig) -> TypedTable:
+    columns = (
+        Column(name_of_column, column.type, column.field or name_of_column, column.required)
+        for name_of_column, column in config.columns.items()
+    )
+    return TypedTable(name, config.type or name, tuple(columns), config.on_misfit == "quarantine")
 
 
 def _fits(number: int) -> str:
-    return f"(value{number} IS NOT NULL OR coalesce(found[{number}]::VARCHAR, 'null') = 'null')"
+    return f"(value{number} IS NOT NULL OR coalesce(fields[{number}]::VARCHAR, 'null') = 'null')"
 
 
 def _json(text: str) -> str:

@@ -36,7 +36,7 @@ def _take_out(table: TypedDelta, conditions: Sequence[Condition], batch: int) ->
                 gone.append(name)
                 written += [] if mask.all() else [copy_rows(table.folder, name, ~mask, form=table.form)]
         if gone:
-            table.take_out(gone, written)
+            table.delete_rows(gone, written)
 
 
 def apply_vectors_where(

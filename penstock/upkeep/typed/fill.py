@@ -11,9 +11,8 @@ from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.typed.columns import TypedTable
-from penstock.landing.typed.typed_delta import TypedDelta
+from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, TypedDelta, read_starts, write_starts
 from penstock.landing.typed.typed_files import is_of_events, read_row_keys, write_typed
-from penstock.landing.typed.typed_starts import BEFORE_FIRST_BATCH, read_starts, write_starts
 from penstock.upkeep.compaction.compaction import kept_if_committed
 
 Tell = Callable[[int, int], None]

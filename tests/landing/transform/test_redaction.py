@@ -1,4 +1,4 @@
-"""Redaction by patterns and keyed hashes: what it names is nowhere in the row any more, and the rest is as it was."""
+"""Redaction by patterns and keyed hashes: redacted text is nowhere in the row, and the rest is unchanged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CARD = r"\b[0-9]{4}-?[0-9]{4}-?[0-9]{4}-?[0-9]{4}\b"
 SALT = b"pepper"
 
 
-def landed(rules: TransformRules, *payloads: bytes, codec: str = "plog") -> list[dict[str, Any]]:
+def land(rules: TransformRules, *payloads: bytes, codec: str = "plog") -> list[dict[str, Any]]:
     rules.check()
     transformation = Transformation(rules.steps())
     parts = transformation.apply(table_rows(source(enumerate(payloads), codec=codec).rows, Rules(), AT))
@@ -34,12 +34,12 @@ def landed(rules: TransformRules, *payloads: bytes, codec: str = "plog") -> list
     return sorted(rows, key=lambda row: row["offset"])
 
 
-def of(data: str, more: str = "") -> bytes:
+def event_with_data(data: str, more: str = "") -> bytes:
     return f'{{"type":"a","uuid":"u","timestamp":1,{more}"data":{data}}}'.encode()
 
 
-def patterns(*wanted: str) -> TransformRules:
-    return TransformRules(patterns=wanted)
+def patterns(*expressions: str) -> TransformRules:
+    return TransformRules(patterns=expressions)
 
 
 def hashes(*fields: str) -> TransformRules:
@@ -50,31 +50,33 @@ def hashed(value: str) -> str:
     return hmac.new(SALT, value.encode(), hashlib.sha256).hexdigest()[:32]
 
 
-def test_a_pattern_goes_from_payload_and_data_and_the_rest_stays_letter_by_letter() -> None:
-    (row,) = landed(patterns(MAIL), of('{"to": "ann@example.org, bob", "n": 1.10}', '"host":"ann@example.org",'))
-    assert row["payload"] == of('{"to": "***, bob", "n": 1.10}', '"host":"***",')
+def test_pattern_is_replaced_in_payload_and_data() -> None:
+    (row,) = land(
+        patterns(MAIL), event_with_data('{"to": "ann@example.org, bob", "n": 1.10}', '"host":"ann@example.org",')
+    )
+    assert row["payload"] == event_with_data('{"to": "***, bob", "n": 1.10}', '"host":"***",')
     assert (row["data"], row["host"], row["reason"]) == ('{"to":"***, bob","n":1.10}', "***", "redacted")
 
 
 @pytest.mark.parametrize("text", ["ann\\u0040example.org", "\\u0061nn@example.org", "x\\nann@example.org"])
-def test_an_escaped_letter_is_no_way_around_a_pattern(text: str) -> None:
-    (row,) = landed(patterns(MAIL), of(f'{{"to":"{text}","n":[1.10,"\\u00e9"]}}'))
-    for found in (row["data"], json.dumps(json.loads(row["payload"])["data"])):
-        told = json.loads(found)
-        assert "***" in told["to"]
-        assert "ann" not in told["to"]
-        assert told["n"] == [1.1, "é"]
+def test_pattern_matches_escaped_letters(text: str) -> None:
+    (row,) = land(patterns(MAIL), event_with_data(f'{{"to":"{text}","n":[1.10,"\\u00e9"]}}'))
+    for text_of_data in (row["data"], json.dumps(json.loads(row["payload"])["data"])):
+        parsed = json.loads(text_of_data)
+        assert "***" in parsed["to"]
+        assert "ann" not in parsed["to"]
+        assert parsed["n"] == [1.1, "é"]
     assert '[1.10,"\\u00e9"]' in row["data"]
 
 
-def test_what_was_a_number_is_a_string_then_and_json_stays_json() -> None:
-    (row,) = landed(patterns(CARD), of('{"card":4111111111111111,"other":[4111111111111111,12],"ok":true}'))
+def test_replaced_number_becomes_a_string() -> None:
+    (row,) = land(patterns(CARD), event_with_data('{"card":4111111111111111,"other":[4111111111111111,12],"ok":true}'))
     assert json.loads(row["data"]) == {"card": "***", "other": ["***", 12], "ok": True}
     assert json.loads(row["payload"])["data"] == json.loads(row["data"])
 
 
 @pytest.mark.parametrize(
-    ("pattern", "sent", "wanted"),
+    ("pattern", "sent", "expected"),
     [
         ("^ann$", '["ann","anne","x ann"]', ["***", "anne", "x ann"]),
         ("ann.*", '["ann e","x"]', ["***", "x"]),
@@ -85,27 +87,25 @@ def test_what_was_a_number_is_a_string_then_and_json_stays_json() -> None:
         (r"\bann\b", '["ann","x-ann","anna"]', ["***", "x-***", "anna"]),
     ],
 )
-def test_a_pattern_is_looked_for_in_contents_alone(pattern: str, sent: str, wanted: Any) -> None:
+def test_pattern_matches_only_contents(pattern: str, sent: str, expected: Any) -> None:
     for data in (sent, sent.replace(",", ", ").replace("1, 2", "1,2")):
-        (row,) = landed(patterns(pattern), of(data))
-        assert json.loads(row["data"]) == wanted
+        (row,) = land(patterns(pattern), event_with_data(data))
+        assert json.loads(row["data"]) == expected
 
 
 @pytest.mark.parametrize("replacement", ["0", "", "null", "NaN", "-inf", "true", "1e5"])
-def test_a_replacement_that_could_stand_without_quotes_has_them(replacement: str) -> None:
-    (row,) = landed(TransformRules(patterns=("41+",), replacement=replacement), of("[4111,[5,4111],6]"))
+def test_replacement_is_always_quoted(replacement: str) -> None:
+    (row,) = land(TransformRules(patterns=("41+",), replacement=replacement), event_with_data("[4111,[5,4111],6]"))
     assert json.loads(row["data"]) == [replacement, [5, replacement], 6]
 
 
-def test_a_key_that_matches_goes_too() -> None:
-    (row,) = landed(patterns(MAIL), of('{"ann@example.org":1}'))
+def test_matching_key_is_replaced() -> None:
+    (row,) = land(patterns(MAIL), event_with_data('{"ann@example.org":1}'))
     assert row["data"] == '{"***":1}'
 
 
-def test_messages_syslog_quarantine_and_bytes_that_are_no_text_are_redacted() -> None:
-    rows = landed(
-        patterns(MAIL), b"from ann@example.org", b"{bad ann@example.org", b"\xff\x00 ann@example.org", b"none"
-    )
+def test_all_kinds_of_rows_are_redacted() -> None:
+    rows = land(patterns(MAIL), b"from ann@example.org", b"{bad ann@example.org", b"\xff\x00 ann@example.org", b"none")
     assert [row["payload"] for row in rows] == [b"from ***", b"{bad ***", b"\xff\x00 ***", b"none"]
     assert [(row["kind"], row["reason"]) for row in rows] == [
         ("message", "redacted"),
@@ -113,7 +113,7 @@ def test_messages_syslog_quarantine_and_bytes_that_are_no_text_are_redacted() ->
         ("message", "redacted"),
         ("message", None),
     ]
-    (row,) = landed(patterns(MAIL), b"<34>1 - h app - - - from ann@example.org", codec="syslog")
+    (row,) = land(patterns(MAIL), b"<34>1 - h app - - - from ann@example.org", codec="syslog")
     assert (row["message"], row["payload"][-8:]) == ("from ***", b"from ***")
     assert "example" not in str(row)
 
@@ -130,7 +130,7 @@ def test_annotations_and_key_are_redacted() -> None:
     assert rows["timestamp"].to_pylist() == [stamp(AT)] * 2
 
 
-def test_names_of_annotations_and_all_texts_of_a_row_are_redacted() -> None:
+def test_all_text_columns_are_redacted() -> None:
     given_rows = source([(0, b"x")]).rows
     names = [("jim@example.com", "1"), ("ann@example.org", "2"), ("trace_id", "t@example.org")]
     texts = [("span_id", "s@example.org"), ("host", "h@example.org"), ("severity_text", "v@example.org")]
@@ -148,79 +148,85 @@ def test_names_of_annotations_and_all_texts_of_a_row_are_redacted() -> None:
     assert "example" not in str(row)
 
 
-def test_a_syslog_parameter_and_all_columns_of_syslog_are_redacted() -> None:
+def test_syslog_columns_are_redacted() -> None:
     header = b'<34>1 - h@x.org a@x.org p@x.org m@x.org [o who@x.org="w@x.org"] from f@x.org'
     given_rows = source([(0, header)], codec="syslog").rows
-    said = build_annotations(pa.array([header]), np.array([AT]), UTC)
-    given_rows = given_rows.set_column(given_rows.schema.get_field_index("annotations"), "annotations", said)
+    annotations = build_annotations(pa.array([header]), np.array([AT]), UTC)
+    given_rows = given_rows.set_column(given_rows.schema.get_field_index("annotations"), "annotations", annotations)
     ((_, rows),) = Transformation(patterns(r"[a-z]+@[a-z.]+").steps()).apply(table_rows(given_rows, Rules(), AT))
     (row,) = rows.to_pylist()
     assert [row[name] for name in ("host", "app_name", "procid", "msgid", "message")] == ["***"] * 4 + ["from ***"]
     assert "x.org" not in str(row)
 
 
-def test_fields_become_keyed_hashes_in_payload_data_and_column_alike() -> None:
+def test_fields_are_hashed_in_payload_data_and_column() -> None:
     data = '{ "user" : { "id" : "caf\\u00e9" , "n": 17.50 }, "list":[{"id":"a"},{"id":null},5], "id":"stays" }'
     fields = ("data.user.id", "data.user.n", "data.list.id", "host")
-    (row,) = landed(hashes(*fields), of(data, '"host":"web-1",'))
-    wanted = {
+    (row,) = land(hashes(*fields), event_with_data(data, '"host":"web-1",'))
+    expected = {
         "user": {"id": hashed("café"), "n": hashed("17.50")},
         "list": [{"id": hashed("a")}, {"id": None}, 5],
         "id": "stays",
     }
-    assert json.loads(row["data"]) == wanted
+    assert json.loads(row["data"]) == expected
     payload = json.loads(row["payload"])
-    assert payload == {"type": "a", "uuid": "u", "timestamp": 1, "host": hashed("web-1"), "data": wanted}
+    assert payload == {"type": "a", "uuid": "u", "timestamp": 1, "host": hashed("web-1"), "data": expected}
     assert (row["host"], row["reason"]) == (hashed("web-1"), "redacted")
 
 
-def test_a_key_that_stands_there_twice_or_escaped_is_hashed_each_time() -> None:
-    (row,) = landed(hashes("data.user"), of('{"user":"a","\\u0075ser":"b","user":{"x": 1}}'))
-    wanted = [hashed("a"), hashed("b"), hashed('{"x":1}')]
-    assert row["data"] == f'{{"user":"{wanted[0]}","\\u0075ser":"{wanted[1]}","user":"{wanted[2]}"}}'
-    assert row["payload"] == of(row["data"])
+def test_repeated_and_escaped_keys_are_hashed() -> None:
+    (row,) = land(hashes("data.user"), event_with_data('{"user":"a","\\u0075ser":"b","user":{"x": 1}}'))
+    expected = [hashed("a"), hashed("b"), hashed('{"x":1}')]
+    assert row["data"] == f'{{"user":"{expected[0]}","\\u0075ser":"{expected[1]}","user":"{expected[2]}"}}'
+    assert row["payload"] == event_with_data(row["data"])
 
 
-def test_keys_with_any_letters_are_found() -> None:
+def test_keys_with_special_characters_are_hashed() -> None:
     keys = ["it's", "a/b~c", "(x)*[y", "é ü", "0"]
     for key in keys:
         for text in (f'{{"{key}":"v"}}', f'{{"{key}": "v"}}', f'{{"x":["{key}"],"{key}":"v"}}'):
-            (row,) = landed(hashes(f"data.{key}"), of(text))
+            (row,) = land(hashes(f"data.{key}"), event_with_data(text))
             assert json.loads(row["data"])[key] == hashed("v")
             assert json.loads(row["payload"])["data"] == json.loads(row["data"])
 
 
-def test_the_same_value_elsewhere_stays() -> None:
-    (row,) = landed(hashes("data.user"), of('{"user":"ann","name":"ann","x":{"user":"ann"}}'))
+def test_same_value_of_other_key_stays() -> None:
+    (row,) = land(hashes("data.user"), event_with_data('{"user":"ann","name":"ann","x":{"user":"ann"}}'))
     assert row["data"] == f'{{"user":"{hashed("ann")}","name":"ann","x":{{"user":"ann"}}}}'
-    (row,) = landed(hashes("data.user"), of('{"user":"ann","name":"ann"}'))
+    (row,) = land(hashes("data.user"), event_with_data('{"user":"ann","name":"ann"}'))
     assert row["data"] == f'{{"user":"{hashed("ann")}","name":"ann"}}'
 
 
 @pytest.mark.parametrize("number", ["17", "-5", "1.50", "1e3", "true", "123456789012345678901234567890"])
 @pytest.mark.parametrize("colon", [":", ": ", " :\t"])
-def test_numbers_are_hashed_as_they_were_written(number: str, colon: str) -> None:
+def test_numbers_are_hashed_by_their_text(number: str, colon: str) -> None:
     for more in ("", ',"n":1', ',"m":"17"', ',"user2":17'):
-        (row,) = landed(hashes("data.user"), of(f'{{"user"{colon}{number}{more}}}'))
+        (row,) = land(hashes("data.user"), event_with_data(f'{{"user"{colon}{number}{more}}}'))
         assert row["data"] == f'{{"user":"{hashed(number)}"{more}}}'
-        assert row["payload"] == of(f'{{"user"{colon}"{hashed(number)}"{more}}}')
+        assert row["payload"] == event_with_data(f'{{"user"{colon}"{hashed(number)}"{more}}}')
 
 
 @pytest.mark.parametrize("salt", [b"s", b"s" * 64, b"s" * 65, bytes(range(256))])
 def test_hashes_are_hmac_sha256_with_any_key(salt: bytes) -> None:
-    (row,) = landed(TransformRules(fields=("data.user",), salt=salt), of('{"user":"ann"}'))
+    (row,) = land(TransformRules(fields=("data.user",), salt=salt), event_with_data('{"user":"ann"}'))
     assert json.loads(row["data"])["user"] == hmac.new(salt, b"ann", hashlib.sha256).hexdigest()[:32]
 
 
-def test_what_has_no_such_field_is_as_it_was() -> None:
-    payloads = [of("null"), of("[1]"), of('"user"'), b'{"type":"a","uuid":"u","timestamp":1}', b"text"]
-    rows = landed(hashes("data.user", "host"), *payloads)
+def test_row_without_the_field_is_unchanged() -> None:
+    payloads = [
+        event_with_data("null"),
+        event_with_data("[1]"),
+        event_with_data('"user"'),
+        b'{"type":"a","uuid":"u","timestamp":1}',
+        b"text",
+    ]
+    rows = land(hashes("data.user", "host"), *payloads)
     assert [(row["payload"], row["reason"]) for row in rows] == [(payload, None) for payload in payloads]
 
 
-def test_events_in_quarantine_are_hashed_where_they_are_json() -> None:
+def test_quarantined_json_is_hashed() -> None:
     bad = b'{"type":"a","uuid":"u","timestamp":"x","data":{"user":"ann"}}'
-    (row,) = landed(hashes("data.user"), bad)
+    (row,) = land(hashes("data.user"), bad)
     assert (row["reason"], row["payload"]) == ("bad_timestamp", bad.replace(b"ann", hashed("ann").encode()))
 
 
@@ -235,10 +241,12 @@ JSON = st.recursive(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(JSON, st.booleans(), st.sampled_from([None, 1])), min_size=1, max_size=8))
-def test_whatever_json_comes_it_stays_json_without_what_was_to_go(rows: list[tuple[Any, bool, int | None]]) -> None:
-    payloads = [of(json.dumps(value, ensure_ascii=ascii_only, indent=indent)) for value, ascii_only, indent in rows]
+def test_any_json_stays_json_without_redacted_text(rows: list[tuple[Any, bool, int | None]]) -> None:
+    payloads = [
+        event_with_data(json.dumps(value, ensure_ascii=ascii_only, indent=indent)) for value, ascii_only, indent in rows
+    ]
     rules = TransformRules(patterns=(MAIL,), fields=("data.user",), salt=SALT)
-    for row, (value, _, _) in zip(landed(rules, *payloads), rows, strict=True):
+    for row, (value, _, _) in zip(land(rules, *payloads), rows, strict=True):
         data, payload = json.loads(row["data"] or "null"), json.loads(row["payload"])
         assert payload["data"] == data
         if "ann@" not in json.dumps(value):
@@ -248,10 +256,10 @@ def test_whatever_json_comes_it_stays_json_without_what_was_to_go(rows: list[tup
 
 def _hashed_by_hand(value: Any) -> Any:
     if isinstance(value, list):
-        return [_hashed_by_hand(one) for one in value]
+        return [_hashed_by_hand(element) for element in value]
     if not isinstance(value, dict):
         return value
-    return {key: _value_by_hand(one) if key == "user" else one for key, one in value.items()}
+    return {key: _value_by_hand(element) if key == "user" else element for key, element in value.items()}
 
 
 def _value_by_hand(value: Any) -> Any:
@@ -268,14 +276,14 @@ class _AnyHash:
         return 0
 
 
-def test_contents_and_members_are_changed_in_place() -> None:
+def test_contents_and_members_are_replaced() -> None:
     text = ' {"a" : ["x",1.50, null ], "b":"x"}\n'
-    assert with_contents(text, lambda all_of: [one.replace("x", 'é"') for one in all_of]) == (
+    assert with_contents(text, lambda contents: [content.replace("x", 'é"') for content in contents]) == (
         ' {"a" : ["é\\"",1.50, null ], "b":"é\\""}\n'
     )
-    assert with_members(text, ["a"], lambda one: one.upper()) == ' {"a" : ["X",1.50, NULL ], "b":"x"}\n'
+    assert with_members(text, ["a"], lambda content: content.upper()) == ' {"a" : ["X",1.50, NULL ], "b":"x"}\n'
 
 
-def test_a_pattern_that_is_none_is_told_with_its_key() -> None:
+def test_invalid_pattern_raises_its_key() -> None:
     with pytest.raises(BadTransform, match=r"^pipeline\.redact\.patterns: '\('"):
         patterns("(").check()

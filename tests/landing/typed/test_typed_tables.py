@@ -1,4 +1,4 @@
-"""What typed tables have: what landed, each row once, whatever happens between the commits."""
+"""Typed tables have each landed event once, across crashes between the commits."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ import penstock.tables
 from penstock.landing.table.delta_table import DeltaTable, SchemaDiffers
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import Column, TypedTable
-from penstock.landing.typed.typed_delta import TypedDelta, existing_typed_tables
-from penstock.landing.typed.typed_starts import BEFORE_FIRST_BATCH, read_starts
+from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, TypedDelta, existing_typed_tables, read_starts
 from penstock.landing.typed.typed_tables import TypedTableAhead
 from penstock.upkeep.compaction.typed_compaction import compact_typed
 from tests.landing.typed.typed_life import CLICK, Life, event, read, uuids
@@ -25,7 +24,7 @@ from tests.landing.writing.messages import AT, DAY, source
 
 
 class Killed(BaseException):
-    """Nothing after it happens."""
+    """The end of the process."""
 
 
 @pytest.fixture
@@ -38,13 +37,13 @@ def killed(*_: Any, **__: Any) -> None:
 
 
 def kill_before_landed(life: Life, batch: int, tasks: Sequence[Any]) -> None:
-    """The typed tables have the batch, and the table not."""
+    """Land a batch into the typed tables only."""
     life.commit._table.commit = killed  # type: ignore[method-assign]
     with pytest.raises(Killed):
         life.land(batch, tasks)
 
 
-def test_a_typed_table_has_the_events_of_its_type_with_real_columns(layout: Layout) -> None:
+def test_typed_table_has_events_of_its_type_as_columns(layout: Layout) -> None:
     life = Life(layout)
     first = [(0, event("a", path="/x", ms=5)), (1, event("b", "view")), (2, event("c", path=1, ms=None, more=[1]))]
     life.land(
@@ -59,18 +58,18 @@ def test_a_typed_table_has_the_events_of_its_type_with_real_columns(layout: Layo
     assert {(row["host"], row["type"]) for row in rows} == {("web-1", "click")}
     assert len({row["date"] for row in rows}) == 2
     landed = {row["uuid"]: row for row in read(layout.landed) if row["type"] == "click"}
-    taken = ("timestamp", "received", "landed_at", "event_time", "source", "date")
-    assert all(row[name] == landed[row["uuid"]][name] for row in rows for name in taken)
+    landed_columns = ("timestamp", "received", "landed_at", "event_time", "source", "date")
+    assert all(row[name] == landed[row["uuid"]][name] for row in rows for name in landed_columns)
 
 
-def test_duplicates_of_other_tasks_and_batches_are_in_neither(layout: Layout) -> None:
+def test_duplicates_are_in_neither_table(layout: Layout) -> None:
     life = Life(layout)
     life.land(0, [source([(0, event("a")), (1, event("b"))])], [source([(2, event("a")), (3, event("c"))])])
     life.land(1, [source([(4, event("c")), (5, event("d")), (6, event("d"))])])
     assert uuids(layout.typed("click")) == uuids(layout.landed) == ["a", "b", "c", "d"]
 
 
-def test_a_batch_without_the_type_costs_a_typed_table_nothing(layout: Layout) -> None:
+def test_batch_without_the_type_adds_no_version(layout: Layout) -> None:
     life = Life(layout)
     life.land(0, [source([(0, event("a"))])])
     version = deltalake.DeltaTable(str(layout.typed("click"))).version()
@@ -78,7 +77,7 @@ def test_a_batch_without_the_type_costs_a_typed_table_nothing(layout: Layout) ->
     assert deltalake.DeltaTable(str(layout.typed("click"))).version() == version
 
 
-def test_killed_before_the_table_has_the_batch_both_agree_in_the_end(layout: Layout) -> None:
+def test_tables_agree_after_a_kill_between_commits(layout: Layout) -> None:
     life = Life(layout)
     life.land(0, [source([(0, event("a"))])])
     rows = [source([(1, event("b", ms=1)), (2, event("c"))])]
@@ -86,28 +85,28 @@ def test_killed_before_the_table_has_the_batch_both_agree_in_the_end(layout: Lay
     assert (uuids(layout.typed("click")), uuids(layout.landed)) == (["a", "b", "c"], ["a"]), "one batch ahead"
     for _ in range(2):
         life = Life(layout)
-        life.land(1, rows, at=AT + 1)
+        life.land(1, rows, landed_at=AT + 1)
         assert uuids(layout.typed("click")) == uuids(layout.landed) == ["a", "b", "c"]
-    found = {table: {row["landed_at"] for row in read(table)} for table in (layout.landed, layout.typed("click"))}
-    assert found[layout.landed] == found[layout.typed("click")]
+    landing_times = {
+        table: {row["landed_at"] for row in read(table)} for table in (layout.landed, layout.typed("click"))
+    }
+    assert landing_times[layout.landed] == landing_times[layout.typed("click")]
 
 
 @pytest.mark.parametrize(
-    "again", [[(1, event("b"))], [(1, b"text")], [(1, event("b")), (2, event("c")), (3, event("d"))]]
+    "repeated", [[(1, event("b"))], [(1, b"text")], [(1, event("b")), (2, event("c")), (3, event("d"))]]
 )
-def test_what_a_batch_comes_to_when_it_is_done_again_is_what_counts(
-    layout: Layout, again: list[tuple[int, bytes]]
-) -> None:
+def test_repeated_batch_replaces_its_first_attempt(layout: Layout, repeated: list[tuple[int, bytes]]) -> None:
     life = Life(layout)
     life.land(0, [source([(0, event("a"))])])
     kill_before_landed(life, 1, [source([(1, event("b")), (2, event("c"))])])
     kill_before_landed(Life(layout), 1, [source([(2, event("c"))])])
-    Life(layout).land(1, [source(again)])
+    Life(layout).land(1, [source(repeated)])
     Life(layout).land(2, [source([(9, event("z"))])])
     assert uuids(layout.typed("click")) == uuids(layout.landed)
 
 
-def test_what_is_one_batch_ahead_is_not_merged_until_the_table_has_it(layout: Layout) -> None:
+def test_batch_ahead_is_not_merged(layout: Layout) -> None:
     life = Life(layout)
     for batch in range(3):
         life.land(batch, [source([(batch, event(f"u{batch}"))])])
@@ -120,17 +119,17 @@ def test_what_is_one_batch_ahead_is_not_merged_until_the_table_has_it(layout: La
     assert uuids(layout.typed("click")) == ["u0", "u1", "u2", "u3"]
 
 
-def test_rows_that_land_again_because_they_were_lost_are_there_once(layout: Layout) -> None:
+def test_relanded_rows_are_in_typed_table_once(layout: Layout) -> None:
     life = Life(layout)
     life.land(0, [source([(0, event("a")), (1, event("b"))])])
-    again = source([(0, event("a")), (1, event("b")), (2, event("c"))], relands=True)
-    kill_before_landed(life, 1, [again])
+    relanded = source([(0, event("a")), (1, event("b")), (2, event("c"))], relands=True)
+    kill_before_landed(life, 1, [relanded])
     assert [row["offset"] for row in read(layout.typed("click"))] == [0, 1, 2]
-    Life(layout).land(1, [again])
+    Life(layout).land(1, [relanded])
     assert [row["offset"] for row in read(layout.typed("click"))] == [0, 1, 2]
 
 
-def test_columns_are_added_and_rows_of_before_have_nothing_in_them(layout: Layout) -> None:
+def test_added_column_is_null_in_existing_rows(layout: Layout) -> None:
     Life(layout).land(0, [source([(0, event("a", path="/", ok=True))])])
     more = TypedTable("click", "click", (Column("ok", "boolean", "ok"), *CLICK.columns))
     life = Life(layout, [more])
@@ -139,19 +138,19 @@ def test_columns_are_added_and_rows_of_before_have_nothing_in_them(layout: Layou
     assert [(row["path"], row["ok"], row["rest"]) for row in rows] == [("/", None, '{"ok":true}'), ("/", True, None)]
     Life(layout).land(2, [source([(2, event("c", path="/", ok=False))])])
     rows = read(layout.typed("click"))
-    assert [row["ok"] for row in rows] == [None, True, None], "one that is no longer configured stays"
+    assert [row["ok"] for row in rows] == [None, True, None], "a column that is no longer configured stays"
     assert compact_typed(layout) == (3, 1)
     assert read(layout.typed("click")) == rows
 
 
-def test_a_column_cannot_become_another_type(layout: Layout) -> None:
+def test_changed_column_type_is_refused(layout: Layout) -> None:
     Life(layout)
     for column in (Column("ms", "string", "ms"), Column("MS", "int", "ms")):
         with pytest.raises(SchemaDiffers, match="column ms of type int"):
             Life(layout, [TypedTable("click", "click", (column,))])
 
 
-def test_with_strict_columns_what_does_not_fit_is_quarantined(layout: Layout) -> None:
+def test_strict_table_quarantines_events_that_do_not_fit(layout: Layout) -> None:
     columns = (Column("path", "string", "path", required=True), Column("ms", "int", "ms"))
     life = Life(layout, [TypedTable("click", "click", columns, strict=True)])
     good = [(0, event("a", path="/", ms=1, more=1)), (1, event("b", path="/")), (2, event("c", "view", path=1))]
@@ -162,9 +161,7 @@ def test_with_strict_columns_what_does_not_fit_is_quarantined(layout: Layout) ->
     assert reasons == dict.fromkeys((3, 4, 5), "schema_not_met")
 
 
-def test_one_that_is_configured_later_says_from_where_it_begins(
-    layout: Layout, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_table_configured_later_logs_its_start(layout: Layout, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         Life(layout, []).land(0, [source([(0, event("a"))])])
         assert not caplog.messages
@@ -177,26 +174,26 @@ def test_one_that_is_configured_later_says_from_where_it_begins(
     assert (read_starts(layout), len(caplog.messages)) == ({"click": 0}, 1)
     Life(layout, []).land(2, [source([(2, event("c"))])])
     Life(layout)
-    assert read_starts(layout) == {"click": 2}, "it was away for a batch"
+    assert read_starts(layout) == {"click": 2}, "it was not configured for a batch"
 
 
-def test_one_that_was_there_from_the_beginning_is_complete(layout: Layout) -> None:
+def test_table_configured_first_has_all_batches(layout: Layout) -> None:
     Life(layout)
     assert read_starts(layout) == {"click": BEFORE_FIRST_BATCH}
 
 
-def test_one_of_another_table_stops_the_start(layout: Layout) -> None:
+def test_typed_table_ahead_of_landed_is_refused(layout: Layout) -> None:
     life = Life(layout)
     for batch in range(3):
         life.land(batch, [source([(batch, event(f"u{batch}"))])])
-    other = Layout.for_tables(layout.tables.parent / "other")
-    other.tables.mkdir()
-    layout.typed("click").rename(other.typed("click"))
+    other_layout = Layout.for_tables(layout.tables.parent / "other")
+    other_layout.tables.mkdir()
+    layout.typed("click").rename(other_layout.typed("click"))
     with pytest.raises(TypedTableAhead, match="events_click has batches up to 2"):
-        Life(other)
+        Life(other_layout)
 
 
-def test_a_torn_commit_is_done_again(layout: Layout) -> None:
+def test_torn_commit_is_repeated(layout: Layout) -> None:
     life = Life(layout)
     life.land(0, [source([(0, event("a"))])])
     kill_before_landed(life, 1, [source([(1, event("b"))])])
@@ -206,7 +203,7 @@ def test_a_torn_commit_is_done_again(layout: Layout) -> None:
     assert uuids(layout.typed("click")) == uuids(layout.landed) == ["a", "b"]
 
 
-def test_after_a_hundred_batches_a_checkpoint_is_there_and_nothing_changes(layout: Layout) -> None:
+def test_typed_table_continues_after_a_checkpoint(layout: Layout) -> None:
     life = Life(layout)
     for batch in range(105):
         life.land(batch, [source([(batch, event(f"u{batch}"))])])
@@ -217,26 +214,26 @@ def test_after_a_hundred_batches_a_checkpoint_is_there_and_nothing_changes(layou
     assert uuids(layout.typed("click")) == uuids(layout.landed)
 
 
-def test_any_table_that_is_there_is_found_with_the_columns_it_has(layout: Layout) -> None:
+def test_existing_typed_tables_skips_other_tables(layout: Layout) -> None:
     assert existing_typed_tables(layout) == []
     Life(layout)
-    (found,) = existing_typed_tables(layout)
-    assert found.schema.names == [*CLICK.schema.names]
+    (table,) = existing_typed_tables(layout)
+    assert table.schema.names == [*CLICK.schema.names]
     assert penstock.tables.open(layout.tables, "events_click").count_rows() == 0
     shutil.copytree(layout.landed, layout.tables / "events_of_before")
-    assert [one.folder.name for one in existing_typed_tables(layout)] == ["events_click"]
+    assert [existing.folder.name for existing in existing_typed_tables(layout)] == ["events_click"]
     assert TypedDelta.configured(layout, CLICK).newest() == DeltaTable(layout.landed).newest() == -1
 
 
-def test_readers_find_rows_by_any_column_also_by_what_they_do_not_have(layout: Layout) -> None:
+def test_filters_match_typed_columns_and_nulls(layout: Layout) -> None:
     Life(layout, [TypedTable("click", "click")]).land(0, [source([(0, event("a", ms=1))])])
     Life(layout).land(1, [source([(1, event("b", ms=5))])])
     Life(layout).land(2, [source([(2, event("c"))])])
     rows = deltalake.DeltaTable(str(layout.typed("click"))).to_pyarrow_dataset()
 
-    def found(condition: ds.Expression) -> list[str]:
+    def matching_uuids(condition: ds.Expression) -> list[str]:
         return sorted(rows.to_table(filter=condition)["uuid"].to_pylist())
 
-    assert found(ds.field("uuid") == "b") == found(ds.field("ms") > 4) == ["b"]
-    assert found(ds.field("ms").is_null()) == ["a", "c"]
-    assert found(ds.field("type") == "click") == ["a", "b", "c"]
+    assert matching_uuids(ds.field("uuid") == "b") == matching_uuids(ds.field("ms") > 4) == ["b"]
+    assert matching_uuids(ds.field("ms").is_null()) == ["a", "c"]
+    assert matching_uuids(ds.field("type") == "click") == ["a", "b", "c"]

@@ -1,4 +1,4 @@
-"""A table with a typed table beside it, as the driver of the pipeline lands into them."""
+"""A table with a typed table, written as the pipeline's driver does."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ CLICK = TypedTable("click", "click", (Column("path", "string", "path"), Column("
 
 
 def event(uuid: str, kind: str = "click", **data: Any) -> bytes:
-    """A valid event with these fields of ``data``."""
+    """Return a valid event with these fields of ``data``."""
     return json.dumps({"type": kind, "uuid": uuid, "timestamp": 1, "host": "web-1", "data": data}).encode()
 
 
 @dataclass
 class Life:
-    """From one start of the pipeline on."""
+    """A run of the pipeline, from one start on."""
 
     layout: Layout
     tables: Sequence[TypedTable] = (CLICK,)
@@ -45,18 +45,18 @@ class Life:
         rules = Rules(EventRules(schemas=strict_tables(self.tables)))
         self.job = Job(self.table.folder, self.layout.keys, WINDOW, rules)
 
-    def land(self, batch: int, *tasks: Sequence[MessageBatch], at: int = AT) -> None:
-        """A batch, by one task or several."""
-        self.commit.land(batch, lambda: [write_part(task, self.job, at) for task in tasks])
+    def land(self, batch: int, *tasks: Sequence[MessageBatch], landed_at: int = AT) -> None:
+        """Land a batch, written by one or more tasks."""
+        self.commit.land(batch, lambda: [write_part(task, self.job, landed_at) for task in tasks])
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """All rows, by a reader that is not ours."""
+    """Return all rows, as another program reads them."""
     system = SubTreeFileSystem(str(folder), LocalFileSystem())
     rows: list[dict[str, Any]] = deltalake.DeltaTable(str(folder)).to_pyarrow_table(filesystem=system).to_pylist()
     return sorted(rows, key=lambda row: (row["topic"], row["partition"] or 0, row["offset"]))
 
 
 def uuids(folder: Path, kind: str = "click") -> list[str]:
-    """Of the events of a type."""
+    """Return the uuids of the events of a type."""
     return sorted(row["uuid"] for row in read(folder) if row["type"] == kind and row.get("kind", "event") == "event")

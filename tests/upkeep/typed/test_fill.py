@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.typed_delta import TypedDelta
-from penstock.landing.typed.typed_starts import BEFORE_FIRST_BATCH, read_starts
+from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, TypedDelta, read_starts
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.typed.fill import NotBegun, fill
 from tests.landing.typed.typed_life import CLICK, Life, event, read, uuids

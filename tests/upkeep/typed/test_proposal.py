@@ -78,4 +78,4 @@ def test_what_is_proposed_can_be_configured_and_all_fits(objects: list[dict[str,
     (table,) = configured_tables(PipelineConfig.model_validate(told))
     assert table.type == of_type
     texts = pa.array([json.dumps(one, separators=(",", ":")) for one in objects])
-    assert compute({"fits": table.condition}, table.given, data=texts)["fits"].to_pylist() == [True] * len(objects)
+    assert compute({"fits": table.condition}, table.inputs, data=texts)["fits"].to_pylist() == [True] * len(objects)

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.typed_starts import read_starts
+from penstock.landing.typed.typed_delta import read_starts
 from penstock.upkeep.deletion.removal import carry_out
 from penstock.upkeep.typed.fill import fill
 from tests.landing.typed.typed_life import CLICK, WINDOW, Life

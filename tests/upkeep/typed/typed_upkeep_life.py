@@ -10,8 +10,7 @@ import sys
 from penstock.landing.requests.conditions import IN, Condition
 from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.typed_delta import existing_typed_tables
-from penstock.landing.typed.typed_starts import read_starts
+from penstock.landing.typed.typed_delta import existing_typed_tables, read_starts
 from penstock.upkeep.checkpoint_repair import sweep
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.compaction.typed_compaction import compact_typed
