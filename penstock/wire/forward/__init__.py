@@ -1,4 +1,4 @@
-"""Fluent's forward protocol without I/O: the bytes of a connection to messages, and what its sender is told.
+"""Fluent's forward protocol without I/O: the bytes of a connection to messages and replies.
 
 Read ``requests`` (one request: Message, Forward, PackedForward, compressed or not), ``handshake`` (the shared key),
 ``splitter`` (a connection) and ``codec`` (the decoder of a listener). Imports ``wire``, ``records`` and ``counts``.

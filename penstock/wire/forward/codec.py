@@ -1,4 +1,4 @@
-"""The codec ``forward``: rows of events to messages, with tag, time and uuid in annotations, the record as JSON."""
+"""The codec ``forward``: rows of events to messages, with tag, time and uuid as annotations and the record as JSON."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ _ROW = r"(?s)\A(?P<uuid>[^\x00]*)\x00(?P<tag>[^\x00]*)\x00(?P<time>[0-9]*)\x00(?
 
 
 class ForwardDecoder(RawDecoder):
-    """Decodes the rows of one listener; ``statistics`` has plog's keys."""
+    """Decoder of one listener's rows; ``statistics`` has plog's keys."""
 
     def _decoded(self, lines: pa.Array[Any], rows: Ints, counts: Counts) -> Decoded:
-        """One message per row."""
+        # Fast path: the rows are split as columns; NUL cannot occur in uuid, tag and time.
         parts = pc.extract_regex(lines, _ROW)
-        uuids = _given(parts.field("uuid"))
-        fields = {TAG: strings(parts.field("tag")), TIMESTAMP: _written(parts.field("time")), UUID: uuids}
+        uuids = _null_if_empty(parts.field("uuid"))
+        fields = {TAG: strings(parts.field("tag")), TIMESTAMP: _format_times(parts.field("time")), UUID: uuids}
         return Decoded(annotated(parts.field("record"), fields), counts, rows=rows)
 
 
-def _written(digits: pa.Array[Any]) -> pa.Array[Any]:
-    """Nanoseconds since the epoch as RFC 3339; null for none."""
-    stamps: pa.Array[Any] = _given(digits).cast(pa.int64()).cast(pa.timestamp("ns", "UTC"))
-    written: pa.Array[Any] = pc.strftime(stamps, "%Y-%m-%dT%H:%M:%SZ")
-    return written
+def _format_times(digits: pa.Array[Any]) -> pa.Array[Any]:
+    """Format nanoseconds since the epoch as RFC 3339; null for an empty text."""
+    stamps: pa.Array[Any] = _null_if_empty(digits).cast(pa.int64()).cast(pa.timestamp("ns", "UTC"))
+    formatted: pa.Array[Any] = pc.strftime(stamps, "%Y-%m-%dT%H:%M:%SZ")
+    return formatted
 
 
-def _given(parts: pa.Array[Any]) -> pa.Array[Any]:
-    """Texts; null for empty ones."""
+def _null_if_empty(parts: pa.Array[Any]) -> pa.Array[Any]:
+    """Return ``parts`` as texts, null for empty ones."""
     empty = pc.equal(parts, pa.scalar(b"", pa.binary()))
-    given: pa.Array[Any] = pc.replace_with_mask(strings(parts), empty, pa.scalar(None, pa.string()))
-    return given
+    texts: pa.Array[Any] = pc.replace_with_mask(strings(parts), empty, pa.scalar(None, pa.string()))
+    return texts

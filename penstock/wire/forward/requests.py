@@ -1,8 +1,9 @@
-"""One request of the forward protocol: its events, each a row of bytes, and the id that its sender wants to see again.
+"""Decoder of one request of the forward protocol: its events as rows of bytes, and the id to acknowledge.
 
-A row is its uuid, the tag, the time in nanoseconds and the record as JSON, with NULs between them: ``codec`` makes
-columns of it. Events of a chunk with an id have a uuid, the same one whenever the chunk comes. Events are cut out of
-the request before anything is made of them, so that none takes more memory than its size allows.
+A row has uuid, tag, time in nanoseconds, and the record as JSON, separated by NUL; ``codec`` makes columns of the
+rows. The events of a chunk with an id have a uuid, the same one whenever the chunk is repeated.
+
+Limit: an event is cut out of the request before it is decoded, so that its size bounds the memory of its objects.
 """
 
 from __future__ import annotations
@@ -20,32 +21,45 @@ import orjson
 import pyarrow as pa
 
 from penstock.errors import PenstockError
+from penstock.wire.json_text import Members
 from penstock.wire.message_ids import message_id
 from penstock.wire.sender_text import LATIN_1
 from penstock.wire.unpacking import Bomb, NotPacked, arrow_parts, unpacked_parts
 
 NUL = b"\0"
-MOST_BESIDE = 16 << 10
-"""Bytes of a tag, and of a request's options."""
+MAX_TAG_BYTES = 16 << 10
+"""Limit: bytes of a tag, and of a request's options."""
 BYTES_PER_UNIT = 2048
-"""Bytes that take as long to unpack or to read as one event."""
+"""Unit of work: as many bytes take as long to decompress or to read as one event."""
 MAX_FIELDS = 4
-"""Parts of a request."""
+"""Limit: elements of a request."""
 DIGEST = re.compile(r"[0-9a-f]{32}")
-"""The id of a chunk of Fluent Bit's: a hash of what is in it, the same for equal messages of different hosts."""
+"""Form of Fluent Bit's chunk ids: hashes of the content, which are equal for equal messages of different hosts."""
 OVERSIZE, DAMAGED = "oversize", "damaged"
 _EVENT_TIME = 0
-_LATEST = 2**63 - 1
+_MAX_TIME_NS = 2**63 - 1
 _UNITS = ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3))
-"""Below these a time is in seconds, milliseconds, microseconds; from the last one on in nanoseconds."""
+"""Bounds of times in seconds, milliseconds and microseconds, with their factor; larger times are nanoseconds."""
+_TIME_BYTES = {
+    0xD7: 10,
+    0xC7: 11,
+    0xCE: 5,
+    0xCF: 9,
+    0xD2: 5,
+    0xD3: 9,
+    0xCB: 9,
+    0xCA: 5,
+    **dict.fromkeys(range(0x80), 1),
+}
+"""Size of an encoded time by its first byte."""
 _ARRAYS = (*range(0x90, 0xA0), 0xDC, 0xDD)
 _STRINGS = (*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB, 0xC4, 0xC5, 0xC6)
-_WRONG = (ValueError, TypeError, KeyError, RecursionError, msgpack.UnpackException, struct.error)
-"""What msgpack and orjson raise for what cannot be."""
+_DECODING_ERRORS = (ValueError, TypeError, KeyError, RecursionError, msgpack.UnpackException, struct.error)
+"""Errors of msgpack and orjson for invalid input."""
 
 
 class NotForward(PenstockError, ValueError):
-    """Bytes that are no request of the protocol; ``reason`` is the name of their count."""
+    """Bytes that are not a request of the protocol; ``reason`` is the name of their count."""
 
     def __init__(self, text: str, reason: str = DAMAGED) -> None:
         super().__init__(text)
@@ -54,7 +68,9 @@ class NotForward(PenstockError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """``max_event``: bytes of an event and of its row; ``max_unpacked``: of all rows, and of a packed request."""
+    """Limits of a request. ``max_event``: bytes of an event and of its row; ``max_unpacked``: bytes of all rows,
+    and of a decompressed request.
+    """
 
     max_event: int
     max_unpacked: int
@@ -62,9 +78,9 @@ class RequestLimits:
 
 
 class RequestReader:
-    """Reads one request, a msgpack object, in parts: between them the senders of other connections are served.
+    """Reader of one request, a msgpack object, in parts, between which the senders of other connections are served.
 
-    ``refused`` counts refused events by reason; ``chunk`` is the id to acknowledge, if there is one. What it raises is
+    ``refused`` counts refused events by reason; ``chunk`` is the id to acknowledge, if any. Its methods raise
     NotForward.
     """
 
@@ -75,27 +91,27 @@ class RequestReader:
         self._rows: list[bytes] = []
         self._packed: Iterator[bytes] | None = None
         self._unpacked_parts: list[bytes] = []
-        self._events_read = self._rows_bytes = 0
+        self._events_read = self._row_bytes = 0
         try:
             self._begin(data)
         except NotForward:
             raise
-        except _WRONG as error:
+        except _DECODING_ERRORS as error:
             raise NotForward(str(error)) from None
 
     def _begin(self, data: bytes) -> None:
         fields = list(_elements(data, MAX_FIELDS))
-        if len(fields) < 2 or len(fields[0]) > MOST_BESIDE:
-            raise NotForward("no list of a tag and events")
+        if len(fields) < 2 or len(fields[0]) > MAX_TAG_BYTES:
+            raise NotForward("not a list of a tag and events")
         tag = _unpacked(fields[0])
         kind = fields[1][0]
         is_message = kind not in _ARRAYS + _STRINGS or _is_time(fields[1])
         if is_message and len(fields) < 3:
             raise NotForward("a message has a tag, a time and a record")
         options = fields[3 if is_message else 2 :]
-        option = _unpacked(options[0]) if options and len(options[0]) <= MOST_BESIDE else {}
+        option = _unpacked(options[0]) if options and len(options[0]) <= MAX_TAG_BYTES else {}
         if not isinstance(tag, str) or not isinstance(option, dict | None):
-            raise NotForward("a tag is a text, options are a map")
+            raise NotForward("the tag must be a string and the options a map")
         option = option or {}
         if is_message:
             self._events: Iterator[bytes] = iter([b"\x92" + fields[1] + fields[2]])
@@ -112,7 +128,9 @@ class RequestReader:
         self._tag = tag.replace("\0", " ").encode()
 
     def read(self, work: int) -> tuple[bool, int]:
-        """Do up to ``work`` units of work (an event, or BYTES_PER_UNIT); whether all is read, and the work done."""
+        """Do up to ``work`` units of work (an event, or BYTES_PER_UNIT); return whether the request is read, and
+        the work done.
+        """
         try:
             return self._read(work)
         except Bomb:
@@ -121,11 +139,11 @@ class RequestReader:
             raise NotForward(f"cannot be unpacked: {error}") from None
         except NotForward:
             raise
-        except _WRONG as error:
+        except _DECODING_ERRORS as error:
             raise NotForward(str(error)) from None
 
     def _read(self, work: int) -> tuple[bool, int]:
-        done = 0
+        work_done = 0
         while self._packed is not None:
             part = next(self._packed, None)
             if part is None:
@@ -133,17 +151,17 @@ class RequestReader:
                 self._unpacked_parts = []
                 break
             self._unpacked_parts.append(part)
-            done += len(part) // BYTES_PER_UNIT
-            if done >= work:
-                return False, done
+            work_done += len(part) // BYTES_PER_UNIT
+            if work_done >= work:
+                return False, work_done
         for event in self._events:
-            self._take(event)
-            done += 1 + len(event) // BYTES_PER_UNIT
-            if done >= work:
-                return False, done
-        return True, done
+            self._add_event(event)
+            work_done += 1 + len(event) // BYTES_PER_UNIT
+            if work_done >= work:
+                return False, work_done
+        return True, work_done
 
-    def _take(self, event: bytes) -> None:
+    def _add_event(self, event: bytes) -> None:
         limits = self._limits
         self._events_read += 1
         if self._events_read > limits.max_events:
@@ -153,18 +171,20 @@ class RequestReader:
             self.refused[row if isinstance(row, str) else OVERSIZE] += 1
         else:
             self._rows.append(row)
-            self._rows_bytes += len(row)
-        if self._rows_bytes > limits.max_unpacked:
+            self._row_bytes += len(row)
+        if self._row_bytes > limits.max_unpacked:
             raise NotForward(f"holds more than {limits.max_unpacked} bytes unpacked (max_body)", OVERSIZE)
 
     def rows(self) -> list[bytes]:
-        """The rows of all events, once they are read."""
+        """Return the rows of all events of a request that is read."""
         chunk = self.chunk
         return _with_uuids(self._rows, None if chunk is None or DIGEST.fullmatch(chunk) else chunk)
 
 
 def _with_uuids(rows: list[bytes], chunk: str | None) -> list[bytes]:
-    """Rows that are known by the chunk's id, all that is in it, and their place: an id used twice loses nothing."""
+    """Prefix rows with uuids made of the chunk's id, its whole content and their index: an id used twice loses no
+    event.
+    """
     if chunk is None:
         return [NUL + row for row in rows]
     uuid = message_id([chunk.encode("utf-8", "replace"), *rows]).encode()
@@ -172,70 +192,110 @@ def _with_uuids(rows: list[bytes], chunk: str | None) -> list[bytes]:
 
 
 def _row(tag: bytes, event: bytes) -> bytes | str:
-    """The row of an event, or why it is refused. Raises NotForward for what is not even a pair."""
+    """Return the row of an event, or the reason of its refusal. Raises NotForward if it is not a pair."""
     if event[0] != 0x92:
         raise NotForward("an event is a time and a record")
     try:
         time, record = _unpacked(event)
         if not isinstance(record, dict):
             return DAMAGED
-        return NUL.join((tag, _nanoseconds(time), _json(record)))
-    except _WRONG:
+        # Fast path: comparing the number of keys costs little; only records with a repeated key are decoded again.
+        is_complete = _pair_count(event) in (len(record), None)
+        return NUL.join((tag, _nanoseconds(time), _json(record) if is_complete else _json_with_repeated_keys(event)))
+    except _DECODING_ERRORS:
         return DAMAGED
 
 
-def _json(record: dict[Any, Any]) -> bytes:
-    written = orjson.dumps(record, default=_text, option=orjson.OPT_NON_STR_KEYS)
-    if b"null" not in written:
-        return written
+def _pair_count(event: bytes) -> int | None:
+    """Return the number of pairs that the record of an event states; None if its position is not known."""
+    begin = 1 + _TIME_BYTES.get(event[1], 0)
+    if begin == 1:
+        # [time, {}] of Fluent Bit 2.1 and later: a list of an EventTime and an empty map
+        begin = 13 if event[1:3] == b"\x92\xd7" and event[12:13] == b"\x80" else 0
+    header = event[begin] if begin else 0
+    if 0x80 <= header < 0x90:
+        return header & 15
+    return (
+        int.from_bytes(event[begin + 1 : begin + (3 if header == 0xDE else 5)], "big")
+        if header in (0xDE, 0xDF)
+        else None
+    )
+
+
+def _json_with_repeated_keys(event: bytes) -> bytes:
+    """Return the record of an event as JSON in which repeated keys stay as they were sent."""
+    return _json_of_pairs(msgpack.unpackb(event, object_pairs_hook=Members, **_UNPACK_OPTIONS)[1])
+
+
+def _json_of_pairs(content: Any) -> bytes:
+    if isinstance(content, Members):
+        # orjson writes the key, with 0 for its value: ``{"key":0}``.
+        pairs = ((orjson.dumps({key: 0}, option=orjson.OPT_NON_STR_KEYS)[1:-2], member) for key, member in content)
+        return b"{" + b",".join(key + _json_of_pairs(member) for key, member in pairs) + b"}"
+    if isinstance(content, list):
+        return b"[" + b",".join(map(_json_of_pairs, content)) + b"]"
+    return _json(content)
+
+
+def _json(record: Any) -> bytes:
+    encoded = orjson.dumps(record, default=_text, option=orjson.OPT_NON_STR_KEYS)
+    # Fast path: orjson writes null for NaN and infinity, so only a record with a null is searched for them.
+    if b"null" not in encoded:
+        return encoded
     return orjson.dumps(_finite(record), default=_text, option=orjson.OPT_NON_STR_KEYS)
 
 
-def _finite(value: Any) -> Any:
-    """A value with texts (``nan``, ``inf``) for numbers that JSON has not: orjson writes null for them."""
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+def _finite(content: Any) -> Any:
+    """Replace numbers that JSON lacks by the texts ``nan`` and ``inf``."""
+    if isinstance(content, dict):
+        return {key: _finite(each) for key, each in content.items()}
+    if isinstance(content, list):
+        return [_finite(each) for each in content]
+    return str(content) if isinstance(content, float) and not math.isfinite(content) else content
 
 
-def _text(value: object) -> str:
-    """What JSON has no word for: bytes are texts that some senders do not call so."""
-    return value.decode("utf-8", LATIN_1) if isinstance(value, bytes) else str(value)
+def _text(content: object) -> str:
+    """Convert a value that JSON lacks to text: some senders encode text as bytes."""
+    return content.decode("utf-8", LATIN_1) if isinstance(content, bytes) else str(content)
 
 
 def _nanoseconds(time: Any) -> bytes:
-    """A time since the epoch, as digits; none where it is none. Newer ones of Fluent Bit have metadata beside it."""
+    """Return a time as digits of nanoseconds since the epoch, empty if it is invalid. Newer Fluent Bit adds
+    metadata.
+    """
     if isinstance(time, list) and time:
         time = time[0]
     if isinstance(time, msgpack.ExtType) and time.code == _EVENT_TIME and len(time.data) == 8:
         seconds, rest = struct.unpack(">II", time.data)
-        found = seconds * 1_000_000_000 + rest
-    elif isinstance(time, int | float) and not isinstance(time, bool) and 0 <= time <= _LATEST:
+        nanoseconds = seconds * 1_000_000_000 + rest
+    elif isinstance(time, int | float) and not isinstance(time, bool) and 0 <= time <= _MAX_TIME_NS:
         # Fluentd's integers are seconds; other senders give finer units, which the magnitude tells apart.
-        found = int(time * next((factor for limit, factor in _UNITS if time < limit), 1))
+        nanoseconds = int(time * next((factor for limit, factor in _UNITS if time < limit), 1))
     else:
         return b""
-    return b"%d" % found if found <= _LATEST else b""
+    return b"%d" % nanoseconds if nanoseconds <= _MAX_TIME_NS else b""
 
 
 def _is_time(data: bytes) -> bool:
-    """Whether a list is a time with metadata beside it, and not one of events."""
+    """Return whether a list is a time with metadata, and not a list of events."""
     return data[0] == 0x92 and data[1] not in _ARRAYS
 
 
+_UNPACK_OPTIONS: dict[str, Any] = {"raw": False, "unicode_errors": LATIN_1, "strict_map_key": False}
+
+
 def _unpacked(data: bytes) -> Any:
-    return msgpack.unpackb(data, raw=False, unicode_errors=LATIN_1, strict_map_key=False)
+    return msgpack.unpackb(data, **_UNPACK_OPTIONS)
 
 
-def _elements(data: bytes, most: int) -> Iterator[bytes]:
-    """The elements of a list of at most ``most``, cut out one by one. Raises NotForward where there are more."""
+def _elements(data: bytes, max_count: int) -> Iterator[bytes]:
+    """Yield the elements of a list, cut out one by one. Raises NotForward above ``max_count``."""
     unpacker = msgpack.Unpacker(max_buffer_size=len(data))
     unpacker.feed(data)
     count = unpacker.read_array_header()
-    if count > most:
-        raise NotForward(f"holds more than {most} elements in a list", OVERSIZE)
+    # Limit: the count is announced by the sender, and checked before any element is read.
+    if count > max_count:
+        raise NotForward(f"holds more than {max_count} elements in a list", OVERSIZE)
     for _ in range(count):
         begin = unpacker.tell()
         unpacker.skip()
@@ -243,7 +303,7 @@ def _elements(data: bytes, most: int) -> Iterator[bytes]:
 
 
 def _stream(data: bytes) -> Iterator[bytes]:
-    """The objects that lie one behind the other, cut out. Raises NotForward where the last is not whole."""
+    """Yield concatenated objects, cut out one by one. Raises NotForward if the last one is incomplete."""
     unpacker = msgpack.Unpacker(max_buffer_size=max(len(data), 1))
     unpacker.feed(data)
     begin = 0
@@ -253,20 +313,20 @@ def _stream(data: bytes) -> Iterator[bytes]:
         begin = unpacker.tell()
 
 
-def _decompressed_parts(data: bytes, compression: Any, most: int) -> Iterator[bytes]:
-    """Yield what gzip streams or zstd frames, one behind the other, hold.
+def _decompressed_parts(data: bytes, compression: Any, max_bytes: int) -> Iterator[bytes]:
+    """Yield the content of concatenated gzip streams or zstd frames.
 
-    Raises Bomb beyond ``most`` bytes, and NotForward for compressions that nobody sends.
+    Raises Bomb above ``max_bytes``, and NotForward for other compressions.
     """
     if compression == "gzip":
-        yield from unpacked_parts(data, most)
+        yield from unpacked_parts(data, max_bytes)
         return
     if compression != "zstd":
         raise NotForward("compressed is neither gzip nor zstd")
-    yield from arrow_parts(data, most, "zstd")
+    yield from arrow_parts(data, max_bytes, "zstd")
 
 
 def acknowledgement(chunk: str) -> bytes:
-    """What tells a sender that its chunk is safe."""
+    """Return the message that confirms a chunk as stored."""
     packed: bytes = msgpack.packb({"ack": chunk})
     return packed

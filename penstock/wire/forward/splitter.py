@@ -1,4 +1,4 @@
-"""A connection that speaks the forward protocol: bytes in as they come, rows out, and what its sender is to be told."""
+"""Splitter of a connection of the forward protocol: bytes in as they arrive, rows and replies out."""
 
 from __future__ import annotations
 
@@ -20,33 +20,34 @@ from penstock.wire.forward.requests import (
 from penstock.wire.line_framing import NO_LINES, Lines
 from penstock.wire.requests import MAX_MESSAGES
 
-MOST_REQUEST = 16 << 20
-"""Bytes of a request; Fluentd's chunks have 8 MiB, Fluent Bit's 2."""
+MAX_REQUEST_BYTES = 16 << 20
+"""Limit of a request: Fluentd's chunks have 8 MiB, Fluent Bit's 2 MiB."""
 WORK_PER_TURN = 2048
 """Limit: events, or units of bytes, read before other connections have their turn: 2 to 4 us each, so 8 ms."""
 PROTOCOL, KEY = "protocol", "key"
-"""Why a connection has to be closed."""
+"""Reasons to close a connection."""
 
 
 class ForwardSplitter:
-    """Finds the requests of one connection, and their events.
+    """Splitter of one connection into requests, and of requests into events.
 
-    ``replies`` are to be sent at once, ``acknowledgements`` once the log has the rows before them; whoever sends them
-    takes them out. ``closed``: why the connection cannot go on, "" while it can. ``has_work``: whether to call ``feed``
-    again without new bytes, before anything more of the connection is read.
+    ``replies`` must be sent at once, ``acknowledgements`` once the log has the rows before them; the caller removes
+    both. ``closed``: the reason why the connection cannot continue, or "". ``has_work``: whether ``feed`` must be
+    called again without new bytes before more of the connection is read.
     """
 
     waits = False
 
     def __init__(
-        self, max_line: int, most_unpacked: int, handshake: Handshake | None = None, max_events: int = MAX_MESSAGES
+        self, max_line: int, max_unpacked: int, handshake: Handshake | None = None, max_events: int = MAX_MESSAGES
     ) -> None:
-        self._limits = RequestLimits(max_line, most_unpacked, max_events)
+        self._limits = RequestLimits(max_line, max_unpacked, max_events)
         self._handshake = handshake
-        self._most = min(MOST_REQUEST, most_unpacked)
+        self._max_request_bytes = min(MAX_REQUEST_BYTES, max_unpacked)
         self._reader: RequestReader | None = None
         self.has_work = False
-        self._scanner = msgpack.Unpacker(max_buffer_size=2 * self._most + (4 << 20))
+        # Limit: the scanner only skips objects; its buffer holds a request and one read.
+        self._scanner = msgpack.Unpacker(max_buffer_size=2 * self._max_request_bytes + (4 << 20))
         self._pending = bytearray()
         self._begin = 0
         self.replies = [handshake.greeting] if handshake else []
@@ -55,11 +56,11 @@ class ForwardSplitter:
 
     @property
     def unfinished(self) -> int:
-        """Bytes of a request whose end has not come."""
+        """Bytes of requests whose end has not arrived."""
         return len(self._pending) + (self._reader.size if self._reader else 0)
 
     def feed(self, data: bytes | memoryview) -> Lines:
-        """The events of the requests that ``data`` ends, as far as they are read in one turn."""
+        """Return the events of the requests that ``data`` completes, as far as one turn reads them."""
         if self.closed:
             return Lines(NO_LINES)
         self._pending += data
@@ -68,22 +69,22 @@ class ForwardSplitter:
         try:
             self._scanner.feed(data)
             self._read_turn(rows, refused)
-            if len(self._pending) > self._most and not self.has_work:
-                raise NotForward("a request larger than may be", OVERSIZE)
+            if len(self._pending) > self._max_request_bytes and not self.has_work:
+                raise NotForward("a request is larger than allowed", OVERSIZE)
         except NotForward as error:
             self._close(PROTOCOL)
             refused[error.reason] += 1
         return Lines(pa.array(rows, pa.binary()) if rows else NO_LINES, refused=refused)
 
     def _read_turn(self, rows: list[bytes], refused: Counter[str]) -> None:
-        """Read requests until there is no whole one left, or the turn is over."""
+        """Read complete requests until none remains or the turn is over."""
         room, self.has_work = WORK_PER_TURN, False
         while not self.closed:
             if room <= 0:
                 self.has_work = True
                 return
             if self._reader is None:
-                if (request := self._next()) is None:
+                if (request := self._next_request()) is None:
                     return
                 self._begin_request(request)
                 room -= 1
@@ -99,13 +100,13 @@ class ForwardSplitter:
                 self._reader = None
 
     def settle(self) -> Lines:
-        """Nothing becomes whole by silence."""
+        """Return no lines: a pause completes no request."""
         return Lines(NO_LINES)
 
     def finish(self) -> Lines:
-        """What ended with the connection is no request: its sender has not been told that it is safe.
+        """Return the events of complete requests at the end of the connection.
 
-        Requests that are whole and wait for their turn are read.
+        An incomplete request is dropped: its sender has no acknowledgement and will repeat it.
         """
         parts: list[pa.Array[Any]] = [NO_LINES]
         refused: Counter[str] = Counter()
@@ -117,8 +118,8 @@ class ForwardSplitter:
         refused.update({DAMAGED: 1} if cut and not self._handshake else {})
         return Lines(pa.concat_arrays(parts), refused=refused)
 
-    def _next(self) -> bytes | None:
-        """The next request; None while it is not whole. Raises NotForward."""
+    def _next_request(self) -> bytes | None:
+        """Return the next request, None while it is incomplete. Raises NotForward."""
         try:
             self._scanner.skip()
         except msgpack.OutOfData:
@@ -133,10 +134,10 @@ class ForwardSplitter:
 
     def _begin_request(self, data: bytes) -> None:
         if self._handshake is not None:
-            is_known, reply = self._handshake.answer(data)
+            is_valid, reply = self._handshake.answer(data)
             self.replies.append(reply)
             self._handshake = None
-            if not is_known:
+            if not is_valid:
                 self._close(KEY)
         elif data != b"\xc0":  # not a heartbeat
             self._reader = RequestReader(data, self._limits)
