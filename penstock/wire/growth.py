@@ -1,4 +1,4 @@
-"""Bounds on how much longer annotations may be than their message; without numpy and Arrow, for the supervisor."""
+"""Limits on the growth of annotations beyond their message; without numpy and Arrow, for the supervisor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol for JSON as agents send it: ``POST /`` with one document a line, an array of them, or one alone."""
+"""JSON as agents send it: ``POST /`` with one document per line, an array of documents, or a single document."""
 
 from __future__ import annotations
 
@@ -19,46 +19,50 @@ from penstock.wire.requests import (
     json_answer,
 )
 
-MOST_TOLD = 10
-"""Lines that are named in an answer."""
+MAX_REPORTED = 10
+"""Limit: refused documents that an answer names."""
 
 
 class JsonProtocol:
-    """Each document is a message, as it is; what is no JSON is refused line by line."""
+    """Documents as messages, unchanged; a document that is not JSON is refused alone."""
 
     codec = "json"
 
     def takes(self, method: str, path: str) -> bool:
-        """POST or PUT to the path ``/``."""
+        """Return whether a request is POST or PUT to ``/``."""
         return path == "/" and method in ("POST", "PUT")
 
     def receive(self, request: Request) -> Received:
-        """Raises Refused."""
+        """Return the documents of a request. Raises Refused."""
         data = request.body.strip()
         messages = Messages(request)
-        refused = _elements(data, messages, request.max_messages) if data.startswith(b"[") else _lines(data, messages)
+        is_array = data.startswith(b"[")
+        refused = _add_elements(data, messages, request.max_messages) if is_array else _add_lines(data, messages)
         if not messages and refused:
             number, reason = refused[0]
-            raise Refused(413 if reason != SYNTAX else 400, reason, f"nothing was taken: document {number}: {reason}")
-        told = [{"document": number, "reason": reason} for number, reason in refused[:MOST_TOLD]]
+            raise Refused(
+                413 if reason != SYNTAX else 400, reason, f"no document was accepted: document {number}: {reason}"
+            )
+        errors = [{"document": number, "reason": reason} for number, reason in refused[:MAX_REPORTED]]
         return messages.received(
-            json_answer({"accepted": len(messages), "refused": len(refused), **({"errors": told} if told else {})})
+            json_answer({"accepted": len(messages), "refused": len(refused), **({"errors": errors} if errors else {})})
         )
 
-    def refusal(self, why: Refused, request: Request) -> Answer:
-        """As JSON."""
-        headers = {"retry-after": "1"} if why.is_retryable else {}
-        return json_answer({"error": str(why), "reason": why.reason}, why.status, headers)
+    def refusal(self, error: Refused, request: Request) -> Answer:
+        """Encode a refusal as JSON."""
+        headers = {"retry-after": "1"} if error.is_retryable else {}
+        return json_answer({"error": str(error), "reason": error.reason}, error.status, headers)
 
 
-def _elements(data: bytes, messages: Messages, max_messages: int) -> list[tuple[int, str]]:
-    """Take the elements of a list, as they were sent but for blanks; return which were refused, and why."""
+def _add_elements(data: bytes, messages: Messages, max_messages: int) -> list[tuple[int, str]]:
+    """Add the elements of an array, as they were sent except blanks; return index and reason of the refused ones."""
     try:
         documents = orjson.loads(data)
     except ValueError:
         documents = []
     check_message_count(len(documents), max_messages)
     payloads: Iterable[bytes | None] = ()
+    # Fast path: one comparison of the whole body; only a body that orjson would change is scanned.
     if documents and is_unchanged(data, documents):
         payloads = map(encode_json, documents)
     else:
@@ -69,23 +73,24 @@ def _elements(data: bytes, messages: Messages, max_messages: int) -> list[tuple[
         spans = Scanner(text).documents()
         payloads = (None if span.error else without_blanks(text[span.begin : span.end]).encode() for span in spans)
     added = (messages.refuse(SYNTAX) if each is None else messages.add(each) for each in payloads)
-    return [(number, why) for number, why in enumerate(added, 1) if why]
+    return [(number, reason) for number, reason in enumerate(added, 1) if reason]
 
 
-def _lines(data: bytes, messages: Messages) -> list[tuple[int, str]]:
-    """Takes the documents that stand a line each, or one that stands on several; which were refused, and why."""
+def _add_lines(data: bytes, messages: Messages) -> list[tuple[int, str]]:
+    """Add one document per line, or a single document of several lines; return index and reason of the refused ones."""
     refused = []
     for number, line in enumerate(data.split(b"\n"), 1):
         line = line.strip()
         if not line:
             continue
         if is_json(line):
-            why = messages.add(line)
+            reason = messages.add(line)
+        # Only the first line decides this, so that the whole body is parsed at most once more.
         elif number == 1 and is_json(data):
-            why = messages.add(data)
-            return [(1, why)] if why else []
+            reason = messages.add(data)
+            return [(1, reason)] if reason else []
         else:
-            why = messages.refuse(SYNTAX)
-        if why:
-            refused.append((number, why))
+            reason = messages.refuse(SYNTAX)
+        if reason:
+            refused.append((number, reason))
     return refused

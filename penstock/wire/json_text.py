@@ -1,8 +1,10 @@
-"""JSON as it was sent: what a body says is cut out of its text, and one bad document does not take the others with it.
+"""JSON text as it was sent: values are cut out of a body, and a bad document does not affect its neighbours.
 
-A parser that writes again what it read changes it: ``1.10`` becomes ``1.1``, digits beyond a double's go, of a repeated
-key one value stays, ``1e400`` becomes null. orjson is still asked first, for it is the fastest: ``is_unchanged`` says
-whether what it would write is what was sent. Only what is not is scanned here.
+Invariant: stored text equals the sent text except blanks. A parser that writes what it read changes it: ``1.10``
+becomes ``1.1``, digits beyond a double and all but one of repeated keys are lost, ``1e400`` becomes null.
+
+Fast path: orjson reads every body first; ``is_unchanged`` shows whether it would write the same text. Only bodies that
+it would change are scanned here.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import orjson
 from penstock.errors import PenstockError
 
 MAX_DEPTH = 999
-"""Levels of nesting; Spark's parser ends there."""
+"""Limit of nesting: that of Spark's JSON parser."""
 TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _BLANK = re.compile(r"[ \t\n\r]")
@@ -30,28 +32,28 @@ _STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 class NotJson(PenstockError, ValueError):
-    """A text, or a part of it, is no JSON by RFC 8259; the text says why."""
+    """A text that is not JSON by RFC 8259, or a part of one; the message says why."""
 
 
 class Number(str):
-    """A number as it is written."""
+    """A number as it was written."""
 
     __slots__ = ()
 
 
 class Foreign(str):
-    """A value that JSON has not: ``NaN``, ``Infinity``, or one in the place of what is nested too deep."""
+    """A value that JSON lacks: ``NaN``, ``Infinity``, or the substitute of values that are nested too deep."""
 
     __slots__ = ()
 
 
 class Members(list[tuple[str, Any]]):
-    """The members of an object, in order; a repeated key is there each time."""
+    """Members of an object, in order; a repeated key occurs each time."""
 
     __slots__ = ()
 
     def get(self, *names: str) -> Any:
-        """The value of the last member with one of these names; None where there is none."""
+        """Return the value of the last member with one of ``names``, or None."""
         return next((value for name, value in reversed(self) if name in names), None)
 
 
@@ -68,7 +70,7 @@ class _Body(str):
 
 
 class Span(NamedTuple):
-    """A value [begin, end) of a text; ``error`` says why it is no JSON, "" where it is."""
+    """A value at [begin, end) of a text; ``error`` says why it is not JSON, otherwise it is empty."""
 
     begin: int
     end: int
@@ -77,16 +79,16 @@ class Span(NamedTuple):
 
 
 def is_unchanged(data: bytes, document: Any) -> bool:
-    """Whether orjson writes what it made of ``data`` as it was sent, but for spaces."""
+    """Return whether orjson would write ``document`` as it was sent in ``data``, except blanks."""
     try:
-        written = orjson.dumps(document)
+        encoded = orjson.dumps(document)
     except TypeError:
         return False
-    return written == data or written.replace(b" ", b"") == data.replace(b" ", b"")
+    return encoded == data or encoded.replace(b" ", b"") == data.replace(b" ", b"")
 
 
 def is_json(data: bytes) -> bool:
-    """Whether ``data`` is one JSON text by the letter, also with numbers and texts that orjson does not take."""
+    """Return whether ``data`` is one JSON text, including numbers and strings that orjson refuses."""
     try:
         orjson.loads(data)
     except ValueError:
@@ -100,7 +102,9 @@ def is_json(data: bytes) -> bool:
 
 
 def exact(data: bytes) -> Any:
-    """``data`` with objects as Members and numbers as Number; Foreign where a value is none. Raises NotJson."""
+    """Decode ``data`` with objects as Members, numbers as Number, and values that JSON lacks as Foreign. Raises
+    NotJson.
+    """
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -110,6 +114,8 @@ def exact(data: bytes) -> Any:
     )
     try:
         try:
+            # Fast path: few texts are nested deeper than Python's recursion limit; only these pay for the second
+            # attempt.
             return decoder.decode(text)
         except RecursionError:
             with deep_recursion():
@@ -118,45 +124,46 @@ def exact(data: bytes) -> Any:
         raise NotJson(str(error)) from None
 
 
-def text_of_exact(value: Any) -> str:
-    """A value of ``exact`` as an annotation: texts as they are, others as JSON. Raises NotJson for Foreign."""
-    if isinstance(value, str) and not isinstance(value, Foreign):
-        return readable(value)
+def text_of_exact(content: Any) -> str:
+    """Encode a value of ``exact`` as an annotation: a string unchanged, others as JSON. Raises NotJson for Foreign."""
+    if isinstance(content, str) and not isinstance(content, Foreign):
+        return readable(content)
     with deep_recursion():
-        return _written(value)
+        return _encode(content)
 
 
-def _written(value: Any) -> str:
-    if isinstance(value, Foreign):
-        raise NotJson(f"{value} is not JSON" if value != _DEEP else f"a value is {TOO_DEEP}, or NaN")
-    if isinstance(value, Number):
-        return value
-    if isinstance(value, Members):
-        return "{" + ",".join(f"{_written(name)}:{_written(each)}" for name, each in value) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(_written, value)) + "]"
-    return json.dumps(readable(value) if isinstance(value, str) else value, ensure_ascii=False)
+def _encode(content: Any) -> str:
+    if isinstance(content, Foreign):
+        raise NotJson(f"{content} is not JSON" if content != _DEEP else f"a value is {TOO_DEEP}, or NaN")
+    if isinstance(content, Number):
+        return content
+    if isinstance(content, Members):
+        return "{" + ",".join(f"{_encode(name)}:{_encode(each)}" for name, each in content) + "}"
+    if isinstance(content, list):
+        return "[" + ",".join(map(_encode, content)) + "]"
+    return json.dumps(readable(content) if isinstance(content, str) else content, ensure_ascii=False)
 
 
 def readable(text: str) -> str:
-    """``text`` with U+FFFD for each half of a surrogate pair, which UTF-8 has not; as Go and Java read it."""
+    """Replace each unpaired surrogate, which UTF-8 cannot encode, by U+FFFD, as Go and Java do."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def without_blanks(text: str) -> str:
-    """JSON without the blanks between its values."""
+    """Remove the blanks between the values of JSON text."""
     if not _BLANK.search(text):
         return text
     if "\\" in text:
         return _TOKEN.sub(r"\1", text)
-    parts = text.split('"')  # every other one is inside of a string
+    parts = text.split('"')  # every second part is inside a string
     parts[::2] = ["".join(part.split()) for part in parts[::2]]
     return '"'.join(parts)
 
 
 @contextmanager
 def deep_recursion() -> Iterator[None]:
-    """Let Python's parser take what is nested MAX_DEPTH levels deep."""
+    """Raise the recursion limit so that Python's parser accepts MAX_DEPTH levels."""
+    # The limit is the interpreter's, not the thread's: other threads may use the extra depth too, which is harmless.
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(limit + 4 * MAX_DEPTH)
     try:
@@ -166,7 +173,7 @@ def deep_recursion() -> Iterator[None]:
 
 
 def skip(text: str, position: int) -> int:
-    """The position behind the blanks at ``position``."""
+    """Return the position after the blanks at ``position``."""
     match = _BLANKS.match(text, position)
     assert match is not None
     return match.end()
@@ -177,14 +184,14 @@ def _refuse(name: str) -> NoReturn:
 
 
 _decode = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse).raw_decode
-"""The value that begins at a position, and where it ends; numbers as they are written."""
+"""Return the value at a position, with numbers as text, and its end."""
 
 
 class Scanner:
-    """Finds values in one text.
+    """Scanner for the values of one text.
 
-    Limit: what is read again behind bad documents is at most as much as the text itself, so that a text of bad ones
-    does not take quadratic time; after that the rest is one bad document.
+    Limit: text that is read again after bad documents is bounded by the size of the whole text, so that a body of bad
+    documents does not take quadratic time; beyond that the rest is one bad document.
     """
 
     def __init__(self, text: str) -> None:
@@ -192,9 +199,10 @@ class Scanner:
         self._budget = len(text)
 
     def documents(self) -> Iterator[Span]:
-        """Documents one behind the other, with or without blanks between them; of a list its elements.
+        """Yield concatenated documents, with or without blanks between them; of an array its elements.
 
-        Behind a bad one the next begins where a line begins with a brace, or behind its closing bracket.
+        After a bad document the next one begins at a line that begins with a brace, or after the bad one's closing
+        bracket.
         """
         text, position = self.text, skip(self.text, 0)
         while position < len(text):
@@ -211,9 +219,9 @@ class Scanner:
             position = skip(text, span.end)
 
     def elements(self, begin: int) -> Iterator[Span]:
-        """The elements of the list at ``begin``; the last one is bad where the list does not end.
+        """Yield the elements of the array at ``begin``; the last one is bad if the array does not end.
 
-        Afterwards ``end`` is the position behind the list.
+        Afterwards ``end`` is the position after the array.
         """
         text, position = self.text, skip(self.text, begin + 1)
         self.end = position + 1
@@ -236,7 +244,7 @@ class Scanner:
             position = skip(text, position + 1)
 
     def members(self, begin: int) -> Iterator[tuple[str, Span]]:
-        """The members of the well-formed object at ``begin``."""
+        """Yield the members of the well-formed object at ``begin``."""
         text, position = self.text, skip(self.text, begin + 1)
         while text[position] != "}":
             key, position = _decode(text, position)
@@ -246,7 +254,7 @@ class Scanner:
             position = skip(text, position + 1) if text[position] == "," else position
 
     def span(self, position: int) -> Span:
-        """The value at ``position``; a bad one has no end."""
+        """Return the value at ``position``; a bad one has no end."""
         try:
             value, end = _decode(self.text, position)
         except RecursionError:
@@ -262,7 +270,7 @@ class Scanner:
         return Span(position, end, value)
 
     def _closed(self, position: int) -> tuple[int, int]:
-        """Where the brackets that open at ``position`` are all closed, and how deep they are nested."""
+        """Return the position where the brackets that open at ``position`` are closed, and their greatest depth."""
         level = deepest = 0
         for token in _LEVELS.finditer(self.text, position):
             level += _STEP.get(token[0], 0)
@@ -273,8 +281,8 @@ class Scanner:
 
 
 def _plain_end(text: str, position: int) -> int:
-    """Where a value without brackets that is no JSON ends."""
-    ends = [end for end in (text.find(sign, position) for sign in ",]") if end >= 0]
+    """Return the end of a value without brackets that is not JSON."""
+    ends = [end for end in (text.find(delimiter, position) for delimiter in ",]") if end >= 0]
     return min(ends, default=len(text))
 
 
@@ -282,7 +290,7 @@ _DEEP = "NaN"
 
 
 def _shallow(text: str) -> str:
-    """``text`` with ``NaN`` for what is nested deeper than MAX_DEPTH, so that its item is refused by itself."""
+    """Replace values nested deeper than MAX_DEPTH by ``NaN``, so that only their item is refused."""
     parts, level, copied = list[str](), 0, 0
     for token in _LEVELS.finditer(text):
         step = _STEP.get(token[0], 0)

@@ -1,7 +1,7 @@
-"""OTLP in JSON, as protobuf: few senders speak it, and so it needs no way of its own.
+"""OTLP in JSON, translated to protobuf: few senders use it, so it has no decoder of its own.
 
-Values are written as the texts that annotations and payloads have: numbers as they were sent, which no double keeps.
-A record that is none is left out and counted; the others are taken.
+Values become the texts of annotations and payloads: numbers as they were sent, which a double could not hold. A bad
+record is left out and counted; the others are accepted.
 """
 
 from __future__ import annotations
@@ -20,69 +20,70 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from penstock.wire.json_text import TOO_DEEP, Foreign, Members, NotJson, Number, exact, readable
 from penstock.wire.requests import MAX_MESSAGES, SYNTAX, Refused, check_message_count
 
-_WHOLE = re.compile(r"-?[0-9]+")
+_INTEGER = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _NOT_FINITE = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
-"""As they are in JSON, and as the texts of protobuf's doubles are."""
+"""JSON strings of numbers that are not finite, and their texts in annotations."""
 _IDS = {"traceId": "trace_id", "spanId": "span_id"}
 
 
 @dataclass(slots=True)
 class JsonRequest:
-    """A request in protobuf, without the records that are none; ``first_error`` is about the first of these."""
+    """A request in protobuf without its bad records; ``first_error`` is about the first of these."""
 
     request: ExportLogsServiceRequest = field(default_factory=ExportLogsServiceRequest)
     records: int = 0
     refused: int = 0
     first_error: str = ""
 
-    def refuse(self, count: int, why: str) -> None:
+    def refuse(self, count: int, error: str) -> None:
         """Count records that are left out."""
         self.refused += count
         if count:
-            self.first_error = self.first_error or why
+            self.first_error = self.first_error or error
 
 
 def as_protobuf(data: bytes, max_messages: int = MAX_MESSAGES) -> JsonRequest:
-    """A request in JSON as the same one in protobuf. Raises Refused where it is none, or has no record that is one."""
+    """Translate a request to protobuf. Raises Refused if it is malformed or has no good record."""
     try:
         document = exact(data)
     except NotJson as error:
         raise Refused(400, SYNTAX, f"the body is not JSON: {error}") from None
     if not isinstance(document, Members):
-        raise Refused(400, SYNTAX, "the body is no object")
-    found = JsonRequest()
+        raise Refused(400, SYNTAX, "the body is not an object")
+    translated = JsonRequest()
     try:
         for resource_logs in _objects(document, "resourceLogs", "resource_logs"):
-            _take_resource(resource_logs, found, max_messages)
+            _add_resource(resource_logs, translated, max_messages)
     except NotJson as error:
-        raise Refused(400, SYNTAX, f"the body is no request: {error}") from None
-    if found.refused and not found.records:
-        raise Refused(400, SYNTAX, f"no record can be read: {found.first_error}")
-    return found
+        raise Refused(400, SYNTAX, f"the body is not a request: {error}") from None
+    if translated.refused and not translated.records:
+        raise Refused(400, SYNTAX, f"no record can be read: {translated.first_error}")
+    return translated
 
 
-def _take_resource(resource_logs: Members, found: JsonRequest, max_messages: int) -> None:
+def _add_resource(resource_logs: Members, translated: JsonRequest, max_messages: int) -> None:
     scopes = _objects(resource_logs, "scopeLogs", "scope_logs")
-    target = found.request.resource_logs.add()
-    why = _parsed(resource_logs.get("resource"), target.resource)
+    target = translated.request.resource_logs.add()
+    resource_error = _parse(resource_logs.get("resource"), target.resource)
     for scope_logs in scopes:
         records = _list(scope_logs, "logRecords", "log_records")
-        check_message_count(found.records + found.refused + len(records), max_messages)
+        # Limit: before the records of a scope become objects.
+        check_message_count(translated.records + translated.refused + len(records), max_messages)
         of_scope = target.scope_logs.add()
-        if error := why or _parsed(scope_logs.get("scope"), of_scope.scope):
-            found.refuse(len(records), f"its resource or scope cannot be read: {error}")
+        if error := resource_error or _parse(scope_logs.get("scope"), of_scope.scope):
+            translated.refuse(len(records), f"its resource or scope cannot be read: {error}")
             continue
         for record in records:
-            if error := _parsed(record, of_scope.log_records.add(), required=True):
+            if error := _parse(record, of_scope.log_records.add(), required=True):
                 del of_scope.log_records[-1]
-                found.refuse(1, f"record {found.records + found.refused + 1}: {error}")
+                translated.refuse(1, f"record {translated.records + translated.refused + 1}: {error}")
             else:
-                found.records += 1
+                translated.records += 1
 
 
-def _parsed(members: Any, target: Message, *, required: bool = False) -> str:
-    """Read a record, resource or scope into ``target``; return why it cannot be."""
+def _parse(members: Any, target: Message, *, required: bool = False) -> str:
+    """Read a record, resource or scope into ``target``; return the error if it is malformed."""
     if members is None and not required:
         return ""
     try:
@@ -97,59 +98,59 @@ def _parsed(members: Any, target: Message, *, required: bool = False) -> str:
     return ""
 
 
-def _field(name: str, value: Any) -> Any:
-    """A field of a record, resource or scope as ``json_format`` takes it. Raises NotJson."""
+def _field(name: str, content: Any) -> Any:
+    """Convert a field of a record, resource or scope for ``json_format``. Raises NotJson."""
     if name == "body":
-        return _any_value(value)
+        return _any_value(content)
     if name == "attributes":
-        return [_attribute(each) for each in value]
+        return [_attribute(each) for each in content]
     if name in _IDS or name in _IDS.values():
-        return _id(name, value)
-    return _plain(value)
+        return _id(name, content)
+    return _plain(content)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Foreign):
-        raise NotJson(f"{value} is not JSON")
-    if isinstance(value, Number):
-        return int(value) if len(value) < 30 and _WHOLE.fullmatch(value) else float(value)
-    return readable(value) if isinstance(value, str) else value
+def _plain(content: Any) -> Any:
+    if isinstance(content, Foreign):
+        raise NotJson(f"{content} is not JSON")
+    if isinstance(content, Number):
+        return int(content) if len(content) < 30 and _INTEGER.fullmatch(content) else float(content)
+    return readable(content) if isinstance(content, str) else content
 
 
-def _id(name: str, value: Any) -> str:
-    """Hexadecimal digits here, and base64 in protobuf's own JSON."""
+def _id(name: str, digits: Any) -> str:
+    """Convert hexadecimal digits, which OTLP uses, to base64, which protobuf's JSON uses."""
     try:
-        return base64.b64encode(bytes.fromhex(value)).decode()
+        return base64.b64encode(bytes.fromhex(digits)).decode()
     except (TypeError, ValueError):
-        raise NotJson(f"{name} has other letters than hexadecimal digits") from None
+        raise NotJson(f"{name} has characters other than hexadecimal digits") from None
 
 
 def _attribute(pair: Any) -> dict[str, Any]:
     if not isinstance(pair, Members):
-        raise NotJson("an attribute is no object")
+        raise NotJson("an attribute is not an object")
     return {"key": _key(pair), "value": _any_value(pair.get("value"))}
 
 
 def _key(pair: Members) -> str:
     key = pair.get("key")
     if key is not None and (not isinstance(key, str) or isinstance(key, Number | Foreign)):
-        raise NotJson("the key of an attribute is no text")
+        raise NotJson("the key of an attribute is not a string")
     return readable(key or "")
 
 
-def _any_value(value: Any) -> dict[str, str]:
-    """An AnyValue with the text that it has in an annotation."""
-    text = _text(value, nested=False)
+def _any_value(content: Any) -> dict[str, str]:
+    """Convert an AnyValue to one with the text of its annotation."""
+    text = _text(content, nested=False)
     return {} if text is None else {"stringValue": text}
 
 
-def _text(value: Any, *, nested: bool) -> str | None:
-    """The text of an AnyValue, as JSON where it is inside of another one. Raises NotJson."""
-    if value is None:
+def _text(any_value: Any, *, nested: bool) -> str | None:
+    """Return the text of an AnyValue, as JSON if it is nested in another one. Raises NotJson."""
+    if any_value is None:
         return "null" if nested else None
-    if not isinstance(value, Members):
-        raise NotJson("a value is no object")
-    for name, content in reversed(value):  # of a oneof the last one holds
+    if not isinstance(any_value, Members):
+        raise NotJson("a value is not an object")
+    for name, content in reversed(any_value):  # of a repeated oneof the last one counts
         read = _FORMS.get(name)
         if read is not None and content is not None:
             text, is_json = read(content)
@@ -159,7 +160,7 @@ def _text(value: Any, *, nested: bool) -> str | None:
 
 def _string(content: Any) -> tuple[str, bool]:
     if not isinstance(content, str) or isinstance(content, Foreign):
-        raise NotJson("a stringValue is no text")
+        raise NotJson("a stringValue is not a string")
     return readable(content), False
 
 
@@ -170,8 +171,8 @@ def _bool(content: Any) -> tuple[str, bool]:
 
 
 def _int(content: Any) -> tuple[str, bool]:
-    if not isinstance(content, str) or not (_WHOLE if type(content) is str else _NUMBER).fullmatch(content):
-        raise NotJson("an intValue is no whole number")
+    if not isinstance(content, str) or not (_INTEGER if type(content) is str else _NUMBER).fullmatch(content):
+        raise NotJson("an intValue is not an integer")
     return str(content), True
 
 
@@ -181,24 +182,24 @@ def _double(content: Any) -> tuple[str, bool]:
             return _NOT_FINITE[content], False
         if _NUMBER.fullmatch(content):
             return str(content), True
-    raise NotJson("a doubleValue is no number")
+    raise NotJson("a doubleValue is not a number")
 
 
 def _array(content: Any) -> tuple[str, bool]:
-    values = _list(content, "values") if isinstance(content, Members) else _no("an arrayValue")
+    values = _list(content, "values") if isinstance(content, Members) else _raise_not_object("an arrayValue")
     return "[" + ",".join(_text(each, nested=True) or "" for each in values) + "]", True
 
 
 def _map(content: Any) -> tuple[str, bool]:
-    pairs = _objects(content, "values") if isinstance(content, Members) else _no("a kvlistValue")
+    pairs = _objects(content, "values") if isinstance(content, Members) else _raise_not_object("a kvlistValue")
     members = (
         f"{json.dumps(_key(pair), ensure_ascii=False)}:{_text(pair.get('value'), nested=True)}" for pair in pairs
     )
     return "{" + ",".join(members) + "}", True
 
 
-def _no(what: str) -> Any:
-    raise NotJson(f"{what} is no object")
+def _raise_not_object(subject: str) -> Any:
+    raise NotJson(f"{subject} is not an object")
 
 
 _FORMS: dict[str, Callable[[Any], tuple[str, bool]]] = {
@@ -218,12 +219,12 @@ def _list(members: Members, *names: str) -> list[Any]:
     if values is None:
         return []
     if not isinstance(values, list) or isinstance(values, Members):
-        raise NotJson(f"{names[0]} is no list")
+        raise NotJson(f"{names[0]} is not a list")
     return values
 
 
 def _objects(members: Members, *names: str) -> list[Members]:
     values = _list(members, *names)
     if not all(isinstance(each, Members) for each in values):
-        raise NotJson(f"{names[0]} has elements that are no objects")
+        raise NotJson(f"{names[0]} has elements that are not objects")
     return values
