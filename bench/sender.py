@@ -56,7 +56,7 @@ class Separate:
     units = GROUP
 
     def __init__(self, size: int) -> None:
-        self._batch = DatagramBatch.of([b"m" * size] * GROUP)
+        self._batch = DatagramBatch.from_datagrams([b"m" * size] * GROUP)
 
     def send(self, sock: socket.socket) -> None:
         """Send them."""

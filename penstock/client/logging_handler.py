@@ -85,6 +85,8 @@ class PenstockHandler(logging.Handler):
             self._queue.append(event)
             self.counts["queued"] += 1
             if self._thread is None:
+                # Threads: started by the first record, because a thread does not survive the fork of a server that
+                # configures logging early. A daemon thread does not keep the program alive; `close` waits for it.
                 self._thread = threading.Thread(target=self._run, name="penstock-logging", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
@@ -99,6 +101,7 @@ class PenstockHandler(logging.Handler):
         self.flush()
         with self._changed:
             self._closing = self._aborted = True
+            # Records that `flush` did not wait for are counted here; the group under way is counted by the thread.
             self.counts["failed"] += len(self._queue)
             self._queue.clear()
             self._changed.notify_all()
@@ -143,6 +146,7 @@ class PenstockHandler(logging.Handler):
                 self._under_way = len(group)
                 if not group:
                     break
+            # Encoded here: the program that logs pays only for the event's dictionary.
             self._send([json.dumps(event, separators=(",", ":"), default=str).encode() for event in group])
             with self._changed:
                 self._under_way = 0
@@ -158,7 +162,8 @@ class PenstockHandler(logging.Handler):
                 self.counts["sent"] += len(lines)
                 self._delay = FIRST_DELAY
                 return
-            except ValueError:  # an event larger than a message can be: retrying cannot help
+            except ValueError:
+                # An event is larger than a message can be, so a retry cannot help.
                 break
             except OSError:
                 self._disconnect()
@@ -169,6 +174,7 @@ class PenstockHandler(logging.Handler):
         until = time.monotonic() + self._delay
         self._delay = min(2 * self._delay, LONGEST_DELAY)
         with self._changed:
+            # Waits on the condition and not with sleep, so that `close` ends the wait.
             self._changed.wait_for(lambda: self._aborted, max(until - time.monotonic(), 0))
 
     def _connect(self) -> UdpSender | TcpSender:
@@ -182,7 +188,8 @@ class PenstockHandler(logging.Handler):
             try:
                 sender.close()
             except OSError:
-                return  # the report did not reach the ledger; the balance then shows the sent total as unknown
+                # The report did not reach the ledger. The balance then shows the sent total as unknown.
+                return
 
 
 def _plain(field: object) -> object:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:  # senders do without Arrow
+# Senders do without Arrow, which this module imports.
+if TYPE_CHECKING:
     from penstock.wire.datagrams import Bytes, Ints
 
 MOST = 1024
 """Limit of datagrams per call, from the kernel (UIO_MAXIOV)."""
 _IOVEC = np.dtype([("base", "<u8"), ("length", "<u8")])
+# struct mmsghdr of 64-bit Linux: a msghdr of 56 bytes (only its iovec and iovec count are set), then msg_len.
 _MMSGHDR = np.dtype(
     {
         "names": ["iov", "iovlen", "length"],
@@ -26,6 +28,7 @@ _MMSGHDR = np.dtype(
     }
 )
 _libc = ctypes.CDLL(None, use_errno=True)
+# Workaround: Python's socket module has no sendmmsg. Systems without it send datagram by datagram.
 _sendmmsg = getattr(_libc, "sendmmsg", None)
 
 
@@ -49,9 +52,10 @@ class DatagramBatch:
         self._messages["iovlen"] = parts
 
     @classmethod
-    def of(cls, datagrams: Sequence[bytes]) -> DatagramBatch:
+    def from_datagrams(cls, datagrams: Sequence[bytes]) -> DatagramBatch:
         """Return a batch of complete datagrams, each a single piece."""
         lengths = np.array([len(datagram) for datagram in datagrams], np.int64).reshape(-1, 1)
+        # One byte for an empty batch: numpy has no address for an empty buffer.
         memory = np.frombuffer(b"".join(datagrams) or b"\0", np.uint8)
         return cls([memory], np.cumsum(lengths, axis=0) - lengths, lengths)
 
@@ -87,5 +91,6 @@ class DatagramBatch:
         try:
             sock.send(datagram)
         except ConnectionRefusedError:
+            # The error belongs to an earlier datagram; this one is still unsent.
             return 0
         return 1

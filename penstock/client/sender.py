@@ -40,6 +40,7 @@ class Sender:
         """Close the socket; the kernel still delivers what it holds. Raises ReportFailed if the ledger rejects the
         report.
         """
+        # Order: the socket first, so that it is closed even if the ledger rejects the report.
         self._sock.close()
         if self._report is not None and self.counts:
             self.post()
@@ -111,7 +112,7 @@ class UdpSender(Sender):
 
     def _send(self, datagrams: list[bytes], messages: int, size: int) -> None:
         if datagrams:
-            DatagramBatch.of(datagrams).send(self._sock)
+            DatagramBatch.from_datagrams(datagrams).send(self._sock)
             self._sent(messages=messages, datagrams=len(datagrams), bytes=size)
 
 

@@ -55,6 +55,7 @@ class LedgerReport:
             with urllib.request.urlopen(request, timeout=self._timeout, context=self._context) as response:
                 response.read()
         except urllib.error.HTTPError as error:
+            # Limit: the text of an error quotes at most this much of an answer, whoever sent it.
             reason = refusal_in(error.read(1000))
             raise ReportFailed(f"the ledger at {self._url} answers {error.code}: {reason}") from None
         except OSError as error:

@@ -194,7 +194,8 @@ class _View:
     within: Within
 
     def select(self, keyed: Mapping[SourceBucket, Value]) -> list[tuple[str, Value]]:
-        if self.within is None:  # fast path: most requests are for all buckets
+        # Fast path: most requests are for all buckets, and need no test of each one.
+        if self.within is None:
             return [(source, entry) for (source, _), entry in keyed.items()]
         return [(source, entry) for (source, bucket), entry in keyed.items() if inside(bucket, self.within)]
 
@@ -212,11 +213,13 @@ class _View:
 
 
 def _listener(pages: TierCounts, name: str, counts: Counts, within: Within) -> Listener:
+    # A sender reports totals without minutes, so a selection of buckets has no sent count.
     sent = pages.sent(name) if within is None else None
     network_lost = None
     if sent is not None and sent["datagrams"]:
         missing = sent["datagrams"] - counts[Name.KERNEL_DROPPED] - counts[Name.TAKEN]
-        network_lost = missing if missing >= 0 else None  # more arrived than was reported: not every sender reports
+        # More datagrams arrived than were reported: not every sender reports, so the loss is unknown.
+        network_lost = missing if missing >= 0 else None
     books = open_books(counts) if within is None else []
     return Listener(name, counts.pruned(), sent.pruned() if sent is not None else None, network_lost, books)
 

@@ -157,6 +157,7 @@ class Book:
 
     def covered(self, topic: str) -> int:
         """Return the offset up to which a topic is entered."""
+        # Threads: no lock, because `enter` holds it, and it is not reentrant. One dictionary access is atomic.
         return self._pages.covered.get(topic, Covered()).end
 
     def cover(self, topic: str, end: int, time: int = 0) -> None:
@@ -168,6 +169,7 @@ class Book:
         """Sum buckets older than ``before`` (seconds since the epoch, the start of a day) by day."""
         with self._lock:
             pages = self._pages
+            # Sums by day cannot be divided into minutes again, so the limit only moves forward.
             if before > pages.rolled:
                 pages.rolled = before
                 pages.received = roll_counts(pages.received, before)
@@ -175,9 +177,9 @@ class Book:
                 for landed in pages.landed.values():
                     landed.counts = roll_counts(landed.counts, before)
                     landed.uuids = roll_counts(landed.uuids, before)
-                ended = (life for life in pages.audits if pages.last_posts.get(life, 0) < before)
+                silent = (life for life in pages.audits if pages.last_posts.get(life, 0) < before)
                 # Its last day stays open: posts for the rest of that day may still arrive.
-                ends = {life: day_of(pages.last_posts.get(life, 0)) for life in ended}
+                ends = {life: day_of(pages.last_posts.get(life, 0)) for life in silent}
                 pages.audits |= {life: roll_audit(pages.audits[life], end) for life, end in ends.items()}
 
     def enter(self, topic: str, origin: Origin, base: int, rows: int, last: int = 0) -> None:
@@ -190,6 +192,7 @@ class Book:
                 self._receive((origin.source, bucket), counts)
             if not topic.startswith("_"):
                 self._add_rows(topic, (origin.source, origin.bucket), base, rows)
+            # Batches arrive in the order of offsets. A jump means that a checkpoint of this book would miss offsets.
             if base != self.covered(topic):
                 self.skipped.add(topic)
             self.cover(topic, base + rows, last)
@@ -197,6 +200,7 @@ class Book:
     def enter_lost(self, topic: str, key: SourceBucket, base: int, rows: int) -> None:
         """Enter ``rows`` rows that the log accepted and whose counts can no longer be read."""
         with self._lock:
+            # The rows have offsets, so they were seen and accepted. All other counts of their batch are lost.
             self._receive(key, {Name.SEEN: rows, Name.ACCEPTED: rows})
             self._add_rows(topic, key, base, rows)
 
@@ -219,7 +223,8 @@ class Book:
             self.cover(topic, gap.end)
 
     def _receive(self, key: SourceBucket, counts: Mapping[str, int]) -> None:
-        if any(counts.values()):  # a rebuilt book has no empty entries either
+        # A rebuilt book has no empty entries, and both must be equal.
+        if any(counts.values()):
             bucket_key = rolled_key(key, self._pages.rolled)
             self._pages.received[bucket_key] = plus(self._pages.received.get(bucket_key), counts)
 
@@ -273,6 +278,8 @@ class Book:
             losses[post.place] = plus(losses.get(post.place), growth)
         events[post.id] = post
         if len(events) > MAX_EVENTS:
+            # Limit: the oldest event leaves memory. Its losses stay in ``event_losses``, so they are not reported
+            # again.
             del events[next(iter(events))]
         return True
 
@@ -282,9 +289,11 @@ class Book:
             return self._post_refill(landed, post)
         if post.deletion:
             return self._post_deletion(landed, post)
+        # Before the first post, ``version`` is -1 and ``through`` 0: a first post through offset 0 is new.
         if post.through <= landed.through and landed.version >= 0:
             return False
         if is_partition(post.topic):
+            # Records of Kafka do not pass the log: only their post shows that they were accepted.
             self._add_records(post)
         self._add_fates(landed, post)
         landed.through, landed.version = post.through, post.version

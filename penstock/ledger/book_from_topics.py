@@ -67,6 +67,7 @@ def _read(
     orderly: Mapping[str, IntactTopic] = _NONE,
 ) -> Book:
     for name in _folders(topics):
+        # Fast path: a topic that is covered up to its end has nothing to enter, so its files stay unopened.
         if name not in orderly or orderly[name].end > book.covered(name):
             enter(book, TopicReader(topics / name), tiers, verify)
     return book
@@ -75,6 +76,7 @@ def _read(
 def enter(book: Book, reader: TopicReader, tiers: tuple[type[Post], ...] = TIERS, verify: Verify | None = None) -> None:
     """Enter the part of a topic that ``book`` does not cover."""
     if reader.path.name != TOPIC:
+        # A topic of another format stays out of the balance. The start has already logged it.
         with contextlib.suppress(UnknownFormat):
             enter_topic(book, reader.path.name, reader, verify)
     elif tiers:
@@ -108,6 +110,7 @@ def enter_topic(book: Book, name: str, reader: TopicReader, verify: Verify | Non
     for gap in reader.gaps():
         if gap.end <= begin:
             continue
+        # The line of such a gap repeats the counts of its batches. Of other gaps only the number of rows is known.
         if gap.received is not None:
             book.enter_gone(name, gap, gap_rows(gap, gap.begin))
             continue
@@ -128,6 +131,7 @@ def enter_posts(book: Book, reader: TopicReader, tiers: tuple[type[Post], ...], 
             try:
                 post = parse(json.loads(payload))  # type: ignore[arg-type]  # posts are never null
             except ValueError as error:
+                # A post that an earlier version accepted must not stop the start.
                 _LOGGER.warning("a post in %s is passed over: %s", TOPIC, error)
                 continue
             if isinstance(post, tiers):
@@ -172,7 +176,8 @@ def recompute(topics: Path) -> tuple[Book, list[str]]:
     before = _resumed(topics)
     book = load(topics, ())
     full = with_posts(book, topics, TIERS)
-    if before is None or _resumed(topics) != before:  # no checkpoint, or messages arrived during the computation
+    # Without a checkpoint, or if messages arrived during the computation, there is nothing to compare.
+    if before is None or _resumed(topics) != before:
         return book, []
     full.roll_up(before.rolled)
     return book, _compared(before, full.snapshot())
@@ -213,6 +218,8 @@ def differs(topics: Path, pages: TierCounts, orderly: Mapping[str, IntactTopic] 
     """Return how the topics' files changed since ``pages`` were entered; empty if they did not."""
     for name, mark in sorted(pages.covered.items()):
         lost = pages.lost.get(name, [])
+        # Fast path: the start has read end, last timestamp and gaps of an intact topic, so its folder is not read
+        # again.
         if name in orderly and _is_unchanged(orderly[name], mark, lost):
             continue
         path = topics / name
@@ -229,6 +236,7 @@ def differs(topics: Path, pages: TierCounts, orderly: Mapping[str, IntactTopic] 
 
 def _is_unchanged(glanced: IntactTopic, mark: Covered, lost: list[tuple[int, int]]) -> bool:
     """Return whether a topic is unchanged since it was entered up to ``mark``."""
+    # A time of 0 means that the last offset is in a gap, which has no timestamp.
     same_end = glanced.end == mark.end and (glanced.last == mark.time or 0 in (glanced.last, mark.time))
     return same_end and unreadable(glanced.gaps, mark.end) == sorted(lost)
 
@@ -241,8 +249,10 @@ def _changed(reader: TopicReader, mark: Covered, lost: list[tuple[int, int]]) ->
         return "other offsets than then cannot be read"
     if any(gap.end > mark.end for gap in gaps):
         return f"offsets before and behind {mark.end} went together"
+    # The timestamp tells a topic from one that was deleted and filled up to the same offset again.
     if (last := next(reader.read(mark.end - 1, end=mark.end), None)) is not None and mark.time not in (0, last.last):
         return f"offset {mark.end - 1} has another timestamp"
+    # Compaction joined batches across the mark: the rest of the batch cannot be entered without the part before it.
     if (following := next(reader.whole_batches(mark.end), None)) is not None and following.base < mark.end:
         return f"offset {mark.end} has become a part of a larger batch"
     return ""

@@ -61,6 +61,7 @@ def dump(pages: TierCounts) -> bytes:
 def parse(content: bytes) -> TierCounts:
     """Parse a checkpoint. Raises BadCheckpoint."""
     head, _, packed = content[_CRC:].partition(b"\n")
+    # Order: the checksum covers the head, so it is checked first. Damage would otherwise look like another format.
     if content[:_CRC] != b"%08x" % crc32c(content[_CRC:]) or not head.startswith(_HEAD):
         raise BadCheckpoint("it is damaged")
     if head != _HEAD + b"%d" % FORMAT:
@@ -72,12 +73,15 @@ def parse(content: bytes) -> TierCounts:
             for line in stream.read().splitlines():
                 kind, *fields = json.loads(line)
                 _READERS[kind](pages, *fields)
+    # A valid checksum proves only that the bytes are as written. Whatever a reader raises costs a full read and must
+    # never stop the start.
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
         raise BadCheckpoint(f"its content is impossible: {error!r}") from None
     return pages
 
 
 def _lines(pages: TierCounts) -> Iterator[Line]:
+    # The first field of a line is its kind, a name in a file format: it stays when a Python name changes.
     yield ["rolled", pages.rolled]
     yield ["covered", {topic: [mark.end, mark.time] for topic, mark in pages.covered.items()}]
     yield ["lost", pages.lost]
@@ -97,7 +101,7 @@ def _lines(pages: TierCounts) -> Iterator[Line]:
         columns = [[*key, version, counts.pruned()] for key, (version, counts) in minutes.items()]
         yield ["audit", *life, pages.last_posts.get(life, 0), columns]
     yield from (["event", json.loads(dump_post(event))] for event in pages.events.values())
-    yield ["told", {place: counts.pruned() for place, counts in pages.event_losses.items()}]
+    yield ["told", {origin: counts.pruned() for origin, counts in pages.event_losses.items()}]
 
 
 def _by_source(keyed: Mapping[SourceBucket, Value], plain: Callable[[Value], Any]) -> Iterator[tuple[str, list[Any]]]:
@@ -137,8 +141,9 @@ def _landed(
     through: int,
     version: int,
     ahead: Any = (),
-    refills: Any = (),  # as of old, without
-    deletion: int = 0,  # as of old, without
+    # Checkpoints of earlier versions, which have the same format number, end before these fields.
+    refills: Any = (),
+    deletion: int = 0,
 ) -> None:
     runs = tuple((int(begin), int(end)) for begin, end in ahead)
     refill_ids = frozenset((int(number), int(batch)) for number, batch in refills)
@@ -170,7 +175,7 @@ def _event(pages: TierCounts, document: Any) -> None:
 
 
 def _event_losses(pages: TierCounts, losses: dict[str, dict[str, int]]) -> None:
-    pages.event_losses = {place: Counts(counts) for place, counts in losses.items()}
+    pages.event_losses = {origin: Counts(counts) for origin, counts in losses.items()}
 
 
 _READERS: dict[str, Callable[..., None]] = {

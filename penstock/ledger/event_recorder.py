@@ -56,12 +56,12 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Draft:
-    """A growing event. ``due`` is the time of its next post; ``begun`` the time when it was noticed, None if an
+    """A growing event. ``due`` is the time of its next post; ``noticed`` the time when it was noticed, None if an
     earlier daemon noticed it. Both are on the monotonic clock.
     """
 
     event: EventPost
-    begun: float | None = None
+    noticed: float | None = None
     written: int = -1
     due: float = 0.0
     delay: float = LOOK_INTERVAL_S
@@ -100,6 +100,7 @@ class EventRecorder:
         """Post everything and return. Call before the log is closed."""
         self._stop.set()
         self._thread.join()
+        # Threads: the recorder's thread has ended, so the caller's thread may look.
         self.look(last=True)
 
     def _run(self) -> None:
@@ -109,14 +110,16 @@ class EventRecorder:
             try:
                 self.look()
             except Exception:
+                # The thread outlives any error: the next look finds the same losses again.
                 _LOGGER.exception("timeline: events could not be recorded")
+            # Limit: a look at a large book takes longer, so the pause grows with it.
             pause = max(LOOK_INTERVAL_S, (time.thread_time() - begin) / MAX_CPU_SHARE)
 
     def look(self, last: bool = False) -> None:
         """Record new events; with ``last``, post all of them."""
         now = int(self._log.clock.expected() * 1000)
-        for place, grown in self._unreported_losses():
-            self._record_loss(place, grown, now)
+        for origin, grown in self._unreported_losses():
+            self._record_loss(origin, grown, now)
         state = self._log.clock.state()
         self._record_state("clock", "" if state.right else state.text().partition(":")[0], now)
         self._record_state("disk", self._log.recent_space_error(DISK_RECOVERY_S), now)
@@ -165,9 +168,8 @@ class EventRecorder:
         """Return the losses of a restart that is in progress."""
         for event in reversed(self._ledger.events()):
             matches = event.kind == "restart" and event.place in (origin, EVERY_PLACE)
-            if matches and (
-                not event.until or abs(now - event.until) < RESTART_GRACE_MS
-            ):  # their posters use clocks of their own
+            # The supervisor dates a restart by its own clock, so ``until`` may be later than ``now``.
+            if matches and (not event.until or abs(now - event.until) < RESTART_GRACE_MS):
                 loss = EventPost(f"{event.id} {origin}", 0, "loss", event.at, now, place=origin, during=event.id)
                 return self._draft(self._ledger.event(loss.id) or loss)
         return None
@@ -178,6 +180,7 @@ class EventRecorder:
             is_loss = event.kind == "loss" and event.place == origin and not event.during
             if is_loss and abs(now - event.until) < LOSS_PAUSE_MS and abs(now - event.at) < MAX_EVENT_MS:
                 return draft
+        # The first look finds losses of an earlier daemon. When they happened is unknown.
         cause = "" if self._looks else "counted when the log daemon started"
         return self._draft(EventPost(f"loss {origin} {now}", 0, "loss", now, now, place=origin, cause=cause))
 
@@ -190,10 +193,11 @@ class EventRecorder:
     def _record_state(self, kind: str, cause: str, now: int) -> None:
         """Open, continue or (with an empty ``cause``) close the event of a lasting state."""
         open_draft = next((d for d in self._drafts.values() if d.event.kind == kind and not d.event.until), None)
+        # Only the first look may find an event that a predecessor left open: later ones are drafts of this daemon.
         if not self._looks and (event := self._open_event_of_predecessor(kind)):
             open_draft = self._draft(event)
         if cause and open_draft is None:
-            self._draft(EventPost(f"{kind} {now}", 0, kind, now, cause=cause)).begun = self._log.clock.monotonic()
+            self._draft(EventPost(f"{kind} {now}", 0, kind, now, cause=cause)).noticed = self._log.clock.monotonic()
         elif not cause and open_draft is not None:
             open_draft.change(until=self._end_of(open_draft, now))
 
@@ -201,9 +205,9 @@ class EventRecorder:
         """Return when a state ended (milliseconds since the epoch), by its measured duration: an accepted clock
         leaps.
         """
-        if draft.begun is None:
+        if draft.noticed is None:
             return max(now, draft.event.at + 1)
-        return draft.event.at + max(1, round((self._log.clock.monotonic() - draft.begun) * 1000))
+        return draft.event.at + max(1, round((self._log.clock.monotonic() - draft.noticed) * 1000))
 
     def _open_event_of_predecessor(self, kind: str) -> EventPost | None:
         """Return the newest event of a state that an earlier daemon left open."""
@@ -228,6 +232,7 @@ class EventRecorder:
         for drop in swept:
             unread = drop.reason != EXPIRED_READ or self._dropped.get(drop.topic, (0, False))[1]
             self._dropped[drop.topic] = (drop.end, unread)
+        # The event repeats all topics of its hour: a post replaces the previous version as a whole.
         draft.change(what=_dropped(self._dropped), until=now)
 
     def _post_due(self, now: int, last: bool) -> None:
@@ -243,6 +248,7 @@ class EventRecorder:
                 and abs(now - event.until) > max(LOSS_PAUSE_MS, MAX_EVENT_MS * (event.kind == "retention"))
             ):
                 del self._drafts[event.id]
+        # Threads: replaced as a whole, because the threads of the APIs read it without a lock.
         self._ledger.live = {
             draft.event.id: draft.event for draft in self._drafts.values() if draft.has_unposted_change
         }
@@ -252,7 +258,8 @@ class EventRecorder:
         try:
             self._ledger.post(draft.event.document())
             draft.written = draft.event.version
-        except PenstockError as error:  # a full disk: the next look tries again
+        except PenstockError as error:
+            # On a full disk the draft stays in memory, and the next look that is due tries again.
             _LOGGER.debug("timeline: an event could not be posted yet: %s", error)
 
 

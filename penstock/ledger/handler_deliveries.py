@@ -47,6 +47,7 @@ class HandlerDelivery:
 
     def rolled(self, before: int) -> HandlerDelivery:
         """Return the deliveries with buckets older than ``before`` summed by day."""
+        # The account sums its oldest buckets once it has `MAX_BUCKETS`: the first one is then no minute of its own.
         folded = min(self.fates) if len(self.fates) >= MAX_BUCKETS else self.folded
         return replace(self, fates=_by_day(self.fates, before), taken=_by_day(self.taken, before), folded=folded)
 
@@ -99,6 +100,7 @@ def routes(
             for key in [(delivery.listener, start)]
         ]
         known_parts = [part for part in parts if part is not None]
+        # A route of which one bucket is unknown would not close, so it is left out as a whole.
         summed_routes += [_sum_routes(known_parts)] if known_parts and len(known_parts) == len(parts) else []
     return summed_routes
 

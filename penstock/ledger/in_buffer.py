@@ -56,7 +56,9 @@ class BufferedCounts:
             reached = position.position
         with Subscription(path, reached, in_order=True) as subscription:
             buffer = self._buffers.get(listener)
+            # The inode tells the cached file from one that the receiver created again under the same name.
             identity = path.stat().st_ino
+            # A reader that was moved back needs frames that are no longer cached.
             if buffer is None or buffer.identity != identity or buffer.begin > reached:
                 buffer = self._buffers[listener] = _BufferedFrames(identity, reached, reached)
             buffer.drop_before(reached)
@@ -118,6 +120,7 @@ class _BufferedFrames:
 
     def _parse_counts(self, frame: Frame) -> CountsByOrigin:
         """Return a frame's counts. Most frames repeat the document of another one, which is parsed once."""
+        # Fast path: a search in the first bytes of a frame replaces the parsing of its Arrow metadata.
         document = _DOCUMENT.search(bytes(frame.data[:DOCUMENT_BYTES]))
         cache_key = (document[1], document[2] or b"") if document else None
         if cache_key and (cached := self.documents.get(cache_key)) is not None:
@@ -130,6 +133,7 @@ class _BufferedFrames:
         counts_by_origin = {(origin.source, bucket): counts for bucket, counts in parts.items()}
         if cache_key:
             if len(self.documents) >= MAX_CACHED_DOCUMENTS:
+                # Limit: cleared as a whole. A document that is still in use is parsed once more.
                 self.documents.clear()
             self.documents[cache_key] = counts_by_origin
         return counts_by_origin

@@ -69,11 +69,13 @@ class Ledger:
         self._checkpoint_lock = threading.Lock()
         self.live: dict[str, EventPost] = {}
         """Current versions of events that the log has in an older version or not at all."""
+        # Order: the book is read first. The servers start later, so no batch is stored in between.
         log.observe(self._stored)
         log.observe_recoveries(self._recovered)
         self.roll_up()
 
     def _stored(self, topic: str, stored: StoredBatch) -> None:
+        # A post is entered by `post`, whose caller waits for the answer.
         if topic != TOPIC:
             self._book.enter(topic, stored.origin, stored.base, stored.rows, stored.last)
 
@@ -92,19 +94,23 @@ class Ledger:
         now = self._time()
         origin = Origin("ledger", bucket_of(now), int(now * 1e6), int(now * 1e6))
         topic = self._log.topic(TOPIC, create=True, internal=True)
+        # Crash: a post that is synced and not entered is read from the log at the next start. Until it is entered, no
+        # checkpoint may cover it.
         with self._in_flight(topic.end):
             topic.append(body([dump(post)]), origin).result()
             is_new = self._book.post(post, origin.bucket)
         if isinstance(post, LandedPost) and post.through and not is_partition(post.topic):
             # Order: the cursor moves last. Retention may drop what is before it, and that was the evidence of the
             # proof.
-            with contextlib.suppress(UnknownTopic):  # a deleted topic: its rest is proved to be a gap
+            # A deleted topic has no cursor: the rest of its offsets is proved to be a gap.
+            with contextlib.suppress(UnknownTopic):
                 self._log.topic(post.topic).cursors.commit(CURSOR, post.through)
         return is_new
 
     @contextlib.contextmanager
     def _in_flight(self, offset: int) -> Iterator[None]:
         """Mark posts from ``offset`` on as possibly stored and not yet in the book."""
+        # Threads: several callers may post from the same offset, so this is a list and no set.
         self._offsets_in_flight.append(offset)
         try:
             yield
@@ -119,6 +125,7 @@ class Ledger:
             if pages == self._last_pages:
                 return
             reason = self._reason_against_checkpoint(pages)
+            # Logged once: the keeper tries again every minute.
             if reason and reason != self._last_reason:
                 _LOGGER.warning("ledger: no checkpoint, so the next start reads all batches: %s", reason)
             if not reason:
@@ -169,6 +176,7 @@ class Ledger:
             if rows > sum(sum(counts.values()) for counts in landed.counts.values()):
                 raise BadPost(f"topic {post.topic!r} has fewer landed rows than the deletion removes")
             return
+        # A repeated post lies behind ``landed.through``: it is stored, and changes nothing.
         if post.through > end or rows > max(post.through - landed.through, 0) > 0:
             raise BadPost(f"topic {post.topic!r} has no {rows} offsets from {landed.through} to {post.through}")
 
@@ -179,6 +187,7 @@ class Ledger:
         except InvalidTopicName:
             raise BadPost(f"there is no topic {topic!r}") from None
         except UnknownTopic:
+            # The folder of a deleted topic stays with its gaps, so that a late proof can still be checked.
             deleted_topic = self._log.directory / topic
             if not deleted_topic.is_dir():
                 raise BadPost(f"there is no topic {topic!r}") from None
@@ -206,7 +215,8 @@ class Ledger:
 
     def balance(self, within: Within = None) -> Balance:
         """Return the current balance, limited to the buckets ``within`` if given."""
-        pages = self._book.snapshot()  # downstream first: what lands in between only looks pending
+        # Order: downstream first. A message that lands in between looks pending, and is never missing.
+        pages = self._book.snapshot()
         return balance_of(pages, self._log.directory, self._in_buffer(), within, self._buffers)
 
     def _in_buffer(self) -> dict[SourceBucket, Counts]:
@@ -214,7 +224,8 @@ class Ledger:
 
     def watermarks(self) -> list[Watermark]:
         """Return up to which minute the tables are complete."""
-        in_buffer = self._in_buffer()  # upstream first: what moves in between is seen twice, which is safe
+        # Order: upstream first. A message that moves in between is seen twice, which only lowers the watermark.
+        in_buffer = self._in_buffer()
         return watermarks(*self._now(), in_buffer, self._time())
 
     def _now(self) -> tuple[TierCounts, dict[str, UnlandedTail]]:
@@ -238,8 +249,10 @@ def _orderly(log: Log) -> Iterator[tuple[str, IntactTopic]]:
             if number >= MAX_TOPICS_OPENED_AT_START and (glanced := glance(log.directory / name)) is not None:
                 yield name, glanced
             else:
-                log.topic(name, internal=True)  # recovered before it is read
-        except UnknownFormat as error:  # left unchanged, and out of the balance
+                # Order: opening a topic recovers it. Only then is it read.
+                log.topic(name, internal=True)
+        except UnknownFormat as error:
+            # Files of another format stay unchanged, and out of the balance.
             _LOGGER.error("%s", error)
 
 

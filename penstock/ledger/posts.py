@@ -139,10 +139,10 @@ def parse(document: Any) -> Post:
 def _parse_event(document: Any) -> EventPost:
     if (kind := _text(document["kind"])) not in EVENT_KINDS:
         raise BadPost(f"unknown kind of event {_shorten(kind)}: known are {', '.join(EVENT_KINDS)}")
-    at, until = (_natural(document.get(name, 0), LAST_SECOND * 1000) for name in ("at", "until"))
+    begin_ms, end_ms = (_natural(document.get(name, 0), LAST_SECOND * 1000) for name in ("at", "until"))
     names = {name: _name(document.get(name, "")) for name in ("what", "cause", "place", "during")}
     lost = _parse_counts(document.get("lost", {}))
-    return EventPost(_name(document["id"]), _version(document), kind, at, until, **names, lost=lost)
+    return EventPost(_name(document["id"]), _version(document), kind, begin_ms, end_ms, **names, lost=lost)
 
 
 def _parse_landed(document: Any) -> LandedPost:
@@ -155,6 +155,7 @@ def _parse_landed(document: Any) -> LandedPost:
     ahead = tuple(_range(bounds) for bounds in _list(document.get("ahead", [])))
     refill, deletion = (_natural(document.get(name, 0)) for name in ("refill", "deletion"))
     topic, version, counts = _text(document["topic"]), _version(document), _counts_by_bucket(document)
+    # Invariant: a deletion moves rows between fates. If it added or removed rows, the balance would not close.
     if deletion and any(counts[key].total() != taken.get(key, Counts()).total() for key in {*counts, *taken}):
         raise ValueError("a deletion takes as many rows from one count as it adds to another")
     return LandedPost(topic, version, through, counts, end, uuids, refill, ahead, deletion, taken, taken_uuids)
@@ -252,6 +253,7 @@ def _text(value: object) -> str:
 
 
 def _natural(value: object, largest: int = LARGEST - 1) -> int:
+    # JSON's ``true`` is an ``int`` in Python.
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= largest:
         raise ValueError(f"{_shorten(value)} is not a count")
     return value

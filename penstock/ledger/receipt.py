@@ -36,7 +36,7 @@ Losses = dict[str, Counts]
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """One sum of fates.
+    """A sum of fates.
 
     Invariant: ``parts`` add up to ``sent``, ``losses`` to the part ``lost``, and ``quarantined`` (by topic) to the part
     of that name. ``unreported`` names listeners whose senders do not report what they sent; ``network`` has the

@@ -72,11 +72,11 @@ def sentence(receipt: Receipt) -> str:
     return f"{receipt.sent:,} sent = {' + '.join([*terms, on_the_way])}"
 
 
-def share(part: int, whole: int) -> str:
+def share(part: int, total: int) -> str:
     """Return a percentage that never rounds a small part to 0 % or an incomplete whole to 100 %: ``98.1 %``."""
-    if part in (0, whole):
+    if part in (0, total):
         return "100 %" if part else "0 %"
-    percent = 100 * part / whole
+    percent = 100 * part / total
     if percent < 0.1:
         return "<0.1 %"
     return f"{min(percent, 99.9):.1f} %"

@@ -92,6 +92,7 @@ def _until(
     feeds = {source for source, _ in pages.logged.get(topic, {})}
     waiting = [bucket for (source, bucket), counts in in_buffer.items() if source in feeds and counts[Name.ACCEPTED]]
     waiting += [bucket for (_, bucket), rows in beyond[topic].pending.items() if rows] if topic in beyond else []
+    # The current minute is never complete: its receivers still stamp rounds with it.
     settled = int(now - STAMP_DELAY_S) // BUCKET_SECONDS * BUCKET_SECONDS
     return min([settled, *waiting])
 

@@ -58,7 +58,8 @@ def _read_file(table: TablePath, file_name: TableFile, kind: str) -> pa.Table:
     except (FileNotFoundError, pa.ArrowInvalid):
         return NO_ROWS
     except OSError as error:
-        if error.errno is None:  # Workaround: pyarrow raises OSError without a number for a file that is not Parquet
+        # Workaround: pyarrow raises OSError without a number for a file that is not Parquet.
+        if error.errno is None:
             return NO_ROWS
         raise
     count = rows.num_rows
@@ -79,6 +80,7 @@ def _read_file(table: TablePath, file_name: TableFile, kind: str) -> pa.Table:
 def _with_partition(rows: pa.Table) -> pa.ChunkedArray[Any]:
     """The topic of each row, with the number of its partition where it came from Kafka."""
     numbers = rows["partition"]
+    # Fast path: rows of the log have no partition, so their dictionary stays as it is.
     if numbers.null_count == len(numbers):
         return rows["topic"]
     plain = rows["topic"].cast(pa.string())
@@ -151,6 +153,7 @@ def in_gaps(missing: Runs, gaps: Iterable[Gap]) -> tuple[Runs, dict[SourceBucket
     covered, reached = intersection(missing, ranges), 0
     counts: dict[SourceBucket, Counter[str]] = {}
     for gap in ordered if len(covered) else ():
+        # Gaps may overlap: an offset counts for the first of them only.
         begin, reached = max(gap.begin, reached), max(gap.end, reached)
         low, high = np.searchsorted(covered[:, 1], begin, "right"), np.searchsorted(covered[:, 0], gap.end)
         if low < high and begin < gap.end:
@@ -193,6 +196,7 @@ class LandedUuids:
 
     def remember(self, commit: Commit, rows: pa.Table | None = None) -> None:
         """Add a batch, in order; ``rows`` if they were read already."""
+        # A batch that is proved again, after a failure, replaces itself and the ones after it.
         self._batches = [batch for batch in self._batches if batch.commit.batch < commit.batch]
         latest = _Batch(commit)
         self._batches.append(latest)
@@ -244,6 +248,7 @@ class LandedUuids:
     def _rows(self, batch: _Batch) -> pa.Table:
         rows = self._cache.get(batch.commit.batch)
         if rows is None:
+            # Not cached: a search through old batches would evict the recent ones, which are searched first.
             rows = _events(self._rows_of(batch.commit))
             batch.newest = _newest(rows)
         return rows

@@ -37,6 +37,7 @@ class LedgerClient:
         self, address: str, headers: Mapping[str, str] | None = None, verify: ssl.SSLContext | bool = True
     ) -> None:
         url = address if "://" in address else f"http://{address}"
+        # trust_env: requests to the daemon must not go to a proxy of the environment.
         self._http = httpx.Client(base_url=url, timeout=TIMEOUT_S, headers=headers, verify=verify, trust_env=False)
 
     @classmethod
@@ -117,6 +118,8 @@ class LedgerClient:
             return response.json() if response.content else {}
         except httpx.HTTPStatusError as error:
             status = error.response.status_code
+            # Other statuses, such as 401 or 503, are of the daemon's state and not of the post: the worker tries
+            # again.
             refused = method == "POST" and status in REFUSAL_STATUSES
             text = f"{method} {path}: {status} {error.response.text[:200]}"
             raise (LedgerRefused(text) if refused else LedgerAway(text)) from None

@@ -104,6 +104,7 @@ class Prover:
         rows = without_refilled(rows, requested(self._layout, commit))
         numbers, topics = codes(rows["topic"])
         unexpected_topics = {topics[number] for number in np.unique(numbers.to_numpy()).tolist()} - set(ranges)
+        # A topic outside the commit gets an empty range, so that each of its rows is reported as unexpected.
         ranges |= dict.fromkeys(unexpected_topics, (0, 0))
         return [
             self._prove_topic(
@@ -135,6 +136,7 @@ class Prover:
         rows = rows.filter(pa.array(is_inside(rows["offset"].to_numpy(), runs)))
         proof = Proof(commit.batch, request.topic, runs[0][0], runs[-1][1])
         owed = set(request.owed) if unproved is None else unproved.get(request.topic, set())
+        # Of a request for lost offsets, rows that an earlier proof counted must not be counted again.
         counted_rows = rows.filter(pa.array(np.isin(rows["offset"].to_numpy(), list(owed)))) if request.lost else rows
         proof.enter(counted_rows)
         landed = runs_of(np.unique(rows["offset"].to_numpy()))
@@ -144,6 +146,7 @@ class Prover:
         return BackfillProof(request.number, proof, () if request.lost else tuple(runs), rows.num_rows)
 
     def _prove_topic(self, proof: Proof, rows: pa.Table, earlier: Proof | None) -> Proof:
+        # Fast path: most batches have a row for each offset, and need neither the log nor Kafka.
         missing, unexpected = split_offsets(rows["offset"].to_numpy(), proof.begin, proof.end)
         proof.unexpected = unexpected.tolist()
         for request in requests_for_topic(self._layout, proof.topic, lost=False):
@@ -165,8 +168,11 @@ class Prover:
         records = self._records(proof.topic)
         reread = records.read_again(proof.topic, in_gaps(missing, records.gaps(proof.topic))[0])
         for begin, end in reread.corrupt if self._verify else ():
+            # Order: the owner of the log enters the gap, then the gaps are read again below. A reader must not write
+            # to the log.
             self._verify(proof.topic, begin, end)  # type: ignore[misc]
         unexplained, gap_counts = in_gaps(missing, [*records.gaps(proof.topic), *reread.gone])
+        # The log has expired since the first proof. Its rows cannot be read again, so the first proof counts.
         if gap_counts and earlier and _agrees(proof, earlier, count_offsets(missing), deleted):
             proof.counts_by, proof.unaccounted = _earlier_counts(proof, earlier), earlier.unaccounted
             proof.uuids = {origin: _join_uuids(origin, proof, earlier) for origin in {*proof.uuids, *earlier.uuids}}
@@ -188,6 +194,8 @@ class Prover:
         for suspect in suspects:
             if suspect.event:
                 wanted_uuids.setdefault(suspect.event.uuid, []).append(suspect.micros)
+        # Duplicates are looked for in all partitions: a repeated message may have another key, and so another
+        # partition.
         topic = proof.topic.partition(PARTITION_MARK)[0]
         landed = self._landed.find({topic: wanted_uuids}).get(topic, {})
         without_survivor = {
@@ -211,6 +219,7 @@ class Prover:
                 origin, uuid = duplicates[offset]
                 repeated.setdefault(origin, []).append(uuid)
             else:
+                # Neither in the table nor in a gap, and its uuid did not land within the window.
                 proof.unaccounted.append(offset)
         for origin, uuids in repeated.items():
             proof.add(origin, Name.DUPLICATE, len(uuids))
@@ -294,6 +303,7 @@ def rebuild(
     kafka: RereadSource | None = None,
 ) -> Iterator[Proof | BackfillProof]:
     """Prove all batches again from the table and the log; earlier proofs count only for expired offsets."""
+    # Earlier proofs are the only evidence for offsets that expired from the log.
     written = {proofs[0].batch: {p.topic: p for p in proofs} for proofs in read_proofs(layout) if proofs}
     rows_of, deleted = SnapshotRows(layout), DeletionRecord(layout).runs()
     for foreign in unaccounted_deletions(layout):
@@ -308,5 +318,6 @@ def rebuild(
             unproved.setdefault(proof.topic, set()).update(proof.unaccounted)
             yield proof
         for refill in prover.refills(commit, unproved):
+            # These offsets are counted now, so a later request for them counts nothing.
             unproved.get(refill.proof.topic, set()).difference_update(range(refill.proof.begin, refill.proof.end))
             yield refill

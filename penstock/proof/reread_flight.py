@@ -43,6 +43,7 @@ class FlightRecords:
         """Read the messages at these offsets; the daemon turns a corrupt batch into a gap when it is read."""
         reread = Reread()
         if len(runs):
+            # One range from the first to the last offset: a request per run would cost a round trip each.
             for batch in self._store.read(Range(topic, int(runs[0, 0]), int(runs[-1, 1])), _COLUMNS):
                 rows = batch.filter(pa.array(is_inside(batch.column("offset").to_numpy(), runs)))
                 origins = [(row["source"], int(row["bucket"].timestamp())) for row in rows.select(_PLACE).to_pylist()]

@@ -45,12 +45,16 @@ def roll_up(layout: Layout, through: int, now: Callable[[], float | None], fs: F
         path = layout.history / f"{day}{SUFFIX}"
         existing = read_day(path)
         new_day |= not existing
+        # Crash: a rollup that was killed after this file may have entered these stretches already.
         last = max((stretch.batch for stretch in existing), default=-1)
         write_day(path, joined([*existing, *(stretch for stretch in of_day if stretch.batch > last)]), fs)
     if added:
+        # Order: the sum after the days' files. A reader that sees the new sum finds its batches there.
         write_sum(layout, before.plus(added), fs)
+    # Order: lines are dropped last. Until then a batch may be in a line and in a stretch, and readers skip the line.
     for journal in (layout.journal, layout.proofs):
         _drop_lines(journal, through, fs)
+    # Once a day is enough, and an implausible clock would sum the minutes of recent days for ever.
     if new_day and (time_s := now()) is not None:
         _without_minutes(layout, datetime.fromtimestamp(time_s, UTC).date() - MINUTES_FOR, fs)
     return len(added)
@@ -62,7 +66,8 @@ def _single(layout: Layout) -> list[Stretch]:
     batches: list[Stretch] = []
     for line in read_lines(layout.journal, dict):
         commit = Commit.from_document(line)
-        if line.get("moved") and batches:  # with the batch before it, whose number it has
+        # The line of a moved topic has the number of the batch before it, and belongs to it.
+        if line.get("moved") and batches:
             batches[-1] = replace(batches[-1], end={**batches[-1].end, **commit.end})
         else:
             batches.append(_stretch([commit], proofs.get(commit.batch, ProvedBatch(commit.batch, [], []))))
@@ -123,6 +128,7 @@ class _Group:
         ranges = Commit.from_document(stretch.commit).spans()
         follows = all(self._ends.get(name, begin) == begin for name, (begin, _) in ranges.items())
         offsets = sum(end - begin for begin, end in ranges.values())
+        # A rebuild proves a stretch as one range, so it must be contiguous in each topic.
         return follows and not (self._alone or _must_stay_single(stretch)) and self._offsets + offsets <= MOST_OFFSETS
 
     def add(self, stretch: Stretch) -> None:

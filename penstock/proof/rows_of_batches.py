@@ -36,6 +36,7 @@ def of_its_files(layout: Layout) -> RowsOf:
     """Return a reader of the files that a batch wrote; if one is gone, for example merged, it reads the whole table."""
 
     def rows(commit: Commit) -> pa.Table:
+        # Fast path: the files of a batch hold nothing else. Only merged files need the search by offsets.
         if all((layout.landed / name).exists() for name in commit.files):
             return read_rows(layout.landed, as_written(commit.files))
         return SnapshotRows(layout)(commit)
@@ -53,6 +54,7 @@ class _File:
 
     def may_have(self, topic: str, runs: Sequence[OffsetRange]) -> bool:
         """Report whether the file may hold some of a topic's offsets."""
+        # The column of a file has the topic without the partition.
         named = topic.partition(PARTITION_MARK)[0]
         if not self.topics[0] <= named <= self.topics[1]:
             return False
@@ -86,7 +88,7 @@ class SnapshotRows:
 
     def _own_turn(self, topic: str, begin: int, end: int) -> list[OffsetRange]:
         """Return the offsets of a topic's turn except the ones that a request landed before."""
-        ahead = (one for one in self._requests.values() if one.topic == topic and not one.lost)
+        ahead = (candidate for candidate in self._requests.values() if candidate.topic == topic and not candidate.lost)
         return subtract_runs(begin, end, (run for request in ahead for run in request.runs))
 
     def _rows(self, name: TableFile) -> pa.Table:
@@ -96,6 +98,7 @@ class SnapshotRows:
         rows = read_rows(self._landed, [name])
         self._cache[name] = rows
         self._room -= rows.nbytes
+        # Limit: a single file stays, even if it is larger than the cache.
         while self._room < 0 and len(self._cache) > 1:
             self._room += self._cache.popitem(last=False)[1].nbytes
         return rows

@@ -38,9 +38,11 @@ def _hashed(column: pa.Array[Any]) -> Hashes:
     lengths, size = np.diff(ends), len(data)
     longest = int(lengths.max(initial=0))
     weights = _mixed(np.arange(1, longest + 1, dtype=np.uint64)) | np.uint64(1)
-    if size == longest * len(column):  # as uuids are; the same sums
+    # Fast path: uuids have one length, so one matrix product gives the same sums as the general way below.
+    if size == longest * len(column):
         return _mixed(data.reshape(len(column), longest) @ weights + weights.sum() + np.uint64(longest))
     positions = np.arange(size) - np.repeat(ends[:-1], lengths)
+    # Overflow is intended: all sums are modulo 2^64.
     sums = np.zeros(size + 1, np.uint64)
     np.cumsum((data.astype(np.uint64) + np.uint64(1)) * weights[positions], out=sums[1:])
     return _mixed(sums[ends[1:]] - sums[ends[:-1]] + lengths.astype(np.uint64))
@@ -58,6 +60,7 @@ def of_events(rows: pa.Table) -> dict[SourceBucket, Counts]:
     """Return the number of uuids and the sum of their hashes, by source, bucket and kind, of ``evidence.ROWS``."""
     events = rows.filter(pc.is_valid(rows["uuid"])) if rows["uuid"].null_count else rows
     event_hashes = np.concatenate([np.empty(0, np.uint64), *map(hashes, events["uuid"].chunks)])
+    # Sums of 32-bit halves cannot overflow in Arrow. `counted` joins them modulo 2^64.
     halves = {"high": pa.array(event_hashes >> HALF), "low": pa.array(event_hashes & np.uint64(0xFFFFFFFF))}
     sums: dict[SourceBucket, Counts] = {}
     for group in grouped(events, halves, [("high", "sum"), ("low", "sum"), ("low", "count")]):

@@ -49,13 +49,15 @@ class ArrowReading(ClientPart):
 
     def _over_flight(self, pages: _Pages, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield batches over Flight until the end of the range, or until Flight fails."""
-        wanted = ["offset", *(name for name in columns if name != "offset")]
+        # The offset is read in any case: it tells where to continue if the stream breaks.
+        selected = ["offset", *(name for name in columns if name != "offset")]
         try:
-            for batch in flight_batches(self._caller.link, pages.topic, pages.next, pages.end, pages.filter, wanted):
+            for batch in flight_batches(self._caller.link, pages.topic, pages.next, pages.end, pages.filter, selected):
                 pages.next = batch.column("offset")[-1].as_py() + 1
                 yield batch
             pages.more = False
-        except Gone:  # the caller continues over gRPC from `pages.next`
+        except Gone:
+            # The caller continues over gRPC from `pages.next`, the row after the last one that arrived.
             pages.more = not isinstance(pages.next, int) or pages.next < pages.limit
 
     async def table(
@@ -96,5 +98,6 @@ class _Pages:
             return pa.RecordBatch.from_pylist([], SCHEMA)
         batch, next_offset = page
         self.next, self.more = next_offset, next_offset < self.limit
+        # With a filter the server cannot be asked for the rows before the limit alone, so a page may go beyond it.
         rows = int(np.searchsorted(batch.column("offset").to_numpy(), self.limit))
         return batch.slice(0, rows)

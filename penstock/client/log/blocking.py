@@ -54,6 +54,7 @@ def iterate(generator: AsyncGenerator[T]) -> Iterator[T]:
                 return
             yield element
     finally:
+        # Also if the caller leaves the loop early: the generator's call is then cancelled.
         run(generator.aclose())
 
 

@@ -39,6 +39,7 @@ _ERRORS: Mapping[grpc.StatusCode, type[ClientError]] = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: types.Exhausted,
     grpc.StatusCode.DATA_LOSS: types.Damaged,
     grpc.StatusCode.UNAVAILABLE: types.Unavailable,
+    # In doubt like a broken connection: the server may have stored the request.
     grpc.StatusCode.DEADLINE_EXCEEDED: types.Unavailable,
     grpc.StatusCode.CANCELLED: types.Unavailable,
 }
@@ -46,7 +47,7 @@ _ERRORS: Mapping[grpc.StatusCode, type[ClientError]] = {
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One call: the name of the RPC, the request's bytes, the decoder of its answer, and the error for NOT_FOUND."""
+    """A call: the name of the RPC, the request's bytes, the decoder of its answer, and the error for NOT_FOUND."""
 
     method: str
     request: bytes
@@ -68,7 +69,8 @@ def understood(method: str) -> Iterator[None]:
     """Turn a decoding error in an answer to ``method`` into a ClientError."""
     try:
         yield
-    except (DecodeError, ValueError, OverflowError) as error:  # ArrowInvalid is a ValueError
+    except (DecodeError, ValueError, OverflowError) as error:
+        # ValueError includes pyarrow's ArrowInvalid.
         raise ClientError(f"this is no log daemon, or a later one: {method} is answered with {error}") from None
 
 
@@ -108,20 +110,21 @@ def stage(transaction: str, topic: str, entries: Iterable[pb.LogEntry], producer
     request = pb.AppendRequest(
         topic=topic, logs=entries, transaction_id=transaction, producer_id=producer[0], sequence=producer[1]
     )
-    return Call("AppendLogs", request.SerializeToString(), nothing, types.NoSuchTransaction, again=False)
+    # Not retried by itself: the transaction repeats all its appends in a new one.
+    return Call("AppendLogs", request.SerializeToString(), decode_empty, types.NoSuchTransaction, again=False)
 
 
 def stage_batch(transaction: str, topic: str, body: pa.RecordBatch, producer: tuple[str, int]) -> Call[None]:
     """Stage the rows of a BODY batch in a transaction."""
     request = append_request(topic, body, transaction_id=transaction, producer_id=producer[0], sequence=producer[1])
-    return Call("AppendLogs", request, nothing, types.NoSuchTransaction, again=False)
+    return Call("AppendLogs", request, decode_empty, types.NoSuchTransaction, again=False)
 
 
 def _offsets(response: bytes) -> list[int]:
     return list(pb.AppendResponse.FromString(response).offsets)
 
 
-def nothing(_: bytes) -> None:
+def decode_empty(_: bytes) -> None:
     """Decode an empty answer."""
 
 
@@ -148,7 +151,7 @@ def commit(transaction: str) -> Call[dict[str, list[int]]]:
 def abort(transaction: str) -> Call[None]:
     """Abort a transaction."""
     request = pb.AbortRequest(transaction_id=transaction)
-    return Call("Abort", request.SerializeToString(), nothing, types.NoSuchTransaction)
+    return Call("Abort", request.SerializeToString(), decode_empty, types.NoSuchTransaction)
 
 
 def logs_request(topic: str, start: Start, max_messages: int = 0, filter: str | None = None) -> bytes:

@@ -52,7 +52,8 @@ class BlockingChannel:
         with _unavailable_for(ValueError):
             answers = remote(request, metadata=self._metadata)
         try:
-            answers.initial_metadata()  # the server sends its metadata before the first answer
+            # The server sends its metadata before the first answer, which may be a long time away.
+            answers.initial_metadata()
             if answers.is_active():
                 served()
             for answer in answers:
@@ -61,7 +62,8 @@ class BlockingChannel:
             answers.cancel()
 
     async def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)  # blocks on purpose: there is no event loop to hold up
+        # Blocks on purpose: there is no event loop to hold up.
+        time.sleep(seconds)
 
     async def close(self) -> None:
         self._channel.close()
@@ -87,7 +89,8 @@ class AioChannel:
         with _unavailable_for(grpc.aio.UsageError):
             answers = remote(request, metadata=self._metadata)
         try:
-            await answers.initial_metadata()  # the server sends its metadata before the first answer
+            # The server sends its metadata before the first answer, which may be a long time away.
+            await answers.initial_metadata()
             if not answers.done():
                 served()
             async for answer in answers:

@@ -62,6 +62,7 @@ class Endpoint:
         if self.tls is None:
             return insecure(self.address, OPTIONS)
         ca, cert, key = self.pem
+        # For a server that is reached by an address that its certificate does not name.
         named = [("grpc.ssl_target_name_override", self.tls.name)] if self.tls.name else []
         return secure(self.address, grpc.ssl_channel_credentials(ca, key, cert), [*OPTIONS, *named])
 
@@ -89,6 +90,7 @@ class RetryBackoff:
     def pause(self, error: ClientError) -> float | None:
         """Return the seconds to wait before the next attempt, or None to give up."""
         now = time.monotonic()
+        # The time counts from the first failure in a row and not from the call: a long stream survives many restarts.
         self._since = now if self._since is None else self._since
         remaining_s = self._since + self._seconds - now
         if not isinstance(error, Unavailable) or remaining_s <= 0:
@@ -96,7 +98,8 @@ class RetryBackoff:
         if self._tell is not None and not self._reported and now - self._since >= TELL_AFTER:
             self._reported = True
             self._tell(error)
-        pause = self._pause * random.uniform(0.5, 1.0)  # jitter: clients must not reconnect all at once
+        # The jitter spreads the reconnects of many clients after a restart of the server.
+        pause = self._pause * random.uniform(0.5, 1.0)
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
         return min(pause, remaining_s)
 
@@ -146,7 +149,8 @@ class ProducerPool:
         try:
             yield lane.id, lane.sequence
         except (Refused, Exhausted, NoSuchTopic):
-            self.give(topic, lane)  # nothing was stored
+            # Nothing was stored, so the server still expects this number.
+            self.give(topic, lane)
             raise
         lane.sequence += 1
         self.give(topic, lane)

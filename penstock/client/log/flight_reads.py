@@ -23,7 +23,8 @@ class Gone(PenstockError):
 
 def flight_client(link: Endpoint) -> Any:
     """Return a client of the Flight server; pass ``call_options`` with each call. Raises OSError for a bad file."""
-    from pyarrow import flight  # imported here: only reads over Flight need it
+    # Imported here: only reads over Flight need it.
+    from pyarrow import flight
 
     scheme = "grpc+tls" if link.tls else "grpc"
     return flight.connect(f"{scheme}://{link.flight}", generic_options=RECONNECT, **_tls(link))
@@ -45,7 +46,8 @@ def flight_batches(
         with flight_client(link) as client:
             for chunk in client.do_get(flight_ticket(topic, start, end, filter, columns), call_options(link)):
                 yield chunk.data
-    except (pa.ArrowException, OSError, KeyError) as error:  # pyarrow maps Flight's errors to these
+    except (pa.ArrowException, OSError, KeyError) as error:
+        # pyarrow maps the status codes of Flight to these exceptions.
         raise Gone(str(error)) from error
 
 

@@ -32,6 +32,7 @@ class Operations(Administration, ArrowReading):
     async def append_entries(self, topic: str, entries: Sequence[LogEntry]) -> list[int]:
         """Append entries in the API's form; otherwise like ``append``."""
         if not entries:
+            # An empty request needs no number. It only tests the topic.
             return await self._caller.do(calls.append(topic, entries))
         return await self._append(topic, lambda producer: calls.append(topic, entries, producer))
 
@@ -53,7 +54,8 @@ class Operations(Administration, ArrowReading):
         try:
             with lanes.producer(topic) as producer:
                 return await self._caller.do(call(producer))
-        except OutOfSequence:  # the server forgot these producers and stored nothing of this request
+        except OutOfSequence:
+            # The server forgot these producers after their retention, and stored nothing of this request.
             lanes.forget(topic)
             with lanes.producer(topic) as producer:
                 return await self._caller.do(call(producer))

@@ -48,6 +48,7 @@ class RetryingCaller:
     async def stream(self, method: str, request: bytes, patience: RetryBackoff) -> AsyncGenerator[bytes]:
         """Yield the answers of a call until its connection breaks, then pause. Raises ClientError."""
         try:
+            # Reset once the server has accepted the call: a quiet stream without entries is a success too.
             async with aclosing(self._channel.stream(method, request, patience.reset)) as answers:
                 async for answer in answers:
                     yield answer
@@ -60,6 +61,7 @@ class RetryingCaller:
 
     async def pause(self, patience: RetryBackoff, error: ClientError) -> None:
         """Wait until the next attempt, or raise the error."""
+        # Calls on a closed channel fail like those to an absent server. They must not be retried.
         pause = None if self._closed else patience.pause(error)
         if pause is None:
             raise error from None
@@ -77,7 +79,8 @@ class RetryingCaller:
             return offset
         try:
             return (await self.do(describe([topic])))[0].end
-        except Unsupported:  # slogd itself has no DescribeTopics
+        except Unsupported:
+            # A server of slogd itself has no DescribeTopics. Each reconnect then starts at the newest entry.
             return offset
 
     async def close(self) -> None:

@@ -64,6 +64,7 @@ class AsyncTransaction:
         if topic not in self._lanes:
             self._lanes[topic] = self._caller.lanes.take(topic)
         lane = self._lanes[topic]
+        # Each append of a transaction has a number of its own, so that a repeated commit skips what is stored.
         lane.sequence += 1
         return lane.id, lane.sequence - 1
 
@@ -96,9 +97,9 @@ class AsyncTransaction:
         while True:
             try:
                 return await self._caller.do(calls.commit(self.id))
-            except (
-                NoSuchTransaction
-            ) as error:  # lost; or committed, with only the answer lost: its numbers make repeating harmless
+            except NoSuchTransaction as error:
+                # The transaction was lost, or committed and only the answer was lost. In the second case the numbers
+                # of its appends make the repetition harmless.
                 await self._caller.pause(patience, Unavailable(str(error)))
                 await self._repeat()
 
@@ -110,14 +111,17 @@ class AsyncTransaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
+            # Order: the producers go back only after the commit. An outcome in doubt leaves their next numbers
+            # uncertain.
             self.offsets = await self._commit()
             self._id = ""
             for topic, lane in self._lanes.items():
                 self._caller.lanes.give(topic, lane)
             return
-        ended, self._id = self._id, ""
-        with contextlib.suppress(ClientError):  # the server aborts it after its time-out
-            await self._caller.do(calls.abort(ended))
+        transaction_id, self._id = self._id, ""
+        # The abort may fail: the server then aborts the transaction after its time-out.
+        with contextlib.suppress(ClientError):
+            await self._caller.do(calls.abort(transaction_id))
 
 
 class Transaction(Blocking[AsyncTransaction]):

@@ -93,7 +93,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of a topic. ``payload`` is None if it was sent without one; ``type_url`` is set for an Any."""
+    """An entry of a topic. ``payload`` is None if it was sent without one; ``type_url`` is set for an Any."""
 
     offset: int
     timestamp: datetime

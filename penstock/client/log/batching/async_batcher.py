@@ -39,6 +39,7 @@ class AsyncBatcher:
         if self._waiting.is_full:
             self._hurry.set()
         if self._task is None or self._task.done():
+            # The task ends with an empty queue, so that an idle batcher leaves no task on the loop.
             self._task = asyncio.create_task(self._run())
         return future
 
@@ -66,10 +67,12 @@ class AsyncBatcher:
                 offsets = await self._send([entry for entry, _, _ in batch])
             except BaseException as error:
                 self._fail(batch, error)
+                # A cancellation of the task goes on; any other error is raised by the next call.
                 if not isinstance(error, Exception):
                     raise
             else:
                 for (_, _, future), offset in zip(batch, offsets, strict=True):
+                    # Unlike those of a `Batcher`, these futures can be cancelled by who awaits them.
                     if not future.done():
                         future.set_result(offset)
             async with self._changed:

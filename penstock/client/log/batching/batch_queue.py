@@ -41,6 +41,7 @@ class BatchQueue(Generic[F]):
     @property
     def has_room(self) -> bool:
         """Whether ``add`` may be called: it has room, or it raises at once."""
+        # A queue that is closed or failed has room as well: a waiting `append` must wake up and raise.
         room = len(self._entries) < WAITING * self._max_entries and self._bytes < WAITING * MAX_BYTES
         return room or self.closed or self.error is not None
 
@@ -70,6 +71,7 @@ class BatchQueue(Generic[F]):
         while (
             self._entries
             and len(batch) < self._max_entries
+            # A single entry may be larger than the limit: it goes alone, and the server judges its size.
             and (not batch or size + self._entries[0].size <= MAX_BYTES)
         ):
             batch.append(self._entries.popleft())

@@ -40,12 +40,14 @@ class Batcher:
         """Return a future of the entry's offset. Waits while the queue is full. Raises ClientError, TypeError."""
         entry = log_entry(payload, annotations, key)
         future = Future[int]()
-        future.set_running_or_notify_cancel()  # an appended entry cannot be cancelled
+        # An appended entry cannot be cancelled: its request may be under way.
+        future.set_running_or_notify_cancel()
         with self._changed:
             self._changed.wait_for(lambda: self._waiting.has_room)
             if not self._waiting:
                 self._since = time.monotonic()
             self._waiting.add(entry, future)
+            # Fast path: the thread is woken by the first entry, which starts the linger, and by a full batch only.
             if len(self._waiting) == 1 or self._waiting.is_full:
                 self._changed.notify_all()
         return future
