@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.client.log import types
-from penstock.client.log.calls import Call, moment, nothing
+from penstock.client.log.calls import Call, moment, decode_empty
 from penstock.client.log.types import Setting
 from penstock.config import parse_size, parse_time
 from penstock.slogd import slogd_pb2 as pb
@@ -42,7 +42,7 @@ def configure(topic: str, settings: Mapping[str, Setting]) -> Call[types.Topic]:
 
 def delete(topic: str) -> Call[None]:
     """Delete a topic."""
-    return Call("DeleteTopic", pb.DeleteTopicRequest(topic=topic).SerializeToString(), nothing, again=False)
+    return Call("DeleteTopic", pb.DeleteTopicRequest(topic=topic).SerializeToString(), decode_empty, again=False)
 
 
 def _settings(settings: Mapping[str, Setting]) -> pb.TopicSettings:
@@ -108,12 +108,12 @@ def cursors(topic: str) -> Call[list[types.Cursor]]:
 def commit_cursor(topic: str, name: str, offset: int) -> Call[None]:
     """Set a cursor."""
     request = pb.CommitCursorRequest(topic=topic, name=name, offset=offset)
-    return Call("CommitCursor", request.SerializeToString(), nothing)
+    return Call("CommitCursor", request.SerializeToString(), decode_empty)
 
 
 def remove_cursor(topic: str, name: str) -> Call[None]:
     """Remove a cursor."""
-    return Call("RemoveCursor", pb.RemoveCursorRequest(topic=topic, name=name).SerializeToString(), nothing)
+    return Call("RemoveCursor", pb.RemoveCursorRequest(topic=topic, name=name).SerializeToString(), decode_empty)
 
 
 def verify(topic: str, start: int, end: int) -> Call[list[types.Gap]]:
