@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.client.log import types
-from penstock.client.log.calls import Call, moment, decode_empty
+from penstock.client.log.calls import Call, decode_empty, moment
 from penstock.client.log.types import Setting
 from penstock.config import parse_size, parse_time
 from penstock.slogd import slogd_pb2 as pb
