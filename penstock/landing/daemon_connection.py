@@ -56,6 +56,7 @@ class DaemonConnection:
         return cls(
             address=_address(uri),
             token=options.get("token", ""),
+            # Certificates imply TLS, also for a plain host:port.
             tls=uri.startswith(OVER_TLS) or ca is not None or cert is not None,
             ca=ca,
             cert=cert,
@@ -111,6 +112,7 @@ def _pem(options: Mapping[str, str], name: str) -> bytes | None:
     try:
         return Path(option).read_bytes()
     except (OSError, ValueError) as error:
+        # Limit: the option may be a whole file that was pasted without its first line.
         raise BadConnection(f"{name}: {option[:200]!r} cannot be read: {getattr(error, 'strerror', error)}") from None
 
 

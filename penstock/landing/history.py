@@ -87,6 +87,7 @@ def read_sum(layout: Layout) -> Sum:
     except FileNotFoundError:
         return Sum().plus(stretches(layout))
     except (DamagedFile, KeyError, TypeError, ValueError, AttributeError):
+        # Crash: files of days are written before the sum, so the sum can always be computed from them.
         _LOGGER.warning("%s is damaged: it is computed again from %s", layout.rolled, layout.history)
         return Sum().plus(stretches(layout))
 

@@ -195,7 +195,7 @@ def latest(layout: Layout, *, repair: bool = False, moves: bool = False) -> tupl
     # Order: the journal before the sum. A roll-up removes lines after the sum has them, so no batch is missed.
     entries = list(read_lines(layout.journal, _entry, repair=repair))
     rolled = read_sum(layout)
-    return rolled, [commit for commit, moved in entries if commit.batch > rolled.batch and (moves or not moved)]
+    return rolled, [commit for commit, is_move in entries if commit.batch > rolled.batch and (moves or not is_move)]
 
 
 def read_journal(layout: Layout, *, moves: bool = False) -> Iterator[Commit]:
@@ -206,7 +206,7 @@ def read_journal(layout: Layout, *, moves: bool = False) -> Iterator[Commit]:
         last = stretch.batch
         with contextlib.suppress(KeyError, TypeError, ValueError):
             yield Commit.from_document(stretch.commit)
-    yield from (commit for commit, moved in entries if commit.batch > last and (moves or not moved))
+    yield from (commit for commit, is_move in entries if commit.batch > last and (moves or not is_move))
 
 
 def landed_ends(layout: Layout) -> dict[str, int]:

@@ -64,6 +64,7 @@ def hold_lock(path: Path, refusal: PenstockError) -> Iterator[None]:
 def is_running(layout: Layout) -> bool:
     """Report whether a process holds the landing's lock."""
     try:
+        # Without O_CREAT: a question must not create files in a folder without a pipeline.
         handle = os.open(layout.lock, os.O_RDWR)
     except FileNotFoundError:
         return False

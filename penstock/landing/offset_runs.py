@@ -27,6 +27,7 @@ def as_runs(pairs: Iterable[OffsetRange] | Runs) -> Runs:
         return NO_RUNS
     begins, ends = array[np.argsort(array[:, 0], kind="stable")].T
     ends = np.maximum.accumulate(ends)
+    # A run starts where no earlier pair reaches; touching pairs are joined.
     first = np.r_[True, begins[1:] > ends[:-1]]
     return np.stack([begins[first], ends[np.r_[first[1:], True]]], axis=1)
 

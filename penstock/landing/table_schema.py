@@ -46,7 +46,19 @@ LANDED = pa.schema({**_TYPES, "kind": pa.string(), "date": pa.date32()})
 """Columns for readers: also the partition columns, which are only in the names of folders."""
 STATISTICS = ("topic", "offset", "timestamp", "landed_at", "type", "event_time", "uuid", "host")
 """Columns with smallest and largest value in each commit, so that readers skip files."""
-DICTIONARIES = ["topic", "source", "type", "host", "reason", "type_url", "severity", "facility", "app_name", "msgid"]
+DICTIONARY_COLUMNS = [
+    "topic",
+    "source",
+    "type",
+    "host",
+    "reason",
+    "type_url",
+    "severity",
+    "facility",
+    "app_name",
+    "msgid",
+]
+"""Columns with few different values, which dictionaries make small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +67,11 @@ class FileForm:
 
     schema: pa.Schema = FILE_SCHEMA
     folders: tuple[str, ...] = PARTITION_COLUMNS
-    dictionaries: Sequence[str] = tuple(DICTIONARIES)
+    dictionaries: Sequence[str] = tuple(DICTIONARY_COLUMNS)
 
 
 LANDED_FORM = FileForm()
+"""Form of new files of the table ``landed``."""
 _ORIGIN_COLUMNS = "topic, partition, offset, timestamp, received, source, bucket"
 VIEW_COLUMNS = {
     "events": f"{_ORIGIN_COLUMNS}, landed_at, date, type, uuid, host, event_time, data, payload, key, annotations",

@@ -49,13 +49,11 @@ class _StoreFile(io.RawIOBase):
 
     def read(self, length: int = -1) -> bytes:
         with translate_store_errors(self._root):
+            # RawIOBase reads to the end with a length of -1; the store's file does not.
             return bytes(self._file.read(length if length >= 0 else self._file.size() - self.tell()))
 
     def seek(self, position: int, whence: int = 0) -> int:
         return int(self._file.seek(position, whence))
-
-    def tell(self) -> int:
-        return int(self._file.tell())
 
     def readable(self) -> bool:
         return True

@@ -311,7 +311,7 @@ class DeltaTable(TableReader):
         # A process that was suspended for hours may have lost its files to vacuum.
         on_disk = isinstance(self.folder, Path)
         if on_disk and (missing := [file.name for file in files if not (self.folder / file.name).exists()]):
-            raise TableChanged(f"{self.folder / missing[0]} is gone before it was committed")
+            raise TableChanged(f"{self.folder / missing[0]} was removed before it was committed")
 
     def _sync_since(self, before: int, *, added: bool = True) -> None:
         """Sync the commits after version ``before``, and first their files if ``added``."""

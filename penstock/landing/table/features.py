@@ -83,6 +83,6 @@ class Features:
             names = ", ".join(name for name, _ in problems)
             statements = "; ".join(f"ALTER TABLE delta.`{folder}` {statement}" for _, statement in problems)
             raise FeatureNotWritten(
-                f"{folder} has {names}, which Penstock does not write: nothing lands until it is gone, and the log "
-                f"keeps what waits. In Spark: {statements}"
+                f"{folder} has {names}, which Penstock does not write: nothing lands until it is removed, and "
+                f"messages stay in the log. In Spark: {statements}"
             )

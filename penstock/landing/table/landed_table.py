@@ -38,7 +38,7 @@ def has_landed_table(layout: Layout) -> bool:
     except FileNotFoundError:
         return False
     if not isinstance(version, int):
-        raise DamagedFile(f"{layout.format} is damaged: it does not say what version the table has")
+        raise DamagedFile(f"{layout.format} is damaged: it does not contain the version of the table")
     if version != VERSION:
         raise UnknownFormat(f"{layout.format} has version {version}, and this Penstock reads version {VERSION}")
     return True

@@ -25,7 +25,7 @@ class AnotherWriter(PenstockError, RuntimeError):
 def own_name(table: ObjectPath) -> str:
     """Return this pipeline's id from its state, created at the first call. Raises AnotherWriter."""
     if table.state is None:
-        raise AnotherWriter(f"{table}: this is no pipeline, and may only read")
+        raise AnotherWriter(f"{table}: this process has no pipeline state, and can only read")
     path = table.state / "_checkpoints" / "landed.writer.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     # Lock: two processes may start with one state; create_once gives both the same id.
@@ -41,5 +41,5 @@ def check_writer(properties: Mapping[str, str], table: ObjectPath) -> None:
         host = writer.partition(" on ")[2] or "another machine"
         raise AnotherWriter(
             f"{table} is written by another pipeline, begun on {host}: a table has one writer. Choose another URL, or, "
-            f"if that one is gone, go on with its data_dir"
+            f"if that pipeline is gone, continue with its data_dir"
         )

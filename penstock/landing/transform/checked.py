@@ -100,14 +100,14 @@ class CheckedFunction:
 def check(input_rows: pa.RecordBatch, output: Any) -> Positions:
     """Return for each output row its position in the input. Raises BadRows."""
     if not isinstance(output, pa.RecordBatch):
-        raise BadRows(f"it returned {type(output).__name__} and no RecordBatch")
+        raise BadRows(f"it returned {type(output).__name__} instead of a RecordBatch")
     if not output.schema.equals(input_rows.schema):
         raise BadRows(f"it returned other columns: {_difference(input_rows.schema, output.schema)}")
     # A function may build arrays whose offsets or UTF-8 are invalid; later code would read beyond their buffers.
     output.validate(full=True)
-    positions = _positions(input_rows, output)
+    positions = _input_positions(input_rows, output)
     for name in IDENTITY:
-        if not output[name].equals(_take(input_rows[name], positions)):
+        if not output[name].equals(_take_rows(input_rows[name], positions)):
             raise BadRows(f"it changed {name}")
     _check_values(output)
     return positions
@@ -125,7 +125,7 @@ def _difference(expected: pa.Schema, actual: pa.Schema) -> str:
     )
 
 
-def _positions(input_rows: pa.RecordBatch, output: pa.RecordBatch) -> Positions:
+def _input_positions(input_rows: pa.RecordBatch, output: pa.RecordBatch) -> Positions:
     """Return input positions by topic, partition and offset."""
     size = input_rows.num_rows
     # Fast path: rows that were not reordered need no sort.
@@ -154,7 +154,7 @@ def _filled_numbers(column: pa.ChunkedArray[Any]) -> Any:
     return pc.fill_null(column.combine_chunks(), pa.scalar(-1, column.type)).to_numpy()
 
 
-def _take(column: pa.Array[Any], positions: Positions) -> pa.Array[Any]:
+def _take_rows(column: pa.Array[Any], positions: Positions) -> pa.Array[Any]:
     if len(positions) == len(column) and (positions == np.arange(len(column))).all():
         return column
     rows: pa.Array[Any] = pc.take(column, pa.array(positions))
@@ -187,10 +187,10 @@ def _with_reasons(input_rows: pa.RecordBatch, output: pa.RecordBatch, positions:
     """Return output with REDACTED as the reason of rows that land and were changed, now or before; other rows that
     land have no reason.
     """
-    changed = as_mask(pc.equal(_take(input_rows["reason"], positions), pa.scalar(REDACTED)))
+    changed = as_mask(pc.equal(_take_rows(input_rows["reason"], positions), pa.scalar(REDACTED)))
     for name in output.schema.names:
         if name != "reason":
-            changed |= _differs(_take(input_rows[name], positions), output[name])
+            changed |= _differs(_take_rows(input_rows[name], positions), output[name])
     quarantined = pc.equal(output["kind"], pa.scalar(MessageKind.QUARANTINE.value))
     marks = pc.if_else(pa.array(changed), pa.scalar(REDACTED), pa.scalar(None, pa.string()))
     index = output.schema.get_field_index("reason")

@@ -39,9 +39,9 @@ class TypedDelta(DeltaTable):
             self.schema = self.schema_now
 
     @classmethod
-    def configured(cls, layout: Layout, wanted: TypedTable) -> TypedDelta:
+    def configured(cls, layout: Layout, table: TypedTable) -> TypedDelta:
         """Return a configured typed table."""
-        return cls(layout.typed(wanted.name), wanted.schema)
+        return cls(layout.typed(table.name), table.schema)
 
     @property
     def form(self) -> FileForm:
@@ -108,12 +108,9 @@ def typed_names(layout: Layout) -> list[str]:
 
 def existing_typed_tables(layout: Layout) -> list[TypedDelta]:
     """Return existing typed tables. Other programs' tables with such a name have other columns, and are left out."""
-    found = [TypedDelta(layout.table(name)) for name in typed_names(layout)]
-    return [
-        one
-        for one in found
-        if {*LANDED_COLUMNS, REST, *FOLDERS} <= {*one.schema.names} and "kind" not in one.schema.names
-    ]
+    tables = [TypedDelta(layout.table(name)) for name in typed_names(layout)]
+    required = {*LANDED_COLUMNS, REST, *FOLDERS}
+    return [table for table in tables if required <= {*table.schema.names} and "kind" not in table.schema.names]
 
 
 def read_starts(layout: Layout) -> Mapping[str, int]:

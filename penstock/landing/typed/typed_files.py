@@ -48,7 +48,9 @@ def write_typed(
     ``existing``: keys of rows that a table has already.
     """
     writers: dict[TablePath, FileWriter] = {}
+    # Crash: an error removes the unfinished files of all tables.
     with ExitStack() as opened:
+        # Fast path: the file is read once for all tables.
         for batch in _read_batches(landed, name):
             for folder, table in tables.items():
                 rows = _rows_of_type(batch, table.type)
@@ -100,5 +102,6 @@ def without_keys(rows: pa.RecordBatch, keys: pa.Table) -> pa.RecordBatch:
 
 def _without_nulls(keys: pa.Table) -> pa.Table:
     """Return keys with -1 for no partition: no join matches nulls."""
+    # Kafka's partitions begin at 0, so -1 is free.
     filled = pc.fill_null(keys["partition"], pa.scalar(-1, pa.int32()))
     return keys.set_column(keys.schema.get_field_index("partition"), "partition", filled)

@@ -54,6 +54,7 @@ class BackgroundCommit:
     def is_busy(self) -> bool:
         """Whether a commit is running."""
         last = self._last
+        # Lock: the owner's thread replaces ``_last``; other threads read it once.
         return last is not None and not last.done()
 
     def failure(self) -> BaseException | None:

@@ -31,12 +31,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FileRole(StrEnum):
-    """How the driver decides on duplicates among the rows of a file."""
+    """The rule by which the driver decides on duplicates among the rows of a file."""
 
     NORMAL = "normal"
     """Rows that stay, unless they repeat rows of another task or of a batch that the task did not know."""
     RELANDED = "relanded"
-    """Lost rows that land again: they stay, whatever landed before."""
+    """Lost rows that land again: they stay, even if they repeat landed rows."""
     SEPARATE = "separate"
     """Duplicates of rows of the same task: not committed, unless the rows that they repeat are duplicates."""
 

@@ -43,7 +43,7 @@ def test_damaged_version_raises_its_file_name(layout: Layout) -> None:
     with pytest.raises(DamagedFile, match=r"landed\.format\.json is damaged"):
         begin_table(layout)
     write_document(layout.format, {})
-    with pytest.raises(DamagedFile, match="does not say what version"):
+    with pytest.raises(DamagedFile, match="does not contain the version"):
         has_landed_table(layout)
 
 

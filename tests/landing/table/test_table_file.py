@@ -78,9 +78,9 @@ def test_every_reader_skips_deleted_rows(life: Life, tmp_path: Path) -> None:
         assert dataset.count_rows() == 38
     tables = Tables(layout, typed=(CLICK,))
     limited = Tables(layout, typed=(CLICK,), readable=frozenset({"t"}))
-    for asked in (tables, limited):
+    for queried in (tables, limited):
         for view in ("landed", "events", "events_click"):
-            with Query(asked, f"SELECT uuid FROM {view} ORDER BY uuid") as query:
+            with Query(queried, f"SELECT uuid FROM {view} ORDER BY uuid") as query:
                 assert query.answer()["uuid"].to_pylist() == REMAINING
     with open_rows(landed, marked) as rows:
         assert sum(batch.num_rows for batch in rows.batches(["uuid"], 3)) == rows.rows == 18

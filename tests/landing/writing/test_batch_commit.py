@@ -1,4 +1,4 @@
-"""The driver commits each batch once, and of events with one key the first, whichever task wrote them."""
+"""The driver commits each batch once, and of events with one key the first, even if several tasks wrote them."""
 
 from __future__ import annotations
 
