@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from penstock.process.tuning import freeze_loaded_objects, tune
 
-tune("log daemon")  # first, see penstock.process.tuning
+# Order: before all other imports, see penstock.process.tuning.
+tune("log daemon")
 
 import asyncio
 import json
@@ -38,6 +39,7 @@ from penstock.server.api.monitoring import MonitoringApi
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.http.application import OPEN_PATHS, create_app
 from penstock.server.http.body_limits import refused_family
+from penstock.server.http.monitoring_routes import monitoring_routes
 from penstock.server.http.routes import daemon_routes
 from penstock.server.live_settings import Reconfigurer, log_settings
 from penstock.server.metrics.prometheus import Family
@@ -75,7 +77,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     limits = HttpLimits(settings.log.max_bodies, settings.log.request_timeout, settings.log.max_connections)
     delivery = AlarmDelivery(settings.alarms)
     reports = MonitoringApi(settings, log, ledger, lambda: refused_family(limits), delivery.family)
-    api = EntriesApi(log, TokenAuthenticator.of(settings.security, internal), reports.post)
+    api = EntriesApi(log, TokenAuthenticator.from_config(settings.security, internal), reports.post)
     sweeper, keeper, recorder = Sweeper(log), CheckpointKeeper(ledger), EventRecorder(ledger, log)
     sweeper.start()
     keeper.start()
@@ -84,7 +86,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         Reconfigurer(DaemonEnd(channel), log, ledger, reports, api.guard, drains).start()
     routes = daemon_routes(api, stat=reports.stat, metrics=reports.metrics, balance=reports.balance)
     app = create_app(
-        [*routes, *reports.routes()],
+        [*routes, *monitoring_routes(reports)],
         api.guard,
         open_paths=OPEN_PATHS if settings.security.open_reflection else (),
         hosts=(*settings.security.hosts, split_address(settings.log.http)[0]),
@@ -105,6 +107,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         ready=lambda _: freeze_loaded_objects(),
         http_limits=limits,
     )
+    # Order: the drains first, so that their last messages are counted; the log last, because all of them append to it.
     await asyncio.to_thread(drains.stop)
     if export:
         await asyncio.to_thread(export.stop)
@@ -121,7 +124,8 @@ def start_export(config: OtelConfig, families: Callable[[], Iterable[Family]]) -
     """Start the export of metrics if an endpoint is configured."""
     if not config.endpoint:
         return None
-    from penstock.server.metrics.opentelemetry import OtelExport  # costs many megabytes, and most daemons do not export
+    # Imported here: it takes many megabytes, and most daemons do not export.
+    from penstock.server.metrics.opentelemetry import OtelExport
 
     export = OtelExport(config, families)
     export.start()
@@ -134,7 +138,7 @@ def start_alarms(
     """Start to evaluate the rules if alarms have a destination."""
     if not (config.webhook or config.command):
         return None
-    watch = AlarmWatch(config.every, clock, reports.metrics, lambda: words_of(reports.balance({})), delivery.tell)
+    watch = AlarmWatch(config.every, clock, reports.metrics, lambda: words_of(reports.balance({})), delivery.enqueue)
     delivery.start()
     watch.start()
     return watch
@@ -145,7 +149,8 @@ def main() -> None:
     die_with_parent()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     configure("log daemon")
-    raise_file_limit()  # connections and open topics take descriptors
+    # Connections and open topics take descriptors.
+    raise_file_limit()
     task: dict[str, Any] = json.load(sys.stdin)
     # Named explicitly, so that an installed uvloop does not change the daemon.
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:

@@ -53,17 +53,18 @@ class LoopFutures:
     async def wait(self, future: Future[T]) -> T:
         """Return the outcome of ``future``. Cancelling the wait does not cancel the append: the log stores it."""
         waiter: asyncio.Future[T] = self._calls.loop.create_future()
-        future.add_done_callback(lambda done: self._calls.soon(_settle, waiter, done))
+        future.add_done_callback(lambda finished: self._calls.soon(_settle, waiter, finished))
         return await waiter
 
 
-def _settle(waiter: asyncio.Future[T], done: Future[T]) -> None:
+def _settle(waiter: asyncio.Future[T], finished: Future[T]) -> None:
+    # The request may have been cancelled; the append is stored nevertheless.
     if waiter.done():
         return
-    if (error := done.exception()) is not None:
+    if (error := finished.exception()) is not None:
         waiter.set_exception(error)
     else:
-        waiter.set_result(done.result())
+        waiter.set_result(finished.result())
 
 
 class Wake:

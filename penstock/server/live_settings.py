@@ -72,10 +72,11 @@ class Reconfigurer(threading.Thread):
                 settings = Settings.model_validate(message.settings)
                 self.apply(settings)
                 self._drains.start(message.wakes)
+                # Order: drains of removed listeners end once those of new ones run, and the confirmation is last.
                 self._drains.retain([listener.name for listener in settings.listener])
                 self._end.answer(message)
             except Exception as error:  # noqa: BLE001 - the next settings may be applicable
-                _LOGGER.error("new settings are not in force as a whole: %s", error)
+                _LOGGER.error("reload: new settings are applied only in part: %s", error)
 
     def _enter(self, message: NewEvents) -> None:
         """Post events to the ledger; without an answer (on a full disk) the supervisor sends them again."""
@@ -83,7 +84,7 @@ class Reconfigurer(threading.Thread):
             for event in message.events:
                 self._ledger.post(event)
         except LogError as error:
-            _LOGGER.debug("events are not written down yet: %s", error)
+            _LOGGER.debug("ledger: events are not stored yet: %s", error)
         else:
             self._end.answer(message)
 

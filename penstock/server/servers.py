@@ -71,18 +71,19 @@ async def serve(
     tls = ServerTls(security)
     http_limits = http_limits or HttpLimits()
     with contextlib.ExitStack() as opened:
+        # Order: all addresses are bound before anything is served, so that an error leaves no half-open daemon.
         listener = opened.enter_context(_open_socket(http_address, "HTTP"))
         rpc = create_server(api, security, http_limits.connections)
         grpc_bound = _bind(rpc.server, grpc_address, tls)
         flight = _create_flight(api, http_limits.connections) if flight_address else None
-        at_flight = _bind(flight.calls, flight_address, tls, "Flight") if flight else ""
+        flight_bound = _bind(flight.calls, flight_address, tls, "Flight") if flight else ""
         kafka = _open_kafka(api, kafka_address, kafka_advertised, http_limits)
-        at_kafka = ""
+        kafka_bound = ""
         if kafka is not None:
             socket_of_kafka = opened.enter_context(_open_socket(kafka_address, "Kafka"))
-            at_kafka = _format_address(kafka_address, socket_of_kafka.getsockname()[1])
+            kafka_bound = _format_address(kafka_address, socket_of_kafka.getsockname()[1])
             await kafka.start(socket_of_kafka, tls.for_http())
-        bound = Bound(grpc_bound, _format_address(http_address, listener.getsockname()[1]), at_flight, at_kafka)
+        bound = Bound(grpc_bound, _format_address(http_address, listener.getsockname()[1]), flight_bound, kafka_bound)
         await rpc.start()
         if flight is not None:
             await flight.start()
@@ -118,6 +119,7 @@ async def _stop(
     flight: FlightServer | None,
     kafka: KafkaEndpoint | None,
 ) -> None:
+    # Order: report unhealthy first, so that load balancers send no new calls; then end the streams, then the servers.
     await rpc.health.enter_graceful_shutdown()
     api.close()
     web.should_exit = True
@@ -182,7 +184,7 @@ def _bind(server: CallServer, address: str, tls: ServerTls, protocol: str = "gRP
         raise AddressUnavailable(f"{protocol}: cannot listen on {address}: {error}") from None
 
 
-def _open_socket(address: str, what: str) -> socket.socket:
+def _open_socket(address: str, protocol: str) -> socket.socket:
     host, port = split_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Workaround: asyncio sets TCP_NODELAY only if the protocol is named. Without it each answer on a reused
@@ -195,7 +197,7 @@ def _open_socket(address: str, what: str) -> socket.socket:
     except OSError as error:
         listener.close()
         reason = describe_bind_error(error, "tcp", port)
-        raise AddressUnavailable(f"{what}: cannot listen on {address}: {reason}") from None
+        raise AddressUnavailable(f"{protocol}: cannot listen on {address}: {reason}") from None
     return listener
 
 

@@ -83,7 +83,7 @@ def test_ledger_restores_audit_counts_after_a_restart(log: Log, tmp_path: Path) 
         with pytest.raises(BadRequest, match="neither since"):
             reports.balance({"since": "0", "bucket": "60"})
         assert reports._get("kafka") == {"tier": "kafka", "audits": expected}
-        with pytest.raises(BadRequest, match="tier must be landed, or what an auditor told of: kafka"):
+        with pytest.raises(BadRequest, match="tier must be landed, or the tier of an auditor: kafka"):
             reports._get("mirror")
 
 

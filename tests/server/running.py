@@ -68,7 +68,9 @@ class Running:
     async def _serve(self) -> None:
         self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self.api = EntriesApi(
-            self.log, TokenAuthenticator.of(self._security, INTERNAL_TOKEN), lambda document: {"new": bool(document)}
+            self.log,
+            TokenAuthenticator.from_config(self._security, INTERNAL_TOKEN),
+            lambda document: {"new": bool(document)},
         )
 
         async def stat() -> dict[str, int]:

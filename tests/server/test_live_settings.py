@@ -31,7 +31,7 @@ def test_topics_limits_tokens_and_reports_follow_and_what_a_topic_was_given_stay
     log = Log(old.topics, **log_settings(old))
     log.topic("plain", create=True)
     log.create("own", {"stale_after": 5.0})
-    ledger, guard = Ledger(log, old.buffers, []), TokenAuthenticator.of(old.security, None)
+    ledger, guard = Ledger(log, old.buffers, []), TokenAuthenticator.from_config(old.security, None)
     reports, channel = MonitoringApi(old, log, ledger), Channel()
     drains = Drains(old.buffers, log)
     reconfigurer = Reconfigurer(DaemonEnd(os.dup(channel.descriptor)), log, ledger, reports, guard, drains)

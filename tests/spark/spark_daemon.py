@@ -14,6 +14,7 @@ from penstock.log import Log
 from penstock.server.api.entries import EntriesApi
 from penstock.server.api.monitoring import MonitoringApi
 from penstock.server.http.application import create_app
+from penstock.server.http.monitoring_routes import monitoring_routes
 from penstock.server.http.routes import daemon_routes
 from penstock.server.servers import Bound, serve
 
@@ -31,7 +32,7 @@ class Daemon:
         reports = MonitoringApi(settings, self.log, self.ledger)
         api = EntriesApi(self.log)
         routes = daemon_routes(api, stat=reports.stat, metrics=reports.metrics, balance=reports.balance)
-        app = create_app([*routes, *reports.routes()], api.guard)
+        app = create_app([*routes, *monitoring_routes(reports)], api.guard)
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(api, app, http)))
         self._thread.start()

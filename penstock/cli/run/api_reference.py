@@ -50,6 +50,7 @@ def _openapi_document() -> dict[str, Any]:
     from penstock.log import Log
     from penstock.server.api.entries import EntriesApi
     from penstock.server.api.monitoring import MonitoringApi
+    from penstock.server.http.monitoring_routes import monitoring_routes
     from penstock.server.http.openapi import document
     from penstock.server.http.routes import daemon_routes
 
@@ -59,7 +60,7 @@ def _openapi_document() -> dict[str, Any]:
         reports = MonitoringApi(settings, log, Ledger(log, settings.buffers, []))
         routes = daemon_routes(EntriesApi(log), stat=reports.stat, metrics=reports.metrics, balance=reports.balance)
         log.close()
-    return document([*routes, *reports.routes()])
+    return document([*routes, *monitoring_routes(reports)])
 
 
 def _heading(path: str, operation: Mapping[str, Any]) -> str:

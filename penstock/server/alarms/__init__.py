@@ -1,7 +1,7 @@
-"""Alarms: rules over the daemon's metrics, told to a webhook or a command when they begin to hold, and when they end.
+"""Alarms: rules over the daemon's metrics, reported to a webhook or a command when they begin and when they end.
 
-Read ``rules`` (the one definition, of which Prometheus' file is made too), ``evaluation``, ``watch``, then
-``delivery``. Imports ``config``, ``ledger`` and ``server.metrics``.
+Read ``rules`` (from which Prometheus' rule file is generated, too), ``evaluation``, ``watch``, then ``delivery``.
+Imports ``config``, ``ledger`` and ``server.metrics``.
 """
 
 __all__ = ["delivery", "evaluation", "rules", "watch"]

@@ -25,17 +25,17 @@ from penstock.errors import PenstockError
 from penstock.server.metrics.prometheus import Family
 
 MAX_UNFINISHED = 100
-"""Alarms that may be unfinished at once; each has one attempt at a time for each destination."""
+"""Limit: unfinished alarms; each has one attempt at a time per destination."""
 MAX_OPEN_ATTEMPTS = 8
-"""Connections and commands that may be open at once: a burst of alarms must not start a hundred processes."""
+"""Limit: open connections or commands per destination: a burst of alarms must not start a hundred processes."""
 FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 60.0
-"""Seconds from one attempt to the next; each pause is twice the one before."""
+"""Pauses between attempts; each is twice the previous one."""
 MAX_ERROR_BYTES = 4096
-"""Of a command's standard error, its end, of which the last line is logged."""
+"""Limit: retained end of a command's standard error, whose last line is logged."""
 ERROR_GRACE_S = 0.5
-"""A child that left the process group of the command may hold its standard error open for ever."""
+"""Time to read the rest of standard error; a child in another process group may hold it open forever."""
 MIN_SECRET_CHARACTERS = 4
-"""Arguments that are shorter are words such as -X; to mask them would make the text unreadable."""
+"""Length from which arguments are masked; shorter ones are options such as -X, and masked logs would be unreadable."""
 SENT, FAILED, DROPPED = "sent", "failed", "dropped"
 _LOGGER = logging.getLogger(__name__)
 Attempt = Callable[[bytes], Awaitable[None]]
@@ -57,7 +57,7 @@ class AlarmDelivery(threading.Thread):
         if config.command:
             self._attempts["command"] = self._run_command
         self._secrets = _secrets_of(config)
-        # The lock guards what `tell` shares with the event loop: these four.
+        # The lock guards what `enqueue` shares with the event loop: these four.
         self._lock = threading.Lock()
         self._inbox: deque[dict[str, Any]] = deque()
         self._unfinished = 0
@@ -66,12 +66,12 @@ class AlarmDelivery(threading.Thread):
         self._newest: dict[str, asyncio.Task[None]] = {}
         self.counts: Counter[str] = Counter()
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def enqueue(self, message: dict[str, Any]) -> None:
         """Queue a message; drop, count and log it if too many are unfinished."""
         with self._lock:
             if self._unfinished >= MAX_UNFINISHED:
                 self.counts[DROPPED] += 1
-                _LOGGER.warning("alarms: too many wait: one was dropped")
+                _LOGGER.warning("alarms: dropped an alarm: more than %d are unfinished", MAX_UNFINISHED)
                 return
             self._unfinished += 1
             self._inbox.append(message)
@@ -92,7 +92,7 @@ class AlarmDelivery(threading.Thread):
     def family(self) -> Family:
         """Return what became of alarms, as a metric."""
         samples = [({"result": result}, self.counts[result]) for result in (SENT, FAILED, DROPPED)]
-        return Family("penstock_alarms_total", "counter", "Alarms told to a hook, by result", samples)
+        return Family("penstock_alarms_total", "counter", "Alarms sent to a hook, by result", samples)
 
     async def _serve(self) -> None:
         self._wake = asyncio.Event()
@@ -102,7 +102,8 @@ class AlarmDelivery(threading.Thread):
         tasks: set[asyncio.Task[None]] = set()
         try:
             while not self._is_stopped:
-                self._wake.clear()  # Order: before the inbox is read, else a message that comes in between waits
+                # Order: before the inbox is read; otherwise a message that arrives in between waits for the next one.
+                self._wake.clear()
                 while (message := self._next_message()) is not None:
                     task = asyncio.create_task(self._deliver(message))
                     tasks.add(task)
@@ -137,7 +138,8 @@ class AlarmDelivery(threading.Thread):
     async def _deliver_in_order(
         self, previous: asyncio.Task[None] | None, name: str, attempt: Attempt, body: bytes
     ) -> None:
-        if previous is not None:  # the same alarm begins before it ends
+        # Order: the begin of an alarm is delivered before its end.
+        if previous is not None:
             await asyncio.wait([previous])
         self.counts[SENT if await self._retry(name, attempt, body) else FAILED] += 1
 
@@ -153,9 +155,9 @@ class AlarmDelivery(threading.Thread):
             except Exception as error:  # noqa: BLE001 - of the HTTP library: an alarm must not end the thread
                 reason = self._without_secrets(str(error) or type(error).__name__)
             if waited >= self._config.retry_for:
-                _LOGGER.warning("alarms.%s: an alarm was given up: %s", name, reason)
+                _LOGGER.warning("alarms.%s: gave up an alarm: %s", name, reason)
                 return False
-            _LOGGER.warning("alarms.%s: %s; again in %.0f s", name, reason, pause)
+            _LOGGER.warning("alarms.%s: %s; retrying in %.0f s", name, reason, pause)
             await asyncio.sleep(pause)
             waited, pause = waited + pause, min(2 * pause, MAX_PAUSE_S)
 
@@ -165,11 +167,12 @@ class AlarmDelivery(threading.Thread):
             async with asyncio.timeout(self._config.timeout):
                 await attempt(body)
         except TimeoutError:
-            raise NotDelivered(f"not done within {self._config.timeout:g} s") from None
+            raise NotDelivered(f"no answer within {self._config.timeout:g} s") from None
 
     async def _post(self, body: bytes) -> None:
         """Post to the webhook. Redirects are not followed: they may lead to any host, with the alarm or without it."""
-        import httpx  # slow to import; most daemons never send an alarm
+        # Imported on first use: it is slow to import, and most daemons never send an alarm.
+        import httpx
 
         headers = {"content-type": "application/json", "user-agent": "penstock"}
         # The certificates of the machine, not those that come with httpx: webhooks often are inside a company.
@@ -190,18 +193,20 @@ class AlarmDelivery(threading.Thread):
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=error_end,
-                start_new_session=True,  # a process group of its own, which is killed as a whole
+                # A process group of its own, so that the command is killed with its children.
+                start_new_session=True,
             )
         except OSError:
             os.close(output)
             raise
         finally:
             os.close(error_end)
-        errors = _Errors()
+        errors = _ErrorOutput()
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: errors, os.fdopen(output, "rb"))
         try:
             assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may not read all of it
+            # The command may end without reading its input.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 process.stdin.write(body)
                 await process.stdin.drain()
             process.stdin.close()
@@ -222,7 +227,7 @@ class AlarmDelivery(threading.Thread):
         return text
 
 
-class _Errors(asyncio.Protocol):
+class _ErrorOutput(asyncio.Protocol):
     """The end of a command's standard error. All of it is read, so that a chatty command does not block."""
 
     def __init__(self) -> None:

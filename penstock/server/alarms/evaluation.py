@@ -24,7 +24,7 @@ def labels_of(condition: Condition) -> tuple[str, ...]:
         case Share():
             return condition.of.by
         case Stuck():
-            return condition.done.by
+            return condition.progress.by
         case _:
             return ()
 
@@ -46,35 +46,37 @@ class Evaluation:
 
     def __init__(self, condition: Condition) -> None:
         self._condition = condition
-        self._past = {which: deque[tuple[float, Values]]() for which in ("some", "all")}
+        self._past = {kind: deque[tuple[float, Values]]() for kind in ("named", "all")}
 
     def holds(self, families: Mapping[str, Family], now: Moment) -> Values:
         """Return the labels for which the condition holds, with the value of each."""
         condition = self._condition
         match condition:
             case Growth():
-                return _positive_values(self._growth("some", condition, families, now))
+                return _positive_values(self._growth("named", condition, families, now))
             case NotZero():
                 return {key: value for key, value in _sum_by(families, condition.metric, ()).items() if value}
             case Behind():
+                # Times in metrics are wall-clock times, so they are not compared with the monotonic clock.
                 times = _sum_by(families, condition.metric, condition.by)
                 return {key: now.time - mark for key, mark in times.items() if now.time - mark > condition.seconds}
             case Share():
-                some = self._growth("some", condition.of, families, now)
+                growth = self._growth("named", condition.of, families, now)
                 everything = self._growth("all", condition.of, families, now)
-                return {key: n for key, n in _positive_values(some).items() if n > condition.part * everything[key]}
+                return {key: n for key, n in _positive_values(growth).items() if n > condition.part * everything[key]}
             case Stuck():
-                waiting = _positive_values(_sum_by(families, condition.waiting, condition.done.by))
-                done = self._growth("some", condition.done, families, now)
-                return {key: n for key, n in waiting.items() if not done.get(key)}
+                waiting = _positive_values(_sum_by(families, condition.waiting, condition.progress.by))
+                progress = self._growth("named", condition.progress, families, now)
+                return {key: n for key, n in waiting.items() if not progress.get(key)}
             case _:
                 return {}
 
-    def _growth(self, which: str, growth: Growth, families: Mapping[str, Family], now: Moment) -> Values:
+    def _growth(self, kind: str, growth: Growth, families: Mapping[str, Family], now: Moment) -> Values:
         """Return the growth within the window; a new label counts from 0."""
-        names = ("*",) if which == "all" else growth.names
-        sums, past = _sum_by(families, growth.metric, growth.by, growth.label, names), self._past[which]
+        names = ("*",) if kind == "all" else growth.names
+        sums, past = _sum_by(families, growth.metric, growth.by, growth.label, names), self._past[kind]
         past.append((now.monotonic, sums))
+        # The newest sums that are at least a window old stay, because the growth is measured from them.
         while len(past) > 1 and past[1][0] <= now.monotonic - growth.window:
             past.popleft()
         return {key: value - past[0][1].get(key, 0) for key, value in sums.items()}
@@ -90,6 +92,7 @@ def _sum_by(
     sums: Values = {}
     for labels, value in families[metric].samples if metric in families else ():
         if not label or any(fnmatchcase(labels[label], name) for name in names):
+            # Samples that differ only in other labels are summed, as PromQL's ``sum by`` does.
             key = tuple(labels[name] for name in by)
             sums[key] = sums.get(key, 0) + value
     return sums

@@ -1,4 +1,4 @@
-"""Rules of the alarms: ``examples/prometheus/penstock.rules.yml`` is generated from them, ``evaluation`` computes
+"""Rules of the alarms. ``evaluation`` computes them; ``examples/prometheus/penstock.rules.yml`` is generated from
 them.
 """
 
@@ -49,7 +49,7 @@ class Stuck:
     """Messages wait, by labels, and a counter of the same labels does not grow."""
 
     waiting: str
-    done: Growth
+    progress: Growth
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ Condition = Growth | NotZero | Behind | Share | Stuck | Away
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. ``hold``: seconds that the condition must last; ``summary`` contains ``{value}`` and names of
+    """An alarm rule. ``hold``: seconds that the condition must last. ``summary`` contains ``{value}`` and names of
     labels.
     """
 
@@ -198,9 +198,10 @@ def expression(condition: Condition) -> str:
             total = _promql_sum("rate", condition.of, is_total=True)
             return f"{_promql_sum('rate', condition.of)} > {condition.part:g} * {total}"
         case Stuck():
-            waiting = f"sum by ({', '.join(condition.done.by)}) ({condition.waiting})"
-            return f"{waiting} > 0 and {_promql_sum('rate', condition.done)} == 0"
+            waiting = f"sum by ({', '.join(condition.progress.by)}) ({condition.waiting})"
+            return f"{waiting} > 0 and {_promql_sum('rate', condition.progress)} == 0"
         case Away():
+            # Only Prometheus can evaluate this: a daemon that is away evaluates nothing.
             return f"absent({condition.metric})"
 
 

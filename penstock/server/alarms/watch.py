@@ -1,6 +1,4 @@
-"""Watch over the rules: evaluates them periodically, and reports each alarm once when it begins and once when it
-ends.
-"""
+"""Periodic evaluation of the rules. Each alarm is reported once when it begins and once when it ends."""
 
 from __future__ import annotations
 
@@ -47,6 +45,7 @@ class RuleState:
     def changes(self, families: dict[str, Family], now: Moment) -> Iterable[dict[str, Any]]:
         """Yield each alarm once when it has lasted long enough, and once when it ends."""
         holds = self._evaluation.holds(families, now)
+        # A label for which the condition no longer holds starts its ``hold`` again.
         self._since = {key: self._since.get(key, now.monotonic) for key in holds}
         for key, value in holds.items():
             if key not in self._reported and now.monotonic - self._since[key] >= self.rule.hold:
@@ -71,8 +70,8 @@ class RuleState:
 
 
 class AlarmWatch(threading.Thread):
-    """Thread that evaluates all rules every ``every`` seconds; ``tell`` gets each change with the receipt and must
-    not wait.
+    """Thread that evaluates all rules every ``every`` seconds. ``report`` gets each change with the receipt, and
+    must not wait.
     """
 
     def __init__(
@@ -81,30 +80,33 @@ class AlarmWatch(threading.Thread):
         clock: WatchClock,
         families: Callable[[], Iterable[Family]],
         receipt: Callable[[], str],
-        tell: Callable[[dict[str, Any]], None],
+        report: Callable[[dict[str, Any]], None],
     ) -> None:
         super().__init__(name="alarms", daemon=True)
         self._every, self._clock = every, clock
-        self._families, self._receipt, self._tell = families, receipt, tell
+        self._families, self._receipt, self._report = families, receipt, report
         self._states = [RuleState(rule) for rule in RULES]
         self._stopping = threading.Event()
 
     def run(self) -> None:
         """Evaluate at once, then until stopped; a failed evaluation is logged and repeated."""
-        pause = 0.0  # at once: a loss before the first evaluation has no earlier value to grow from
+        # At once: growth is measured from the first evaluation, so a loss before it would not be seen.
+        pause = 0.0
         while not self._stopping.wait(pause):
             pause = self._every
             try:
                 self.evaluate()
-            except Exception:  # an error in a rule must not stop the daemon
+            # An error in a rule must not stop the other rules or the daemon.
+            except Exception:
                 _LOGGER.exception("alarms: the rules cannot be evaluated")
 
     def evaluate(self) -> None:
         """Evaluate all rules once."""
         now = Moment(self._clock.monotonic(), self._clock.expected())
         families = {family.name: family for family in self._families()}
+        # Order: all rules are evaluated first, so that a slow receipt does not shift the time of later rules.
         for change in [change for state in self._states for change in state.changes(families, now)]:
-            self._tell({**change, "receipt": self._receipt()})
+            self._report({**change, "receipt": self._receipt()})
 
     def stop(self) -> None:
         """End the thread."""

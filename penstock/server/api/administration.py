@@ -38,20 +38,21 @@ class AdminApi:
     def create(self, topic: str, changes: Mapping[str, object], caller: Principal) -> pb.TopicDescription:
         """Create a topic with its settings. Raises AlreadyExists, BadRequest, Exhausted, NotAllowed."""
         self._check(topic, caller)
-        given = parsed(changes)
-        return self._describe(_translate_errors(lambda: self._log.create(topic, given), topic))
+        settings = parse_settings(changes)
+        return self._describe(_translate_errors(lambda: self._log.create(topic, settings), topic))
 
     def configure(self, topic: str, changes: Mapping[str, object], caller: Principal) -> pb.TopicDescription:
         """Change settings, in force at once. Raises NoSuchTopic, BadRequest, NotAllowed."""
         self._check(topic, caller)
-        given = parsed(changes)
-        _translate_errors(lambda: self._log.configure(topic, given), topic)
+        settings = parse_settings(changes)
+        _translate_errors(lambda: self._log.configure(topic, settings), topic)
         return self._describe(self._log.topic(topic))
 
     def delete(self, topic: str, caller: Principal) -> None:
-        """Delete a topic with all that is in it. Raises NoSuchTopic, NotAllowed."""
+        """Delete a topic with all of its entries. Raises NoSuchTopic, NotAllowed."""
         self._check(topic, caller)
         _translate_errors(lambda: self._log.delete(topic), topic)
+        # Order: forget last. A request before the deletion might cache the topic again.
         self._topics.forget(topic)
 
     def _check(self, topic: str, caller: Principal) -> None:
@@ -59,7 +60,7 @@ class AdminApi:
         check_name(topic)
 
     def describe(self, names: Iterable[str], caller: Principal) -> list[pb.TopicDescription]:
-        """The topics named, else all that can be opened and that the caller may read. Raises NoSuchTopic and others."""
+        """Describe the named topics, else all readable topics that can be opened. Raises NoSuchTopic and others."""
         topics = [self._topics.readable(name, caller) for name in names] or self._topics.all(caller)
         return [_translate_errors(partial(self._describe, topic), topic.name) for topic in topics]
 
@@ -86,7 +87,7 @@ class AdminApi:
         """
         appended = _translate_errors(lambda: self._log.transactions.commit(transaction_id, caller.name))
         return [
-            pb.Committed(topic=topic, offsets=[o for one in parts for o in range(one.first, one.first + one.count)])
+            pb.Committed(topic=topic, offsets=[o for part in parts for o in range(part.first, part.first + part.count)])
             for topic, parts in appended.items()
         ]
 
@@ -103,35 +104,39 @@ class AdminApi:
             raise BadRequest(str(error)) from None
 
     def remove_cursor(self, topic: str, name: str, caller: Principal) -> None:
-        """Forget a cursor; nothing happens when there is none. Raises NoSuchTopic, NotAllowed."""
+        """Remove a cursor if it exists. Raises NoSuchTopic, NotAllowed."""
         cursors = self._movable(topic, name, caller)
         _translate_errors(lambda: cursors.remove(name), topic)
 
     def _movable(self, topic: str, cursor: str, caller: Principal) -> Cursors:
+        # Order: the right to read first, so that a caller without it cannot probe which topics exist.
         cursors = self._topics.readable(topic, caller).cursors
         caller.check_cursor(topic, cursor)
         return cursors
 
     def cursors(self, topic: str, caller: Principal) -> list[pb.Cursor]:
-        """The cursors of a topic, or of all that the caller may read. Raises NoSuchTopic, NotAllowed."""
+        """Return the cursors of a topic, or of all readable topics. Raises NoSuchTopic, NotAllowed."""
         topics = [self._topics.readable(topic, caller)] if topic else self._topics.all(caller)
-        return [cursor for one in topics for cursor in self._cursors(one)]
+        return [cursor for each in topics for cursor in self._cursors(each)]
 
     def _cursors(self, topic: Topic) -> list[pb.Cursor]:
-        found, offsets, lags = [], topic.cursors.all(), topic.read_repaired(topic.lags)
-        for name in (name for name in offsets if name in lags):  # others were set or removed just now
+        cursors, offsets, lags = [], topic.cursors.all(), topic.read_repaired(topic.lags)
+        # Cursors that were set or removed between the two reads are left out.
+        for name in (name for name in offsets if name in lags):
             cursor, lag = pb.Cursor(topic=topic.name, name=name, offset=offsets[name]), lags[name]
             cursor.lag_entries, cursor.lag_bytes, cursor.lag_seconds = lag.entries, lag.bytes, lag.seconds
-            found.append(cursor)
-        return found
+            cursors.append(cursor)
+        return cursors
 
     def verify(self, topic: str, begin: int, end: int, caller: Principal) -> list[pb.Gap]:
-        """Check offsets [begin, end) (end 0: to the end): the gaps made. Raises NoSuchTopic, NotAllowed, Exhausted."""
-        found = self._topics.readable(topic, caller)
-        return list(map(_gap, _translate_errors(lambda: found.verify(begin, end or found.end), topic)))
+        """Verify offsets [begin, end) (0: the end of the topic); return the gaps made. Raises NoSuchTopic,
+        NotAllowed, Exhausted.
+        """
+        readable = self._topics.readable(topic, caller)
+        return list(map(_gap, _translate_errors(lambda: readable.verify(begin, end or readable.end), topic)))
 
     def compact(self, topic: str, caller: Principal) -> tuple[int, int]:
-        """Bytes of its sealed segments before and after. Raises NoSuchTopic, NotAllowed, Exhausted."""
+        """Rewrite sealed segments; return their bytes before and after. Raises NoSuchTopic, NotAllowed, Exhausted."""
         caller.check_admin()
         return _translate_errors(self._topics.readable(topic, caller).compact, topic)
 
@@ -142,7 +147,7 @@ class AdminApi:
         return [pb.Swept(topic=s.topic, begin=s.begin, end=s.end, bytes=s.bytes, reason=s.reason) for s in swept]
 
     def post_ledger(self, document: str, caller: Principal) -> bool:
-        """Post counts to the ledger; whether they were new. Raises BadRequest, NotAllowed, Exhausted."""
+        """Post counts to the ledger; return whether they were new. Raises BadRequest, NotAllowed, Exhausted."""
         caller.check_ledger()
         if self._post is None:
             raise NotAllowed("This server keeps no ledger")
@@ -153,10 +158,11 @@ class AdminApi:
 
 
 def _extent(described: pb.TopicDescription, topic: Topic) -> None:
-    """Fill in what there is of a topic, and since when."""
+    """Fill in start, end, gaps, size and times of a topic."""
     extent = topic.read_repaired(topic.reader().extent)
     described.start, described.end = extent.start, extent.end
     described.gaps.extend(map(_gap, extent.gaps))
+    # One listing of the folder tells number and size of the segments, without opening them.
     sizes = {entry.name: entry.stat().st_size for entry in os.scandir(topic.path) if entry.is_file()}
     described.bytes = sum(sizes.values())
     described.segments = len(first_offsets(sizes))
@@ -166,7 +172,7 @@ def _extent(described: pb.TopicDescription, topic: Topic) -> None:
 
 
 def _translate_errors(call: Callable[[], T], topic: str = "") -> T:
-    """Run ``call`` and translate the log's errors into those of the API."""
+    """Run ``call`` and translate errors of the log into errors of the API."""
     try:
         return call()
     except LogError as error:
@@ -178,13 +184,15 @@ def _gap(gap: Gap) -> pb.Gap:
 
 
 def stamp(micros: int) -> Timestamp:
-    """Microseconds since the epoch."""
+    """Return the Timestamp of microseconds since the epoch."""
     seconds, rest = divmod(micros, 1_000_000)
     return Timestamp(seconds=seconds, nanos=rest * 1000)
 
 
-def parsed(changes: Mapping[str, object]) -> dict[str, object]:
-    """Settings with sizes and times as the configuration has them too (``"16MiB"``, ``"6h"``). Raises BadRequest."""
+def parse_settings(changes: Mapping[str, object]) -> dict[str, object]:
+    """Parse settings; sizes and times may be written as in the configuration (``"16MiB"``, ``"6h"``). Raises
+    BadRequest.
+    """
     # As in the configuration file, settings of slogd without a meaning here are accepted without effect.
     changes = {name: setting for name, setting in changes.items() if f"topic.*.{name}" not in IGNORED}
     try:
@@ -197,11 +205,11 @@ def parsed(changes: Mapping[str, object]) -> dict[str, object]:
 
 
 def changes_of(settings: pb.TopicSettings) -> dict[str, Any]:
-    """The settings that are given, as ``Log.configure`` takes them."""
-    given: dict[str, Any] = {field.name: value for field, value in settings.ListFields()}
-    return {name: tuple(value) if name in ("readers", "writers") else value for name, value in given.items()}
+    """Return the settings that the message has, as ``Log.configure`` takes them."""
+    changes: dict[str, Any] = {field.name: value for field, value in settings.ListFields()}
+    return {name: tuple(value) if name in ("readers", "writers") else value for name, value in changes.items()}
 
 
 def settings_message(settings: TopicSettings) -> pb.TopicSettings:
-    """All settings of a topic."""
+    """Return all settings of a topic as a message."""
     return pb.TopicSettings(**{name: getattr(settings, name) for name in SETTINGS})

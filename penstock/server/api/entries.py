@@ -86,14 +86,14 @@ class EntriesApi:
     async def start(self, request: Append, source: str, caller: Principal = ANONYMOUS) -> Awaitable[Accepted]:
         """Hand a request to the log; await the returned object for the answer. Later requests are stored behind it."""
         if self.at_once(request):
-            begun = self._begin(request, source, caller)
+            started = self._begin(request, source, caller)
         else:
-            begun = await self.run(lambda: self._begin(request, source, caller))
-        return _now(begun) if isinstance(begun, Accepted) else self._later(begun, request.topic)
+            started = await self.run(lambda: self._begin(request, source, caller))
+        return _now(started) if isinstance(started, Accepted) else self._later(started, request.topic)
 
     def at_once(self, request: Append) -> bool:
         """Report whether the log accepts the request without waiting for the disk."""
-        return not request.transaction_id and self.topics.known(request.topic)
+        return not request.transaction_id and self.topics.is_open(request.topic)
 
     def _begin(self, request: Append, source: str, caller: Principal) -> Accepted | Future[Appended]:
         producer = _producer(request)
@@ -112,13 +112,14 @@ class EntriesApi:
 
         Raises errors that occur before the log has the request. Waits for the disk unless the request is ``at_once``.
         """
-        begun = self._begin(request, source, caller)
-        if isinstance(begun, Accepted):
-            on_outcome(begun)
+        started = self._begin(request, source, caller)
+        if isinstance(started, Accepted):
+            on_outcome(started)
         else:
-            begun.add_done_callback(lambda done: on_outcome(_outcome(done, request.topic)))
+            started.add_done_callback(lambda future: on_outcome(_outcome(future, request.topic)))
 
     async def _later(self, appended: Future[Appended], topic: str) -> Accepted:
+        # Created on first use, because it needs the running loop.
         self._arrivals = self._arrivals or LoopFutures(asyncio.get_running_loop())
         try:
             return _accepted(await self._arrivals.wait(appended))
@@ -160,6 +161,7 @@ class EntriesApi:
             reader = topic.reader()
             return topic, reader, start_of(query, topic, reader)
 
+        # On a thread: opening a topic and finding the start may wait for the disk.
         topic, reader, offset = await self.run(begin)
         return self._pages(topic, reader, offset, query, render, caller)
 
@@ -237,12 +239,14 @@ class EntriesApi:
 
     def _wake_streams_of(self, topic: str) -> None:
         """Wake the streams of a deleted topic. Thread-safe."""
+        # Thread: copied, because the event loop adds and removes streams at the same time.
         for wake in list(self._wakes):
             if topic in wake.topics:
                 wake.on_stored()
 
     def close(self) -> None:
         """End all streams; other requests continue. On the event loop; idempotent."""
+        # Order: the flag first, so that each stream that wakes sees it.
         self._closed = True
         for wake in list(self._wakes):
             wake.set()
@@ -254,6 +258,7 @@ class EntriesApi:
 
     def release(self) -> None:
         """Stop the reader threads once no request is open."""
+        # Not waited for: a thread may still read from a slow disk.
         self.threads.shutdown(wait=False)
 
     async def run(self, call: Callable[[], T]) -> T:
@@ -275,14 +280,14 @@ def _producer(request: Append) -> ProducerSequence | None:
         raise BadRequest(str(error)) from None
 
 
-def _accepted(done: Appended) -> Accepted:
-    return Accepted(range(done.first, done.first + done.count), done.durability)
+def _accepted(appended: Appended) -> Accepted:
+    return Accepted(range(appended.first, appended.first + appended.count), appended.durability)
 
 
-def _outcome(done: Future[Appended], topic: str) -> Accepted | ApiError:
-    error = done.exception()
+def _outcome(future: Future[Appended], topic: str) -> Accepted | ApiError:
+    error = future.exception()
     if error is None:
-        return _accepted(done.result())
+        return _accepted(future.result())
     if isinstance(error, LogError):
         return api_error(error, topic)
     _LOGGER.error("an append failed", exc_info=error)

@@ -1,14 +1,10 @@
-"""What watches over the daemon: statistics, metrics, the balance, and posts to the ledger."""
+"""Monitoring: statistics, metrics, balance, watermarks, clock, and posts to the ledger. Blocking: runs on threads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from functools import partial
 from typing import Any
-
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
 
 from penstock.config import Settings
 from penstock.config.explain import keys_of
@@ -20,33 +16,30 @@ from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import BadPost
 from penstock.log import InvalidTopicName, Log, LogError, UnknownTopic
 from penstock.server.auth.rights import ANONYMOUS, Principal
-from penstock.server.http.described_routes import DescribedRoute
-from penstock.server.http.request_bodies import json_object
 from penstock.server.metrics.prometheus import Family, statistics_families
 from penstock.server.metrics.topic_metrics import topic_families
-from penstock.server.reading.query import LAST_OFFSET
 from penstock.slogd.errors import BadRequest, Exhausted, NoSuchTopic
 
 MAX_DIGITS = 15
-"""Of a number in a query."""
-MOST_EVENTS = 100
-"""In an answer, where nothing else is asked for."""
+"""Limit: digits of a number in a query."""
+MAX_EVENTS = 100
+"""Default number of events in an answer."""
 NOT_SUMMED = ("version", "uptime", "handlers", "pid", "incarnation", "receive_buffer")
-
-
+"""Statistics of a process, whose sum over listeners has no meaning."""
 ROUTE_FATES = ("delivered", "policy_drop", "handler_failed", "corrupt")
 
 
 class MonitoringApi:
-    """Answers for one daemon. Blocking: to be called on threads."""
+    """Reports of one daemon. Blocking; every report reads the current state, so threads share one instance."""
 
-    def __init__(self, settings: Settings, log: Log, ledger: Ledger, *further: Callable[[], Family]) -> None:
-        """``further``: metrics of others."""
-        self.settings, self._log, self._ledger, self._further = settings, log, ledger, further
+    def __init__(self, settings: Settings, log: Log, ledger: Ledger, *more_families: Callable[[], Family]) -> None:
+        """Create the reports; ``more_families`` return metrics of other parts of the daemon."""
+        self.settings, self._log, self._ledger, self._more_families = settings, log, ledger, more_families
 
     def stat(self) -> dict[str, Any]:
-        """plog's statistics by listener, and in sum."""
+        """Return plog's statistics by listener, and their sum."""
         listeners: dict[str, Any] = {}
+        # A listener that has not started yet has no state file.
         for listener in self.settings.listener:
             path = state_file(self.settings.buffers, listener.name)
             if path.exists():
@@ -56,16 +49,17 @@ class MonitoringApi:
         return {"listeners": listeners, "sum": add_up(list(listeners.values()))}
 
     def balance(self, query: Mapping[str, str]) -> dict[str, Any]:
-        """The balance; ``?bucket=SECONDS`` for one minute alone, ``?since=`` and ``?until=`` for those between.
+        """Return the balance; ``bucket`` selects one minute, ``since`` and ``until`` a range (seconds since the
+        epoch).
 
         Raises BadRequest.
         """
         within = _within(query)
-        audits = [asdict(one) for one in self._ledger.audits(within)]
+        audits = [asdict(audit) for audit in self._ledger.audits(within)]
         return self._ledger.balance(within).document() | {"audits": audits, "clock": self._log.clock.state().text()}
 
     def metrics(self) -> list[Family]:
-        """Counts by listener, topic and fate."""
+        """Return counts by listener, topic and fate."""
         balance = self._ledger.balance()
         counts = [
             ({"listener": listener.name, "name": name}, count)
@@ -96,15 +90,15 @@ class MonitoringApi:
             Family("penstock_watermark_timestamp_seconds", "gauge", "Time up to which a table is complete", marks),
             Family("penstock_pending", "gauge", "Messages on their way", [({}, balance.pending)]),
             Family("penstock_unaccounted", "gauge", "Messages unaccounted for", [({}, balance.unaccounted)]),
-            *(family() for family in self._further),
+            *(family() for family in self._more_families),
         ]
 
     def series(self, since: int = 0, step: int = 60) -> dict[str, Any]:
-        """The balance over time."""
+        """Return the balance over time."""
         return self._ledger.series(since, step)
 
     def watermarks(self, caller: Principal = ANONYMOUS) -> dict[str, Any]:
-        """How far the tables are complete, of the topics that the caller may read."""
+        """Return up to when tables are complete, for topics that the caller may read."""
 
         def seen(topic: str) -> bool:
             return caller.monitor or caller.reads(topic, self._log.settings(topic))
@@ -112,66 +106,27 @@ class MonitoringApi:
         return {"tables": [asdict(mark) for mark in self._ledger.watermarks() if seen(mark.topic)]}
 
     def config(self) -> dict[str, Any]:
-        """The configuration in force, secrets masked."""
+        """Return the configuration in force, secrets masked."""
         return {"keys": [asdict(key) for key in keys_of(self.settings)]}
 
     def clock(self) -> dict[str, Any]:
-        """Whether the clock is believed."""
+        """Report whether the system clock is plausible."""
         return self._log.clock.state().document()
 
-    def _clock(self, request: Request) -> dict[str, Any]:
-        """Since a jump it is not: then ``text`` says what waits, and for how long. For those who may ``monitor``."""
-        request.state.caller.check_monitor()
-        return self.clock()
-
-    def _accept(self, request: Request) -> dict[str, Any]:
-        request.state.caller.check_admin()
+    def accept_clock(self) -> dict[str, Any]:
+        """Accept the system clock by an operator's decision; return its state."""
         self._log.clock.accept()
         return self.clock()
 
-    def routes(self) -> list[DescribedRoute]:
-        """The ledger's routes, and the one that has a range of a topic checked."""
-        route, verify = partial(DescribedRoute, tag="ledger"), "/topic/{topic}/verify"
-        return [
-            route("/config", "GET", self._config, "The configuration in force"),
-            route("/balance/series", "GET", self._series, "The balance over time", query="SeriesQuery"),
-            route("/clock", "GET", self._clock, "Whether the clock is believed"),
-            route("/clock", "POST", self._accept, "Believe the clock as it is"),
-            route("/watermarks", "GET", self._watermarks, "How far tables are complete"),
-            route("/events", "GET", self._events, "What happened, newest first", query="EventsQuery"),
-            route("/ledger", "GET", self._landed, "What has landed, by topic", query="TierQuery"),
-            route("/ledger", "POST", self._post, "Post absolute counts", body="LedgerPost"),
-            route(verify, "POST", self._verify, "Check a range's checksums", query="VerifyQuery"),
-        ]
+    def events(self, since: int = 0, limit: int = MAX_EVENTS) -> dict[str, Any]:
+        """Return up to ``limit`` events that ended at ``since`` (seconds since the epoch) or later, newest first,
+        with texts.
+        """
+        events = merged([event.document() for event in self._ledger.events()])
+        return {"events": [event for event in events if max(event["at"], event["until"]) >= since * 1000][:limit]}
 
-    def _config(self, request: Request) -> dict[str, Any]:
-        request.state.caller.check_monitor()
-        return self.config()
-
-    def _series(self, request: Request) -> dict[str, Any]:
-        request.state.caller.check_monitor()
-        query = request.query_params
-        return self.series(_number(query, "since", 0), max(_number(query, "step", 60), 1))
-
-    def _watermarks(self, request: Request) -> dict[str, Any]:
-        return self.watermarks(request.state.caller)
-
-    def _events(self, request: Request) -> dict[str, Any]:
-        request.state.caller.check_monitor()
-        query = request.query_params
-        return self.events(_number(query, "since", 0), _number(query, "limit", MOST_EVENTS))
-
-    def events(self, since: int = 0, limit: int = MOST_EVENTS) -> dict[str, Any]:
-        """The timeline from ``since`` (seconds since the epoch) on, newest first, ``limit`` at most; in words, too."""
-        found = merged([event.document() for event in self._ledger.events()])
-        return {"events": [event for event in found if max(event["at"], event["until"]) >= since * 1000][:limit]}
-
-    def _landed(self, request: Request) -> dict[str, Any]:
-        if not request.state.caller.ledger:
-            request.state.caller.check_monitor()
-        return self._get(request.query_params.get("tier", "landed"))
-
-    def _get(self, tier: str) -> dict[str, Any]:
+    def counts_of_tier(self, tier: str) -> dict[str, Any]:
+        """Return what has landed by topic, or the counts of an auditor. Raises BadRequest."""
         if tier != "landed":
             return self._audits(tier)
         landed = self._ledger.landed()
@@ -183,18 +138,13 @@ class MonitoringApi:
 
     def _audits(self, tier: str) -> dict[str, Any]:
         audits = self._ledger.audits()
-        if tier not in (tiers := sorted({one.tier for one in audits})):
-            named = f", or what an auditor told of: {', '.join(tiers)}" if tiers else ""
+        if tier not in (tiers := sorted({audit.tier for audit in audits})):
+            named = f", or the tier of an auditor: {', '.join(tiers)}" if tiers else ""
             raise BadRequest(f"tier must be landed{named}")
-        return {"tier": tier, "audits": [asdict(one) for one in audits if one.tier == tier]}
-
-    async def _post(self, request: Request) -> dict[str, Any]:
-        request.state.caller.check_ledger()
-        document = await json_object(request)
-        return await run_in_threadpool(self.post, document)
+        return {"tier": tier, "audits": [asdict(audit) for audit in audits if audit.tier == tier]}
 
     def post(self, document: Any) -> dict[str, Any]:
-        """Enter a post; whether it was new. Raises BadRequest, Exhausted."""
+        """Enter a post; report whether it was new. Raises BadRequest, Exhausted."""
         try:
             return {"new": self._ledger.post(document)}
         except BadPost as error:
@@ -202,9 +152,12 @@ class MonitoringApi:
         except LogError as error:
             raise Exhausted(str(error)) from None
 
-    def _verify(self, topic: str, request: Request) -> dict[str, Any]:
-        begin, end = (_number(request.query_params, name, 0, LAST_OFFSET) for name in ("begin", "end"))
-        request.state.caller.check_read(topic, self._log.settings(topic))
+    def verify(self, topic: str, begin: int, end: int, caller: Principal) -> dict[str, Any]:
+        """Verify offsets [begin, end), 0 for the topic's end; return the gaps that damage made.
+
+        Raises NotAllowed, NoSuchTopic, Exhausted.
+        """
+        caller.check_read(topic, self._log.settings(topic))
         try:
             gaps = self._log.topic(topic, internal=True).verify(begin, end or None)
         except (UnknownTopic, InvalidTopicName):
@@ -215,42 +168,43 @@ class MonitoringApi:
 
 
 def _within(query: Mapping[str, str]) -> Within:
-    """The minutes that a query asks for. Raises BadRequest."""
-    given = {name: query[name] for name in ("bucket", "since", "until") if name in query}
-    for name, text in given.items():
+    """Return the minutes that a query selects; None for all. Raises BadRequest."""
+    texts = {name: query[name] for name in ("bucket", "since", "until") if name in query}
+    for name, text in texts.items():
         if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
             meaning = "the start of a minute" if name == "bucket" else "a time"
             raise BadRequest(f"{name} is {meaning} in seconds since the epoch")
-    if "bucket" in given:
-        if len(given) > 1:
+    if "bucket" in texts:
+        if len(texts) > 1:
             raise BadRequest("bucket is one minute alone: it goes with neither since nor until")
-        return int(given["bucket"])
-    return minutes(int(given.get("since", 0)), int(given.get("until", LAST))) if given else None
+        return int(texts["bucket"])
+    return minutes(int(texts.get("since", 0)), int(texts.get("until", LAST))) if texts else None
 
 
-def _number(query: Mapping[str, str], name: str, default: int, largest: int = 10**MAX_DIGITS) -> int:
-    """A whole number of a query. Raises BadRequest."""
+def whole_number(query: Mapping[str, str], name: str, default: int, largest: int = 10**MAX_DIGITS) -> int:
+    """Return a whole number of a query. Raises BadRequest."""
     text = query.get(name, str(default))
+    # Limit: the length first, because converting a long text takes quadratic time.
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(largest)) and int(text) <= largest):
         raise BadRequest(f"{name} is a whole number from 0 to {largest}")
     return int(text)
 
 
 def add_up(statistics: list[dict[str, Any]]) -> dict[str, Any]:
-    """The sum of several listeners' statistics, arrays place by place."""
+    """Return the sum of several listeners' statistics, arrays element by element."""
     total: dict[str, Any] = {}
-    for one in statistics:
-        for key, value in one.items():
+    for statistics_of_listener in statistics:
+        for key, value in statistics_of_listener.items():
             if key not in NOT_SUMMED:
                 total[key] = _add(total.get(key), value)
     return total
 
 
-def _add(left: Any, right: Any) -> Any:
-    if left is None:
-        return right
-    if isinstance(right, dict):
-        return {key: _add(left.get(key), right.get(key, 0)) for key in {**left, **right}}
-    if isinstance(right, list):
-        return [_add(a, b) for a, b in zip(left, right, strict=True)]
-    return left + right
+def _add(total: Any, added: Any) -> Any:
+    if total is None:
+        return added
+    if isinstance(added, dict):
+        return {key: _add(total.get(key), added.get(key, 0)) for key in {**total, **added}}
+    if isinstance(added, list):
+        return [_add(a, b) for a, b in zip(total, added, strict=True)]
+    return total + added

@@ -68,7 +68,7 @@ class PermittedTopics:
         self.gone: Callable[[str], None] = lambda _: None
         """Called with the name of each deleted topic, on any thread."""
 
-    def known(self, name: str) -> bool:
+    def is_open(self, name: str) -> bool:
         """Report whether the topic is open, so that looking it up does not wait for the disk."""
         return name in self._open
 
@@ -91,6 +91,7 @@ class PermittedTopics:
         """Raise BadRequest for a bad name, NotAllowed unless the caller may write the topic."""
         if name not in self._open:
             check_name(name)
+        # Internal topics are written only by the daemon itself; a forged entry would change the balance.
         if name[:1] == "_":
             raise NotAllowed(f"Topic is internal: {name}")
         caller.check_write(name, self.log.settings(name))
@@ -102,7 +103,8 @@ class PermittedTopics:
                 topic = self._open[name] = self.log.topic(name, create=create, internal=internal)
             except LogError as error:
                 raise api_error(error, name) from error
-            if topic.closed:  # deleted since it was opened: the next request opens the new topic of that name
+            # Deleted since it was opened: the next request opens the new topic of that name.
+            if topic.closed:
                 self._open.pop(name, None)
         return topic
 
@@ -118,6 +120,7 @@ class PermittedTopics:
         """Lend a reader of the topic to one thread."""
         # Fast path: an idle reader is reused, because opening one costs as much as reading a page.
         reader = self._take_idle_reader(topic) or topic.reader()
+        # Not in a ``finally``: a reader that failed is not reused.
         yield reader
         if not topic.closed:
             self._return_reader(topic, reader)

@@ -74,22 +74,22 @@ class Principal:
     def check_transactions(self) -> None:
         """Raise NotAllowed if it may write no topic at all."""
         if not (self.write or self.inside):
-            raise NotAllowed("Who may write no topic has no transactions")
+            raise NotAllowed("Transactions require write access to at least one topic")
 
     def check_monitor(self) -> None:
         """Raise NotAllowed unless it may see the balance and the configuration."""
         if not self.monitor:
-            raise NotAllowed("The balance, statistics and the configuration may not be seen")
+            raise NotAllowed("The balance, statistics and the configuration require the right monitor")
 
     def check_admin(self) -> None:
         """Raise NotAllowed unless it is an administrator."""
         if not self.admin:
-            raise NotAllowed("Only an administrator may do this")
+            raise NotAllowed("This requires the right admin")
 
     def check_ledger(self) -> None:
         """Raise NotAllowed unless it may post to the ledger."""
         if not self.ledger:
-            raise NotAllowed("The ledger may not be posted to")
+            raise NotAllowed("Posting to the ledger requires the right ledger")
 
 
 ANONYMOUS = Principal("", (ANYBODY,), (ANYBODY,), admin=True, ledger=True, monitor=True)
@@ -145,7 +145,7 @@ class TokenAuthenticator:
         self.on_change()
 
     @classmethod
-    def of(cls, security: SecurityConfig, internal: str | None) -> TokenAuthenticator:
+    def from_config(cls, security: SecurityConfig, internal: str | None) -> TokenAuthenticator:
         """Create the authenticator of a configuration; ``internal`` is the token of Penstock's own processes."""
         return cls(security.tokens, internal)
 
@@ -170,7 +170,7 @@ class TokenAuthenticator:
             return ANONYMOUS
         principal = self._callers.get(caller.credential)
         if principal is None:
-            raise Unauthenticated("The token is no longer known")
+            raise Unauthenticated("The token was revoked")
         return principal
 
 

@@ -31,7 +31,7 @@ def act(topics: PermittedTopics, caller: Principal, action: str, body: bytes) ->
     if action == "topics":
         return _topics(topics, caller, parameters)
     if action not in _OF_ONE_TOPIC:
-        raise BadRequest(f"there is no action {action!r}; there are {', '.join(ACTIONS)}")
+        raise BadRequest(f"unknown action {action!r}; actions are {', '.join(ACTIONS)}")
     name = parameters.get("topic")
     if not isinstance(name, str):
         raise BadRequest("topic must be a text")
@@ -47,10 +47,12 @@ def _topics(topics: PermittedTopics, caller: Principal, parameters: dict[str, An
     for name in topics.log.names(internal=True):
         if not is_selected(name, patterns):
             continue
+        # A topic that is named exactly is refused with a reason; patterns only select readable topics.
         if name in patterns:
             caller.check_read(name, topics.log.settings(name))
         if caller.reads(name, topics.log.settings(name)):
-            with contextlib.suppress(NoSuchTopic):  # deleted since the names were listed
+            # The topic may have been deleted since the names were listed.
+            with contextlib.suppress(NoSuchTopic):
                 topic = topics.readable(name, caller)
                 yield from _with_api_errors(topic, _describe(topics, topic))
 

@@ -60,10 +60,12 @@ class Puts:
         caller = caller_of(self._guard, context)
         try:
             async for message in messages:
+                # The token is checked for each message: it may be revoked during a long put.
                 appended = await loop.run_in_executor(self._threads, put.append, message, self._guard.current(caller))
                 if appended is not None:
                     await answers.put(asyncio.ensure_future(_encode_answer(arrivals, put.topic_name, *appended)))
         except Exception:
+            # None ends the answers; `do_put` raises this error when it awaits the task.
             await answers.put(None)
             raise
         await answers.put(None)
@@ -99,6 +101,7 @@ class _Put:
             return None
         body = body_of(batch)
         producer = ProducerSequence(self._producer, self._sequence) if self._producer else None
+        # Counted even if the append is refused: the client numbers its batches in the same way.
         self._sequence += 1
         return self._topics.append(self._topic, body, "flight", producer), body.num_rows
 
@@ -126,6 +129,7 @@ def body_of(batch: pa.RecordBatch) -> pa.RecordBatch:
         raise BadRequest(f"columns do not have the types of the log: {error}") from None
     body = pa.RecordBatch.from_arrays(columns, schema=BODY)
     try:
+        # Full validation: wrong offsets in a client's columns would let later reads leave their buffers.
         body.validate(full=True)
     except pa.ArrowInvalid as error:
         raise BadRequest(str(error)) from None

@@ -1,15 +1,15 @@
-"""Arrow Flight: topics in whole batches, both ways. Served by ``CallServer``, which limits calls and threads; Arrow's
-own server has a thread for each call that is open, and no option that limits them.
+"""Arrow Flight: topics in whole batches, in both directions. ``CallServer`` serves it and limits calls and threads;
+Arrow's own server has a thread per open call, without a limit.
 
 A ticket is a JSON object: ``topic``; ``from`` (an offset, ``"earliest"``, ``"latest"`` or an RFC 3339 time) and ``to``
-(an offset, exclusive), by default all there is; ``filter``; ``columns``, by default those of ``records.SCHEMA``, but
-also ``source``, ``bucket``, ``received`` and ``codec``. A topic as a descriptor's path is all of it. Actions tell
-where topics begin and end, and what is gone (``actions``).
+(an offset, exclusive), by default the whole topic; ``filter``; ``columns``, by default the columns of
+``records.SCHEMA``, also ``source``, ``bucket``, ``received`` and ``codec``. A descriptor's path names a whole topic.
+Actions describe topics and gaps (``actions``).
 
-What is put has the columns of ``records.BODY``, ``payload`` at least; those that the log itself gives are left out.
-The path names the topic, or a command does: a JSON object with ``topic`` and, to make retries harmless,
-``producer_id`` and the ``sequence`` of the first batch. Each batch is answered once it is stored, by a JSON object:
-``first`` (its first offset), ``rows`` and ``durability``.
+A put has the columns of ``records.BODY``, at least ``payload``; the log adds the others. The topic is named by the
+path, or by a command: a JSON object with ``topic`` and, to make retries harmless, ``producer_id`` and the ``sequence``
+of the first batch. Each stored batch is answered by a JSON object: ``first`` (its first offset), ``rows`` and
+``durability``.
 """
 
 from __future__ import annotations
@@ -146,6 +146,7 @@ class FlightServer:
         encoder = BatchEncoder(scan.schema)
         yield encoder.schema_message()
         for batch in scan:
+            # Checked for each batch: the right may be removed while a long read is open.
             self._topics.check_read(ticket.topic, self._guard.current(caller))
             if batch.num_rows:
                 yield from encoder.batch_messages(batch)

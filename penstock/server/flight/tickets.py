@@ -175,6 +175,7 @@ class Scan:
                     yield stored
                 return
             except CorruptBatch as damage:
+                # Damage at the same offset after it was made a gap cannot be repaired by reading again.
                 if damage.begin == repaired:
                     raise Damaged(f"Cannot read {self._topic.name} at offset {offset}") from None
                 repaired = damage.begin

@@ -107,6 +107,7 @@ def _handler(api: EntriesApi, method: Any, call: _Call) -> Any:
     async def handle(data: bytes, context: Context) -> Any:
         try:
             caller, request = caller_of(api.guard, context), parsed(request_type, data)
+            # On a thread: each of these calls may wait for the disk.
             return await api.run(lambda: call(api.manage, request, caller))
         except Exception as error:  # noqa: BLE001 - every call ends with a code
             await abort(context, error)

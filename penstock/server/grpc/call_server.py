@@ -1,15 +1,15 @@
-"""gRPC server on grpcio's completion queue, in which one thread handles the events of all calls.
+"""gRPC server on grpcio's completion queue: one thread handles the events of all calls.
 
-grpc.aio takes four hand-offs to the event loop and as many futures for each call: six times the processor time of an
-append. Here a call that the thread itself can handle takes none (``direct``); other calls run as coroutines on the
-event loop, with handlers like those of grpc.aio. The classes of ``cygrpc`` are the ones that grpcio's own threaded
-server uses (grpc/_server.py).
+grpc.aio needs four hand-offs to the event loop and as many futures per call: six times the processor time of an
+append. Here a call that the thread itself can handle needs none (``direct``); other calls run as coroutines on the
+event loop, with handlers as in grpc.aio. grpcio's own threaded server uses the same classes of ``cygrpc``
+(grpc/_server.py).
 
 Commits of direct calls run on the same thread as soon as no more events are waiting, because waking another thread
 costs as much as a small commit. If a commit takes long, a second thread takes over the events, and the committers get
 the commits for a while.
 
-In the log daemon that thread also reads and writes the sockets if grpc can do so (see ``process.tuning``).
+In the log daemon this thread also reads and writes the sockets if grpc supports it (see ``process.tuning``).
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ class CallServer:
             self._stopping = True
             self._server.shutdown(self._queue, self._on_shutdown)
             if not await asyncio.to_thread(self._join_threads, grace):
+                # Calls that are still open after the grace period are cut off; appends that the log has are stored.
                 self._server.cancel_all_calls()
                 await asyncio.to_thread(self._join_threads, grace)
 
@@ -118,10 +119,10 @@ class CallServer:
     def _run(self) -> None:
         while not self._is_over:
             if self._leader is threading.current_thread():
-                with self._committers.scheduling_locally() as kept:
-                    self._lead(kept)
+                with self._committers.scheduling_locally() as commits:
+                    self._lead(commits)
             else:
-                self._stand_by()
+                self._wait_to_take_over()
 
     def _lead(self, commits: list[Work]) -> None:
         """Handle events, and run waiting ``commits`` when there are none, until another thread takes over."""
@@ -177,7 +178,7 @@ class CallServer:
         if has_more:
             self._committers.hand_over(work)
 
-    def _stand_by(self) -> None:
+    def _wait_to_take_over(self) -> None:
         """Take over the events if a commit blocks the leader for too long; sleep while no commits run."""
         commits_before = self._commits_done
         self._wake_standby.wait()
@@ -208,6 +209,7 @@ class CallServer:
         method = event.call_details.method.decode(errors="replace")
         metadata = event.invocation_metadata
         refusal = self._refusal(method, metadata)
+        # Order: refused callers first, so that they occupy neither a slot for silent calls nor a stream.
         if refusal is not None:
             Call(event.call, metadata).refuse(Code.UNAUTHENTICATED, refusal)
         elif (direct := self._direct.get(method)) is not None:

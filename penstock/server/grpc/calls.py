@@ -1,4 +1,4 @@
-"""One gRPC call: answered on the server's thread (``Call``), or by a coroutine on the event loop (``LoopCall``)."""
+"""Calls of gRPC: answered on the server's thread (``Call``), or by a coroutine on the event loop (``LoopCall``)."""
 
 from __future__ import annotations
 
@@ -74,6 +74,7 @@ class Call:
 
     def _end(self, code: int, text: str, *message: Any) -> None:
         metadata = cygrpc.SendInitialMetadataOperation(None, _NO_FLAGS)
+        # grpc finishes a call only with a close operation; ``watch`` may have started it already.
         close = () if self._watched else (cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),)
         self.raw.start_server_batch((metadata, *message, status(code, text), *close), self._ended)
 
@@ -109,6 +110,7 @@ class LoopCall:
         self._on_request()
         self._ended()
         if event.batch_operations[0].cancelled():
+            # Thread: grpc's thread only schedules; the task belongs to the event loop.
             self._loop.soon(self._cancel)
 
     def _cancel(self) -> None:
@@ -200,12 +202,12 @@ class LoopCall:
             raise CallEnded("the caller has left")
 
     async def _batch(self, *operations: Any) -> Any:
-        done = self._loop.loop.create_future()
-        self._call.start_server_batch(operations, lambda event: self._loop.soon(_settle, done, event))
-        return await done
+        finished = self._loop.loop.create_future()
+        self._call.start_server_batch(operations, lambda event: self._loop.soon(_settle, finished, event))
+        return await finished
 
 
-def _settle(done: asyncio.Future[Any], event: Any) -> None:
+def _settle(finished: asyncio.Future[Any], event: Any) -> None:
     # A cancelled handler no longer waits for the operation, which grpc completes nevertheless.
-    if not done.done():
-        done.set_result(event)
+    if not finished.done():
+        finished.set_result(event)

@@ -59,5 +59,6 @@ class _Descriptors:
         try:
             return self._pool.FindFileContainingSymbol(symbol)
         except KeyError:
+            # Workaround: protobuf's pool finds messages and services, but not single methods.
             service, _, method = symbol.rpartition(".")
             return self._pool.FindServiceByName(service).methods_by_name[method].containing_service.file

@@ -84,6 +84,7 @@ class Entries:
             cached_page = self._api.pages.cached(query, response, caller, responses)
             if cached_page is not None:
                 return call.answer(cached_page)
+            # A client may leave while its call waits for a thread; the read is then skipped.
             call.watch()
             self._api.threads.submit(self._get, query, caller, call)
         except Exception as error:  # noqa: BLE001 - every call ends with a code
@@ -175,7 +176,7 @@ def _encode_accepted(accepted: Accepted) -> bytes:
 
 
 def _parse_query(data: bytes) -> Query:
-    return Query.of(parsed(pb.GetLogsRequest, data))
+    return Query.from_request(parsed(pb.GetLogsRequest, data))
 
 
 @dataclass(frozen=True, slots=True)

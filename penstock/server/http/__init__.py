@@ -1,8 +1,8 @@
-"""The HTTP API: slogd's routes and what was added to them.
+"""The HTTP API: slogd's routes and Penstock's own.
 
-Read ``described_routes``, ``routes`` (every route is made here, in ``admin_routes`` or in ``server.api.monitoring``),
-``openapi`` (what the document says of them), ``request_bodies``, ``body_limits``, ``application``, then ``docs_page``.
-Imports ``config``, ``process``, ``wire``, ``slogd`` and ``server``.
+Read ``described_routes``, then ``routes``, ``admin_routes`` and ``monitoring_routes``, ``openapi`` (their
+description), ``request_bodies``, ``body_limits``, ``application`` and ``docs_page``. Imports ``config``, ``process``,
+``wire``, ``slogd`` and ``server``.
 """
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "body_limits",
     "described_routes",
     "docs_page",
+    "monitoring_routes",
     "openapi",
     "request_bodies",
     "routes",

@@ -20,12 +20,12 @@ from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.errors import BadRequest
 
 MAX_DIGITS = 20
-"""Digits of the largest number of 64 bits."""
+"""Limit: digits of a number of 64 bits."""
 _Call = Callable[[AdminApi, Principal], Any]
 
 
 def admin_routes(api: EntriesApi) -> list[DescribedRoute]:
-    """Return the routes."""
+    """Return the routes of administration."""
     calls = _Routes(api)
     topic, cursor = "/topics/{topic}", "/topic/{topic}/cursors/{name}"
     of_topics, of_transactions, of_cursors = (
@@ -55,11 +55,12 @@ class _Routes:
 
     async def _run(self, request: Request, call: _Call, status: int = 200) -> Response:
         """Answer with the outcome of ``call``, which runs on a thread; a message becomes JSON with all its fields."""
+        # On a thread: each of these calls may wait for the disk.
         document = await self._api.run(lambda: call(self._api.manage, request.state.caller))
         return json_response(_document(document) if document is not None else {}, status)
 
     async def describe_all(self, request: Request) -> Response:
-        """Without ``topic`` all that may be read; to look at thousands takes seconds."""
+        """Without ``topic``, describe all readable topics; for thousands of topics this takes seconds."""
         names = request.query_params.getlist("topic")
         return await self._run(
             request, lambda manage, caller: pb.DescribeTopicsResponse(topic=manage.describe(names, caller))
@@ -69,12 +70,12 @@ class _Routes:
         return await self._run(request, lambda manage, caller: manage.describe([topic], caller)[0])
 
     async def create(self, topic: str, request: Request) -> Response:
-        """A size may also be written as ``16MiB``, a time as ``6h``."""
+        """Sizes may be written as ``16MiB``, times as ``6h``."""
         settings = await json_object(request)
         return await self._run(request, lambda manage, caller: manage.create(topic, settings, caller), 201)
 
     async def configure(self, topic: str, request: Request) -> Response:
-        """A size may also be written as ``16MiB``, a time as ``6h``."""
+        """Sizes may be written as ``16MiB``, times as ``6h``."""
         settings = await json_object(request)
         return await self._run(request, lambda manage, caller: manage.configure(topic, settings, caller))
 
@@ -115,7 +116,7 @@ class _Routes:
     async def commit_cursor(self, topic: str, name: str, request: Request) -> Response:
         offset = str((await json_object(request)).get("offset"))
         if not (offset.isascii() and offset.isdigit() and len(offset) <= MAX_DIGITS):
-            raise BadRequest("offset: not a number")
+            raise BadRequest("offset: must be a whole number")
         return await self._run(request, lambda manage, caller: manage.commit_cursor(topic, name, int(offset), caller))
 
     async def remove_cursor(self, topic: str, name: str, request: Request) -> Response:
@@ -133,7 +134,7 @@ def _duration(field: Any) -> Duration | None:
     if field is None:
         return None
     if not isinstance(field, str):
-        raise BadRequest('timeout: a text such as "30s" is needed')
+        raise BadRequest('timeout: must be a text such as "30s"')
     duration = Duration()
     try:
         duration.FromJsonString(field)

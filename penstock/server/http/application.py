@@ -57,6 +57,7 @@ def create_app(
             Exception: _answer_unexpected,
         },
         middleware=[
+            # Order: outermost first. Origin and token are checked before a body is read or decompressed.
             Middleware(BrowserAccess, names=hosts, is_enabled=lambda: not guard.closed),
             Middleware(KnownCallers, guard=guard, open_paths=open_paths),
             Middleware(HeadAsGet),
@@ -74,6 +75,7 @@ def _pages(routes: Sequence[DescribedRoute]) -> list[Route]:
 
     @functools.cache
     def description() -> dict[str, Any]:
+        # Imported on first use: most daemons are never asked for their description.
         from penstock.server.http.openapi import document
 
         return document(routes)
@@ -113,7 +115,8 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
         return json_response({"error": error.detail, "code": _CODES.get(error.status_code, 2)}, error.status_code)
     headers = {"x-content-type-options": "nosniff"}
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        headers["allow"] = ", ".join(_allowed(request))  # the router knows of one route alone
+        # The router knows only the last route that it tried, so all routes of the path are looked up.
+        headers["allow"] = ", ".join(_allowed(request))
     return Response(phrase + "\n", error.status_code, headers, "text/plain")
 
 

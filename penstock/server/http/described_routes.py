@@ -19,7 +19,7 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class DescribedRoute:
-    """One method of a path.
+    """A method of a path, with its description.
 
     ``call`` gets the parameters of the path by name, and ``request``; a call that is not async runs on a thread. It
     returns a Response or a JSON-ready document. ``query`` and ``body`` name models of
@@ -50,12 +50,14 @@ def starlette_route(described: DescribedRoute) -> Route:
         return answered if isinstance(answered, Response) else json_response(answered, described.status)
 
     route = Route(described.path, answer, methods=[described.method])
-    route.methods = {described.method}  # HEAD is added to GET otherwise
+    # Starlette adds HEAD to GET; the middleware HeadAsGet decides which routes answer it.
+    route.methods = {described.method}
     return route
 
 
 async def await_call(call: Callable[..., Any], **arguments: Any) -> Any:
     """Return the outcome of ``call``; a call that is not async runs on a thread."""
+    # A call that is not async may wait for the disk, which must not block the event loop.
     if inspect.iscoroutinefunction(call):
         return await call(**arguments)
     outcome = await run_in_threadpool(call, **arguments)

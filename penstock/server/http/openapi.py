@@ -1,7 +1,7 @@
-"""The OpenAPI document, and models that describe what the routes read themselves.
+"""The OpenAPI document, and models of requests that the routes parse themselves.
 
-Nothing is read by these models (slogd takes both spellings of a name, the first of several values and any content
-type), and every field may be left out.
+The models only describe: slogd accepts both spellings of a name, the first of several values and any content type, and
+every field may be omitted.
 """
 
 from __future__ import annotations
@@ -25,70 +25,73 @@ Base64 = Annotated[str, WithJsonSchema({"type": "string", "format": "byte"})]
 
 def _schema(model: type[BaseModel]) -> dict[str, Any]:
     schema = model.model_json_schema()
+    # All fields may be omitted, see the module.
     schema.pop("required", None)
     return schema
 
 
 class ReadQuery(BaseModel):
-    """Where to start (at most one of offset, timestamp, position and cursor), and what is wanted."""
+    """Start (at most one of offset, timestamp, position and cursor) and selection of entries."""
 
     offset: Uint64 = Field(description="Start at this offset.")
     timestamp: str = Field(description="Start at the first entry at this time or later (RFC 3339).")
     position: Literal["UNSPECIFIED", "EARLIEST", "LATEST"] = Field(
         description="EARLIEST, or LATEST: the end; with max_messages, that many entries before it."
     )
-    max_messages: Int32 = Field(description="Most entries of an answer; 0 or missing: 1,000. In a stream, of a frame.")
-    cursor: str = Field(description="Start where the named cursor stands.")
+    max_messages: Int32 = Field(
+        description="Maximum entries of an answer, in a stream of a frame; 0 or missing: 1,000."
+    )
+    cursor: str = Field(description="Start at the offset of this cursor.")
     filter: str = Field(
         description="Only entries whose annotations match, such as (k:userid v:vip\\-[0-9]+) OR (k:important). "
-        "The answer has next_offset: where to go on.",
+        "The answer has next_offset, at which to continue.",
     )
 
 
 class SearchQuery(BaseModel):
-    """What is looked for, and where (at most one of before, offset and timestamp)."""
+    """Text to search and range (at most one of before, offset and timestamp)."""
 
     text: str = Field(description="Only entries with this text in their payload or annotations.")
     filter: str = Field(description="Only entries whose annotations match, as for reading.")
-    before: Uint64 = Field(description="The newest ones below this offset; without: the newest.")
-    offset: Uint64 = Field(description="The first ones from this offset on.")
-    timestamp: str = Field(description="The first ones at this time or later (RFC 3339).")
-    max_messages: Int32 = Field(description="Most entries of an answer, up to 1,000; without: 50.")
+    before: Uint64 = Field(description="The newest entries below this offset; default: the newest of all.")
+    offset: Uint64 = Field(description="The first entries from this offset on.")
+    timestamp: str = Field(description="The first entries at this time or later (RFC 3339).")
+    max_messages: Int32 = Field(description="Maximum entries of an answer, up to 1,000; default: 50.")
 
 
 class BalanceQuery(BaseModel):
-    """The minutes that are asked for."""
+    """Minutes of the balance."""
 
-    bucket: int = Field(description="The minute that begins then alone (seconds since the epoch).")
-    since: int = Field(description="Minutes from then on (seconds since the epoch).")
-    until: int = Field(description="Minutes before then (seconds since the epoch).")
+    bucket: int = Field(description="Only the minute that begins then (seconds since the epoch).")
+    since: int = Field(description="Minutes from this time on (seconds since the epoch).")
+    until: int = Field(description="Minutes before this time (seconds since the epoch).")
 
 
 class SeriesQuery(BaseModel):
-    """The stretches that are asked for."""
+    """Start and step of the balance over time."""
 
-    since: int = Field(description="From then on (seconds since the epoch).")
-    step: int = Field(description="Seconds of a stretch; without: 60.")
+    since: int = Field(description="Start (seconds since the epoch).")
+    step: int = Field(description="Seconds of a step; default: 60.")
 
 
 class EventsQuery(BaseModel):
-    """Which events are asked for."""
+    """Range and number of events."""
 
-    since: int = Field(description="Those that lasted until then or later (seconds since the epoch).")
-    limit: int = Field(description="So many of the newest at most; without: 100.")
+    since: int = Field(description="Events that ended at this time or later (seconds since the epoch).")
+    limit: int = Field(description="Maximum number of events; default: 100.")
 
 
 class DescribeQuery(BaseModel):
-    """Which topics are described."""
+    """Topics to describe."""
 
-    topic: str = Field(description="This topic alone; may be given several times.")
+    topic: str = Field(description="Only this topic; may be repeated.")
 
 
 class VerifyQuery(BaseModel):
-    """The range that is checked."""
+    """Range to verify."""
 
-    begin: int = Field(description="The first offset; without: 0.")
-    end: int = Field(description="The offset behind the last one; 0 or missing: to the end.")
+    begin: int = Field(description="First offset; default: 0.")
+    end: int = Field(description="Offset behind the last one; 0 or missing: the end of the topic.")
 
 
 class Entry(BaseModel):
@@ -101,7 +104,7 @@ class Entry(BaseModel):
 
 
 class AppendBody(BaseModel):
-    """Entries, and what makes their append part of a transaction or safe to retry."""
+    """Entries, and fields that make the append part of a transaction or safe to retry."""
 
     logs: Annotated[list[Entry], WithJsonSchema({"type": "array", "items": _schema(Entry)})]
     transaction_id: str = Field(description="Stage the entries for this transaction; its commit gives the offsets.")
@@ -110,36 +113,38 @@ class AppendBody(BaseModel):
 
 
 class BeginBody(BaseModel):
-    """A transaction's time."""
+    """Timeout of a transaction."""
 
-    timeout: str = Field(description="Such as 30s: aborted after it; without, the configured time.")
+    timeout: str = Field(
+        description="Time after which the transaction is aborted, such as 30s; default: the configured time."
+    )
 
 
 class CursorBody(BaseModel):
-    """A cursor's place."""
+    """Position of a cursor."""
 
-    offset: Uint64Text = Field(description="Of the next entry to read.")
+    offset: Uint64Text = Field(description="Offset of the next entry to read.")
 
 
 class LedgerPost(BaseModel):
-    """What a tier has counted; the rest is the tier's own."""
+    """Counts of a tier; other fields depend on the tier."""
 
     tier: str = Field(description="landed, client, event, or an auditor's own.")
-    version: int = Field(description="Grows with each post; of two posts the higher one counts.")
+    version: int = Field(description="Grows with each post; the highest version counts.")
     counts: list[dict[str, Any]] | dict[str, int] = Field(description="Absolute counts.")
 
 
 class Error(BaseModel):
-    """How every error is answered."""
+    """Answer to every refused request."""
 
-    error: str = Field(description="What is wrong.")
-    code: int = Field(description="gRPC's code of it.")
+    error: str = Field(description="Reason of the refusal.")
+    code: int = Field(description="gRPC status code.")
 
 
 class TierQuery(BaseModel):
-    """Whose counts are asked for."""
+    """Tier whose counts are returned."""
 
-    tier: str = Field(description="landed, or what an auditor told of; without: landed.")
+    tier: str = Field(description="landed, or the tier of an auditor; default: landed.")
 
 
 MODELS: dict[str, type[BaseModel]] = {
@@ -153,7 +158,7 @@ _IN_PATH = re.compile(r"\{(\w+)\}")
 
 
 def document(routes: Iterable[DescribedRoute]) -> dict[str, Any]:
-    """The document (OpenAPI 3.1). Raises KeyError where a route names a model that is none."""
+    """Return the OpenAPI 3.1 document. Raises KeyError if a route names a missing model."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
@@ -166,9 +171,10 @@ def document(routes: Iterable[DescribedRoute]) -> dict[str, Any]:
 
 
 def _operation(route: DescribedRoute) -> dict[str, Any]:
+    # Generated clients name functions by the operation id, so it must not change with a summary.
     identity = re.sub(r"\W", "_", f"{route.call.__name__}{route.path}")
     parameters = [*map(_path_parameter, _IN_PATH.findall(route.path)), *_query_parameters(route.query)]
-    told = {
+    operation = {
         "tags": [route.tag] if route.tag else [],
         "summary": route.summary,
         "description": inspect.getdoc(route.call) or "",
@@ -176,7 +182,7 @@ def _operation(route: DescribedRoute) -> dict[str, Any]:
         "parameters": parameters,
         "requestBody": {"content": _content(_schema(MODELS[route.body]))} if route.body else {},
     }
-    return {name: what for name, what in told.items() if what} | {"responses": _responses(route)}
+    return {name: content for name, content in operation.items() if content} | {"responses": _responses(route)}
 
 
 def _responses(route: DescribedRoute) -> dict[str, Any]:

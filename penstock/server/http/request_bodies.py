@@ -45,9 +45,11 @@ def _bounded(scope: Scope, receive: Receive, limit: int) -> Receive:
             raise UnknownEncoding(f"content-encoding {encoding[:50]!r}: gzip is understood")
         if decompressor is not None:
             parts = []
+            # Limit: one byte more than the limit is decompressed, so that a small body cannot fill the memory.
             for part in decompressor.parts(body, limit + 1 - size, is_last=not message.get("more_body", False)):
                 parts.append(part)
-                await asyncio.sleep(0)  # other requests are served between the parts
+                # Other requests are served between the parts.
+                await asyncio.sleep(0)
             body = b"".join(parts)
         size += len(body)
         if size > limit:
@@ -78,7 +80,7 @@ class _Decompressor:
                 if part:
                     yield part
         except zlib.error:
-            raise BadRequest("The body is no gzip") from None
+            raise BadRequest("The body is not gzip") from None
         if is_last and self._has_begun and remaining_bytes > 0 and not self._stream.eof:
             raise BadRequest("The body is cut short: its gzip has no end")
 

@@ -1,6 +1,6 @@
 """HTTP routes of entries, statistics, metrics and the balance.
 
-Paths, statuses and texts equal those of slogd's gateway if it has the route.
+Paths, statuses and texts are the same as in slogd's gateway if it has the route.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _log_routes(calls: _LogRoutes) -> list[DescribedRoute]:
         DescribedRoute(logs, "POST", calls.append, "Append", body="AppendBody"),
         DescribedRoute(logs, "GET", calls.get, "Read", query="ReadQuery"),
         DescribedRoute("/topic/{topic}/search", "GET", calls.search, "Search", query="SearchQuery"),
-        DescribedRoute(stream, "GET", calls.stream, "Read on and on", query="ReadQuery"),
+        DescribedRoute(stream, "GET", calls.stream, "Follow", query="ReadQuery"),
     ]
 
 
@@ -60,43 +60,45 @@ class _LogRoutes:
         self._api = api
 
     async def topics(self, request: Request) -> Response:
-        """The names of all topics."""
+        """Return the names of all topics."""
         names = await self._api.names(request.state.caller)
         return json_response({"topic": [{"name": name} for name in names]} if names else {})
 
     async def append(self, topic: str, request: Request) -> Response:
         """Append entries, all or none; answered once they are synced to disk."""
         body = await request.body()
-        if not body:  # slogd's text
+        if not body:
+            # The text of the answer is slogd's; the reason is in a header that slogd's clients ignore.
             warning = '299 penstock "the body is empty: a JSON object with logs is needed"'
             return json_response({"error": "EOF", "code": int(Code.INVALID_ARGUMENT)}, 400, {"warning": warning})
         append = await self._api.parsed(functools.partial(parse_append, topic, body), len(body))
         accepted = await self._api.append(append, "http", request.state.caller)
         answer: dict[str, Any] = {"offsets": list(map(str, accepted.offsets))} if accepted.offsets else {}
-        if accepted.durability != "synced":  # only deviations: slogd's answers have no such field
+        # Only deviations are reported, because slogd's answers have no such field.
+        if accepted.durability != "synced":
             answer["durability"] = accepted.durability.upper()
         headers = {"penstock-durability": accepted.durability}
         if append.unknown:
-            headers["warning"] = f'299 penstock "unknown field {quote(append.unknown)} was passed over"'
+            headers["warning"] = f'299 penstock "unknown field {quote(append.unknown)} was ignored"'
         return json_response(answer, headers=headers)
 
     async def get(self, topic: str, request: Request) -> Response:
-        """One page of entries."""
-        query = Query.of(parse_query(topic, request.query_params.multi_items()))
+        """Return a page of entries."""
+        query = Query.from_request(parse_query(topic, request.query_params.multi_items()))
         return Response(await self._api.get(query, _logs, request.state.caller), media_type=JSON)
 
     async def search(self, topic: str, request: Request) -> Response:
-        """A page of the entries that have a text in them, newest pages first.
+        """Return a page of matching entries, newest pages first.
 
-        Offsets from begin to end were looked at, within a second: where that is not all, go on with before=begin, or
-        with offset=end.
+        Searches offsets from begin to end, for up to a second: to continue, ask again with before=begin, or with
+        offset=end.
         """
-        search = Search.of(topic, request.query_params)
+        search = Search.from_parameters(topic, request.query_params)
         return Response(await self._api.search(search, _encode_search_page, request.state.caller), media_type=JSON)
 
     async def stream(self, topic: str, request: Request) -> Response:
-        """Entries from the start asked for, then what is appended, as frames ``{"result": {"logs": [...]}}``."""
-        query = Query.of(parse_query(topic, request.query_params.multi_items()))
+        """Return entries from the start on, then new entries, as frames ``{"result": {"logs": [...]}}``."""
+        query = Query.from_request(parse_query(topic, request.query_params.multi_items()))
         try:
             pages = await self._api.follow(query, _frame, request.state.caller)
         except ApiError as error:
@@ -117,6 +119,7 @@ class FrameStream(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
+            # Closed at once, not when it is collected: an open stream counts and keeps a reader.
             await self._frames.aclose()
 
 
@@ -177,10 +180,10 @@ def _queried(api: EntriesApi, report: QueriedReport) -> Callable[[Request], Any]
 
 def _metrics(api: EntriesApi, families: Callable[[], Iterable[Family]]) -> Callable[[Request], Any]:
     async def answer(request: Request) -> Response:
-        made: Iterable[Family] = await await_call(families)
+        readable: Iterable[Family] = await await_call(families)
         if not request.state.caller.monitor:
-            made = (family.of_topics(_readable_topics(api, request)) for family in made)
-        return Response(render(made), headers={"content-type": CONTENT_TYPE})
+            readable = (family.of_topics(_readable_topics(api, request)) for family in readable)
+        return Response(render(readable), headers={"content-type": CONTENT_TYPE})
 
     return answer
 

@@ -28,7 +28,7 @@ _LOGGER = logging.getLogger(__name__)
 class KafkaEndpoint:
     """Serves Kafka clients on one event loop, which owns all of its state.
 
-    ``advertised`` is the address that clients are told to connect to; empty means the address that they used.
+    ``advertised`` is the address that clients connect to after the first one; empty means the address that they used.
     """
 
     def __init__(self, api: EntriesApi, limits: KafkaLimits | None = None, advertised: str = "") -> None:

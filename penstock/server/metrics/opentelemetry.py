@@ -53,6 +53,7 @@ class OtelExport(threading.Thread):
     def run(self) -> None:
         """Send until stopped. A failed export is logged and not repeated: the next one carries newer totals."""
         while True:
+            # Order: send once more after the order to stop, so that the last counts reach the collector.
             is_stopping = self._stopping.wait(self._config.every)
             self._send()
             if is_stopping:
@@ -67,7 +68,7 @@ class OtelExport(threading.Thread):
     def _send(self) -> None:
         try:
             outcome = self._exporter.export(self._data(), timeout_millis=self._config.timeout * 1000)
-        except Exception as error:  # noqa: BLE001 - no error of an export may stop the daemon
+        except Exception as error:  # noqa: BLE001 - an export must not stop the daemon
             _LOGGER.warning("otel.endpoint: %s: %s", self._config.endpoint, error)
             return
         if outcome is not MetricExportResult.SUCCESS:
@@ -88,6 +89,7 @@ class _LastMessage(logging.Handler):
         super().__init__()
         self.text = "no reason is given"
         logger = logging.getLogger("opentelemetry")
+        # Workaround: the exporter reports reasons of failures only in its log, with tracebacks.
         logger.handlers, logger.propagate = [self], False
 
     def emit(self, record: logging.LogRecord) -> None:

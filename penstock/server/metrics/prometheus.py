@@ -14,7 +14,7 @@ Labels = Mapping[str, str]
 
 @dataclass(slots=True)
 class Family:
-    """One metric: name (letters, digits, ``_``), kind, help, and samples of labels and number."""
+    """A metric: name (letters, digits, ``_``), kind, help, and samples of labels and number."""
 
     name: str
     kind: Literal["counter", "gauge"]
@@ -23,6 +23,7 @@ class Family:
 
     def of_topics(self, is_readable: Callable[[str], bool]) -> Family:
         """Return the family with only the samples of readable topics."""
+        # Samples without a topic sum over all topics, so they are for those who may read all.
         samples = [sample for sample in self.samples if "topic" in sample[0] and is_readable(sample[0]["topic"])]
         return replace(self, samples=samples)
 
@@ -49,6 +50,7 @@ def _escape(value: str) -> str:
 
 
 def _value(value: float) -> str:
+    # Counters are integers; Python would print large floats of them with an exponent.
     if isinstance(value, int) or (math.isfinite(value) and value == int(value)):
         return str(int(value))
     return {math.inf: "+Inf", -math.inf: "-Inf"}.get(value, "NaN" if math.isnan(value) else repr(value))
@@ -128,6 +130,7 @@ def _samples(key: str, entry: Any) -> Iterator[tuple[str, Labels, float]]:
 def _array_samples(label: str, array: list[Any]) -> Iterator[tuple[str, Labels, float]]:
     for position, cell in enumerate(array):
         if isinstance(cell, list):
+            # Limit: zeros are left out, because arrays of arrays have hundreds of cells that are never used.
             cells = ((index, number) for index, number in enumerate(cell) if number)
             yield from (
                 ("_total", {"fragments": str(position), "index": str(index)}, number) for index, number in cells

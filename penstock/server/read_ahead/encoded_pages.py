@@ -55,7 +55,7 @@ class EncodedPages:
 
         Raises BadRequest, NotAllowed.
         """
-        if query.offset is None or query.filter_text or not self._topics.known(query.topic):
+        if query.offset is None or query.filter_text or not self._topics.is_open(query.topic):
             return None
         topic = self._topics.readable(query.topic, caller)
         page: EncodedPage | None = self._cache.cached(_key(topic, query.offset, query, encode))
@@ -69,10 +69,13 @@ class EncodedPages:
         """Return the answer; may wait for the disk. Raises BadRequest, NotAllowed, NoSuchTopic, Damaged."""
         topic = self._topics.readable(query.topic, caller)
         query.filter  # noqa: B018 - raises for an invalid filter, even if the topic is empty
+        # From the end there is nothing to read, so no reader is opened.
         if query.latest and not query.max_messages:
             return encode([], 0)
         with self._topics.reader(topic) as reader:
             start = start_of(query, topic, reader)
+            # Filtered and timed reads differ from client to client, so caching them would only evict pages that are
+            # shared.
             if query.filter_text or query.micros is not None:
                 return _encode(_read(topic, reader, start, query), query, encode)
             page: EncodedPage | None = self._cache.cached_or_loading(_key(topic, start, query, encode))
@@ -105,6 +108,7 @@ def _key(topic: Topic, offset: int, query: Query, encode: Encode[T]) -> PageKey:
 
 def _is_valid(page: EncodedPage, topic: Topic) -> bool:
     """Report whether a fresh read would return the same rows."""
+    # The writer's list of gaps is the same object until it changes, so the comparison is cheap.
     return page.is_full and not topic.closed and page.gaps == topic.gaps()
 
 

@@ -85,6 +85,7 @@ class PageCache:
             self._size -= replaced.size
         self._pages[key] = page
         self._size += page.size
+        # Limit: by number and by bytes; small pages would otherwise fill the memory with their overhead.
         while len(self._pages) > limits.MAX_CACHED_PAGES or self._size > limits.CACHE_BYTES:
             self._size -= self._pages.popitem(last=False)[1].size
 
@@ -94,7 +95,8 @@ class PageCache:
         while (page := self._pages.get(key)) is not None and page.is_full and pages_ahead > 1:
             key, pages_ahead = (topic, page.next, kind), pages_ahead - 1
         if page is None and key not in self._loading and len(self._loading) < limits.MAX_READS_AHEAD:
-            with contextlib.suppress(RuntimeError):  # the executor is shut down while the server stops
+            # The executor is shut down while the server stops.
+            with contextlib.suppress(RuntimeError):
                 loading = self._loading[key] = self._threads.submit(self._read, key, read, pages_ahead)
                 loading.add_done_callback(lambda _: self._loading.pop(key, None))
 

@@ -48,14 +48,14 @@ class SharedPages:
                 return shared
             # An empty page was read before the batch that has woken this stream was stored: read again.
         reading = self._pages[key] = asyncio.ensure_future(read())
-        reading.add_done_callback(lambda done: self._settle(key, done))
+        reading.add_done_callback(lambda finished: self._settle(key, finished))
         return await asyncio.shield(reading)
 
-    def _settle(self, key: StreamKey, done: asyncio.Future[StreamPage[Any]]) -> None:
+    def _settle(self, key: StreamKey, finished: asyncio.Future[StreamPage[Any]]) -> None:
         """Keep a page with entries for other streams, within the limits."""
-        answer = None if done.cancelled() or done.exception() else done.result()[1]
+        answer = None if finished.cancelled() or finished.exception() else finished.result()[1]
         is_shareable = answer is not None and len(answer) <= MAX_STREAM_PAGE_BYTES
-        if not is_shareable and self._pages.get(key) is done:
+        if not is_shareable and self._pages.get(key) is finished:
             del self._pages[key]
         while len(self._pages) > MAX_STREAM_PAGES:
             self._pages.popitem(last=False)

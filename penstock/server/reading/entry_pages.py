@@ -29,6 +29,7 @@ NEARLY_FULL = 7 / 8
 MAX_SCAN_S = 1.0
 """Limit: of the time for one page if a filter rejects most entries."""
 _ATTEMPTS = 4
+"""Limit: reads of one page, each of which may turn one damaged batch into a gap."""
 
 
 class Growing(Protocol):
@@ -54,6 +55,7 @@ class Page:
         room = min(batch.num_rows, limit - self.rows)
         ends = np.cumsum(sizes(batch)[:room])
         fits = int(np.searchsorted(ends, budget - self.size, side="right"))
+        # At least one row, else a row larger than the budget would never be sent.
         fits = max(fits, 0 if self.rows else min(1, room))
         if fits:
             self.batches.append(batch.slice(0, fits))
@@ -92,6 +94,7 @@ def fill_with_repair(topic: Topic, page: Growing, fill: Callable[[], None], curr
         try:
             return fill()
         except CorruptBatch as damage:
+            # Rows before the damage are sent; the next page starts at the damage and repairs it.
             if page.rows:
                 return None
             topic.verify(damage.begin, damage.end)
@@ -139,6 +142,7 @@ def _fill_filtered(page: Page, reader: TopicReader, limit: int, budget: int, que
         if not page.take(chosen.apply(_since_start(batch, query)), limit, budget):
             break
         page.next = _end_offset(batch)
+        # Limit: ``next`` is past the batches without a match, so the next page does not scan them again.
         if time.monotonic() > deadline:
             break
 

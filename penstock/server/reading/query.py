@@ -26,8 +26,8 @@ FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Where to start: at ``offset``, ``micros`` (since the epoch) or a named ``cursor``, else at an end of the
-    topic.
+    """A request for entries from a start on: ``offset``, ``micros`` (since the epoch), a named ``cursor``, or an
+    end of the topic.
 
     ``filter_text`` selects entries; ``filter`` compiles it.
     """
@@ -41,7 +41,7 @@ class Query:
     filter_text: str = ""
 
     @classmethod
-    def of(cls, request: GetLogsRequest) -> Query:
+    def from_request(cls, request: GetLogsRequest) -> Query:
         """Read a protobuf request. Raises BadRequest for a negative max_messages, a bad timestamp, an unknown
         position.
         """
@@ -98,6 +98,7 @@ def _micros(timestamp: Timestamp) -> int:
         else ""
     )
     if problem:
+        # slogd's text, in which Go prints the timestamp: clients may compare it.
         timestamp_text = f"&types.Timestamp{{Seconds: {seconds},\nNanos: {nanos},\n}}"
         raise BadRequest(f"Failed to create query: Bad timestamp: (timestamp: {timestamp_text}: {problem})")
     return int(timestamp.seconds) * 1_000_000 - (-timestamp.nanos // 1000)
@@ -113,6 +114,7 @@ def parse_query(topic: str, parameters: Iterable[tuple[str, str]]) -> GetLogsReq
     As in slogd's gateway: names in both spellings, the first of several equal names counts, unknown names are ignored.
     """
     request = GetLogsRequest(topic=topic)
+    # Reversed, so that the first of several equal names wins.
     first_values = dict(reversed(list(parameters)))
     for name, text in first_values.items():
         if name in _STARTS:

@@ -45,7 +45,7 @@ class Search:
     limit: int = DEFAULT_ENTRIES
 
     @classmethod
-    def of(cls, topic: str, query: Mapping[str, str]) -> Search:
+    def from_parameters(cls, topic: str, query: Mapping[str, str]) -> Search:
         """Read the parameters of a request. Raises BadRequest."""
         if sum(name in query for name in ("before", "offset", "timestamp")) > 1:
             raise BadRequest("one of before, offset and timestamp")
@@ -114,6 +114,7 @@ class SearchPage:
         row_sizes = sizes(rows)[::-1] if search.is_backward else sizes(rows)
         ends = np.cumsum(row_sizes[: search.limit - self.rows])
         count = int(np.searchsorted(ends, DEFAULT_BUDGET - self.size, side="right"))
+        # At least one row, else a row larger than a page would never be returned.
         count = max(count, 0 if self.rows else 1)
         self.size += int(ends[count - 1]) if count else 0
         return count
@@ -138,6 +139,7 @@ def search_page(topic: Topic, reader: TopicReader, search: Search) -> SearchPage
 
 def _scan(reader: TopicReader, search: Search, page: SearchPage, deadline: float) -> None:
     for stored in _read_batches(reader, search, page):
+        # Limit: a page that takes too long ends here; begin and end report what was searched.
         if not page.take(stored, search) or time.monotonic() > deadline:
             return
     _extend_to_end(page, search)
@@ -180,4 +182,5 @@ def _micros(text: str) -> int:
         stamp = parse_time(text)
     except ValueError as error:
         raise BadRequest(str(error)) from None
+    # Rounded up, so that no entry before the timestamp is returned.
     return int(stamp.seconds) * 1_000_000 - (-stamp.nanos // 1000)

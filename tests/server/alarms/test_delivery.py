@@ -88,7 +88,7 @@ def delivered(config: AlarmsConfig, *messages: dict[str, object]) -> dict[str, i
     """Deliver messages; the counts once all are done."""
     with delivering(config) as delivery:
         for message in messages:
-            delivery.tell(message)
+            delivery.enqueue(message)
         destinations = bool(config.webhook) + bool(config.command)
         until(lambda: sum(delivery.counts.values()) >= len(messages) * destinations)
         return dict(delivery.counts)
@@ -106,10 +106,10 @@ def test_webhook_that_goes_on_failing_is_given_up_counted_and_logged(
     hook.statuses = [500] * 100
     config = AlarmsConfig(webhook=address(hook), retry_for=0.02)
     with delivering(config) as delivery:
-        delivery.tell(ALARM)
+        delivery.enqueue(ALARM)
         until(lambda: delivery.counts)
         assert ({"result": "failed"}, 1) in delivery.family().samples
-    assert "alarms.webhook: an alarm was given up: HTTP status 500" in caplog.text
+    assert "alarms.webhook: gave up an alarm: HTTP status 500" in caplog.text
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -160,7 +160,7 @@ def test_webhook_that_answers_a_byte_at_a_time_is_given_up_within_the_deadline(
         assert delivered(AlarmsConfig(webhook=webhook, timeout=0.3, retry_for=0), ALARM) == {"failed": 1}
         assert time.monotonic() - begin < 10
     if first.startswith(b"HTTP"):
-        assert "not done within 0.3 s" in caplog.text
+        assert "no answer within 0.3 s" in caplog.text
 
 
 def test_webhook_that_hangs_delays_neither_the_command_nor_other_alarms(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_webhook_that_hangs_delays_neither_the_command_nor_other_alarms(tmp_path
         delivering(AlarmsConfig(webhook=webhook, command=f"tee -a {file}", timeout=60)) as delivery,
     ):
         for alarm in ("A", "B", "C"):
-            delivery.tell({"alarm": alarm})
+            delivery.enqueue({"alarm": alarm})
         until(lambda: delivery.counts == {"sent": 3}, 20)
 
 
@@ -242,13 +242,13 @@ def test_no_descriptors_stay_open(hook: Hook) -> None:
 def test_who_tells_does_not_wait_and_what_is_too_much_is_counted() -> None:
     delivery = AlarmDelivery(AlarmsConfig(command="sleep 10"))
     for _ in range(MAX_UNFINISHED + 5):
-        delivery.tell({})
+        delivery.enqueue({})
     assert delivery.counts == {"dropped": 5}
 
 
 def test_stop_ends_what_is_under_way(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     with delivering(AlarmsConfig(command=f"sh -c 'echo $$ > {file}; sleep 300'", timeout=300)) as delivery:
-        delivery.tell(ALARM)
+        delivery.enqueue(ALARM)
         until(lambda: file.exists() and file.read_text().strip())
     until(lambda: not alive(int(file.read_text())), 10)

@@ -101,7 +101,7 @@ def test_a_topics_columns_are_told(running: Running) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "given", "said"),
     [
-        ("POST", "/transactions", {"timeout": 5}, 'timeout: a text such as "30s" is needed'),
+        ("POST", "/transactions", {"timeout": 5}, 'timeout: must be a text such as "30s"'),
         ("POST", "/transactions", {"timeout": "x"}, "timeout: "),
         ("POST", "/transactions", [], "The body must be a JSON object"),
         ("PUT", "/topics/new", {"message_size_limit": 0}, "message_size_limit: "),
@@ -109,7 +109,7 @@ def test_a_topics_columns_are_told(running: Running) -> None:
         ("PUT", "/topics/new", {"retain_bytes": True}, "retain_bytes: true and false are not sizes"),
         ("PUT", "/topics/new", {"readers": None}, "readers: "),
         ("PUT", "/topics/new", {"nothing": 1}, "nothing: "),
-        ("PUT", "/topic/t/cursors/c", {"offset": None}, "offset: not a number"),
+        ("PUT", "/topic/t/cursors/c", {"offset": None}, "offset: must be a whole number"),
         (
             "POST",
             "/topic/t/logs",

@@ -18,6 +18,7 @@ from penstock.server.api.entries import EntriesApi
 from penstock.server.api.monitoring import MonitoringApi
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.http.application import create_app
+from penstock.server.http.monitoring_routes import monitoring_routes
 from penstock.server.http.routes import daemon_routes
 
 RIGHTS: dict[str, dict[str, Any]] = {
@@ -37,7 +38,7 @@ def app(tmp_path: Path) -> Iterator[ASGIApp]:
     reports = MonitoringApi(settings, log, Ledger(log, settings.buffers, []))
     api = EntriesApi(log, TokenAuthenticator(TOKENS, "the product's"), reports.post)
     routes = daemon_routes(api, stat=reports.stat, metrics=reports.metrics, balance=reports.balance)
-    yield create_app([*routes, *reports.routes()], api.guard)
+    yield create_app([*routes, *monitoring_routes(reports)], api.guard)
     api.release()
     log.close()
 

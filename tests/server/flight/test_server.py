@@ -200,7 +200,7 @@ def test_stream_ends_when_its_token_is_revoked(tmp_path: Path) -> None:
             reader.read_chunk()
             del tokens["reader"]
             running.api.guard.replace(tokens)
-            with pytest.raises(flight.FlightUnauthenticatedError, match="no longer known"):
+            with pytest.raises(flight.FlightUnauthenticatedError, match="was revoked"):
                 reader.read_all()
     finally:
         running.stop()

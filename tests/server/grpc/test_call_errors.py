@@ -33,4 +33,4 @@ def test_any_bytes_are_a_request_or_refused(kind: Any, data: bytes) -> None:
 )
 def test_any_request_for_entries_is_a_query_or_refused(request: pb.GetLogsRequest) -> None:
     with contextlib.suppress(BadRequest):
-        assert Query.of(request).topic == request.topic
+        assert Query.from_request(request).topic == request.topic

@@ -125,7 +125,7 @@ async def test_many_streams_of_a_topic_receive_all_entries_in_order(tmp_path: Pa
         payloads: list[bytes] = []
         if late:
             await asyncio.sleep(number / 500)
-        pages = await api.follow(Query.of(pb.GetLogsRequest(topic="events")), response)
+        pages = await api.follow(Query.from_request(pb.GetLogsRequest(topic="events")), response)
         async for page in pages:
             payloads += [entry.raw_bytes for entry in pb.GetLogsResponse.FromString(page).logs]
             if len(payloads) == 300:
@@ -196,7 +196,7 @@ async def test_stream_at_the_end_reads_files_only_when_many_batches_arrive_at_on
         return read_joined(self, offset, **limits)
 
     monkeypatch.setattr(TopicReader, "read_joined", counting)
-    pages = await api.follow(Query.of(pb.GetLogsRequest(topic="events")), response)
+    pages = await api.follow(Query.from_request(pb.GetLogsRequest(topic="events")), response)
     payloads: list[bytes] = []
 
     async def receive(count: int) -> None:

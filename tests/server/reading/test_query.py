@@ -14,13 +14,13 @@ NAMES = ("offset", "timestamp", "timestamp.seconds", "position", "max_messages",
 
 
 def query(*parameters: tuple[str, str]) -> Query:
-    return Query.of(parse_query("t", parameters))
+    return Query.from_request(parse_query("t", parameters))
 
 
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.text(max_size=30))))
 def test_no_query_raises_anything_but_bad_request(parameters: list[tuple[str, str]]) -> None:
     with contextlib.suppress(BadRequest):
-        Query.of(parse_query("t", parameters))
+        Query.from_request(parse_query("t", parameters))
 
 
 def test_nothing_asked_for_is_a_page_from_the_beginning() -> None:
@@ -82,7 +82,7 @@ def test_impossible_requests_are_refused() -> None:
         bad[-1].timestamp.nanos, bad[-1].timestamp.seconds = nanos, seconds
     for request in bad:
         with pytest.raises(BadRequest):
-            Query.of(request)
+            Query.from_request(request)
 
 
 def test_filter_is_compiled_once_it_is_asked_for_and_then_kept() -> None:

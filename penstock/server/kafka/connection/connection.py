@@ -1,4 +1,4 @@
-"""One client's connection: requests are started in order, answered in order, several in flight.
+"""The connection of one Kafka client: requests start in order and are answered in order, several in flight.
 
 Start with ``Connection.run``.
 """
@@ -28,7 +28,7 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What all connections share. ``quick`` handlers start frequent requests without a task for each."""
+    """Objects shared by all connections. ``quick`` handlers start frequent requests without a task for each."""
 
     handlers: dict[Api, Handler]
     quick: dict[Api, QuickHandler]
@@ -38,7 +38,7 @@ class Serving:
 
 
 class Connection:
-    """One client, answered until it disconnects or sends an invalid request. Owned by the event loop."""
+    """A client's connection, served until it ends or sends an invalid request. Owned by the event loop."""
 
     def __init__(self, frames: Frames, serving: Serving, address: Address) -> None:
         self._frames, self._serving, self._address = frames, serving, address

@@ -98,7 +98,7 @@ class Fetching:
         return answers
 
     def _cached_partition(self, caller: Principal, name: str, partition: Any, max_bytes: int) -> Values | None:
-        if partition.partition != 0 or not self._api.topics.known(name):
+        if partition.partition != 0 or not self._api.topics.is_open(name):
             return None
         try:
             cached = self._pages.cached_page(self._api.topics.readable(name, caller), partition.fetch_offset, max_bytes)
@@ -169,7 +169,7 @@ def _partition_fields(start: int, end: int, records: bytes | memoryview = b"") -
 
 
 def _answer_partition(index: int, fields: Values, read: Callable[[], Values]) -> Values:
-    """Return ``fields`` with those that ``read`` returns for the topic's one partition, or an error code."""
+    """Return ``fields`` and the fields that ``read`` returns for the topic's one partition, or an error code."""
     if index != 0:
         return {**fields, "error_code": ErrorCode.unknown_topic_or_partition}
     try:

@@ -26,7 +26,7 @@ PartitionRequest = tuple[str, Any]
 
 
 class Session:
-    """One consumer's partitions in the order in which they are read, and what it was last answered for each."""
+    """Partitions of one consumer in the order in which they are read, and the last answer for each."""
 
     def __init__(self, number: int) -> None:
         self.number = number

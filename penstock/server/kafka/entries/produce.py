@@ -69,7 +69,7 @@ class Producing:
         fast without.
         """
         partitions = _requested_partitions(call)
-        are_open = all(self._api.topics.known(name) for name, _ in partitions)
+        are_open = all(self._api.topics.is_open(name) for name, _ in partitions)
         if not are_open or not are_quick([partition.records or b"" for _, partition in partitions]):
             return None
         try:

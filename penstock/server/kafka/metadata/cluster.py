@@ -131,7 +131,7 @@ class Cluster:
 
     def _exists(self, name: str) -> bool:
         try:
-            return self._api.topics.known(name) or bool(self._api.topics.log.topic(name))
+            return self._api.topics.is_open(name) or bool(self._api.topics.log.topic(name))
         except UnknownTopic:
             return False
 
