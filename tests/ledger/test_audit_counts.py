@@ -82,9 +82,9 @@ def test_ledger_restores_audit_counts_after_a_restart(log: Log, tmp_path: Path) 
             reports.balance({"until": "noon"})
         with pytest.raises(BadRequest, match="neither since"):
             reports.balance({"since": "0", "bucket": "60"})
-        assert reports._get("kafka") == {"tier": "kafka", "audits": expected}
+        assert reports.counts_of_tier("kafka") == {"tier": "kafka", "audits": expected}
         with pytest.raises(BadRequest, match="tier must be landed, or the tier of an auditor: kafka"):
-            reports._get("mirror")
+            reports.counts_of_tier("mirror")
 
 
 def test_audit_counts_are_no_term_of_the_balance(log: Log, tmp_path: Path) -> None:
