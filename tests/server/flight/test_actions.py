@@ -115,7 +115,7 @@ def test_the_actions_are_listed(client: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "asked", "error", "said"),
     [
-        ("nothing", {}, flight.FlightServerError, "no action 'nothing'"),
+        ("nothing", {}, flight.FlightServerError, "unknown action 'nothing'"),
         ("topics", {"topics": "a"}, flight.FlightServerError, "list of texts"),
         ("gaps", {}, flight.FlightServerError, "topic must be a text"),
         ("gaps", {"topic": "nope"}, flight.FlightServerError, "does not exist: nope"),
