@@ -46,6 +46,7 @@ PenstockError
         BatchTooLarge
         UnknownCodec
         BadChecksum  (server.kafka.errors)
+        InvalidTimestamp  (server.kafka.errors)
     KafkaAway  (kafka.errors)
     LargeMessageError  (kafka.errors)
         InvalidChunk

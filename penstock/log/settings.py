@@ -11,6 +11,7 @@ from penstock.log.errors import InvalidSetting
 Durability = Literal["received", "written", "synced"]
 RetentionPolicy = Literal["expire", "keep"]
 Compression = Literal["none", "zstd"]
+TimestampType = Literal["append", "create"]
 
 MAX_BATCH_BYTES = 512 << 20
 """Largest body of one append: well below the 2 GiB that 32-bit Arrow offsets can address."""
@@ -26,6 +27,7 @@ _CHOICES = {
     "durability": get_args(Durability),
     "retention_policy": get_args(RetentionPolicy),
     "compression": get_args(Compression),
+    "timestamp_type": get_args(TimestampType),
 }
 _SIZES = ("message_size_limit", "segment_size_limit", "retain_bytes")
 _TIMES = ("rotate_after", "stale_after")
@@ -39,7 +41,8 @@ class TopicSettings:
     ``durability``: what a resolved append promises: ``written`` (in the file: survives the process) or
     ``synced`` (on the disk: survives the machine). ``received`` is promised before the log; here it is ``written``.
     ``retain_bytes``: 0 is no limit. ``retention_policy``: ``keep`` never expires what a cursor has not passed.
-    ``compression``: of sealed segments. ``readers`` and ``writers``: names of tokens, ``*`` is anybody.
+    ``compression``: of sealed segments. ``timestamp_type``: the time of a record for Kafka clients; ``create`` is the
+    producer's, stored as an annotation. ``readers`` and ``writers``: names of tokens, ``*`` is anybody.
     """
 
     message_size_limit: int = 16 << 20
@@ -50,6 +53,7 @@ class TopicSettings:
     retention_policy: RetentionPolicy = "expire"
     durability: Durability = "synced"
     compression: Compression = "none"
+    timestamp_type: TimestampType = "append"
     readers: tuple[str, ...] = (ANYBODY,)
     writers: tuple[str, ...] = (ANYBODY,)
 

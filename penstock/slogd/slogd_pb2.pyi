@@ -127,7 +127,7 @@ class Topic(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class TopicSettings(_message.Message):
-    __slots__ = ("message_size_limit", "segment_size_limit", "rotate_after", "stale_after", "retain_bytes", "retention_policy", "durability", "compression", "readers", "writers")
+    __slots__ = ("message_size_limit", "segment_size_limit", "rotate_after", "stale_after", "retain_bytes", "retention_policy", "durability", "compression", "readers", "writers", "timestamp_type")
     MESSAGE_SIZE_LIMIT_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_SIZE_LIMIT_FIELD_NUMBER: _ClassVar[int]
     ROTATE_AFTER_FIELD_NUMBER: _ClassVar[int]
@@ -138,6 +138,7 @@ class TopicSettings(_message.Message):
     COMPRESSION_FIELD_NUMBER: _ClassVar[int]
     READERS_FIELD_NUMBER: _ClassVar[int]
     WRITERS_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_TYPE_FIELD_NUMBER: _ClassVar[int]
     message_size_limit: int
     segment_size_limit: int
     rotate_after: float
@@ -148,7 +149,8 @@ class TopicSettings(_message.Message):
     compression: str
     readers: _containers.RepeatedScalarFieldContainer[str]
     writers: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, message_size_limit: _Optional[int] = ..., segment_size_limit: _Optional[int] = ..., rotate_after: _Optional[float] = ..., stale_after: _Optional[float] = ..., retain_bytes: _Optional[int] = ..., retention_policy: _Optional[str] = ..., durability: _Optional[str] = ..., compression: _Optional[str] = ..., readers: _Optional[_Iterable[str]] = ..., writers: _Optional[_Iterable[str]] = ...) -> None: ...
+    timestamp_type: str
+    def __init__(self, message_size_limit: _Optional[int] = ..., segment_size_limit: _Optional[int] = ..., rotate_after: _Optional[float] = ..., stale_after: _Optional[float] = ..., retain_bytes: _Optional[int] = ..., retention_policy: _Optional[str] = ..., durability: _Optional[str] = ..., compression: _Optional[str] = ..., readers: _Optional[_Iterable[str]] = ..., writers: _Optional[_Iterable[str]] = ..., timestamp_type: _Optional[str] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
     __slots__ = ("topic", "settings")

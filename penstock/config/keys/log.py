@@ -28,6 +28,10 @@ class TopicConfig(Section):
         description="State of an entry when its append is acknowledged: synced = on disk, written = in the page cache.",
     )
     compression: Literal["none", "zstd"] = Field("none", description="Compression of closed segments.")
+    timestamp_type: Literal["append", "create"] = Field(
+        "append",
+        description="Time of a record for Kafka clients: append = the log's, create = the producer's (CreateTime).",
+    )
     readers: tuple[str, ...] = Field(("*",), description="Names of tokens that may read; * = everybody.")
     writers: tuple[str, ...] = Field(("*",), description="Names of tokens that may write; * = everybody.")
 

@@ -23,7 +23,7 @@ from penstock.log import (
     WriteFailed,
 )
 from penstock.server.auth.rights import Principal
-from penstock.server.kafka.errors import BadChecksum
+from penstock.server.kafka.errors import BadChecksum, InvalidTimestamp
 from penstock.server.kafka.schema.messages import Parts, Request, Values
 from penstock.slogd.errors import (
     AlreadyExists,
@@ -97,6 +97,7 @@ _CODES: dict[type[PenstockError], ErrorCode] = {
     BatchTooLarge: ErrorCode.message_too_large,
     BadChecksum: ErrorCode.corrupt_message,
     UnknownCodec: ErrorCode.unsupported_compression_type,
+    InvalidTimestamp: ErrorCode.invalid_timestamp,
     BadRecords: ErrorCode.invalid_record,
 }
 

@@ -16,5 +16,9 @@ class BadChecksum(BadRecords):
     """The bytes of a batch do not match its checksum."""
 
 
+class InvalidTimestamp(BadRecords):
+    """A producer's time is too far in the future."""
+
+
 class TakesLong(PenstockError, RuntimeError):
     """A batch is too large for the fast path; nothing of it is done."""

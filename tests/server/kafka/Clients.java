@@ -15,6 +15,7 @@ public class Clients {
             produce(base, given[1], count);
             consume(base, given[1], count);
             tell(admin, given[1]);
+            System.out.println("times " + times(admin, base));
             System.out.println("newer " + newer(base, given[1]));
             admin.deleteConsumerGroups(List.of("java")).all().get();
             System.out.println("groups " + admin.listGroups().all().get().size());
@@ -55,6 +56,32 @@ public class Clients {
             consumer.commitSync();
             System.out.println("consumed " + found);
         }
+    }
+
+    /** Reports the time of a record in a topic with CreateTime: of the acknowledgement, of the record, and its offset. */
+    static String times(Admin admin, Map<String, Object> base) throws Exception {
+        NewTopic topic = new NewTopic("times", 1, (short) 1).configs(Map.of("message.timestamp.type", "CreateTime"));
+        admin.createTopics(List.of(topic)).all().get();
+        Map<String, Object> settings = new HashMap<>(base);
+        settings.put("key.serializer", "org.apache.kafka.common.serialization.StringSerializer");
+        settings.put("value.serializer", "org.apache.kafka.common.serialization.StringSerializer");
+        long sent, time = 1_700_000_000_000L;
+        try (Producer<String, String> producer = new KafkaProducer<>(settings)) {
+            producer.send(new ProducerRecord<>("times", 0, time - 1, "k", "early")).get();
+            sent = producer.send(new ProducerRecord<>("times", 0, time, "k", "v")).get().timestamp();
+        }
+        TopicPartition partition = new TopicPartition("times", 0);
+        Map<String, Object> reading = reading(base, "times");
+        reading.put("enable.auto.commit", "false");
+        try (Consumer<String, String> consumer = new KafkaConsumer<>(reading)) {
+            consumer.assign(List.of(partition));
+            long offset = consumer.offsetsForTimes(Map.of(partition, time)).get(partition).offset();
+            consumer.seek(partition, offset);
+            for (long until = System.nanoTime() + 30_000_000_000L; System.nanoTime() < until; )
+                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(200)))
+                    return sent + " " + record.timestampType() + " " + record.timestamp() + " " + offset;
+        }
+        return "nothing";
     }
 
     /** What a consumer of the newer group protocol is told. */

@@ -6,7 +6,16 @@ import time
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from penstock.counts import Name
@@ -206,3 +215,55 @@ def test_what_is_produced_is_in_the_balance_as_kafkas(endpoint: Running) -> None
     found = [one.origin for one in endpoint.log.topic("t").reader().whole_batches()]
     assert {origin.source for origin in found} == {"kafka"}
     assert sum(origin.counts[Name.ACCEPTED] for origin in found) == 7
+
+
+def test_producers_times_are_kept_where_a_topic_asks_for_it(endpoint: Running) -> None:
+    client = admin(endpoint)
+    client.create_topics([NewTopic("made", 1, 1, config={"message.timestamp.type": "CreateTime"})])["made"].result(30)
+    resource = ConfigResource(ResourceType.TOPIC, "made")
+    configs = client.describe_configs([resource])[resource].result(DEADLINE)
+    assert configs["message.timestamp.type"].value == "CreateTime"
+    assert configs["message.timestamp.after.max.ms"].value == "3600000"
+    now = int(time.time() * 1000)
+    times = [now - 86_400_000, now - 5_000, now, now - 3_000, now + 60_000]
+    reports: list[Message] = []
+    producer = Producer({"bootstrap.servers": endpoint.bound.kafka})
+    for created in times:
+        producer.produce("made", b"x", timestamp=created, on_delivery=lambda error, message: reports.append(message))
+        producer.flush(DEADLINE)
+    assert [message.timestamp() for message in reports] == [(TIMESTAMP_CREATE_TIME, created) for created in times]
+    reader = consumer(endpoint)
+    reader.subscribe(["made"])
+    messages = consume(reader, len(times))
+    assert [message.timestamp() for message in messages] == [(TIMESTAMP_CREATE_TIME, created) for created in times]
+    assert [message.headers() for message in messages] == [None] * len(times)
+    wanted = [now - 90_000_000, now - 4_000, now - 2_000, now + 1, now + 60_001]
+    offsets = [reader.offsets_for_times([TopicPartition("made", 0, moment)], DEADLINE)[0].offset for moment in wanted]
+    assert offsets[:4] == [0, 2, 2, 4]
+    assert offsets[4] in (-1, len(times)), "no record is that late"
+    reader.close()
+    newest = client.list_offsets({TopicPartition("made", 0): OffsetSpec.max_timestamp()})
+    assert newest[TopicPartition("made", 0)].result(DEADLINE).offset == 4
+    with pytest.raises(KafkaException, match="neither of LogAppendTime, CreateTime"):
+        client.create_topics([NewTopic("odd", 1, 1, config={"message.timestamp.type": "x"})])["odd"].result(DEADLINE)
+
+
+def test_a_time_far_in_the_future_is_refused(endpoint: Running) -> None:
+    client = admin(endpoint)
+    client.create_topics([NewTopic("t", 1, 1, config={"message.timestamp.type": "CreateTime"})])["t"].result(DEADLINE)
+    errors: list[KafkaError | None] = []
+    producer = Producer({"bootstrap.servers": endpoint.bound.kafka})
+    later = int(time.time() * 1000) + 2 * 3_600_000
+    producer.produce("t", b"x", timestamp=later, on_delivery=lambda error, message: errors.append(error))
+    producer.flush(DEADLINE)
+    assert [error and error.code() for error in errors] == [KafkaError.INVALID_TIMESTAMP]
+
+
+def test_without_create_time_the_time_is_the_logs(endpoint: Running) -> None:
+    reports: list[Message] = []
+    producer = Producer({"bootstrap.servers": endpoint.bound.kafka})
+    producer.produce("t", b"x", timestamp=1_000, on_delivery=lambda error, message: reports.append(message))
+    producer.flush(DEADLINE)
+    kind, millis = reports[0].timestamp()
+    assert kind == TIMESTAMP_LOG_APPEND_TIME
+    assert abs(millis - time.time() * 1000) < 60_000

@@ -34,5 +34,6 @@ def test_javas_clients_produce_consume_and_administrate(endpoint: Running) -> No
         "committed": "3000",
         "end": "3000",
         "nodes": "1",
+        "times": "1700000000000 CreateTime 1700000000000 1",
         "groups": "0",
     }, answer.stderr[-3000:]

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 from kio.schema.errors import ErrorCode
 
 from penstock.errors import PenstockError
@@ -16,11 +17,14 @@ from penstock.server.auth.rights import Principal
 from penstock.server.kafka.calls import Call, DeferredAnswer, code_of
 from penstock.server.kafka.entries.fetch_sessions import PartitionRequest, Session, Sessions
 from penstock.server.kafka.entries.pages import Pages, topic_state
+from penstock.server.kafka.records.creation_times import MAX_AHEAD_MS, shown_times
 from penstock.server.kafka.schema.messages import Values, by_topic, partitions_of
 
 MAX_ANSWER_BYTES = 16 << 20
 """Limit: bytes of an answer; a larger message is sent alone."""
 MAX_WAIT_S = 60.0
+CLOCK_SLACK_MS = 60_000
+"""Limit: difference between the log's clock, which is corrected slowly, and the clock that limits producers' times."""
 LATEST, EARLIEST, NEWEST = -1, -2, -3
 """Special timestamps of ListOffsets: the end, the start, and the newest record."""
 
@@ -137,8 +141,10 @@ class Fetching:
 
     def _find_offset(self, caller: Principal, name: str, partition: Any) -> Values:
         def read_fields() -> Values:
-            with self._api.topics.reader(self._api.topics.readable(name, caller)) as reader:
-                offset, millis = _offset_at(reader, partition.timestamp)
+            topic = self._api.topics.readable(name, caller)
+            find = _offset_created_at if topic.settings.timestamp_type == "create" else _offset_at
+            with self._api.topics.reader(topic) as reader:
+                offset, millis = find(reader, partition.timestamp)
             return {"offset": offset, "timestamp": millis, "leader_epoch": 0}
 
         return _answer_partition(partition.partition_index, {"partition_index": partition.partition_index}, read_fields)
@@ -188,6 +194,35 @@ def _offset_at(reader: Any, timestamp: int) -> tuple[int, int]:
     offset = max(end - 1, 0) if timestamp == NEWEST else reader.at_timestamp(timestamp * 1000)
     first = next(reader.read(offset, max_rows=1), None)
     return (first.base, first.first // 1000) if first is not None else (-1, -1)
+
+
+def _offset_created_at(reader: Any, timestamp: int) -> tuple[int, int]:
+    """Return offset and time as ``_offset_at`` does, by the times that producers set."""
+    if timestamp in (LATEST, EARLIEST):
+        return _offset_at(reader, timestamp)
+    end = reader.end
+    if timestamp == NEWEST:
+        last = next(reader.read(max(end - 1, 0), max_rows=1), None)
+        if last is None:
+            return -1, -1
+        timestamp = int(shown_times(last.batch)[-1])
+        best = (-1, -1)
+        for stored in reader.read(_search_start(reader, timestamp), end=end):
+            times = shown_times(stored.batch)
+            if int(times.max()) > best[1]:
+                best = stored.base + int(times.argmax()), int(times.max())
+        return best
+    for stored in reader.read(_search_start(reader, timestamp), end=end):
+        times = shown_times(stored.batch)
+        matches = np.flatnonzero(times >= timestamp)
+        if len(matches):
+            return stored.base + int(matches[0]), int(times[matches[0]])
+    return -1, -1
+
+
+def _search_start(reader: Any, timestamp: int) -> int:
+    # Limit: no time is more than MAX_AHEAD_MS after the log's own, so entries from before cannot match.
+    return int(reader.at_timestamp(max(timestamp - MAX_AHEAD_MS - CLOCK_SLACK_MS, 0) * 1000))
 
 
 def _enough(answers: list[tuple[str, Values]], min_bytes: int) -> bool:

@@ -6,10 +6,11 @@ Idempotence: a producer's epoch and sequence become the log's producer number, s
 from __future__ import annotations
 
 import secrets
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -21,6 +22,7 @@ from penstock.server.api.entries import EntriesApi
 from penstock.server.kafka.calls import AnswerOnceStored, Call, code_of
 from penstock.server.kafka.errors import NO_TRANSACTIONS, TakesLong
 from penstock.server.kafka.limits import MAX_REQUEST_BYTES
+from penstock.server.kafka.records.creation_times import MAX_AHEAD_MS, NO_TIME
 from penstock.server.kafka.records.decode import NO_PRODUCER, ProducedBatch, are_quick, decode
 from penstock.server.kafka.schema.messages import Parts, Request, Values, by_topic, encode_answer, partitions_of
 from penstock.server.kafka.schema.stored_answers import stored_answer
@@ -46,6 +48,13 @@ class QueuedBatch:
     topic: Topic
     batch: ProducedBatch
     stored: Future[Appended]
+
+
+class StoredBatch(NamedTuple):
+    """The first offset of a stored batch, and the log's time of it; NO_TIME if the producer's times are kept."""
+
+    first: int
+    append_time_ms: int
 
 
 Outcomes = list[tuple[str, int, Values | QueuedBatch]]
@@ -105,7 +114,8 @@ class Producing:
             return _NO_TRANSACTION
         try:
             topic = self._api.topics.writable(name, call.caller)
-            batch = decode(partition.records or b"", quickly=quickly, max_bytes=room)
+            latest_time = int(time.time() * 1000) + MAX_AHEAD_MS if _keeps_times(topic) else None
+            batch = decode(partition.records or b"", quickly=quickly, max_bytes=room, latest_time=latest_time)
         except TakesLong:
             raise
         except (PenstockError, ValueError) as error:
@@ -140,29 +150,32 @@ def _build_answer(outcomes: Outcomes, acks: int, request: Request) -> Parts:
         return []
     stored_or_error = [(name, index, _outcome_of(outcome)) for name, index, outcome in outcomes]
     # Fast path: most requests have one batch, whose answer needs no kio.
-    if len(stored_or_error) == 1 and isinstance(stored := stored_or_error[0][2], Appended):
-        return stored_answer(request, stored_or_error[0][0], stored.first, _append_time_ms(stored))
+    if len(stored_or_error) == 1 and isinstance(stored := stored_or_error[0][2], StoredBatch):
+        return stored_answer(request, stored_or_error[0][0], *stored)
     answers = [(name, {"index": index, **_outcome_fields(outcome)}) for name, index, outcome in stored_or_error]
     return encode_answer(request, {"responses": by_topic(answers, "name", "partition_responses")})
 
 
-def _outcome_of(batch: Values | QueuedBatch) -> Values | Appended:
+def _outcome_of(batch: Values | QueuedBatch) -> Values | StoredBatch:
     if not isinstance(batch, QueuedBatch):
         return batch
     try:
-        return batch.stored.result()
+        appended = batch.stored.result()
+        append_time = NO_TIME if _keeps_times(batch.topic) else int(appended.timestamps[0]) // 1000
+        return StoredBatch(appended.first, append_time)
     except PenstockError as error:
         return _refused(error, _fenced_code(error, batch))
 
 
-def _outcome_fields(outcome: Values | Appended) -> Values:
-    if not isinstance(outcome, Appended):
+def _outcome_fields(outcome: Values | StoredBatch) -> Values:
+    if not isinstance(outcome, StoredBatch):
         return outcome
-    return {"base_offset": outcome.first, "log_append_time": _append_time_ms(outcome), "log_start_offset": 0}
+    append_time = {} if outcome.append_time_ms == NO_TIME else {"log_append_time": outcome.append_time_ms}
+    return {"base_offset": outcome.first, **append_time, "log_start_offset": 0}
 
 
-def _append_time_ms(stored: Appended) -> int:
-    return int(stored.timestamps[0]) // 1000
+def _keeps_times(topic: Topic) -> bool:
+    return topic.settings.timestamp_type == "create"
 
 
 def _refused(error: Exception, code: ErrorCode | None = None) -> Values:

@@ -15,6 +15,7 @@ from penstock.server.auth.rights import Principal
 from penstock.server.kafka.calls import Call, code_of
 from penstock.server.kafka.limits import MAX_REQUEST_BYTES
 from penstock.server.kafka.metadata.cluster import BROKER, topic_id
+from penstock.server.kafka.records.creation_times import MAX_AHEAD_MS
 from penstock.server.kafka.schema.messages import Values
 
 TOPIC, BROKERS = 2, 4
@@ -26,7 +27,8 @@ STRING, LONG = 2, 5
 _FIXED = {
     "cleanup.policy": "delete",
     "compression.type": "uncompressed",
-    "message.timestamp.type": "LogAppendTime",
+    "message.timestamp.after.max.ms": str(MAX_AHEAD_MS),
+    "message.timestamp.before.max.ms": str((1 << 63) - 1),
     "min.insync.replicas": "1",
 }
 """Kafka settings with only one possible value."""
@@ -34,14 +36,16 @@ _BROKER = {
     "auto.create.topics.enable": "true",
     "default.replication.factor": "1",
     "delete.topic.enable": "true",
-    "log.message.timestamp.type": "LogAppendTime",
     "message.max.bytes": str(MAX_REQUEST_BYTES),
     "min.insync.replicas": "1",
     "num.partitions": "1",
 }
 """Broker settings that clients and tools request."""
-_IGNORED = ("cleanup.policy", "compression.type", "message.timestamp.type", "min.insync.replicas", "flush.messages")
+_IGNORED = (*_FIXED, "flush.messages")
 """Settings that are accepted without effect, because many clients send them."""
+TIMESTAMP_TYPE = "message.timestamp.type"
+_TIMESTAMP_TYPES = {"append": "LogAppendTime", "create": "CreateTime"}
+"""Kafka's names of the log's ``timestamp_type``."""
 _FOREVER_MS = 1 << 62
 """Kafka's -1, no limit, as a number that fits the settings."""
 
@@ -104,7 +108,9 @@ class Topics:
     def _describe(self, call: Call, resource: Any) -> Values:
         fields = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
         if resource.resource_type == BROKERS and resource.resource_name in ("", str(BROKER)):
-            configs = [_config(name, value, DEFAULT, STRING) for name, value in _BROKER.items()]
+            timestamp_type = _TIMESTAMP_TYPES[self._api.topics.log.settings("").timestamp_type]
+            broker_settings = {**_BROKER, "log.message.timestamp.type": timestamp_type}
+            configs = [_config(name, value, DEFAULT, STRING) for name, value in broker_settings.items()]
             return {**fields, "configs": [config for config in configs if _is_requested(resource, config)]}
         if resource.resource_type != TOPIC:
             return {
@@ -126,6 +132,7 @@ class Topics:
         topic_configs = [
             _config(key, format_setting(settings), DYNAMIC, LONG) for key, (_, _, format_setting) in _SETTINGS.items()
         ]
+        topic_configs.append(_config(TIMESTAMP_TYPE, _TIMESTAMP_TYPES[settings.timestamp_type], DYNAMIC, STRING))
         return topic_configs + [_config(key, value, DEFAULT, STRING) for key, value in _FIXED.items()]
 
 
@@ -179,8 +186,13 @@ _SETTINGS: Mapping[str, _SettingFormat] = {
 def _parse_settings(configs: Mapping[str, str | None]) -> dict[str, object]:
     """Return the log's settings. Raises ValueError for unsupported settings or values."""
     settings: dict[str, object] = {}
+    log_types = {kafka_type: log_type for log_type, kafka_type in _TIMESTAMP_TYPES.items()}
     for name, value in configs.items():
-        if name in _SETTINGS:
+        if name == TIMESTAMP_TYPE:
+            if value not in log_types:
+                raise ValueError(f"{name}: {value!r} is neither of {', '.join(log_types)}")
+            settings["timestamp_type"] = log_types[value]
+        elif name in _SETTINGS:
             log_name, make, _ = _SETTINGS[name]
             try:
                 settings[log_name] = make(int(value or ""))

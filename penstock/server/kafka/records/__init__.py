@@ -4,4 +4,4 @@ Read ``penstock.kafka.records``, then ``headers``, ``few_records``, ``decode`` a
 ``errors``, ``kafka.errors``, ``kafka.records`` and ``server.kafka.errors``.
 """
 
-__all__ = ["decode", "encode", "few_records", "headers"]
+__all__ = ["creation_times", "decode", "encode", "few_records", "headers"]

@@ -20,7 +20,8 @@ from penstock.kafka.records.compression import MAX_UNPACKED_BYTES, unpack
 from penstock.kafka.records.record_spans import find_records
 from penstock.kafka.records.varints import Bytes, Ints
 from penstock.records import Body, binary_array, body
-from penstock.server.kafka.errors import BadChecksum, TakesLong
+from penstock.server.kafka.errors import BadChecksum, InvalidTimestamp, TakesLong
+from penstock.server.kafka.records.creation_times import NO_TIME, add_creation_times
 from penstock.server.kafka.records.few_records import few_rows
 from penstock.server.kafka.records.headers import build_annotations
 
@@ -68,18 +69,26 @@ def are_quick(batches: Sequence[bytes | memoryview]) -> bool:
     return sum(max(int(HEADER.unpack_from(batch)[-1]), 0) for batch in complete) <= QUICK_RECORDS
 
 
-def decode(data: bytes | memoryview, *, quickly: bool = False, max_bytes: int = MAX_UNPACKED_BYTES) -> ProducedBatch:
-    """Decode exactly one batch, of up to ``max_bytes`` after decompression. Timestamps are ignored: the log sets
-    its own.
+def decode(
+    data: bytes | memoryview,
+    *,
+    quickly: bool = False,
+    max_bytes: int = MAX_UNPACKED_BYTES,
+    latest_time: int | None = None,
+) -> ProducedBatch:
+    """Decode exactly one batch, of up to ``max_bytes`` after decompression.
 
-    Raises BadRecords, BadChecksum, BatchTooLarge, UnknownCodec; with ``quickly`` TakesLong if there are many headers.
+    ``latest_time``: keep the producer's timestamps, which may be up to this one (milliseconds); None ignores them, as
+    the log sets its own. Raises BadRecords, BadChecksum, BatchTooLarge, InvalidTimestamp, UnknownCodec; with
+    ``quickly`` TakesLong if there are many headers.
     """
     view = memoryview(data)
     if len(view) > MAGIC_POSITION and view[MAGIC_POSITION] != MAGIC:
         raise UnknownCodec(f"record batches must have version {MAGIC}, not {view[MAGIC_POSITION]}")
     if len(view) < HEADER.size:
         raise BadRecords("not a record batch: too short")
-    _, length, _, _, checksum, attributes, last, _, _, producer, epoch, sequence, count = HEADER.unpack_from(view)
+    header = HEADER.unpack_from(view)
+    _, length, _, _, checksum, attributes, last, first_time, _, producer, epoch, sequence, count = header
     if length != len(view) - LENGTH_FROM:
         raise BadRecords("not exactly one record batch")
     if crc32c(view[CHECKED_FROM:]) != checksum:
@@ -88,17 +97,22 @@ def decode(data: bytes | memoryview, *, quickly: bool = False, max_bytes: int = 
         raise BadRecords("a record batch has no records, or a header that producers do not send")
     octets = unpack(view[HEADER.size :], attributes & CODEC, max_bytes)
     # Fast path: few records are decoded in Python, many as columns.
-    few = few_rows(octets.to_pybytes(), count) if octets.size <= MAX_FEW_BYTES else None
+    keeps_times = latest_time is not None and first_time >= 0
+    few = few_rows(octets.to_pybytes(), count) if octets.size <= MAX_FEW_BYTES and not keeps_times else None
     headers = QUICK_HEADERS if quickly else None
-    rows: Body = _decode_rows(np.frombuffer(octets, np.uint8), count, headers) if few is None else few  # type: ignore[call-overload]
+    times = (first_time, latest_time) if latest_time is not None and keeps_times else None
+    rows: Body = _decode_rows(np.frombuffer(octets, np.uint8), count, headers, times) if few is None else few  # type: ignore[call-overload]
     return ProducedBatch(
         rows, producer, epoch, sequence, bool(attributes & TRANSACTIONAL), octets.size + RECORD_BYTES * count
     )
 
 
-def _decode_rows(data: Bytes, count: int, max_headers: int | None = None) -> pa.RecordBatch:
+def _decode_rows(
+    data: Bytes, count: int, max_headers: int | None = None, times: tuple[int, int] | None = None
+) -> pa.RecordBatch:
+    """Return the rows. ``times``: the batch's first time, and the latest one that is allowed; None: without times."""
     spans = find_records(data, count)
-    _, positions = varints.read(data, spans.begins + 1)  # the producer's timestamp
+    time_deltas, positions = varints.read(data, spans.begins + 1)
     numbers, positions = varints.read(data, positions)
     if (numbers != np.arange(count)).any():
         raise BadRecords("records of a batch are not numbered consecutively")
@@ -113,7 +127,16 @@ def _decode_rows(data: Bytes, count: int, max_headers: int | None = None) -> pa.
         annotations = None
     if (positions != spans.ends).any():
         raise BadRecords("a record's length differs from its content")
+    if times is not None:
+        annotations = add_creation_times(annotations, _check_times(times[0], time_deltas, times[1]))
     return body(_build_column(data, *values), keys=_build_column(data, *keys), annotations=annotations)
+
+
+def _check_times(first: int, deltas: Ints, latest: int) -> Ints:
+    # Limit: deltas are up to 64 bits wide, so they are compared before they are added.
+    if first > latest or (deltas > latest - first).any():
+        raise InvalidTimestamp("the timestamp of a record is more than an hour ahead of the log's clock")
+    return np.where(deltas < -first, NO_TIME, first + np.maximum(deltas, -first))
 
 
 Field = tuple[Ints, Ints]

@@ -19,6 +19,7 @@ from penstock.kafka.errors import BadRecords
 from penstock.kafka.records import varints
 from penstock.kafka.records.varints import Ints
 from penstock.records import annotation_maps, bounds, values_of
+from penstock.server.kafka.records.creation_times import CREATION_TIME
 
 RESERVED = "kafka."
 BASE64, NONE = "kafka.base64.", "kafka.none."
@@ -55,7 +56,7 @@ def _wrap_all(names: pa.Array[Any], values: pa.Array[Any]) -> tuple[pa.Array[Any
 def _wrap(name: str, value: bytes | None) -> tuple[str, str]:
     if value is None:
         return NONE + name, ""
-    if not name.startswith((BASE64, NONE)):
+    if not name.startswith((BASE64, NONE)) and name != CREATION_TIME:
         try:
             return name, value.decode()
         except UnicodeDecodeError:
@@ -74,9 +75,9 @@ def _unwrap(name: str, text: str | None) -> tuple[str, bytes | None]:
     return name, text.encode()
 
 
-def headers_of(batch: pa.RecordBatch) -> tuple[pa.Array[Any], Ints] | None:
-    """Return each row's encoded headers with their number first, and their sizes; None if no row has headers."""
-    annotations, urls = batch.column("annotations"), batch.column("type_url")
+def headers_of(batch: pa.RecordBatch, annotations: pa.Array[Any]) -> tuple[pa.Array[Any], Ints] | None:
+    """Return each row's ``annotations`` as encoded headers, their number first, and their sizes; None without any."""
+    urls = batch.column("type_url")
     if urls.null_count < len(urls):
         annotations = _prepend_urls(annotations, urls)
     if annotations.null_count == len(annotations):

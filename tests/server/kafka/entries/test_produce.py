@@ -60,7 +60,7 @@ def test_a_batch_with_many_headers_is_stored_once_in_its_turn(
     monkeypatch.setattr(
         producing,
         "decode",
-        lambda data, quickly, max_bytes: tried.append(quickly) or decode(data, quickly=quickly, max_bytes=max_bytes),
+        lambda data, *, quickly, **options: tried.append(quickly) or decode(data, quickly=quickly, **options),
     )
     many = produced([(None, b"with", [("h", b"\xff")] * QUICK_HEADERS)] * 2)
     sent = [produce(LAST, batch, topic="t", number=n) for n, batch in enumerate([plain(b"a"), many, plain(b"b")])]
