@@ -1,4 +1,4 @@
-"""What tests of several rooms share: one real Kafka broker for the whole run, and property tests that may take long."""
+"""Configuration of all tests: one real Kafka broker for the whole run, and property tests without a deadline."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Where everything has to run, what is missing is a failure."""
+    """Turn a skip into a failure where everything has to run."""
     report = yield
     if report.skipped and item.config.getoption("no_skips"):
         report.outcome = "failed"
@@ -42,7 +42,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(autouse=True)
 def unconfigured() -> Iterator[None]:
-    """What a test's process configures of logging is gone after the test."""
+    """Undo the logging configuration of a test's process."""
     loggers = [logging.getLogger(name) for name in (None, "penstock", "__main__")]
     before = [(logger.handlers[:], logger.level) for logger in loggers]
     yield
@@ -53,7 +53,9 @@ def unconfigured() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A running broker on a free port (``.address``): started by the first test that asks, stopped after the last."""
+    """A running broker on a free port (``.address``), started by the first test that needs it and stopped after the
+    last.
+    """
     quick = ("-XX:TieredStopAtLevel=1",)
     settings = {"log.cleaner.backoff.ms": "250"}  # compaction within a second instead of 15
     folder = tmp_path_factory.mktemp("kafka") / "broker"
@@ -72,18 +74,18 @@ LONGEST_FIRST = ("system", "spark", "landing", "upkeep", "proof", "kafka", "cli"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the long ones first; leave out what builds containers where nothing does, and say so in the end."""
+    """Run long rooms first; deselect container builds without a builder, and report that in the summary."""
     needing = [item for item in items if item.get_closest_marker("container")]
     if needing and not builder():
         config.hook.pytest_deselected(items=needing)
         config.stash[LEFT_OUT] = True
         items[:] = [item for item in items if item not in needing]
-    place = {room: number for number, room in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: place.get(Path(item.nodeid).parts[1], len(place)))
+    order = {room: number for number, room in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: order.get(Path(item.nodeid).parts[1], len(order)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """What could not run on this machine, and is no skip: nothing in the project can bring it."""
+    """Report tests that cannot run on this machine and are no skips: the project cannot install their programs."""
     of_several_processes = bool(getattr(config.option, "numprocesses", None))  # these collect, and tell nobody
     if (LEFT_OUT in config.stash or of_several_processes) and not builder():
         terminalreporter.write_line(NONE, yellow=True)
@@ -110,5 +112,5 @@ class OneWorkerPerService(LoadScopeScheduling):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneWorkerPerService:
-    """The scheduler above, whatever --dist says."""
+    """Return the scheduler above for each value of --dist."""
     return OneWorkerPerService(config, log)

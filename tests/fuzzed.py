@@ -1,4 +1,4 @@
-"""What property tests hand to parsers: any bytes, and bytes that get beyond the first check."""
+"""Input of property tests for parsers: random bytes, and bytes that pass the first check."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 
 def objects(*keys: str) -> st.SearchStrategy[dict[str, Any]]:
-    """Objects that have some of these keys, with any values."""
+    """Generate objects that have some of these keys, with random values."""
     return st.fixed_dictionaries({}, optional=dict.fromkeys(keys, JSON))
 
 
 def json_texts(*keys: str) -> Bytes:
-    """JSON or no JSON; often an object with some of these keys."""
+    """Generate JSON and other texts, often an object with some of these keys."""
     return RAW | (JSON | objects(*keys)).map(lambda value: json.dumps(value).encode())
 
 
 def documents(*keys: str) -> Bytes:
-    """Files of ``files.checked_document``, or what was made of them; often with a checksum that fits."""
+    """Generate files of ``files.checked_document`` and damaged ones, often with a valid checksum."""
     return RAW | json_texts(*keys).map(lambda text: b"%08x" % crc32c(text) + text)
 
 
 def journals(*keys: str) -> Bytes:
-    """Files of ``files.checked_lines``, or what was made of them."""
+    """Generate files of ``files.checked_lines`` and damaged ones."""
     line = RAW.map(lambda data: data + b"\n") | RAW | objects(*keys).map(encode_line)
     return st.lists(line, max_size=4).map(b"".join)

@@ -1,4 +1,4 @@
-"""A real server of S3 on loopback (moto's), with credentials, and a wire to it that can be cut."""
+"""A real S3 server on loopback (moto) with credentials, and a connection to it that can be cut."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -19,6 +18,8 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+
+from penstock.testing import until
 
 BUCKET = "lake"
 UNSIGNED = 4
@@ -28,7 +29,7 @@ SOON = {"timeout": "2s", "connect_timeout": "2s", "max_retries": "1", "retry_tim
 
 
 class S3Server:
-    """Started when it is made; ``address`` is ``127.0.0.1:PORT``."""
+    """A server that starts on construction; ``address`` is ``127.0.0.1:PORT``."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -46,12 +47,12 @@ class S3Server:
         self._client("s3").create_bucket(Bucket=BUCKET)
 
     def _client(self, service: str) -> Any:
-        given = {"aws_access_key_id": "x", "aws_secret_access_key": "x", "region_name": "us-east-1"}
+        credentials = {"aws_access_key_id": "x", "aws_secret_access_key": "x", "region_name": "us-east-1"}
         retries = Config(retries={"max_attempts": 1})
-        return boto3.client(service, endpoint_url=f"http://{self.address}", config=retries, **given)
+        return boto3.client(service, endpoint_url=f"http://{self.address}", config=retries, **credentials)
 
-    def options(self, address: str = "", **other: str) -> dict[str, str]:
-        """What delta-rs is told; ``address``: that of a wire."""
+    def options(self, address: str = "", **overrides: str) -> dict[str, str]:
+        """Return the options for delta-rs; ``address`` is that of a wire."""
         return {
             "AWS_ENDPOINT_URL": f"http://{address or self.address}",
             "AWS_ALLOW_HTTP": "true",
@@ -59,12 +60,12 @@ class S3Server:
             "AWS_ACCESS_KEY_ID": self._key["AccessKeyId"],
             "AWS_SECRET_ACCESS_KEY": self._key["SecretAccessKey"],
             **SOON,
-            **other,
+            **overrides,
         }
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """It answers nobody meanwhile."""
+        """Stop the server during the block."""
         self._process.send_signal(signal.SIGSTOP)
         try:
             yield
@@ -77,23 +78,23 @@ class S3Server:
 
 
 class Wire:
-    """Passes connections on to a server, in a process of its own, until it is cut; or loses an answer."""
+    """A proxy to a server in its own process; it can be cut, or lose an answer."""
 
     def __init__(self, server: str) -> None:
         here = multiprocessing.get_context("spawn")
         self._cut, self._lost, self._deaf = here.Event(), here.Event(), here.Array("c", 300)
         port = free_port()
         self.address = f"127.0.0.1:{port}"
-        place = int(server.rpartition(":")[2])
+        server_port = int(server.rpartition(":")[2])
         self._process = here.Process(
-            target=_pass_on, args=(port, place, self._cut, self._deaf, self._lost), daemon=True
+            target=_pass_on, args=(port, server_port, self._cut, self._deaf, self._lost), daemon=True
         )
         self._process.start()
         wait_for_port(port)
 
     @contextmanager
     def cut(self) -> Iterator[None]:
-        """Connections break, and new ones are closed at once."""
+        """Break connections during the block, and close new ones immediately."""
         self._cut.set()
         try:
             yield
@@ -101,13 +102,13 @@ class Wire:
             self._cut.clear()
 
     def lose_answer(self, request: bytes) -> None:
-        """The next request that has this in it is carried out, and its answer lost."""
+        """Forward the next request that contains ``request``, and drop its answer."""
         self._lost.clear()
         self._deaf.value = request
 
     @property
     def lost(self) -> bool:
-        """Whether that happened."""
+        """Report whether an answer was dropped."""
         return self._lost.is_set()
 
     def end(self) -> None:
@@ -115,30 +116,30 @@ class Wire:
         self._process.join()
 
 
-def _pass_on(port: int, place: int, cut: Any, deaf: Any, lost: Any) -> None:
+def _pass_on(port: int, server_port: int, cut: Any, deaf: Any, lost: Any) -> None:
     with socket.create_server(("127.0.0.1", port)) as listening:
         while True:
             here, _ = listening.accept()
             if cut.is_set():
                 here.close()
             else:
-                threading.Thread(target=_connection, args=(here, place, cut, deaf, lost), daemon=True).start()
+                threading.Thread(target=_connection, args=(here, server_port, cut, deaf, lost), daemon=True).start()
 
 
-def _connection(here: socket.socket, place: int, cut: Any, deaf: Any, lost: Any) -> None:
-    with closing(here), closing(socket.create_connection(("127.0.0.1", place))) as there, suppress(OSError):
+def _connection(here: socket.socket, server_port: int, cut: Any, deaf: Any, lost: Any) -> None:
+    with closing(here), closing(socket.create_connection(("127.0.0.1", server_port))) as there, suppress(OSError):
         mute = False
         while ready := select.select([here, there], [], [], 0.2)[0] or [None]:
             if cut.is_set():
                 return
-            for one in (one for one in ready if one is not None):
-                data = one.recv(1 << 16)
-                if not data or (mute and one is there):
+            for sock in (sock for sock in ready if sock is not None):
+                data = sock.recv(1 << 16)
+                if not data or (mute and sock is there):
                     return
-                if one is here and deaf.value and deaf.value in data:
+                if sock is here and deaf.value and deaf.value in data:
                     mute, deaf.value = True, b""
                     lost.set()
-                (there if one is here else here).sendall(data)
+                (there if sock is here else here).sendall(data)
 
 
 def free_port() -> int:
@@ -147,9 +148,9 @@ def free_port() -> int:
 
 
 def wait_for_port(port: int, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    def listens() -> bool:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.05)
-    raise TimeoutError(f"nothing listens on port {port}")
+            return True
+        return False
+
+    until(listens, seconds, f"a server listens on port {port}")

@@ -21,22 +21,24 @@ GENERATED = "slogd_pb2"
 
 
 def modules(room: str) -> Iterator[Path]:
-    """The modules of a room, or of all rooms, that have code of their own."""
+    """Yield the modules with code in a room, or in all rooms."""
     for path in sorted((PACKAGE / room).rglob("*.py") if room else PACKAGE.rglob("*.py")):
         if path.name != "__init__.py" and GENERATED not in path.name:
             yield path
 
 
 def own_tests(module: Path) -> list[Path]:
-    """The test files of a module."""
+    """Return the test files of a module."""
     folder = ROOT / "tests" / module.relative_to(PACKAGE).parent
     siblings = {path.stem for path in module.parent.glob("*.py")}
-    found = [folder / f"test_{module.stem}.py", *sorted(folder.glob(f"test_{module.stem}_*.py"))]
-    return [path for path in found if path.exists() and (path.stem[5:] == module.stem or path.stem[5:] not in siblings)]
+    candidates = [folder / f"test_{module.stem}.py", *sorted(folder.glob(f"test_{module.stem}_*.py"))]
+    return [
+        path for path in candidates if path.exists() and (path.stem[5:] == module.stem or path.stem[5:] not in siblings)
+    ]
 
 
 def uncovered(module: Path, tests: list[Path]) -> list[int]:
-    """The lines of ``module`` that its own tests do not reach."""
+    """Return the lines of ``module`` that its own tests do not reach."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "coverage"
         source = [f"--data-file={data}", f"--include={module}"]
@@ -48,7 +50,7 @@ def uncovered(module: Path, tests: list[Path]) -> list[int]:
 
 
 def main() -> None:
-    """Print a line for each module that is not covered by its own tests."""
+    """Print a line for each module that its own tests do not cover."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("room", nargs="?", default="", help="a folder of penstock, such as log/store; all without it")
     for module in modules(parser.parse_args().room):

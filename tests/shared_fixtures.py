@@ -1,4 +1,4 @@
-"""Fixtures of several rooms: a running daemon, and the one Spark session of the whole run."""
+"""Fixtures of several rooms: a running daemon, and one Spark session for the whole run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def topics(tmp_path: Path) -> Path:
-    """The folder of a log's topics, not made yet."""
+    """The folder of a log's topics, which does not exist yet."""
     return tmp_path / "topics"
 
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:
-    """The servers of a log daemon in this process, on free ports, over ``tmp_path / "topics"``."""
+    """The servers of a log daemon in this process, on free ports, with the topics in ``tmp_path / "topics"``."""
     from tests.server.running import Running
 
     server = Running(tmp_path / "topics")
@@ -35,7 +35,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One real Spark session; it starts with the first test that asks for it."""
+    """A real Spark session, started by the first test that needs it."""
     from penstock.spark.extensions import KAFKA, package_settings
     from penstock.spark.session import build_session
     from penstock.spark.source.data_source import register
@@ -50,7 +50,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A running server of S3 with an empty bucket; who stops it sets it going again."""
+    """A running S3 server with an empty bucket; a test that stops it starts it again."""
     from tests.object_store import S3Server
 
     server = S3Server(tmp_path_factory.mktemp("s3"))
@@ -60,7 +60,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture
 def at_url(s3: S3Server, tmp_path: Path) -> Layout:
-    """Where tables are at a URL of their own in that bucket."""
+    """A layout of tables at a separate URL in that bucket."""
     from penstock.config.tables_url import TablesUrl
     from penstock.landing.table_paths import Layout
     from tests.object_store import BUCKET
@@ -70,7 +70,7 @@ def at_url(s3: S3Server, tmp_path: Path) -> Layout:
 
 @pytest.fixture
 def table(tmp_path: Path) -> HandWritten:
-    """A table whose files and lists are written by hand."""
+    """A table with files and lists written by the test."""
     from penstock.landing.table_paths import Layout
     from tests.spark.spark_helpers import HandWritten
 

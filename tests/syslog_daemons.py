@@ -1,6 +1,6 @@
-"""The real rsyslog and syslog-ng, as Debian has them: fetched once into the user's cache folder, run as a user.
+"""The real rsyslog and syslog-ng, from Debian packages: downloaded once into the user's cache folder, run as a user.
 
-Nothing is installed: the packages, and those that they need and the machine has not, are unpacked there.
+Nothing is installed: the packages and their missing dependencies are unpacked there.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.java.runtime import cache_folder
+from penstock.testing import until
 
 PACKAGES = ("rsyslog", "rsyslog-openssl", "syslog-ng-core")
 HOST = "web-1"
@@ -35,11 +36,11 @@ source s {{ unix-dgram("{log}" host-override("{host}")); }};
 
 
 class CannotFetchDebian(RuntimeError):
-    """This is no Debian, or its packages cannot be fetched."""
+    """The system is not Debian, or its packages cannot be downloaded."""
 
 
 def unpacked() -> Path:
-    """The folder with the daemons. Raises CannotFetchDebian."""
+    """Return the folder with the daemons. Raises CannotFetchDebian."""
     folder = cache_folder() / "syslog-daemons"
     if not folder.is_dir():
         if shutil.which("apt-get") is None:
@@ -53,8 +54,8 @@ def unpacked() -> Path:
 
 
 def _fetch(into: Path) -> None:
-    said = _run("apt-cache", "depends", "--no-recommends", "--no-suggests", *PACKAGES).split("\n")
-    needed = {line.rpartition(" ")[2] for line in said if line.startswith("  Depends: lib")}
+    dependencies = _run("apt-cache", "depends", "--no-recommends", "--no-suggests", *PACKAGES).split("\n")
+    needed = {line.rpartition(" ")[2] for line in dependencies if line.startswith("  Depends: lib")}
     missing = [name for name in sorted(needed) if not _run("dpkg-query", "-W", "-f", "${Version}", name, check=False)]
     _run("apt-get", "download", *PACKAGES, *missing, cwd=into)
     for package in into.glob("*.deb"):
@@ -62,21 +63,23 @@ def _fetch(into: Path) -> None:
 
 
 def _run(*command: str, check: bool = True, cwd: Path | None = None) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
-    if done.returncode and check:
-        raise CannotFetchDebian(f"{' '.join(command)}: {done.stderr}")
-    return done.stdout
+    completed = subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+    if completed.returncode and check:
+        raise CannotFetchDebian(f"{' '.join(command)}: {completed.stderr}")
+    return completed.stdout
 
 
 @contextmanager
-def rsyslog(folder: Path, actions: Sequence[str], ca: Path | None = None, own: Sequence[Path] = ()) -> Iterator[Path]:
+def rsyslog(
+    folder: Path, actions: Sequence[str], ca: Path | None = None, identity: Sequence[Path] = ()
+) -> Iterator[Path]:
     """A running rsyslog that does ``actions`` with what is written to the socket that it gives.
 
     ``ca``: whom it trusts by TLS; ``own``: its certificate and key.
     """
     log, config, root = folder / "rsyslog.sock", folder / "rsyslog.conf", unpacked()
     names = ("CAFile", "CertFile", "KeyFile")
-    tls = " ".join(f'defaultNetstreamDriver{n}="{p}"' for n, p in zip(names, (ca, *own), strict=False) if p)
+    tls = " ".join(f'defaultNetstreamDriver{n}="{p}"' for n, p in zip(names, (ca, *identity), strict=False) if p)
     config.write_text(RSYSLOG.format(host=HOST, log=log, tls=tls, actions="\n".join(actions)))
     modules = next(root.glob("usr/lib/*/rsyslog"))
     command = [root / "usr/sbin/rsyslogd", "-n", "-f", config, "-i", folder / "rsyslog.pid", "-M", modules]
@@ -86,7 +89,7 @@ def rsyslog(folder: Path, actions: Sequence[str], ca: Path | None = None, own: S
 
 @contextmanager
 def syslog_ng(folder: Path, drivers: Sequence[str]) -> Iterator[Path]:
-    """A running syslog-ng that gives ``drivers`` what is written to the socket that it gives."""
+    """Run a syslog-ng that sends the input of the yielded socket to ``drivers``."""
     log, config, root = folder / "syslog-ng.sock", folder / "syslog-ng.conf", unpacked()
     modules = next(root.glob("usr/lib/syslog-ng/[0-9]*"))
     there = "".join(f"destination d{n} {{ {driver} }};\n" for n, driver in enumerate(drivers))
@@ -100,22 +103,20 @@ def syslog_ng(folder: Path, drivers: Sequence[str]) -> Iterator[Path]:
 
 @contextmanager
 def _running(root: Path, command: Sequence[Path | str], ready: Path) -> Iterator[None]:
-    """A daemon of the unpacked packages, once the socket that it reads is there."""
+    """Run a daemon of the unpacked packages, and wait for its input socket."""
     libraries = [*root.glob("usr/lib/*-linux-gnu"), *root.glob("lib/*-linux-gnu"), root / "usr/lib/syslog-ng"]
     environment = os.environ | {"LD_LIBRARY_PATH": ":".join(map(str, libraries))}
     process = subprocess.Popen(list(map(str, command)), env=environment, stdout=subprocess.DEVNULL)
     try:
-        until = time.monotonic() + PATIENCE
-        while not ready.exists() and time.monotonic() < until:
-            time.sleep(0.05)
+        until(ready.exists, PATIENCE, f"{ready} exists")
         yield
     finally:
         process.terminate()
         process.wait()
 
 
-def say(log: Path, texts: Sequence[str]) -> list[float]:
-    """Log ``texts`` as a program of this machine does; the times, in seconds since the epoch, that they say."""
+def log_texts(log: Path, texts: Sequence[str]) -> list[float]:
+    """Log ``texts`` like a program of this machine; return their times in seconds since the epoch."""
     times = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         for text in texts:

@@ -1,4 +1,4 @@
-"""Results of measurements are kept with their machine, and compared."""
+"""Results of measurements are stored with their machine, and compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bench.results import load, machine, save
 from penstock.java.runtime import NoJava
 
 
-def test_a_result_is_kept_with_its_machine_and_its_load(tmp_path: Path) -> None:
+def test_result_is_stored_with_its_machine_and_load(tmp_path: Path) -> None:
     where = machine()
     document = load(save({"udp_per_s": 5}, where, tmp_path / "results"))
     assert (document["figures"], document["machine"]) == ({"udp_per_s": 5}, where)
@@ -26,14 +26,14 @@ def test_a_result_is_kept_with_its_machine_and_its_load(tmp_path: Path) -> None:
     assert "UDP_SEGMENT" in document["load"]["sender"]
 
 
-def test_two_results_are_compared_figure_by_figure_and_told_where_they_cannot_be() -> None:
+def test_results_are_compared_by_figure_or_reported_as_not_comparable() -> None:
     a = {"figures": {"x": 100, "gone": 1}, "machine": {"cores": 2, "load_before": 0.1}, "load": {}}
     b = {"figures": {"x": 150, "new": "?"}, "machine": {"cores": 4, "load_before": 9.0}, "load": {}}
     assert compare.rows(a, b) == [("x", "100", "150", "1.50"), ("gone", "1", "", ""), ("new", "", "?", "")]
     assert compare.differences(a, b) == ["machine: cores is 2 and 4"]
 
 
-def test_a_peer_that_nobody_knows_is_refused_before_anything_is_measured(
+def test_unknown_peer_is_refused_before_the_measurement(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("signal.signal", lambda *_: None)
@@ -52,7 +52,7 @@ def test_a_peer_that_nobody_knows_is_refused_before_anything_is_measured(
         ("nats", "nats-server", "BENCH_NATS_SERVER"),
     ],
 )
-def test_a_peer_that_is_not_installed_is_named_until_a_variable_says_where_it_is(
+def test_missing_peer_is_named_unless_a_variable_has_its_path(
     peer: str, program: str, variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
@@ -64,7 +64,7 @@ def test_a_peer_that_is_not_installed_is_named_until_a_variable_says_where_it_is
     assert peers.named(peer) == [peer]
 
 
-def test_nats_without_its_client_and_kafka_without_java_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_dependency_of_a_peer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCH_NATS_SERVER", sys.executable)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SystemExit, match="pip install nats-py"):
@@ -81,11 +81,11 @@ def no_java() -> None:
     raise NoJava("no Java 17 or later on this machine")
 
 
-def test_nats_has_the_figures_that_penstock_has_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nats_has_the_figures_of_penstock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCH_NATS_SERVER", script(tmp_path, LISTENS))
     ask = appends.told
     monkeypatch.setattr(
-        appends, "told", lambda client, *words: told(*words) if client == "nats_load" else ask(client, *words)
+        appends, "told", lambda client, *words: measured(*words) if client == "nats_load" else ask(client, *words)
     )
     figures = peers.measure(["nats"], rounds=1, seconds=0.1)
     ours = {name.removeprefix("penstock_") for name in figures if name.startswith("penstock_")}
@@ -95,10 +95,12 @@ def test_nats_has_the_figures_that_penstock_has_beside_it(tmp_path: Path, monkey
     assert figures["nats_append_1_callers_1000_entries_per_s"] == 4_000
 
 
-def test_a_peer_that_ends_at_once_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peer_that_exits_immediately_is_reported_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BENCH_NATS_SERVER", script(tmp_path, "raise SystemExit('no room')"))
     with pytest.raises(SystemExit, match="nats ended at once: no room"):
-        peers.in_turn([Nats], 1, told)
+        peers.in_turn([Nats], 1, measured)
 
 
 def script(folder: Path, text: str) -> str:
@@ -128,14 +130,14 @@ time.sleep(60)
 """
 
 
-def told(what: str, *rest: object) -> dict[str, float]:
-    if what == "append":
+def measured(operation: str, *rest: object) -> dict[str, float]:
+    if operation == "append":
         return {"requests": 8, "failed": 0, "seconds": 2.0, "cores": 0.5}
     return {"pages_per_s": 1, "pages_client_cores": 1, "stream_per_s": 1, "stream_client_cores": 1}
 
 
-class Still(Peer):
-    """A peer that does nothing; this process is it."""
+class IdlePeer(Peer):
+    """A peer that does nothing; its process is this one."""
 
     pid = os.getpid()
 
@@ -146,9 +148,9 @@ class Still(Peer):
         pass
 
 
-def test_each_round_begins_with_who_ended_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_round_starts_with_the_last_peer_of_the_previous_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "IDLE_SECONDS", 0)
-    kinds = [type("One", (Still,), {"name": "one"}), type("Other", (Still,), {"name": "other"})]
+    kinds = [type("One", (IdlePeer,), {"name": "one"}), type("Other", (IdlePeer,), {"name": "other"})]
     order: list[str] = []
 
     def work(peer: Peer) -> dict[str, float]:
@@ -161,7 +163,7 @@ def test_each_round_begins_with_who_ended_the_one_before(monkeypatch: pytest.Mon
     assert figures["one_pss_udp_idle_mib"] > figures["one_pss_anon_udp_loaded_mib"] > 1
 
 
-def test_what_the_kernel_drops_at_a_port_is_seen() -> None:
+def test_datagrams_dropped_by_the_kernel_at_a_port_are_counted() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.bind(("127.0.0.1", 0))
@@ -173,7 +175,7 @@ def test_what_the_kernel_drops_at_a_port_is_seen() -> None:
     assert datagrams.dropped(port) is None
 
 
-def test_the_table_of_a_result_names_its_load_and_leaves_out_what_was_not_measured(tmp_path: Path) -> None:
+def test_table_of_a_result_has_its_load_and_only_measured_figures(tmp_path: Path) -> None:
     figures = {"tcp_lines_per_s": 1_980_000, "tcp_receiver_cpu_us_per_line": 0.45}
     head, _, *lines = readme.table(load(save(figures, machine(), tmp_path))).splitlines()
     assert "UDP_SEGMENT" in head

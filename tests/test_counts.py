@@ -39,7 +39,7 @@ def test_open_book_names_its_two_sides() -> None:
 
 
 @given(st.integers(0, 10**10), COUNTS, COUNTS)
-def test_counts_of_another_bucket_are_split_off_again(
+def test_counts_of_another_bucket_are_separated(
     bucket: int, own_counts: dict[str, int], other_counts: dict[str, int]
 ) -> None:
     combined = {**own_counts, **elsewhere(bucket + 60, other_counts)}
@@ -76,7 +76,7 @@ def test_origin_survives_a_round_trip(origin: Origin) -> None:
 
 
 class Clocks:
-    """A wall clock that can jump, and a monotonic one that cannot."""
+    """A wall clock that can jump, and a monotonic clock that cannot."""
 
     def __init__(self) -> None:
         self.wall, self.monotonic = 1_000_000.0, 50.0
@@ -124,7 +124,7 @@ def test_buckets_never_go_back(steps: list[tuple[float, float]]) -> None:
         last = bucket
 
 
-def test_lost_is_what_reaches_neither_a_table_nor_a_handler() -> None:
+def test_lost_counts_reach_neither_a_table_nor_a_handler() -> None:
     ends = {"kernel_dropped": 1, "invalid.header": 2, "policy_drop.log": 3, "gap.corrupt": 4, "corrupt": 5}
     other_names = {
         "accepted": 9,
@@ -137,7 +137,7 @@ def test_lost_is_what_reaches_neither_a_table_nor_a_handler() -> None:
     assert lost(ends | other_names) == ends
 
 
-def test_what_all_had_read_before_it_was_dropped_is_no_loss() -> None:
+def test_rows_read_by_all_before_retention_are_not_lost() -> None:
     assert lost({"gap.expired_read": 4, "gap.expired_unread": 2, "gap.corrupt": 1, "accepted": 9}) == {
         "gap.expired_unread": 2,
         "gap.corrupt": 1,

@@ -1,4 +1,4 @@
-"""The pages of documentation: reference, examples, commands and links are true, and the site builds."""
+"""The documentation is correct: reference, examples, commands and links; and the site builds."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def blocks(page: Path, language: str = "[a-z]*") -> list[str]:
 
 
 def listed(entries: list[Any]) -> Iterator[str]:
-    """The pages in the contents."""
+    """Yield the pages in the contents."""
     for entry in entries:
         for value in entry.values():
             if isinstance(value, str):
@@ -61,12 +61,12 @@ def listed(entries: list[Any]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", PAGES_OF_REFERENCE)
-def test_a_page_of_reference_is_that_of_the_code(name: Page) -> None:
+def test_reference_page_equals_the_code(name: Page) -> None:
     page = DOCS / f"{name}.md"
     assert page.read_text() == PAGES_OF_REFERENCE[name](), f"penstock config reference {name} > {page}"
 
 
-def test_the_pages_of_the_apis_name_every_call() -> None:
+def test_api_pages_name_each_call() -> None:
     calls = [method.name for method in slogd_pb2.DESCRIPTOR.services_by_name["StructuredLog"].methods]
     page = (DOCS / "grpc.md").read_text()
     assert all(f"\n| `{call}` |" in page for call in calls)
@@ -84,20 +84,18 @@ def name_of(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", [*GUIDES, *PAGES], ids=name_of)
-def test_links_lead_to_pages_that_are_there(page: Path) -> None:
+def test_links_lead_to_existing_pages(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-        made = page.parent == DOCS and target in GENERATED
-        assert made or (page.parent / target).exists(), f"{name_of(page)} leads to {target}"
+        is_generated = page.parent == DOCS and target in GENERATED
+        assert is_generated or (page.parent / target).exists(), f"{name_of(page)} leads to {target}"
 
 
-def test_every_page_is_in_the_contents() -> None:
+def test_each_page_is_in_the_contents() -> None:
     contents = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
     assert set(listed(contents["nav"])) == {name_of(page) for page in PAGES} | set(GENERATED)
 
 
-def test_the_site_builds_without_a_warning_and_fetches_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_site_builds_without_warnings_and_downloads(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "mkdocs"):
         build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path)))
     assert [record.getMessage() for record in caplog.records] == []
@@ -105,22 +103,22 @@ def test_the_site_builds_without_a_warning_and_fetches_nothing(
     text = "".join((tmp_path / page).with_suffix(".html").read_text() for page in pages)
     fetched = r'<(?:script|link)[^>]*(?:src|href)="(?:https?:)?//[^"]*"|<img[^>]*src="(?:https?:)?//[^"]*"'
     assert re.findall(fetched, text) == []
-    places = {
+    search_locations = {
         entry["location"] for entry in json.loads((tmp_path / "search" / "search_index.json").read_text())["docs"]
     }
-    assert {page.replace(".md", ".html") for page in pages} <= places, "every page can be found"
+    assert {page.replace(".md", ".html") for page in pages} <= search_locations, "every page can be found"
     assert '<span class="nb">echo</span>' in text, "commands are highlighted"
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_the_page_of_a_stage_has_a_picture_no_wider_than_a_page(stage: str) -> None:
+def test_page_of_a_stage_has_a_picture_within_the_page_width(stage: str) -> None:
     pictures = [text for text in blocks(DOCS / f"{stage}.md") if re.search(r"--+>|--+\+|<--+|offset  ", text)]
     assert pictures
     assert max(len(line) for picture in pictures for line in picture.splitlines()) <= 110
 
 
 @pytest.mark.parametrize("page", [*GUIDES, *PAGES], ids=name_of)
-def test_the_examples_of_a_configuration_load(page: Path, tmp_path: Path) -> None:
+def test_configuration_examples_load(page: Path, tmp_path: Path) -> None:
     for example in blocks(page, "toml"):
         assert tomllib.loads(example)
         if not example.startswith(OTHERS):
@@ -130,32 +128,32 @@ def test_the_examples_of_a_configuration_load(page: Path, tmp_path: Path) -> Non
 
 @pytest.fixture(scope="module")
 def commands() -> typer.core.TyperGroup:
-    found = typer.main.get_command(build_commands(None))
-    assert isinstance(found, typer.core.TyperGroup)
-    return found
+    group = typer.main.get_command(build_commands(None))
+    assert isinstance(group, typer.core.TyperGroup)
+    return group
 
 
 @pytest.mark.parametrize("page", [*GUIDES, *PAGES], ids=name_of)
-def test_commands_in_the_text_and_their_options_are_there(page: Path, commands: typer.core.TyperGroup) -> None:
+def test_commands_and_options_in_the_text_exist(page: Path, commands: typer.core.TyperGroup) -> None:
     for line in re.findall(r"`penstock ([^`]+)`", page.read_text()):
-        known, words = commands, line.split()
-        while isinstance(known, typer.core.TyperGroup) and words and words[0][0].islower():
-            assert words[0] in known.commands, f"penstock {line}"
-            known = known.commands[words.pop(0)]
-        options = {name for parameter in known.params for name in parameter.opts} | {"--help"}
-        wanted = {word for word in words if re.fullmatch(r"--?[a-z][a-z_-]*", word)}
-        assert wanted <= options, f"penstock {line}"
+        command, words = commands, line.split()
+        while isinstance(command, typer.core.TyperGroup) and words and words[0][0].islower():
+            assert words[0] in command.commands, f"penstock {line}"
+            command = command.commands[words.pop(0)]
+        options = {name for parameter in command.params for name in parameter.opts} | {"--help"}
+        used_options = {word for word in words if re.fullmatch(r"--?[a-z][a-z_-]*", word)}
+        assert used_options <= options, f"penstock {line}"
 
 
 @pytest.mark.parametrize("page", NAMED, ids=name_of)
-def test_files_named_in_the_text_are_there(page: Path) -> None:
+def test_files_named_in_the_text_exist(page: Path) -> None:
     for path in re.findall(r"`((?:[a-z_]+/)*(?:[a-z_]+/|[a-z_]+\.py))`", page.read_text()):
         if path.split("/")[0] not in OF_DATA:
             assert (ROOT / "penstock" / path).exists() or (ROOT / path).exists(), path
 
 
 @pytest.mark.parametrize("page", NAMED, ids=name_of)
-def test_modules_and_names_in_the_text_can_be_imported(page: Path) -> None:
+def test_modules_and_names_in_the_text_exist(page: Path) -> None:
     text = page.read_text()
     named = set(re.findall(r"\bpenstock(?:\.[a-z_]+)+(?:\.[A-Z]\w+)?", text)) - NO_MODULES
     imported = re.findall(r"from (penstock[a-z_.]*) import (\w+(?:, \w+)*)", text)
@@ -165,25 +163,27 @@ def test_modules_and_names_in_the_text_can_be_imported(page: Path) -> None:
 
 
 def rows_of(page: Path, first: str) -> list[list[str]]:
-    """The cells of a page's tables whose first column is named ``first``."""
+    """Return the cells of a page's tables whose first column is named ``first``."""
     tables = re.findall(rf"^\| {first} \|.*\n\|[- |]+\n((?:\|.*\n)+)", page.read_text(), re.MULTILINE)
     return [[cell.strip() for cell in line.strip("|").split("|")] for table in tables for line in table.splitlines()]
 
 
-def test_the_glossary_has_every_count() -> None:
+def test_glossary_has_each_count() -> None:
     assert [row[0].strip("`") for row in rows_of(DOCS / "glossary.md", "count")] == list(Name)
 
 
-def test_the_versions_of_files_are_those_of_the_code() -> None:
-    told = {row[0].split(",")[0].split(":")[0].split(" and ")[0].strip("`"): row[1] for row in rows_of(FORMATS, "file")}
-    assert told["TOPIC/*.arrows"] == str(batch_format.VERSION)
-    assert told["TOPIC/*.index"] == str(index.VERSION)
-    assert told["TOPIC/*.synced"] == str(segment.SYNCED_FORMAT)
-    assert told["TOPIC/gaps.jsonl"] == str(checked_lines.VERSION)
-    assert told["LEDGER"] == str(checkpoint.FORMAT)
-    assert told["its frames"] == str(FrameMetadata(Origin("", 0, 0, 0)).document()["v"])
+def test_documented_versions_of_files_equal_the_code() -> None:
+    documented = {
+        row[0].split(",")[0].split(":")[0].split(" and ")[0].strip("`"): row[1] for row in rows_of(FORMATS, "file")
+    }
+    assert documented["TOPIC/*.arrows"] == str(batch_format.VERSION)
+    assert documented["TOPIC/*.index"] == str(index.VERSION)
+    assert documented["TOPIC/*.synced"] == str(segment.SYNCED_FORMAT)
+    assert documented["TOPIC/gaps.jsonl"] == str(checked_lines.VERSION)
+    assert documented["LEDGER"] == str(checkpoint.FORMAT)
+    assert documented["its frames"] == str(FrameMetadata(Origin("", 0, 0, 0)).document()["v"])
     documents = ("TOPIC/*.state", "TOPIC/settings.json", "TOPIC/cursors/*.cursor", "TRANSACTION-*.intent")
-    assert {told[name] for name in documents} == {str(checked_document.FORMAT)}
+    assert {documented[name] for name in documents} == {str(checked_document.FORMAT)}
 
 
 def test_install_commands_name_this_project_and_its_extras() -> None:

@@ -1,4 +1,4 @@
-"""The files in examples/: what they ask of /metrics is what it has."""
+"""The files in examples/ use metrics that /metrics has."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FUNCTIONS = {"sum", "rate", "increase", "time", "min", "absent", "by", "and"}
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    """Title and expression of all panels and rules."""
+    """Yield title and expression of all panels and rules."""
     for panel in DASHBOARD["panels"]:
         yield from ((panel["title"], target["expr"]) for target in panel["targets"])
     for group in RULES["groups"]:
@@ -32,11 +32,11 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def families(tmp_path_factory: pytest.TempPathFactory) -> list[Family]:
-    """What /metrics has of a listener, its topic and its table."""
+    """The metric families of a listener, its topic and its table."""
     return families_of_everything(tmp_path_factory.mktemp("metrics"))
 
 
-def test_every_family_has_samples_help_and_type(families: list[Family]) -> None:
+def test_each_family_has_samples_help_and_type(families: list[Family]) -> None:
     lines = render(families).splitlines()
     for family in families:
         assert family.samples, family.name
@@ -48,55 +48,55 @@ def test_every_family_has_samples_help_and_type(families: list[Family]) -> None:
 
 
 @pytest.mark.parametrize(("title", "expression"), list(expressions()), ids=lambda text: text.replace(" ", "_")[:30])
-def test_metrics_and_labels_of_an_expression_are_there(title: str, expression: str, families: list[Family]) -> None:
-    known = {family.name: {name for labels, _ in family.samples for name in labels} for family in families}
+def test_metrics_and_labels_of_an_expression_exist(title: str, expression: str, families: list[Family]) -> None:
+    labels_by_family = {family.name: {name for labels, _ in family.samples for name in labels} for family in families}
     used = re.findall(r"penstock_\w+", expression)
     assert used
-    assert set(used) <= known.keys(), title
-    labels = set.union(*(known[name] for name in used))
-    asked = set(re.findall(r"(\w+)(?:=~?)\"", expression))
-    asked |= {name.strip() for group in re.findall(r"by \(([^)]*)\)", expression) for name in group.split(",")}
-    assert asked <= labels, title
+    assert set(used) <= labels_by_family.keys(), title
+    labels = set.union(*(labels_by_family[name] for name in used))
+    used_labels = set(re.findall(r"(\w+)(?:=~?)\"", expression))
+    used_labels |= {name.strip() for group in re.findall(r"by \(([^)]*)\)", expression) for name in group.split(",")}
+    assert used_labels <= labels, title
     bare = re.sub(r"\"[^\"]*\"|\[[^\]]*\]|\{[^}]*\}|by \([^)]*\)|penstock_\w+", "", expression)
     assert set(re.findall(r"[a-z_]+", bare)) <= FUNCTIONS, title
     assert bare.count("(") == bare.count(")")
 
 
-def test_the_names_and_fates_asked_for_are_those_of_the_balance() -> None:
+def test_names_and_fates_of_queries_are_in_the_balance() -> None:
     names = [str(name) for name in Name]
     for title, expression in expressions():
         for _, text in re.findall(r"(name|fate)=~?\"([^\"]*)\"", expression):
-            for one in text.split("|"):
-                stem = one.replace("[.]", ".").removesuffix("*").rstrip(".")
+            for pattern in text.split("|"):
+                stem = pattern.replace("[.]", ".").removesuffix("*").rstrip(".")
                 assert stem in ROUTE_FATES or any(
                     stem in (n, n.rstrip(".")) or (n[-1] == "." and stem.startswith(n)) for n in names
-                ), (title, one)
+                ), (title, pattern)
 
 
-def test_the_reasons_of_gaps_are_those_of_the_log() -> None:
+def test_reasons_of_gaps_equal_those_of_the_log() -> None:
     text = "".join(path.read_text() for path in (EXAMPLES.parent / "penstock" / "log").rglob("*.py"))
     for _, expression in expressions():
         for reason in re.findall(r"gap\.(\w+)", expression):
             assert f'"{reason}"' in text
 
 
-def test_the_dashboard_asks_for_its_datasource_and_no_panels_overlap() -> None:
+def test_dashboard_prompts_for_its_datasource_and_panels_do_not_overlap() -> None:
     assert DASHBOARD["templating"]["list"][0]["type"] == "datasource"
     cells: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
-        place: dict[str, Any] = panel["gridPos"]
-        own = {
+        position: dict[str, Any] = panel["gridPos"]
+        panel_cells = {
             (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
+            for x in range(position["x"], position["x"] + position["w"])
+            for y in range(position["y"], position["y"] + position["h"])
         }
-        assert not own & cells, panel["title"]
-        assert place["x"] + place["w"] <= 24
-        cells |= own
+        assert not panel_cells & cells, panel["title"]
+        assert position["x"] + position["w"] <= 24
+        cells |= panel_cells
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
 
 
-def test_every_rule_has_a_severity_and_a_summary() -> None:
+def test_each_rule_has_a_severity_and_a_summary() -> None:
     for group in RULES["groups"]:
         for rule in group["rules"]:
             assert rule["labels"]["severity"] in ("warning", "critical")

@@ -321,7 +321,7 @@ NO_PARSERS = {
 
 
 def parses(path: Path) -> bool:
-    """Whether a module calls something that makes values of bytes or of a file."""
+    """Report whether a module calls a function that creates values from bytes or from a file."""
     calls = (node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
     return any(map(_parses, calls))
 
@@ -337,7 +337,7 @@ def _parses(call: ast.expr) -> bool:
 
 
 def modules() -> Iterator[str]:
-    """All modules that parse."""
+    """Yield all modules that parse."""
     for path in sorted((ROOT / "penstock").rglob("*.py")):
         name = str(path.relative_to(ROOT / "penstock"))
         if path.name == "__init__.py" or name.startswith("testing/"):
@@ -346,29 +346,29 @@ def modules() -> Iterator[str]:
             yield name
 
 
-def test_every_parser_has_a_fuzz_target_or_a_reason_for_none() -> None:
+def test_each_parser_has_a_fuzz_target_or_a_reason() -> None:
     unknown = [name for name in modules() if name not in TARGETS and name not in NO_PARSERS]
     assert not unknown, "enter each in TARGETS with its test, or in NO_PARSERS with a reason"
 
 
-def test_the_lists_name_modules_that_are_there_and_each_once() -> None:
-    gone = [name for name in (*TARGETS, *NO_PARSERS) if not (ROOT / "penstock" / name).exists()]
-    assert not gone
+def test_listed_modules_exist_and_are_listed_once() -> None:
+    missing = [name for name in (*TARGETS, *NO_PARSERS) if not (ROOT / "penstock" / name).exists()]
+    assert not missing
     assert not TARGETS.keys() & NO_PARSERS.keys()
     assert NO_PARSERS.keys() <= set(modules()), "no reason is needed for what is no parser"
 
 
 @pytest.mark.parametrize("target", sorted(set(TARGETS.values())))
-def test_a_target_is_a_property_test_that_make_fuzz_runs(target: str) -> None:
-    name, _, wanted = target.partition("::")
+def test_target_is_a_property_test_of_make_fuzz(target: str) -> None:
+    name, _, test_name = target.partition("::")
     tree = ast.parse((ROOT / "tests" / name).read_text())
-    (test,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == wanted)
+    (test,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == test_name)
     marks = [ast.unparse(mark) for node in ast.walk(test) for mark in getattr(node, "decorator_list", ())]
     assert any(re.match(r"(hypothesis\.)?given\(", mark) for mark in marks), "it is a property test"
     assert not any("soak" in mark for mark in marks), "soak tests are left out"
 
 
-def test_a_new_parser_would_be_noticed(tmp_path: Path) -> None:
+def test_new_parser_is_detected(tmp_path: Path) -> None:
     for code in ("json.loads(x)", "parse_object(x)", "self._fs.read(p)", "p.read_bytes()", "json.load(f)", "s.recv(9)"):
         (tmp_path / "new.py").write_text(f"{code}\n")
         assert parses(tmp_path / "new.py"), code

@@ -40,7 +40,7 @@ def columns(table: pa.Table | pa.RecordBatch, *names: str) -> list[list[Any]]:
 
 
 class Golden:
-    """A data directory out of its archive, and what has to be in it."""
+    """A data directory from its archive, and its expected content."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.data = folder, folder / "data"
@@ -48,13 +48,13 @@ class Golden:
         self.expected: dict[str, Any] = json.loads((folder / "expected.json").read_text())
 
     def rows(self, topic: str) -> list[list[Any]]:
-        """Offset and payload of all rows of a topic."""
+        """Return offset and payload of all rows of a topic."""
         batches = [stored.batch for stored in TopicReader(self.topics / topic).read(0)]
         pairs = (zip(*columns(batch, "offset", "payload"), strict=True) for batch in batches)
         return [[offset, payload.decode()] for each in pairs for offset, payload in each]
 
     def wait_for(self, topic: str, end: int) -> None:
-        """Until the daemon has taken what waited for the topic."""
+        """Wait until the daemon has stored the waiting frames of the topic."""
         until(lambda: TopicReader(self.topics / topic).end == end, what=f"{topic} ends at {end}")
 
 
@@ -74,7 +74,7 @@ def log(golden: Golden) -> Iterator[Log]:
 
 @pytest.fixture
 def pipe(golden: Golden) -> Iterator[Pipe]:
-    """A ``penstock serve`` that went on with the directory."""
+    """A ``penstock serve`` that continues with the directory."""
     pipe = Pipe(golden.folder)
     pipe.configure(golden.expected["config"])
     pipe.start()
@@ -82,16 +82,16 @@ def pipe(golden: Golden) -> Iterator[Pipe]:
     pipe.stop()
 
 
-def test_there_is_a_golden_directory() -> None:
+def test_golden_directory_exists() -> None:
     assert ARCHIVES
 
 
-def test_topics_are_read_from_their_folders_with_exactly_their_rows(golden: Golden) -> None:
+def test_topics_have_exactly_their_rows(golden: Golden) -> None:
     for topic, rows in golden.expected["rows"].items():
         assert golden.rows(topic) == rows, topic
 
 
-def test_segments_are_arrow_streams_for_everybody(golden: Golden) -> None:
+def test_segments_are_arrow_streams(golden: Golden) -> None:
     files = sorted((golden.topics / "segments").glob("*.arrows"))
     assert len(files) > 2
     tables = [pa.ipc.open_stream(file.read_bytes()).read_all() for file in files]
@@ -101,13 +101,13 @@ def test_segments_are_arrow_streams_for_everybody(golden: Golden) -> None:
     assert tables[0]["key"][0].as_py() == b"k0"
 
 
-def test_gaps_stay_gaps(golden: Golden) -> None:
+def test_gaps_are_unchanged(golden: Golden) -> None:
     for topic, gaps in golden.expected["gaps"].items():
-        found = [[gap.begin, gap.end, gap.reason] for gap in TopicReader(golden.topics / topic).gaps()]
-        assert found == gaps, topic
+        actual_gaps = [[gap.begin, gap.end, gap.reason] for gap in TopicReader(golden.topics / topic).gaps()]
+        assert actual_gaps == gaps, topic
 
 
-def test_the_log_opens_with_settings_cursors_and_without_deleted_topics(golden: Golden, log: Log) -> None:
+def test_log_opens_with_settings_and_cursors_and_without_deleted_topics(golden: Golden, log: Log) -> None:
     held = {topic for topic, rows in golden.expected["rows"].items() if rows}
     assert set(log.names()) == held
     for topic, settings in golden.expected["settings"].items():
@@ -117,32 +117,32 @@ def test_the_log_opens_with_settings_cursors_and_without_deleted_topics(golden: 
         assert log.topic(topic).cursors.all() == cursors
 
 
-def test_offsets_go_on_also_those_of_a_topic_that_was_deleted(golden: Golden, log: Log) -> None:
+def test_offsets_continue_in_each_topic_including_a_deleted_one(golden: Golden, log: Log) -> None:
     for topic, end in golden.expected["ends"].items():
         appended = log.topic(topic, create=True).append(body([b"new"]), ORIGIN).result(10)
         assert (topic, appended.first) == (topic, end)
 
 
-def test_a_producer_that_repeats_itself_is_known(golden: Golden, log: Log) -> None:
-    again = body([payload.encode() for _, payload in golden.expected["rows"]["retried"]])
+def test_repeated_append_of_a_producer_is_recognised(golden: Golden, log: Log) -> None:
+    repeated_rows = body([payload.encode() for _, payload in golden.expected["rows"]["retried"]])
     topic = log.topic("retried")
-    answer = topic.append(again, ORIGIN, producer=ProducerSequence("golden", 0)).result(10)
+    answer = topic.append(repeated_rows, ORIGIN, producer=ProducerSequence("golden", 0)).result(10)
     assert (answer.first, answer.count, topic.end) == (0, 3, 3)
 
 
-def test_transactions_that_were_open_or_not_decided_are_taken_back(golden: Golden, log: Log) -> None:
+def test_open_and_undecided_transactions_are_rolled_back(golden: Golden, log: Log) -> None:
     assert [log.topic(topic).end for topic in ("one", "two")] == [2, 2]
     assert not list(golden.topics.glob("TRANSACTION-*"))
     stored = golden.topics / "one" / f"{0:020}.arrows"
     assert b"never" not in stored.read_bytes()
 
 
-def test_nothing_is_found_damaged(golden: Golden, log: Log) -> None:
+def test_verification_finds_no_damage(golden: Golden, log: Log) -> None:
     for topic in log.names(internal=True):
         assert log.topic(topic, internal=True).verify() == [], topic
 
 
-def test_the_ledgers_checkpoint_is_used_and_says_what_the_topics_say(golden: Golden) -> None:
+def test_ledger_checkpoint_is_used_and_equals_the_topics(golden: Golden) -> None:
     pages, why = usable(golden.topics)
     assert pages is not None, why
     assert recompute(golden.topics)[1] == [], "and so does a book made without it"
@@ -151,20 +151,20 @@ def test_the_ledgers_checkpoint_is_used_and_says_what_the_topics_say(golden: Gol
     assert {topic: topics[topic].end for topic in topics} == golden.expected["ends"]
 
 
-def test_the_tables_are_read_and_proved_again(golden: Golden) -> None:
+def test_tables_are_read_and_proved_again(golden: Golden) -> None:
     commits = list(read_journal(golden.layout))
     rows = read_rows(golden.layout.landed, as_written(name for commit in commits for name in commit.files))
     for topic, fates in golden.expected["fates"].items():
         offsets = [offset for offset, name in zip(*columns(rows, "offset", "topic"), strict=True) if name == topic]
-        kept = sum(count for name, count in fates.items() if name.startswith(("landed.", "quarantined.")))
-        assert len(offsets) == len(set(offsets)) == kept > 0
+        table_rows = sum(count for name, count in fates.items() if name.startswith(("landed.", "quarantined.")))
+        assert len(offsets) == len(set(offsets)) == table_rows > 0
     written = [proof for proofs in read_proofs(golden.layout) for proof in proofs]
     assert written
     assert list(proved_refills(golden.layout))
     assert list(rebuild(golden.topics, golden.layout)) == [*written, *proved_refills(golden.layout)]
 
 
-def test_the_pipe_goes_on_with_what_waited_in_the_log_buffers(golden: Golden, pipe: Pipe) -> None:
+def test_pipe_continues_with_frames_in_the_log_buffers(golden: Golden, pipe: Pipe) -> None:
     for topic, unread in golden.expected["unread"].items():
         end = golden.expected["ends"][topic]
         golden.wait_for(topic, end + len(unread))
@@ -192,7 +192,7 @@ def rebuilt_balance(pipe: Pipe) -> dict[str, Any]:
 
 
 @pytest.mark.spark
-def test_the_landing_goes_on_from_its_checkpoint(golden: Golden, pipe: Pipe) -> None:
+def test_landing_continues_from_its_checkpoint(golden: Golden, pipe: Pipe) -> None:
     unread = golden.expected["unread"]["events"]
     golden.wait_for("events", golden.expected["ends"]["events"] + len(unread))
     command = [sys.executable, "-m", "penstock.spark.pipeline", "--once", *pipe.options]

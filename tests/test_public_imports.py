@@ -1,4 +1,4 @@
-"""What users import is in a room's ``__init__``, and every ``__init__`` says what is in its folder."""
+"""Public names are exported by the ``__init__`` of their room, and each ``__init__`` describes its folder."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ IMPORT = re.compile(r"\bimport (penstock[\w.]*)")
 
 
 def imports_in(text: str) -> list[tuple[str, str]]:
-    """Module and name of each import of Penstock in a page or a program."""
-    found = [(module, name) for module, names in FROM.findall(text) for name in re.findall(r"\w+", names)]
-    return found + [(module, "") for module in IMPORT.findall(text)]
+    """Return module and name of each import of Penstock in a page or a program."""
+    imports = [(module, name) for module, names in FROM.findall(text) for name in re.findall(r"\w+", names)]
+    return imports + [(module, "") for module in IMPORT.findall(text)]
 
 
 def names_of(module: ModuleType) -> list[str]:
-    """What a module has to import; all of one that is public by itself."""
+    """Return the exported names of a module; all names of one that is public by itself."""
     return list(getattr(module, "__all__", dir(module)))
 
 
-def test_imports_are_found_in_prose_and_in_programs() -> None:
+def test_imports_in_texts_and_programs_are_recognised() -> None:
     prose = "as `from penstock.kafka import Producer, Consumer; Producer({})` says"
     text = f"{prose}\nfrom penstock.a import (\n    b,\n)\nimport penstock.c\n"
     assert imports_in(text) == [
@@ -45,7 +45,7 @@ def test_imports_are_found_in_prose_and_in_programs() -> None:
 
 
 @pytest.mark.parametrize("page", READ, ids=lambda path: path.name)
-def test_pages_and_examples_import_from_rooms_only(page: Path) -> None:
+def test_pages_and_examples_import_only_from_rooms(page: Path) -> None:
     for module, name in imports_in(page.read_text()):
         assert module.count(".") == 1, f"{page.name} imports {module}, which is inside a room"
         assert module in {*PACKAGES, *OPEN}, f"{page.name} imports {module}, which is no folder"
@@ -53,7 +53,7 @@ def test_pages_and_examples_import_from_rooms_only(page: Path) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_folder_says_what_is_in_it_and_names_what_it_exports(package: str) -> None:
+def test_docstring_of_a_folder_describes_its_content_and_exports(package: str) -> None:
     module = importlib.import_module(package)
     text = module.__doc__ or ""
     assert len(re.findall(r"[.:;](?:\s|$)", text)) >= SENTENCES, f"{package} does not say what is in it"
@@ -61,15 +61,15 @@ def test_a_folder_says_what_is_in_it_and_names_what_it_exports(package: str) -> 
         assert "import" in text.lower(), f"{package} does not say what it may import"
     assert module.__all__, f"{package} exports nothing"
     for name in module.__all__:
-        assert _is_there(package, name), f"{package} has no {name}"
+        assert _exists_in(package, name), f"{package} has no {name}"
 
 
-def _is_there(package: str, name: str) -> bool:
-    """Whether it is a module of the package, or else a name in it."""
+def _exists_in(package: str, name: str) -> bool:
+    """Report whether a name is a module of the package or a name in it."""
     return find_spec(f"{package}.{name}") is not None or hasattr(importlib.import_module(package), name)
 
 
 @pytest.mark.parametrize("package", [name for name in PACKAGES if f"{name}.".startswith("penstock.cli.")])
-def test_a_folder_of_commands_imports_nothing_by_itself(package: str) -> None:
+def test_folder_of_commands_imports_nothing_by_itself(package: str) -> None:
     tree = ast.parse(Path(str(importlib.import_module(package).__file__)).read_text())
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]

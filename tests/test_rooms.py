@@ -1,4 +1,4 @@
-"""A room imports only from the rooms above it, and the page of the architecture lists them in that order."""
+"""Each room imports only from the rooms above it, in the order of the architecture page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOMS = [
 
 
 def imports(path: Path) -> Iterator[str]:
-    """The rooms that a file imports from, also in its functions."""
+    """Yield the rooms that a file imports from, including imports in functions."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("penstock."):
             yield str(node.module).split(".")[1]
@@ -28,13 +28,13 @@ def imports(path: Path) -> Iterator[str]:
             yield from (name.name.split(".")[1] for name in node.names if name.name.startswith("penstock."))
 
 
-def test_every_room_has_its_place() -> None:
-    found = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert found - {"__init__"} == set(ROOMS)
+def test_each_room_is_in_the_list() -> None:
+    rooms = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert rooms - {"__init__"} == set(ROOMS)
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_room_imports_only_from_rooms_above_it(room: str) -> None:
+def test_room_imports_only_from_rooms_above_it(room: str) -> None:
     files = [*(PACKAGE / room).rglob("*.py"), *PACKAGE.glob(f"{room}.py")]
     allowed = {*ROOMS[: ROOMS.index(room) + 1]}
     wrong = {str(file.relative_to(PACKAGE)): below for file in files if (below := {*imports(file)} - allowed)}
@@ -47,22 +47,22 @@ FOLDERS = sorted(path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("*/_
 
 
 def modules_imported(path: Path) -> set[str]:
-    """The modules that a file imports, below ``penstock``."""
-    found = set()
+    """Return the modules below ``penstock`` that a file imports."""
+    modules = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("penstock."):
-            found.add(str(node.module).removeprefix("penstock."))
+            modules.add(str(node.module).removeprefix("penstock."))
         elif isinstance(node, ast.Import):
-            found |= {name.name.removeprefix("penstock.") for name in node.names if name.name.startswith("penstock.")}
-    return found
+            modules |= {name.name.removeprefix("penstock.") for name in node.names if name.name.startswith("penstock.")}
+    return modules
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=str)
-def test_a_folder_imports_only_what_it_says(folder: Path) -> None:
+def test_folder_imports_only_the_declared_rooms(folder: Path) -> None:
     text = ast.get_docstring(ast.parse((PACKAGE / folder / "__init__.py").read_text())) or ""
-    said = " ".join(text.split()).rpartition("Imports ")[2]
-    allowed = {*re.findall(r"``([a-z_.]+)``", said), *FREE, ".".join(folder.parts)}
-    if "any room before it" in said:
+    declared = " ".join(text.split()).rpartition("Imports ")[2]
+    allowed = {*re.findall(r"``([a-z_.]+)``", declared), *FREE, ".".join(folder.parts)}
+    if "any room before it" in declared:
         allowed |= {*ROOMS[: ROOMS.index(folder.parts[0])]}
     for file in (PACKAGE / folder).glob("*.py"):
         for module in modules_imported(file):

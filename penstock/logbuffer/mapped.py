@@ -89,7 +89,8 @@ class LogFile:
         # in anew would take a sixth of the time. They stay mapped.
         self._keeps_pages = position - self._released_position >= self.term_length
         if not self._keeps_pages and hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED)  # loses nothing: a shared mapping of a file
+            # Loses nothing: the mapping is shared, so the page cache has the bytes.
+            self._map.madvise(mmap.MADV_DONTNEED)
         self._next_release_s, self._released_position = now + RELEASE_INTERVAL_S, position
 
     # Positions
@@ -159,6 +160,7 @@ class LogFile:
     def fill_zero(self, file_offset: int, length: int) -> None:
         """Zero a range that begins at a frame."""
         if length > 8:
+            # Order: the first word last, as in Aeron: where it is zero, the rest of the range is zero too.
             np.frombuffer(self.bytes, np.uint8, length - 8, file_offset + 8).fill(0)
         if length > 0:
             self.store_long(file_offset, 0)
@@ -196,9 +198,8 @@ class LogFile:
     def whole_frame(self, position: int) -> tuple[int, int, int]:
         """Return (frame length, flags, type) of the published frame at ``position``; length 0 for none."""
         file_offset = self.offset_of(position)
-        length = self.ints[
-            file_offset >> 2
-        ]  # Order: the length before the rest of the header, the reverse of the stores.
+        # Order: the length before the rest of the header, the reverse of the stores.
+        length = self.ints[file_offset >> 2]
         if length < d.HEADER_LENGTH:
             return 0, 0, 0
         version, flags, kind, term_offset, session_id, stream_id, term_id = d.HEADER_REST.unpack_from(
@@ -227,6 +228,7 @@ class LogFile:
     def close(self) -> None:
         """Close the file; frames still referenced keep the mapping until they are freed."""
         self.closed = True
+        # A frame that is still referenced keeps its view, and with it the mapping, alive.
         for view in (self.longs, self.ints, self.bytes):
             with contextlib.suppress(BufferError):
                 view.release()

@@ -52,6 +52,7 @@ class Publication:
         create_file(Path(path), parameters, position)
         lock = lock_file(Path(path))
         log = LogFile(path, writable=True)
+        # Without a media driver nobody else sets the flag.
         log.store(d.IS_CONNECTED, 1)
         oldest = log.term_begin(position) - 2 * term_length
         begin = max(min(readers, default=position), oldest)
@@ -98,6 +99,7 @@ class Publication:
 
     def consumed(self, position: int) -> None:
         """Raise the limit for the slowest reader's ``position``, and clean one term behind that reader."""
+        # Limit: one term per call, so that no offer waits for the zeroing of several terms.
         self._tail.clean_one_term(position - self._log.term_length)
         self.position_limit = max(self.position_limit, position + min(self.window, self._log.term_length))
 

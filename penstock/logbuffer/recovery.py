@@ -99,7 +99,8 @@ def _correct_owner(log: LogFile, recovered: Recovered, readers: Sequence[int]) -
     try:
         rebuild(log.path, derived_parameters, note)
     except NotALogBuffer:
-        return log, recovered  # the frames belong to no known stream
+        # The frames belong to no known stream, so the metadata may be right.
+        return log, recovered
     log.close()
     log = LogFile(log.path, writable=True)
     return log, examine(log, readers, (*recovered.notes, str(note)))
@@ -116,6 +117,7 @@ def examine(log: LogFile, readers: Sequence[int] = (), notes: tuple[str, ...] = 
         tail = _tail_by_frames(log)
     if tail is None and not readers:
         raise NotALogBuffer(f"{log.path} is not a log buffer: its tail counters are invalid and it has no frame")
+    # Invariant: positions never go back. A reader is never ahead of what was written, so it proves a higher tail.
     tail = max(tail or 0, *readers, 0)
     walk = _Walk(log, tail, min(readers) if readers else None)
     walk.run()
@@ -198,7 +200,8 @@ class _Walk:
     def _skip_to(self, resume: int) -> None:
         begin, self.position = self.position, resume
         if self._floor is not None:
-            begin = max(begin, min(self._floor, resume))  # bytes before the lowest reader may have been cleaned
+            # Bytes before the lowest reader may have been cleaned: they are no loss.
+            begin = max(begin, min(self._floor, resume))
         elif not self._has_met_frame:
             begin = self._first_unread_byte(begin, resume)
         if begin == resume:
@@ -265,7 +268,8 @@ def _skip_reason(log: LogFile, position: int) -> Reason:
 
 def _beyond_tail(log: LogFile, position: int) -> list[Skipped]:
     if position == log.term_begin(position):
-        return []  # the rest of this partition holds an older term
+        # At the begin of a term its partition still holds an older one.
+        return []
     used = np.flatnonzero(_words_to_term_end(log, position))
     if not len(used):
         return []

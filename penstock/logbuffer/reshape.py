@@ -32,6 +32,8 @@ def resize(path: Path) -> bool:
                 continue
             block = os.pread(file.fileno(), d.METADATA_LENGTH, metadata_offset).ljust(d.METADATA_LENGTH, b"\0")
             if read_metadata(block, length)[0]:
+                # Order: cut first. Allocation then fills what is missing with zeros, and a full disk fails here and
+                # not in a mapping.
                 os.ftruncate(file.fileno(), min(size, length))
                 os.posix_fallocate(file.fileno(), 0, length)
                 os.fsync(file.fileno())
@@ -83,6 +85,7 @@ def derived(path: Path) -> d.Parameters | None:
     if initial is None or owner is None or kind == d.Kind.IMAGE:
         return None
     mtu = _field(block, d.MTU_LENGTH)
+    # The longest message then fits into one frame, so none that fitted before is refused.
     mtu = mtu if d.geometry_problem(term_length, page_sizes[0], mtu) is None else term_length // 8
     window = _field(block, d.PUBLICATION_WINDOW)
     return d.Parameters(

@@ -49,8 +49,12 @@ class Subscription:
         log, position, payload_bytes = self._log, self._position, 0
         end, tail = log.term_end(position), self._tail_bound()
         while position < end and payload_bytes < limit_bytes and len(frames) < limit_frames:
-            active = log.load(d.ACTIVE_TERM_COUNT)  # Order: before the frame, see MissingFrame.check.
+            # Order: the term count is loaded before the frame. Loaded after it, a writer that moved on in between would
+            # make a frame look lost that was only not written yet.
+            active = log.load(d.ACTIVE_TERM_COUNT)
             length, flags, kind = log.whole_frame(position)
+            # A damaged length may lead past the tail. The tail is loaded again before that is believed: the writer
+            # moves it.
             if not length or (position + length > tail and position + length > (tail := self._tail_bound())):
                 if not frames:
                     self._gap.check(position, active)
@@ -73,6 +77,7 @@ class Subscription:
         """
         log = self._log
         active = self._newest_term()
+        # The file has three terms, so nothing older can be in it.
         for count in range(max(active - 2, log.term_count(self._position), 0), active + 1):
             begin = max(count * log.term_length, self._position)
             position = begin if self._gap.has_whole_frame(begin) else next_frame(log, begin + d.FRAME_ALIGNMENT)
@@ -82,6 +87,7 @@ class Subscription:
 
     def _tail_bound(self) -> int:
         """Return the tail if it is certain to lie behind every frame."""
+        # Only a `Publication` is known to store its tail before it publishes the frame. An image has no tail at all.
         return self._gap.tail() if self._in_order else sys.maxsize
 
     @property
@@ -101,6 +107,7 @@ class Subscription:
     def replaced(self) -> bool:
         """Whether the path now names another file or none: nothing more will be written to this one."""
         try:
+            # A writer makes a new file where the old one was lost. The mapping of a reader stays with the old one.
             return not os.path.samestat(os.stat(self._log.path), self._log.identity)
         except FileNotFoundError:
             return True

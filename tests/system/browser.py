@@ -1,4 +1,4 @@
-"""A real headless Chromium for tests: Debian's, installed if it is not there and may be."""
+"""A real headless Chromium for tests: Debian's package, installed on demand if that is allowed."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ FLAGS = (
 
 
 def chromium() -> str:
-    """Its path; the test is skipped where it is not there and cannot be installed."""
-    if found := _found():
-        return found
+    """Return the path of Chromium; skip the test if it cannot be installed."""
+    if path := _installed_path():
+        return path
     if os.geteuid() == 0 and shutil.which("apt-get"):
         quiet = {"capture_output": True, "timeout": 600, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
         subprocess.run(["apt-get", "update", "-qq"], check=False, **quiet)
         subprocess.run(["apt-get", "install", "-y", "-qq", "chromium"], check=False, **quiet)
-    return _found() or pytest.skip("there is no Chromium, and it cannot be installed")
+    return _installed_path() or pytest.skip("there is no Chromium, and it cannot be installed")
 
 
-def _found() -> str | None:
+def _installed_path() -> str | None:
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """A browser with nothing in it."""
+    """A browser without any pages."""
     path = chromium()
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=path, args=list(FLAGS))

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster of two workers, as a user starts it from the pyspark installation; on loopback."""
+"""A standalone Spark cluster of two workers on loopback, started from the pyspark installation like by a user."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POISON = "raise ImportError('the package of this machine, not the one that was s
 
 
 class Cluster:
-    """Master and workers, one core each. No Python of theirs can import penstock from where they run."""
+    """A master and workers with one core each. Their Python cannot import penstock from their folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -44,8 +44,8 @@ class Cluster:
         self._processes += [self._worker(self.folder / f"worker{number}") for number in (1, 2)]
 
     def _worker(self, folder: Path) -> subprocess.Popen[bytes]:
-        given = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1G", "--work-dir", str(folder), self.master]
-        return self._start("worker.Worker", *given)
+        options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1G", "--work-dir", str(folder), self.master]
+        return self._start("worker.Worker", *options)
 
     def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         environment = {
@@ -68,12 +68,12 @@ class Cluster:
             return subprocess.Popen(command, stdout=output, stderr=output, env=environment, preexec_fn=_end_with_us)
 
     def executors(self) -> list[int]:
-        """The processes of the executors that run now."""
+        """Return the processes of the running executors."""
         below = [pid for process in self._processes for pid in descendants(process.pid)]
         return [pid for pid in below if "CoarseGrainedExecutorBackend" in command_of(pid) and alive(pid)]
 
     def kill_executor(self) -> None:
-        """SIGKILL one; the cluster starts another in its place, sooner or later."""
+        """Kill one executor with SIGKILL; the cluster starts another one some time later."""
         victim = self.executors()[0]
         os.kill(victim, signal.SIGKILL)
         until(lambda: not alive(victim), 60, "the executor is gone")
@@ -89,7 +89,7 @@ class Cluster:
 
 
 def _end_with_us() -> None:
-    """Should the tests themselves be killed (Linux)."""
+    """End this process when the tests themselves are killed (Linux)."""
     if hasattr(_libc, "prctl"):
         _libc.prctl(_PDEATHSIG, signal.SIGKILL)
 

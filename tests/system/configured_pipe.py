@@ -1,4 +1,4 @@
-"""A pipe with listeners of a test's own."""
+"""A pipe with configured listeners."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ max_line = "32KiB"
 
 
 def listener(name: str, protocol: str, *keys: str, topic: str = "") -> str:
-    """One on a free port, with these keys (TOML); its messages go to the topic of its name, or another."""
+    """Return a listener on a free port with these keys (TOML), whose messages go to the topic of its name by
+    default.
+    """
     handlers = f'handlers = [{{ type = "log", topic = "{topic or name}" }}]'
     head = ["[[listener]]", f'name = "{name}"', f'protocol = "{protocol}"', "port = 0"]
     return "\n".join([*head, *keys, handlers, ""])
@@ -27,7 +29,7 @@ def listener(name: str, protocol: str, *keys: str, topic: str = "") -> str:
 
 @contextmanager
 def configured_pipe(folder: Path, listeners: str) -> Iterator[Pipe]:
-    """It runs with these listeners (TOML), and is stopped in the end."""
+    """Run a pipe with these listeners (TOML), and stop it in the end."""
     pipe = Pipe(folder)
     pipe.configure(listeners)
     try:

@@ -12,24 +12,24 @@ from penstock.testing.pipe import Pipe, install_command
 
 @pytest.fixture
 def pipes(tmp_path: Path) -> Iterator[Callable[..., Pipe]]:
-    """Makes running pipes with further overrides; all are stopped in the end."""
-    made: list[Pipe] = []
+    """A factory of running pipes with further overrides; all are stopped in the end."""
+    started: list[Pipe] = []
 
     def make(*overrides: str) -> Pipe:
-        pipe = Pipe(tmp_path / str(len(made)), *overrides)
+        pipe = Pipe(tmp_path / str(len(started)), *overrides)
         pipe.output.parent.mkdir()
-        made.append(pipe)
+        started.append(pipe)
         pipe.start()
         return pipe
 
     yield make
-    for pipe in made:
+    for pipe in started:
         pipe.stop()
 
 
 @pytest.fixture(scope="module")
 def one_pipe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipe]:
-    """A running pipe that all tests of a module share; in its folder are ``bin/penstock`` and ``penstock-data``."""
+    """A running pipe shared by the tests of a module; its folder has ``bin/penstock`` and ``penstock-data``."""
     pipe = Pipe(tmp_path_factory.mktemp("pipe"))
     install_command(pipe.output.parent)
     (pipe.output.parent / "penstock-data").symlink_to(pipe.data_dir)

@@ -1,4 +1,4 @@
-"""A console of its own for tests, and pages of it in a real browser."""
+"""A console process for tests, and its pages in a real browser."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WAIT = 30_000
 
 @contextmanager
 def running_console(pipe: Pipe) -> Iterator[str]:
-    """The address of a console beside a pipe."""
+    """Run a console for a pipe and yield its address."""
     address = f"127.0.0.1:{free_ports(1)[0]}"
     output = pipe.output.with_name("console.log")
     command = [sys.executable, "-m", "penstock.cli.main", "console", "--http", address, *pipe.options]
@@ -48,19 +48,21 @@ def _answers(address: str) -> bool:
 def opened(
     chromium: Browser, console: str, path: str = "/", width: int = 1280, dark: bool = False
 ) -> tuple[Page, list[str]]:
-    """A page, and what went wrong in it: errors, and requests to anywhere else."""
+    """Open a page and yield it with its failures: errors, and requests to other hosts."""
     context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light")
     page = context.new_page()
     page.set_default_timeout(WAIT)
     wrong: list[str] = []
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("request", lambda asked: None if asked.url.startswith((console, "data:")) else wrong.append(asked.url))
+    page.on(
+        "request", lambda request: None if request.url.startswith((console, "data:")) else wrong.append(request.url)
+    )
     page.goto(console + path)
     wait_live(page)
     return page, wrong
 
 
 def wait_live(page: Page) -> None:
-    """Until what is typed reaches the console: on a busy machine fields may be there some moments before."""
+    """Wait until input reaches the console: on a busy machine fields may be rendered some moments before."""
     page.wait_for_function("window.did_handshake !== false")

@@ -1,4 +1,4 @@
-"""What builds containers on this machine."""
+"""The container builder of this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NONE = "no container builder (podman, docker) answers here: examples/Containerfi
 
 @functools.cache
 def builder() -> str:
-    """The program that answers; empty where none does."""
+    """Return the name of the builder that answers; empty without one."""
     return next((name for name in ("podman", "docker") if shutil.which(name) and _answers(name)), "")
 
 

@@ -1,4 +1,4 @@
-"""The pipeline as tests of the whole run it, and what it landed."""
+"""The pipeline as system tests run it, and the rows that it landed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.testing.processes import alive, descendants
 
 
 class Driver:
-    """``penstock pipeline run`` as a user starts it."""
+    """A process ``penstock pipeline run``, started like by a user."""
 
     def __init__(self, pipe: Pipe, *further: str) -> None:
         self._pipe, self._further = pipe, further
@@ -42,7 +42,7 @@ class Driver:
 
 
 def command_of(pid: int) -> str:
-    """The command of a process; "" where it is gone."""
+    """Return the command of a process; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
@@ -50,7 +50,7 @@ def command_of(pid: int) -> str:
 
 
 def landed_rows(tables: Path) -> list[dict[str, Any]]:
-    """All rows of committed files."""
+    """Return all rows of committed files."""
     layout = Layout.for_tables(tables)
     files = [name for commit in read_journal(layout) for name in commit.files]
     return [

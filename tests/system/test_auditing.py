@@ -1,4 +1,4 @@
-"""Kafka clients whose auditors tell a real ledger, over a real broker."""
+"""Kafka clients with auditors that post to a real ledger over a real broker."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ LARGE = b"x" * 30_000
 
 
 def _audits(pipe: Pipe) -> dict[tuple[str, str], dict[str, int]]:
-    told = httpx.get(f"http://{pipe.http}/balance", timeout=10).json()["audits"]
-    return {(one["tier"], one["source"]): one["counts"] for one in told}
+    audits = httpx.get(f"http://{pipe.http}/balance", timeout=10).json()["audits"]
+    return {(entry["tier"], entry["source"]): entry["counts"] for entry in audits}
 
 
 def _send(broker: Broker, topic: str, audit: dict[str, str]) -> None:
@@ -34,19 +34,19 @@ def _read(broker: Broker, topic: str, messages: int, **more: Any) -> list[Any]:
     config = {"bootstrap.servers": broker.address, "group.id": f"reads-{topic}", "auto.offset.reset": "earliest"}
     consumer = Consumer({**config, **more})
     consumer.subscribe([topic])
-    found: list[Any] = []
+    received: list[Any] = []
 
     def enough() -> bool:
         message = consumer.poll(1)
         if message is not None and message.error() is None:
-            found.append(message)
-        return len(found) >= messages
+            received.append(message)
+        return len(received) >= messages
 
     try:
         until(enough, 60, "messages are read")
     finally:
         consumer.close()
-    return found
+    return received
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def topic(kafka_broker: Broker, request: pytest.FixtureRequest) -> str:
     return str(name)
 
 
-def test_the_balance_shows_what_producers_and_consumers_counted(pipe: Pipe, kafka_broker: Broker, topic: str) -> None:
+def test_balance_shows_the_counts_of_producers_and_consumers(pipe: Pipe, kafka_broker: Broker, topic: str) -> None:
     _send(kafka_broker, topic, {"auditor.ledger.url": pipe.http})
     mirror = {"auditor.ledger.tier": "mirror", "auditor.ledger.source": "reader", "auditor.ledger.url": pipe.http}
     assert len(_read(kafka_broker, topic, 2, **{"auditor.class": "ledger", **mirror})) == 2
@@ -70,13 +70,13 @@ def test_the_balance_shows_what_producers_and_consumers_counted(pipe: Pipe, kafk
     pipe.stop()
     pipe.start()
     assert _audits(pipe) == expected
-    shown = [sys.executable, "-m", "penstock.cli.main", "balance", "--full", *pipe.options]
-    text = subprocess.run(shown, capture_output=True, text=True, timeout=60).stdout
+    command = [sys.executable, "-m", "penstock.cli.main", "balance", "--full", *pipe.options]
+    text = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
     assert "mirror" in text
     assert f"success 2, success_bytes {size}" in text
 
 
-def test_counts_go_through_the_same_producer_to_a_topic(kafka_broker: Broker, topic: str) -> None:
+def test_counts_are_sent_by_the_same_producer_to_a_topic(kafka_broker: Broker, topic: str) -> None:
     _send(kafka_broker, topic, {"auditor.ledger.topic": topic})
     *_, last = _read(kafka_broker, topic, 3)
     event = json.loads(last.value())

@@ -1,4 +1,4 @@
-"""The oracle: each kind of loss, injected on purpose, is named and numbered by the balance, which closes."""
+"""Each kind of loss, injected on purpose, is named and numbered by the balance, which closes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def oversize(message_id: int = 9) -> list[bytes]:
 
 
 def evicting() -> list[bytes]:
-    """First fragments of more messages than the table holds at once (16 KiB of 5 KiB each)."""
+    """Return first fragments of more messages than the table holds (16 KiB of 5 KiB each)."""
     return [fragment(b"y" * 5000, number, fragment_size=2000)[0] for number in range(100, 105)]
 
 
@@ -86,7 +86,7 @@ LOSSES = [
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """One pipe for the losses that need none of their own."""
+    """A pipe shared by losses that need no pipe of their own."""
     folder = tmp_path_factory.mktemp("oracle")
     pipe = Pipe(folder)
     pipe.start()
@@ -96,7 +96,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """One pipe for the losses of a listener that takes little."""
+    """A pipe shared by losses of a listener with tight limits."""
     pipe = Pipe(
         tmp_path_factory.mktemp("narrow"),
         "listener.events-udp.commands_from=['10.0.0.0/8']",
@@ -111,21 +111,21 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def grown(pipe: Pipe, before: Counter[str], listener: str = UDP) -> dict[str, int]:
-    """The counts that have changed, and by how much."""
+    """Return the counts that changed, and by how much."""
     after = pipe.counts(listener)
     after.subtract(before)
     return {name: count for name, count in after.items() if count}
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
-def test_what_a_sender_can_do_wrong_is_named(shared: Pipe, loss: Loss) -> None:
+def test_each_error_of_a_sender_is_named(shared: Pipe, loss: Loss) -> None:
     before = shared.counts(UDP)
     shared.datagrams(*loss.datagrams)
     until(lambda: grown(shared, before) == loss.counts, what=f"{loss.counts}")
     assert shared.settled()["unaccounted"] == 0
 
 
-def test_an_overlong_line_is_named(shared: Pipe) -> None:
+def test_overlong_line_is_named(shared: Pipe) -> None:
     before = shared.counts(TCP)
     shared.lines(b"good\n" + b"x" * 40_000 + b"\n" + b"last without newline")
     shared.settled()
@@ -135,7 +135,7 @@ def test_an_overlong_line_is_named(shared: Pipe) -> None:
     assert shared.balance()["unaccounted"] == 0
 
 
-def test_lines_that_are_no_messages_are_named(shared: Pipe) -> None:
+def test_lines_that_are_not_messages_are_named(shared: Pipe) -> None:
     before = shared.counts(TCP)
     shared.lines(b"one\n\0\0PING\n\0reserved\n\0\0KLIL\n")
     until(lambda: shared.counts(TCP)["lines"] == before["lines"] + 4)
@@ -144,7 +144,7 @@ def test_lines_that_are_no_messages_are_named(shared: Pipe) -> None:
     assert shared.settled()["unaccounted"] == 0
 
 
-def test_commands_from_elsewhere_are_refused_by_name(narrow: Pipe) -> None:
+def test_commands_from_other_networks_are_refused_by_name(narrow: Pipe) -> None:
     before = narrow.counts(UDP)
     narrow.datagrams(b"\x00\x00STAT")
     until(lambda: grown(narrow, before) == {"taken": 1, "invalid.command_refused": 1})
@@ -153,7 +153,7 @@ def test_commands_from_elsewhere_are_refused_by_name(narrow: Pipe) -> None:
     assert narrow.settled()["unaccounted"] == 0
 
 
-def test_what_comes_from_elsewhere_is_refused_by_name(narrow: Pipe) -> None:
+def test_messages_from_other_networks_are_refused_by_name(narrow: Pipe) -> None:
     narrow.datagrams(b"<13>one", b"<13>two", listener="syslog-udp")
     until(lambda: narrow.counts("syslog-udp") == {"taken": 2, "invalid.network": 2})
     narrow.lines(b"<13>three\n", "syslog-tcp")
@@ -161,21 +161,21 @@ def test_what_comes_from_elsewhere_is_refused_by_name(narrow: Pipe) -> None:
     assert narrow.settled()["unaccounted"] == 0
 
 
-def test_what_the_kernel_drops_is_counted(narrow: Pipe) -> None:
+def test_datagrams_dropped_by_the_kernel_are_counted(narrow: Pipe) -> None:
     before = narrow.counts(UDP)
     with narrow.paused(f"receiver {UDP}"):
         narrow.datagrams(*[b"x" * 1000] * 200)
 
     def counted() -> int:
-        found = Counter(grown(narrow, before))
-        return found["taken"] + found["kernel_dropped"]
+        growth = Counter(grown(narrow, before))
+        return growth["taken"] + growth["kernel_dropped"]
 
     until(lambda: counted() == 200)
     assert grown(narrow, before)["kernel_dropped"] > 100
     assert narrow.settled()["unaccounted"] == 0
 
 
-def test_a_message_that_the_topic_does_not_take_has_failed(narrow: Pipe) -> None:
+def test_message_refused_by_the_topic_has_failed(narrow: Pipe) -> None:
     before = narrow.counts(UDP)
     narrow.datagrams(b"small", *PARTS)
     until(lambda: grown(narrow, before).get("accepted") == 2)
@@ -183,18 +183,18 @@ def test_a_message_that_the_topic_does_not_take_has_failed(narrow: Pipe) -> None
     assert grown(narrow, before)["handler_failed.log"] == 1
 
 
-def test_what_the_network_loses_shows_where_every_sender_counts(shared: Pipe) -> None:
-    taken = shared.counts("syslog-udp")["taken"]
+def test_network_loss_is_known_if_every_sender_counts(shared: Pipe) -> None:
+    received = shared.counts("syslog-udp")["taken"]
     post = {
         "tier": "client",
         "listener": "syslog-udp",
         "sender": "me",
         "version": 1,
-        "counts": {"datagrams": taken + 3},
+        "counts": {"datagrams": received + 3},
     }
     shared.datagrams(b"<13>one", listener="syslog-udp")
     assert shared.post("/ledger", post) == {"new": True}
-    until(lambda: shared.counts("syslog-udp")["taken"] == taken + 1)
+    until(lambda: shared.counts("syslog-udp")["taken"] == received + 1)
     (listener,) = (entry for entry in shared.balance()["listeners"] if entry["name"] == "syslog-udp")
     assert listener["network_lost"] == 2
     assert shared.settled()["unaccounted"] == 0
@@ -221,7 +221,7 @@ def test_datagrams_queued_for_a_killed_receiver_are_not_lost(pipe: Pipe) -> None
     assert pipe.settled()["unaccounted"] == 0
 
 
-def test_what_a_lagging_log_misses_is_dropped_by_policy_and_counted(pipe: Pipe) -> None:
+def test_messages_missed_by_a_lagging_log_are_policy_drops(pipe: Pipe) -> None:
     pipe.lines(b"before\n")
     until(lambda: pipe.counts(TCP)["accepted"] == 1)
     pipe.settled()
@@ -242,19 +242,19 @@ def logged(pipe: Pipe, topic: str = "events") -> int:
     return sum(int(entry["logged"]) for entry in pipe.balance()["topics"] if entry["topic"] == topic)
 
 
-def test_a_killed_log_daemon_loses_and_doubles_nothing(shared: Pipe) -> None:
-    accepted, kept = shared.counts(UDP)["accepted"], logged(shared)
+def test_killed_log_daemon_neither_loses_nor_repeats_messages(shared: Pipe) -> None:
+    accepted, logged_before = shared.counts(UDP)["accepted"], logged(shared)
     shared.datagrams(*[b"before"] * 50)
     shared.signal("log daemon", signal.SIGSTOP)  # so that some wait for it
     shared.datagrams(*[b"meanwhile"] * 50)
     shared.kill("log daemon")
     shared.datagrams(*[b"after"] * 50)
     until(lambda: shared.counts(UDP)["accepted"] == accepted + 150, 60)
-    until(lambda: logged(shared) == kept + 150, 60)
+    until(lambda: logged(shared) == logged_before + 150, 60)
     assert shared.settled(60)["unaccounted"] == 0
 
 
-def test_what_a_full_log_does_not_take_is_pending_until_there_is_room(pipes: Callable[..., Pipe]) -> None:
+def test_messages_are_pending_until_a_full_log_has_space(pipes: Callable[..., Pipe]) -> None:
     pipe = pipes("log.max_bytes=192KiB")
     pipe.datagrams(*[b"x" * 1000] * 100, pause=0.001)
     until(lambda: pipe.counts(UDP)["accepted"] == 100, 60)
@@ -262,10 +262,10 @@ def test_what_a_full_log_does_not_take_is_pending_until_there_is_room(pipes: Cal
     until(lambda: pipe.counts(UDP)["accepted"] == 300 and "log.max_bytes" in pipe.output.read_text(), 60)
     balance = pipe.balance()
     assert (balance["unaccounted"], balance["pending"] > 0) == (0, True)
-    ask(pipe, "PATCH", "/topics/events", {"stale_after": 0})
+    request_api(pipe, "PATCH", "/topics/events", {"stale_after": 0})
 
     def room() -> bool:
-        ask(pipe, "POST", "/cleanup")
+        request_api(pipe, "POST", "/cleanup")
         return logged(pipe) == 300
 
     until(room, 60)
@@ -273,7 +273,7 @@ def test_what_a_full_log_does_not_take_is_pending_until_there_is_room(pipes: Cal
     assert pipe.counts(UDP)["accepted"] == 300
 
 
-def test_what_comes_by_http_is_accepted_and_logged(shared: Pipe) -> None:
+def test_messages_by_http_are_accepted_and_logged(shared: Pipe) -> None:
     def route() -> dict[str, Any]:
         return next((each for each in shared.balance()["routes"] if each["source"] == "http"), {"accepted": 0})
 
@@ -286,13 +286,13 @@ def test_what_comes_by_http_is_accepted_and_logged(shared: Pipe) -> None:
 
 def flip(pipe: Pipe, text: bytes) -> None:
     (segment,) = (pipe.data_dir / "topics" / "events").glob("*.arrows")
-    at = segment.read_bytes().index(text)
+    position = segment.read_bytes().index(text)
     with segment.open("r+b") as file:
-        file.seek(at)
+        file.seek(position)
         file.write(bytes([text[0] ^ 0xFF]))
 
 
-def test_a_flipped_byte_in_a_segment_becomes_a_gap_with_its_count(pipe: Pipe) -> None:
+def test_flipped_byte_in_a_segment_becomes_a_gap_with_its_count(pipe: Pipe) -> None:
     for number in range(5):
         pipe.datagrams(*(b"%d flip me %d" % (number, i) for i in range(10)))
         until(lambda number=number: logged(pipe) == 10 * number + 10)
@@ -310,7 +310,7 @@ def test_a_flipped_byte_in_a_segment_becomes_a_gap_with_its_count(pipe: Pipe) ->
     assert pipe.settled()["unaccounted"] == 0
 
 
-def test_a_frame_that_cannot_be_read_is_corrupt_and_counted(pipe: Pipe) -> None:
+def test_unreadable_frame_is_counted_as_corrupt(pipe: Pipe) -> None:
     pipe.datagrams(b"first")
     pipe.settled()
     marker = uuid.uuid4().hex.encode()
@@ -330,13 +330,13 @@ def test_a_frame_that_cannot_be_read_is_corrupt_and_counted(pipe: Pipe) -> None:
 
 
 def landed(pipe: Pipe, begin: int, through: int) -> None:
-    """As a pipeline posts it that has landed offsets [begin, through) of the topic ``events``."""
-    told = [{"source": UDP, "bucket": 0, "counts": {"landed.message": through - begin}}]
-    post = {"tier": "landed", "topic": "events", "version": through, "through": through, "counts": told}
+    """Post offsets [begin, through) of the topic ``events`` as landed, like a pipeline."""
+    counts = [{"source": UDP, "bucket": 0, "counts": {"landed.message": through - begin}}]
+    post = {"tier": "landed", "topic": "events", "version": through, "through": through, "counts": counts}
     assert pipe.post("/ledger", post) == {"new": True}
 
 
-def ask(pipe: Pipe, method: str, path: str, document: Any = None) -> Any:
+def request_api(pipe: Pipe, method: str, path: str, document: Any = None) -> Any:
     answer = httpx.request(method, f"http://{pipe.http}{path}", json=document, timeout=30)
     return answer.raise_for_status().json()
 
@@ -352,29 +352,29 @@ def closed_also_after_a_restart(pipe: Pipe, fates: dict[str, int]) -> None:
     assert pipe.settled() == before
 
 
-def test_what_expires_before_the_pipeline_has_read_it_is_expired_unread(pipe: Pipe) -> None:
+def test_rows_that_expire_before_landing_are_expired_unread(pipe: Pipe) -> None:
     pipe.datagrams(*(b"%d" % number for number in range(10)))
     until(lambda: pipe.counts(UDP)["accepted"] == 10)
     pipe.settled()
     landed(pipe, 0, 4)
-    ask(pipe, "PATCH", "/topics/events", {"stale_after": 0, "retention_policy": "keep"})
-    ask(pipe, "POST", "/cleanup")
+    request_api(pipe, "PATCH", "/topics/events", {"stale_after": 0, "retention_policy": "keep"})
+    request_api(pipe, "POST", "/cleanup")
     assert pipe.fates("events") == {"landed.message": 4}
-    ask(pipe, "PATCH", "/topics/events", {"retention_policy": "expire"})
-    swept = ask(pipe, "POST", "/cleanup")["swept"]
-    assert [(one["topic"], one["begin"], one["end"], one["reason"]) for one in swept] == [
+    request_api(pipe, "PATCH", "/topics/events", {"retention_policy": "expire"})
+    swept = request_api(pipe, "POST", "/cleanup")["swept"]
+    assert [(gap["topic"], gap["begin"], gap["end"], gap["reason"]) for gap in swept] == [
         ("events", "0", "4", "expired_read"),
         ("events", "4", "10", "expired_unread"),
     ]
     closed_also_after_a_restart(pipe, {"landed.message": 4, "gap.expired_unread": 6})
 
 
-def test_what_a_deleted_topic_held_is_deleted_and_its_offsets_go_on(pipe: Pipe) -> None:
+def test_rows_of_a_deleted_topic_are_deleted_and_its_offsets_continue(pipe: Pipe) -> None:
     pipe.datagrams(*(b"%d" % number for number in range(10)))
     until(lambda: pipe.counts(UDP)["accepted"] == 10)
     pipe.settled()
     landed(pipe, 0, 4)
-    ask(pipe, "DELETE", "/topics/events")
+    request_api(pipe, "DELETE", "/topics/events")
     assert "events" not in str(pipe.get("/topics"))
     closed_also_after_a_restart(pipe, {"landed.message": 4, "gap.deleted": 6})
     pipe.datagrams(b"again")
@@ -413,4 +413,4 @@ def test_each_fate_of_the_landing_is_named(pipes: Callable[..., Pipe]) -> None:
     assert pipe.fates("events") == {name: len(payloads) for name, payloads in FATES.items()}
     assert pipe.fates("syslog") == {"landed.syslog": 1}
     (events,) = (topic for topic in pipe.balance()["topics"] if topic["topic"] == "events")
-    assert {fate: told["rows"] for fate, told in events["uuids"].items()} == {"landed.event": 2, "duplicate": 2}
+    assert {fate: sums["rows"] for fate, sums in events["uuids"].items()} == {"landed.event": 2, "duplicate": 2}

@@ -1,4 +1,4 @@
-"""The oracle for handlers: whatever one of them does, its route closes, and the others lose nothing."""
+"""Whatever one handler does, its route closes and the other handlers lose nothing."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ LINE = b"x" * 990
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the wayward handler looks for what to do."""
+    """The folder with the commands of the wayward handler."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SITE), *filter(None, [os.environ.get("PYTHONPATH")])]))
-    tell(tmp_path, "good")
+    set_mode(tmp_path, "good")
     return tmp_path
 
 
-def tell(folder: Path, mode: str) -> None:
+def set_mode(folder: Path, mode: str) -> None:
     draft = folder / "draft"
     draft.write_text(mode)
     draft.rename(folder / "mode")
 
 
 def wayward(folder: Path, **more: Any) -> str:
-    """The override for a listener with three handlers, of which one is wayward."""
-    own = {"type": "wayward", "folder": str(folder), **more}
-    handlers = [{"type": "log", "topic": "events"}, {"type": "console", "format": "json"}, own]
+    """Return the override for a listener with three handlers, one of them wayward."""
+    handler = {"type": "wayward", "folder": str(folder), **more}
+    handlers = [{"type": "log", "topic": "events"}, {"type": "console", "format": "json"}, handler]
     return f"listener.events-tcp.handlers={toml(handlers)}"
 
 
@@ -50,15 +50,15 @@ def toml(value: Any) -> str:
 
 
 def route(balance: dict[str, Any], handler: str, listener: str = TCP) -> dict[str, Any]:
-    (found,) = (r for r in balance["routes"] if (r["source"], r["handler"]) == (listener, handler))
-    assert isinstance(found, dict)
-    return found
+    (match,) = (r for r in balance["routes"] if (r["source"], r["handler"]) == (listener, handler))
+    assert isinstance(match, dict)
+    return match
 
 
 def handler_of(statistics: dict[str, Any], name: str) -> dict[str, Any]:
-    (found,) = (handler for handler in statistics["handlers"] if handler["name"] == name)
-    assert isinstance(found, dict)
-    return found
+    (match,) = (handler for handler in statistics["handlers"] if handler["name"] == name)
+    assert isinstance(match, dict)
+    return match
 
 
 def lines(first: int, count: int) -> bytes:
@@ -66,7 +66,9 @@ def lines(first: int, count: int) -> bytes:
 
 
 def send_paced(pipe: Pipe, first: int, end: int) -> None:
-    """Lines by the thousand, each when the log and the console have all but the last few: neither is ever overrun."""
+    """Send lines by the thousand, each once the log and the console have all but the last few, so that neither is
+    overrun.
+    """
     with socket.create_connection(pipe.address(TCP)) as sock:
         for number in range(first, end, 1000):
             until(lambda number=number: number < 2000 or behind(pipe, number) < 2000, 60)
@@ -78,8 +80,8 @@ def behind(pipe: Pipe, sent: int) -> int:
     return sent - min(route(balance, handler)["delivered"] for handler in ("log", "console"))
 
 
-def stands_still(pipe: Pipe) -> int:
-    """How many lines were accepted, once there are more than a thousand and no more come."""
+def wait_for_stop(pipe: Pipe) -> int:
+    """Return the number of accepted lines once it exceeds a thousand and stops growing."""
     seen: list[int] = []
 
     def still() -> bool:
@@ -91,17 +93,19 @@ def stands_still(pipe: Pipe) -> int:
 
 
 def printed(pipe: Pipe, listener: str = TCP) -> list[bytes]:
-    """The payloads that the console handler wrote."""
+    """Return the payloads that the console handler wrote."""
     text = pipe.output.read_text()
     entries = [json.loads(line) for line in text.splitlines() if line.startswith('{"listener"')]
     return [base64.b64decode(entry["payload_b64"]) for entry in entries if entry["listener"] == listener]
 
 
 def check_others(pipe: Pipe, balance: dict[str, Any], sent: int) -> None:
-    """The log and the console have all of it, in order."""
+    """Check that the log and the console have all lines in order."""
     for handler in ("log", "console"):
-        found = route(balance, handler)
-        assert (found["accepted"], found["delivered"], found["unaccounted"]) == (sent, sent, 0), handler
+        other_route = route(balance, handler)
+        assert (other_route["accepted"], other_route["delivered"], other_route["unaccounted"]) == (sent, sent, 0), (
+            handler
+        )
     assert [payload[:6] for payload in printed(pipe)] == [b"%06d" % number for number in range(sent)]
 
 
@@ -111,49 +115,47 @@ def test_each_handler_has_a_route_and_all_messages(pipes: Callable[..., Pipe], f
     until(lambda: pipe.counts(TCP)["accepted"] == 50)
     balance = pipe.settled()
     check_others(pipe, balance, 50)
-    own = route(balance, "wayward")
-    assert (own["accepted"], own["delivered"], balance["unaccounted"]) == (50, 50, 0)
+    wayward_route = route(balance, "wayward")
+    assert (wayward_route["accepted"], wayward_route["delivered"], balance["unaccounted"]) == (50, 50, 0)
     until(lambda: handler_of(pipe.statistics(TCP), "wayward").get("bytes") == 50 * 997)
     pipe.stop()
     assert (folder / "closed").exists()
 
 
-def test_messages_that_a_handler_raises_for_have_failed(pipes: Callable[..., Pipe], folder: Path) -> None:
+def test_messages_that_raise_in_a_handler_have_failed(pipes: Callable[..., Pipe], folder: Path) -> None:
     pipe = pipes(wayward(folder))
-    tell(folder, "raise")
+    set_mode(folder, "raise")
     pipe.lines(lines(0, 20))
     until(lambda: route(pipe.balance(), "wayward")["handler_failed"] == 20)
-    tell(folder, "good")
+    set_mode(folder, "good")
     pipe.lines(lines(20, 5))
     until(lambda: pipe.counts(TCP)["accepted"] == 25)
     balance = pipe.settled()
     check_others(pipe, balance, 25)
-    own = route(balance, "wayward")
-    assert (own["delivered"], own["handler_failed"], balance["unaccounted"]) == (5, 20, 0)
+    wayward_route = route(balance, "wayward")
+    assert (wayward_route["delivered"], wayward_route["handler_failed"], balance["unaccounted"]) == (5, 20, 0)
     assert "ValueError: it does not like them" in pipe.output.read_text()
 
 
-@pytest.mark.parametrize(("mode", "said"), [("hang", "took longer than 1 s"), ("exit", "ended over a batch")])
-def test_a_batch_that_its_handler_never_survives_has_failed(
-    pipes: Callable[..., Pipe], folder: Path, mode: str, said: str
+@pytest.mark.parametrize(("mode", "log_text"), [("hang", "took longer than 1 s"), ("exit", "ended over a batch")])
+def test_batch_that_its_handler_never_survives_has_failed(
+    pipes: Callable[..., Pipe], folder: Path, mode: str, log_text: str
 ) -> None:
     pipe = pipes(wayward(folder, timeout=1))
-    tell(folder, mode)
+    set_mode(folder, mode)
     pipe.lines(lines(0, 20))
     until(lambda: route(pipe.balance(), "wayward")["handler_failed"] == 20, 60)
-    tell(folder, "good")
+    set_mode(folder, "good")
     pipe.lines(lines(20, 5))
     until(lambda: pipe.counts(TCP)["accepted"] == 25)
     balance = pipe.settled()
     check_others(pipe, balance, 25)
-    own = route(balance, "wayward")
-    assert (own["delivered"], own["handler_failed"], balance["unaccounted"]) == (5, 20, 0)
-    assert said in pipe.output.read_text()
+    wayward_route = route(balance, "wayward")
+    assert (wayward_route["delivered"], wayward_route["handler_failed"], balance["unaccounted"]) == (5, 20, 0)
+    assert log_text in pipe.output.read_text()
 
 
-def test_a_handler_that_is_killed_again_and_again_counts_each_message_once(
-    pipes: Callable[..., Pipe], folder: Path
-) -> None:
+def test_repeatedly_killed_handler_counts_each_message_once(pipes: Callable[..., Pipe], folder: Path) -> None:
     pipe = pipes(wayward(folder))
     with socket.create_connection(pipe.address(TCP)) as sock:
         for first in range(0, 600, 20):
@@ -164,15 +166,19 @@ def test_a_handler_that_is_killed_again_and_again_counts_each_message_once(
     until(lambda: pipe.counts(TCP)["accepted"] == 600)
     balance = pipe.settled(60)
     check_others(pipe, balance, 600)
-    own = route(balance, "wayward")
-    assert (own["accepted"], own["delivered"] + own["handler_failed"], balance["unaccounted"]) == (600, 600, 0)
-    taken = (folder / "taken").read_bytes().split()
-    assert len(set(taken)) >= own["delivered"]
+    wayward_route = route(balance, "wayward")
+    assert (
+        wayward_route["accepted"],
+        wayward_route["delivered"] + wayward_route["handler_failed"],
+        balance["unaccounted"],
+    ) == (600, 600, 0)
+    delivered = (folder / "taken").read_bytes().split()
+    assert len(set(delivered)) >= wayward_route["delivered"]
 
 
 @pytest.fixture(params=["hangs", "is stopped"])
 def stuck(request: pytest.FixtureRequest, pipes: Callable[..., Pipe], folder: Path) -> Iterator[Pipe]:
-    """A pipe whose wayward handler does nothing any more."""
+    """A pipe whose wayward handler has stopped working."""
     pipe = pipes(wayward(folder, timeout=600))
     pipe.lines(lines(0, 1))
     until(lambda: pipe.counts(TCP)["accepted"] == 1)
@@ -181,45 +187,49 @@ def stuck(request: pytest.FixtureRequest, pipes: Callable[..., Pipe], folder: Pa
         with pipe.paused(f"forwarder {TCP} wayward"):
             yield pipe
     else:
-        tell(folder, "hang")
+        set_mode(folder, "hang")
         yield pipe
-        tell(folder, "good")
+        set_mode(folder, "good")
 
 
-def test_a_slow_handler_is_dropped_by_policy_and_costs_the_others_nothing(stuck: Pipe, folder: Path) -> None:
+def test_slow_handler_drops_by_policy_without_cost_for_other_handlers(stuck: Pipe, folder: Path) -> None:
     send_paced(stuck, 1, 8001)
     until(lambda: stuck.counts(TCP)["accepted"] == 8001, 60)
     until(lambda: route(stuck.balance(), "console")["delivered"] == 8001, 60)
     until(lambda: route(stuck.balance(), "log")["delivered"] == 8001, 60)
     balance = stuck.balance()
-    own = route(balance, "wayward")
-    assert own["policy_drop"] > 3000
-    assert own["in_buffer"] > 0
+    wayward_route = route(balance, "wayward")
+    assert wayward_route["policy_drop"] > 3000
+    assert wayward_route["in_buffer"] > 0
     assert balance["unaccounted"] == 0
     check_others(stuck, balance, 8001)
-    tell(folder, "good")
+    set_mode(folder, "good")
     stuck.signal(f"forwarder {TCP} wayward", signal.SIGCONT)
-    own = route(stuck.settled(60), "wayward")
-    assert (own["accepted"], own["delivered"] + own["policy_drop"], own["unaccounted"]) == (8001, 8001, 0)
+    wayward_route = route(stuck.settled(60), "wayward")
+    assert (
+        wayward_route["accepted"],
+        wayward_route["delivered"] + wayward_route["policy_drop"],
+        wayward_route["unaccounted"],
+    ) == (8001, 8001, 0)
     assert (folder / "taken").read_bytes().endswith(lines(8000, 1))
 
 
-def test_a_handler_that_blocks_stops_the_senders_and_loses_nothing(pipes: Callable[..., Pipe], folder: Path) -> None:
+def test_blocking_handler_stops_the_senders_and_loses_nothing(pipes: Callable[..., Pipe], folder: Path) -> None:
     pipe = pipes(wayward(folder, overflow="block", timeout=600), "listener.events-tcp.so_rcvbuf=64KiB")
-    tell(folder, "hang")
+    set_mode(folder, "hang")
     data = lines(0, 12_000)
     sender = threading.Thread(target=send_paced, args=(pipe, 0, 12_000), daemon=True)
     sender.start()
-    accepted = stands_still(pipe)
+    accepted = wait_for_stop(pipe)
     assert sender.is_alive()
     assert 1000 < accepted < 6000
-    tell(folder, "good")
+    set_mode(folder, "good")
     sender.join(60)
     until(lambda: pipe.counts(TCP)["accepted"] == 12_000, 60)
     balance = pipe.settled(60)
     check_others(pipe, balance, 12_000)
-    own = route(balance, "wayward")
-    assert (own["delivered"], own["policy_drop"], balance["unaccounted"]) == (12_000, 0, 0)
+    wayward_route = route(balance, "wayward")
+    assert (wayward_route["delivered"], wayward_route["policy_drop"], balance["unaccounted"]) == (12_000, 0, 0)
     assert (folder / "taken").read_bytes() == data
 
 
@@ -230,7 +240,7 @@ KAFKA = {
 }
 
 
-def test_tags_route_and_a_kafka_that_is_not_there_fails(pipes: Callable[..., Pipe]) -> None:
+def test_tags_route_messages_and_a_missing_kafka_fails(pipes: Callable[..., Pipe]) -> None:
     handlers = toml([{"type": "log", "topic": "events"}, KAFKA])
     pipe = pipes(f"listener.events-udp.handlers={handlers}", "log.max_topics=3")
     tags = [["kt:asked", "pk:k"], ["kt:Bad Name"], ["kt:third"], ["kt:one-too-many"], []]
@@ -256,17 +266,17 @@ def test_tags_route_and_a_kafka_that_is_not_there_fails(pipes: Callable[..., Pip
 
 
 def logged(pipe: Pipe) -> list[dict[str, Any]]:
-    found = pipe.get("/topic/events/logs?max_messages=10")["logs"]
-    assert isinstance(found, list)
-    return found
+    entries = pipe.get("/topic/events/logs?max_messages=10")["logs"]
+    assert isinstance(entries, list)
+    return entries
 
 
-def test_what_waits_for_a_listener_that_is_gone_is_logged_and_shown(pipes: Callable[..., Pipe], folder: Path) -> None:
+def test_messages_waiting_for_a_removed_listener_are_logged_and_shown(pipes: Callable[..., Pipe], folder: Path) -> None:
     pipe = pipes(wayward(folder))
     pipe.lines(lines(0, 3))
     until(lambda: pipe.counts(TCP)["accepted"] == 3)
     pipe.settled()
-    tell(folder, "hang")
+    set_mode(folder, "hang")
     pipe.signal("log daemon", signal.SIGSTOP)
     pipe.lines(lines(3, 4))
     buffer = pipe.data_dir / "buffers" / f"{TCP}.logbuffer"
@@ -282,6 +292,10 @@ def test_what_waits_for_a_listener_that_is_gone_is_logged_and_shown(pipes: Calla
     until(lambda: pipe.counts(TCP)["accepted"] == 7)
     balance = pipe.settled()
     assert route(balance, "log")["delivered"] == 7
-    own = route(balance, "wayward")
-    assert own["accepted"] == own["delivered"] + own["policy_drop"] + own["handler_failed"] == 7
+    wayward_route = route(balance, "wayward")
+    assert (
+        wayward_route["accepted"]
+        == wayward_route["delivered"] + wayward_route["policy_drop"] + wayward_route["handler_failed"]
+        == 7
+    )
     assert balance["unaccounted"] == 0

@@ -1,4 +1,4 @@
-"""What goes by age asks the running daemon whether the clock is believed."""
+"""Processes that act by age ask the running daemon whether the clock is plausible."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def faults(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def pipe(tmp_path: Path, faults: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipe]:
-    """A pipe whose clock is off by what the file says."""
+    """A pipe whose clock is off by the seconds in a file."""
     faults.write_bytes(Faults().encode())
     paths = [str(INJECTED), os.environ.get("PYTHONPATH", str(Path.cwd()))]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     monkeypatch.setenv(VARIABLE, str(faults))
-    made = Pipe(tmp_path)
-    made.start()
-    yield made
-    made.stop()
+    running = Pipe(tmp_path)
+    running.start()
+    yield running
+    running.stop()
 
 
 def test_daemon_vouches_for_the_clock_until_it_jumps_or_the_daemon_is_away(

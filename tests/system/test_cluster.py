@@ -1,4 +1,4 @@
-"""The pipeline on a Spark cluster that has neither the package nor the topics' folder: exact, whatever goes away."""
+"""The pipeline on a Spark cluster without the package and the topics' folder is exact after any failure."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ TCP = "events-tcp"
 
 
 class Landing:
-    """Cluster, pipe and pipeline; what was sent, and whether it landed."""
+    """Cluster, pipe and pipeline, with the events that were sent."""
 
     def __init__(self, cluster: Cluster, pipe: Pipe, driver: Driver) -> None:
         self.cluster, self.pipe, self.driver = cluster, pipe, driver
         self.layout = Layout.for_tables(pipe.data_dir / "tables")
         self.uuids: list[str] = []
-        self.broken = self.again = self.dropped = 0
+        self.broken = self.repeated = self.dropped = 0
 
     @property
     def sent(self) -> int:
-        return len(self.uuids) + self.broken + self.again + self.dropped
+        return len(self.uuids) + self.broken + self.repeated + self.dropped
 
     def send(self, events: int) -> None:
-        """Events over TCP, the first ten of them twice, five that are broken, and three to be dropped."""
+        """Send events over TCP, the first ten of them twice, five invalid ones, and three that are dropped."""
         uuids = [f"u{len(self.uuids) + number}" for number in range(events)]
         self.uuids += uuids
         lines = [json.dumps({"type": "t", "uuid": uuid, "timestamp": 1}) for uuid in [*uuids, *uuids[:10]]]
         lines += ['{"type": "t", '] * 5 + [json.dumps({"type": "debug", "uuid": "u0", "timestamp": 1})] * 3
-        self.again, self.broken, self.dropped = self.again + 10, self.broken + 5, self.dropped + 3
+        self.repeated, self.broken, self.dropped = self.repeated + 10, self.broken + 5, self.dropped + 3
         self.pipe.lines("".join(line + "\n" for line in lines).encode())
 
     def planned(self) -> int:
@@ -48,11 +48,11 @@ class Landing:
         return len([p for p in folder.iterdir() if p.name.isdecimal()]) if folder.exists() else 0
 
     def check(self) -> None:
-        """Everything sent so far is in the table once, and the balance closes."""
+        """Check that each sent event is in the table once, and the balance closes."""
         until(self._landed, 500, f"all has landed, see {self.driver.output}")
         balance = self.pipe.settled(60)
         assert balance["unaccounted"] == 0
-        fates = {"landed.event": len(self.uuids), "duplicate": self.again, "quarantined.bad_json": self.broken}
+        fates = {"landed.event": len(self.uuids), "duplicate": self.repeated, "quarantined.bad_json": self.broken}
         fates["transformed.dropped"] = self.dropped
         assert self.pipe.fates("events") == fates
         rows = landed_rows(self.layout.tables)
@@ -98,14 +98,14 @@ def landing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Landing]:
         cluster.stop()
 
 
-def test_a_cluster_lands_what_it_reads_from_the_log_daemon_with_the_package_it_was_sent(landing: Landing) -> None:
+def test_cluster_lands_events_of_the_log_daemon_with_the_shipped_package(landing: Landing) -> None:
     landing.send(1000)
     landing.check()
     assert list(landing.cluster.folder.glob("worker*/app-*/*/penstock-*.zip")), "so few rows are a task of one of them"
     assert f"from {landing.pipe.flight} into" in landing.driver.output.read_text()
 
 
-def test_the_table_is_exact_though_an_executor_was_killed(landing: Landing) -> None:
+def test_table_is_exact_after_an_executor_was_killed(landing: Landing) -> None:
     before = landing.planned()
     landing.send(5000)
     until(lambda: landing.planned() > before, 120, "a batch is under way")
@@ -115,7 +115,7 @@ def test_the_table_is_exact_though_an_executor_was_killed(landing: Landing) -> N
     assert "Lost executor" in landing.driver.output.read_text()
 
 
-def test_a_log_daemon_that_is_gone_for_five_seconds_stops_nothing(landing: Landing) -> None:
+def test_log_daemon_away_for_five_seconds_stops_nothing(landing: Landing) -> None:
     landing.send(3000)
     with landing.pipe.paused("log daemon"):
         landing.send(1000)

@@ -1,4 +1,4 @@
-"""The web console in a real browser, with a real pipe behind it."""
+"""The web console in a real browser, with a real pipe."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def chromium() -> Iterator[Browser]:
         yield started
 
 
-def test_a_message_that_was_sent_is_found_on_the_pages(one_pipe: Pipe, console: str, chromium: Browser) -> None:
-    mine = json.dumps({"type": "click", "uuid": "my-own-message", "timestamp": 1, "data": {"n": 1}}).encode()
-    one_pipe.datagrams(mine, b"another")
+def test_sent_message_is_found_on_the_pages(one_pipe: Pipe, console: str, chromium: Browser) -> None:
+    sent_message = json.dumps({"type": "click", "uuid": "my-own-message", "timestamp": 1, "data": {"n": 1}}).encode()
+    one_pipe.datagrams(sent_message, b"another")
     one_pipe.settled()
     page, wrong = opened(chromium, console)
     expect(page.get_by_text("No message lost of 2")).to_be_visible(timeout=WAIT)
@@ -52,7 +52,7 @@ def test_a_message_that_was_sent_is_found_on_the_pages(one_pipe: Pipe, console: 
     assert wrong == []
 
 
-def test_a_message_is_found_by_text_uuid_and_place_from_every_page(
+def test_message_is_found_by_text_uuid_and_offset_from_every_page(
     one_pipe: Pipe, console: str, chromium: Browser
 ) -> None:
     one_pipe.datagrams(
@@ -82,9 +82,7 @@ def test_a_message_is_found_by_text_uuid_and_place_from_every_page(
     assert wrong == []
 
 
-def test_a_query_is_answered_on_the_page_and_what_is_wrong_with_it(
-    one_pipe: Pipe, console: str, chromium: Browser
-) -> None:
+def test_query_page_shows_answers_and_errors(one_pipe: Pipe, console: str, chromium: Browser) -> None:
     one_pipe.datagrams(json.dumps({"type": "asked-for", "uuid": "q1", "timestamp": 1}).encode())
     one_pipe.settled()
     page, wrong = opened(chromium, console, "/sql")
@@ -100,7 +98,7 @@ def test_a_query_is_answered_on_the_page_and_what_is_wrong_with_it(
     assert wrong == []
 
 
-def test_keys_change_the_page_and_light_and_dark(console: str, chromium: Browser) -> None:
+def test_keys_change_the_page_and_the_theme(console: str, chromium: Browser) -> None:
     page, wrong = opened(chromium, console, dark=True)
     page.wait_for_function("document.body.classList.contains('body--dark')", timeout=WAIT)
     page.keyboard.press("d")
@@ -119,7 +117,7 @@ def test_keys_change_the_page_and_light_and_dark(console: str, chromium: Browser
     assert wrong == []
 
 
-def test_the_configuration_in_force_can_be_searched(one_pipe: Pipe, console: str, chromium: Browser) -> None:
+def test_current_configuration_can_be_searched(one_pipe: Pipe, console: str, chromium: Browser) -> None:
     page, wrong = opened(chromium, console, "/configuration")
     expect(page.locator("body")).to_contain_text("duplicate_window", timeout=WAIT)
     page.get_by_placeholder("find a key or a word").fill("log.http")
@@ -129,7 +127,7 @@ def test_the_configuration_in_force_can_be_searched(one_pipe: Pipe, console: str
 
 
 @pytest.mark.parametrize("path", ["/", "/listeners", "/topics", "/pipeline", "/sql", "/kafka", "/configuration"])
-def test_a_phone_shows_every_page_without_scrolling_sideways(console: str, chromium: Browser, path: str) -> None:
+def test_every_page_fits_on_a_phone(console: str, chromium: Browser, path: str) -> None:
     page, wrong = opened(chromium, console, path, width=390)
     expect(page.locator(".panel").first).to_be_visible(timeout=WAIT)
     page.wait_for_timeout(1500)
@@ -137,7 +135,7 @@ def test_a_phone_shows_every_page_without_scrolling_sideways(console: str, chrom
     assert wrong == []
 
 
-def test_a_daemon_that_is_gone_is_said_and_seen_again(one_pipe: Pipe, console: str, chromium: Browser) -> None:
+def test_missing_daemon_is_shown_and_detected_again(one_pipe: Pipe, console: str, chromium: Browser) -> None:
     page, _ = opened(chromium, console)
     expect(page.get_by_text("live", exact=True)).to_be_visible(timeout=WAIT)
     one_pipe.stop()
@@ -146,9 +144,7 @@ def test_a_daemon_that_is_gone_is_said_and_seen_again(one_pipe: Pipe, console: s
     expect(page.get_by_text("live", exact=True)).to_be_visible(timeout=60_000)
 
 
-def test_a_daemon_that_stands_still_makes_the_page_unknown_and_no_rate_is_left(
-    one_pipe: Pipe, console: str, chromium: Browser
-) -> None:
+def test_stopped_daemon_makes_the_page_unknown_without_rates(one_pipe: Pipe, console: str, chromium: Browser) -> None:
     page, wrong = opened(chromium, console)
     expect(page.locator("svg.pipe:visible .rate").first).to_contain_text("/s", timeout=WAIT)
     with one_pipe.paused("log daemon"):
@@ -160,9 +156,9 @@ def test_a_daemon_that_stands_still_makes_the_page_unknown_and_no_rate_is_left(
     assert wrong == []
 
 
-def test_an_address_that_is_taken_is_one_line(one_pipe: Pipe, tmp_path: Path) -> None:
+def test_address_in_use_is_one_line(one_pipe: Pipe, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "penstock.cli.main", "console", "--http", one_pipe.http, *one_pipe.options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith("penstock: console.http")
-    assert done.stderr.count("\n") == 1
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert completed.returncode == 1
+    assert completed.stderr.startswith("penstock: console.http")
+    assert completed.stderr.count("\n") == 1

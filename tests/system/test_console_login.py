@@ -1,4 +1,4 @@
-"""Logging in to the console of a closed daemon, in a real browser; and who gets in without."""
+"""Login to the console of a protected daemon in a real browser, and access without a login."""
 
 from __future__ import annotations
 
@@ -56,15 +56,17 @@ def chromium() -> Iterator[Browser]:
         yield started
 
 
-def test_a_token_that_may_watch_logs_in_and_sees_its_topics(console: str, chromium: Browser, tmp_path: Path) -> None:
+def test_token_with_the_right_to_watch_logs_in_and_sees_its_topics(
+    console: str, chromium: Browser, tmp_path: Path
+) -> None:
     page, wrong = opened(chromium, console)
     expect(page).to_have_url(f"{console}/login")
     page.screenshot(path=tmp_path / "login.png")
-    for secret, said in (("nobody's secret", "not known"), (WRITER, "lacks the right to watch")):
+    for secret, alert_text in (("nobody's secret", "not known"), (WRITER, "lacks the right to watch")):
         page.get_by_label("Token").fill(secret)
         with page.expect_console_message(lambda message: message.type == "error"):  # told a little later, at times
             page.get_by_role("button", name="Log in").click()
-        expect(page.get_by_role("alert")).to_contain_text(said)
+        expect(page.get_by_role("alert")).to_contain_text(alert_text)
     page.get_by_label("Token").fill(WATCHER)
     wrong.clear()  # the browser reports the refusals
     page.get_by_role("button", name="Log in").click()
@@ -87,7 +89,7 @@ def test_a_token_that_may_watch_logs_in_and_sees_its_topics(console: str, chromi
     expect(page).to_have_url(f"{console}/login")
 
 
-def test_without_a_session_there_is_nothing(console: str) -> None:
+def test_pages_need_a_session(console: str) -> None:
     paths = ["/", "/topics", "/topic/payroll", "/configuration", "/_nicegui_ws/socket.io/?EIO=4&transport=polling"]
     with httpx.Client(base_url=console) as client:
         assert {client.get(path).status_code for path in paths} == {401}
@@ -95,14 +97,14 @@ def test_without_a_session_there_is_nothing(console: str) -> None:
         assert client.get("/", headers={"accept": "text/html"}).headers["location"] == "/login"
 
 
-def test_no_page_may_be_framed(console: str) -> None:
+def test_pages_cannot_be_framed(console: str) -> None:
     for path in ("/", "/login", "/topic/t", "/nowhere", "/_nicegui/nothing.js"):
         answer = httpx.get(console + path, headers={"accept": "text/html"})
         assert answer.headers["x-frame-options"] == "DENY", path
         assert "frame-ancestors 'none'" in answer.headers["content-security-policy"], path
 
 
-def test_pages_and_names_of_others_are_refused(console: str) -> None:
+def test_foreign_origins_and_host_names_are_refused(console: str) -> None:
     with httpx.Client(base_url=console) as client:
         assert client.get("/login", headers={"host": "evil.example"}).status_code == 403
         assert client.post("/login", headers={"origin": "http://evil.example"}).status_code == 403

@@ -1,4 +1,4 @@
-"""The commands of the documentation run, page by page, against a real daemon."""
+"""The commands of the documentation run page by page against a real daemon."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ def run(pipe: Pipe, command: str) -> str:
     return pipe.run("bash", "-c", meant(pipe, command))
 
 
-def test_every_page_with_commands_is_tested() -> None:
+def test_each_page_with_commands_is_tested() -> None:
     pages = {path.stem for path in DOCS.glob("*.md")} | {name.removesuffix(".md") for name in GENERATED}
     assert {page for page in pages if commands_of(page)} == {*PAGES, *ELSEWHERE}
     assert all((Path(__file__).parent / f"{name}.py").exists() for name in ELSEWHERE.values())
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_of_a_page_work_in_their_order(one_pipe: Pipe, page: str) -> None:
+def test_commands_of_a_page_run_in_order(one_pipe: Pipe, page: str) -> None:
     commands = commands_of(page)
     assert commands
-    said = {command: run(one_pipe, command) for command in commands}
-    told = {command: text for command, text in SAID.items() if command in said}
-    assert [command for command, text in told.items() if text not in said[command]] == []
+    outputs = {command: run(one_pipe, command) for command in commands}
+    expected_texts = {command: text for command, text in SAID.items() if command in outputs}
+    assert [command for command, text in expected_texts.items() if text not in outputs[command]] == []
 
 
-def test_the_program_of_the_tutorial_reads_what_was_sent(one_pipe: Pipe) -> None:
+def test_program_of_the_tutorial_reads_the_sent_messages(one_pipe: Pipe) -> None:
     one_pipe.run("bash", "-c", "echo kite | penstock produce kites")
     (program,) = blocks_of("tutorial", "python")
     program = meant(one_pipe, program).replace('"events"', '"kites"')
     assert one_pipe.run(sys.executable, "-c", program).endswith("b'kite'\n")
 
 
-def test_the_metrics_of_a_pipe_are_on_their_page(one_pipe: Pipe) -> None:
+def test_metrics_of_a_pipe_are_documented(one_pipe: Pipe) -> None:
     one_pipe.datagrams(b"x")
     one_pipe.settled()
     answered = re.findall(r"^# TYPE (\w+)", httpx.get(f"http://{one_pipe.http}/metrics").text, re.MULTILINE)
@@ -82,5 +82,5 @@ SAID = {
 """What some of them say, so that they do not only end well."""
 
 
-def test_what_is_said_of_commands_is_said_of_commands_that_are_there() -> None:
+def test_expected_texts_belong_to_existing_commands() -> None:
     assert set(SAID) <= {command for page in PAGES for command in commands_of(page)}

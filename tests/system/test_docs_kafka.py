@@ -1,4 +1,4 @@
-"""docs/kafka.md says the truth: its programs run, and its picture is what happens."""
+"""The programs of docs/kafka.md run, and its picture shows the real behaviour."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def blocks(language: str) -> list[str]:
 
 
 def rows(picture: str) -> dict[str, list[str]]:
-    """The rows of a picture by their names."""
+    """Return the rows of a picture by name."""
     parted = (re.split(r"\s{2,}", line.strip()) for line in picture.splitlines() if not line.startswith(" "))
     return {name: cells for name, *cells in parted}
 
@@ -41,7 +41,7 @@ def value(record: str) -> bytes:
 
 
 class Reader:
-    """Reads record after record, and says what was delivered and where the safe offset stands."""
+    """A reader that returns the delivered message and the safe offset after each record."""
 
     def __init__(self) -> None:
         self.committed: dict[tuple[str, int], Committed] = {}
@@ -57,28 +57,28 @@ class Reader:
         return "".join(letters) or "-", str(self.state.safe_offset(TP))
 
 
-def test_the_picture_is_what_happens() -> None:
+def test_picture_shows_the_real_behaviour() -> None:
     reader = Reader()
     first, last = map(rows, blocks("text"))
     assert first["offset"] == [str(number) for number in range(8)]
-    told = [reader.read(offset, record) for offset, record in enumerate(first["record"])]
-    assert [delivered for delivered, _ in told] == first["delivered"]
-    assert [safe for _, safe in told] == first["safe offset"]
+    steps = [reader.read(offset, record) for offset, record in enumerate(first["record"])]
+    assert [delivered for delivered, _ in steps] == first["delivered"]
+    assert [safe for _, safe in steps] == first["safe offset"]
 
     reader.committed |= reader.state.commit([TP], lambda of: 8)
     assert f"has committed `{reader.committed[TP].offset}` with `{reader.committed[TP].metadata}`" in PAGE
     before, reader.state = reader.state, reader.another()
-    again = [reader.read(offset, record)[0] for offset, record in enumerate(first["record"]) if offset >= 1]
-    assert set(again) == {"-"}
+    repeated = [reader.read(offset, record)[0] for offset, record in enumerate(first["record"]) if offset >= 1]
+    assert set(repeated) == {"-"}
 
     reader.state = before
-    told = [reader.read(offset, "m") for offset in range(8, 1003)][-3:]
+    steps = [reader.read(offset, "m") for offset in range(8, 1003)][-3:]
     assert last["offset"] == ["1000", "1001", "1002"]
-    assert [list(row) for row in zip(*told, strict=True)] == [last["delivered"], last["safe offset"]]
+    assert [list(row) for row in zip(*steps, strict=True)] == [last["delivered"], last["safe offset"]]
     assert reader.state.snapshot().dropped == {"evicted": 0, "expired": 1}
 
 
-def test_the_programs_and_commands_work(pipe: Pipe, kafka_broker: Broker) -> None:
+def test_programs_and_commands_run(pipe: Pipe, kafka_broker: Broker) -> None:
     def here(text: str) -> str:
         return text.replace("127.0.0.1:9092", kafka_broker.address).replace("127.0.0.1:8844", pipe.http)
 

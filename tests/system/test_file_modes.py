@@ -1,11 +1,11 @@
-"""What the processes leave in the data directory is nobody else's."""
+"""Files in the data directory are readable by their owner only."""
 
 from __future__ import annotations
 
 from penstock.testing.pipe import Pipe
 
 
-def test_nobody_else_reads_what_is_in_the_data_directory(one_pipe: Pipe) -> None:
+def test_data_directory_is_readable_only_by_its_owner(one_pipe: Pipe) -> None:
     one_pipe.datagrams(b"a", b"b")
     one_pipe.settled()
     names = {path.name for path in one_pipe.data_dir.rglob("*")}

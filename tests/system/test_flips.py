@@ -1,4 +1,4 @@
-"""A bit is flipped in what processes share while they are down: the next start comes up and the balance closes."""
+"""After a flipped bit in a file that stopped processes share, the start succeeds and the balance closes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def flip(path: Path, byte: int, mask: int) -> None:
         file.write(bytes([value ^ mask]))
 
 
-def test_a_start_after_a_flip_comes_up_and_neither_hides_nor_invents_a_message(pipe: Pipe) -> None:
+def test_start_after_a_flipped_bit_neither_hides_nor_invents_messages(pipe: Pipe) -> None:
     buffers, sent = pipe.data_dir / "buffers", 0
     flips = [
         ("slots", 23, 0x80),

@@ -1,4 +1,4 @@
-"""Senders of the forward protocol into a real pipe: what was acknowledged is in the log, whoever was killed."""
+"""Senders of the forward protocol into a real pipe: acknowledged messages are in the log after any kill."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FORWARD = 'codec = "forward"'
 
 
 def listeners(server: certificates.Pair) -> str:
-    """One that takes anybody, and one that is known by a key, in TLS."""
+    """Return a listener for all senders, and one with a shared key over TLS."""
     tls = f'shared_key = "{KEY}"', f'tls_cert = "{server.cert}"', f'tls_key = "{server.key}"'
     return SMALL + listener("forward", "tcp", FORWARD) + listener("forward-tls", "tcp", FORWARD, *tls)
 
@@ -44,32 +44,32 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> certificates.Pair:
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory, server: certificates.Pair) -> Iterator[Pipe]:
-    """A pipe for all tests; each looks at what has a tag of its own."""
+    """A pipe for all tests; each test uses a tag of its own."""
     with configured_pipe(tmp_path_factory.mktemp("pipe"), listeners(server)) as pipe:
         yield pipe
 
 
 def records(pipe: Pipe, tag: str, topic: str = "forward") -> list[Any]:
-    """The records of ``tag`` that are in the topic's files."""
+    """Return the records of ``tag`` in the topic's files."""
     rows = [row for row in entries(pipe, topic) if row["annotations"]["tag"].startswith(tag)]
     return [json.loads(row["payload"]) for row in rows]
 
 
-def packed(*found: Any) -> bytes:
+def packed(*event_records: Any) -> bytes:
     now = msgpack.ExtType(0, struct.pack(">II", int(time.time()), 5))
-    return b"".join(msgpack.packb([now, record]) for record in found)
+    return b"".join(msgpack.packb([now, record]) for record in event_records)
 
 
 def answer(sock: socket.socket) -> Any:
-    """The next answer. Raises OSError, and ConnectionResetError at the end of the connection."""
+    """Return the next answer. Raises OSError, and ConnectionResetError at the end of the connection."""
     unpacker = msgpack.Unpacker()
     while True:
         data = sock.recv(65_536)
         if not data:
             raise ConnectionResetError
         unpacker.feed(data)
-        for found in unpacker:
-            return found
+        for message in unpacker:
+            return message
 
 
 def test_fluent_logger(here: Pipe) -> None:
@@ -81,12 +81,12 @@ def test_fluent_logger(here: Pipe) -> None:
         sender.close()
     until(lambda: len(records(here, "python")) == 6)
     assert records(here, "python")[:3] == [{"log": f"grüße {n}", "deep": {"n": [n, None]}} for n in range(3)]
-    said = [row["annotations"] for row in entries(here, "forward") if row["annotations"]["tag"] == "python.shop"]
-    assert len(said) == 6
-    assert all(each["timestamp"].startswith(time.strftime("%Y-%m-", time.gmtime())) for each in said)
+    annotations = [row["annotations"] for row in entries(here, "forward") if row["annotations"]["tag"] == "python.shop"]
+    assert len(annotations) == 6
+    assert all(each["timestamp"].startswith(time.strftime("%Y-%m-", time.gmtime())) for each in annotations)
 
 
-def test_an_acknowledged_chunk_is_in_the_log(here: Pipe) -> None:
+def test_acknowledged_chunk_is_in_the_log(here: Pipe) -> None:
     with socket.create_connection(here.address("forward"), timeout=30) as sock:
         for number in range(5):
             sock.sendall(msgpack.packb(["acked", packed({"n": number}), {"chunk": f"c{number}"}]))
@@ -94,7 +94,7 @@ def test_an_acknowledged_chunk_is_in_the_log(here: Pipe) -> None:
             assert records(here, "acked")[-1] == {"n": number}
 
 
-def test_nothing_is_acknowledged_before_the_log_has_it(here: Pipe) -> None:
+def test_chunk_is_acknowledged_only_once_the_log_has_it(here: Pipe) -> None:
     with socket.create_connection(here.address("forward"), timeout=1) as sock:
         with here.paused("log daemon"):
             sock.sendall(msgpack.packb(["early", packed({"n": 1}), {"chunk": "c"}]))
@@ -105,7 +105,7 @@ def test_nothing_is_acknowledged_before_the_log_has_it(here: Pipe) -> None:
     assert records(here, "early") == [{"n": 1}]
 
 
-def test_the_shared_key_over_tls(here: Pipe, server: certificates.Pair) -> None:
+def test_shared_key_over_tls(here: Pipe, server: certificates.Pair) -> None:
     context = ssl.create_default_context(cafile=str(server.cert))
     for key in (KEY, "another key"):
         plain = socket.create_connection(here.address("forward-tls"), timeout=30)
@@ -122,8 +122,8 @@ def test_the_shared_key_over_tls(here: Pipe, server: certificates.Pair) -> None:
     until(lambda: here.counts("forward-tls")["connection_closed.key"] == 1)
 
 
-def test_as_fluent_bit_has_them(here: Pipe) -> None:
-    """Events with metadata beside their times, packed, with its options (of version 2.1 and later)."""
+def test_events_of_fluent_bit(here: Pipe) -> None:
+    """Packed events with metadata next to their times, with the options of Fluent Bit 2.1 and later."""
     now = msgpack.ExtType(0, struct.pack(">II", int(time.time()), 5))
     events = b"".join(msgpack.packb([[now, {}], {"log": f"line {n}", "stream": "stdout"}]) for n in range(3))
     with socket.create_connection(here.address("forward"), timeout=30) as sock:
@@ -132,7 +132,7 @@ def test_as_fluent_bit_has_them(here: Pipe) -> None:
     assert [each["log"] for each in records(here, "bit.")] == ["line 0", "line 1", "line 2"]
 
 
-def test_what_cannot_be_kept_is_counted(here: Pipe) -> None:
+def test_records_that_cannot_be_stored_are_counted(here: Pipe) -> None:
     bomb = msgpack.packb(["t", gzip.compress(bytes(80 << 20)), {"compressed": "gzip", "chunk": "c"}])
     for data in (b"GET / HTTP/1.1\r\n\r\n", bomb):
         with socket.create_connection(here.address("forward"), timeout=30) as sock:
@@ -146,11 +146,11 @@ def test_what_cannot_be_kept_is_counted(here: Pipe) -> None:
 
 
 class Agent(threading.Thread):
-    """Sends chunks one after the other, each again until it is acknowledged, as Fluentd and Fluent Bit do."""
+    """A sender that repeats each chunk until it is acknowledged, like Fluentd and Fluent Bit."""
 
     def __init__(self, pipe: Pipe, first: int) -> None:
         super().__init__(daemon=True)
-        self._pipe, self._first, self._ended = pipe, first, threading.Event()
+        self._pipe, self._first, self._stopping = pipe, first, threading.Event()
         self._sock: socket.socket | None = None
         self.acknowledged: list[int] = []
 
@@ -158,10 +158,10 @@ class Agent(threading.Thread):
         for number in count(self._first, AGENTS):
             request = msgpack.packb(["killed", packed({"n": number}), {"chunk": str(number)}])
             while not self._sent(request, number):
-                if self._ended.wait(0.05):
+                if self._stopping.wait(0.05):
                     return
             self.acknowledged.append(number)
-            if self._ended.is_set():
+            if self._stopping.is_set():
                 return
 
     def _sent(self, request: bytes, number: int) -> bool:
@@ -176,13 +176,13 @@ class Agent(threading.Thread):
             return False
 
     def end(self) -> list[int]:
-        self._ended.set()
+        self._stopping.set()
         self.join(60)
         return self.acknowledged
 
 
 def kill_and_check(pipe: Pipe, kills: int) -> None:
-    """Under load: what was acknowledged is in the log, and what is there again has the same uuid."""
+    """Kill processes under load: acknowledged records are in the log, and repeated records have the same uuid."""
     agents = [Agent(pipe, number) for number in range(AGENTS)]
     for agent in agents:
         agent.start()
@@ -199,12 +199,12 @@ def kill_and_check(pipe: Pipe, kills: int) -> None:
     assert len(uuids) == len({number for number, _ in uuids}), "a repeat that nobody can know"
 
 
-def test_what_was_acknowledged_survives_kills(here: Pipe) -> None:
+def test_acknowledged_records_survive_kills(here: Pipe) -> None:
     kill_and_check(here, 4)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-def test_what_was_acknowledged_survives_many_kills(tmp_path: Path, server: certificates.Pair) -> None:
+def test_acknowledged_records_survive_many_kills(tmp_path: Path, server: certificates.Pair) -> None:
     with configured_pipe(tmp_path, listeners(server)) as pipe:
         kill_and_check(pipe, 30)

@@ -1,4 +1,4 @@
-"""Real senders of GELF into a real pipe: each message is there once, as it was before it was compressed and cut."""
+"""Real GELF senders into a real pipe: each message is logged once, as before compression and chunking."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ LISTENERS = (
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipe]:
-    """A pipe for all tests; each counts from what was there before."""
+    """A pipe for all tests; each test counts from its start."""
     with configured_pipe(tmp_path_factory.mktemp("pipe"), LISTENERS) as pipe:
         yield pipe
 
 
 def landed(pipe: Pipe, listener: str, before: int, count: int) -> list[dict[str, Any]]:
     until(lambda: len(entries(pipe, listener)) >= before + count, what=f"{count} messages at {listener}")
-    found = entries(pipe, listener)[before:]
-    assert len(found) == count
-    return found
+    rows = entries(pipe, listener)[before:]
+    assert len(rows) == count
+    return rows
 
 
 def log(handler: logging.Handler, text: str, **more: Any) -> None:
@@ -70,16 +70,16 @@ def test_graypy(here: Pipe, listener: str, handler: Any, options: dict[str, Any]
     sender.close()
     rows = landed(here, listener, before, len(texts))
     for row in rows:
-        said, message = row["annotations"], json.loads(row["payload"])
-        assert (said["host"], said["level"], said["_comment"]) == ("web-1", "3", 'a "b" c')
-        assert said["_user"] == str(message["_user"])
-        assert float(said["timestamp"]) == message["timestamp"]
-    whole = {json.loads(row["payload"])["_user"]: json.loads(row["payload"]) for row in rows}
-    assert [whole[n].get("full_message", whole[n]["short_message"]) for n in range(len(texts))] == texts
+        annotations, message = row["annotations"], json.loads(row["payload"])
+        assert (annotations["host"], annotations["level"], annotations["_comment"]) == ("web-1", "3", 'a "b" c')
+        assert annotations["_user"] == str(message["_user"])
+        assert float(annotations["timestamp"]) == message["timestamp"]
+    by_user = {json.loads(row["payload"])["_user"]: json.loads(row["payload"]) for row in rows}
+    assert [by_user[n].get("full_message", by_user[n]["short_message"]) for n in range(len(texts))] == texts
 
 
 @pytest.mark.parametrize("kind", DOCKER)
-def test_what_dockers_driver_was_recorded_with(here: Pipe, kind: str) -> None:
+def test_recording_of_dockers_driver(here: Pipe, kind: str) -> None:
     before = len(entries(here, "gelf-udp"))
     here.datagrams(*map(base64.b64decode, DOCKER[kind]), listener="gelf-udp")
     rows = landed(here, "gelf-udp", before, 3)
@@ -88,8 +88,8 @@ def test_what_dockers_driver_was_recorded_with(here: Pipe, kind: str) -> None:
     assert {row["annotations"]["_command"] for row in rows} == {"python -m shop"}
 
 
-def test_what_is_lost_is_named_and_the_balance_closes(here: Pipe) -> None:
-    """The first of several chunks, a message cut short, and one that would unpack to far more than may be."""
+def test_losses_are_named_and_the_balance_closes(here: Pipe) -> None:
+    """The first of several chunks, a truncated message, and a message that would unpack to more than the limit."""
     before = here.counts("gelf-udp")
     chunk, short = base64.b64decode(DOCKER["none"][2]), base64.b64decode(DOCKER["gzip"][0])[:-9]
     alone = chunk[:2] + b"another1" + chunk[10:]

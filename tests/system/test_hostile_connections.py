@@ -1,4 +1,4 @@
-"""A TCP listener under thousands of connections, idle ones and such as send lines that never end."""
+"""A TCP listener under thousands of connections, idle ones and ones that send endless lines."""
 
 from __future__ import annotations
 
@@ -29,67 +29,67 @@ LARGEST = 300_000_000
 
 
 class Hostile(threading.Thread):
-    """Sends ``count`` unfinished lines at once, again and again: a connection that is closed is opened anew."""
+    """A sender of ``count`` unfinished lines at once: a closed connection is opened again."""
 
     def __init__(self, address: tuple[str, int], count: int) -> None:
         super().__init__(daemon=True)
         self._address, self._count = address, count
         self._selector = selectors.DefaultSelector()
-        self._left: dict[socket.socket, int] = {}
-        self._ended = threading.Event()
+        self._bytes_to_send: dict[socket.socket, int] = {}
+        self._stopping = threading.Event()
         self.opened = 0
 
     def run(self) -> None:
         for _ in range(self._count):
             self._open()
-        while not self._ended.is_set():
+        while not self._stopping.is_set():
             for key, _ in self._selector.select(0.1):
                 self._send(key.fileobj)  # type: ignore[arg-type]
 
     def end(self) -> None:
-        """Close all at once."""
-        self._ended.set()
+        """Close all connections."""
+        self._stopping.set()
         self.join()
-        for sock in list(self._left):
+        for sock in list(self._bytes_to_send):
             self._close(sock)
 
     def _open(self) -> None:
         sock = socket.create_connection(self._address)
         sock.setblocking(False)
-        self._left[sock] = LINE
+        self._bytes_to_send[sock] = LINE
         self.opened += 1
         self._selector.register(sock, selectors.EVENT_WRITE)
 
     def _send(self, sock: socket.socket) -> None:
         try:
-            self._left[sock] -= sock.send(b"x" * min(self._left[sock], 1 << 16))
+            self._bytes_to_send[sock] -= sock.send(b"x" * min(self._bytes_to_send[sock], 1 << 16))
         except BlockingIOError:
             return
         except OSError:
             self._close(sock)
             self._open()
             return
-        if self._left.get(sock) == 0:
+        if self._bytes_to_send.get(sock) == 0:
             self._selector.modify(sock, selectors.EVENT_READ)
-            self._left[sock] = -1
-        elif self._left.get(sock, 0) < 0:
+            self._bytes_to_send[sock] = -1
+        elif self._bytes_to_send.get(sock, 0) < 0:
             self._close(sock)
             self._open()
 
     def _close(self, sock: socket.socket) -> None:
-        del self._left[sock]
+        del self._bytes_to_send[sock]
         self._selector.unregister(sock)
         sock.close()
 
 
 def peak(pid: int) -> int:
-    """The most bytes that a process had in memory."""
+    """Return the peak memory of a process in bytes."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
-def ask(address: tuple[str, int]) -> float:
-    """Seconds until a newcomer's line is taken and his question answered; 60 where it is not."""
+def seconds_until_answer(address: tuple[str, int]) -> float:
+    """Return the seconds until a new connection's line is accepted and answered; 60 without an answer."""
     began = time.monotonic()
     while time.monotonic() - began < 60:
         with contextlib.suppress(OSError), socket.create_connection(address, timeout=30) as sock:
@@ -123,7 +123,7 @@ def pipe(tmp_path: Path) -> Iterator[Callable[[str], Pipe]]:
         pytest.param(5000, 1500, "", id="many", marks=pytest.mark.soak),
     ],
 )
-def test_hostile_connections_cost_no_memory_and_no_newcomer(
+def test_hostile_connections_take_bounded_memory_and_block_no_other_sender(
     idle: int, hostile: int, keys: str, pipe: Callable[[str], Pipe]
 ) -> None:
     running = pipe(keys)
@@ -132,9 +132,9 @@ def test_hostile_connections_cost_no_memory_and_no_newcomer(
     senders = Hostile(address, hostile)
     senders.start()
     until(lambda: running.counts("events-tcp")["connection_closed.limit"] > hostile, 60, "connections make room")
-    waits = [ask(address) for _ in range(10)]
+    waits = [seconds_until_answer(address) for _ in range(10)]
     senders.end()
-    waits.append(ask(address))
+    waits.append(seconds_until_answer(address))
     print(f"newcomers waited {max(waits):.2f} s at most, the receiver had {peak(pid) / 1e6:.0f} MB at most")
     assert max(waits) < 60
     assert peak(pid) < LARGEST

@@ -1,4 +1,4 @@
-"""Real clients of the listeners of requests against a real pipe: each message is there once, and the balance closes."""
+"""Real clients of the HTTP listeners against a real pipe: each message is logged once, and the balance closes."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ max_body = "4MiB"
 
 @pytest.fixture
 def pipe(tmp_path: Path) -> Iterator[Pipe]:
-    with configured_pipe(tmp_path, LISTENERS.format(*free_ports(2))) as made:
-        yield made
+    with configured_pipe(tmp_path, LISTENERS.format(*free_ports(2))) as running:
+        yield running
 
 
 def url(pipe: Pipe, listener: str = "web") -> str:
@@ -61,25 +61,25 @@ def url(pipe: Pipe, listener: str = "web") -> str:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipe]:
-    with configured_pipe(tmp_path_factory.mktemp("shared"), LISTENERS.format(*free_ports(2))) as made:
-        yield made
+    with configured_pipe(tmp_path_factory.mktemp("shared"), LISTENERS.format(*free_ports(2))) as running:
+        yield running
 
 
 def stored(pipe: Pipe) -> int:
-    """How many entries there are."""
+    """Return the number of entries."""
     topics = pipe.settled()["topics"]
     return int(topics[0]["end"]) if topics else 0
 
 
 def entries(pipe: Pipe, count: int, begin: int = 0) -> list[dict[str, Any]]:
-    """All entries of the topic from ``begin`` on, as its segment files have them."""
+    """Return the entries of the topic from ``begin`` on, read from its segment files."""
     until(lambda: stored(pipe) == begin + count, what=f"{count} entries")
     assert pipe.settled()["unaccounted"] == 0
     return topic_files.entries(pipe, "events")[begin:]
 
 
 def log_through(exporter: Any, count: int) -> None:
-    """As an application does that has OpenTelemetry's handler on its logger."""
+    """Log like an application with OpenTelemetry's handler on its logger."""
     provider = LoggerProvider(Resource.create({"service.name": "shop"}))
     provider.add_log_record_processor(BatchLogRecordProcessor(exporter))
     logger = logging.getLogger(f"shop.{id(exporter)}")
@@ -98,11 +98,11 @@ def test_opentelemetrys_sdk_over_grpc_and_http(shared: Pipe) -> None:
     rows = entries(pipe, 2000, begin)
     assert sorted(row["payload"] for row in rows) == sorted(2 * [b"order %d" % number for number in range(1000)])
     for row in rows:
-        said = row["annotations"]
-        assert said["resource.service.name"] == "shop"
-        assert said["severity_number"] == "17"
-        assert said["attributes.basket"] == row["payload"].decode().removeprefix("order ")
-        assert abs(int(said["time"]) / 1e9 - time.time()) < 600
+        annotations = row["annotations"]
+        assert annotations["resource.service.name"] == "shop"
+        assert annotations["severity_number"] == "17"
+        assert annotations["attributes.basket"] == row["payload"].decode().removeprefix("order ")
+        assert abs(int(annotations["time"]) / 1e9 - time.time()) < 600
 
 
 def test_elasticsearchs_bulk_helpers(shared: Pipe) -> None:
@@ -112,13 +112,13 @@ def test_elasticsearchs_bulk_helpers(shared: Pipe) -> None:
         documents = [{"_index": "shop", "_id": str(number), "order": number} for number in range(2000)]
         assert bulk(client, documents) == (2000, [])
         mixed = [{"_index": "shop", "order": -1}, {"_op_type": "delete", "_index": "shop", "_id": "1"}]
-        assert [taken for taken, _ in streaming_bulk(client, mixed, raise_on_error=False)] == [True, False]
+        assert [accepted for accepted, _ in streaming_bulk(client, mixed, raise_on_error=False)] == [True, False]
     rows = entries(pipe, 2001, begin)
     assert {row["payload"] for row in rows} == {b'{"order":%d}' % number for number in range(-1, 2000)}
     assert rows[7]["annotations"] == {"index": "shop", "id": "7"}
 
 
-def test_elasticsearchs_helpers_create_documents_that_are_known_again(shared: Pipe) -> None:
+def test_documents_created_again_by_elasticsearchs_helpers_are_deduplicated(shared: Pipe) -> None:
     pipe, begin = shared, stored(shared)
     documents = [{"_op_type": "create", "_index": "shop", "_id": str(number), "order": number} for number in range(9)]
     with Elasticsearch(url(pipe)) as client:
@@ -164,18 +164,18 @@ def by_json(pipe: Pipe, number: int) -> bool:
 
 def by_hec(pipe: Pipe, number: int) -> bool:
     event = f"{url(pipe)}/services/collector/event?channel=c"
-    said = httpx.post(event, content=b'{"event":"%d"}' % number, timeout=30)
-    if not said.is_success:
+    response = httpx.post(event, content=b'{"event":"%d"}' % number, timeout=30)
+    if not response.is_success:
         return False
-    asked = httpx.post(
-        f"{url(pipe)}/services/collector/ack?channel=c", json={"acks": [said.json()["ackId"]]}, timeout=30
+    acknowledgement = httpx.post(
+        f"{url(pipe)}/services/collector/ack?channel=c", json={"acks": [response.json()["ackId"]]}, timeout=30
     )
-    return asked.is_success and all(asked.json()["acks"].values())
+    return acknowledgement.is_success and all(acknowledgement.json()["acks"].values())
 
 
 def by_bulk(pipe: Pipe, number: int) -> bool:
-    said = httpx.post(f"{url(pipe)}/i/_bulk", content=b'{"index":{}}\n{"n":%d}\n' % number, timeout=30)
-    return said.is_success and not said.json()["errors"]
+    response = httpx.post(f"{url(pipe)}/i/_bulk", content=b'{"index":{}}\n{"n":%d}\n' % number, timeout=30)
+    return response.is_success and not response.json()["errors"]
 
 
 def by_otlp(pipe: Pipe, number: int) -> bool:
@@ -184,7 +184,7 @@ def by_otlp(pipe: Pipe, number: int) -> bool:
 
 
 class Load:
-    """Senders that each send one number after the other, and again until it is acknowledged."""
+    """Senders that send numbers in order, each repeated until it is acknowledged."""
 
     def __init__(self, pipe: Pipe, ways: list[Send]) -> None:
         self.acknowledged: list[int] = []
@@ -231,17 +231,17 @@ def killed_under_load(pipe: Pipe, kills: int) -> None:
     assert acknowledged <= numbers, "acknowledged, and lost"
 
 
-def test_nothing_that_was_acknowledged_is_lost_where_processes_are_killed(pipe: Pipe) -> None:
+def test_acknowledged_messages_survive_kills(pipe: Pipe) -> None:
     killed_under_load(pipe, 3)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-def test_nothing_that_was_acknowledged_is_lost_where_processes_are_killed_thirty_times(pipe: Pipe) -> None:
+def test_acknowledged_messages_survive_thirty_kills(pipe: Pipe) -> None:
     killed_under_load(pipe, 30)
 
 
-def test_a_stopped_log_makes_senders_wait_and_nothing_is_acknowledged_meanwhile(shared: Pipe) -> None:
+def test_senders_wait_without_acknowledgements_while_the_log_is_stopped(shared: Pipe) -> None:
     pipe = shared
     assert by_json(pipe, 1)
     with pipe.paused("log daemon"):
@@ -251,7 +251,7 @@ def test_a_stopped_log_makes_senders_wait_and_nothing_is_acknowledged_meanwhile(
     assert pipe.settled()["unaccounted"] == 0
 
 
-def test_listeners_are_added_changed_and_removed_while_it_runs(pipe: Pipe) -> None:
+def test_listeners_are_added_changed_and_removed_at_run_time(pipe: Pipe) -> None:
     assert by_json(pipe, 1)
     assert pipe.config
     before = pipe.config.read_text()
@@ -270,7 +270,7 @@ def test_listeners_are_added_changed_and_removed_while_it_runs(pipe: Pipe) -> No
     assert {b"1", b"2", b"3"} <= set(payloads)
 
 
-def test_what_is_refused_stands_in_the_balance_which_closes(shared: Pipe) -> None:
+def test_refused_messages_are_in_the_balance_which_closes(shared: Pipe) -> None:
     before, base = shared.counts("web"), url(shared)
     large = b'{"m":"' + b"x" * 70_000 + b'"}'
     assert httpx.post(base, content=b'{"a":1}\nnope\n' + large, timeout=30).json()["refused"] == 2
@@ -278,12 +278,12 @@ def test_what_is_refused_stands_in_the_balance_which_closes(shared: Pipe) -> Non
     bomb = gzip.compress(bytes(64 << 20))
     assert httpx.post(base, content=bomb, headers={"content-encoding": "gzip"}, timeout=30).status_code == 413
     assert httpx.post(f"{base}/elsewhere", content=b"1", timeout=30).status_code == 404
-    wanted = {
+    expected = {
         "seen": 4,
         "accepted": 1,
         **dict.fromkeys(("refused.syntax", "refused.oversize", "refused.kind"), 1),
         **dict.fromkeys(("request_refused.oversize", "request_refused.path"), 1),
     }
-    until(lambda: Counter(shared.counts("web")) - Counter(before) == wanted)
+    until(lambda: Counter(shared.counts("web")) - Counter(before) == expected)
     assert shared.settled()["unaccounted"] == 0
     assert not any(listener["books"] for listener in shared.settled()["listeners"])

@@ -1,4 +1,4 @@
-"""A running pipe and clients of Kafka: killed under them, and under hostile ones."""
+"""A running pipe with Kafka clients: kills of its processes, and hostile clients."""
 
 from __future__ import annotations
 
@@ -34,121 +34,119 @@ def pipe(tmp_path: Path) -> Iterator[Pipe]:
 
 
 def address(pipe: Pipe) -> str:
-    return next(given.partition("=")[2] for given in pipe.overrides if given.startswith("log.kafka="))
+    return next(override.partition("=")[2] for override in pipe.overrides if override.startswith("log.kafka="))
 
 
 class Sending(threading.Thread):
-    """An idempotent producer: numbered messages, and the offsets of those that were acknowledged."""
+    """An idempotent producer of numbered messages, with the offsets of the acknowledged ones."""
 
     def __init__(self, address: str, name: str) -> None:
         super().__init__(daemon=True)
         config = {"enable.idempotence": True, "message.timeout.ms": 300_000, "linger.ms": 2, **QUICK}
         self._producer = Producer({"bootstrap.servers": address, **config})
-        self._ended = threading.Event()
+        self._stopping = threading.Event()
         self.name = name
         self.sent = 0
-        self.told: list[tuple[int, int]] = []
+        self.acknowledged: list[tuple[int, int]] = []
         self.failed: list[object] = []
 
     def run(self) -> None:
-        while not self._ended.is_set():
+        while not self._stopping.is_set():
             number = self.sent
-            self._producer.produce(TOPIC, f"{self.name} {number}", on_delivery=self._tell(number))
+            self._producer.produce(TOPIC, f"{self.name} {number}", on_delivery=self._report(number))
             self.sent += 1
             self._producer.poll(0.001)
         self._producer.flush(120)
 
-    def _tell(self, number: int) -> object:
-        def told(error: object, message: Message) -> None:
+    def _report(self, number: int) -> object:
+        def acknowledged(error: object, message: Message) -> None:
             if error is None:
-                self.told.append((number, message.offset() or 0))
+                self.acknowledged.append((number, message.offset() or 0))
             else:
                 self.failed.append(error)
 
-        return told
+        return acknowledged
 
     def end(self) -> None:
-        self._ended.set()
+        self._stopping.set()
         self.join(150)
         assert not self.is_alive()
 
 
 class Reading(threading.Thread):
-    """A member of a group that commits what it has read."""
+    """A member of a group that commits the messages it has read."""
 
     def __init__(self, address: str) -> None:
         super().__init__(daemon=True)
         config = {"group.id": "g", "auto.offset.reset": "earliest", "auto.commit.interval.ms": 200}
         self._consumer = Consumer({"bootstrap.servers": address, "session.timeout.ms": 6000, **config, **QUICK})
-        self._ended = threading.Event()
-        self.found: dict[int, str] = {}
+        self._stopping = threading.Event()
+        self.received: dict[int, str] = {}
 
     def run(self) -> None:
         self._consumer.subscribe([TOPIC])
-        while not self._ended.is_set():
+        while not self._stopping.is_set():
             for message in self._consumer.consume(1000, 0.1):
                 if message.error() is None:
-                    self.found[message.offset() or 0] = (message.value() or b"").decode()
+                    self.received[message.offset() or 0] = (message.value() or b"").decode()
         self._consumer.close()
 
     def end(self) -> None:
-        self._ended.set()
+        self._stopping.set()
         self.join(60)
 
 
-def _each_got_on(senders: list[Sending], before: list[int]) -> bool:
-    """Not only the first one that is connected again: the other would wait from one kill to the next."""
-    return all(len(one.told) > told + 25 for one, told in zip(senders, before, strict=True))
+def _each_progressed(senders: list[Sending], before: list[int]) -> bool:
+    """Report whether each producer progressed: a disconnected one would otherwise wait from one kill to the next."""
+    return all(len(sender.acknowledged) > count + 25 for sender, count in zip(senders, before, strict=True))
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(30, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])])
-def test_what_was_acknowledged_is_there_once_and_in_order_however_often_the_daemon_is_killed(
-    pipe: Pipe, kills: int
-) -> None:
+def test_acknowledged_messages_are_stored_once_and_in_order_after_kills(pipe: Pipe, kills: int) -> None:
     senders = [Sending(address(pipe), name) for name in ("a", "b")]
     reader = Reading(address(pipe))
     for thread in (*senders, reader):
         thread.start()
     for _ in range(kills):
-        before = [len(one.told) for one in senders]
-        until(lambda before=before: _each_got_on(senders, before), 60, "messages of each come through")
+        before = [len(sender.acknowledged) for sender in senders]
+        until(lambda before=before: _each_progressed(senders, before), 60, "messages of each come through")
         pipe.kill("log daemon")
         until(pipe.answers, 60)
-    for one in senders:
-        one.end()
-        assert not one.failed
-        assert len(one.told) == one.sent
+    for sender in senders:
+        sender.end()
+        assert not sender.failed
+        assert len(sender.acknowledged) == sender.sent
     batches = TopicReader(pipe.data_dir / "topics" / TOPIC).read(0)
-    rows = [one.batch.select(["offset", "payload"]).to_pylist() for one in batches]
+    rows = [stored_batch.batch.select(["offset", "payload"]).to_pylist() for stored_batch in batches]
     stored = {row["offset"]: row["payload"].decode() for many in rows for row in many}
     assert sorted(stored) == list(range(len(stored)))
-    assert len(stored) == sum(one.sent for one in senders), "each once"
-    for one in senders:
-        numbers = [int(text.partition(" ")[2]) for _, text in sorted(stored.items()) if text[0] == one.name]
-        assert numbers == list(range(one.sent)), "in order"
-        assert all(stored[offset] == f"{one.name} {number}" for number, offset in one.told)
-    until(lambda: len(reader.found) == len(stored), 60, "the group has read all")
-    assert reader.found == stored
+    assert len(stored) == sum(sender.sent for sender in senders), "each once"
+    for sender in senders:
+        numbers = [int(text.partition(" ")[2]) for _, text in sorted(stored.items()) if text[0] == sender.name]
+        assert numbers == list(range(sender.sent)), "in order"
+        assert all(stored[offset] == f"{sender.name} {number}" for number, offset in sender.acknowledged)
+    until(lambda: len(reader.received) == len(stored), 60, "the group has read all")
+    assert reader.received == stored
     reader.end()
     assert pipe.get("/balance")["unaccounted"] == 0
 
 
 class Hostile:
-    """Sends what no client of Kafka would."""
+    """A client that sends invalid requests."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         self._address, self._random = (host, int(port)), random.Random(5)
-        self._kept: list[socket.socket] = []
+        self._open_sockets: list[socket.socket] = []
 
     def send(self) -> None:
-        """One request, of one kind or another."""
+        """Send one invalid request of a random kind."""
         with contextlib.suppress(OSError):
             sock = socket.create_connection(self._address, 5)
             sock.settimeout(5)
             sock.sendall(self._request())
-            if self._random.random() < 0.05 and len(self._kept) < 100:
-                self._kept.append(sock)
+            if self._random.random() < 0.05 and len(self._open_sockets) < 100:
+                self._open_sockets.append(sock)
             else:
                 sock.close()
 
@@ -167,19 +165,19 @@ class Hostile:
         return struct.pack(">i", size) + body
 
     def end(self) -> None:
-        for sock in self._kept:
+        for sock in self._open_sockets:
             sock.close()
 
 
 @pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=pytest.mark.soak)])
-def test_hostile_requests_cost_the_others_nothing(pipe: Pipe, count: int) -> None:
+def test_hostile_requests_do_not_affect_other_clients(pipe: Pipe, count: int) -> None:
     sender, hostile, pid = Sending(address(pipe), "a"), Hostile(address(pipe)), pipe.pid("log daemon")
     sender.start()
-    until(lambda: sender.told, what="a message comes through")
+    until(lambda: sender.acknowledged, what="a message comes through")
     for _ in range(count):
         hostile.send()
-    before = len(sender.told)
-    until(lambda: len(sender.told) > before, what="others are served")
+    before = len(sender.acknowledged)
+    until(lambda: len(sender.acknowledged) > before, what="others are served")
     hostile.end()
     sender.end()
     assert not sender.failed

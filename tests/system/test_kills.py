@@ -1,4 +1,4 @@
-"""Processes are killed while messages flow: the balance closes at zero and the tables hold each message once."""
+"""Processes are killed while messages flow: the balance closes at zero and each message is in the tables once."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ UDP = "events-udp"
 
 
 class Flow(threading.Thread):
-    """Sends events at a steady pace until told to stop; one in fifty twice, one in a hundred broken."""
+    """A sender of events at a steady pace; one in fifty is sent twice, one in a hundred is invalid."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         super().__init__(daemon=True)
         self._address = address
         self._done = threading.Event()
         self.uuids: list[str] = []
-        self.datagrams = self.broken = self.again = 0
+        self.datagrams = self.broken = self.repeated = 0
 
     def run(self) -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -57,7 +57,7 @@ class Flow(threading.Thread):
         event = {"type": f"t{number % 5}", "uuid": self.uuids[-1], "timestamp": number, "data": {"number": number}}
         yield json.dumps(event).encode()
         if number % 50 == 49:
-            self.again += 1
+            self.repeated += 1
             yield json.dumps(event).encode()
 
     def stop(self) -> None:
@@ -67,13 +67,15 @@ class Flow(threading.Thread):
 
 @pytest.fixture
 def driver(pipe: Pipe) -> Iterator[Driver]:
-    made = Driver(pipe)
-    yield made
-    made.stop()
+    pipeline = Driver(pipe)
+    yield pipeline
+    pipeline.stop()
 
 
 class Asker(threading.Thread):
-    """Asks for all events that there are, again and again: each number once, from 0 to the newest, and never fewer."""
+    """A client that queries all events repeatedly: each number from 0 to the newest appears once, and none
+    disappears.
+    """
 
     def __init__(self, pipe: Pipe) -> None:
         super().__init__(daemon=True)
@@ -86,7 +88,7 @@ class Asker(threading.Thread):
         newest = -1
         while not self._done.is_set() and not self.wrong:
             try:
-                rows, numbers, newest_now, landed = self._ask()
+                rows, numbers, newest_now, landed = self._query()
                 if not rows == numbers == newest_now + 1 >= newest + 1:
                     self.wrong.append((rows, numbers, newest_now, newest))
             except Exception as error:  # noqa: BLE001  the test says what it was
@@ -95,7 +97,7 @@ class Asker(threading.Thread):
             newest, self.landed = newest_now, max(self.landed, landed)
             self.answers, self.newest = self.answers + 1, newest
 
-    def _ask(self) -> tuple[int, int, int, int]:
+    def _query(self) -> tuple[int, int, int, int]:
         number = "(data->>'number')::int"
         text = f"select count(*), count(distinct {number}), coalesce(max({number}), -1), count(landed_at) from events"
         with Query(self._tables, text) as query:
@@ -109,7 +111,7 @@ class Asker(threading.Thread):
 
 
 def kill_at_random(pipe: Pipe, driver: Driver, dice: random.Random, rounds: int) -> None:
-    """Each process is killed at least once, in random order and at random moments."""
+    """Kill each process at least once, in random order and at random moments."""
     victims = [f"receiver {UDP}", "log daemon", "driver"] * rounds
     dice.shuffle(victims)
     for victim in victims:
@@ -129,7 +131,7 @@ def check_everything(pipe: Pipe, flow: Flow) -> None:
     counts, fates = pipe.counts(UDP), pipe.fates("events")
     assert counts["taken"] + counts["kernel_dropped"] == flow.datagrams
     assert counts["kernel_dropped"] == 0
-    assert fates == {"landed.event": len(flow.uuids), "duplicate": flow.again, "quarantined.bad_json": flow.broken}
+    assert fates == {"landed.event": len(flow.uuids), "duplicate": flow.repeated, "quarantined.bad_json": flow.broken}
     assert rebuilt(pipe)["differs"] == []
     rows = landed_rows(pipe.data_dir / "tables")
     assert max(Counter(row["offset"] for row in rows).values()) == 1
@@ -137,7 +139,7 @@ def check_everything(pipe: Pipe, flow: Flow) -> None:
 
 
 def rebuilt(pipe: Pipe) -> dict[str, Any]:
-    """The balance computed anew from files, by the command."""
+    """Return the balance rebuilt from files by the command."""
     command = [sys.executable, "-m", "penstock.cli.main", "balance", "--rebuild", "--json", *pipe.options]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -177,12 +179,12 @@ def test_each_message_is_in_the_tables_once_after_random_kills(pipe: Pipe, drive
 @pytest.mark.spark
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_each_message_is_in_the_tables_once_after_very_many_kills(pipe: Pipe, driver: Driver) -> None:
+def test_each_message_is_in_the_tables_once_after_many_kills(pipe: Pipe, driver: Driver) -> None:
     run(pipe, driver, seed=int.from_bytes(os.urandom(4), "big"), rounds=15)
 
 
 @pytest.mark.timeout(200)
-def test_all_processes_killed_at_once_lose_nothing_that_was_received(pipes: Callable[..., Pipe]) -> None:
+def test_kill_of_all_processes_loses_no_received_message(pipes: Callable[..., Pipe]) -> None:
     pipe = pipes()
     for life in range(3):
         pipe.datagrams(*(b"%d %d" % (life, number) for number in range(200)))
@@ -197,7 +199,7 @@ def test_all_processes_killed_at_once_lose_nothing_that_was_received(pipes: Call
 
 
 @pytest.mark.timeout(200)
-def test_receiver_and_daemon_killed_under_load_lose_nothing(pipe: Pipe) -> None:
+def test_kill_of_receiver_and_daemon_under_load_loses_nothing(pipe: Pipe) -> None:
     dice = random.Random(os.urandom(4))
     flow = Flow(pipe.address(UDP))
     flow.start()
@@ -210,7 +212,7 @@ def test_receiver_and_daemon_killed_under_load_lose_nothing(pipe: Pipe) -> None:
     counts = pipe.counts(UDP)
     assert (counts["taken"], counts["kernel_dropped"]) == (flow.datagrams, 0)
     logs = [row for row in _payloads(pipe) if b"uuid" in row]
-    assert len(logs) == len(flow.uuids) + flow.again
+    assert len(logs) == len(flow.uuids) + flow.repeated
 
 
 def _payloads(pipe: Pipe) -> list[bytes]:
@@ -220,13 +222,13 @@ def _payloads(pipe: Pipe) -> list[bytes]:
     return [payload for stored in reader.read(0) for payload in stored.batch.column("payload").to_pylist()]
 
 
-def test_a_stopped_pipe_leaves_no_process_behind(pipe: Pipe) -> None:
+def test_stopped_pipe_leaves_no_process(pipe: Pipe) -> None:
     pids = list(pipe.endpoints()["pids"].values())
     pipe.stop()
     assert not any(alive(pid) for pid in pids)
 
 
-def test_a_killed_supervisor_takes_its_children_along(pipe: Pipe) -> None:
+def test_children_end_with_a_killed_supervisor(pipe: Pipe) -> None:
     pids = list(pipe.endpoints()["pids"].values())
     assert pipe.process
     os.kill(pipe.process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The log daemon as a process: killed under load, on a full disk, behind TLS and tokens."""
+"""The log daemon as a process: kills under load, a full disk, TLS and tokens."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ QUICK = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff
 
 
 class Caller(threading.Thread):
-    """Appends numbered batches as one producer, each again until it is answered."""
+    """A producer that appends numbered batches, each repeated until it is answered."""
 
-    def __init__(self, stub: StructuredLogStub, name: str, done: threading.Event) -> None:
+    def __init__(self, stub: StructuredLogStub, name: str, stopping: threading.Event) -> None:
         super().__init__(name=name)
-        self._stub, self._done = stub, done
+        self._stub, self._stopping = stub, stopping
         self.offsets: list[list[int]] = []
 
     def run(self) -> None:
-        while not self._done.is_set():
+        while not self._stopping.is_set():
             number = len(self.offsets)
-            logs = [pb.LogEntry(raw_bytes=f"{self.name} {number} {place}".encode()) for place in range(BATCH)]
+            logs = [pb.LogEntry(raw_bytes=f"{self.name} {number} {index}".encode()) for index in range(BATCH)]
             request = pb.AppendRequest(topic="t", logs=logs, producer_id=self.name, sequence=number)
             self.offsets.append(list(self._append(request).offsets))
 
@@ -64,11 +64,11 @@ def stored(stub: StructuredLogStub) -> list[pb.LogEntry]:
 
 
 def kill_under_load(pipe: Pipe, rounds: int) -> None:
-    """Everything acknowledged is there at its offset, nothing twice, no hole."""
-    done = threading.Event()
+    """Kill the daemon under load: acknowledged entries are stored once at their offsets, without a gap."""
+    stopping = threading.Event()
     with grpc.insecure_channel(pipe.grpc, QUICK) as channel:
         stub = StructuredLogStub(channel)
-        callers = [Caller(stub, f"caller-{number}", done) for number in range(CALLERS)]
+        callers = [Caller(stub, f"caller-{number}", stopping) for number in range(CALLERS)]
         for caller in callers:
             caller.start()
         for _ in range(rounds):
@@ -76,7 +76,7 @@ def kill_under_load(pipe: Pipe, rounds: int) -> None:
             until(lambda before=before: sum(len(c.offsets) for c in callers) > before + CALLERS, what="appends go on")
             time.sleep(SECONDS)
             pipe.kill("log daemon")
-        done.set()
+        stopping.set()
         for caller in callers:
             caller.join(60)
         until(pipe.answers)
@@ -85,15 +85,15 @@ def kill_under_load(pipe: Pipe, rounds: int) -> None:
     stamps = [(entry.timestamp.seconds, entry.timestamp.nanos) for entry in logs]
     assert stamps == sorted(set(stamps))
     expected = {
-        offset: f"{caller.name} {number} {place}"
+        offset: f"{caller.name} {number} {index}"
         for caller in callers
         for number, offsets in enumerate(caller.offsets)
-        for place, offset in enumerate(offsets)
+        for index, offset in enumerate(offsets)
     }
     assert {entry.offset: entry.raw_bytes.decode() for entry in logs} == expected
 
 
-def test_what_was_acknowledged_survives_kills_and_nothing_is_there_twice(pipe: Pipe) -> None:
+def test_acknowledged_entries_survive_kills_and_are_stored_once(pipe: Pipe) -> None:
     kill_under_load(pipe, 3)
 
 
@@ -114,7 +114,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", topics], check=True)
 
 
-def test_on_a_full_disk_reads_go_on_and_appends_come_back_without_a_restart(small_disk: Path, tmp_path: Path) -> None:
+def test_reads_continue_on_a_full_disk_and_appends_resume_without_a_restart(small_disk: Path, tmp_path: Path) -> None:
     pipe = Pipe(tmp_path, "log.topic_defaults.segment_size_limit=256KiB")
     pipe.start()
     try:
@@ -134,7 +134,7 @@ def test_on_a_full_disk_reads_go_on_and_appends_come_back_without_a_restart(smal
 
 
 def fill(stub: StructuredLogStub) -> int:
-    """Append until the disk is full; how many entries were taken."""
+    """Append until the disk is full, and return the number of accepted entries."""
     count = 0
     while outcome(stub, b"x" * 100_000) == "OK":
         count += 1
@@ -151,14 +151,14 @@ def outcome(stub: StructuredLogStub, payload: bytes) -> str:
 
 
 def run(pipe: Pipe, *command: str, lines: str = "") -> str:
-    """What a command of the product prints."""
+    """Return the output of a command of the product."""
     called = [sys.executable, "-m", "penstock.cli.main", *command, *pipe.options]
-    done = subprocess.run(called, input=lines, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    completed = subprocess.run(called, input=lines, capture_output=True, text=True, timeout=60, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
-def test_commands_and_processes_of_the_product_get_in_where_tls_and_tokens_are_on(tmp_path: Path) -> None:
+def test_commands_and_processes_connect_with_tls_and_tokens(tmp_path: Path) -> None:
     pair = certificates.make(tmp_path, "log.example")
     pipe = Pipe(
         tmp_path,
@@ -192,23 +192,23 @@ def answers(pipe: Pipe, client: httpx.Client) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "error_text"),
     [
         ("log.grpc=0.0.0.0:0", "log.grpc: 0.0.0.0:0 is not loopback"),
         ("security.tls_cert=/nowhere.pem", "security: tls_cert and tls_key need each other"),
     ],
 )
-def test_what_is_not_secure_does_not_start(tmp_path: Path, override: str, said: str) -> None:
+def test_insecure_configuration_does_not_start(tmp_path: Path, override: str, error_text: str) -> None:
     pipe = Pipe(tmp_path, override)
     called = [sys.executable, "-m", "penstock.cli.main", "serve", *pipe.options]
-    done = subprocess.run(called, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode != 0
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = subprocess.run(called, capture_output=True, text=True, timeout=60, check=False)
+    assert completed.returncode != 0
+    assert error_text in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
-def test_the_daemon_is_small(pipe: Pipe) -> None:
-    """Anonymous memory, idle and with many topics written and read."""
+def test_daemon_takes_little_memory(pipe: Pipe) -> None:
+    """Anonymous memory when idle and with many topics written and read."""
     assert anonymous(pipe.pid("log daemon")) < 70 << 20
     with grpc.insecure_channel(pipe.grpc) as channel:
         stub = StructuredLogStub(channel)

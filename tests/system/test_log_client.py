@@ -1,4 +1,4 @@
-"""A client of the log lives through the death of its daemon: nothing is lost, nothing comes twice."""
+"""A client of the log survives the death of its daemon: no entry is lost or repeated."""
 
 from __future__ import annotations
 

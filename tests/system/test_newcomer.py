@@ -1,6 +1,5 @@
-"""The way of somebody who is new, in a real browser: in light, in dark and on a phone, beside one running pipe.
-
-A message is sent and found, a loss is named, quarantine is mended and sent back.
+"""The first steps of a new user in a real browser, in the light theme, the dark theme and on a phone, with one
+pipe. A message is sent and found, a loss is named, quarantined messages are repaired and sent again.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ COMMAND = (sys.executable, "-m", "penstock.cli.main")
 
 @dataclass(frozen=True)
 class Look:
-    """How somebody looks at the page; topic and texts are this one's own."""
+    """A theme and screen of the page, with a topic and texts of its own."""
 
     name: str
     width: int = 1280
@@ -49,12 +48,12 @@ class Look:
 
     @property
     def own_topic(self) -> str:
-        """That of the message that is sent."""
+        """Return the topic of the sent message."""
         return f"mine-{self.name}"
 
     @property
     def topic(self) -> str:
-        """That of messages in quarantine."""
+        """Return the topic of quarantined messages."""
         return f"shop-{self.name}"
 
 
@@ -63,7 +62,7 @@ LOOKS = (Look("light"), Look("dark", dark=True), Look("phone", 390))
 
 @dataclass
 class Site:
-    """A pipe with a console beside it, and a browser."""
+    """A pipe with a console and a browser."""
 
     pipe: Pipe
     console: str
@@ -72,7 +71,7 @@ class Site:
 
     @contextmanager
     def page(self, look: Look, path: str = "/") -> Iterator[Page]:
-        """A page that has no errors and is no wider than its screen."""
+        """Open a page and check that it has no errors and is no wider than its screen."""
         page, wrong = opened(self.chromium, self.console, path, look.width, look.dark)
         try:
             yield page
@@ -112,12 +111,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def broken(look: Look, n: int) -> bytes:
-    """An event with a comma too many."""
+    """Return an event with a superfluous comma."""
     return f'{{"type": "order", "uuid": "{look.name}-{n}", "timestamp": {n},}}'.encode()
 
 
 @pytest.mark.parametrize("look", LOOKS, ids=lambda look: look.name)
-def test_a_message_is_sent_and_found_by_its_text(site: Site, look: Look) -> None:
+def test_message_is_sent_and_found_by_its_text(site: Site, look: Look) -> None:
     with site.page(look, "/topics") as page:
         page.get_by_label("topic", exact=True).fill(look.own_topic)
         page.get_by_label("message", exact=True).fill(look.text)
@@ -143,7 +142,7 @@ def test_a_message_is_sent_and_found_by_its_text(site: Site, look: Look) -> None
 
 
 @pytest.mark.parametrize("look", LOOKS, ids=lambda look: look.name)
-def test_quarantine_is_sent_back_with_a_fix_that_was_seen_before(site: Site, look: Look) -> None:
+def test_quarantined_messages_are_sent_again_with_a_previewed_fix(site: Site, look: Look) -> None:
     with site.page(look, "/quarantine") as page:
         page.locator("tr", has_text="bad json").get_by_role("link", name=look.topic, exact=True).click(timeout=WAIT)
         page.wait_for_url(f"**topic={look.topic}**")
@@ -154,7 +153,7 @@ def test_quarantine_is_sent_back_with_a_fix_that_was_seen_before(site: Site, loo
         page.get_by_role("button", name="preview").click()
         expect(page.get_by_text("3 messages (")).to_contain_text(f"topic {look.topic}", timeout=WAIT)
         expect(page.locator("td .good", has_text="event")).to_have_count(3, timeout=WAIT)
-        assert look.topic not in {one["topic"] for one in site.pipe.balance()["topics"]}, "none is sent yet"
+        assert look.topic not in {entry["topic"] for entry in site.pipe.balance()["topics"]}, "none is sent yet"
         page.get_by_role("button", name="send 3 back").click()
         page.get_by_role("button", name="send messages").click()
         expect(page.get_by_text("3 sent back, 0 skipped by the fix, 0 sent before")).to_be_visible(timeout=WAIT)
@@ -162,13 +161,13 @@ def test_quarantine_is_sent_back_with_a_fix_that_was_seen_before(site: Site, loo
         expect(page.locator(".verdict")).to_contain_text(f"uuid {look.name}-2", timeout=WAIT)
 
 
-def test_an_unknown_reason_is_refused_and_an_unknown_page_is_ours(site: Site) -> None:
+def test_unknown_reason_is_refused_and_unknown_page_has_the_product_layout(site: Site) -> None:
     with site.page(LOOKS[0], "/quarantine?reason=nonsense") as page:
         expect(page.get_by_role("alert")).to_contain_text("the reasons are bad_json", timeout=WAIT)
     page, wrong = opened(site.chromium, site.console, "/nosuch<b>page")
     expect(page.get_by_text("No such page")).to_be_visible(timeout=WAIT)
     expect(page.get_by_text("/nosuch<b>page")).to_be_visible(timeout=WAIT)
-    assert [one for one in wrong if "404" not in one] == []
+    assert [failure for failure in wrong if "404" not in failure] == []
     icon = page.locator("link[rel*=icon]").first.get_attribute("href") or ""
     assert "circle" in page.request.get(f"{site.console}{icon}").text()
     page.context.close()
@@ -176,7 +175,7 @@ def test_an_unknown_reason_is_refused_and_an_unknown_page_is_ours(site: Site) ->
 
 @contextmanager
 def load(pipe: Pipe) -> Iterator[list[int]]:
-    """Datagrams all the while, some tens of thousands a second; how many, once it has ended."""
+    """Send some tens of thousands of datagrams a second; yields a list that gets their number at the end."""
     address, sent, stop = pipe.address("events-udp"), [0], threading.Event()
 
     def send() -> None:
@@ -197,7 +196,7 @@ def load(pipe: Pipe) -> Iterator[list[int]]:
 
 
 def killed_under_load(pipe: Pipe) -> None:
-    """A receiver is killed while datagrams are sent, and comes back."""
+    """Kill a receiver while datagrams are sent, and wait for its return."""
     before = receipt(pipe.balance()).sent
     with load(pipe) as sent:
         until(lambda: pipe.counts("events-udp")["accepted"], what="messages arrive")
@@ -211,8 +210,8 @@ def happened(pipe: Pipe) -> str:
     return "\n".join(event["text"] for event in pipe.get("/events")["events"])
 
 
-def names_it(page: Page, lost: str) -> None:
-    """Headline, bar, picture, timeline, findings and chart say the same number."""
+def check_lost_count(page: Page, lost: str) -> None:
+    """Check that headline, bar, picture, timeline, findings and chart show the same number."""
     expect(page.locator(".verdict")).to_have_text(
         re.compile(rf"^{lost} messages lost of [\d,]+, all explained$"), timeout=WAIT
     )
@@ -227,19 +226,19 @@ def names_it(page: Page, lost: str) -> None:
     expect(opened_part).to_contain_text(lost, timeout=WAIT)
 
 
-def test_a_killed_receiver_s_loss_is_one_number_everywhere(site: Site) -> None:
+def test_loss_of_a_killed_receiver_is_the_same_number_everywhere(site: Site) -> None:
     assert POLL_INTERVAL_S + max(REFRESH_INTERVAL_S, CHART_INTERVAL_S) < NAMED_WITHIN, (
         "that long after the daemon knows it the page does"
     )
     pipe = site.pipe
     with site.page(LOOKS[0]) as light, site.page(LOOKS[1]) as dark, site.page(LOOKS[2]) as phone:
         killed_under_load(pipe)
-        told = receipt(pipe.balance())
-        assert (told.lost > 0, told.parts["unaccounted"]) == (True, 0)
+        summary = receipt(pipe.balance())
+        assert (summary.lost > 0, summary.parts["unaccounted"]) == (True, 0)
         for page in (light, dark, phone):
-            names_it(page, f"{told.lost:,}")
-    said = pipe.run(*COMMAND, "balance").splitlines()
-    assert said[0] == f"{told.lost:,} messages lost of {told.sent:,}, all explained"
-    assert (len(said) <= 6, max(map(len, said)) <= 80) == (True, True)
+            check_lost_count(page, f"{summary.lost:,}")
+    lines = pipe.run(*COMMAND, "balance").splitlines()
+    assert lines[0] == f"{summary.lost:,} messages lost of {summary.sent:,}, all explained"
+    assert (len(lines) <= 6, max(map(len, lines)) <= 80) == (True, True)
     events = [json.loads(line) for line in pipe.run(*COMMAND, "events", "--json").splitlines()]
-    assert sum(sum(event["lost"].values()) for event in events) == told.lost, events
+    assert sum(sum(event["lost"].values()) for event in events) == summary.lost, events

@@ -11,7 +11,7 @@ import pytest
 from penstock.testing.pipe import Pipe
 
 
-def test_serve_says_when_it_is_ready_that_it_is_alive_and_that_it_stops(
+def test_serve_notifies_systemd_when_ready_alive_and_stopping(
     pipes: Callable[..., Pipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
@@ -21,10 +21,10 @@ def test_serve_says_when_it_is_ready_that_it_is_alive_and_that_it_stops(
         monkeypatch.setenv("WATCHDOG_USEC", "2000000")
         pipe = pipes()
         assert pipe.answers()
-        told = [manager.recv(100)]
-        while told.count(b"READY=1") == 0 or told.count(b"WATCHDOG=1") < 3:
-            told.append(manager.recv(100))
-        assert set(told) == {b"READY=1", b"WATCHDOG=1"}
+        notifications = [manager.recv(100)]
+        while notifications.count(b"READY=1") == 0 or notifications.count(b"WATCHDOG=1") < 3:
+            notifications.append(manager.recv(100))
+        assert set(notifications) == {b"READY=1", b"WATCHDOG=1"}
         pipe.stop()
         while (last := manager.recv(100)) == b"WATCHDOG=1":
             continue

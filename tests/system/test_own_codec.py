@@ -1,4 +1,4 @@
-"""The codec of the documentation, installed as a user's package, takes what its listeners get."""
+"""The codec of the documentation, installed as a user's package, decodes the messages of its listeners."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LISTENERS = (
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of packages with the one of the page."""
+    """A folder of packages with the package of the page."""
     folder = tmp_path / "site"
     about = folder / "sensors-1.0.dist-info"
     about.mkdir(parents=True)
@@ -36,18 +36,18 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_codec_that_nobody_installed_is_named_with_the_nearest() -> None:
+def test_missing_codec_is_reported_with_the_closest_name() -> None:
     with pytest.raises(ValueError, match="unknown codec 'sylsog' \\(did you mean 'syslog'\\?\\)"):
         ListenerConfig.model_validate({"name": "x", "protocol": "udp", "codec": "sylsog"})
 
 
-def test_the_codec_of_the_page(site: Path, tmp_path: Path) -> None:
+def test_codec_of_the_page(site: Path, tmp_path: Path) -> None:
     with configured_pipe(tmp_path, LISTENERS) as pipe:
         pipe.datagrams(b"cellar,21.5,C", b"no sensor", listener="sensors-udp")
         pipe.lines(b"roof,-3,F\nattic,18,C\n", listener="sensors-tcp")
         until(lambda: len(entries(pipe, "sensors")) == 3)
-        found = {row["payload"]: row["annotations"] for row in entries(pipe, "sensors")}
-        assert found[b"cellar,21.5,C"] == {"sensor": "cellar", "value": "21.5", "unit": "C"}
-        assert found[b"roof,-3,F"] == {"sensor": "roof", "value": "-3", "unit": "F"}
+        annotations_by_payload = {row["payload"]: row["annotations"] for row in entries(pipe, "sensors")}
+        assert annotations_by_payload[b"cellar,21.5,C"] == {"sensor": "cellar", "value": "21.5", "unit": "C"}
+        assert annotations_by_payload[b"roof,-3,F"] == {"sensor": "roof", "value": "-3", "unit": "F"}
         until(lambda: pipe.counts("sensors-udp")["refused.damaged"] == 1)
         assert pipe.settled()["unaccounted"] == 0

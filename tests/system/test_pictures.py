@@ -1,4 +1,4 @@
-"""The pictures of the documentation are those of real runs."""
+"""The pictures of the documentation show real runs."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ LARGEST = 150_000
 
 
 def masked(text: str) -> str:
-    """Without what differs from run to run: times, positions, names of buffers, how lines are broken."""
+    """Remove the parts that differ from run to run: times, positions, names of buffers, line breaks."""
     text = re.sub(r"[0-9a-f]{16}", "0", plain(text))
     return " ".join(re.sub(r"\d[\d,.:]*", "0", text).split())
 
 
-def shown() -> list[str]:
+def lines_of_picture() -> list[str]:
     root = ElementTree.parse(IMAGES / "session.svg").getroot()
-    return ["".join(one.itertext()) for one in root.iter() if one.get("class") == "line"]
+    return ["".join(element.itertext()) for element in root.iter() if element.get("class") == "line"]
 
 
-def test_the_terminal_of_the_home_page_says_what_the_commands_say_today(one_pipe: Pipe) -> None:
+def test_terminal_of_the_home_page_shows_the_output_of_the_commands(one_pipe: Pipe) -> None:
     lines = [f"$ {line.text}" if line.typed else line.text for line in session(one_pipe)]
     assert [line for line in lines if line.startswith("$ ")] == [f"$ {command}" for command in SESSION]
-    assert list(map(masked, lines)) == list(map(masked, shown()))
+    assert list(map(masked, lines)) == list(map(masked, lines_of_picture()))
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", PAGES)
-def test_there_is_a_small_screenshot_in_each_theme(name: str, theme: str) -> None:
+def test_screenshot_exists_in_each_theme(name: str, theme: str) -> None:
     path: Path = IMAGES / f"{name}-{theme}.png"
     assert path.read_bytes().startswith(b"\x89PNG")
     assert path.stat().st_size < LARGEST

@@ -1,6 +1,5 @@
-"""What a real plog server was sent, sent to a real ``penstock serve``: the same messages, replies and statistics.
-
-Where Penstock answers otherwise on purpose, ``plog_vectors`` says so with the reason.
+"""Recorded input of a real plog server gives the same messages, replies and statistics in ``penstock serve``.
+``plog_vectors`` lists intended differences with their reasons.
 """
 
 from __future__ import annotations
@@ -73,28 +72,28 @@ Message = tuple[str, tuple[str, ...]]
 
 
 class Recorded(Pipe):
-    """Listeners as they were when plog was recorded; the console's lines are what it handed on."""
+    """A pipe with the listeners of the recording; the console handler's lines are the handed-on messages."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.configure(LISTENERS)
 
     def handed_on(self, listener: str) -> list[Message]:
-        """Payloads in hex, with tags, of all messages of a listener so far."""
+        """Return payloads (hexadecimal) and tags of all messages of a listener so far."""
         lines = self.output.read_text(errors="replace").splitlines()
-        told = [json.loads(line) for line in lines if line.startswith('{"listener"') and line.endswith("}")]
+        messages = [json.loads(line) for line in lines if line.startswith('{"listener"') and line.endswith("}")]
         return [
             (base64.b64decode(each["payload_b64"]).hex(), tuple(each["tags"]))
-            for each in told
+            for each in messages
             if each["listener"] == listener
         ]
 
     def stat(self, listener: str) -> dict[str, Any]:
-        """The answer of STAT from a port of its own, so behind all that was sent before."""
-        answer: dict[str, Any] = json.loads(self.ask(listener, "STAT"))
+        """Return the answer of STAT, requested from a separate port after all earlier messages."""
+        answer: dict[str, Any] = json.loads(self.request(listener, "STAT"))
         return answer
 
-    def ask(self, listener: str, verb: str) -> bytes:
+    def request(self, listener: str, verb: str) -> bytes:
         protocol: Protocol = "tcp" if listener.endswith("tcp") else "udp"
         with closing(CommandConnection(*self.address(listener), protocol, timeout=20)) as asking:
             return asking.request(verb)
@@ -110,45 +109,45 @@ def pipe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
 
 @contextmanager
 def marked(pipe: Recorded, listener: str) -> Iterator[list[Message]]:
-    """What is handed on between two marks, once the second has come out; order is kept, so nothing else is."""
-    found: list[Message] = []
+    """Yield a list that gets the messages handed on between two marks."""
+    messages: list[Message] = []
     marks = [f"mark {os.urandom(8).hex()}".encode() for _ in range(2)]
     _send_mark(pipe, listener, marks[0])
-    yield found
+    yield messages
     _send_mark(pipe, listener, marks[1])
     last = (marks[1].hex(), ())
     until(lambda: last in pipe.handed_on(listener), what=f"{listener} hands its messages on, see {pipe.output}")
     everything = pipe.handed_on(listener)
-    found += everything[everything.index((marks[0].hex(), ())) + 1 : everything.index(last)]
+    messages += everything[everything.index((marks[0].hex(), ())) + 1 : everything.index(last)]
 
 
 def _send_mark(pipe: Recorded, listener: str, mark: bytes) -> None:
     if listener.endswith("udp"):
         pipe.datagrams(mark, listener=listener)
     else:
-        pipe.ask(listener, "PING")
+        pipe.request(listener, "PING")
         pipe.lines(mark + b"\n", listener=listener)
     pipe.stat(listener)
 
 
 def grown(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """By how much each number of STAT has grown."""
+    """Return the growth of each number of STAT."""
 
-    def minus(left: Any, right: Any) -> Any:
-        if isinstance(left, dict):
-            return {key: minus(left[key], right[key]) for key in left}
-        if isinstance(left, list):
-            return [minus(a, b) for a, b in zip(left, right, strict=True)]
-        return left - right
+    def minus(later: Any, earlier: Any) -> Any:
+        if isinstance(later, dict):
+            return {key: minus(later[key], earlier[key]) for key in later}
+        if isinstance(later, list):
+            return [minus(a, b) for a, b in zip(later, earlier, strict=True)]
+        return later - earlier
 
     left_out = ("version", "handlers")
     return {key: minus(after[key], before[key]) for key in after if key not in left_out}
 
 
 def played(pipe: Recorded, case: dict[str, Any]) -> tuple[Counter[Message], dict[str, Any], list[list[Any]]]:
-    """Messages handed on, growth of STAT, and replies, of a case sent by UDP."""
+    """Return messages handed on, growth of STAT, and replies of a case sent by UDP."""
     listener, replies = f"{case['config']}-udp", []
-    with ExitStack() as stack, marked(pipe, listener) as found:
+    with ExitStack() as stack, marked(pipe, listener) as messages:
         before = pipe.stat(listener)
         socks: dict[int, socket.socket] = {}
         for step in case["datagrams"]:
@@ -166,19 +165,19 @@ def played(pipe: Recorded, case: dict[str, Any]) -> tuple[Counter[Message], dict
             replies.append([port, socks[port].recv(65_535).hex() if reply else None])
     stat = grown(before, after)
     stat["v0_commands"] -= 1  # the STAT before
-    return Counter(found), stat, replies
+    return Counter(messages), stat, replies
 
 
 @pytest.mark.parametrize("case", [c for c in UDP if c["stat"]], ids=lambda case: case["name"])
-def test_udp_is_handled_answered_and_counted_as_by_plog(pipe: Recorded, case: dict[str, Any]) -> None:
+def test_udp_is_processed_answered_and_counted_like_in_plog(pipe: Recorded, case: dict[str, Any]) -> None:
     expected = expected_stat(case)
-    for left in reversed(range(TRIES)):
+    for remaining_tries in reversed(range(TRIES)):
         if case["config"] != "capture":
             time.sleep(SETTLE)
         handed_on, stat, replies = played(pipe, case)
         ours = {key: sparse(stat[key]) for key in expected}
         # On a machine that stands still for 400 ms something may expire too early or late: once more then.
-        if ours == expected or not left or case["config"] == "capture":
+        if ours == expected or not remaining_tries or case["config"] == "capture":
             break
     assert handed_on == Counter((payload, tuple(tags)) for payload, tags in case["handled"])
     assert ours == expected
@@ -186,9 +185,9 @@ def test_udp_is_handled_answered_and_counted_as_by_plog(pipe: Recorded, case: di
 
 
 @pytest.mark.parametrize("case", TCP, ids=lambda case: case["name"])
-def test_tcp_lines_are_handed_on_as_by_plog(pipe: Recorded, case: dict[str, Any]) -> None:
+def test_tcp_lines_are_handed_on_like_in_plog(pipe: Recorded, case: dict[str, Any]) -> None:
     listener = f"{case['config']}-tcp"
-    with marked(pipe, listener) as found:
+    with marked(pipe, listener) as messages:
         before = pipe.stat(listener)
         with socket.create_connection(pipe.address(listener), timeout=20) as sock:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -199,13 +198,13 @@ def test_tcp_lines_are_handed_on_as_by_plog(pipe: Recorded, case: dict[str, Any]
             assert sock.recv(100) == b""
         after = pipe.stat(listener)
     expected = LAST_LINE_COUNTS.get(case["name"], [payload for payload, _ in case["handled"]])
-    assert [payload for payload, _ in found] == expected
+    assert [payload for payload, _ in messages] == expected
     # plog counts nothing of TCP; Penstock counts lines as it does datagrams.
     assert grown(before, after)["udp_simple_messages"] == len(expected)
 
 
-def test_kill_ends_the_receiver_at_once_and_it_comes_back(pipe: Recorded) -> None:
-    """plog takes ten seconds, and stays away."""
+def test_kill_ends_the_receiver_immediately_and_it_is_restarted(pipe: Recorded) -> None:
+    """plog takes ten seconds, and does not restart."""
     (case,) = (c for c in UDP if not c["stat"])
     before = pipe.stat("capture-udp")
     assert before["uptime"] > 0
@@ -217,39 +216,39 @@ def test_kill_ends_the_receiver_at_once_and_it_comes_back(pipe: Recorded) -> Non
     assert after["v0_commands"] == 0
 
 
-def test_kill_is_not_obeyed_where_it_is_not_allowed(pipe: Recorded) -> None:
+def test_kill_is_ignored_if_not_allowed(pipe: Recorded) -> None:
     before = pipe.stat("capture_small-udp")
     pipe.datagrams(b"\0\0KILL", listener="capture_small-udp")
     assert pipe.stat("capture_small-udp")["uptime"] >= before["uptime"]
 
 
-def test_http_has_the_same_statistics_by_listener_and_in_sum(pipe: Recorded) -> None:
-    """Commands are not looked at: each STAT is one more."""
-    asked = {name: pipe.stat(name) for name in pipe.endpoints()["listeners"]}
-    still = asked["capture-udp"].keys() - {"uptime", "v0_commands", "kernel_dropped"}
+def test_http_has_the_same_statistics_by_listener_and_in_total(pipe: Recorded) -> None:
+    """STAT commands are excluded: each request adds one."""
+    statistics = {name: pipe.stat(name) for name in pipe.endpoints()["listeners"]}
+    still = statistics["capture-udp"].keys() - {"uptime", "v0_commands", "kernel_dropped"}
 
-    def told() -> bool:
+    def has_same_statistics() -> bool:
         listeners = pipe.get("/stat")["listeners"]
-        return all(listeners[name][key] == stat[key] for name, stat in asked.items() for key in still)
+        return all(listeners[name][key] == stat[key] for name, stat in statistics.items() for key in still)
 
-    until(told, 20, "the receivers leave their statistics")
+    until(has_same_statistics, 20, "the receivers leave their statistics")
     answer = pipe.get("/stat")
     for key in ("udp_simple_messages", "v0_multipart_messages", "unknown_command"):
         assert answer["sum"][key] == sum(stat[key] for stat in answer["listeners"].values())
     assert answer["sum"]["v0_fragments"] == [
         sum(row) for row in zip(*(stat["v0_fragments"] for stat in answer["listeners"].values()), strict=True)
     ]
-    assert [handler["name"] for handler in asked["capture-udp"]["handlers"]] == ["log", "console"]
+    assert [handler["name"] for handler in statistics["capture-udp"]["handlers"]] == ["log", "console"]
 
 
-def test_metrics_have_them_too(pipe: Recorded) -> None:
+def test_metrics_have_the_same_statistics(pipe: Recorded) -> None:
     text = httpx.get(f"http://{pipe.http}/metrics", timeout=30).raise_for_status().text
     first = pipe.get("/stat")["listeners"]["capture_holes-udp"]["v0_fragments"][0]
     assert f'penstock_plog_v0_fragments_total{{listener="capture_holes-udp",index="0"}} {first}\n' in text
     assert first > 0
 
 
-def test_the_books_close(pipe: Recorded) -> None:
+def test_books_close(pipe: Recorded) -> None:
     balance = pipe.settled(60)
     assert balance["unaccounted"] == 0
     assert all(listener["books"] == [] for listener in balance["listeners"])

@@ -1,4 +1,4 @@
-"""Several receivers for one UDP port: each sender's messages by one of them, in order, none lost."""
+"""Several receivers of one UDP port: each sender's messages are received by one of them, in order, none lost."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ handlers = [{{type = "log", topic = "in"}}]
 
 @pytest.fixture
 def pipe(tmp_path: Path) -> Iterator[Pipe]:
-    made = Pipe(tmp_path)
-    made.configure(SMALL + LISTENER.format(port=free_ports(1)[0], receivers=3))
-    made.start()
-    yield made
-    made.stop()
+    running = Pipe(tmp_path)
+    running.configure(SMALL + LISTENER.format(port=free_ports(1)[0], receivers=3))
+    running.start()
+    yield running
+    running.stop()
 
 
 @contextmanager
@@ -51,35 +51,35 @@ def senders(pipe: Pipe, listener: str = "in") -> Iterator[list[socket.socket]]:
 
 def send(socks: list[socket.socket], first: int) -> None:
     for number in range(first, first + EACH):
-        for which, sock in enumerate(socks):
-            sock.send(b"%d %d" % (which, number))
+        for sender, sock in enumerate(socks):
+            sock.send(b"%d %d" % (sender, number))
         if number % 20 == 0:
             time.sleep(0.002)
 
 
 def stored(pipe: Pipe) -> list[tuple[str, int, int]]:
-    """Source, sender and number of each message, in order."""
-    found = []
+    """Return source, sender and number of each message, in order."""
+    messages = []
     for batch in TopicReader(pipe.data_dir / "topics" / "in").read(0):
         for payload in batch.batch["payload"].to_pylist():
-            which, number = map(int, payload.split())
-            found.append((batch.origin.source, which, number))
-    return found
+            sender, number = map(int, payload.split())
+            messages.append((batch.origin.source, sender, number))
+    return messages
 
 
 def check(pipe: Pipe, last: int) -> set[str]:
-    """Every sender has been heard by one receiver only, in order and whole; the receivers' names."""
+    """Check that each sender was received by one receiver, in order and completely; return the receivers' names."""
     until(lambda: sum(pipe.counts(name)["accepted"] for name in ("in", "in-2", "in-3")) >= SENDERS * last)
     pipe.settled()
-    found = stored(pipe)
-    for which in range(SENDERS):
-        mine = [(source, number) for source, sender, number in found if sender == which]
-        assert [number for _, number in mine] == list(range(last))
-        assert len({source for source, _ in mine}) == 1
-    return {source for source, _, _ in found}
+    messages = stored(pipe)
+    for sender in range(SENDERS):
+        of_sender = [(source, number) for source, message_sender, number in messages if message_sender == sender]
+        assert [number for _, number in of_sender] == list(range(last))
+        assert len({source for source, _ in of_sender}) == 1
+    return {source for source, _, _ in messages}
 
 
-def test_each_sender_is_heard_by_one_receiver_and_a_killed_one_loses_nothing(pipe: Pipe) -> None:
+def test_each_sender_has_one_receiver_and_a_killed_receiver_loses_nothing(pipe: Pipe) -> None:
     with senders(pipe) as socks:
         send(socks, 0)
         assert len(check(pipe, EACH)) > 1, "the kernel spreads the senders"
@@ -90,25 +90,25 @@ def test_each_sender_is_heard_by_one_receiver_and_a_killed_one_loses_nothing(pip
 
 
 @pytest.mark.parametrize("receivers", [1, 2])
-def test_a_reload_takes_fewer_and_then_more_and_loses_nothing(pipe: Pipe, receivers: int) -> None:
+def test_reload_with_fewer_and_more_receivers_loses_nothing(pipe: Pipe, receivers: int) -> None:
     assert pipe.config
     text = pipe.config.read_text()
     with senders(pipe) as socks:
         send(socks, 0)
         check(pipe, EACH)
-    for wanted in (receivers, 3):
+    for receiver_count in (receivers, 3):
         before = len(stored(pipe))
-        pipe.config.write_text(text.replace("receivers = 3", f"receivers = {wanted}"))
+        pipe.config.write_text(text.replace("receivers = 3", f"receivers = {receiver_count}"))
         request_reload(pipe.data_dir, timeout_s=60)
         with senders(pipe) as socks:
             send(socks, 0)
         assert until(partial(has_stored, pipe, before + SENDERS * EACH))
         pipe.settled()
         assert len(stored(pipe)) == before + SENDERS * EACH
-        assert len({source for source, _, _ in stored(pipe)[before:]}) == wanted
+        assert len({source for source, _, _ in stored(pipe)[before:]}) == receiver_count
 
 
-def test_a_listener_with_another_name_has_its_senders_at_all_of_its_receivers(pipe: Pipe) -> None:
+def test_renamed_listener_distributes_senders_over_all_receivers(pipe: Pipe) -> None:
     assert pipe.config
     pipe.config.write_text(pipe.config.read_text().replace('name = "in"', 'name = "other"'))
     request_reload(pipe.data_dir, timeout_s=60)

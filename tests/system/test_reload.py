@@ -1,4 +1,4 @@
-"""A running ``penstock serve`` goes on with another configuration; nothing is lost, and others notice nothing."""
+"""A running ``penstock serve`` reloads its configuration without loss and without effect on other listeners."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class Configured:
 
 @pytest.fixture
 def configured(tmp_path: Path) -> Iterator[Configured]:
-    made = Configured(tmp_path)
-    yield made
-    made.pipe.stop()
+    instance = Configured(tmp_path)
+    yield instance
+    instance.pipe.stop()
 
 
 def listener(name: str, more: str = "", port: int = 0, protocol: str = "udp", handlers: str = "") -> str:
@@ -80,13 +80,13 @@ def listener(name: str, more: str = "", port: int = 0, protocol: str = "udp", ha
     )
 
 
-def test_listeners_come_go_and_change_and_nothing_that_was_taken_is_lost(configured: Configured) -> None:
-    pipe, moved = configured.pipe, free_ports(2)
+def test_listeners_are_added_removed_and_changed_without_loss(configured: Configured) -> None:
+    pipe, ports = configured.pipe, free_ports(2)
     configured.write(
         listener("same", handlers=DISCARD),
         listener("lines", protocol="tcp"),
         listener("changes"),
-        listener("moves", port=moved[0]),
+        listener("moves", port=ports[0]),
         listener("goes", handlers=DISCARD),
     )
     pipe.start()
@@ -104,13 +104,13 @@ def test_listeners_come_go_and_change_and_nothing_that_was_taken_is_lost(configu
                 listener("same", handlers=DISCARD),
                 listener("lines", protocol="tcp"),
                 listener("changes", more="annotate_source = true", handlers=DISCARD),
-                listener("moves", port=moved[1]),
+                listener("moves", port=ports[1]),
                 listener("comes", port=goes[1]),
                 log='max_topics = 2000\ntopic_defaults.stale_after = "2d"',
                 http="127.0.0.1:1",
             )
             os.kill(before["supervisor"], signal.SIGHUP)
-            taken = 100 + taken_until_refused(goes)
+            accepted = 100 + send_until_refused(goes)
         until(lambda: "comes" in pipe.endpoints()["listeners"], what="the reload is done")
         connection.sendall(b"two\n")
         sender.join()
@@ -122,7 +122,7 @@ def test_listeners_come_go_and_change_and_nothing_that_was_taken_is_lost(configu
     assert after["listeners"]["changes"] == before["listeners"]["changes"]
     assert after["pids"]["receiver changes"] != before["pids"]["receiver changes"]
     assert not {"receiver goes", "forwarder goes discard"} & after["pids"].keys()
-    expected = {"lines": 2, "changes": 400, "moves": 50, "goes": taken, "comes": 40}
+    expected = {"lines": 2, "changes": 400, "moves": 50, "goes": accepted, "comes": 40}
     until(lambda: all(end(pipe, name) == rows for name, rows in expected.items()), what="all messages are in the log")
     assert pipe.balance()["unaccounted"] == 0
     reported = [line.partition(" ")[2] for line in pipe.output.read_text().splitlines()]
@@ -138,24 +138,24 @@ def test_listeners_come_go_and_change_and_nothing_that_was_taken_is_lost(configu
     assert pipe.get("/topics/moves")["settings"]["stale_after"] == 2 * 86400
 
 
-def test_what_cannot_be_is_named_and_everything_goes_on_as_before(configured: Configured) -> None:
+def test_invalid_configuration_is_named_and_changes_nothing(configured: Configured) -> None:
     pipe = configured.pipe
     configured.write(listener("one"))
     with pytest.raises(NotRunning, match="no penstock runs on"):
         configured.reloaded()
     pipe.start()
     before = pipe.endpoints()
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", 0))
         configured.write(
-            listener("one", handlers=DISCARD), listener("two", protocol="tcp", port=taken.getsockname()[1])
+            listener("one", handlers=DISCARD), listener("two", protocol="tcp", port=occupied.getsockname()[1])
         )
         assert configured.reloaded().error.startswith("listener 'two': cannot listen on tcp 127.0.0.1:")
     configured.write(listener("one", more="prot = 1"))
-    done = configured.reload()
-    assert done.returncode == 2
+    outcome = configured.reload()
+    assert outcome.returncode == 2
     named = r"penstock: /.*/penstock\.toml:[0-9]+: listener\.one\.prot: unknown key \(did you mean 'port'\?\)\n"
-    assert re.fullmatch(named, done.stderr)
+    assert re.fullmatch(named, outcome.stderr)
     os.kill(before["supervisor"], signal.SIGHUP)
     until(lambda: ": listener.one.prot: unknown key" in pipe.output.read_text(), what="the key is named")
     pipe.datagrams(*[b"as before"] * 10, listener="one")
@@ -167,12 +167,12 @@ def test_what_cannot_be_is_named_and_everything_goes_on_as_before(configured: Co
     configured.write(listener("one"))
     assert configured.reloaded().applied == []
     configured.write(listener("one"), log="max_bytes = 1000000000")
-    done = configured.reload()
-    assert (done.returncode, done.stdout) == (0, "the configuration is reloaded: log.max_bytes\n")
+    outcome = configured.reload()
+    assert (outcome.returncode, outcome.stdout) == (0, "the configuration is reloaded: log.max_bytes\n")
     assert pipe.endpoints() == before
 
 
-def test_listeners_that_change_their_address_again_and_again_leave_no_descriptors(configured: Configured) -> None:
+def test_repeated_address_changes_leave_no_descriptors(configured: Configured) -> None:
     pipe, ports = configured.pipe, free_ports(4)
 
     def move(udp: int, tcp: int) -> None:
@@ -194,23 +194,23 @@ def test_listeners_that_change_their_address_again_and_again_leave_no_descriptor
 
 
 def eventfds(pipe: Pipe) -> dict[str, int]:
-    """How many eventfds and sockets the supervisor has, and how many eventfds the daemon."""
+    """Return the number of eventfds and sockets of the supervisor, and of eventfds of the daemon."""
     opened = {"log daemon": pipe.pid("log daemon"), "supervisor": pipe.endpoints()["supervisor"]}
-    found = {name: targets(pid) for name, pid in opened.items()}
+    targets_by_process = {name: targets(pid) for name, pid in opened.items()}
     kinds = {"log daemon": ("anon_inode:[eventfd",), "supervisor": ("anon_inode:[eventfd", "socket:")}
-    return {name: sum(target.startswith(kinds[name]) for target in files) for name, files in found.items()}
+    return {name: sum(target.startswith(kinds[name]) for target in files) for name, files in targets_by_process.items()}
 
 
 def targets(pid: int) -> list[str]:
-    found = []
+    links = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):  # closed meanwhile
-            found.append(str(entry.readlink()))
-    return found
+            links.append(str(entry.readlink()))
+    return links
 
 
-def taken_until_refused(address: tuple[str, int]) -> int:
-    """How many further datagrams an address takes before it takes nothing more."""
+def send_until_refused(address: tuple[str, int]) -> int:
+    """Return the number of further datagrams that an address accepts."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.connect(address)
         for sent in range(300):
@@ -226,8 +226,8 @@ def taken_until_refused(address: tuple[str, int]) -> int:
 
 
 def end(pipe: Pipe, topic: str) -> int:
-    found = [entry["end"] for entry in pipe.get("/balance")["topics"] if entry["topic"] == topic]
-    return int(found[0]) if found else 0
+    ends = [entry["end"] for entry in pipe.get("/balance")["topics"] if entry["topic"] == topic]
+    return int(ends[0]) if ends else 0
 
 
 def test_reload_asks_before_it_closes_a_listener_with_recent_messages(configured: Configured) -> None:

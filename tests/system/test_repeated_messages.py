@@ -1,4 +1,4 @@
-"""What senders repeat because nobody told them that it was taken lands once, where their protocol has an id for it."""
+"""Unacknowledged messages that senders repeat land once if their protocol has an id."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ HEC_WITH_BAD_EVENT = b'{"event":"a"}{"event":"a"}{"event":null}{"event":"b"}'
 
 @pytest.fixture
 def pipe(tmp_path: Path) -> Iterator[Pipe]:
-    with configured_pipe(tmp_path, LISTENERS) as made:
-        yield made
+    with configured_pipe(tmp_path, LISTENERS) as running:
+        yield running
 
 
 def chunk(number: int) -> bytes:
-    """Three records, the last two of which are the same."""
+    """Return three records, the last two of which are equal."""
     events = [[number, {"n": n}] for n in (1, 2, 2)]
     packed: bytes = msgpack.packb(["shop", events, {"size": 3, "chunk": f"chunk-{number}"}])
     return packed
@@ -49,7 +49,7 @@ def is_acknowledged(pipe: Pipe, request: bytes) -> bool:
 
 
 def send_and_be_cut_off(pipe: Pipe, request: bytes) -> None:
-    """The log has it; the receiver is killed, and nobody tells the sender."""
+    """Kill the receiver after the log has the request and before the sender gets an answer."""
     before = len(entries(pipe, "forward"))
     with socket.create_connection(pipe.address("forward"), timeout=10) as sock:
         sock.sendall(request)
@@ -64,7 +64,7 @@ def land(pipe: Pipe) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_what_is_sent_again_lands_once(pipe: Pipe) -> None:
+def test_repeated_message_lands_once(pipe: Pipe) -> None:
     for number in range(3):
         send_and_be_cut_off(pipe, chunk(number))
         until(lambda number=number: is_acknowledged(pipe, chunk(number)))  # type: ignore[misc]
@@ -86,5 +86,5 @@ def test_what_is_sent_again_lands_once(pipe: Pipe) -> None:
     assert pipe.fates("web") == {"landed.message": 12, "duplicate": 8}
     assert pipe.settled()["unaccounted"] == 0
     tracer = Tracer(pipe.data_dir / "topics", Layout.for_tables(pipe.data_dir / "tables"))
-    again = tracer.trace("forward", 3)
-    assert (again.fate, again.uuid) == ("duplicate", entries(pipe, "forward")[0]["annotations"]["uuid"])
+    trace = tracer.trace("forward", 3)
+    assert (trace.fate, trace.uuid) == ("duplicate", entries(pipe, "forward")[0]["annotations"]["uuid"])

@@ -1,4 +1,4 @@
-"""What all processes need is in memory once."""
+"""Memory shared by all processes is loaded once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.testing.processes import anonymous, descendants, memory_of_all, re
 TCP = "events-tcp"
 
 
-def test_processes_share_what_is_loaded_and_are_listed_by_what_they_do(pipe: Pipe) -> None:
+def test_processes_share_loaded_code_and_are_listed_by_role(pipe: Pipe) -> None:
     assert pipe.process
     supervisor = pipe.process.pid
     listed = {pid: Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0") for pid in descendants(supervisor)}
@@ -24,13 +24,13 @@ def test_processes_share_what_is_loaded_and_are_listed_by_what_they_do(pipe: Pip
     assert memory_of_all(supervisor, resident) < 210 << 20, "above 310 MiB where they share nothing"
 
 
-def kept_of(pid: int, file: str) -> int:
-    """KiB of a file's pages that count as a process's memory."""
+def resident_kib(pid: int, file: str) -> int:
+    """Return the resident KiB of a file in a process."""
     maps = Path(f"/proc/{pid}/smaps").read_text().split(file)[1:]
     return sum(int(each.partition("Rss:")[2].split()[0]) for each in maps)
 
 
-def test_once_nothing_comes_a_log_buffer_is_nobodys_memory(pipe: Pipe) -> None:
+def test_idle_log_buffer_is_not_resident(pipe: Pipe) -> None:
     assert pipe.process
     everybody = descendants(pipe.process.pid)
     file = str(buffer_file(pipe.data_dir / "buffers", TCP))
@@ -39,4 +39,4 @@ def test_once_nothing_comes_a_log_buffer_is_nobodys_memory(pipe: Pipe) -> None:
     until(lambda: pipe.counts(TCP)["accepted"] == 20_000)
     users = [pid for pid in everybody if file in Path(f"/proc/{pid}/maps").read_text()]
     assert len(users) == 2, "the receiver and the log daemon"
-    until(lambda: max(kept_of(pid, file) for pid in users) < 100, 10)
+    until(lambda: max(resident_kib(pid, file) for pid in users) < 100, 10)

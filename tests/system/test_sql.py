@@ -1,4 +1,4 @@
-"""``penstock sql`` beside a running pipe."""
+"""``penstock sql`` with a running pipe."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from tests.spark.spark_helpers import event
 NEWEST = 'select count(*) as rows, arg_max(uuid, "offset") as newest from events'
 
 
-def asked(pipe: Pipe, query: str) -> object:
+def answer_of(pipe: Pipe, query: str) -> object:
     command = [sys.executable, "-m", "penstock.cli.main", "sql", query, "--json"]
     return json.loads(
         subprocess.run(command, env=pipe.environment(), capture_output=True, check=True, timeout=60).stdout
     )
 
 
-def test_what_the_log_has_is_in_the_answer(pipe: Pipe) -> None:
+def test_answer_has_the_rows_of_the_log(pipe: Pipe) -> None:
     for number in range(4):
         pipe.datagrams(event(number), event(0))
         until(lambda end=2 * (number + 1): _logged(pipe) == end)  # type: ignore[misc]  # what a loop binds
-        assert asked(pipe, NEWEST) == [{"rows": number + 1, "newest": f"u{number}"}]
+        assert answer_of(pipe, NEWEST) == [{"rows": number + 1, "newest": f"u{number}"}]
 
 
-def test_a_daemon_that_is_gone_is_not_needed(pipe: Pipe) -> None:
+def test_query_works_without_a_daemon(pipe: Pipe) -> None:
     pipe.datagrams(event(7))
     until(lambda: _logged(pipe) == 1)
     pipe.stop()
-    assert asked(pipe, "select payload from topics.events") == [{"payload": event(7).decode()}]
+    assert answer_of(pipe, "select payload from topics.events") == [{"payload": event(7).decode()}]
 
 
 def _logged(pipe: Pipe) -> int:

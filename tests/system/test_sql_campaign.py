@@ -42,29 +42,29 @@ OPTIONS = (
 
 
 class Numbers(threading.Thread):
-    """Appends numbered events; all up to ``acknowledged`` are stored."""
+    """A producer of numbered events; all up to ``acknowledged`` are stored."""
 
     def __init__(self, address: str) -> None:
         super().__init__(daemon=True)
-        self._address, self._done = address, threading.Event()
+        self._address, self._stopping = address, threading.Event()
         self.acknowledged = -1
 
     def run(self) -> None:
         with Log(self._address, retry_for=300) as log:
-            while not self._done.wait(TOGETHER / RATE):
+            while not self._stopping.wait(TOGETHER / RATE):
                 first = self.acknowledged + 1
                 numbers = range(first, first + TOGETHER)
-                again = [number for number in numbers if number % AGAIN == 0]
-                log.append("events", [event(number) for number in [*numbers, *again]])
+                repeated = [number for number in numbers if number % AGAIN == 0]
+                log.append("events", [event(number) for number in [*numbers, *repeated]])
                 self.acknowledged = numbers[-1]
 
     def stop(self) -> None:
-        self._done.set()
+        self._stopping.set()
         self.join(60)
 
 
 class Asker(threading.Thread):
-    """Asks until ``enough`` answers were given, by all of them together."""
+    """A client that queries until all clients together have ``enough`` answers."""
 
     def __init__(self, pipe: Pipe, numbers: Numbers, answers: list[float], enough: int) -> None:
         super().__init__(daemon=True)
@@ -78,7 +78,7 @@ class Asker(threading.Thread):
         while len(self._answers) < self._enough and not self.wrong:
             floor, began = self._numbers.acknowledged, time.monotonic()
             try:
-                rows, different, newest, landed = self._ask()
+                rows, different, newest, landed = self._query()
             except Exception as error:  # noqa: BLE001  the test says what it was
                 self.wrong.append(error)
                 return
@@ -87,7 +87,7 @@ class Asker(threading.Thread):
             self.joined += 0 < landed < rows
             self._answers.append(time.monotonic() - began)
 
-    def _ask(self) -> tuple[int, ...]:
+    def _query(self) -> tuple[int, ...]:
         with Query(self._tables, QUERY) as query:
             (row,) = query.answer().to_pylist()
         return tuple(row.values())
@@ -95,35 +95,35 @@ class Asker(threading.Thread):
 
 @contextmanager
 def compacted(pipe: Pipe) -> Iterator[list[int]]:
-    """Meanwhile the topic's segments are rewritten again and again; by how many bytes they shrank."""
-    done, saved = threading.Event(), []
+    """Compact the topic's segments repeatedly; yields the saved bytes."""
+    stopping, saved = threading.Event(), []
 
     def compact() -> None:
         with Log(pipe.grpc, retry_for=300) as log:
-            while not done.wait(2):
+            while not stopping.wait(2):
                 try:
-                    told = log.compact("events")
+                    compaction = log.compact("events")
                 except ClientError:  # killed meanwhile, or there is no topic yet
                     continue
-                saved.append(told.before - told.after)
+                saved.append(compaction.before - compaction.after)
 
     thread = threading.Thread(target=compact, daemon=True)
     thread.start()
     try:
         yield saved
     finally:
-        done.set()
+        stopping.set()
         thread.join(60)
 
 
 def merges(pipe: Pipe) -> int:
-    """Commits that took files out of the table."""
+    """Return the number of commits that removed files from the table."""
     log = Layout.for_tables(pipe.data_dir / "tables").landed / "_delta_log"
     return sum('"remove"' in path.read_text() for path in log.glob("*.json"))
 
 
 def campaign(pipe: Pipe, driver: Driver, enough: int, dice: random.Random) -> list[float]:
-    """Seconds that each of ``enough`` answers took."""
+    """Return the seconds that each of ``enough`` answers took."""
     numbers, answers, kills = Numbers(pipe.grpc), list[float](), 0
     numbers.start()
     driver.start()
@@ -162,7 +162,7 @@ def campaign(pipe: Pipe, driver: Driver, enough: int, dice: random.Random) -> li
         pytest.param(ANSWERS, marks=[pytest.mark.soak, pytest.mark.timeout(4 * 3600)]),
     ],
 )
-def test_every_answer_has_each_event_once_whatever_is_killed_committed_or_merged(
+def test_each_answer_has_each_event_once_during_kills_commits_and_merges(
     pipes: Callable[..., Pipe], enough: int
 ) -> None:
     pipe = pipes(*OPTIONS)

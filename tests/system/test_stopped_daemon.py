@@ -1,4 +1,4 @@
-"""A log daemon that is stopped costs the other handlers of a listener nothing, and loses what its policy says."""
+"""A stopped log daemon does not affect the other handlers of a listener, and loses messages only by policy."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ def pipe(tmp_path: Path, folder: Path) -> Iterator[Pipe]:  # noqa: F811
     pipe.stop()
 
 
-def taken(folder: Path) -> int:  # noqa: F811
+def delivered_lines(folder: Path) -> int:  # noqa: F811
     file = folder / "taken"
     return file.stat().st_size // 997 if file.exists() else 0
 
 
-def shown(pipe: Pipe) -> int:
+def printed_lines(pipe: Pipe) -> int:
     return pipe.output.read_bytes().count(b'{"listener"')
 
 
 def send(pipe: Pipe, folder: Path, first: int, end: int) -> None:  # noqa: F811
-    """Lines, as fast as the other handlers take them."""
+    """Send lines as fast as the other handlers accept them."""
     for number in range(first, end, 400):
-        until(lambda number=number: min(taken(folder), shown(pipe)) > number - AHEAD, 60)
+        until(lambda number=number: min(delivered_lines(folder), printed_lines(pipe)) > number - AHEAD, 60)
         pipe.lines(lines(number, min(400, end - number)))
 
 
 @pytest.mark.parametrize("then", [signal.SIGCONT, signal.SIGKILL], ids=["goes on", "is killed"])
-def test_the_others_go_on_and_every_message_has_its_fate(then: signal.Signals, pipe: Pipe, folder: Path) -> None:  # noqa: F811
+def test_other_handlers_continue_and_each_message_has_a_fate(then: signal.Signals, pipe: Pipe, folder: Path) -> None:  # noqa: F811
     pid = pipe.pid("log daemon")
     sender = threading.Thread(target=send, args=(pipe, folder, 0, LINES))
     sender.start()
-    until(lambda: taken(folder) > 500, what="messages come through")
+    until(lambda: delivered_lines(folder) > 500, what="messages come through")
     os.kill(pid, signal.SIGSTOP)
     sender.join(60)
     assert not sender.is_alive()
-    until(lambda: (taken(folder), shown(pipe)) == (LINES, LINES), 60, "the others have all messages")
+    until(lambda: (delivered_lines(folder), printed_lines(pipe)) == (LINES, LINES), 60, "the others have all messages")
     with contextlib.suppress(ProcessLookupError):  # it was stopped holding its place, and ended for it
         os.kill(pid, then)
     until(pipe.answers, 60, "the daemon is back")
@@ -70,7 +70,7 @@ def test_the_others_go_on_and_every_message_has_its_fate(then: signal.Signals, p
 
 
 def entries(pipe: Pipe) -> Iterator[str]:
-    """What is in the topic."""
+    """Yield the entries of the topic."""
     offset = 0
     while True:
         page = pipe.get(f"/topic/events/logs?max_messages=1000&offset={offset}").get("logs", [])

@@ -21,47 +21,47 @@ def pipe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipe]:
     pipe.stop()
 
 
-def run(pipe: Pipe, *arguments: str, given: str = "", status: int = 0) -> str:
-    """The output of a command that ends with ``status``; its errors instead where that is not 0."""
+def run(pipe: Pipe, *arguments: str, input_text: str = "", status: int = 0) -> str:
+    """Return the output of a command that ends with ``status``, or its errors if that is not 0."""
     command = [sys.executable, "-m", "penstock.cli.main", *arguments, *pipe.options]
-    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == status, done.stderr + done.stdout
-    return done.stderr if status else done.stdout
+    completed = subprocess.run(command, input=input_text, capture_output=True, text=True, timeout=120, check=False)
+    assert completed.returncode == status, completed.stderr + completed.stdout
+    return completed.stderr if status else completed.stdout
 
 
 @pytest.mark.parametrize("listener", ["events-udp", "events-tcp"])
-def test_a_listener_answers_by_datagram_and_by_line(pipe: Pipe, listener: str) -> None:
-    asked = ("--listener", listener, "--timeout", "20")
-    assert json.loads(run(pipe, "ctl", "ping", "--json", *asked))["listener"] == listener
-    assert json.loads(run(pipe, "ctl", "stat", "--json", *asked))["v0_commands"] >= 1
-    assert "v0_fragments" in run(pipe, "ctl", "stat", *asked)
-    assert json.loads(run(pipe, "ctl", "envi", *asked))["name"] == listener
+def test_listener_answers_by_datagram_and_by_line(pipe: Pipe, listener: str) -> None:
+    options = ("--listener", listener, "--timeout", "20")
+    assert json.loads(run(pipe, "ctl", "ping", "--json", *options))["listener"] == listener
+    assert json.loads(run(pipe, "ctl", "stat", "--json", *options))["v0_commands"] >= 1
+    assert "v0_fragments" in run(pipe, "ctl", "stat", *options)
+    assert json.loads(run(pipe, "ctl", "envi", *options))["name"] == listener
 
 
-def test_kill_is_seen_to_work_and_seen_not_to(pipe: Pipe) -> None:
+def test_kill_reports_success_and_failure(pipe: Pipe) -> None:
     assert "is back" in run(pipe, "ctl", "kill", "--listener", "events-udp", "--timeout", "20")
-    said = run(pipe, "ctl", "kill", "--listener", "events-tcp", "--timeout", "20", status=1)
-    assert "allow it with kill = true" in said
+    errors = run(pipe, "ctl", "kill", "--listener", "events-tcp", "--timeout", "20", status=1)
+    assert "allow it with kill = true" in errors
 
 
 def test_no_answer_is_one_line(pipe: Pipe) -> None:
-    said = run(pipe, "ctl", "ping", "--listener", "syslog-udp", "--timeout", "0.2", status=1)
-    assert said.count("\n") == 1
-    assert "no answer from udp" in said
+    errors = run(pipe, "ctl", "ping", "--listener", "syslog-udp", "--timeout", "0.2", status=1)
+    assert errors.count("\n") == 1
+    assert "no answer from udp" in errors
     assert "no listener is named 'nobody'" in run(pipe, "ctl", "stat", "--listener", "nobody", status=2)
 
 
-def test_where_the_sender_counts_the_balance_knows_what_the_network_lost(pipe: Pipe) -> None:
+def test_balance_has_the_network_loss_of_a_counting_sender(pipe: Pipe) -> None:
     before = pipe.counts("syslog-udp")["taken"]
     lines = "".join(f"<13>line {number}\n" for number in range(50))
-    assert "50 messages" in run(pipe, "send", "--listener", "syslog-udp", "--report", given=lines)
+    assert "50 messages" in run(pipe, "send", "--listener", "syslog-udp", "--report", input_text=lines)
     until(lambda: pipe.counts("syslog-udp")["taken"] == before + 50, what="all is received")
-    (told,) = (each for each in pipe.balance()["listeners"] if each["name"] == "syslog-udp")
-    assert told["sent"]["datagrams"] == 50
-    assert told["network_lost"] == (None if before else 0)  # not every sender counted
+    (entry,) = (each for each in pipe.balance()["listeners"] if each["name"] == "syslog-udp")
+    assert entry["sent"]["datagrams"] == 50
+    assert entry["network_lost"] == (None if before else 0)  # not every sender counted
 
 
-def test_lines_of_files_are_sent_as_they_are(pipe: Pipe, tmp_path: Path) -> None:
+def test_lines_of_files_are_sent_unchanged(pipe: Pipe, tmp_path: Path) -> None:
     file = tmp_path / "lines.txt"
     file.write_bytes(b"one\r\ntwo\n\nlast")
     assert "4 lines" in run(pipe, "send", str(file), "--listener", "events-tcp")
@@ -71,8 +71,8 @@ def test_lines_of_files_are_sent_as_they_are(pipe: Pipe, tmp_path: Path) -> None
 
 
 def test_stress_ends_with_the_balance_of_its_run(pipe: Pipe) -> None:
-    said = run(pipe, "stress", "--json", "--stop-after", "2000", "--rate", "4000", "--loss", "0.1", "--threads", "2")
-    document = json.loads(said)
+    output = run(pipe, "stress", "--json", "--stop-after", "2000", "--rate", "4000", "--loss", "0.1", "--threads", "2")
+    document = json.loads(output)
     sent, received = document["sent"], document["received"]
     assert (sent["messages"], document["closed"], document["unaccounted"]) == (4000, True, 0)
     assert sent["lost"] > 0
@@ -81,6 +81,6 @@ def test_stress_ends_with_the_balance_of_its_run(pipe: Pipe) -> None:
     assert any(name.startswith("incomplete") for name in received)
 
 
-def test_stress_needs_a_listener_that_takes_fragments(pipe: Pipe) -> None:
+def test_stress_needs_a_listener_that_accepts_fragments(pipe: Pipe) -> None:
     assert "takes no fragments" in run(pipe, "stress", "--listener", "syslog-udp", status=2)
     assert "loss must be from 0 to 1" in run(pipe, "stress", "--loss", "2", status=2)

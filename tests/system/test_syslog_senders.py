@@ -40,7 +40,7 @@ KEYS = 'codec = "syslog"', 'timezone = "UTC"'
 
 
 def listeners(server: Pair, ca: Pair) -> str:
-    """One of each transport; that of TLS lets in some clients."""
+    """Return a listener for each transport; the one with TLS accepts some clients only."""
     files = f'tls_cert = "{server.cert}"', f'tls_key = "{server.key}"', f'client_ca = "{ca.cert}"'
     tls = listener("syslog-tls", "tcp", *KEYS, *files, 'client_names = ["*.example.com"]')
     return SMALL + listener("syslog-udp", "udp", *KEYS) + listener("syslog-tcp", "tcp", *KEYS) + tls
@@ -48,7 +48,7 @@ def listeners(server: Pair, ca: Pair) -> str:
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
-    """An authority ``ca``, and what it vouches for: the ``server``, ``a.example.com`` and ``b.other.org``."""
+    """An authority ``ca``, and its certificates: ``server``, ``a.example.com`` and ``b.other.org``."""
     folder = tmp_path_factory.mktemp("certificates")
     ca = certificates.make(folder, "ca")
     names = ("server", "a.example.com", "b.other.org")
@@ -57,7 +57,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
 
 @contextmanager
 def in_utc() -> Iterator[None]:
-    """Meanwhile the zone of this process and of its children is UTC."""
+    """Set the time zone of this process and its children to UTC."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TZ", "UTC")
         time.tzset()
@@ -67,24 +67,24 @@ def in_utc() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory, pairs: dict[str, Pair]) -> Iterator[Pipe]:
-    """A pipe for all tests; each counts from what was there before."""
+    """A pipe for all tests; each test counts from its start."""
     with in_utc(), configured_pipe(tmp_path_factory.mktemp("pipe"), listeners(pairs["server"], pairs["ca"])) as pipe:
         yield pipe
 
 
 class Landed:
-    """What arrives at each listener from now on."""
+    """The messages that arrive at each listener from now on."""
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
         self._before = {name: len(entries(pipe, name)) for name in pipe.endpoints()["listeners"]}
 
     def rows(self, listener: str, count: int) -> list[dict[str, Any]]:
-        """The ``count`` messages; that no others come is what the balance of the last test says, too."""
+        """Return ``count`` messages; the balance of the last test excludes further ones."""
         until(lambda: len(self._new(listener)) >= count, what=f"{count} messages at {listener}: {self._new(listener)}")
-        found = self._new(listener)
-        assert len(found) == count, found
-        return found
+        rows = self._new(listener)
+        assert len(rows) == count, rows
+        return rows
 
     def _new(self, listener: str) -> list[dict[str, Any]]:
         return entries(self._pipe, listener)[self._before[listener] :]
@@ -98,12 +98,12 @@ SYSLOG_NG_NEW = [f'<14>1 TIME {HOST} shop 77 - [meta sequenceId="{n}"] {t}'.enco
 
 
 def check(rows: list[dict[str, Any]], payloads: list[bytes], times: list[float]) -> None:
-    """The rows are these payloads, each as often as it stands there; their header's fields and times are right."""
+    """Check that the rows have these payloads, the right number of times, with the right header fields and times."""
     assert Counter(TIME.sub(b"TIME", row["payload"]) for row in rows) == Counter(payloads)
     for row in rows:
-        said = row["annotations"]
-        assert {name: said[name] for name in (*FIELDS, "hostname")} == FIELDS | {"hostname": HOST}
-        written = datetime.fromisoformat(said["timestamp"]).timestamp()
+        annotations = row["annotations"]
+        assert {name: annotations[name] for name in (*FIELDS, "hostname")} == FIELDS | {"hostname": HOST}
+        written = datetime.fromisoformat(annotations["timestamp"]).timestamp()
         assert times[0] - 1 <= written <= times[-1] + 2
 
 
@@ -125,9 +125,9 @@ def test_rsyslog_over_each_of_its_transports(here: Pipe, pairs: dict[str, Pair],
     by_tls = [f"{OCTETS} {OSSL} {RFC_5424}", f'protocol="tcp" {OSSL} {RFC_5424}']
     actions = [action(udp, f'protocol="udp" {each}') for each in by_udp]
     actions += [action(tcp, each) for each in by_tcp] + [action(tls, each) for each in by_tls]
-    landed, own = Landed(here), pairs["a.example.com"]
-    with daemons.rsyslog(tmp_path, actions, pairs["ca"].cert, (own.cert, own.key)) as log:
-        times = daemons.say(log, TEXTS)
+    landed, client_pair = Landed(here), pairs["a.example.com"]
+    with daemons.rsyslog(tmp_path, actions, pairs["ca"].cert, (client_pair.cert, client_pair.key)) as log:
+        times = daemons.log_texts(log, TEXTS)
         rows = {name: landed.rows(f"syslog-{name}", 3 * n) for name, n in (("udp", 4), ("tcp", 5), ("tls", 2))}
     check(rows["udp"], OLD * 3 + RSYSLOG_NEW, times)
     check(rows["tcp"], OLD * 4 + RSYSLOG_NEW, times)
@@ -135,19 +135,19 @@ def test_rsyslog_over_each_of_its_transports(here: Pipe, pairs: dict[str, Pair],
     assert {row["annotations"]["certificate_name"] for row in rows["tls"]} == {"a.example.com"}
 
 
-def test_rsyslog_that_compresses_is_refused_by_name(here: Pipe, tmp_path: Path) -> None:
+def test_compressed_rsyslog_messages_are_refused_by_name(here: Pipe, tmp_path: Path) -> None:
     before = here.counts("syslog-udp")["refused.compressed"]
     long = tuple(f"{text} {'x' * 200}" for text in TEXTS)
     with daemons.rsyslog(tmp_path, [action(here.address("syslog-udp"), 'protocol="udp" ziplevel="9"')]) as log:
-        daemons.say(log, long)
+        daemons.log_texts(log, long)
         until(lambda: here.counts("syslog-udp")["refused.compressed"] == before + 3)
         assert until(lambda: "compressed" in here.output.read_text(), what="it is said in words")
 
 
 def test_syslog_ng_over_each_of_its_transports(here: Pipe, pairs: dict[str, Pair], tmp_path: Path) -> None:
     ports = {kind: here.address(f"syslog-{kind}")[1] for kind in ("udp", "tcp", "tls")}
-    own = pairs["a.example.com"]
-    files = f'ca-file("{pairs["ca"].cert}") cert-file("{own.cert}") key-file("{own.key}")'
+    client_pair = pairs["a.example.com"]
+    files = f'ca-file("{pairs["ca"].cert}") cert-file("{client_pair.cert}") key-file("{client_pair.key}")'
     drivers = [
         f'{kind}("127.0.0.1" port({port}) transport("{by}") persist-name("{kind}-{by}")'
         f"{f' tls({files})' if by == 'tls' else ''});"
@@ -156,7 +156,7 @@ def test_syslog_ng_over_each_of_its_transports(here: Pipe, pairs: dict[str, Pair
     ]
     landed = Landed(here)
     with daemons.syslog_ng(tmp_path, drivers) as log:
-        times = daemons.say(log, TEXTS)
+        times = daemons.log_texts(log, TEXTS)
         rows = {name: landed.rows(f"syslog-{name}", 6) for name in ports}
     for name in ports:
         check(rows[name], OLD + SYSLOG_NG_NEW, times)
@@ -181,16 +181,16 @@ def test_logger(here: Pipe, listener: str, options: list[str], is_3164: bool) ->
     rows = landed.rows(listener, 3)
     name = socket.gethostname().partition(".")[0]
     for row, text in zip(rows, TEXTS, strict=True):
-        said = row["annotations"]
-        assert FIELDS | {"hostname": name} == {key: said[key] for key in (*FIELDS, "hostname")}
-        assert (said.get("timeQuality.tzKnown") is None) is is_3164
+        annotations = row["annotations"]
+        assert FIELDS | {"hostname": name} == {key: annotations[key] for key in (*FIELDS, "hostname")}
+        assert (annotations.get("timeQuality.tzKnown") is None) is is_3164
         begin, end = (b"<14>", f" {name} shop[77]: {text}") if is_3164 else (b"<14>1 ", f"] {text}")
         assert row["payload"].startswith(begin)
         assert row["payload"].endswith(end.encode())
 
 
 @pytest.mark.parametrize(("listener", "kind"), [("syslog-udp", socket.SOCK_DGRAM), ("syslog-tcp", socket.SOCK_STREAM)])
-def test_the_handler_of_pythons_logging(here: Pipe, listener: str, kind: int) -> None:
+def test_handler_of_pythons_logging(here: Pipe, listener: str, kind: int) -> None:
     landed = Landed(here)
     handler = logging.handlers.SysLogHandler(here.address(listener), socktype=kind)
     for text in ("one", TRACE, "", "four"):
@@ -202,7 +202,7 @@ def test_the_handler_of_pythons_logging(here: Pipe, listener: str, kind: int) ->
 
 
 @pytest.mark.parametrize("sender", [each for each in RECORDED if each["sender"].startswith(("logback", "winston"))])
-def test_what_logback_and_winston_were_recorded_with(here: Pipe, sender: dict[str, Any]) -> None:
+def test_recordings_of_logback_and_winston(here: Pipe, sender: dict[str, Any]) -> None:
     landed, listener = Landed(here), f"syslog-{sender['protocol']}"
     pieces = [str(piece).encode("latin-1") for piece in sender["pieces"]]
     if sender["protocol"] == "udp":
@@ -215,19 +215,19 @@ def test_what_logback_and_winston_were_recorded_with(here: Pipe, sender: dict[st
         assert {key: row["annotations"][key] for key in (*FIELDS, "hostname")} == FIELDS | {"hostname": "vm"}
 
 
-def test_who_has_another_name_is_not_let_in(here: Pipe, pairs: dict[str, Pair], tmp_path: Path) -> None:
-    landed, before, other = Landed(here), here.counts("syslog-tls"), pairs["b.other.org"]
+def test_client_with_another_name_is_refused(here: Pipe, pairs: dict[str, Pair], tmp_path: Path) -> None:
+    landed, before, other_pair = Landed(here), here.counts("syslog-tls"), pairs["b.other.org"]
     driver = f"{OCTETS} {OSSL}"
     with daemons.rsyslog(
-        tmp_path, [action(here.address("syslog-tls"), driver)], pairs["ca"].cert, (other.cert, other.key)
+        tmp_path, [action(here.address("syslog-tls"), driver)], pairs["ca"].cert, (other_pair.cert, other_pair.key)
     ) as log:
-        daemons.say(log, TEXTS)
+        daemons.log_texts(log, TEXTS)
         closed = "connection_closed.name"
         until(lambda: here.counts("syslog-tls")[closed] > before[closed])
     assert landed.rows("syslog-tls", 0) == []
 
 
-def test_the_balance_of_all_that_closes(here: Pipe) -> None:
+def test_balance_of_all_tests_closes(here: Pipe) -> None:
     assert here.settled()["unaccounted"] == 0
     for name in here.endpoints()["listeners"]:
         assert here.counts(name)["accepted"] == len(entries(here, name))

@@ -1,4 +1,4 @@
-"""``penstock tail`` against a real daemon: killed again and again while files are written and rotated."""
+"""``penstock tail`` against a real daemon: repeated kills while files are written and rotated."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVERY = 0.002
 
 
 class Application:
-    """Writes numbered lines, and is rotated: by renaming, every hundred lines."""
+    """A writer of numbered lines whose file is rotated by renaming every hundred lines."""
 
     def __init__(self, path: Path) -> None:
         self._path, self.written, self._ends = path, 0, threading.Event()
@@ -58,7 +58,7 @@ def following(pipe: Pipe, *arguments: str, stderr: int | IO[bytes] = subprocess.
 
 @pytest.fixture
 def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file that switches the faults of all processes for files in the data directory."""
+    """The file that controls faults of files in the data directory for all processes."""
     path = tmp_path / "faults.json"
     path.write_bytes(Faults().encode())
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(INJECTED), os.environ.get("PYTHONPATH", str(Path.cwd()))]))
@@ -68,7 +68,7 @@ def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("fault", [Faults(full=True), Faults(failing=True)], ids=["full disk", "EIO"])
 @pytest.mark.parametrize("state", ["state.json", "data/state.json"], ids=["of the daemon", "of the state file too"])
-def test_tail_waits_for_a_disk_that_is_full_or_fails(faults: Path, tmp_path: Path, fault: Faults, state: str) -> None:
+def test_tail_waits_for_a_full_or_failing_disk(faults: Path, tmp_path: Path, fault: Faults, state: str) -> None:
     pipe = Pipe(tmp_path)
     pipe.start()
     log, errors = tmp_path / "app.log", tmp_path / "errors.txt"
@@ -92,7 +92,7 @@ def test_tail_waits_for_a_disk_that_is_full_or_fails(faults: Path, tmp_path: Pat
         pipe.stop()
 
 
-def test_a_tail_that_is_killed_loses_no_line_and_doubles_none(pipe: Pipe, tmp_path: Path) -> None:
+def test_killed_tail_neither_loses_nor_repeats_lines(pipe: Pipe, tmp_path: Path) -> None:
     folder, dice = tmp_path / "logs", random.Random(7)
     folder.mkdir()
     application = Application(folder / "app.log")
@@ -115,14 +115,14 @@ def test_a_tail_that_is_killed_loses_no_line_and_doubles_none(pipe: Pipe, tmp_pa
     assert pipe.settled()["unaccounted"] == 0
 
 
-def test_the_command_of_its_page(one_pipe: Pipe, tmp_path: Path) -> None:
+def test_command_of_the_page(one_pipe: Pipe, tmp_path: Path) -> None:
     (command,) = commands_of("tail")
     (tmp_path / "shop.log").write_text("from the page\n")
     run(one_pipe, command.replace("/var/log/shop", str(tmp_path)) + " --once")
     assert [row["payload"] for row in entries(one_pipe, "app")] == [b"from the page"]
 
 
-def test_a_line_is_in_the_topic_soon_and_a_signal_ends_it(pipe: Pipe, tmp_path: Path) -> None:
+def test_line_reaches_the_topic_soon_and_a_signal_ends_the_tail(pipe: Pipe, tmp_path: Path) -> None:
     log = tmp_path / "app.log"
     log.write_text("first\n")
     process = following(pipe, str(log))

@@ -1,4 +1,4 @@
-"""The timeline says what happened, and outlives every process."""
+"""The timeline reports incidents and outlives every process."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def happened(pipe: Pipe) -> str:
 
 @pytest.fixture
 def pipe(tmp_path: Path) -> Iterator[Pipe]:
-    made = Pipe(tmp_path, "listener.events-udp.so_rcvbuf=64KiB")
-    made.start()
-    yield made
-    made.stop()
+    running = Pipe(tmp_path, "listener.events-udp.so_rcvbuf=64KiB")
+    running.start()
+    yield running
+    running.stop()
 
 
-def test_the_timeline_outlives_every_process(pipe: Pipe) -> None:
+def test_timeline_outlives_every_process(pipe: Pipe) -> None:
     pipe.kill("log daemon")
     until(lambda: "log daemon was killed by SIGKILL, back after" in happened(pipe), what="the daemon is back")
     pipe.kill_all()
@@ -49,8 +49,8 @@ def test_the_timeline_outlives_every_process(pipe: Pipe) -> None:
     ]
 
 
-def test_a_reload_is_told_with_what_it_changed(pipe: Pipe) -> None:
+def test_reload_is_recorded_with_its_changes(pipe: Pipe) -> None:
     assert pipe.process
     pipe.process.send_signal(signal.SIGHUP)
-    said = "the configuration is reloaded: no key differs"
-    until(lambda: said in happened(pipe), what="the reload is told")
+    text = "the configuration is reloaded: no key differs"
+    until(lambda: text in happened(pipe), what="the reload is told")

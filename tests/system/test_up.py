@@ -1,4 +1,4 @@
-"""What a first-time user does: the demo, staying up, and every command of the README."""
+"""The steps of a first-time user: the demo, a continuous run, and all commands of the README."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(*arguments: str, seconds: float = 170) -> subprocess.CompletedProcess[st
 
 @pytest.mark.spark
 @pytest.mark.timeout(200)
-def test_the_demo_accounts_for_everything_within_three_minutes() -> None:
+def test_demo_accounts_for_all_messages_within_three_minutes() -> None:
     result = run("up", "--demo")
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.splitlines()[-1] == "unaccounted: 0"
@@ -33,15 +33,15 @@ def test_the_demo_accounts_for_everything_within_three_minutes() -> None:
         assert name in result.stdout
 
 
-def test_the_demo_where_spark_is_not_installed_says_so_and_ends_in_the_log(tmp_path: Path) -> None:
-    ended = command_line.run("up", "--demo", folder=tmp_path, without=["pyspark"], seconds=170)
-    assert ended.status == 0, ended.text
-    assert "the demo runs without tables: this needs Spark: pip install 'penstock-pipe[spark]'" in ended.errors
-    assert ended.output.splitlines()[-1] == "unaccounted: 0"
-    assert "no pipeline reads it" in ended.output
+def test_demo_without_spark_says_so_and_ends_in_the_log(tmp_path: Path) -> None:
+    completed = command_line.run("up", "--demo", folder=tmp_path, without=["pyspark"], seconds=170)
+    assert completed.status == 0, completed.text
+    assert "the demo runs without tables: this needs Spark: pip install 'penstock-pipe[spark]'" in completed.errors
+    assert completed.output.splitlines()[-1] == "unaccounted: 0"
+    assert "no pipeline reads it" in completed.output
 
 
-def test_up_stays_until_it_is_interrupted_and_stops_everything(tmp_path: Path) -> None:
+def test_up_runs_until_it_is_interrupted_and_stops_all_processes(tmp_path: Path) -> None:
     pipe = Pipe(tmp_path)
     with pipe.output.open("ab") as output:
         pipe.process = subprocess.Popen([*PENSTOCK, "up", "--no-spark", *pipe.options], stdout=output, stderr=output)
@@ -58,7 +58,7 @@ def test_up_stays_until_it_is_interrupted_and_stops_everything(tmp_path: Path) -
     assert "Traceback" not in pipe.output.read_text()
 
 
-def test_a_port_in_use_stops_the_start_with_one_line(one_pipe: Pipe, tmp_path: Path) -> None:
+def test_port_in_use_stops_the_start_with_one_line(one_pipe: Pipe, tmp_path: Path) -> None:
     host, port = one_pipe.address("events-tcp")
     result = run("serve", "-o", f"data_dir={tmp_path / 'other'}", "-o", f"listener.events-tcp.port={port}", seconds=30)
     assert result.returncode == 1
@@ -67,7 +67,7 @@ def test_a_port_in_use_stops_the_start_with_one_line(one_pipe: Pipe, tmp_path: P
 
 
 @pytest.mark.parametrize("command", [["serve"], ["up", "--no-spark"]], ids=" ".join)
-def test_a_data_directory_in_use_stops_the_start_with_one_line(one_pipe: Pipe, command: list[str]) -> None:
+def test_data_directory_in_use_stops_the_start_with_one_line(one_pipe: Pipe, command: list[str]) -> None:
     result = run(*command, *one_pipe.options, seconds=30)
     pid = one_pipe.process.pid
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
@@ -75,7 +75,7 @@ def test_a_data_directory_in_use_stops_the_start_with_one_line(one_pipe: Pipe, c
 
 
 @pytest.mark.parametrize("command", ["serve", "up", "send", "produce", "consume", "topics", "balance", "inspect"])
-def test_every_command_explains_itself(command: str) -> None:
+def test_each_command_has_a_help_text(command: str) -> None:
     result = run(command, "--help", seconds=60)
     assert result.returncode == 0
     assert "Usage" in result.stdout
@@ -97,7 +97,7 @@ def test_every_command_explains_itself(command: str) -> None:
     ],
     ids=" ".join,
 )
-def test_an_unknown_key_stops_every_command_and_is_named(command: list[str]) -> None:
+def test_unknown_key_stops_each_command_and_is_named(command: list[str]) -> None:
     result = run(*command, "-o", "log.htpp=127.0.0.1:1", seconds=60)
     assert result.returncode == 2
     assert "log.htpp: unknown key (did you mean 'http'?)" in result.stderr
@@ -108,7 +108,7 @@ def readme_commands() -> list[str]:
     return [line for block in blocks for line in block.splitlines() if line]
 
 
-def test_the_commands_of_the_readme_work(one_pipe: Pipe) -> None:
+def test_commands_of_the_readme_run(one_pipe: Pipe) -> None:
     host, port = one_pipe.address("events-udp")
     listener = {"PENSTOCK_LISTENER__EVENTS_UDP__PORT": str(port), "PENSTOCK_LISTENER__EVENTS_UDP__HOST": host}
     commands = readme_commands()
@@ -120,7 +120,7 @@ def test_the_commands_of_the_readme_work(one_pipe: Pipe) -> None:
     assert one_pipe.get("/topics") == {"topic": [{"name": "events"}, {"name": "notes"}]}
 
 
-def test_the_readme_names_keys_that_exist(tmp_path: Path) -> None:
+def test_keys_in_the_readme_exist(tmp_path: Path) -> None:
     from penstock.config import load
 
     (example,) = re.findall(r"```toml\n(.*?)```", README.read_text(), re.DOTALL)

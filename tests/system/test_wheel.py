@@ -1,4 +1,4 @@
-"""The wheel has all that runs, and runs in an environment that has nothing else of this folder."""
+"""The wheel is complete, and runs in an environment without the files of this folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONSTRAINTS = ROOT / "constraints.txt"
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built of a copy, because setuptools builds beside its sources."""
+    """A wheel built from a copy, because setuptools builds next to its sources."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in SOURCES:
         source = ROOT / name
@@ -40,20 +40,20 @@ def metadata(wheel: Path) -> Message:
         return message_from_string(file.read(f"penstock_pipe-{__version__}.dist-info/METADATA").decode())
 
 
-def test_every_file_of_the_package_is_in_it(wheel: Path) -> None:
+def test_wheel_has_each_file_of_the_package(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as file:
         packed = {name for name in file.namelist() if name.startswith("penstock/")}
-    found = {path.relative_to(ROOT).as_posix() for path in (ROOT / "penstock").rglob("*") if path.is_file()}
-    assert packed == {name for name in found if "__pycache__" not in name}
+    files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "penstock").rglob("*") if path.is_file()}
+    assert packed == {name for name in files if "__pycache__" not in name}
 
 
-def test_it_says_what_it_is_for(wheel: Path) -> None:
-    told = metadata(wheel)
-    assert (told["Version"], told["License-Expression"]) == (__version__, "Apache-2.0")
-    assert {"spark", "kafka", "console", "java", "otel"} <= set(told.get_all("Provides-Extra", []))
-    named = set(told.get_all("Classifier", []))
+def test_metadata_describes_the_package(wheel: Path) -> None:
+    fields = metadata(wheel)
+    assert (fields["Version"], fields["License-Expression"]) == (__version__, "Apache-2.0")
+    assert {"spark", "kafka", "console", "java", "otel"} <= set(fields.get_all("Provides-Extra", []))
+    named = set(fields.get_all("Classifier", []))
     assert {"Typing :: Typed", "Operating System :: POSIX :: Linux", "Topic :: System :: Logging"} <= named
-    least = re.fullmatch(r">=3\.(\d+)", told["Requires-Python"])
+    least = re.fullmatch(r">=3\.(\d+)", fields["Requires-Python"])
     assert least
     assert f"Programming Language :: Python :: 3.{least[1]}" in named
 
@@ -61,7 +61,7 @@ def test_it_says_what_it_is_for(wheel: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("extras", ["", "[spark,java]"], ids=["plain", "spark"])
-def test_it_is_installed_and_runs_the_demo(wheel: Path, tmp_path: Path, extras: str) -> None:
+def test_wheel_is_installed_and_runs_the_demo(wheel: Path, tmp_path: Path, extras: str) -> None:
     venv.create(tmp_path / "venv", with_pip=True)
     programs = tmp_path / "venv" / "bin"
     install = ["install", "--quiet", "--constraint", str(CONSTRAINTS), f"{wheel}{extras}"]

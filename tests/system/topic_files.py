@@ -1,4 +1,4 @@
-"""The entries of a running pipe's topics, as other programs read them: from the segment files."""
+"""The entries of a running pipe's topics, read from the segment files like by other programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.testing.pipe import Pipe
 
 
 def entries(pipe: Pipe, topic: str) -> list[dict[str, Any]]:
-    """All entries of ``topic``, in order, but for a batch that is being written."""
+    """Return all entries of ``topic`` in order, except a batch that is being written."""
     files = sorted((pipe.data_dir / "topics" / topic).glob("*.arrows"))
     return [
         row | {"annotations": dict(row["annotations"] or [])}
@@ -23,7 +23,7 @@ def entries(pipe: Pipe, topic: str) -> list[dict[str, Any]]:
 
 
 def _batches(file: Path, last: bool) -> Iterator[pa.RecordBatch]:
-    """The batches of a segment; of the last one those that are whole, as its end may be half written."""
+    """Yield the batches of a segment; of the last segment only complete ones, because its end may be half written."""
     data = file.read_bytes()
     try:
         with pa.ipc.open_stream(data) as stream:

@@ -24,5 +24,6 @@ class Claim:
 
     def abort(self) -> None:
         """Turn the frame into padding of the same length."""
+        # Order: the type before the length, which publishes the frame: readers then skip it as padding.
         self._log.copy(self._file_offset + 6, d.PAD.to_bytes(2, "little"))
         self._log.publish(self._file_offset, self._length)

@@ -48,6 +48,7 @@ class Image(Subscription):
         As in Aeron's TermBlockScanner, padding ends a run, or is a block of its own even if longer. None if there is
         no whole frame, or the next one is longer. Raises Lapped as ``poll``.
         """
+        # Order: before the frames, as in `poll`.
         active = self._log.load(d.ACTIVE_TERM_COUNT)
         block = scan(self._log, self.position, limit_bytes)
         if block is None:
@@ -89,7 +90,8 @@ class AnyGap(MissingFrame):
             return True
         if not self._has_waited(position):
             return False
-        self._since = None  # Limit: the search reads the whole file, so it runs once per patience, not per poll.
+        # Limit: the search reads the whole file, so it runs once per patience and not once per poll.
+        self._since = None
         return tail_position(log) > position + log.term_length
 
 
@@ -118,5 +120,6 @@ def _end_of_last_frame(log: LogFile, begin: int) -> int:
             position += d.align(length)
             last = position
         else:
+            # A gap in an image is a lost datagram: later frames of the term may have arrived.
             position = next_frame(log, position)
     return last

@@ -62,6 +62,7 @@ class Readers:
 
         The reader must not move during the call.
         """
+        # Order: the floor first, because a position below it does not count.
         reader.floor = 0
         reader.position = position
         self._positions[name] = reader
