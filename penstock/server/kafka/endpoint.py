@@ -38,7 +38,8 @@ class KafkaEndpoint:
         handlers = _handlers(api, producing, fetching, self._groups, offsets)
         quick: dict[Api, QuickHandler] = {Api.PRODUCE: producing.produce_at_once, Api.FETCH: fetching.fetch}
         self._serving = Serving(handlers, quick, api.guard, self._limits, calls)
-        self._connections: set[Frames] = set()
+        self._connections: dict[Frames, Connection] = {}
+        self._full_reports, self._next_full_report_s = 0, 0.0
         self._server: asyncio.Server | None = None
 
     async def start(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
@@ -57,21 +58,51 @@ class KafkaEndpoint:
         return TlsFrames(self._frames(TlsFrames.READ_AHEAD_BYTES))
 
     async def _serve(self, frames: Frames) -> None:
-        # Limit: each connection costs a task and buffers, so connections over the limit are closed, not queued.
-        if len(self._connections) >= self._limits.connections:
-            _LOGGER.warning("kafka: connection refused: more than log.max_connections are open")
+        # Limit: each connection costs a task and buffers.
+        if len(self._connections) >= self._limits.connections and not self._evict_idle():
+            self._report_full("a new one is closed, because a request is under way on every other one")
             frames.abort()
             return
-        self._connections.add(frames)
+        connection = self._connections[frames] = Connection(frames, self._serving, self._address(frames))
         try:
-            await Connection(frames, self._serving, self._address(frames)).run()
+            await connection.run()
         except asyncio.CancelledError:
             frames.abort()
         except Exception:
             _LOGGER.exception("kafka: connection failed")
             frames.abort()
         finally:
-            self._connections.discard(frames)
+            self._connections.pop(frames, None)
+
+    def _evict_idle(self) -> bool:
+        """Close the connection without a request for the longest time; return whether there is one.
+
+        Connections that never sent a request go first, so that silent ones cannot displace clients at work.
+        """
+        now = asyncio.get_running_loop().time()
+        idle = [
+            frames
+            for frames, connection in self._connections.items()
+            if connection.is_idle and now - frames.last_request_s >= MIN_IDLE_S
+        ]
+        if not idle:
+            return False
+        longest = min(idle, key=lambda frames: (frames.has_requested, frames.last_request_s))
+        self._report_full("the one that was idle for the longest time is closed for a new one")
+        # Order: out of the dictionary at once, so that its place counts as free; its task ends later.
+        del self._connections[longest]
+        longest.abort()
+        return True
+
+    def _report_full(self, outcome: str) -> None:
+        # Limit: one line in a while, however many connections come.
+        self._full_reports += 1
+        now = asyncio.get_running_loop().time()
+        if now >= self._next_full_report_s:
+            self._next_full_report_s = now + FULL_REPORT_INTERVAL_S
+            text = "kafka: log.max_connections (%d) are open: %s (%d times since the last report)"
+            _LOGGER.warning(text, self._limits.connections, outcome, self._full_reports)
+            self._full_reports = 0
 
     def _address(self, frames: Frames) -> Address:
         if self._advertised:
@@ -93,6 +124,9 @@ class KafkaEndpoint:
             await asyncio.wait(tasks, timeout=grace)
 
 
+MIN_IDLE_S = 1.0
+"""Idle time before a connection may be closed for a new one: clients that take turns do not close each other's."""
+FULL_REPORT_INTERVAL_S = 10.0
 SETTLE_S = 0.5
 """Time for answers in flight when the server stops."""
 

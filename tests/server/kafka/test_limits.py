@@ -16,6 +16,7 @@ from kio.serial import entity_reader
 from penstock.process import in_flight_bytes
 from penstock.records import body
 from penstock.server.http.body_limits import HttpLimits
+from penstock.server.kafka.endpoint import MIN_IDLE_S
 from penstock.server.kafka.groups.groups import MAX_GROUPS
 from penstock.server.kafka.limits import MAX_REQUEST_BYTES
 from penstock.server.kafka.metadata.cluster import CREATIONS_AT_ONCE, CREATIONS_PER_S, CreationQuota
@@ -47,11 +48,15 @@ def is_served(sock: socket.socket) -> bool:
 
 
 def is_closed(sock: socket.socket) -> bool:
-    """Whether the server ends the connection."""
+    """Whether the server ends the connection, after what it had answered."""
     try:
-        return sock.recv(1) == b""
+        while sock.recv(65536):
+            pass
     except ConnectionResetError:
-        return True
+        pass
+    except TimeoutError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("size", [0, -1, MAX_REQUEST_BYTES + 1, 2**31 - 1])
@@ -68,23 +73,50 @@ def test_a_request_that_does_not_come_ends_its_connection(narrow: Running) -> No
         assert is_served(other)
 
 
-def test_more_connections_than_allowed_are_closed_and_the_others_served(narrow: Running) -> None:
+def test_longest_idle_connection_makes_room_for_a_new_one(narrow: Running) -> None:
+    oldest, silent, newest = (connected(narrow) for _ in range(3))
+    assert is_served(oldest)
+    time.sleep(0.2)
+    assert is_served(newest)
+    time.sleep(MIN_IDLE_S)
+    with connected(narrow) as first_newcomer, connected(narrow) as second_newcomer:
+        assert is_served(first_newcomer)
+        assert is_closed(silent), "it never sent a request, so it goes first"
+        assert is_served(second_newcomer)
+        assert is_closed(oldest)
+        assert is_served(newest)
+    for sock in (oldest, silent, newest):
+        sock.close()
+
+
+def test_new_connection_is_closed_while_every_other_one_is_at_work(narrow: Running) -> None:
+    narrow.log.topic("t", create=True)
+    part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+    waits = {"max_wait": 20_000, "min_bytes": 1}
+    fetch = framed(request(Api.FETCH, 12, **waits, topics=[{"topic": "t", "partitions": [part]}], replica_id=-1))
     socks = [connected(narrow) for _ in range(3)]
-    assert all(map(is_served, socks))
+    for sock in socks:
+        sock.sendall(fetch)
+    time.sleep(MIN_IDLE_S + 0.2)
     with connected(narrow) as other:
         assert is_closed(other)
+    narrow.api.topics.append(narrow.log.topic("t"), body([b"x"]), "http").result(20)
     for sock in socks:
-        assert is_served(sock)
+        assert len(sock.recv(4)) == 4, "it is answered"
         sock.close()
-    until = time.monotonic() + 20
-    while time.monotonic() < until:
-        with connected(narrow) as sock:
-            try:
-                if is_served(sock):
-                    return
-            except ConnectionError:
-                time.sleep(0.05)
-    raise AssertionError("nobody is served any more")
+
+
+def test_connections_without_a_request_do_not_displace_clients_at_work(narrow: Running) -> None:
+    with connected(narrow) as client:
+        assert is_served(client)
+        time.sleep(MIN_IDLE_S)
+        socks = []
+        for _ in range(8):
+            socks.append(connected(narrow))
+            time.sleep(MIN_IDLE_S / 2)
+        assert is_served(client)
+        for sock in socks:
+            sock.close()
 
 
 def test_requests_are_answered_in_the_order_they_came(endpoint: Running) -> None:

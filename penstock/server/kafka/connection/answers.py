@@ -47,6 +47,11 @@ class Answers:
         """Holds the error that stops sending; cancelled when the connection closes."""
 
     @property
+    def pending(self) -> bool:
+        """Whether a request waits for its answer."""
+        return bool(self._pending)
+
+    @property
     def full(self) -> bool:
         """Whether no more requests may start."""
         return len(self._pending) >= MAX_IN_FLIGHT

@@ -64,6 +64,11 @@ class Connection:
             self._frames.abort()
         self._report_end([error for error in outcomes if isinstance(error, Exception)])
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being received or answered."""
+        return self._frames.is_idle and not self._answers.pending
+
     def _report_end(self, errors: list[Exception]) -> None:
         """Log what ended the connection, if it was the client. Raises unexpected errors."""
         for error in errors:

@@ -68,7 +68,9 @@ class Frames(asyncio.BufferedProtocol):
         self._waiter: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._small = b""
-        self._idle_since = self._loop.time()
+        self._idle_since = self.last_request_s = self._loop.time()
+        self.has_requested = False
+        """Whether a complete request has come; ``last_request_s``: the loop's time of the last one, or of the start."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -227,7 +229,13 @@ class Frames(asyncio.BufferedProtocol):
             self.transport.resume_reading()
         return frame
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the next request is awaited and nothing of it has come."""
+        return self._waiter is not None and self._large is None
+
     def _take_frame(self) -> Frame:
+        self.has_requested, self.last_request_s = True, self._loop.time()
         if (large := self._large) is not None:
             self._large = None
             return large.octets(), large.request_bytes
