@@ -38,7 +38,7 @@ class Absence(StrEnum):
     COMPACTED = "compacted"
     EXPIRED = "expired"
     PRESENT = "present"
-    """The record exists: whoever misses it has lost it."""
+    """The record exists: a reader without it has lost it."""
     UNDECIDED = "undecided"
     """At or behind the last stable offset: a transaction is open, or nothing is written yet."""
     UNKNOWN = "absent"

@@ -1,7 +1,7 @@
-"""A raw connection to one Kafka broker, for what confluent-kafka does not offer: record batches as they are stored.
+"""A raw connection to one Kafka broker, for what confluent-kafka does not offer: record batches in their stored form.
 
-Speaks TLS, and SASL by PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, as the client's properties say. Versions of requests
-are those that every broker since Kafka 1.0 answers, Kafka 4 included.
+Speaks TLS, and SASL by PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, as the client's properties say. All
+requests have versions that every broker since Kafka 1.0 answers, Kafka 4 included.
 """
 
 from __future__ import annotations

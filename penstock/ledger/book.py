@@ -97,7 +97,7 @@ class TierCounts:
     landed: dict[str, TopicFates] = field(default_factory=dict)
     clients: dict[tuple[str, str], ClientPost] = field(default_factory=dict)
     audits: dict[Life, dict[SourceBucket, tuple[int, Counts]]] = field(default_factory=dict)
-    """By topic and bucket, with the version of the post that reported them."""
+    """Audit counts by topic and bucket, with the version of the post that reported them."""
     covered: dict[str, Covered] = field(default_factory=dict)
     lost: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     rolled: int = 0
@@ -106,7 +106,7 @@ class TierCounts:
     events: dict[str, EventPost] = field(default_factory=dict)
     """The newest events by id."""
     event_losses: dict[str, Counts] = field(default_factory=dict)
-    """Losses by place, summed over all events, including those that left memory."""
+    """Losses by place, summed over all events, also over events that left memory."""
 
     def copy(self) -> TierCounts:
         """Return a copy that shares no mutable state."""

@@ -1,7 +1,7 @@
 """The recorder of the timeline: growing losses, a full disk, a wrong clock, what retention dropped.
 
-Other processes post what only they know: the supervisor posts restarts and reloads, ``penstock up`` those of the
-pipeline. A loss during a restart becomes a part of the restart. Each version of a growing event is a post, so a
+Other processes post what only they know: the supervisor posts restarts and reloads, ``penstock up`` restarts of
+the pipeline. A loss during a restart becomes a part of the restart. Each version of a growing event is a post, so a
 growing event is posted at increasing intervals and shown from memory in between. Crash: a daemon that dies in between
 loses nothing; the next one finds the difference between the losses in the book and the losses that events report.
 """

@@ -42,7 +42,7 @@ class Receipt:
     of that name. ``unreported`` names listeners whose senders do not report what they sent; ``network`` has the
     messages that reporting senders sent and that never arrived, by listener. ``missed`` has what handlers other than
     the log missed. ``refused_requests`` were refused as a whole, so the number of their messages is unknown and no term
-    of the sum. ``skipped_bytes`` are those of the lines that were lost as overlong. ``without_message``
+    of the sum. ``skipped_bytes`` are the bytes of lines that were lost as overlong. ``without_message``
     counts offsets of Kafka that show no message to any reader, by fate; they are no term of the sum either.
     """
 

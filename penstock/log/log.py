@@ -132,7 +132,7 @@ class Log:
             self._shared.budget.measured(max(0, size - room))
 
     def _open_all(self) -> None:
-        """Recover all topics except those of an unknown format."""
+        """Recover all topics of a known format."""
         for name in self.names(internal=True):
             with contextlib.suppress(UnknownFormat):
                 self.topic(name, internal=True)

@@ -2,8 +2,9 @@
 
 The expected time is the last believed one (stored in ``CLOCK`` in the folder of the topics, otherwise the newest
 stored entry's time) plus the time that passed on the monotonic clock. A clock that differs by more is believed again
-when it agrees with the expected time, when it has run on for as long as it is ahead (an hour if it is behind), or when
-an operator accepts it. So a wrong clock drops nothing, and a machine that was off for long keeps rows for longer.
+when it agrees with the expected time, when it has run on for the time by which it is ahead (an hour if it is behind),
+or when an operator accepts it. So a wrong clock drops nothing, and a machine that was off for long keeps rows for
+longer.
 """
 
 from __future__ import annotations

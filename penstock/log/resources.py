@@ -42,7 +42,9 @@ class OpenFiles:
         self._holders: OrderedDict[int, FileHolder] = OrderedDict()
 
     def touch(self, holder: FileHolder) -> None:
-        """Record that ``holder``, whose lock the caller has, has open files; close those of the least recent ones."""
+        """Record that ``holder``, whose lock the caller has, has open files; close the files of the least recent
+        holders.
+        """
         with self._lock:
             self._holders[id(holder)] = holder
             self._holders.move_to_end(id(holder))

@@ -45,7 +45,7 @@ MAX_UNSYNCED_S = 0.1
 
 
 class Topic:
-    """One topic, open for writing. Made by ``Log.topic``. All methods may be called from any thread.
+    """A topic, open for writing. Made by ``Log.topic``. All methods may be called from any thread.
 
     Locks: ``_queue_lock`` guards the queue and is held for moments only; ``_writing`` is the writer's lock, held by
     the committer during a whole commit with its fsync. Order: ``_writing`` before ``_queue_lock``, never the reverse.

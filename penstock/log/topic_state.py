@@ -21,7 +21,7 @@ DELETED = "DELETED"
 
 
 def load_or_clear(fs: FileSystem, directory: Path) -> dict[str, Any] | None:
-    """Return the changed settings of a topic, as far as they are readable; None for a deleted topic.
+    """Return the readable changed settings of a topic; None for a deleted topic.
 
     The remains of a deleted topic are removed. Raises OSError.
     """
@@ -39,7 +39,7 @@ def read_changes(fs: FileSystem, directory: Path) -> dict[str, Any]:
     """Return the changed settings of a topic; a damaged or missing copy is rewritten.
 
     Raises UnknownFormat for another version, or if no copy is readable: without them the topic would be open to
-    everybody, or would drop rows that must be kept.
+    all users, or would drop rows that must be kept.
     """
     copies: list[bytes] = []
     for name in SETTINGS:

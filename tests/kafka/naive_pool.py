@@ -48,7 +48,7 @@ class NaivePool:
         self.known_partitions: set[Key] = set()
         self.completed: list[tuple[Key, UUID, int, int, int]] = []
 
-    def _find(self, partition: Key, id_: UUID) -> Held | None:
+    def _held_message(self, partition: Key, id_: UUID) -> Held | None:
         for held in self.held:
             if held.id == id_ and (self.original or held.partition == partition):
                 return held
@@ -58,7 +58,7 @@ class NaivePool:
         """Return the message or None, the bytes added, and the starting offset."""
         if id_ is None or part is None or size < 0 or num <= 0 or not 0 <= seq < num or len(part) > size:
             raise Refused
-        held = self._find(partition, id_)
+        held = self._held_message(partition, id_)
         if held is None and any(
             entry[:4] == (partition, id_, num, size) and entry[4] >= offset - self.gap for entry in self.completed
         ):
@@ -129,7 +129,7 @@ class NaivePool:
             if entry[2] >= offset - self.gap:
                 break
             self.tracked.remove(entry)
-            held = self._find(partition, entry[1])
+            held = self._held_message(partition, entry[1])
             if held is not None:
                 self._remove(held)
         self.completed = [entry for entry in self.completed if entry[0] != partition or entry[4] >= offset - self.gap]

@@ -415,7 +415,7 @@ def test_resuming_equals_reading_everything(steps: list[str], dice: random.Rando
         daemon = Daemon(Path(folder), compression="zstd" if zstd else "none")
         daemon.append()
         for step in steps:
-            take(daemon, step, dice)
+            run_step(daemon, step, dice)
         daemon.end(clean=False)
         daemon.start()
         daemon.check_equals_rebuild()
@@ -423,7 +423,7 @@ def test_resuming_equals_reading_everything(steps: list[str], dice: random.Rando
         daemon.log.close()
 
 
-def take(daemon: Daemon, step: str, dice: random.Random) -> None:
+def run_step(daemon: Daemon, step: str, dice: random.Random) -> None:
     if step == "append":
         daemon.append(rows=dice.randint(1, 40))
     elif step == "receipt":

@@ -24,7 +24,7 @@ def publish(life: Life, messages: int) -> None:
     life.publisher.publish(batch, counts, 0)
 
 
-def take(life: Life, frames: int) -> None:
+def consume_frames(life: Life, frames: int) -> None:
     """Let the log take frames."""
     with Subscription(life.publication.path, life.position.position) as subscription:
         subscription.poll(limit_frames=frames)
@@ -84,7 +84,7 @@ def test_cached_counts_equal_a_recount(steps: list[tuple[str, int]]) -> None:
             if kind == "publish":
                 publish(life, number)
             elif kind == "take":
-                take(life, number)
+                consume_frames(life, number)
             else:
                 assert cached.counts(["events"]) == waiting(Path(folder), ["events"])
         recompute = waiting_for(Path(folder), "events", life.position.position)

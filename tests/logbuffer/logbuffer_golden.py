@@ -10,7 +10,7 @@ from typing import Any
 GOLDEN = Path(__file__).parent / "golden"
 MANIFEST = json.loads((GOLDEN / "manifest.json").read_text())
 HOST_DEPENDENT = range(0x124, 0x13C)
-"""The socket buffer lengths in the metadata are those of the machine that recorded them."""
+"""Offsets of the socket buffer lengths in the metadata, which depend on the recording machine."""
 
 
 def unpacked(name: str) -> bytes:

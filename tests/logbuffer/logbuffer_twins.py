@@ -31,7 +31,7 @@ class Setting:
     window: int
     sparse: bool
     endpoint: str = ""
-    """Of a UDP stream."""
+    """Endpoint of a UDP stream."""
 
     @property
     def subscribed(self) -> str:

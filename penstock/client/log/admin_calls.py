@@ -22,10 +22,10 @@ def describe(topics: Sequence[str]) -> Call[list[types.Topic]]:
     """Describe the topics of these names, or all."""
     request = pb.DescribeTopicsRequest(topic=topics)
 
-    def take(response: bytes) -> list[types.Topic]:
+    def decode(response: bytes) -> list[types.Topic]:
         return [_topic(description) for description in pb.DescribeTopicsResponse.FromString(response).topic]
 
-    return Call("DescribeTopics", request.SerializeToString(), take)
+    return Call("DescribeTopics", request.SerializeToString(), decode)
 
 
 def create(topic: str, settings: Mapping[str, Setting]) -> Call[types.Topic]:
@@ -99,10 +99,10 @@ def _cursor(cursor: pb.Cursor) -> types.Cursor:
 def cursors(topic: str) -> Call[list[types.Cursor]]:
     """List the cursors of a topic; of all topics for ""."""
 
-    def take(response: bytes) -> list[types.Cursor]:
+    def decode(response: bytes) -> list[types.Cursor]:
         return [_cursor(cursor) for cursor in pb.ListCursorsResponse.FromString(response).cursor]
 
-    return Call("ListCursors", pb.ListCursorsRequest(topic=topic).SerializeToString(), take)
+    return Call("ListCursors", pb.ListCursorsRequest(topic=topic).SerializeToString(), decode)
 
 
 def commit_cursor(topic: str, name: str, offset: int) -> Call[None]:
@@ -120,27 +120,27 @@ def verify(topic: str, start: int, end: int) -> Call[list[types.Gap]]:
     """Check the batches with rows in [start, end), to the end for 0; the answer is the gaps that were made."""
     request = pb.VerifyTopicRequest(topic=topic, begin=start, end=end)
 
-    def take(response: bytes) -> list[types.Gap]:
+    def decode(response: bytes) -> list[types.Gap]:
         return _gaps(pb.VerifyTopicResponse.FromString(response).gaps)
 
-    return Call("VerifyTopic", request.SerializeToString(), take, timeout=LONG)
+    return Call("VerifyTopic", request.SerializeToString(), decode, timeout=LONG)
 
 
 def compact(topic: str) -> Call[types.Compacted]:
     """Rewrite sealed segments."""
 
-    def take(response: bytes) -> types.Compacted:
+    def decode(response: bytes) -> types.Compacted:
         totals = pb.CompactTopicResponse.FromString(response)
         return types.Compacted(totals.bytes_before, totals.bytes_after)
 
-    return Call("CompactTopic", pb.CompactTopicRequest(topic=topic).SerializeToString(), take, timeout=LONG)
+    return Call("CompactTopic", pb.CompactTopicRequest(topic=topic).SerializeToString(), decode, timeout=LONG)
 
 
 def cleanup() -> Call[list[types.Swept]]:
     """Drop everything that retention allows."""
 
-    def take(response: bytes) -> list[types.Swept]:
+    def decode(response: bytes) -> list[types.Swept]:
         spans = pb.CleanupResponse.FromString(response).swept
         return [types.Swept(span.topic, span.begin, span.end, span.bytes, span.reason) for span in spans]
 
-    return Call("Cleanup", b"", take, timeout=LONG)
+    return Call("Cleanup", b"", decode, timeout=LONG)

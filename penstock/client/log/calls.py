@@ -51,7 +51,7 @@ class Call(Generic[T]):
 
     method: str
     request: bytes
-    take: Callable[[bytes], T]
+    decode: Callable[[bytes], T]
     not_found: type[ClientError] = types.NoSuchTopic
     again: bool = True
     """Whether the call may be repeated without storing or deleting anything twice."""
@@ -61,7 +61,7 @@ class Call(Generic[T]):
     def answered(self, response: bytes) -> T:
         """Decode an answer. Raises ClientError if it is not valid."""
         with understood(self.method):
-            return self.take(response)
+            return self.decode(response)
 
 
 @contextlib.contextmanager
@@ -141,11 +141,11 @@ def begin(timeout: float | None) -> Call[str]:
 def commit(transaction: str) -> Call[dict[str, list[int]]]:
     """Commit a transaction; the answer is the offsets by topic."""
 
-    def take(response: bytes) -> dict[str, list[int]]:
+    def decode(response: bytes) -> dict[str, list[int]]:
         return {topic.topic: list(topic.offsets) for topic in pb.CommitResponse.FromString(response).topic}
 
     request = pb.CommitRequest(transaction_id=transaction)
-    return Call("Commit", request.SerializeToString(), take, types.NoSuchTransaction)
+    return Call("Commit", request.SerializeToString(), decode, types.NoSuchTransaction)
 
 
 def abort(transaction: str) -> Call[None]:
@@ -190,12 +190,12 @@ def get_batch(
 ) -> Call[tuple[pa.RecordBatch, int] | None]:
     """Read one page as a SCHEMA batch and the next offset; the answer is None at the end of the topic."""
 
-    def take(response: bytes) -> tuple[pa.RecordBatch, int] | None:
+    def decode(response: bytes) -> tuple[pa.RecordBatch, int] | None:
         batch, next_offset = parse_logs(response)
         next_offset = next_offset or (batch.column("offset")[-1].as_py() + 1 if batch.num_rows else 0)
         return None if not batch.num_rows and next_offset in (0, start) else (batch, next_offset)
 
-    return Call("GetLogs", logs_request(topic, start, max_messages, filter), take)
+    return Call("GetLogs", logs_request(topic, start, max_messages, filter), decode)
 
 
 def _entry(entry: pb.LogEntry) -> Entry:
@@ -239,7 +239,7 @@ def log_entries(payloads: Iterable[Payload], annotations: Mapping[str, str] | No
 def names() -> Call[list[str]]:
     """List the names of all topics, sorted."""
 
-    def take(response: bytes) -> list[str]:
+    def decode(response: bytes) -> list[str]:
         return sorted(topic.name for topic in pb.ListTopicsResponse.FromString(response).topic)
 
-    return Call("ListTopics", b"", take)
+    return Call("ListTopics", b"", decode)

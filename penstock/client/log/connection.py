@@ -123,13 +123,13 @@ class ProducerPool:
         self._lock = threading.Lock()
         self._free: dict[str, list[ProducerId]] = {}
 
-    def take(self, topic: str) -> ProducerId:
+    def acquire(self, topic: str) -> ProducerId:
         """Return a producer for one caller, who gives it back once the outcome of its requests is certain."""
         with self._lock:
             free = self._free.get(topic)
             return free.pop() if free else ProducerId()
 
-    def give(self, topic: str, lane: ProducerId) -> None:
+    def release(self, topic: str, lane: ProducerId) -> None:
         """Put back a producer whose next number is the one that the server expects."""
         with self._lock:
             self._free.setdefault(topic, []).append(lane)
@@ -145,12 +145,12 @@ class ProducerPool:
 
         A producer whose request ended in doubt (Unavailable) is not reused: its next number is not certain.
         """
-        lane = self.take(topic)
+        lane = self.acquire(topic)
         try:
             yield lane.id, lane.sequence
         except (Refused, Exhausted, NoSuchTopic):
             # Nothing was stored, so the server still expects this number.
-            self.give(topic, lane)
+            self.release(topic, lane)
             raise
         lane.sequence += 1
-        self.give(topic, lane)
+        self.release(topic, lane)

@@ -62,7 +62,7 @@ class AsyncTransaction:
     def _next(self, topic: str) -> tuple[str, int]:
         """Return a producer's number for the next append to a topic."""
         if topic not in self._lanes:
-            self._lanes[topic] = self._caller.lanes.take(topic)
+            self._lanes[topic] = self._caller.lanes.acquire(topic)
         lane = self._lanes[topic]
         # Each append of a transaction has a number of its own, so that a repeated commit skips what is stored.
         lane.sequence += 1
@@ -116,7 +116,7 @@ class AsyncTransaction:
             self.offsets = await self._commit()
             self._id = ""
             for topic, lane in self._lanes.items():
-                self._caller.lanes.give(topic, lane)
+                self._caller.lanes.release(topic, lane)
             return
         transaction_id, self._id = self._id, ""
         # The abort may fail: the server then aborts the transaction after its time-out.

@@ -60,6 +60,7 @@ class Consumer:
         self._next_commit = time.monotonic() + self._config.auto_commit_seconds
         self._counts: Counter[str] = Counter()
         self._closed = False
+        # Order: last, so that an error of the configuration leaves no thread behind.
         self._auditor.start()
 
     def __getattr__(self, name: str) -> Any:
@@ -85,10 +86,12 @@ class Consumer:
         self._run_due_work()
         deadline = None if timeout < 0 else time.monotonic() + timeout
         messages: list[Message] = []
-        wait = POLL_SLICE_S if deadline is None else min(timeout, POLL_SLICE_S)  # 0 is allowed: take what is queued
+        # A timeout of 0 is allowed: only queued records are taken.
+        wait = POLL_SLICE_S if deadline is None else min(timeout, POLL_SLICE_S)
         while len(messages) < num_messages:
             batch = self._plain.poll_batch(num_messages - len(messages), wait)
             if batch:
+                # Threads: librdkafka runs the listeners of a rebalance within `poll_batch`, in this thread.
                 messages += self._process_batch(batch)
                 if self._apply_rewinds():
                     break
@@ -109,6 +112,7 @@ class Consumer:
 
     def _process_batch(self, batch: list[Message]) -> list[Message]:
         reported: list[Message] = []
+        # Fast path: a batch of records only is not copied.
         if has_events(batch):
             reported = [record for record in batch if record.error() and not self._resetter.handles(record)]
             batch = [record for record in batch if not record.error()]
@@ -125,6 +129,7 @@ class Consumer:
     def _raise_failure(self) -> None:
         self._resetter.raise_failure()
         active = self._plain.active
+        # A failure of a paused partition waits: it is raised once the partition is resumed.
         if not self._state.rewinds() or not active:
             return
         failure = self._state.take_failure(active)
@@ -238,6 +243,7 @@ class Consumer:
             offsets = [_position_after(message)]
         with self._plain.with_timeout(timeout):
             safe_commits = self.offsets_to_commit(offsets)
+            # As confluent_kafka: a synchronous commit of nothing is an error, an asynchronous one is not.
             if not safe_commits and not asynchronous:
                 raise KafkaException(KafkaError(KafkaError._NO_OFFSET))
             committed = self._plain.commit(safe_commits, asynchronous=asynchronous) if safe_commits else []

@@ -64,7 +64,8 @@ class Producer:
         self._on_delivery: OnDelivery | None = parsed.raw.get("on_delivery")
         self._advice = ClaimCheckAdvice(parsed.raw)
         self._partitions: dict[str, tuple[float, int]] = {}
-        self._further_chunks = 0  # queued chunks beyond the first of each message
+        # Queued chunks beyond the first of each message: `len` counts messages.
+        self._further_chunks = 0
         self._stamped, self._threshold = parsed.timestamps, self._packer.threshold
         audited = not isinstance(self._auditor, NoOpAuditor)
         self._serializes = bool(self._key_serializer or self._value_serializer)
@@ -72,6 +73,7 @@ class Producer:
         self._send = self._raw.produce
         self.messages = 0
         """Messages passed to ``produce``."""
+        # Order: last, so that an error of the configuration leaves no thread behind.
         self._auditor.start()
 
     def __getattr__(self, name: str) -> Any:
@@ -177,6 +179,7 @@ class Producer:
         try:
             key = self._serialize(self._key_serializer, topic, key, MessageField.KEY, headers)
             value = self._serialize(self._value_serializer, topic, value, MessageField.VALUE, headers)
+            # The auditor gets the user's key and value for its token, and the sizes after serialization.
             report = self._delivery_report(topic, user_message, key, value, timestamp, on_delivery or self._on_delivery)
         except Exception:
             self._audit(topic, user_message, None, None, timestamp, AuditType.ATTEMPT)
@@ -269,6 +272,7 @@ class Producer:
                 self._send(*record)
                 return
             except BufferError:
+                # Serves delivery reports during the wait: they make room in the queue.
                 self._raw.poll(QUEUE_POLL_S)
 
     # Choosing partitions
@@ -278,6 +282,7 @@ class Producer:
         if self._partitioner is not None:
             key = record.key.encode() if isinstance(record.key, str) else record.key
             return choose_partition(self._partitioner, topic, key, value, self._partition_count(topic))
+        # All chunks of a message must be in one partition, or no consumer could assemble it.
         if record.chunks > 1 and self._may_scatter_chunks(record.key):
             return randrange(self._partition_count(topic))
         return ANY_PARTITION
@@ -296,7 +301,8 @@ class Producer:
             fetched_at, count = time.monotonic(), len(metadata.partitions)
             if not count and fetched_at > deadline:
                 raise KafkaException(metadata.error or KafkaError(KafkaError._UNKNOWN_PARTITION))
-            if not count:  # the topic may be in creation
+            # A broker creates a topic on its first request, and answers without partitions until then.
+            if not count:
                 time.sleep(QUEUE_POLL_S)
         self._partitions[topic] = (fetched_at, count)
         return count
@@ -316,6 +322,7 @@ class _WholeMessageReports(ChunkReports):
         self._open_chunks = count
 
     def _add(self, chunks: int, error: Any, message: Any) -> None:
+        # The last open chunk counts as the message itself, until its report is made.
         self._producer._further_chunks -= min(chunks, self._open_chunks - 1)
         self._open_chunks -= chunks
         super()._add(chunks, error, message)

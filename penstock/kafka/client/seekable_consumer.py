@@ -118,6 +118,8 @@ class PlainConsumer:
     def drop(self, keys: Iterable[TopicAndPartition]) -> None:
         """Stop reading these partitions."""
         keys = [key for key in keys if key in self._starts]
+        # librdkafka allows incremental calls on a plain assignment only until the next rebalance, and `unassign` ends
+        # it.
         if len(keys) == len(self._starts) and not self.incremental:
             self.client.unassign()
         else:
@@ -138,13 +140,17 @@ class PlainConsumer:
         """
         assignment_version = self._assignment_version
         client, size = self.client, min(max_records, self._batch_records)
+        # Fast path: queued records are taken at once. Only an empty queue is waited for, and then for one record.
         batch: list[Message] = client.consume(size, 0)
         if not batch and timeout:
             batch = client.consume(1, timeout)
         if not batch:
             return batch
+        # Limit: the bytes of a batch follow from the size of the last one, so the batch after a jump in size may be
+        # larger.
         sample = batch[:: len(batch) // SAMPLE_RECORDS + 1]
         self._batch_records = max(1, BATCH_BYTES * len(sample) // max(1, sum(map(len, sample))))
+        # A rebalance during the call may have revoked partitions whose records are already in the batch.
         return (
             batch
             if assignment_version == self._assignment_version
@@ -162,6 +168,7 @@ class PlainConsumer:
                 raise
             # Workaround: librdkafka stops a partition for good at an offset that does not exist.
             self._reassign(key, offset)
+        # Order: after the call that may raise, so that `position` stays true.
         self._starts[key] = offset
 
     def _reassign(self, key: TopicAndPartition, offset: int) -> None:
@@ -180,6 +187,7 @@ class PlainConsumer:
         if key not in self._starts:
             raise KafkaException(KafkaError(KafkaError._STATE, f"{Partition(*key)} is not assigned"))
         (position,) = self.client.position([TopicPartition(*key)])
+        # librdkafka has no position before the first record: it is where reading was started.
         return position.offset if position.offset >= 0 else self._starts[key]
 
     def pause(self, keys: Iterable[TopicAndPartition]) -> None:

@@ -62,6 +62,7 @@ class BufferPool:
         message completed by that call is dropped too and counted as evicted.
         """
         try:
+            # Order: buffer first, then evict. The chunk itself may complete a message and so free its memory.
             added = self._buffer(partition, offset, chunk)
         except InvalidChunk as error:
             self.count_lost(partition, f"refused.{error.reason}")
@@ -112,6 +113,7 @@ class BufferPool:
 
     def _admit(self, message: _IncompleteMessage | None, offset: int, chunk: Chunk) -> None:
         size = len(chunk.payload)
+        # A consumer that sought back reads the first chunks again. Only then can offsets go backwards.
         if message is not None and offset < message.start:
             raise InvalidChunk("order", "Out of order segment offsets detected.")
         if size >= self._capacity:
@@ -132,6 +134,7 @@ class BufferPool:
         self.counts["assembled"] += 1
         completed = self._completed.setdefault(partition, OrderedDict())
         completed[chunk.message_id] = (chunk.count, chunk.message_size, offset)
+        # Two messages may have the same id one after the other: the later one is the one that is repeated.
         completed.move_to_end(chunk.message_id)
         # Limit: the oldest id goes first; a repeat of it would start a message that then expires.
         if len(completed) > MAX_COMPLETED_IDS:

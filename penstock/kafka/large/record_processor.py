@@ -128,6 +128,7 @@ class Processor:
         while records:
             record = records.pop()
             partition = (record.topic(), record.partition())
+            # Later records of the partition would be delivered before the failed one.
             if partition in processed.failures:
                 continue
             try:
@@ -152,9 +153,11 @@ class Processor:
         value = self._assemble(partition, record, header)
         if value is _NO_MESSAGE:
             return False
+        # Before deserialization: the auditor counts bytes of the topic and not of Python objects.
         size = _size(value)
         if self._value_of is not None:
             value = self._value_of(partition[0], value, headers)
+        # Order: everything that may raise comes before the watermark. A failed record is then delivered again.
         self._audit(record, key, value, _size(raw_key) + size)
         self.watermark(partition).current = record.offset()
         self._set_headers(partition, record, headers, header)
@@ -170,6 +173,8 @@ class Processor:
         if assembled.incomplete:
             self.tracker.leave_out(partition, offset)
             return _NO_MESSAGE
+        # A restart reads from the safe offset. What the user committed beyond it was delivered before, and is only
+        # tracked.
         delivered = offset >= self.watermark(partition).current
         safe = min(offset + 1, self.assembler.safe_offset(partition, offset))
         self.tracker.track(partition, offset, safe, assembled.starting_offset, delivered)

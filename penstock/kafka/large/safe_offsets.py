@@ -144,6 +144,8 @@ class _TrackedPartition:
         if len(self.messages) > self.most:
             oldest, _ = self.messages.popitem(last=False)
             self.earliest = oldest + 1
+            # Limit: the offsets of chunks go with the message that was dropped, so a long run of chunks does not grow
+            # for ever.
             self.other.drop_below(oldest)
 
 

@@ -1,6 +1,6 @@
 """The gaps of a topic: offsets without rows, the reason, and the number of rows by source and bucket.
 
-``gaps.jsonl`` is a journal of checked lines, and the only place with the counts of dropped rows. A copy beside it
+``gaps.jsonl`` is a journal of checked lines, and the only place with the counts of dropped rows. A copy next to it
 covers damage: the next start adds lines that one file lacks. Offsets missing from both are found by recovery and
 entered without counts. Contiguous gaps are joined from time to time, and both files are replaced.
 """
@@ -181,7 +181,7 @@ def _add(total: dict[Any, int], counts: Mapping[Any, int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _CachedFile:
-    """A file as it was read last: inode, length, last bytes and gaps."""
+    """The last read of a file: inode, length, last bytes and gaps."""
 
     inode: int
     position: int

@@ -126,7 +126,7 @@ def form(data: bytes, fingerprint: int = 0) -> int | None:
 
 
 def valid(records: IndexRecords) -> npt.NDArray[np.bool_]:
-    """Return a mask of the records that are as they were written."""
+    """Return a mask of the undamaged records."""
     sound: npt.NDArray[np.bool_] = records["check"] == _checks(records)
     return sound
 

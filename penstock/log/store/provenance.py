@@ -27,7 +27,7 @@ def provenance(origin: Origin) -> dict[str, str | int]:
 
 
 def with_provenance(batch: pa.RecordBatch, origin: Origin, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the columns of ``schema``: those of ``batch``, and those of PROVENANCE for all rows."""
+    """Return the columns of ``schema``: columns of ``batch``, and the columns of PROVENANCE for all rows."""
     constants = provenance(origin)
     columns = [
         pa.repeat(pa.scalar(constants[field.name], field.type), batch.num_rows)

@@ -1,6 +1,6 @@
 """Recovery of a topic's files when it is opened: damaged batches become gaps, all other rows stay.
 
-Invariant: every offset below the topic's end is a row or in a gap, whatever happened to the files.
+Invariant: every offset below the topic's end is a row or in a gap, after any damage of the files.
 
 Order and crashes: damaged bytes are copied to ``quarantine/`` and synced, then the gap is synced, then files are cut.
 Each step may be repeated, so a crash during recovery only makes the next one repeat it. Start at `Recovery.run`.
@@ -32,7 +32,7 @@ REWRITE_CHUNK_BYTES = 1 << 20
 
 
 class Recovery:
-    """One recovery of a topic's folder. Runs in the thread that opens the topic, which holds the writer's lock."""
+    """A recovery of a topic's folder. Runs in the thread that opens the topic, which holds the writer's lock."""
 
     def __init__(self, fs: FileSystem, directory: Path, gaps: Gaps, producers: Producers) -> None:
         self._fs = fs

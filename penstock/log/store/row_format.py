@@ -53,7 +53,7 @@ class _Column:
     rows: int
     nulls: int
     present: bytes
-    """One byte per row, 0 for null; empty if no row is null."""
+    """Validity as a byte per row, 0 for null; empty if no row is null."""
     offsets: bytes
     """Start of each value in ``data`` or ``children``, and the end of the last one (int32); empty for fixed sizes."""
     data: bytes = b""
@@ -99,7 +99,7 @@ class _Column:
 
 @dataclass(slots=True)
 class _ColumnLayout:
-    """A column as it is placed in a message's body: ``spans`` are start and size of each buffer in ``block``."""
+    """The layout of a column in a message's body: ``spans`` are start and size of each buffer in ``block``."""
 
     nodes: tuple[int, ...]
     spans: tuple[int, ...]

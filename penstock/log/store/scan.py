@@ -56,7 +56,7 @@ def scan(data: pa.Buffer, first: int, hints: index.IndexRecords, claim: tuple[in
 
 
 class _Walk:
-    """One pass over a segment."""
+    """A pass over a segment."""
 
     def __init__(self, data: pa.Buffer, first: int, hints: index.IndexRecords) -> None:
         self.data = data

@@ -81,7 +81,7 @@ class CommitBarrier:
 
 
 def _decode(word: int) -> int | None:
-    """Return the number and phase in the file's word; None where it is damaged. 0: nothing was written yet."""
+    """Return the number and phase in the file's word; None if damaged, 0 if nothing was written yet."""
     return decode_word(word) if word else 0
 
 

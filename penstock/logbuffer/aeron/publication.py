@@ -25,7 +25,7 @@ class Cleaning(Enum):
     CONSUMED = "consumed"
     """Up to the slowest reader whenever the limit rises, as Aeron's driver does for IPC."""
     LAGGING = "lagging"
-    """One term behind the slowest reader, as for UDP: the last frames read stay in the file."""
+    """Cleaning one term behind the slowest reader, as for UDP: the last frames read stay in the file."""
 
 
 class ExclusivePublication(Publication):

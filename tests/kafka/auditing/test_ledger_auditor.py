@@ -35,7 +35,7 @@ class Ledger:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                self.send_response(ledger.take(self.path, self.headers["Authorization"], body))
+                self.send_response(ledger.accept_post(self.path, self.headers["Authorization"], body))
                 self.end_headers()
 
             def log_message(self, *args: Any) -> None: ...
@@ -45,7 +45,7 @@ class Ledger:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
 
-    def take(self, path: str, token: Any, body: bytes) -> int:
+    def accept_post(self, path: str, token: Any, body: bytes) -> int:
         self.tokens.append(token)
         if self.refuses:
             self.refuses -= 1

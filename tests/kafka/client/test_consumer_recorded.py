@@ -15,7 +15,7 @@ from tests.kafka.kafka_helpers import DEADLINE, Topics
 from tests.kafka.kafka_vectors import KAFKA, headers_as_recorded, named, outcome, plain, unhex
 
 EACH = 7
-"""One of so many runs each time; all of them in ``make soak``."""
+"""Share of the recorded runs that each test run repeats; ``make soak`` repeats all."""
 CASES = KAFKA["consumer"]
 
 

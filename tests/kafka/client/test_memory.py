@@ -11,7 +11,7 @@ from tests.kafka.kafka_helpers import Topics
 SIZE = 100_000_000
 QUEUE_KBYTES = 16_384
 SLACK = 24 << 20
-"""What an allocator keeps, threads, and requests on their way."""
+"""Memory for the allocator, threads, and requests in flight."""
 
 
 def measured(side: str, topics: Topics, topic: str) -> tuple[int, int]:

@@ -30,7 +30,7 @@ def producer(topics: Topics, chunk_bytes: int = 200, **config: Any) -> Producer:
     return Producer({**base, "max.message.segment.bytes": chunk_bytes, **properties})
 
 
-def all_of(topics: Topics, topic: str, count: int, partitions: int = 1) -> list[Message]:
+def read_all(topics: Topics, topic: str, count: int, partitions: int = 1) -> list[Message]:
     consumer = topics.consumer(group_id=f"{topic}-all")
     consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
     return read(consumer, count)
@@ -48,7 +48,7 @@ def test_large_message(topics: Topics, in_header: bool) -> None:
     assert [len(record.value()) for record in stored] == [200 + (0 if in_header else CHUNK_HEADER_BYTES)] * 5 + [
         24 + 33 * (not in_header)
     ]
-    (record,) = all_of(topics, topic, 1)
+    (record,) = read_all(topics, topic, 1)
     assert (record.value(), record.key(), record.offset()) == (value, b"k", 5)
     details = large(record)
     assert (details.type, details.chunk, details.count, details.message_id) == (
@@ -73,7 +73,7 @@ def test_always_use_large_message_envelope(topics: Topics) -> None:
     chunk = decode_chunk(stored.value())
     assert chunk
     assert (chunk.count, bytes(chunk.payload)) == (1, b"small")
-    (record,) = all_of(topics, topic, 1)
+    (record,) = read_all(topics, topic, 1)
     assert record.value() == b"small"
     assert large(record).count == 1
 
@@ -89,7 +89,7 @@ def test_send(topics: Topics) -> None:
         assert len(sender) == 0
     assert [error for error, _ in reports] == [None] * len(values)
     assert sorted(record.value() for _, record in reports) == sorted(values)
-    records = all_of(topics, topic, len(values))
+    records = read_all(topics, topic, len(values))
     assert [record.value() for record in records] == values
     assert sorted(offsets(records)) == sorted(record.offset() for _, record in reports)
 
@@ -119,7 +119,7 @@ def test_timestamp_header(topics: Topics) -> None:
     with producer(topics, header_timestamp_enabled=False) as sender:
         sender.produce(topic, b"3", timestamp=12345)
         sender.produce(topic, b"4" * 1000)
-    records = all_of(topics, topic, 4)
+    records = read_all(topics, topic, 4)
     stamps = [header(record, "_t") for record in records]
     assert [stamp and decode_long(stamp[1]) for stamp in stamps] == [12345, 5, None, None]
     assert records[0].timestamp() == (confluent_kafka.TIMESTAMP_CREATE_TIME, 12345)
@@ -133,7 +133,7 @@ def test_null_and_zero_length_values_keep_their_headers(topics: Topics, wraps: b
         sender.produce(topic, None, key="k", headers=[("mine", b"1")])
         sender.produce(topic, b"", headers=[("mine", b"2")])
         sender.produce(topic, "", headers=[("mine", b"3")])
-    records = all_of(topics, topic, 3)
+    records = read_all(topics, topic, 3)
     assert [record.value() for record in records] == [None, b"", b""]
     assert [dict(record.headers() or ())["mine"] for record in records] == [b"1", b"2", b"3"]
     assert all(header(record, "_lm") is None for record in records)
@@ -152,7 +152,7 @@ def test_serialization_exception(topics: Topics) -> None:
         with pytest.raises(ValueError, match="refused"):
             sender.produce(topic, "bad")
         sender.produce(topic, "2")
-    records = all_of(topics, topic, 2)
+    records = read_all(topics, topic, 2)
     assert [(record.key(), record.value()) for record in records] == [
         (b"a", f"{topic}:1".encode()),
         (None, f"{topic}:2".encode()),
@@ -196,7 +196,7 @@ def test_all_chunks_share_a_partition(topics: Topics, partitioner: str) -> None:
         partitions_of.setdefault(decode_large_message_header(id_header[1]).message_id, set()).add(record.partition())
     assert len(partitions_of) == 12
     assert all(len(partitions) == 1 for partitions in partitions_of.values())
-    assert len(all_of(topics, topic, 12, 5)) == 12
+    assert len(read_all(topics, topic, 12, 5)) == 12
 
 
 def test_partitions_of_keys_equal_those_of_the_java_client(topics: Topics) -> None:
@@ -205,7 +205,7 @@ def test_partitions_of_keys_equal_those_of_the_java_client(topics: Topics) -> No
     with producer(topics) as sender:
         for number, key in enumerate(keys):
             sender.produce(topic, b"x" * (1 + 500 * (number % 2)), key=key)
-    records = all_of(topics, topic, len(keys), 7)
+    records = read_all(topics, topic, len(keys), 7)
     assert {record.key(): record.partition() for record in records} == {
         key.encode(): partition_of(key.encode(), 7) for key in keys
     }
@@ -371,7 +371,7 @@ def test_produce_batch(topics: Topics) -> None:
         assert sender.produce_batch(topic, batch, 0, lambda error, record: reports.append((error, record.value()))) == 3
         assert sender.produce_batch(topic, []) == 0
     assert (sorted(reports), own_reports) == ([(None, b"small"), (None, b"text")], [(None, b"large" * 100)])
-    records_by_value = {record.value(): record for record in all_of(topics, topic, 3, partitions=2)}
+    records_by_value = {record.value(): record for record in read_all(topics, topic, 3, partitions=2)}
     assert {value: record.partition() for value, record in records_by_value.items()} == {
         b"small": 1,
         b"large" * 100: 0,

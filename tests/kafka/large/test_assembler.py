@@ -17,7 +17,7 @@ from penstock.kafka.large.headers import LARGE_MESSAGE, V3, Header, LargeMessage
 from tests.kafka.kafka_vectors import KAFKA, TP, named, partition, plain, tohex, uid, unhex
 
 JAVA_NAMES = {"IllegalArgumentException", "ArrayIndexOutOfBoundsException", "NullPointerException"}
-"""What the Java library throws where ours says InvalidChunk, for headers that are too short."""
+"""Exceptions of the Java library for headers that are too short; ours raises InvalidChunk."""
 
 
 @pytest.mark.parametrize("case", **named(KAFKA["assembler"]))
@@ -110,17 +110,17 @@ def test_custom_deserializer_recognises_chunks() -> None:
 def test_snapshot_counts_incomplete_and_finished_messages() -> None:
     assembler = Assembler(capacity=25, expiration_gap=10)
 
-    def take(offset: int, number: int, sequence: int) -> None:
+    def add_chunk(offset: int, number: int, sequence: int) -> None:
         assembler.assemble(TP, offset, encode_chunk(uid(number), sequence, 2, 20, b"x" * 10))
 
-    take(0, 0, 0)
-    take(1, 0, 1)  # assembled
-    take(2, 0, 1)  # again
-    take(3, 1, 0)
-    take(4, 2, 0)
-    take(5, 3, 0)  # evicts 1
-    take(15, 4, 0)  # evicts 2
-    take(30, 5, 0)  # evicts 3, expires 4
+    add_chunk(0, 0, 0)
+    add_chunk(1, 0, 1)  # assembled
+    add_chunk(2, 0, 1)  # again
+    add_chunk(3, 1, 0)
+    add_chunk(4, 2, 0)
+    add_chunk(5, 3, 0)  # evicts 1
+    add_chunk(15, 4, 0)  # evicts 2
+    add_chunk(30, 5, 0)  # evicts 3, expires 4
     with pytest.raises(InvalidChunk):
         assembler.assemble(TP, 31, b"", _header(V3, 0, 2, 20))
     assert asdict(assembler.snapshot()) == {

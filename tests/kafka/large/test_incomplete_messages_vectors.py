@@ -40,7 +40,7 @@ DIFFERENT: dict[str, dict[int, tuple[dict[str, Any], str]]] = {
         0: ({"result": {"serializedMessage": "<payload>", "bytesAdded": 10, "startingOffset": 0}}, ALONE)
     },
 }
-"""Where Penstock does otherwise on purpose: sequence -> operation -> (what is other, why)."""
+"""Intended differences of Penstock: sequence -> operation -> (difference, reason)."""
 
 
 def _chunk(op: dict[str, Any]) -> Chunk:

@@ -1,4 +1,4 @@
-"""Where records begin and end, however they are found."""
+"""Begin and end of records are the same for each way to find them."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ def length(size: int) -> bytes:
     return bytes([*found, raw])
 
 
-def one_by_one(data: bytes, count: int) -> list[tuple[int, int]] | None:
-    """The records as the format tells them; None where they are not ``count`` that fill ``data``."""
-    at, found = 0, []
+def spans_by_loop(data: bytes, count: int) -> list[tuple[int, int]] | None:
+    """Return the records by the format's definition; None unless ``count`` of them fill ``data``."""
+    position, spans = 0, []
     try:
         for _ in range(count):
-            size, at = read_one(data, at)
-            if size < MIN_RECORD_BYTES or at + size > len(data):
+            size, position = read_one(data, position)
+            if size < MIN_RECORD_BYTES or position + size > len(data):
                 return None
-            found.append((at, at + size))
-            at += size
+            spans.append((position, position + size))
+            position += size
     except IndexError:
         return None
-    return found if at == len(data) and count >= 0 else None
+    return spans if position == len(data) and count >= 0 else None
 
 
-def told(data: bytes, count: int) -> list[tuple[int, int]] | None:
+def described(data: bytes, count: int) -> list[tuple[int, int]] | None:
     try:
-        found = find_records(np.frombuffer(data, np.uint8), count)
+        spans = find_records(np.frombuffer(data, np.uint8), count)
     except BadRecords:
         return None
-    return list(zip(found.begins.tolist(), found.ends.tolist(), strict=True))
+    return list(zip(spans.begins.tolist(), spans.ends.tolist(), strict=True))
 
 
 SIZES = st.lists(st.one_of(st.integers(-3, 300), st.sampled_from([8191, 8192, 70_000])), max_size=12)
@@ -55,11 +55,11 @@ def test_places_are_those_that_the_lengths_tell(sizes: list[int], more: int, at_
         if at_once:
             patch.setattr(record_spans, "FEW", 0)
             patch.setattr(record_spans, "LARGE", 1 << 20)
-        assert told(data, len(sizes) + more) == one_by_one(data, len(sizes) + more)
+        assert described(data, len(sizes) + more) == spans_by_loop(data, len(sizes) + more)
 
 
 @given(st.binary(max_size=120), st.integers(-5, 20))
 @example(b"\xff\xff\xff\xff\x0f" + bytes(9), 1)
 @example(b"\xff" * 40, 1)
 def test_any_bytes_have_the_places_that_they_tell_or_none(data: bytes, count: int) -> None:
-    assert told(data, count) == one_by_one(data, count)
+    assert described(data, count) == spans_by_loop(data, count)

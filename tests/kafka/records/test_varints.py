@@ -14,7 +14,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1) | st.integers(-300, 300)
 
 
 def varint(value: int) -> bytes:
-    """As Kafka's ByteUtils.writeVarlong."""
+    """Encode like Kafka's ByteUtils.writeVarlong."""
     left, found = ((value << 1) ^ (value >> 63)) & (2**64 - 1), bytearray()
     while left >= 0x80:
         found.append(left & 0x7F | 0x80)

@@ -27,11 +27,11 @@ class Message:
     number: int
     length: int
     end: int = 0
-    """The position after its last frame; 0 where its writer died and nobody was told."""
+    """Position after its last frame; 0 if its writer died before it was acknowledged."""
     published: bool = True
     """Not yet while it is only claimed."""
     follows: bool = False
-    """It is not the first of a batch: then it is not there without the one before."""
+    """Whether it is a later message of a batch, which is never published without the message before it."""
 
 
 class LogBufferMachine(RuleBasedStateMachine):
@@ -106,15 +106,15 @@ class LogBufferMachine(RuleBasedStateMachine):
     @rule(limit=st.integers(1, 40_000))
     def poll(self, limit: int) -> None:
         with Image(self.path, self.reader) as subscription:
-            self.take(subscription, subscription.poll(limit), lambda: subscription.poll())
+            self.read_frames(subscription, subscription.poll(limit), lambda: subscription.poll())
 
     @rule(limit=st.integers(2048, 40_000))
     def block_poll(self, limit: int) -> None:
         with Image(self.path, self.reader) as subscription:
             blocks = iter(lambda: subscription.block_poll(limit), None)
-            self.take(subscription, frames_of(blocks), list)
+            self.read_frames(subscription, frames_of(blocks), list)
 
-    def take(self, subscription: Image, frames: list[Frame], more: Callable[[], list[Frame]]) -> None:
+    def read_frames(self, subscription: Image, frames: list[Frame], more: Callable[[], list[Frame]]) -> None:
         assembler = FragmentAssembler()
         messages = assembler.push(frames)
         if frames and not messages:

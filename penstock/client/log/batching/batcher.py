@@ -72,7 +72,7 @@ class Batcher:
             self._thread.join()
 
     def _run(self) -> None:
-        while batch := self._take():
+        while batch := self._next_batch():
             try:
                 offsets = self._send([entry for entry, _, _ in batch])
             except BaseException as error:  # noqa: BLE001 - any end of the thread must reach the waiting callers
@@ -84,7 +84,7 @@ class Batcher:
                 self._sending = 0
                 self._changed.notify_all()
 
-    def _take(self) -> Batch:
+    def _next_batch(self) -> Batch:
         """Return the next batch once it is full or its first entry has lingered; an empty one at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._waiting.closed)
