@@ -30,10 +30,10 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The batches ``first`` to ``batch`` of one day, with ``commit``, ``proofs`` and ``refills`` as if they were
-    one.
+    """The batches ``first`` to ``batch`` of one day, merged.
 
-    ``end`` is the end offset of each topic or request afterwards; ``totals`` are numbers of rows by fate.
+    ``commit``, ``proofs`` and ``refills`` are those of one batch with all their offsets; ``end`` is the end offset of
+    each topic or request afterwards, ``totals`` are numbers of rows by fate.
     """
 
     first: int

@@ -110,7 +110,9 @@ READERS: dict[str, tuple[str, Bytes, Callable[[Layout, Path], object]]] = {
     "the schemas of types": (
         "_checkpoints/landed.schemas.json",
         documents("written", "schemas") | SCHEMAS.map(_schemas),
-        lambda layout, _: [one.fits for schema in kept_schemas(layout.type_schemas, WRITTEN) for one in schema.fields],
+        lambda layout, _: [
+            field.fits for schema in kept_schemas(layout.type_schemas, WRITTEN) for field in schema.fields
+        ],
     ),
     "since when there are typed tables": (
         "_checkpoints/typed.json",
@@ -140,12 +142,12 @@ READERS: dict[str, tuple[str, Bytes, Callable[[Layout, Path], object]]] = {
 }
 
 
-@pytest.mark.parametrize("which", READERS)
+@pytest.mark.parametrize("reader", READERS)
 @given(data=st.data())
 def test_any_bytes_are_read_or_an_error_of_ours(
-    tmp_path_factory: pytest.TempPathFactory, which: str, data: st.DataObject
+    tmp_path_factory: pytest.TempPathFactory, reader: str, data: st.DataObject
 ) -> None:
-    name, contents, read = READERS[which]
+    name, contents, read = READERS[reader]
     layout = Layout.for_tables(tmp_path_factory.mktemp("tables"))
     path = layout.tables / name
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -54,8 +54,8 @@ def test_intersection_and_difference_match_sets(first: set[int], pairs: list[tup
 
 @given(SETS, st.integers(0, 60), st.integers(0, 60))
 def test_missing_offsets_match_the_difference_of_sets(offsets: set[int], begin: int, end: int) -> None:
-    wanted = set(range(begin, end))
-    assert offsets_of(missing_offsets(array(offsets & wanted), begin, end)).tolist() == sorted(wanted - offsets)
+    expected = set(range(begin, end))
+    assert offsets_of(missing_offsets(array(offsets & expected), begin, end)).tolist() == sorted(expected - offsets)
 
 
 @given(SETS, st.lists(st.integers(-5, 70)))

@@ -179,7 +179,7 @@ def test_a_damaged_sum_is_made_again_from_the_days(
     total = read_sum(table.layout)
     table.layout.rolled.write_bytes(b"00000000{}")
     assert read_sum(table.layout) == total
-    assert "is damaged: it is made again" in caplog.text
+    assert "is damaged: it is computed again" in caplog.text
     table.layout.rolled.unlink()
     assert read_sum(table.layout) == total != Sum()
 

@@ -106,7 +106,7 @@ def test_a_server_that_is_away_is_waited_for_and_a_second_writer_is_not(tmp_path
         assert pipeline.wait(60) == 0, (tmp_path / "said").read_text()
         assert running.ledger.balance().unaccounted == 0
     text = (tmp_path / "said").read_text()
-    assert "landing goes on" in text
+    assert "landing continues" in text
     assert "Traceback" not in text
     assert s3.options()["AWS_SECRET_ACCESS_KEY"] not in text
     assert answers == [2 * ROWS, "landed.event", 2 * ROWS]

@@ -36,8 +36,6 @@ DROPPED_COLUMNS = IDENTITY[:-1]
 """Columns of a dropped row."""
 FAILED_CONTENT = ("payload", "key", "annotations")
 """Further columns of a row that a function failed on."""
-FUNCTION_SCHEMA = FILE_SCHEMA.append(pa.field("kind", pa.string()))
-"""Columns of a function's input and output."""
 KINDS = (MessageKind.EVENT, MessageKind.SYSLOG, MessageKind.MESSAGE, MessageKind.QUARANTINE)
 REASON_NAME = r"^[a-z][a-z0-9_]{0,39}$"
 Function = Callable[[pa.RecordBatch], pa.RecordBatch]

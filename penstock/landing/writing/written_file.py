@@ -99,7 +99,7 @@ class FileWriter:
     def write(self, rows: pa.RecordBatch, seen: EventsSeen | None = None) -> None:
         """Add a row group, sorted by type; ``seen``: its events."""
         if self.kind is MessageKind.EVENT:
-            # Rows of one type lie together, so a query by type reads few pages.
+            # Rows of one type lie together: their texts are alike, and compress better.
             order = pc.sort_indices(rows["type"].dictionary_encode().indices)
             rows = rows.take(order)
             seen = seen.select_rows(order.to_numpy()) if seen is not None else None
@@ -113,8 +113,10 @@ class FileWriter:
         self._writer.close()
         size = self._file.finish()
         seen = EventsSeen.concat(self._seen) if self._seen else None
-        bounds = statistics(self._bounds, self._rows)
-        return WrittenFile(self.name, self.kind.value, self.day.isoformat(), self._rows, size, bounds, seen, self.role)
+        delta_statistics = statistics(self._bounds, self._rows)
+        return WrittenFile(
+            self.name, self.kind.value, self.day.isoformat(), self._rows, size, delta_statistics, seen, self.role
+        )
 
 
 def _widen(bounds: _Bounds, rows: pa.RecordBatch) -> _Bounds:
@@ -174,8 +176,8 @@ def with_partition_columns(rows: pa.RecordBatch, name: str, schema: pa.Schema = 
     kind, day = kind_and_day(name)
     partition_values: dict[str, Any] = {"kind": kind.value, "date": day}
     folders = [column for column in PARTITION_COLUMNS if column in schema.names]
-    of_folder: list[pa.Array[Any]] = [pa.repeat(partition_values[column], rows.num_rows) for column in folders]
-    return pa.RecordBatch.from_arrays([*rows.columns, *of_folder], schema=schema)
+    added: list[pa.Array[Any]] = [pa.repeat(partition_values[column], rows.num_rows) for column in folders]
+    return pa.RecordBatch.from_arrays([*rows.columns, *added], schema=schema)
 
 
 def in_current_columns(batch: pa.RecordBatch, schema: pa.Schema = FILE_SCHEMA) -> pa.RecordBatch:

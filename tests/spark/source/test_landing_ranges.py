@@ -122,7 +122,7 @@ def messages(topics: Path, *ranges: Named) -> list[dict[str, object]]:
     found = []
     for source in messages_in(batches, FolderStore(topics)):
         assert source.rows.schema == ROW
-        found += [{**row, "again": source.again} for row in source.rows.to_pylist()]
+        found += [{**row, "again": source.relands} for row in source.rows.to_pylist()]
     return found
 
 
