@@ -125,7 +125,8 @@ class BalanceQuery:
     def show(self, document: dict[str, Any], out: Callable[[Any], None]) -> None:
         """Print the receipt, or the rows or books that the options ask for."""
         if self._by or self.full:
-            from penstock.cli.balance_tables import ByTable, show  # rich's tables are slow to import
+            # Rich's tables are slow to import.
+            from penstock.cli.balance_tables import ByTable, show
 
         if self._by:
             out(ByTable(self._by, document["rows"]))
@@ -141,6 +142,7 @@ class BalanceQuery:
             out(Text(document.get("clock", ""), style="red"))
 
     def _last_event(self) -> str:
+        # The newest event of the timeline may be of another time than a selected part.
         if self._rebuild or self._query_parameters:
             return ""
         events = query_daemon(self._keys, "/events", limit="1")["events"]
@@ -148,7 +150,9 @@ class BalanceQuery:
 
     def _rebuilt(self) -> dict[str, Any]:
         from penstock.ledger.rebuild import rebuild_balance
-        from penstock.proof.table_posts import table_posts  # imports pyarrow.dataset
+
+        # Imports pyarrow.dataset.
+        from penstock.proof.table_posts import table_posts
 
         settings = self._keys.load_all()
         listeners = [listener.name for listener in settings.listener]
@@ -158,6 +162,7 @@ class BalanceQuery:
         )
 
     def _running_balance(self) -> dict[str, Any] | None:
+        # Without a running daemon there is nothing to compare the rebuilt balance with.
         with contextlib.suppress(OSError):
             status, body = Access(self._keys).request("/balance", parameters=self._query_parameters)
             return dict(json.loads(body)) if status < 400 else None
@@ -167,7 +172,8 @@ class BalanceQuery:
         bounds = {name: int(text) for name, text in self._query_parameters.items()}
         if not bounds:
             return None
-        from penstock.ledger.balance import LAST, minutes  # imports the log
+        # Imports the log.
+        from penstock.ledger.balance import LAST, minutes
 
         return bounds["bucket"] if "bucket" in bounds else minutes(bounds.get("since", 0), bounds.get("until", LAST))
 
@@ -180,10 +186,12 @@ class BalanceQuery:
 
     def _landed_rows(self) -> list[dict[str, Any]]:
         """Return landed rows by type or host, most first."""
-        from penstock.landing.table.row_counts import RowCounts  # Parquet is slow to import
+        # Parquet is slow to import.
+        from penstock.landing.table.row_counts import RowCounts
         from penstock.landing.table_paths import Layout
 
         within = self._within()
+        # Fast path: with --watch the counts of files that were read stay, and only new files are read.
         if self._tallies is None:
             span = range(within, within + 1) if isinstance(within, int) else within
             self._tallies = RowCounts(Layout.for_tables(self._keys.load_all().tables), str(self._by), span)
@@ -231,6 +239,7 @@ def receipt_lines(document: dict[str, Any], last: str = "", is_part: bool = Fals
     lost = f"lost: {reasons(summary.losses_by_reason(), skipped_bytes=summary.skipped_bytes)}" if summary.lost else ""
     senders = "" if is_part else remarks(summary)
     for line in (document.get("clock", ""), lost, senders, last):
+        # In the order of their weight: a wrong clock first, the last event only if a line is left.
         if line and len(lines) < RECEIPT_LINES:
             lines.append(shortened(line, width))
     return lines
@@ -252,6 +261,7 @@ def _watch(query: BalanceQuery, as_json: bool) -> int:
             while True:
                 document = query.now()
                 if live is None:
+                    # Flushed, so that a program at the other end of a pipe sees each second.
                     print(json.dumps(document), flush=True)
                 else:
                     live.update(_render(query, document), refresh=True)

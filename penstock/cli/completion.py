@@ -30,7 +30,8 @@ def typed_words(environment: Mapping[str, str] = os.environ) -> list[str] | None
 
 def topic_names(context: typer.Context, incomplete: str) -> list[str]:
     """Return the topics in the data directory that begin with ``incomplete``."""
-    from penstock.log import topic_state  # imports Arrow
+    # Imports Arrow.
+    from penstock.log import topic_state
 
     settings = _settings(context.params)
     if settings is None or not settings.topics.is_dir():
@@ -41,7 +42,8 @@ def topic_names(context: typer.Context, incomplete: str) -> list[str]:
 
 def key_names(context: typer.Context, incomplete: str) -> list[str]:
     """Return the configuration keys that begin with ``incomplete``."""
-    from penstock.config.explain import keys_of  # imports pydantic, as below
+    # Imports pydantic, as below.
+    from penstock.config.explain import keys_of
 
     settings = _settings(context.params)
     return [key.name for key in keys_of(settings) if key.name.startswith(incomplete)] if settings else []

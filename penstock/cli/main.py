@@ -134,7 +134,8 @@ def _options(
 
 def end(message: object) -> NoReturn:
     """Print an error and exit."""
-    from penstock.cli.common import fail  # imports rich
+    # Imports rich.
+    from penstock.cli.common import fail
 
     fail(message)
 
@@ -154,7 +155,8 @@ def main() -> None:
         if missing not in EXTRAS:
             raise
         end(f"this needs {missing}: pip install 'penstock-pipe[{EXTRAS[missing]}]'")
-    except (PenstockError, OSError) as error:  # no Java, a folder without write permission, a daemon that stopped
+    except (PenstockError, OSError) as error:
+        # No Java, a folder without write permission, a daemon that stopped.
         end(error)
 
 

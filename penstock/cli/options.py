@@ -23,7 +23,8 @@ from penstock.config.daemon_keys import DaemonKeys, daemon_keys
 if TYPE_CHECKING:
     from penstock.config import Settings
 else:
-    Settings = object  # the real class imports pydantic, which commands that only query the daemon do without
+    # The real class imports pydantic, which commands that only query the daemon do without.
+    Settings = object
 
 Config = Annotated[Path | None, typer.Option("--config", help="Configuration file (TOML).", show_default=False)]
 Override = Annotated[
@@ -72,7 +73,8 @@ class PlainParameter:
             return [LIST_ITEMS[self.annotation](word) for word in value]
         if self.annotation in PLAIN_TYPES and isinstance(value, str):
             return self.annotation(value)
-        if type(value) is self.annotation:  # a default
+        # A default value has its type already.
+        if type(value) is self.annotation:
             return value
         param._runtime_param = None
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
@@ -148,7 +150,8 @@ def _marks(parameter: inspect.Parameter) -> Iterator[MadeOf]:
 
 def load_settings(config: Config = None, override: Override = None) -> Settings:
     """Return the configuration, or end the command with its errors and status 2."""
-    from penstock.cli.common import fail  # imports rich, which help does without
+    # Imports rich, which help does without.
+    from penstock.cli.common import fail
     from penstock.config import load
 
     try:

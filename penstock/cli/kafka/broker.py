@@ -59,6 +59,7 @@ def start(
     _print_status(f"bootstrap.servers={broker.address}, data in {data_folder}")
     while broker.pid and not stopped.wait(0.5):
         pass
+    # Order: before the stop, which clears the process id as well.
     has_died = broker.pid is None
     broker.stop()
     if has_died:

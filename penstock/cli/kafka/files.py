@@ -72,6 +72,7 @@ def send_files(
     """
     transfers: list[Transfer] = []
     with Producer(config) as producer:
+        # Order: a broker that does not answer is reported before the first file is read.
         producer.list_topics(timeout=ANSWER_TIMEOUT_S)
         for file in files:
             name = "-" if str(file) == "-" else file.name
@@ -80,6 +81,7 @@ def send_files(
             except OSError as error:
                 transfers.append(Transfer(name, topic, -1, -1, 0, f"cannot be read: {error.strerror}"))
                 continue
+            # Limit: a file is read only when at most one other is still in flight.
             while len(producer) > 1:
                 producer.poll(POLL_TIMEOUT_S)
             _send(producer, topic, payload, key, partition, name, transfers)
@@ -91,6 +93,7 @@ def send_files(
 
 def _read_file(file: Path) -> bytes:
     if str(file) == "-":
+        # A copy of the descriptor: closing it must not close the standard input of the process.
         with os.fdopen(os.dup(0), "rb") as standard_input:
             return standard_input.read()
     return file.read_bytes()
@@ -151,6 +154,7 @@ def receive_files(
     """Write each message to a file and yield it. Raises KafkaException, LargeMessageError, OSError."""
     request.into.mkdir(parents=True, exist_ok=True)
     partitions = partition_numbers(consumer, request.topic, ANSWER_TIMEOUT_S)
+    # Limit: the ends when the command started. A busy topic would never reach its end.
     ends = {number: end_offset(consumer, (request.topic, number), ANSWER_TIMEOUT_S) for number in partitions}
     consumer.assign([TopicPartition(request.topic, number, request.start) for number in partitions])
     received = 0
@@ -182,6 +186,8 @@ def _write_file(message: Message, into: Path) -> Transfer:
     name = _file_name(message) or unique_name
     target = into / name
     if target.exists():
+        # Crash: a message that is read again after a crash replaces its own file, if the file has the message's offset
+        # in its name.
         target = into / f"{unique_name}-{name}" if name != unique_name else target
     payload = message.value() or b""
     # Order: the file is on disk before the caller commits the offset.
@@ -194,6 +200,7 @@ def _file_name(message: Message) -> str:
     header = find_last(message.headers(), FILE_HEADER)  # type: ignore[arg-type]  # received headers are a list
     encoded_name = header[1] if header else None
     name: str = encoded_name.decode("utf-8", "replace") if isinstance(encoded_name, bytes) else ""
+    # The header comes from any producer: no folder, hidden file or control character of it reaches the disk.
     name = name.replace("\0", "").rpartition("/")[2].lstrip(".")
     return "".join(character for character in name if character.isprintable())[:120]
 

@@ -67,7 +67,8 @@ def promote(
         )
         if not copy_only:
             # Order: the pipeline's lock before the move, so that no pipeline lands from the log in between.
-            acquire_landing_lock(layout, threading.Event(), patience=0.0)  # held until this process ends
+            # Held until this process ends.
+            acquire_landing_lock(layout, threading.Event(), patience=0.0)
             _move_pipeline(settings, layout)
     except (CannotSend, CannotMove, PipelineRunning, FileNotFoundError) as error:
         fail(error)

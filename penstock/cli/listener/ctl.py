@@ -148,7 +148,8 @@ def _parse_object_answer(name: str, answer: bytes) -> dict[str, Any]:
 
 def _format_value(value: Any) -> str:
     """Return a statistic as text; arrays by class only have their non-zero counts."""
-    if isinstance(value, dict) and "count" in value:  # a meter
+    # A mapping with a count is a meter of plog's statistics.
+    if isinstance(value, dict) and "count" in value:
         return f"{value['count']} ({', '.join(f'{rate:.1f}' for rate in value['rate'])}/s)"
     if isinstance(value, dict):
         return ", ".join(f"{key} {_format_value(part)}" for key, part in value.items())

@@ -81,7 +81,8 @@ class Stress:
         self._address, self._settings = address, settings
         self._random = np.random.default_rng(settings.seed).integers(0, 256, max(settings.max_size, 1), np.uint8)
         self._sizes = settings.sizes
-        self._hashes = np.full(len(self._sizes), -1, np.int64)  # -1: not yet computed
+        # -1: not yet computed.
+        self._hashes = np.full(len(self._sizes), -1, np.int64)
         self._counts = [Counts() for _ in range(settings.threads)]
         self._stopping = threading.Event()
         self._threads = [

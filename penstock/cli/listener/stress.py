@@ -75,6 +75,7 @@ def _first_udp(settings: Settings) -> str | None:
 
 
 def _run_load(settings: Settings, listener: ListenerConfig, stress: Stress) -> dict[str, Any]:
+    # Order: the counts are read before the first datagram, so that only the growth is of this run.
     before, started = _read_counts(settings, listener), time.monotonic()
     with errors.status("sending") if errors.is_terminal else nullcontext() as status:
         stress.start()
@@ -120,6 +121,7 @@ def _listener_entry(balance: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _wait_for_quiet(settings: Settings, listener: ListenerConfig) -> dict[str, Any]:
     """Return the balance once the listener's counts no longer change and no message waits for fragments."""
+    # Datagrams that were withheld leave incomplete messages, which are counted only once they expire.
     deadline = time.monotonic() + SETTLE_TIMEOUT_S + listener.defrag.expire_time
     polls: list[dict[str, Any]] = []
     while time.monotonic() < deadline:
@@ -135,6 +137,7 @@ def _document(sent: dict[str, int], seconds: float, before: dict[str, Any], afte
     grown = Counter(after["counts"])
     grown.subtract(before["counts"])
     network_lost = sent.get("datagrams", 0) - grown[Name.TAKEN] - grown[Name.KERNEL_DROPPED]
+    # Limit: another sender of the same listener during the run is counted too.
     unaccounted = after["unaccounted"] - before["unaccounted"]
     return {
         "seconds": round(seconds, 3),

@@ -56,7 +56,8 @@ class DaemonOptions:
             try:
                 log.check()
             except Unavailable as error:
-                from penstock.supervise.instances import describe_instances  # slow to import
+                # Slow to import.
+                from penstock.supervise.instances import describe_instances
 
                 fail(f"{error}: {describe_instances()}", 2)
             yield log

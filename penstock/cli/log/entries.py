@@ -67,10 +67,12 @@ def produce(
     def stop(*_: object) -> None:
         nonlocal is_interrupted
         is_interrupted = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # the second Ctrl-C ends it at once
+        # The second Ctrl-C ends it at once.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         lines.stop()
 
     with daemon.connect() as log, Progress(f"appending to {topic}", is_shown=not sys.stdin.isatty()) as progress:
+        # Order: connected first, so that Ctrl-C during the wait for a daemon ends the command.
         signal.signal(signal.SIGINT, stop)
         try:
             for batch in lines.batches():
@@ -119,6 +121,8 @@ def consume(
                 for entry in page.entries:
                     line = format_entry(entry, form)
                     sys.stdout.buffer.write((visible_bytes(line) if terminal else line) + b"\n")
+                # Order: entries are printed before the cursor may move past them. Without both, one flush at the end
+                # is faster.
                 if follow or cursor:
                     sys.stdout.buffer.flush()
                 committer.advance(page.next)
@@ -152,7 +156,8 @@ class _CursorCommitter:
     def __init__(self, log: Log, topic: str, name: str | None) -> None:
         self._log, self._topic, self._name = log, topic, name
         self._offset: int | None = None
-        self._lock, self._stop = threading.Lock(), threading.Event()  # the lock orders the two threads' commits
+        # The lock orders the two threads' commits.
+        self._lock, self._stop = threading.Lock(), threading.Event()
         self._failure: ClientError | None = None
 
     def advance(self, offset: int) -> None:
@@ -165,6 +170,7 @@ class _CursorCommitter:
 
     def _commit(self) -> None:
         with self._lock:
+            # Taken out, so that an unchanged offset is not committed again every second.
             offset, self._offset = self._offset, None
             if self._name and offset is not None:
                 self._log.commit_cursor(self._topic, self._name, offset)
@@ -183,6 +189,7 @@ class _CursorCommitter:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._stop.set()
+        # After an error of the client another request to the daemon would only fail again.
         if not isinstance(error, ClientError):
             self._commit()
 
@@ -227,6 +234,7 @@ class Lines:
 
     def __init__(self, lines: Iterable[bytes], size: int = MAX_BATCH_LINES, seconds: float = MAX_BATCH_WAIT_S) -> None:
         self._size, self._seconds = size, seconds
+        # Limit: a program that writes faster than the log appends waits at its pipe.
         self._queue: Queue[bytes | None] = Queue(maxsize=10 * size)
         threading.Thread(target=self._feed, args=(lines,), daemon=True).start()
 

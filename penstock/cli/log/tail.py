@@ -56,7 +56,8 @@ def tail(
     stop = threading.Event()
 
     def end(*_: object) -> None:
-        if stop.is_set():  # it may be waiting for the daemon: the second signal ends it at once
+        # It may be waiting for the daemon: the second signal ends it at once.
+        if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
 
@@ -128,7 +129,8 @@ def watched_folders(patterns: list[str]) -> set[Path]:
 
 def _changes(folders: set[Path], stop: threading.Event) -> Iterator[object]:
     """Return one item for each change in ``folders``, and at least one for each ``POLL_INTERVAL_MS``."""
-    from watchfiles import watch  # needed by this command alone
+    # Needed by this command alone.
+    from watchfiles import watch
 
     if folders:
         try:
@@ -142,7 +144,8 @@ def _changes(folders: set[Path], stop: threading.Event) -> Iterator[object]:
                 recursive=False,
                 raise_interrupt=False,
             )
-        except (OSError, RuntimeError) as error:  # the limit of inotify is reached, or a folder was removed
+        except (OSError, RuntimeError) as error:
+            # The limit of inotify is reached, or a folder was removed.
             _LOGGER.warning("no events of folders: %s; looking every %d ms", error, POLL_INTERVAL_MS)
     while not stop.wait(POLL_INTERVAL_MS / 1000):
         yield None

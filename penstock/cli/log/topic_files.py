@@ -79,7 +79,8 @@ def _verify_topic(topic_log: _TopicLog, name: str) -> TopicReport:
         return TopicReport(topic_log.verify(name))
     except Unavailable:
         raise
-    except (ClientError, files.LogError) as error:  # the other topics are checked all the same
+    except (ClientError, files.LogError) as error:
+        # The other topics are checked all the same.
         return TopicReport([], str(error))
 
 
@@ -190,7 +191,8 @@ def _open_files(daemon: DaemonOptions, unavailable: Unavailable) -> Iterator[_To
     folder = daemon.settings.topics
     if not folder.is_dir():
         fail(f"{unavailable}, and {folder} does not exist", 2)
-    from penstock.server.daemon import open_log  # imports the whole daemon
+    # Imports the whole daemon.
+    from penstock.server.daemon import open_log
 
     earlier_gaps = {path.name: _read_gaps(path) for path in folder.iterdir() if path.is_dir()}
     try:

@@ -61,6 +61,7 @@ class Server:
         ca: Ca = None,
     ) -> Server:
         """Return the server for a command's options, or end the command with the reason in one line."""
+        # Fast path: the HTTP API needs neither gRPC nor Arrow, which are slow to import.
         if not (rpc or token_file or ca):
             keys = load_daemon_keys(config, override)
             return cls(lambda: contextlib.nullcontext(_http_source(keys)))
@@ -113,7 +114,8 @@ def _http_source(keys: DaemonKeys) -> TopicSource:
 
     def refusal(name: str) -> str:
         status, body = request_daemon(keys, f"/topics/{quote(name, safe='')}")
-        return "" if status in (200, *NO_SUCH_CALL) else str(json.loads(body)["error"])  # 404: deleted since the list
+        # 404: deleted since the list.
+        return "" if status in (200, *NO_SUCH_CALL) else str(json.loads(body)["error"])
 
     return TopicSource(names, documents, refusal)
 
@@ -146,7 +148,8 @@ def _grpc_source(log: Log) -> TopicSource:
         try:
             log.describe(name)
         except NoSuchTopic:
-            return ""  # deleted since the list
+            # Deleted since the list.
+            return ""
         except ClientError as error:
             return str(error)
         return ""

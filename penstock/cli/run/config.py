@@ -71,7 +71,8 @@ def add_listener(
         changed = with_listener(text, listener_block(name, protocol, port, host, codec, topic or name))
         check_text(changed, path)
         replace_durably(OS, path, changed.encode())
-        path.chmod(mode & 0o777)  # the file may hold tokens, and be readable by its owner only
+        # The file may hold tokens, and be readable by its owner only.
+        path.chmod(mode & 0o777)
     except (ConfigError, OSError, UnicodeDecodeError) as error:
         fail(error, 2)
     console.print(
@@ -95,7 +96,8 @@ def check_text(text: str, path: Path) -> None:
 @config.command()
 def check(settings: Configured) -> None:
     """Check the configuration as a start would, and report each error."""
-    from penstock.supervise.supervisor import check_listeners  # slow to import
+    # Slow to import.
+    from penstock.supervise.supervisor import check_listeners
 
     try:
         settings.security.check_files()

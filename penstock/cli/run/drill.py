@@ -61,7 +61,8 @@ def drill(
             verdict, counts = running.verdict(), running.done()
             if keep:
                 reporter.progress(f"kept folder: {running.folder}")
-    except PenstockError as error:  # the pipe or the broker does not start
+    except PenstockError as error:
+        # The pipe or the broker does not start.
         fail(f"{error}; seed {chosen_seed}")
     reporter.verdict(chosen_seed, incidents, verdict, counts)
     sys.exit(1 if verdict.wrong else 0)

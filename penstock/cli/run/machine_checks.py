@@ -173,7 +173,8 @@ def clock_state() -> int | None:
     adjtimex = getattr(ctypes.CDLL(None, use_errno=True), "adjtimex", None)
     if adjtimex is None:
         return None
-    state = int(adjtimex(ctypes.create_string_buffer(256)))  # a struct timex of zeros sets nothing
+    # A struct timex of zeros sets nothing.
+    state = int(adjtimex(ctypes.create_string_buffer(256)))
     return state if state >= 0 else None
 
 

@@ -57,7 +57,8 @@ class Tour:
             console.print(
                 f"a message sent now (an event of type `probe`) is in the tables, and proved, after {seconds:.1f} s"
             )
-            goals["landed.event"] += 1  # the probe
+            # The probe landed in addition to the sample.
+            goals["landed.event"] += 1
             balance = self._balance()
         return self._conclude(goals, before, balance)
 
@@ -134,6 +135,7 @@ class Tour:
         event = {"type": "probe", "uuid": str(uuid.uuid4()), "timestamp": int(time.time() * 1000), "data": {}}
         with UdpSender(*self._addresses()["events-udp"]) as sender:
             sender.send(json.dumps(event).encode())
+        # The report of a sender counts by its own id, so the probe reports as a further sender.
         self._post_sent("events-udp", Counts({"datagrams": 1, "messages": 1}))
         while all_counts(self._balance())["landed.event"] == landed and time.monotonic() - started < 30:
             check()
@@ -141,7 +143,8 @@ class Tour:
         return time.monotonic() - started
 
     def _show_tables(self) -> None:
-        from penstock.cli.tables.contents import rows_by_view, sample_rows  # pyarrow.dataset is slow to import
+        # Imported here: pyarrow.dataset is slow to import.
+        from penstock.cli.tables.contents import rows_by_view, sample_rows
 
         for view, rows in rows_by_view(self._settings.tables).items():
             console.print(f"{rows:>8}  {view}")
@@ -151,6 +154,7 @@ class Tour:
         show_balance(balance, console.print)
         dropped = sum(listener["counts"].get("kernel_dropped", 0) for listener in balance["listeners"])
         reached = growth(balance, before, goals)
+        # If the kernel dropped datagrams, the counts cannot match, and the drops are in the balance already.
         mismatches = [name for name, count in goals.items() if reached[name] != count] if not dropped else []
         for name in mismatches:
             console.print(f"{name}: {goals[name]} sent, {reached[name]} counted", style="red")

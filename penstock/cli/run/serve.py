@@ -79,12 +79,14 @@ def run(settings: Settings, read: Callable[[], Settings], verbose: bool = False)
     signals = Signals()
     try:
         settings.security.check_files()
+        # Order: the files of TLS and tokens are checked before a port is opened.
         supervisor = Supervisor(settings)
         supervisor.start()
     except (CannotListen, AlreadyRunning, ConfigError, OSError) as error:
         fail(error)
     if verbose:
         _describe(settings)
+    # systemd hears of the start only when the log daemon answers, and of life only as long as it does.
     service = Service(lambda: listens(split_address(reachable(settings.log.http))))
     reloader = Reloader(supervisor, read, settings.data_dir, service)
 

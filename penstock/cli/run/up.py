@@ -83,6 +83,7 @@ def up(
     _check_ports(settings)
     if missing:
         fail(f"{missing}{WITHOUT_SPARK}")
+    # Without the console everything else works, so a missing package is a warning and no error.
     with_console = not no_console and _can_serve_console(settings)
     with Up(settings, config, override, spark=not no_spark, console=with_console) as running:
         tour = Tour(settings, spark=not no_spark)
@@ -156,7 +157,8 @@ def _run_demo(config: Path | None, override: list[str] | None, spark: bool) -> i
 
 
 def _free_ports(data_dir: Path) -> list[str]:
-    from penstock.testing.pipe import free_ports  # imports httpx, which is slow
+    # Imports httpx, which is slow.
+    from penstock.testing.pipe import free_ports
 
     ports = free_ports(2)
     listeners = ["events-udp", "events-tcp", "syslog-udp", "syslog-tcp"]
@@ -179,7 +181,8 @@ class LedgerEndpoint:
 
     def send_events(self, events: Sequence[Mapping[str, Any]]) -> int:
         """Post events; return the number of the delivery, or 0 if the caller must retry later."""
-        import httpx  # slow to import
+        # Slow to import.
+        import httpx
 
         if time.monotonic() < self._not_before:
             return 0
@@ -232,6 +235,8 @@ class Up:
 
     def __exit__(self, *_: object) -> None:
         with errors.status("stopping"):
+            # Limit: each process may take the shutdown time to end, and the supervisor waits for its own children
+            # first.
             until = time.monotonic() + 2 * self._settings.shutdown_time
             # Order: readers first, so that they read while the daemon still answers.
             for child in reversed(self._children):
@@ -246,7 +251,8 @@ class Up:
         if self._signals.take_reload() and self._serve.pid:
             os.kill(self._serve.pid, signal.SIGHUP)
         if self._serve.pid is None:
-            raise typer.Exit(1)  # the process has printed the reason
+            # The process has printed the reason.
+            raise typer.Exit(1)
         for child in self._children:
             if line := child.check():
                 if child is not self._serve:
@@ -256,6 +262,7 @@ class Up:
         for child in self._children:
             if child.name in self._timeline.missing_processes and child.age > STEADY_S:
                 self._timeline.record_return(child.name)
+        # Delivered here and not at once: the daemon that stores the events may be the process that died.
         self._timeline.deliver(self._serve.pid)
 
     def stay(self) -> None:

@@ -54,6 +54,7 @@ def backfill(
     try:
         landing = landing_of(settings)
         check_source(landing.layout, kafka=False)
+        # Two backfills at once would both find the same rows missing.
         with one_at_a_time(landing.layout):
             plans, requests = _plan_and_request(landing, topic, *bounds)
             for line in [] if as_json else [line for plan in plans for line in plan_lines(plan)]:
@@ -81,6 +82,8 @@ def _plan_and_request(
 
     selected = topic_names(landing.topics, landing.topic.split(","))
     running = is_running(landing.layout)
+    # A running pipeline holds the lock and updates the journal. Otherwise `tidied` does, so that none starts in
+    # between.
     with errors.status("searching for missing rows"), tidied(landing, running):
         planner = BackfillPlanner(landing.topics, landing.layout, selected, running=running)
         plans = [planner.survey(name, begin, end) for name in topics or selected]
@@ -95,6 +98,7 @@ def _land_requests(settings: Settings, landing: Landing, requests: Sequence[Requ
     from penstock.upkeep.backfill_planner import is_done
 
     with errors.status("waiting for the running pipeline"):
+        # The pipeline may end before it reaches the requests. Then this command lands them itself.
         while is_running(landing.layout) and not is_done(landing.layout, requests):
             time.sleep(POLL_INTERVAL_S)
     if is_done(landing.layout, requests):

@@ -132,6 +132,7 @@ def sample_rows(tables: TablesPlace, count: int) -> Table:
     for column in table.columns:
         column.no_wrap = True
     for type_or_kind, row in islice(sorted(_first_of_each_type(layout).items()), count):
+        # A payload comes from the network and must not control the terminal.
         payload = visible((row["payload"] or b"").decode(errors="replace")[:MAX_PAYLOAD_LENGTH])
         table.add_row(Text(visible(type_or_kind)), str(row["offset"]), Text(payload))
     return table
@@ -148,6 +149,7 @@ def _has_type(folder: TablePath, name: TableFile, event_type: str) -> bool:
 def _first_of_each_type(layout: Layout) -> dict[str, dict[str, Any]]:
     """Return the first row of each type, or kind for rows without a type, of the newest file of each day."""
     first_rows: dict[str, dict[str, Any]] = {}
+    # Limit: one file per day is read, because a sample of rows needs no scan of the table.
     newest = {name.rpartition("/")[0]: name for name in _committed_files(layout)}
     for name in newest.values():
         rows = _columns(layout.landed, name, "type", *COLUMNS)

@@ -100,6 +100,7 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
     from penstock.proof.status import status as pipeline_status
 
     connection = configured_connection(settings)
+    # A report must not wait for a daemon as long as the pipeline does.
     topics = FlightStore(replace(connection, retry_for=STATUS_RETRY_S)) if connection else settings.topics
     try:
         report = pipeline_status(
@@ -138,6 +139,7 @@ def compact(settings: ConfiguredData) -> None:
         fail(f"{layout.tables} has no tables yet; `penstock pipeline run` creates them")
     with errors.status("merging small files"):
         removed, added = compact_all(layout)
+        # Replaced files are removed by age: with a wrong clock, files that a reader still has open could go.
         believed = BelievedClock(layout, LedgerClient.of(settings)).now() is not None
         if believed:
             remove_old(layout)
@@ -166,6 +168,7 @@ def land(settings: Settings, once: bool = False) -> int:
 
 def main() -> None:
     """Run as a child process: read the settings from standard input."""
+    # Order: before the settings are read, as the parent may die in between.
     die_with_parent()
     sys.exit(land(Settings.model_validate(json.load(sys.stdin))))
 

@@ -115,6 +115,7 @@ def replay(
     if not yes:
         _preview(tables, selection, counts, correction)
         return
+    # Invariant: one process sends at a time. Two would both see a message as not sent yet.
     with connection.connect() as log, alone(tables.layout), Progress("sending") as progress:
 
         def report(read_rows: int) -> bool:
@@ -172,5 +173,6 @@ def _after(sample: Sample) -> Text:
 
 
 def _shorten(text: str) -> Text:
+    # A payload comes from the network and must not control the terminal.
     printable = visible(text)
     return Text(printable if len(printable) <= MAX_TEXT_LENGTH else printable[:MAX_TEXT_LENGTH] + "...")

@@ -40,7 +40,9 @@ def sql(
 ) -> None:
     """Query the tables, and messages in the log that have not landed, with SQL and without Spark."""
     from penstock.sql.answers import csv_text, json_text, slowness
-    from penstock.sql.configured import tables_of  # DuckDB is slow to import
+
+    # DuckDB is slow to import.
+    from penstock.sql.configured import tables_of
     from penstock.sql.query import Query
 
     tables, all_rows = tables_of(settings, landed), as_json or as_csv or arrow

@@ -40,7 +40,9 @@ def trace(
     Exits with status 1 if the message is unknown.
     """
     from penstock.landing.table_paths import Layout
-    from penstock.upkeep.trace.tracer import Tracer  # Parquet is slow to import
+
+    # Parquet is slow to import.
+    from penstock.upkeep.trace.tracer import Tracer
 
     with Progress("searching") as progress:
         patterns = () if settings.pipeline.source == "kafka" else settings.pipeline.topics
