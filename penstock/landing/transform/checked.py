@@ -1,5 +1,6 @@
-"""A function from rows to rows, with checks of its output: it may drop rows, change them, or give them another
-kind.
+"""A function from rows to rows, with checks of its output.
+
+It may drop rows, change them, or give them another kind.
 
 Invariant: each offset is in the table once, and a repeated batch has the same rows, because the columns that identify
 a row never change. A dropped row leaves a row of kind ``dropped`` without content, for the proof; a changed row says
@@ -182,8 +183,9 @@ def _are_types(column: pa.Array[Any]) -> bool:
 
 
 def _with_reasons(input_rows: pa.RecordBatch, output: pa.RecordBatch, positions: Positions) -> pa.RecordBatch:
-    """Return output with REDACTED as the reason of rows that land and were changed, now or before; other rows that
-    land have no reason.
+    """Return output with the reason REDACTED in rows that land and were changed, now or before.
+
+    Other rows that land have no reason.
     """
     changed = as_mask(pc.equal(_take_rows(input_rows["reason"], positions), pa.scalar(REDACTED)))
     for name in output.schema.names:

@@ -16,10 +16,9 @@ Change = Callable[[str], str]
 
 
 def with_contents(text: str, change: Callable[[Sequence[str]], Sequence[str]]) -> str:
-    """Return a JSON text with changed contents of its strings (keys too) and numbers; a changed content becomes a
-    string.
+    """Return a JSON text with changed contents of its strings, also of keys, and of its numbers.
 
-    ``change`` receives all contents at once.
+    A changed content becomes a string. ``change`` receives all contents at once.
     """
     tokens = list(_TOKEN.finditer(text))
     before = [json.loads(token[0]) if token[0][0] == '"' else token[0] for token in tokens]

@@ -134,8 +134,9 @@ class Hashes:
         return texts
 
     def _hash_sql_of_path(self, path: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
-        """Return SQL for common texts: the key is absent, or there once with a string or a whole number; null for
-        other texts.
+        """Return SQL for common texts, and null for others.
+
+        Common is: the key is absent, or there once with a string or a whole number.
         """
         key = json.dumps(path[-1], ensure_ascii=False)
         repeated_key = quoted(f"(?s){re.escape(key)}.*{re.escape(key)}")

@@ -34,8 +34,9 @@ GROUP_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The settings of tasks. ``table``: the folder they write into; ``keys``: the folder of landed keys; ``window``
-    in microseconds.
+    """The settings of tasks.
+
+    ``table`` is the folder that they write into, ``keys`` the folder of landed keys, ``window`` is in microseconds.
     """
 
     table: TablePath
@@ -47,8 +48,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """The files of a task. ``through``: the last batch whose keys the task knew; ``failures``: texts about its
-    transformation; ``away``: why the store could not be written.
+    """The files of a task.
+
+    ``through`` is the last batch whose keys the task knew, ``failures`` are texts about its transformation, ``away``
+    says why the store could not be written.
     """
 
     files: list[WrittenFile]
