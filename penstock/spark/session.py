@@ -18,6 +18,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from penstock.config.keys.pipeline import check_master
 from penstock.files.file_system import OS, replace_durably
 from penstock.java.runtime import cache_folder, find_java
 from penstock.spark.package_zip import package_zip
@@ -26,6 +27,7 @@ DEFAULT_MASTER = "local[2,3]"
 """Two tasks at a time, three attempts each: plain ``local[2]`` never retries a task."""
 _IN_PROCESS = re.compile(r"local(\[.*\])?")
 _LOOPBACK = re.compile(r"spark://(localhost|127\.\d+\.\d+\.\d+|\[::1\]):.*|local-cluster\[.*\]")
+DRIVER_HOST = "spark.driver.host"
 
 SETTINGS: dict[str, str] = {
     # Times are UTC, and microseconds as other tools expect them (Spark's default is still INT96).
@@ -101,12 +103,15 @@ def build_session(
     ``scratch``: an existing folder for everything temporary, which a killed JVM leaves behind.
     The executors of a cluster are sent this package. Their Python is this one's path, or that of ``pyspark.python``
     or PYSPARK_PYTHON.
-    Raises NoJava where there is nothing to run it on. A second call in one process returns the running session.
+    Raises NoJava where there is nothing to run it on, and ValueError for a master that Spark does not know. A second
+    call in one process returns the running session.
     """
     given = _spark_keys(settings or {})
     master = given.pop("spark.master", DEFAULT_MASTER)
-    _prepare_environment(master, given.get("spark.pyspark.python"))
-    local = LOCAL_SETTINGS if is_here(master) else {}
+    check_master(master)
+    is_local = listens_on_loopback(master) and DRIVER_HOST not in given
+    _prepare_environment(master, given.get("spark.pyspark.python"), is_local)
+    local = LOCAL_SETTINGS if is_local else {}
     workers = {f"spark.executorEnv.{name}": value for name, value in WORKER_ENVIRONMENT.items()}
     options = {**SETTINGS, **workers, **local, **given, "spark.master": master, "spark.app.name": name}
     options["spark.driver.extraJavaOptions"] = _java_options(options.get("spark.driver.extraJavaOptions", ""), scratch)
@@ -126,8 +131,11 @@ def build_session(
     return session
 
 
-def is_here(master: str) -> bool:
-    """Whether all of Spark runs on this machine; it then listens on loopback only."""
+def listens_on_loopback(master: str) -> bool:
+    """Return whether the driver listens on loopback only, unless ``spark.driver.host`` is set.
+
+    The master's address does not tell where the executors are: a loopback address may be the end of a tunnel.
+    """
     return bool(_IN_PROCESS.fullmatch(master) or _LOOPBACK.fullmatch(master))
 
 
@@ -151,7 +159,7 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _prepare_environment(master: str, python: str | None) -> None:
+def _prepare_environment(master: str, python: str | None, is_local: bool) -> None:
     """Set the environment of the JVM and the Python workers; call it before the JVM starts."""
     os.environ["JAVA_HOME"] = str(find_java().home)
     own = sys.executable if _IN_PROCESS.fullmatch(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
@@ -159,7 +167,7 @@ def _prepare_environment(master: str, python: str | None) -> None:
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if _IN_PROCESS.fullmatch(master) and os.environ["PYSPARK_PYTHON"] == sys.executable:
         _set_home()
-    if is_here(master):
+    if is_local:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
 

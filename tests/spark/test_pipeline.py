@@ -200,6 +200,10 @@ def test_a_bad_configuration_stops_the_start_with_its_key(capsys: pytest.Capture
     kafka = ["pipeline.source=kafka", "pipeline.kafka.bootstrap.servers=h:1", "pipeline.uri=h:1"]
     assert main([part for one in kafka for part in ("-o", one)]) == 2
     assert 'uri is for source = "penstock"' in capsys.readouterr().err
+    assert main(["-o", "pipeline.spark.master=sc://127.0.0.1:15002"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "pipeline.spark" in line
+    assert "is a Spark Connect server" in line
 
 
 @pytest.mark.spark

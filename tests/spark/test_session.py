@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.spark.session import _java_options, is_here
+from penstock.spark.session import _java_options, build_session, listens_on_loopback
 
 
 @pytest.mark.parametrize("master", ["local", "local[2,3]", "local-cluster[2,1,512]", "spark://127.0.0.1:7077"])
 def test_what_runs_on_this_machine_listens_on_loopback_alone(master: str) -> None:
-    assert is_here(master)
+    assert listens_on_loopback(master)
 
 
 @pytest.mark.parametrize("master", ["spark://host:7077", "spark://localhost.example.org:1", "yarn", "k8s://localhost"])
 def test_a_cluster_elsewhere_is_reached_by_the_machines_name(master: str) -> None:
-    assert not is_here(master)
+    assert not listens_on_loopback(master)
 
 
 def test_what_is_said_of_the_jvms_memory_is_left_as_it_is_said() -> None:
     assert "-XX:+UseParallelGC -XX:MaxNewSize=128m" in _java_options("", None)
     assert "MaxNewSize" not in _java_options("-XX:NewRatio=3", None)
     assert "ParallelGC" not in _java_options("-XX:+UseZGC", None)
+
+
+@pytest.mark.parametrize("master", ["sc://127.0.0.1:15002", "mesos://host:5050", "", "host:7077"])
+def test_unknown_masters_are_refused_before_java_starts(master: str) -> None:
+    with pytest.raises(ValueError, match=r"Spark Connect|is no Spark master"):
+        build_session({"master": master})

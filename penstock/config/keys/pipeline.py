@@ -51,6 +51,20 @@ class RedactConfig(Section):
         return salt
 
 
+def check_master(master: str) -> None:
+    """Check a Spark master, because Spark's launcher reports a bad one by the stack of a Java error.
+
+    Raises ValueError.
+    """
+    if master.startswith("sc://"):
+        raise ValueError(
+            f"{master} is a Spark Connect server, but the pipeline needs a driver of its own: name the master of the "
+            "cluster (spark://HOST:PORT, yarn or k8s://...), or local[2]"
+        )
+    if master != "yarn" and not master.startswith(("spark://", "k8s://", "local")):
+        raise ValueError(f"{master!r} is no Spark master: local[2], spark://HOST:PORT, yarn or k8s://...")
+
+
 class PipelineConfig(Section):
     """The way from topics to tables."""
 
@@ -115,6 +129,14 @@ class PipelineConfig(Section):
             if not re.fullmatch(FUNCTION, function):
                 raise ValueError(f"{function!r} is not module:function")
         return fixes
+
+    @field_validator("spark")
+    @classmethod
+    def _check_spark(cls, spark: dict[str, str | int | float | bool]) -> dict[str, str | int | float | bool]:
+        for key in ("master", "spark.master"):
+            if key in spark:
+                check_master(str(spark[key]))
+        return spark
 
     @model_validator(mode="after")
     def _check_kafka(self) -> PipelineConfig:

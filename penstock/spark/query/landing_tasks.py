@@ -17,8 +17,7 @@ from penstock.landing.storage.object_errors import TablesAway
 from penstock.landing.writing.part_writer import Job, MessageBatch, PartResult, write_part
 from penstock.process.tuning import freeze_loaded_objects
 from penstock.spark.query.kafka_source import as_records
-from penstock.spark.query.part_results import packed, unpacked
-from penstock.spark.session import is_here
+from penstock.spark.query.part_results import SharedFolder, packed, unpacked
 from penstock.spark.source.landing_ranges import messages_in
 from penstock.spark.source.options import SourceOptions
 
@@ -33,10 +32,10 @@ def written_parts(frame: DataFrame, sources: Sources, job: Job, landed_at: int, 
     """Run the tasks of a micro-batch; what they wrote. ``landed_at`` in microseconds; ``scratch``: a folder for
     what goes as soon as it was looked at. Raises TablesAway.
     """
-    folder = scratch if is_here(str(frame.sparkSession.sparkContext.master)) else None
+    shared = SharedFolder.offer(scratch)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        part = packed(write_part(sources(batches), job, landed_at), folder)
+        part = packed(write_part(sources(batches), job, landed_at), shared.visible_here())
         freeze_loaded_objects()
         yield pa.RecordBatch.from_arrays([pa.array([part], pa.binary())], names=["result"])
 

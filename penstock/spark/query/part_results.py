@@ -8,9 +8,35 @@ from __future__ import annotations
 import mmap
 import pickle
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.landing.writing.part_writer import PartResult
+
+_DRIVER = uuid.uuid4().hex
+"""Name of this process's probes: random, so that another machine's folder of the same path has none of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFolder:
+    """A folder of the driver that executors may see, too. ``probe``: a file in it that tells."""
+
+    folder: Path
+    probe: Path
+
+    @classmethod
+    def offer(cls, folder: Path) -> SharedFolder:
+        """Put the probe into the driver's folder. On the driver."""
+        probe = folder / f"{_DRIVER}.probe"
+        if not probe.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            probe.touch()
+        return cls(folder, probe)
+
+    def visible_here(self) -> Path | None:
+        """Return the folder if this executor shares the driver's disk, else None. On an executor, in each task."""
+        return self.folder if self.probe.exists() else None
+
 
 Packed = tuple[bytes, str, list[int]]
 """The pickled result without its columns, the file that has them ("" for none), and the bytes of each."""
@@ -23,7 +49,6 @@ def packed(part: PartResult, folder: Path | None) -> bytes:
     columns: list[pickle.PickleBuffer] = []
     rest = pickle.dumps(part, protocol=5, buffer_callback=columns.append)
     path = folder / f"{uuid.uuid4().hex}.columns"
-    folder.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         file.writelines(column.raw() for column in columns)
     return pickle.dumps((rest, str(path), [column.raw().nbytes for column in columns]))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.writing.part_writer import PartResult
 from penstock.landing.writing.written_file import WrittenFile
-from penstock.spark.query.part_results import packed, unpacked
+from penstock.spark.query.part_results import SharedFolder, packed, unpacked
 from tests.landing.duplicates.events import Event, as_seen, draw_events
 
 
@@ -35,13 +35,14 @@ def columns(events: EventsSeen | None) -> list[object]:
 @given(st.lists(st.one_of(st.none(), draw_events()), max_size=4), st.booleans())
 def test_all_comes_back_and_no_file_stays(tmp_path: Path, events: list[list[Event] | None], here: bool) -> None:
     sent = part(*events)
-    found = unpacked(packed(sent, tmp_path / "scratch" if here else None))
+    shared = SharedFolder.offer(tmp_path / "scratch")
+    found = unpacked(packed(sent, shared.visible_here() if here else None))
     assert (found.through, found.failures) == (7, ["it failed"])
     assert [file.name for file in found.files] == [file.name for file in sent.files]
     gc.collect()
     for got, want in zip(found.files, sent.files, strict=True):
         assert columns(got.seen) == columns(want.seen)
-    assert not here or os.listdir(tmp_path / "scratch") == []
+    assert os.listdir(tmp_path / "scratch") == [shared.probe.name]
 
 
 def test_columns_go_by_a_file_and_not_through_spark(tmp_path: Path) -> None:
@@ -55,3 +56,16 @@ def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
     next(tmp_path.iterdir()).unlink()
     with pytest.raises(OSError, match="columns"):
         unpacked(sent)
+
+
+def test_an_executor_without_the_drivers_disk_sends_its_columns_through_spark(tmp_path: Path) -> None:
+    shared = SharedFolder.offer(tmp_path / "scratch")
+    assert SharedFolder.offer(tmp_path / "scratch") == shared
+    sent = part([Event((n, n), n, offset=n) for n in range(10_000)])
+    assert shared.visible_here() == tmp_path / "scratch"
+    # As on another machine: a folder of that path may exist, but not with the probe of this driver.
+    shared.probe.unlink()
+    assert shared.visible_here() is None
+    data = packed(sent, shared.visible_here())
+    (tmp_path / "scratch").rmdir()
+    assert [file.name for file in unpacked(data).files] == [file.name for file in sent.files]
