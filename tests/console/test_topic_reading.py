@@ -48,7 +48,7 @@ def filled(running: Running) -> Running:
 
 def add(running: Running, count: int) -> None:
     logs = [{"raw_bytes": "YXBwbGU=" if n % 10 else "cGVhcg=="} for n in range(count)]  # apple, pear
-    assert running.ask("POST", "/topic/t/logs", {"logs": logs})[0] == 200
+    assert running.request("POST", "/topic/t/logs", {"logs": logs})[0] == 200
 
 
 def test_pages_go_from_newest_to_oldest_and_back(filled: Running) -> None:

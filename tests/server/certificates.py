@@ -1,4 +1,4 @@
-"""Certificates for tests: made at once, for loopback."""
+"""Certificates for tests on loopback."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Pair:
 
 
 def make(folder: Path, name: str, *, issuer: Pair | None = None, server_only: bool = False) -> Pair:
-    """A certificate for 127.0.0.1 and ``name``, signed by itself or by ``issuer``."""
+    """Create a certificate for 127.0.0.1 and ``name``, signed by itself or by ``issuer``."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     signer = subject if issuer is None else x509.load_pem_x509_certificate(issuer.cert.read_bytes()).subject

@@ -1,4 +1,4 @@
-"""A client of HTTP/2 that opens many streams, or resets each at once, written by hand: no library sends that."""
+"""HTTP/2 client that opens many streams, or resets each at once. Written by hand, because no library sends that."""
 
 from __future__ import annotations
 
@@ -72,6 +72,6 @@ class Attacker:
                 pass
 
     def close(self) -> None:
-        """Leave, without a word."""
+        """Disconnect without ending the streams."""
         for connection in self._sockets:
             connection.close()

@@ -44,7 +44,7 @@ async def with_posts(request: Request) -> dict[str, Any]:
 
 
 class Running:
-    """A daemon's API in a thread of its own."""
+    """A daemon's API on a thread of its own."""
 
     def __init__(
         self,
@@ -107,19 +107,19 @@ class Running:
             self._thread.join(30)
         self.log.close()
 
-    def ask(
+    def request(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, str], str]:
-        """Status, headers (names in lower case) and text of one request; the path goes out as it stands."""
+        """Send one request with the path unchanged; return status, headers (names in lower case) and text."""
         with self.connection() as connection:
             data = body.encode() if isinstance(body, str) else None if body is None else json.dumps(body).encode()
             connection.request(method, path, data, dict(headers or {}))
             answer = connection.getresponse()
             return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read().decode()
 
-    def ask_json(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status and document of one request."""
-        status, _, text = self.ask(method, path, body)
+    def request_json(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Send one request; return status and document."""
+        status, _, text = self.request(method, path, body)
         return status, json.loads(text)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""The daemon's API in a process of its own, so that its threads and its memory can be measured."""
+"""The daemon's API in a separate process, so that its threads and memory can be measured."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ running.stop()
 
 @dataclass(frozen=True)
 class ServedProcess:
-    """A running process and the addresses that it serves."""
+    """A running process and its addresses."""
 
     pid: int
     grpc: str
@@ -34,7 +34,7 @@ class ServedProcess:
     http: str
 
     def threads_and_mib(self) -> tuple[int, int]:
-        """Threads and resident memory now."""
+        """Return the current number of threads and resident memory."""
         lines = dict(line.split(":", 1) for line in Path(f"/proc/{self.pid}/status").read_text().splitlines())
         return int(lines["Threads"]), int(lines["VmRSS"].split()[0]) // 1024
 

@@ -32,7 +32,7 @@ def test_results_and_errors_arrive_from_any_thread() -> None:
     assert [r for r in results if r is not results[7]] == [number for number in range(200) if number != 7]
 
 
-def test_who_gives_up_does_not_cancel_what_was_asked_for() -> None:
+def test_cancelled_wait_does_not_cancel_the_future() -> None:
     async def run() -> bool:
         arrivals = LoopFutures(asyncio.get_running_loop())
         future: Future[int] = Future()

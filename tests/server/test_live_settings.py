@@ -26,7 +26,7 @@ def tokens(name: str) -> dict[str, object]:
     return {"tokens": {name: {"token": f"the token of {name}", "read": ["*"]}}}
 
 
-def test_topics_limits_tokens_and_reports_follow_and_what_a_topic_was_given_stays(tmp_path: Path) -> None:
+def test_new_settings_apply_and_a_topics_own_settings_stay(tmp_path: Path) -> None:
     old = settings(tmp_path, security=tokens("somebody"))
     log = Log(old.topics, **log_settings(old))
     log.topic("plain", create=True)

@@ -20,7 +20,7 @@ from tests.server.stub import StructuredLogStub
 
 
 def one_run(folder: Path, rpc: str, http: str) -> Bound:
-    """Serve, and stop as soon as it is ready; gives what was bound."""
+    """Serve, stop as soon as the server is ready, and return its addresses."""
 
     async def run() -> Bound:
         stop, ready = asyncio.Event(), list[Bound]()
@@ -43,21 +43,21 @@ def one_run(folder: Path, rpc: str, http: str) -> Bound:
     return asyncio.run(run())
 
 
-def test_port_0_takes_a_free_port_which_is_free_again_afterwards(tmp_path: Path) -> None:
+def test_port_0_selects_a_free_port_and_releases_it(tmp_path: Path) -> None:
     bound = one_run(tmp_path, "127.0.0.1:0", "127.0.0.1:0")
     assert bound == one_run(tmp_path, bound.grpc, bound.http)
 
 
 @pytest.mark.parametrize("taken", ["gRPC", "HTTP"])
-def test_a_port_in_use_is_named(tmp_path: Path, taken: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        address = f"127.0.0.1:{other.getsockname()[1]}"
-        rpc, http = (address, "127.0.0.1:0") if taken == "gRPC" else ("127.0.0.1:0", address)
-        with pytest.raises(AddressUnavailable, match=f"{taken}: cannot listen on {address}: Address already in use"):
+def test_port_in_use_is_named(tmp_path: Path, protocol: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as occupant:
+        address = f"127.0.0.1:{occupant.getsockname()[1]}"
+        rpc, http = (address, "127.0.0.1:0") if protocol == "gRPC" else ("127.0.0.1:0", address)
+        with pytest.raises(AddressUnavailable, match=f"{protocol}: cannot listen on {address}: Address already in use"):
             one_run(tmp_path, rpc, http)
 
 
-def test_answers_on_a_kept_connection_are_not_held_back(running: Running) -> None:
+def test_answers_on_a_reused_connection_are_not_delayed(running: Running) -> None:
     with running.connection() as connection:
         times = []
         for _ in range(20):

@@ -1,4 +1,6 @@
-"""What the real slogd answered, asked again. What may differ stands in DIFFERENCES, each with its reason."""
+"""Requests to the real slogd, sent to Penstock and compared with the recorded answers. Permitted differences are in
+DIFFERENCES, each with its reason.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ HEADERS = ("content-type", "location", "x-content-type-options")
 
 
 class Replay:
-    """Asks one server; knows which of its timestamps stands for which recorded one."""
+    """A replay against one server; it maps recorded timestamps to the server's own."""
 
     def __init__(self, server: Running) -> None:
         self._server = server
@@ -66,7 +68,7 @@ class Replay:
         self._channel.close()
 
     def step(self, request: dict[str, Any], recorded: dict[str, Any]) -> None:
-        """One request, its answer as expected."""
+        """Send one request and compare its answer."""
         if request["transport"] == "http":
             stream = "/logstream" in request["path"] and recorded.get("status") == 200
             (self._http_stream if stream else self._http)(request, recorded)
@@ -76,11 +78,11 @@ class Replay:
             self._rpc(request, recorded)
 
     def _http(self, request: dict[str, Any], recorded: dict[str, Any]) -> None:
-        status, headers, text = self._server.ask(request["method"], self._now(request["path"]), request.get("body"))
+        status, headers, text = self._server.request(request["method"], self._now(request["path"]), request.get("body"))
         assert status == recorded["status"]
         for name in HEADERS:
-            given = {k.lower(): v for k, v in recorded.get("headers", {}).items()}.get(name)
-            assert given is None or headers.get(name) == given
+            header = {k.lower(): v for k, v in recorded.get("headers", {}).items()}.get(name)
+            assert header is None or headers.get(name) == header
         if "body_json" in recorded:
             self._same_document(json.loads(text), recorded["body_json"])
         else:
@@ -97,14 +99,14 @@ class Replay:
 
     def _rpc(self, request: dict[str, Any], recorded: dict[str, Any]) -> None:
         name = request["method"].rpartition("/")[2]
-        asked, answered = getattr(pb, MESSAGES[name][0]), getattr(pb, MESSAGES[name][1])
-        call = self._channel.unary_unary(request["method"], asked.SerializeToString, answered.FromString)
-        done = call.future(self._message(request, asked), timeout=20)
-        assert done.code().name == recorded["code"]
+        request_type, answer_type = getattr(pb, MESSAGES[name][0]), getattr(pb, MESSAGES[name][1])
+        call = self._channel.unary_unary(request["method"], request_type.SerializeToString, answer_type.FromString)
+        future = call.future(self._message(request, request_type), timeout=20)
+        assert future.code().name == recorded["code"]
         if "details" in recorded:
-            self._same_text(done.details(), recorded["details"])
+            self._same_text(future.details(), recorded["details"])
         else:
-            self._same_document(document(done.result()), document(parsed(recorded["message"], answered)))
+            self._same_document(document(future.result()), document(parsed(recorded["message"], answer_type)))
 
     def _rpc_stream(self, request: dict[str, Any], recorded: dict[str, Any]) -> None:
         call = self._channel.unary_stream(
@@ -113,12 +115,12 @@ class Replay:
         expected = [entry for frame in recorded["frames"] for entry in frame["logs"]]
         logs: list[dict[str, Any]] = []
         answers = call(self._message(request, pb.GetLogsRequest), timeout=60)
-        left = threading.Timer(SILENCE, answers.cancel)
+        cancel_timer = threading.Timer(SILENCE, answers.cancel)
         with contextlib.suppress(grpc.RpcError):
             for page in answers:
                 logs += document(page)["logs"]
-                if len(logs) >= len(expected) and not left.ident:
-                    left.start()
+                if len(logs) >= len(expected) and not cancel_timer.ident:
+                    cancel_timer.start()
         # Who recorded it left after a time.
         assert answers.code().name == recorded["code"].replace("DEADLINE_EXCEEDED", "CANCELLED")
         self._same_logs(logs, expected)
@@ -127,31 +129,31 @@ class Replay:
         message = request["message"]
         if isinstance(message, str):
             return pb.AppendRequest(topic="v22", logs=[pb.LogEntry(raw_bytes=b"x" * 4194000)])
-        asked = parsed(json.loads(self._now(json.dumps(message))), kind)
+        parsed_message = parsed(json.loads(self._now(json.dumps(message))), kind)
         # The bytes are those of a client that knows nothing of our fields.
-        assert self._stamps or kind.FromString(base64.b64decode(request["message_b64"])) == asked
-        return asked
+        assert self._stamps or kind.FromString(base64.b64decode(request["message_b64"])) == parsed_message
+        return parsed_message
 
     def _now(self, text: str) -> str:
         for recorded, ours in self._stamps.items():
             text = text.replace(recorded, ours)
         return text
 
-    def _same_document(self, given: dict[str, Any], recorded: dict[str, Any]) -> None:
-        assert given.keys() == recorded.keys()
-        self._same_logs(given.pop("logs", []), recorded.get("logs", []))
+    def _same_document(self, answered: dict[str, Any], recorded: dict[str, Any]) -> None:
+        assert answered.keys() == recorded.keys()
+        self._same_logs(answered.pop("logs", []), recorded.get("logs", []))
         if isinstance(recorded.get("error"), str):
-            self._same_text(given.pop("error"), recorded["error"])
-        assert all(recorded[name] == value for name, value in given.items())
+            self._same_text(answered.pop("error"), recorded["error"])
+        assert all(recorded[name] == value for name, value in answered.items())
 
-    def _same_text(self, given: str, recorded: str) -> None:
-        assert given == recorded or (
-            recorded.startswith(WITHOUT_STACK) and given == recorded.partition("\ngithub.com")[0]
+    def _same_text(self, answered: str, recorded: str) -> None:
+        assert answered == recorded or (
+            recorded.startswith(WITHOUT_STACK) and answered == recorded.partition("\ngithub.com")[0]
         )
 
-    def _same_logs(self, given: list[dict[str, Any]], recorded: list[dict[str, Any]]) -> None:
-        assert len(given) == len(recorded)
-        for ours, theirs in zip(given, recorded, strict=True):
+    def _same_logs(self, answered: list[dict[str, Any]], recorded: list[dict[str, Any]]) -> None:
+        assert len(answered) == len(recorded)
+        for ours, theirs in zip(answered, recorded, strict=True):
             assert without_stamp(ours) == without_stamp(theirs)
             stamp = self._stamps.setdefault(theirs["timestamp"], ours["timestamp"])
             # slogd gives all entries of a request one timestamp, ours grow.
@@ -183,12 +185,12 @@ def without_stamp(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def frames(text: str) -> list[dict[str, Any]]:
-    found, decoder = [], json.JSONDecoder()
+    documents, decoder = [], json.JSONDecoder()
     while text := text.strip():
         frame, end = decoder.raw_decode(text)
-        found.append(frame)
+        documents.append(frame)
         text = text[end:]
-    return found
+    return documents
 
 
 def entries_of(text: str) -> list[dict[str, Any]]:
@@ -196,7 +198,7 @@ def entries_of(text: str) -> list[dict[str, Any]]:
 
 
 def read_until_silence(connection: http.client.HTTPConnection, answer: http.client.HTTPResponse, count: int) -> str:
-    """What comes until there are ``count`` entries, and what comes at once behind them."""
+    """Return the answers until there are ``count`` entries, and those that follow at once."""
     text = ""
     with contextlib.suppress(TimeoutError):
         while not answer.isclosed():
@@ -207,7 +209,7 @@ def read_until_silence(connection: http.client.HTTPConnection, answer: http.clie
 
 
 @pytest.mark.parametrize("name", VECTORS)
-def test_answers_are_as_recorded(name: str, running: Running) -> None:
+def test_answers_equal_the_recorded_ones(name: str, running: Running) -> None:
     replay = Replay(running)
     try:
         for vector in [*FIRST.get(name, []), name]:

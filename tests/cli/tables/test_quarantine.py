@@ -51,10 +51,10 @@ def test_replay_previews_and_then_sends(folder: Path, running: Running) -> None:
     seen = invoke(folder, *to)
     assert "skipped by the fix" in seen
     assert "4 messages would be sent again (all reasons, all topics); send them with --yes" in seen
-    assert running.ask("GET", "/topic/t/logs")[0] == 404
+    assert running.request("GET", "/topic/t/logs")[0] == 404
     assert "3 sent again, 1 skipped by the fix, 0 sent before" in invoke(folder, *to, "--yes")
     assert "0 sent again, 1 skipped by the fix, 3 sent before" in invoke(folder, *to, "--yes")
-    (first, *_) = running.ask_json("GET", "/topic/t/logs")[1]["logs"]
+    (first, *_) = running.request_json("GET", "/topic/t/logs")[1]["logs"]
     assert first["annotations"] == {"replay_of": "t:0"}
 
 

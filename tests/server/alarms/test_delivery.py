@@ -1,4 +1,4 @@
-"""Alarms are delivered with retries; nothing that a destination does delays anybody else."""
+"""Delivery of alarms with retries; a slow destination delays nothing else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALARM = {"alarm": "A", "labels": {"listener": "in"}}
 
 
 class Hook(ThreadingHTTPServer):
-    """Answers with the statuses it is given, then with 200; keeps what was requested."""
+    """A webhook that answers with the given statuses, then with 200, and records requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answer)
@@ -85,7 +85,7 @@ def address(hook: Hook, path: str = "/alarms") -> str:
 
 
 def delivered(config: AlarmsConfig, *messages: dict[str, object]) -> dict[str, int]:
-    """Deliver messages; the counts once all are done."""
+    """Deliver messages; return the counts when all are done."""
     with delivering(config) as delivery:
         for message in messages:
             delivery.enqueue(message)
@@ -94,15 +94,13 @@ def delivered(config: AlarmsConfig, *messages: dict[str, object]) -> dict[str, i
         return dict(delivery.counts)
 
 
-def test_webhook_that_fails_is_asked_again_until_it_takes_the_alarm(hook: Hook) -> None:
+def test_webhook_is_retried_until_it_accepts_the_alarm(hook: Hook) -> None:
     hook.statuses = [500, 503]
     assert delivered(AlarmsConfig(webhook=address(hook)), ALARM) == {"sent": 1}
     assert hook.requests == [("POST", "/alarms", ALARM)] * 3
 
 
-def test_webhook_that_goes_on_failing_is_given_up_counted_and_logged(
-    hook: Hook, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failing_webhook_is_given_up_counted_and_logged(hook: Hook, caplog: pytest.LogCaptureFixture) -> None:
     hook.statuses = [500] * 100
     config = AlarmsConfig(webhook=address(hook), retry_for=0.02)
     with delivering(config) as delivery:
@@ -113,7 +111,7 @@ def test_webhook_that_goes_on_failing_is_given_up_counted_and_logged(
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_redirect_of_a_webhook_is_a_failure_and_not_followed(hook: Hook, status: int) -> None:
+def test_redirect_of_webhook_is_a_failure(hook: Hook, status: int) -> None:
     hook.statuses = [status]
     assert delivered(AlarmsConfig(webhook=address(hook), retry_for=0), ALARM) == {"failed": 1}
     assert hook.requests == [("POST", "/alarms", ALARM)]
@@ -121,7 +119,7 @@ def test_redirect_of_a_webhook_is_a_failure_and_not_followed(hook: Hook, status:
 
 @contextmanager
 def trickling(first: bytes) -> Iterator[str]:
-    """A server that sends ``first`` and then a byte now and then, for ever."""
+    """A server that sends ``first`` and then a byte now and then, forever."""
     stop = threading.Event()
 
     def trickle(connection: socket.socket) -> None:
@@ -152,9 +150,7 @@ def trickling(first: bytes) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 100 Continue\r\n\r\n"])
-def test_webhook_that_answers_a_byte_at_a_time_is_given_up_within_the_deadline(
-    first: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_slow_webhook_is_given_up_at_the_deadline(first: bytes, caplog: pytest.LogCaptureFixture) -> None:
     with trickling(first) as webhook:
         begin = time.monotonic()
         assert delivered(AlarmsConfig(webhook=webhook, timeout=0.3, retry_for=0), ALARM) == {"failed": 1}
@@ -163,7 +159,7 @@ def test_webhook_that_answers_a_byte_at_a_time_is_given_up_within_the_deadline(
         assert "no answer within 0.3 s" in caplog.text
 
 
-def test_webhook_that_hangs_delays_neither_the_command_nor_other_alarms(tmp_path: Path) -> None:
+def test_hanging_webhook_delays_neither_command_nor_other_alarms(tmp_path: Path) -> None:
     file = tmp_path / "alarms"
     with (
         trickling(b"HTTP/1.1 200 OK\r\nX: ") as webhook,
@@ -174,28 +170,28 @@ def test_webhook_that_hangs_delays_neither_the_command_nor_other_alarms(tmp_path
         until(lambda: delivery.counts == {"sent": 3}, 20)
 
 
-def test_an_alarm_ends_after_it_has_begun(hook: Hook) -> None:
+def test_alarm_end_is_delivered_after_its_begin(hook: Hook) -> None:
     hook.statuses = [500]
     messages = [{"alarm": "A", "labels": {}, "state": state} for state in ("begins", "ends")]
     assert delivered(AlarmsConfig(webhook=address(hook)), *messages) == {"sent": 2}
     assert hook.bodies == [messages[0], messages[0], messages[1]]
 
 
-def test_command_gets_the_alarm_on_standard_input(tmp_path: Path) -> None:
+def test_command_receives_alarm_on_standard_input(tmp_path: Path) -> None:
     assert delivered(AlarmsConfig(command=f"tee '{tmp_path / 'an alarm'}'"), ALARM) == {"sent": 1}
     assert json.loads((tmp_path / "an alarm").read_text()) == ALARM
 
 
 @pytest.mark.parametrize("command", ["false", "sleep 10", "/no/such/program", "yes"])
-def test_command_that_fails_hangs_or_is_missing_costs_that_alarm(command: str) -> None:
+def test_failing_command_loses_only_its_alarm(command: str) -> None:
     assert delivered(AlarmsConfig(command=command, timeout=0.2, retry_for=0), ALARM) == {"failed": 1}
 
 
-def test_command_that_reads_nothing_is_taken_by_its_status() -> None:
+def test_command_without_input_is_judged_by_its_status() -> None:
     assert delivered(AlarmsConfig(command="true"), ALARM | {"receipt": "x" * 1_000_000}) == {"sent": 1}
 
 
-def test_output_of_a_command_takes_no_memory() -> None:
+def test_command_output_takes_no_memory() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for command in ("yes", "sh -c 'yes >&2'"):
         delivered(AlarmsConfig(command=command, timeout=0.5, retry_for=0), ALARM)
@@ -203,7 +199,7 @@ def test_output_of_a_command_takes_no_memory() -> None:
 
 
 @pytest.mark.parametrize("rest", ["", "; sleep 300"])
-def test_children_of_a_command_end_with_it(tmp_path: Path, rest: str) -> None:
+def test_children_of_command_end_with_it(tmp_path: Path, rest: str) -> None:
     file = tmp_path / "pid"
     command = f"sh -c 'sleep 300 & echo $! > {file}{rest}'"
     counts = delivered(AlarmsConfig(command=command, timeout=5 if not rest else 1, retry_for=0), ALARM)
@@ -211,7 +207,7 @@ def test_children_of_a_command_end_with_it(tmp_path: Path, rest: str) -> None:
     until(lambda: not alive(int(file.read_text())), 10)
 
 
-def test_command_that_is_chatty_is_named_by_its_last_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_failure_of_command_names_its_last_line(caplog: pytest.LogCaptureFixture) -> None:
     command = (
         """sh -c 'i=0; while [ $i -lt 20000 ]; do echo "line $i" >&2; i=$((i+1)); done; echo no route >&2; exit 7'"""
     )
@@ -239,14 +235,14 @@ def test_no_descriptors_stay_open(hook: Hook) -> None:
     until(lambda: len(os.listdir("/proc/self/fd")) <= before + 2, 10)
 
 
-def test_who_tells_does_not_wait_and_what_is_too_much_is_counted() -> None:
+def test_enqueue_never_waits_and_counts_dropped_alarms() -> None:
     delivery = AlarmDelivery(AlarmsConfig(command="sleep 10"))
     for _ in range(MAX_UNFINISHED + 5):
         delivery.enqueue({})
     assert delivery.counts == {"dropped": 5}
 
 
-def test_stop_ends_what_is_under_way(tmp_path: Path) -> None:
+def test_stop_ends_open_attempts(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     with delivering(AlarmsConfig(command=f"sh -c 'echo $$ > {file}; sleep 300'", timeout=300)) as delivery:
         delivery.enqueue(ALARM)

@@ -1,4 +1,4 @@
-"""An alarm is told once when it begins and once when it ends."""
+"""The watch over alarm rules."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from penstock.server.alarms.watch import AlarmWatch, RuleState
 from penstock.server.metrics.prometheus import Family
 
 
-def at(seconds: float) -> Moment:
-    """A moment of a clock that is right."""
+def moment(seconds: float) -> Moment:
+    """Return a moment of a correct clock."""
     return Moment(seconds, seconds)
 
 
 @dataclass
 class WatchClock:
-    """Two clocks that move only when told."""
+    """Two clocks that move only when a test sets them."""
 
     passed: float = 0.0
     wall: float = 1e9
@@ -38,27 +38,27 @@ def unaccounted(count: int) -> dict[str, Family]:
     return {"penstock_unaccounted": Family("penstock_unaccounted", "gauge", "", [({}, count)])}
 
 
-def test_it_begins_once_it_has_lasted_and_ends_once() -> None:
+def test_alarm_begins_after_its_hold_and_ends_once() -> None:
     state = RuleState(Rule("Lost", "critical", NotZero("penstock_unaccounted"), "{value} are gone", hold=60))
-    assert list(state.changes(unaccounted(1200), at(0))) == []
-    (begins,) = state.changes(unaccounted(1200), at(60))
+    assert list(state.changes(unaccounted(1200), moment(0))) == []
+    (begins,) = state.changes(unaccounted(1200), moment(60))
     assert (begins["alarm"], begins["state"], begins["severity"]) == ("Lost", "begins", "critical")
     assert (begins["summary"], begins["value"]) == ("1,200 are gone", 1200)
     assert begins["at"] == "1970-01-01T00:01:00+00:00"
-    assert list(state.changes(unaccounted(1300), at(70))) == []
-    (ends,) = state.changes(unaccounted(0), at(80))
+    assert list(state.changes(unaccounted(1300), moment(70))) == []
+    (ends,) = state.changes(unaccounted(0), moment(80))
     assert ends["state"] == "ends"
-    assert list(state.changes(unaccounted(0), at(90))) == []
+    assert list(state.changes(unaccounted(0), moment(90))) == []
 
 
-def test_what_does_not_last_is_not_told() -> None:
+def test_short_condition_is_not_reported() -> None:
     state = RuleState(Rule("Lost", "critical", NotZero("penstock_unaccounted"), "gone", hold=60))
     for now, count in enumerate([1, 0, 1, 0]):
-        assert list(state.changes(unaccounted(count), at(now * 50))) == []
+        assert list(state.changes(unaccounted(count), moment(now * 50))) == []
 
 
 @pytest.mark.parametrize("jump", [-86_400, 365 * 86_400])
-def test_alarms_go_on_when_the_clock_is_set(jump: float) -> None:
+def test_alarms_survive_a_clock_change(jump: float) -> None:
     rule = next(rule for rule in RULES if rule.name == "PenstockKernelDrops")
     state, clock = RuleState(rule), WatchClock()
 
@@ -72,22 +72,24 @@ def test_alarms_go_on_when_the_clock_is_set(jump: float) -> None:
     assert states(0) == []
     assert states(100) == ["begins"]
     clock.wall += jump
-    assert [found for _ in range(40) if (found := states(100))] == [["ends"]]
+    assert [states_now for _ in range(40) if (states_now := states(100))] == [["ends"]]
     assert states(5000) == ["begins"]
 
 
-def test_the_receipt_goes_with_it_and_rules_of_missing_metrics_are_silent() -> None:
-    told: list[dict[str, Any]] = []
+def test_alarm_carries_receipt_and_rules_without_metrics_are_silent() -> None:
+    messages: list[dict[str, Any]] = []
     clock = WatchClock()
-    watch = AlarmWatch(1, clock, lambda: unaccounted(3).values(), lambda: "3 messages are unaccounted for", told.append)
+    watch = AlarmWatch(
+        1, clock, lambda: unaccounted(3).values(), lambda: "3 messages are unaccounted for", messages.append
+    )
     for clock.passed in (0, 299, 300, 301):
         watch.evaluate()
-    assert [(one["alarm"], one["receipt"]) for one in told] == [
+    assert [(message["alarm"], message["receipt"]) for message in messages] == [
         ("PenstockUnaccounted", "3 messages are unaccounted for")
     ]
 
 
-def test_the_first_look_is_at_once_so_that_what_grows_later_is_seen_to_grow() -> None:
+def test_rules_are_evaluated_at_once_after_the_start() -> None:
     looked = threading.Event()
 
     def families() -> Iterable[Family]:

@@ -1,4 +1,4 @@
-"""Administration by gRPC and by HTTP has the same effects."""
+"""Administration by gRPC and by HTTP."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def code_of(call: object) -> str:
     return str(raised.value.code().name)
 
 
-def test_a_topic_is_created_configured_and_deleted(stub: StructuredLogStub) -> None:
+def test_topic_is_created_configured_and_deleted(stub: StructuredLogStub) -> None:
     settings = pb.TopicSettings(message_size_limit=10, durability="written", readers=["*"], rotate_after=60)
     created = stub.CreateTopic(pb.CreateTopicRequest(topic="t", settings=settings), timeout=20)
     assert (created.settings.message_size_limit, created.settings.segment_size_limit) == (10, 16 << 20)
@@ -54,28 +54,28 @@ def test_a_topic_is_created_configured_and_deleted(stub: StructuredLogStub) -> N
     assert list(append(stub, "t", b"again").offsets) == [2]
 
 
-def test_what_cannot_be_has_its_code(stub: StructuredLogStub) -> None:
+def test_invalid_administration_has_its_code(stub: StructuredLogStub) -> None:
     append(stub, "t", b"x")
     bad = pb.TopicSettings(durability="sometimes")
-    asked = {
+    calls = {
         "ALREADY_EXISTS": lambda: stub.CreateTopic(pb.CreateTopicRequest(topic="t"), timeout=20),
         "INVALID_ARGUMENT": lambda: stub.CreateTopic(pb.CreateTopicRequest(topic="u", settings=bad), timeout=20),
         "NOT_FOUND": lambda: stub.ConfigureTopic(pb.ConfigureTopicRequest(topic="nope"), timeout=20),
         "PERMISSION_DENIED": lambda: append(stub, "_ledger", b"x"),
     }
-    assert {expected: code_of(call) for expected, call in asked.items()} == {code: code for code in asked}
+    assert {expected: code_of(call) for expected, call in calls.items()} == {code: code for code in calls}
     assert code_of(lambda: stub.DeleteTopic(pb.DeleteTopicRequest(topic="nope"), timeout=20)) == "NOT_FOUND"
     assert code_of(lambda: stub.DeleteTopic(pb.DeleteTopicRequest(topic="NO"), timeout=20)) == "INVALID_ARGUMENT"
     assert code_of(lambda: stub.VerifyTopic(pb.VerifyTopicRequest(topic="nope"), timeout=20)) == "NOT_FOUND"
 
 
-def test_a_description_says_what_there_is(stub: StructuredLogStub) -> None:
+def test_description_lists_offsets_gaps_and_settings(stub: StructuredLogStub) -> None:
     for topic in ("a", "b"):
         append(stub, topic, b"0", b"1")
     stub.CommitCursor(pb.CommitCursorRequest(topic="a", name="reader", offset=1), timeout=20)
-    found = {topic.name: topic for topic in stub.DescribeTopics(pb.DescribeTopicsRequest(), timeout=20).topic}
-    assert sorted(found) == ["a", "b"]
-    a = found["a"]
+    descriptions = {topic.name: topic for topic in stub.DescribeTopics(pb.DescribeTopicsRequest(), timeout=20).topic}
+    assert sorted(descriptions) == ["a", "b"]
+    a = descriptions["a"]
     assert (a.start, a.end, a.segments, a.bytes > 100) == (0, 2, 1, True)
     assert time.time() - 60 < a.oldest.seconds <= a.newest.seconds <= time.time() + 1
     assert [(c.name, c.offset, c.lag_entries) for c in a.cursors] == [("reader", 1, 1)]
@@ -84,7 +84,7 @@ def test_a_description_says_what_there_is(stub: StructuredLogStub) -> None:
     assert code_of(lambda: stub.DescribeTopics(pb.DescribeTopicsRequest(topic=["nope"]), timeout=20)) == "NOT_FOUND"
 
 
-def test_a_stream_of_a_deleted_topic_ends(stub: StructuredLogStub) -> None:
+def test_stream_of_deleted_topic_ends(stub: StructuredLogStub) -> None:
     append(stub, "t", b"x")
     call = stub.StreamLogs(pb.GetLogsRequest(topic="t"), timeout=20)
     next(call)
@@ -92,25 +92,25 @@ def test_a_stream_of_a_deleted_topic_ends(stub: StructuredLogStub) -> None:
     assert code_of(lambda: next(call)) == "NOT_FOUND"
 
 
-def test_a_transaction_is_seen_whole_and_its_commit_answers_the_offsets(stub: StructuredLogStub) -> None:
+def test_committed_transaction_is_visible_and_returns_offsets(stub: StructuredLogStub) -> None:
     append(stub, "a", b"before")
-    one = stub.Begin(pb.BeginRequest(), timeout=20).transaction_id
+    transaction = stub.Begin(pb.BeginRequest(), timeout=20).transaction_id
     for topic, data in (("a", b"1"), ("b", b"2"), ("a", b"3")):
-        staged = append(stub, topic, data, transaction_id=one)
+        staged = append(stub, topic, data, transaction_id=transaction)
         assert (list(staged.offsets), staged.durability) == ([], pb.STAGED)
     append(stub, "a", b"between")
     assert payloads(stub, "a") == [b"before", b"between"]
-    committed = stub.Commit(pb.CommitRequest(transaction_id=one), timeout=20)
+    committed = stub.Commit(pb.CommitRequest(transaction_id=transaction), timeout=20)
     assert {topic.topic: list(topic.offsets) for topic in committed.topic} == {"a": [2, 3], "b": [0]}
     assert (payloads(stub, "a"), payloads(stub, "b")) == ([b"before", b"between", b"1", b"3"], [b"2"])
-    assert stub.Commit(pb.CommitRequest(transaction_id=one), timeout=20) == committed
+    assert stub.Commit(pb.CommitRequest(transaction_id=transaction), timeout=20) == committed
 
 
-def test_an_aborted_or_unknown_or_late_transaction_stores_nothing(stub: StructuredLogStub) -> None:
-    one = stub.Begin(pb.BeginRequest(), timeout=20).transaction_id
-    append(stub, "t", b"x", transaction_id=one)
-    stub.Abort(pb.AbortRequest(transaction_id=one), timeout=20)
-    assert code_of(lambda: stub.Commit(pb.CommitRequest(transaction_id=one), timeout=20)) == "NOT_FOUND"
+def test_aborted_unknown_or_late_transaction_stores_nothing(stub: StructuredLogStub) -> None:
+    transaction = stub.Begin(pb.BeginRequest(), timeout=20).transaction_id
+    append(stub, "t", b"x", transaction_id=transaction)
+    stub.Abort(pb.AbortRequest(transaction_id=transaction), timeout=20)
+    assert code_of(lambda: stub.Commit(pb.CommitRequest(transaction_id=transaction), timeout=20)) == "NOT_FOUND"
     assert code_of(lambda: append(stub, "t", b"x", transaction_id="nobody's")) == "NOT_FOUND"
     late = stub.Begin(pb.BeginRequest(timeout=Duration(nanos=50_000_000)), timeout=20).transaction_id
     time.sleep(0.1)
@@ -120,7 +120,7 @@ def test_an_aborted_or_unknown_or_late_transaction_stores_nothing(stub: Structur
     assert [topic.name for topic in stub.ListTopics(pb.ListTopicsRequest(), timeout=20).topic] == []
 
 
-def test_a_request_that_is_sent_again_is_stored_once(stub: StructuredLogStub) -> None:
+def test_repeated_append_is_stored_once(stub: StructuredLogStub) -> None:
     first = append(stub, "t", b"a", b"b", producer_id="p", sequence=1)
     assert append(stub, "t", b"a", b"b", producer_id="p", sequence=1) == first
     assert list(append(stub, "t", b"c", producer_id="p", sequence=2).offsets) == [2]
@@ -129,7 +129,7 @@ def test_a_request_that_is_sent_again_is_stored_once(stub: StructuredLogStub) ->
     assert payloads(stub, "t") == [b"a", b"b", b"c"]
 
 
-def test_cursors_are_kept_and_their_lag_is_told_though_nobody_reads(stub: StructuredLogStub) -> None:
+def test_cursors_are_stored_and_report_lag_without_readers(stub: StructuredLogStub) -> None:
     append(stub, "t", b"0", b"1", b"2")
     stub.CommitCursor(pb.CommitCursorRequest(topic="t", name="c", offset=1), timeout=20)
     (cursor,) = stub.ListCursors(pb.ListCursorsRequest(), timeout=20).cursor
@@ -148,18 +148,18 @@ def test_cursors_are_kept_and_their_lag_is_told_though_nobody_reads(stub: Struct
     assert code_of(lambda: stub.CommitCursor(bad, timeout=20)) == "INVALID_ARGUMENT"
 
 
-def test_a_filter_chooses_entries_and_the_answer_says_where_to_go_on(stub: StructuredLogStub) -> None:
+def test_filtered_page_has_the_offset_to_continue_at(stub: StructuredLogStub) -> None:
     logs = [pb.LogEntry(raw_bytes=b"%d" % n, annotations={"userid": str(n % 10)}) for n in range(300)]
     stub.AppendLogs(pb.AppendRequest(topic="t", logs=logs), timeout=20)
-    found, offset = [], 0
+    offsets, offset = [], 0
     while offset < 300:
-        asked = pb.GetLogsRequest(topic="t", offset=offset, max_messages=7, filter="k:userid v:5")
-        page = stub.GetLogs(asked, timeout=20)
+        request = pb.GetLogsRequest(topic="t", offset=offset, max_messages=7, filter="k:userid v:5")
+        page = stub.GetLogs(request, timeout=20)
         assert len(page.logs) <= 7
         assert page.next_offset > offset
-        found += [entry.offset for entry in page.logs]
+        offsets += [entry.offset for entry in page.logs]
         offset = page.next_offset
-    assert found == list(range(5, 300, 10))
+    assert offsets == list(range(5, 300, 10))
     stream = stub.StreamLogs(pb.GetLogsRequest(topic="t", offset=290, filter="NOT k:userid v:[0-8]"), timeout=20)
     assert [entry.offset for entry in next(stream).logs] == [299]
     stub.AppendLogs(pb.AppendRequest(topic="t", logs=logs[:10]), timeout=20)
@@ -172,7 +172,7 @@ def test_a_filter_chooses_entries_and_the_answer_says_where_to_go_on(stub: Struc
         assert "^" in raised.value.details()
 
 
-def test_a_filtered_stream_tells_how_far_it_has_read_though_nothing_matches(
+def test_filtered_stream_reports_progress_without_matches(
     running: Running, stub: StructuredLogStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(entries, "PROGRESS_INTERVAL_S", 0.05)
@@ -202,18 +202,18 @@ def test_topics_are_verified_compacted_and_cleaned_up(running: Running, stub: St
     assert compacted.bytes_after < compacted.bytes_before
     stub.CommitCursor(pb.CommitCursorRequest(topic="t", name="slow", offset=0), timeout=20)
     swept = stub.Cleanup(pb.CleanupRequest(), timeout=20).swept
-    assert {(one.topic, one.reason) for one in swept} == {("t", "expired_unread")}
+    assert {(drop.topic, drop.reason) for drop in swept} == {("t", "expired_unread")}
     gaps = stub.DescribeTopics(pb.DescribeTopicsRequest(topic=["t"]), timeout=20).topic[0].gaps
     assert (gaps[0].begin, gaps[0].end, gaps[0].reason) == (0, 200, "expired_unread")
 
 
-def test_post_enters_ledger(stub: StructuredLogStub) -> None:
+def test_post_is_entered_in_the_ledger(stub: StructuredLogStub) -> None:
     assert stub.PostLedger(pb.PostLedgerRequest(document='{"x":1}'), timeout=20).new
     assert code_of(lambda: stub.PostLedger(pb.PostLedgerRequest(document="{"), timeout=20)) == "INVALID_ARGUMENT"
 
 
-def test_the_same_by_http(running: Running) -> None:
-    ask = running.ask_json
+def test_administration_works_by_http(running: Running) -> None:
+    ask = running.request_json
     status, created = ask("PUT", "/topics/t", {"segment_size_limit": "1MiB", "rotate_after": "2h"})
     settings = created["settings"]
     assert (status, settings["segment_size_limit"], settings["rotate_after"]) == (201, str(1 << 20), 7200)
@@ -221,17 +221,17 @@ def test_the_same_by_http(running: Running) -> None:
     assert ask("PATCH", "/topics/t", {"retention_policy": "keep"})[1]["settings"]["retention_policy"] == "keep"
     assert ask("PATCH", "/topics/t", {"retention": "keep"})[0] == 400
     assert "rotate_after" in ask("PATCH", "/topics/t", {"rotate_after": "soon"})[1]["error"]
-    one = ask("POST", "/transactions", {"timeout": "30s"})[1]["transaction_id"]
-    assert ask("POST", "/topic/t/logs", {"logs": [{"raw_bytes": "YQ=="}], "transaction_id": one}) == (
+    transaction = ask("POST", "/transactions", {"timeout": "30s"})[1]["transaction_id"]
+    assert ask("POST", "/topic/t/logs", {"logs": [{"raw_bytes": "YQ=="}], "transaction_id": transaction}) == (
         200,
         {"durability": "STAGED"},
     )
-    assert ask("POST", f"/transactions/{one}/commit", None)[1] == {"topic": [{"topic": "t", "offsets": ["0"]}]}
-    assert ask("POST", f"/transactions/{one}/abort", None)[0] == 404
+    assert ask("POST", f"/transactions/{transaction}/commit", None)[1] == {"topic": [{"topic": "t", "offsets": ["0"]}]}
+    assert ask("POST", f"/transactions/{transaction}/abort", None)[0] == 404
     assert ask("PUT", "/topic/t/cursors/c", {"offset": "0"})[0] == 200
     (cursor,) = ask("GET", "/topic/t/cursors", None)[1]["cursor"]
     assert (cursor["name"], cursor["offset"], cursor["lag_entries"]) == ("c", "0", "1")
-    assert [one["name"] for one in ask("GET", "/cursors", None)[1]["cursor"]] == ["c"]
+    assert [cursor["name"] for cursor in ask("GET", "/cursors", None)[1]["cursor"]] == ["c"]
     assert ask("DELETE", "/topic/t/cursors/c", None) == (200, {})
     assert [topic["name"] for topic in ask("GET", "/describe", None)[1]["topic"]] == ["t"]
     assert ask("GET", "/topics/t", None)[1]["end"] == "1"
@@ -243,22 +243,22 @@ def test_the_same_by_http(running: Running) -> None:
 
 def test_index_after_bytes_of_slogd_is_accepted_over_http(running: Running) -> None:
     slogds = {"index_after_bytes": 4096, "message_size_limit": 10}
-    status, created = running.ask_json("PUT", "/topics/t", slogds)
+    status, created = running.request_json("PUT", "/topics/t", slogds)
     assert (status, created["settings"]["message_size_limit"]) == (201, "10")
-    assert running.ask_json("PATCH", "/topics/t", {"index_after_bytes": "4KiB"})[0] == 200
+    assert running.request_json("PATCH", "/topics/t", {"index_after_bytes": "4KiB"})[0] == 200
 
 
-def test_a_filter_by_http(running: Running) -> None:
+def test_filter_works_by_http(running: Running) -> None:
     logs = [{"raw_bytes": "YQ==", "annotations": {"n": str(n)}} for n in range(3)]
-    running.ask("POST", "/topic/t/logs", {"logs": logs})
-    status, found = running.ask_json("GET", "/topic/t/logs?filter=k:n%20v:1")
-    assert ([entry["offset"] for entry in found["logs"]], found["next_offset"]) == (["1"], "3")
-    status, refused = running.ask_json("GET", "/topic/t/logs?filter=k:(")
+    running.request("POST", "/topic/t/logs", {"logs": logs})
+    status, document = running.request_json("GET", "/topic/t/logs?filter=k:n%20v:1")
+    assert ([entry["offset"] for entry in document["logs"]], document["next_offset"]) == (["1"], "3")
+    status, refused = running.request_json("GET", "/topic/t/logs?filter=k:(")
     assert (status, refused["code"]) == (400, 3)
     assert "^" in refused["error"]
 
 
-def test_a_damaged_batch_does_not_stop_the_listing_of_cursors(running: Running, stub: StructuredLogStub) -> None:
+def test_cursors_are_listed_despite_a_damaged_batch(running: Running, stub: StructuredLogStub) -> None:
     topic = running.log.topic("t", create=True)
     for payload in (b"a batch to be found and damaged", b"whole"):
         topic.append(body([payload]), Origin("grpc", 0, 0, 0)).result(20)

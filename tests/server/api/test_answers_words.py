@@ -1,4 +1,4 @@
-"""Answers show nothing of the code: no class, no traceback, no path of the server, over any protocol."""
+"""Texts of answers: they reveal no class, traceback or path of the server, in any protocol."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONE = {"logs": [{"raw_bytes": "eA=="}]}
 GARBAGE = b"\xff\xff\xff"
 
 
-def test_grpc_calls_with_garbage(running: Running) -> None:
+def test_grpc_call_with_garbage_is_refused(running: Running) -> None:
     with grpc.insecure_channel(running.bound.grpc) as channel:
         for method in pb.DESCRIPTOR.services_by_name["StructuredLog"].methods:
             ways = ["stream" if many else "unary" for many in (method.client_streaming, method.server_streaming)]
@@ -36,16 +36,16 @@ def test_grpc_calls_with_garbage(running: Running) -> None:
 
 
 def outcome(call: Any, data: bytes, method: Any) -> tuple[int, str]:
-    """Code and text of an answer; AppendStream alone says them in its messages."""
+    """Return code and text of an answer; AppendStream has them in its messages."""
     try:
-        given = call(iter([data]) if method.client_streaming else data, timeout=20)
-        error = pb.AppendResponse.FromString(next(given) if method.server_streaming else given).error
+        answer = call(iter([data]) if method.client_streaming else data, timeout=20)
+        error = pb.AppendResponse.FromString(next(answer) if method.server_streaming else answer).error
     except grpc.RpcError as failed:
         return failed.code().value[0], failed.details()
     return error.code, error.message
 
 
-def _put(client: Any, name: str, batch: pa.RecordBatch) -> None:
+def put_batch(client: Any, name: str, batch: pa.RecordBatch) -> None:
     writer, answers = client.do_put(flight.FlightDescriptor.for_path(name), batch.schema)
     writer.write_batch(batch)
     writer.done_writing()
@@ -60,23 +60,23 @@ FLIGHT: dict[str, Callable[[Any], Any]] = {
     "long path": lambda client: client.get_flight_info(flight.FlightDescriptor.for_path("a", "b")),
     "no action": lambda client: list(client.do_action(flight.Action("x", b""))),
     "action of none": lambda client: list(client.do_action(flight.Action("gaps", b'{"topic": "nope"}'))),
-    "wrong columns": lambda client: _put(client, "t", pa.record_batch({"x": [1]})),
-    "wrong types": lambda client: _put(client, "t", pa.record_batch({"payload": [1.5]})),
-    "internal": lambda client: _put(client, "_ledger", body([b"x"])),
-    "too large": lambda client: _put(client, "t", body([b"x" * (17 << 20)])),
+    "wrong columns": lambda client: put_batch(client, "t", pa.record_batch({"x": [1]})),
+    "wrong types": lambda client: put_batch(client, "t", pa.record_batch({"payload": [1.5]})),
+    "internal": lambda client: put_batch(client, "_ledger", body([b"x"])),
+    "too large": lambda client: put_batch(client, "t", body([b"x" * (17 << 20)])),
     "exchange": lambda client: client.do_exchange(flight.FlightDescriptor.for_path("t"))[1].read_all(),
 }
 
 
 @pytest.mark.parametrize("asked", FLIGHT)
-def test_flight_calls_that_fail(running: Running, asked: str) -> None:
+def test_failing_flight_call_names_its_reason(running: Running, call: str) -> None:
     with flight.connect(f"grpc://{running.bound.flight}") as client:
         with pytest.raises(pa.ArrowException) as caught:
-            FLIGHT[asked](client)
+            FLIGHT[call](client)
         assert not INSIDE.search(str(caught.value).replace("Flight error:", ""))
 
 
-def test_a_flight_call_on_which_the_server_fails(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_of_flight_call_has_no_details(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running.api.topics, "readable", None)
     ticket = flight.Ticket(b'{"topic": "t"}')
     with (
@@ -87,15 +87,15 @@ def test_a_flight_call_on_which_the_server_fails(running: Running, monkeypatch: 
     assert not INSIDE.search(str(caught.value))
 
 
-def test_a_topics_columns_are_told(running: Running) -> None:
+def test_schema_of_missing_topic_has_all_columns(running: Running) -> None:
     with flight.connect(f"grpc://{running.bound.flight}") as client:
-        _put(client, "t", body([b"x"]))
+        put_batch(client, "t", body([b"x"]))
         path = flight.FlightDescriptor.for_path("t")
         assert client.get_schema(path).schema.equals(client.get_flight_info(path).schema)
         ticket = flight.FlightDescriptor.for_command(b'{"topic": "t", "columns": ["payload"]}')
         assert client.get_schema(ticket).schema.names == ["payload"]
-        for other in (flight.FlightDescriptor.for_path("later"), flight.FlightDescriptor.for_command(GARBAGE)):
-            assert client.get_schema(other).schema.equals(SCHEMA)
+        for descriptor in (flight.FlightDescriptor.for_path("later"), flight.FlightDescriptor.for_command(GARBAGE)):
+            assert client.get_schema(descriptor).schema.equals(SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -125,34 +125,36 @@ def test_a_topics_columns_are_told(running: Running) -> None:
         ),
     ],
 )
-def test_http_requests_that_are_refused(running: Running, method: str, path: str, given: Any, said: str) -> None:
-    running.ask("POST", "/topic/t/logs", ONE)
-    status, _, text = running.ask(method, path, given, {"content-type": "application/json"})
+def test_refused_http_request_names_its_reason(
+    running: Running, method: str, path: str, body: Any, reason: str
+) -> None:
+    running.request("POST", "/topic/t/logs", ONE)
+    status, _, text = running.request(method, path, body, {"content-type": "application/json"})
     assert not INSIDE.search(text)
-    if said:
-        assert (status, json.loads(text)["error"][: len(said)]) == (400, said)
+    if reason:
+        assert (status, json.loads(text)["error"][: len(reason)]) == (400, reason)
 
 
-def test_no_time_is_the_configured_time(running: Running) -> None:
-    assert running.ask("POST", "/transactions", {"timeout": None})[0] == 200
-    assert running.ask("POST", "/transactions")[0] == 200
+def test_transaction_without_timeout_has_the_configured_one(running: Running) -> None:
+    assert running.request("POST", "/transactions", {"timeout": None})[0] == 200
+    assert running.request("POST", "/transactions")[0] == 200
 
 
-def test_an_append_without_a_body_is_told_what_is_missing(running: Running) -> None:
-    status, headers, text = running.ask("POST", "/topic/t/logs")
+def test_append_without_body_names_the_missing_object(running: Running) -> None:
+    status, headers, text = running.request("POST", "/topic/t/logs")
     assert (status, json.loads(text)["error"]) == (400, "EOF")  # as slogd's
     assert "the body is empty" in headers["warning"]
 
 
-def test_a_disk_that_fails_tells_no_path(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    running.ask("POST", "/topic/t/logs", ONE)
+def test_disk_error_reveals_no_path(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    running.request("POST", "/topic/t/logs", ONE)
     cursors = running.log.topic("t").cursors
 
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(errno.EIO, "Input/output error", "/topics/secret")
 
     monkeypatch.setattr(cursors._fs, "open", fail, raising=False)
-    status, _, text = running.ask("PUT", "/topic/t/cursors/c", {"offset": "1"})
+    status, _, text = running.request("PUT", "/topic/t/cursors/c", {"offset": "1"})
     monkeypatch.undo()
     assert (status, json.loads(text)["error"]) == (500, "cannot write: Input/output error")
 
@@ -168,16 +170,16 @@ def test_a_disk_that_fails_tells_no_path(running: Running, monkeypatch: pytest.M
         ("/docs", "GET, HEAD"),
     ],
 )
-def test_a_method_that_is_not_there_names_those_that_are(running: Running, path: str, allowed: str) -> None:
-    status, headers, _ = running.ask("OPTIONS", path)
+def test_missing_method_lists_allowed_methods(running: Running, path: str, allowed: str) -> None:
+    status, headers, _ = running.request("OPTIONS", path)
     assert (status, headers["allow"]) == (405, allowed)
 
 
-def test_head_is_get_without_a_body(running: Running) -> None:
+def test_head_answers_as_get_without_body(running: Running) -> None:
     for path in ("/metrics", "/stat", "/describe", "/docs", "/openapi.json"):
-        status, headers, text = running.ask("HEAD", path)
+        status, headers, text = running.request("HEAD", path)
         assert (status, text) == (200, "")
-        assert headers["content-type"] == running.ask("GET", path)[1]["content-type"]
+        assert headers["content-type"] == running.request("GET", path)[1]["content-type"]
 
 
 def packed(running: Running, data: bytes, encoding: str = "gzip") -> tuple[int, str]:
@@ -187,7 +189,7 @@ def packed(running: Running, data: bytes, encoding: str = "gzip") -> tuple[int, 
         return answer.status, answer.read().decode()
 
 
-def test_a_body_may_be_packed(running: Running) -> None:
+def test_compressed_body_is_accepted(running: Running) -> None:
     data = json.dumps(ONE).encode()
     assert packed(running, gzip.compress(data)) == (200, '{"offsets":["0"]}')
     assert packed(running, gzip.compress(data[:5]) + gzip.compress(data[5:])) == (200, '{"offsets":["1"]}')
@@ -197,5 +199,5 @@ def test_a_body_may_be_packed(running: Running) -> None:
     assert packed(running, data, "br")[0] == 415
 
 
-def test_a_packed_body_is_bounded_by_what_it_holds(running: Running) -> None:
+def test_compressed_body_is_limited_by_its_decompressed_size(running: Running) -> None:
     assert packed(running, gzip.compress(bytes(97 << 20), 1))[0] == 413

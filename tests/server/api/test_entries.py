@@ -45,7 +45,7 @@ async def append(api: EntriesApi, topic: str, *payloads: bytes, size: int = 0) -
     return (await api.append(request, "grpc")).offsets
 
 
-def test_the_append_of_a_caller_who_leaves_is_stored(tmp_path: Path) -> None:
+def test_append_of_disconnected_caller_is_stored(tmp_path: Path) -> None:
     async def run() -> None:
         async with served(tmp_path) as api:
             await append(api, "t", b"0")
@@ -60,7 +60,7 @@ def test_the_append_of_a_caller_who_leaves_is_stored(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_what_the_log_refuses_has_its_error(tmp_path: Path) -> None:
+def test_refusal_of_the_log_becomes_an_api_error(tmp_path: Path) -> None:
     async def run() -> None:
         async with served(tmp_path, max_topics=1) as api:
             await append(api, "t")
@@ -82,7 +82,7 @@ def test_what_the_log_refuses_has_its_error(tmp_path: Path) -> None:
 
 
 class FullDisk(SystemFiles):
-    """Files that take nothing while ``full``."""
+    """Files that refuse writes while ``full``."""
 
     full = False
 
@@ -101,7 +101,7 @@ class FullFile(SystemFile):
         return super().write(parts, position)
 
 
-def test_while_the_disk_is_full_appends_are_refused_and_reads_go_on(tmp_path: Path) -> None:
+def test_full_disk_refuses_appends_and_allows_reads(tmp_path: Path) -> None:
     async def run() -> None:
         disk = FullDisk()
         async with served(tmp_path, fs=disk) as api:
@@ -120,7 +120,7 @@ def test_while_the_disk_is_full_appends_are_refused_and_reads_go_on(tmp_path: Pa
 
 
 def flip(folder: Path, payload: bytes) -> None:
-    """Change one byte of the payload where it lies."""
+    """Change one byte of a stored payload."""
     (path,) = [path for path in folder.rglob("*.arrows") if payload in path.read_bytes()]
     data = bytearray(path.read_bytes())
     data[data.index(payload)] ^= 1
@@ -128,7 +128,7 @@ def flip(folder: Path, payload: bytes) -> None:
         file.write(data)
 
 
-def test_a_damaged_batch_becomes_a_gap_and_the_rest_is_answered(tmp_path: Path) -> None:
+def test_damaged_batch_becomes_a_gap_and_reading_continues(tmp_path: Path) -> None:
     async def run() -> None:
         async with served(tmp_path) as api:
             for payload in (b"0", GREETING, b"2"):
@@ -144,7 +144,7 @@ def test_a_damaged_batch_becomes_a_gap_and_the_rest_is_answered(tmp_path: Path) 
     asyncio.run(run())
 
 
-def test_what_stays_unreadable_is_said_to_be_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_batch_raises_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         async with served(tmp_path) as api:
             await append(api, "t", GREETING)
@@ -157,7 +157,7 @@ def test_what_stays_unreadable_is_said_to_be_damaged(tmp_path: Path, monkeypatch
     asyncio.run(run())
 
 
-def test_streams_end_when_the_api_is_closed_and_leave_nothing_behind(tmp_path: Path) -> None:
+def test_closing_the_api_ends_and_forgets_all_streams(tmp_path: Path) -> None:
     async def run() -> None:
         async with served(tmp_path) as api:
             await append(api, "t", b"0")
@@ -174,7 +174,7 @@ def test_streams_end_when_the_api_is_closed_and_leave_nothing_behind(tmp_path: P
     asyncio.run(run())
 
 
-def test_a_stream_that_is_left_is_forgotten(tmp_path: Path) -> None:
+def test_abandoned_stream_is_forgotten(tmp_path: Path) -> None:
     async def run() -> None:
         async with served(tmp_path) as api:
             await append(api, "t")
@@ -203,7 +203,7 @@ def test_internal_topics_can_be_read(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_readers_are_kept_and_see_what_is_new(tmp_path: Path) -> None:
+def test_reused_reader_returns_new_entries(tmp_path: Path) -> None:
     async def run() -> None:
         async with served(tmp_path) as api:
             for number in range(3):
@@ -212,14 +212,14 @@ def test_readers_are_kept_and_see_what_is_new(tmp_path: Path) -> None:
             topic = api.topics.readable("t", ANONYMOUS)
             with api.topics.reader(topic) as first, api.topics.reader(topic) as second:
                 assert first is not second
-            for wanted in (second, first, second):  # each in turn: none keeps what is deleted
+            for topic_to_read in (second, first, second):  # each in turn: none keeps what is deleted
                 with api.topics.reader(topic) as again:
-                    assert again is wanted
+                    assert again is topic_to_read
             with contextlib.ExitStack() as stack:
                 many = [stack.enter_context(api.topics.reader(topic)) for _ in range(9)]
             with contextlib.ExitStack() as stack:
-                kept = [stack.enter_context(api.topics.reader(topic)) for _ in range(9)]
-            assert len([reader for reader in kept if reader in many]) == MAX_IDLE_READERS_PER_TOPIC
+                readers = [stack.enter_context(api.topics.reader(topic)) for _ in range(9)]
+            assert len([reader for reader in readers if reader in many]) == MAX_IDLE_READERS_PER_TOPIC
             for number in range(MAX_IDLE_READERS + 1):
                 await append(api, f"t{number}", b"x")
                 await api.get(Query(f"t{number}"), offsets)

@@ -1,4 +1,4 @@
-"""Balance, ledger and configuration of a closed daemon: who sees what."""
+"""Rights to the balance, the ledger and the configuration."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ def app(tmp_path: Path) -> Iterator[ASGIApp]:
     log.close()
 
 
-def answers(app: ASGIApp, *asked: tuple[str, str, str, Any]) -> list[httpx.Response]:
+def answers(app: ASGIApp, *requests: tuple[str, str, str, Any]) -> list[httpx.Response]:
     async def run() -> list[httpx.Response]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
-            found = []
-            for name, method, path, body in asked:
+            responses = []
+            for name, method, path, body in requests:
                 token = "the product's" if name == "the product" else TOKENS[name].token
                 headers = {"authorization": f"Bearer {token}"}
-                found.append(await client.request(method, path, json=body, headers=headers))
-            return found
+                responses.append(await client.request(method, path, json=body, headers=headers))
+            return responses
 
     return asyncio.run(run())
 
 
-def test_the_whole_is_for_those_who_watch(app: ASGIApp) -> None:
+def test_complete_reports_require_the_right_monitor(app: ASGIApp) -> None:
     def statuses(name: str) -> list[int]:
         return [answer.status_code for answer in answers(app, *((name, "GET", path, None) for path in PATHS))]
 
@@ -65,9 +65,9 @@ def test_the_whole_is_for_those_who_watch(app: ASGIApp) -> None:
     assert statuses("auditor") == [403, 403, 403, 403, 200]
 
 
-def test_others_see_the_balance_of_their_topics(app: ASGIApp) -> None:
+def test_caller_without_monitor_sees_only_readable_topics(app: ASGIApp) -> None:
     appends = [("the product", "POST", f"/topic/{topic}/logs", ONE) for topic in ("web-a", "payroll")]
-    *_, seen, whole, metrics, marks = answers(
+    *_, seen, full_balance, metrics, marks = answers(
         app,
         *appends,
         ("web", "GET", "/balance", None),
@@ -77,13 +77,13 @@ def test_others_see_the_balance_of_their_topics(app: ASGIApp) -> None:
     )
     assert [topic["topic"] for topic in seen.json()["topics"]] == ["web-a"]
     assert seen.json().keys() == {"topics", "audits"}
-    assert {topic["topic"] for topic in whole.json()["topics"]} == {"web-a", "payroll"}
+    assert {topic["topic"] for topic in full_balance.json()["topics"]} == {"web-a", "payroll"}
     assert 'topic="web-a"' in metrics.text
     assert "payroll" not in seen.text + metrics.text + marks.text
 
 
 @pytest.mark.parametrize(("end", "status"), [(2**63 - 1, 200), (2**63, 400), (10**30, 400)])
-def test_offsets_of_a_query_have_bounds(app: ASGIApp, end: int, status: int) -> None:
+def test_offsets_of_query_are_bounded(app: ASGIApp, end: int, status: int) -> None:
     append = ("the product", "POST", "/topic/web-a/logs", ONE)
     assert answers(app, append, ("web", "POST", f"/topic/web-a/verify?end={end}", None))[1].status_code == status
 
@@ -98,7 +98,7 @@ def test_offsets_of_a_query_have_bounds(app: ASGIApp, end: int, status: int) -> 
         ("?since=x", 400),
     ],
 )
-def test_numbers_of_a_query_have_bounds(app: ASGIApp, query: str, status: int) -> None:
+def test_numbers_of_query_are_bounded(app: ASGIApp, query: str, status: int) -> None:
     assert answers(app, ("watcher", "GET", f"/balance/series{query}", None))[0].status_code == status
 
 
@@ -125,6 +125,6 @@ LANDED = {"tier": "landed", "topic": "t", "version": 1, "through": 0, "counts": 
         ),
     ],
 )
-def test_a_post_that_is_none_is_refused_in_plain_words(app: ASGIApp, document: Any, said: str) -> None:
+def test_invalid_post_is_refused_with_a_reason(app: ASGIApp, document: Any, text: str) -> None:
     answer = answers(app, ("auditor", "POST", "/ledger", document))[0]
-    assert (answer.status_code, answer.json()) == (400, {"error": said, "code": 3})
+    assert (answer.status_code, answer.json()) == (400, {"error": text, "code": 3})

@@ -1,4 +1,4 @@
-"""What a token may not do to others: their cursors, their transactions, and what it sees of topics not its own."""
+"""Limits of a token: cursors and transactions of other tokens, and topics that it may not read."""
 
 from __future__ import annotations
 
@@ -36,87 +36,91 @@ ONE = {"logs": [{"raw_bytes": "eA=="}]}
 def closed(tmp_path: Path) -> Iterator[Running]:
     server = Running(tmp_path / "topics", SecurityConfig(tokens=TOKENS))
     for topic in ("web-a", "shop"):
-        assert ask(server, "writer", "POST", f"/topic/{topic}/logs", ONE)[0] == 200
+        assert send_request(server, "writer", "POST", f"/topic/{topic}/logs", ONE)[0] == 200
     yield server
     server.stop()
 
 
-def ask(server: Running, name: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+def send_request(server: Running, name: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
     token = INTERNAL_TOKEN if name == "the product" else SECRETS[name]
-    status, headers, text = server.ask(method, path, body, {"Authorization": f"Bearer {token}"})
+    status, headers, text = server.request(method, path, body, {"Authorization": f"Bearer {token}"})
     return status, json.loads(text) if "json" in headers["content-type"] else text
 
 
-def test_a_cursor_is_moved_by_those_who_have_the_right(closed: Running) -> None:
-    def moved(name: str, cursor: str, topic: str = "web-a") -> tuple[int, int]:
+def test_cursor_is_moved_only_with_the_right(closed: Running) -> None:
+    def move_cursor(name: str, cursor: str, topic: str = "web-a") -> tuple[int, int]:
         path = f"/topic/{topic}/cursors/{cursor}"
-        return ask(closed, name, "PUT", path, {"offset": "1"})[0], ask(closed, name, "DELETE", path)[0]
+        return send_request(closed, name, "PUT", path, {"offset": "1"})[0], send_request(closed, name, "DELETE", path)[
+            0
+        ]
 
     allowed, denied = (200, 200), (403, 403)
-    assert moved("the product", "pipeline") == moved("boss", "pipeline") == allowed
+    assert move_cursor("the product", "pipeline") == move_cursor("boss", "pipeline") == allowed
     for name in ("reader", "writer", "web"):
-        assert moved(name, "mine") == moved(name, "pipeline") == denied
-    assert moved("consumer", "mine") == allowed
-    assert moved("consumer", "pipeline") == denied
-    assert moved("consumer", "billing-1", "shop") == allowed
-    assert moved("consumer", "mine", "shop") == denied
+        assert move_cursor(name, "mine") == move_cursor(name, "pipeline") == denied
+    assert move_cursor("consumer", "mine") == allowed
+    assert move_cursor("consumer", "pipeline") == denied
+    assert move_cursor("consumer", "billing-1", "shop") == allowed
+    assert move_cursor("consumer", "mine", "shop") == denied
 
 
-def test_a_cursor_is_moved_by_those_who_have_the_right_also_by_grpc(closed: Running) -> None:
-    asked = pb.CommitCursorRequest(topic="web-a", name="pipeline", offset=0)
+def test_grpc_moves_cursor_only_with_the_right(closed: Running) -> None:
+    commit_request = pb.CommitCursorRequest(topic="web-a", name="pipeline", offset=0)
     with grpc.insecure_channel(closed.bound.grpc) as channel:
         stub = StructuredLogStub(channel)
         for call in (stub.CommitCursor, stub.RemoveCursor):
-            given = asked if call is stub.CommitCursor else pb.RemoveCursorRequest(topic="web-a", name="pipeline")
+            request = (
+                commit_request if call is stub.CommitCursor else pb.RemoveCursorRequest(topic="web-a", name="pipeline")
+            )
             with pytest.raises(grpc.RpcError, match="Cursor may not be moved: pipeline of web-a"):
-                call(given, metadata=[("authorization", f"Bearer {SECRETS['reader']}")], timeout=20)
+                call(request, metadata=[("authorization", f"Bearer {SECRETS['reader']}")], timeout=20)
 
 
-def begun(server: Running, name: str) -> str:
-    status, document = ask(server, name, "POST", "/transactions", {})
+def begin_transaction(server: Running, name: str) -> str:
+    status, document = send_request(server, name, "POST", "/transactions", {})
     assert status == 200
     return str(document["transaction_id"])
 
 
-def test_a_transaction_belongs_to_whom_began_it(closed: Running) -> None:
-    one = begun(closed, "writer")
-    staged = {**ONE, "transaction_id": one}
+def test_transaction_belongs_to_the_token_that_began_it(closed: Running) -> None:
+    transaction = begin_transaction(closed, "writer")
+    staged = {**ONE, "transaction_id": transaction}
     for name in ("other", "boss", "the product"):
-        assert ask(closed, name, "POST", f"/transactions/{one}/commit")[0] == 403
-        assert ask(closed, name, "POST", f"/transactions/{one}/abort")[0] == 403
-    assert ask(closed, "other", "POST", "/topic/shop/logs", staged)[0] == 403
-    assert ask(closed, "writer", "POST", "/topic/shop/logs", staged)[0] == 200
-    committed = ask(closed, "writer", "POST", f"/transactions/{one}/commit")
+        assert send_request(closed, name, "POST", f"/transactions/{transaction}/commit")[0] == 403
+        assert send_request(closed, name, "POST", f"/transactions/{transaction}/abort")[0] == 403
+    assert send_request(closed, "other", "POST", "/topic/shop/logs", staged)[0] == 403
+    assert send_request(closed, "writer", "POST", "/topic/shop/logs", staged)[0] == 200
+    committed = send_request(closed, "writer", "POST", f"/transactions/{transaction}/commit")
     assert committed == (200, {"topic": [{"topic": "shop", "offsets": ["1"]}]})
-    assert ask(closed, "writer", "POST", f"/transactions/{one}/commit") == committed
-    assert ask(closed, "other", "POST", f"/transactions/{one}/commit")[0] == 403
+    assert send_request(closed, "writer", "POST", f"/transactions/{transaction}/commit") == committed
+    assert send_request(closed, "other", "POST", f"/transactions/{transaction}/commit")[0] == 403
 
 
-def test_nobody_takes_all_transactions(closed: Running) -> None:
+def test_open_transactions_per_token_are_limited(closed: Running) -> None:
     closed.log.transactions.limits = Limits(max_open=4, max_open_per_owner=2)
-    assert ask(closed, "reader", "POST", "/transactions", {})[0] == 403
-    first = begun(closed, "writer")
-    begun(closed, "writer")
-    status, document = ask(closed, "writer", "POST", "/transactions", {})
+    assert send_request(closed, "reader", "POST", "/transactions", {})[0] == 403
+    first = begin_transaction(closed, "writer")
+    begin_transaction(closed, "writer")
+    status, document = send_request(closed, "writer", "POST", "/transactions", {})
     assert (status, document["error"]) == (
         429,
         "transactions.max_open_per_token: 2 transactions of writer are open; end some first",
     )
-    begun(closed, "other")
-    ask(closed, "writer", "POST", f"/transactions/{first}/abort")
-    begun(closed, "writer")
+    begin_transaction(closed, "other")
+    send_request(closed, "writer", "POST", f"/transactions/{first}/abort")
+    begin_transaction(closed, "writer")
 
 
 @pytest.mark.parametrize("offset", [2**63, 2**64 - 1, 2**64, 10**30])
-def test_an_offset_that_none_can_be_is_refused_and_damages_nothing(running: Running, offset: int) -> None:
-    running.ask("POST", "/topic/t/logs", ONE)
-    assert running.ask("PUT", "/topic/t/cursors/c", {"offset": str(offset)})[0] == 400
-    assert running.ask("PUT", "/topic/t/cursors/c", {"offset": str(2**63 - 1)})[0] == 200
-    assert running.ask("GET", "/cursors")[0] == running.ask("GET", "/describe")[0] == 200
+def test_impossible_offset_is_refused_without_damage(running: Running, offset: int) -> None:
+    running.request("POST", "/topic/t/logs", ONE)
+    assert running.request("PUT", "/topic/t/cursors/c", {"offset": str(offset)})[0] == 400
+    assert running.request("PUT", "/topic/t/cursors/c", {"offset": str(2**63 - 1)})[0] == 200
+    assert running.request("GET", "/cursors")[0] == running.send_request("GET", "/describe")[0] == 200
 
 
-def test_an_offset_that_none_can_be_is_refused_by_grpc(running: Running) -> None:
-    running.ask("POST", "/topic/t/logs", ONE)
+def test_grpc_refuses_an_impossible_offset(running: Running) -> None:
+    running.request("POST", "/topic/t/logs", ONE)
     with grpc.insecure_channel(running.bound.grpc) as channel:
         stub = StructuredLogStub(channel)
         with pytest.raises(grpc.RpcError, match="is not one of 0 to"):
@@ -125,17 +129,17 @@ def test_an_offset_that_none_can_be_is_refused_by_grpc(running: Running) -> None
         assert stub.ListCursors(pb.ListCursorsRequest(topic="t"), timeout=20).cursor == []
 
 
-def test_who_may_not_watch_sees_its_topics_alone(closed: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_without_monitor_have_only_readable_topics(closed: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in ("/stat",):
-        assert [ask(closed, name, "GET", path)[0] for name in ("web", "writer")] == [403, 403]
-        assert [ask(closed, name, "GET", path)[0] for name in ("watcher", "boss")] == [200, 200]
-    seen, hidden = ask(closed, "watcher", "GET", "/metrics"), ask(closed, "web", "GET", "/metrics")
+        assert [send_request(closed, name, "GET", path)[0] for name in ("web", "writer")] == [403, 403]
+        assert [send_request(closed, name, "GET", path)[0] for name in ("watcher", "boss")] == [200, 200]
+    seen, hidden = send_request(closed, "watcher", "GET", "/metrics"), send_request(closed, "web", "GET", "/metrics")
     assert (seen[0], hidden[0]) == (200, 200)
     assert 'source="events-udp"' in seen[1]
     assert 'source="events-udp"' not in hidden[1]
 
 
-def test_a_family_is_cut_down_to_topics() -> None:
+def test_family_is_reduced_to_readable_topics() -> None:
     samples = [({"topic": "a"}, 1.0), ({"topic": "b"}, 2.0), ({}, 3.0)]
     family = Family("x", "gauge", "x", samples)
     assert family.of_topics(lambda topic: topic == "a").samples == samples[:1]

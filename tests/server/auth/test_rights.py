@@ -20,7 +20,7 @@ TOKENS = {
 }
 
 
-def test_without_tokens_everybody_may_do_everything() -> None:
+def test_anonymous_caller_has_all_rights_without_tokens() -> None:
     caller = TokenAuthenticator().caller(None)
     assert caller is ANONYMOUS
     assert caller.reads("t", OPEN)
@@ -30,18 +30,18 @@ def test_without_tokens_everybody_may_do_everything() -> None:
 
 
 @pytest.mark.parametrize("shown", [None, "", SECRET, f"Basic {SECRET}", "Bearer", "Bearer nobody's secret at all"])
-def test_with_tokens_nobody_comes_in_without(shown: str | None) -> None:
+def test_configured_tokens_refuse_requests_without_one(header: str | None) -> None:
     with pytest.raises(Unauthenticated):
-        TokenAuthenticator(TOKENS).caller(shown)
+        TokenAuthenticator(TOKENS).caller(header)
 
 
-def test_a_digest_is_not_the_token() -> None:
+def test_digest_of_a_token_is_not_accepted() -> None:
     with pytest.raises(Unauthenticated):
         TokenAuthenticator(TOKENS).caller(f"Bearer {TOKENS['hashed'].token}")
     assert TokenAuthenticator(TOKENS).caller("bearer known by its digest").name == "hashed"
 
 
-def test_rights_are_by_topic() -> None:
+def test_rights_are_checked_per_topic() -> None:
     caller = TokenAuthenticator(TOKENS).caller(f"Bearer {SECRET}")
     assert [caller.writes(topic, OPEN) for topic in ("web-a", "web-", "web", "other")] == [True, True, False, False]
     assert [caller.reads(topic, OPEN) for topic in ("web-a", "web-b")] == [True, False]
@@ -50,7 +50,7 @@ def test_rights_are_by_topic() -> None:
             refused()
 
 
-def test_a_topic_may_name_who_reads_and_writes_it() -> None:
+def test_topic_settings_restrict_readers_and_writers() -> None:
     closed = TopicSettings(readers=("hashed",), writers=())
     reader = TokenAuthenticator(TOKENS).caller("Bearer known by its digest")
     assert reader.reads("t", closed)
@@ -59,13 +59,13 @@ def test_a_topic_may_name_who_reads_and_writes_it() -> None:
     assert not ANONYMOUS.writes("t", closed)
 
 
-def test_internal_topics_are_for_administrators() -> None:
+def test_internal_topics_require_the_right_admin() -> None:
     guard = TokenAuthenticator(TOKENS, internal="of the data directory")
     assert not guard.caller("Bearer known by its digest").reads("_ledger", OPEN)
     assert guard.caller("Bearer the administrator's").reads("_ledger", OPEN)
 
 
-def test_the_product_itself_may_do_everything() -> None:
+def test_internal_token_has_all_rights() -> None:
     inside = TokenAuthenticator(TOKENS, internal="of the data directory").caller("Bearer of the data directory")
     closed = TopicSettings(readers=(), writers=())
     assert inside.reads("t", closed)
@@ -74,7 +74,7 @@ def test_the_product_itself_may_do_everything() -> None:
     inside.check_ledger()
 
 
-def test_a_refusal_names_the_topic() -> None:
+def test_refusal_names_the_topic() -> None:
     with pytest.raises(NotAllowed, match="Topic may not be read: t"):
         Principal("x").check_read("t", OPEN)
     with pytest.raises(NotAllowed, match="Topic may not be written: t"):
@@ -85,6 +85,6 @@ ANY_TEXT = st.text(st.characters(categories=("L", "Cs", "Cc", "Zs")), max_size=2
 
 
 @given(ANY_TEXT | ANY_TEXT.map("Bearer {}".format) | ANY_TEXT.map("BEARER {}".format))
-def test_no_header_is_anybody_but_one_with_a_token(shown: str) -> None:
+def test_any_header_without_a_token_is_refused(header: str) -> None:
     with pytest.raises(Unauthenticated):
-        TokenAuthenticator(TOKENS).caller(shown)
+        TokenAuthenticator(TOKENS).caller(header)

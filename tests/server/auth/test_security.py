@@ -68,23 +68,23 @@ def outcome(call: Any) -> str:
     return "OK"
 
 
-def test_grpc_asks_for_a_token_with_the_right(closed: Running) -> None:
+def test_grpc_requires_a_token_with_the_right(closed: Running) -> None:
     with grpc.insecure_channel(closed.bound.grpc) as channel:
         stub = StructuredLogStub(channel)
         append = pb.AppendRequest(topic="web-a", logs=[pb.LogEntry(raw_bytes=b"x")])
-        other = pb.AppendRequest(topic="other", logs=[pb.LogEntry(raw_bytes=b"x")])
+        forbidden_append = pb.AppendRequest(topic="other", logs=[pb.LogEntry(raw_bytes=b"x")])
         read = pb.GetLogsRequest(topic="web-a")
 
         def codes(token: str | None) -> list[str]:
-            shown: dict[str, Any] = {"metadata": metadata(token), "timeout": 20}
+            options: dict[str, Any] = {"metadata": metadata(token), "timeout": 20}
             return [
-                outcome(lambda: stub.AppendLogs(append, **shown)),
-                outcome(lambda: stub.AppendLogs(other, **shown)),
-                outcome(lambda: stub.GetLogs(read, **shown)),
-                outcome(lambda: next(stub.StreamLogs(read, **shown))),
-                outcome(lambda: list(stub.AppendStream(iter([append]), **shown))),
-                outcome(lambda: stub.CreateTopic(pb.CreateTopicRequest(topic="new"), **shown)),
-                outcome(lambda: stub.ListTopics(pb.ListTopicsRequest(), **shown)),
+                outcome(lambda: stub.AppendLogs(append, **options)),
+                outcome(lambda: stub.AppendLogs(forbidden_append, **options)),
+                outcome(lambda: stub.GetLogs(read, **options)),
+                outcome(lambda: next(stub.StreamLogs(read, **options))),
+                outcome(lambda: list(stub.AppendStream(iter([append]), **options))),
+                outcome(lambda: stub.CreateTopic(pb.CreateTopicRequest(topic="new"), **options)),
+                outcome(lambda: stub.ListTopics(pb.ListTopicsRequest(), **options)),
             ]
 
         denied, unknown = "PERMISSION_DENIED", "UNAUTHENTICATED"
@@ -98,29 +98,29 @@ def test_grpc_asks_for_a_token_with_the_right(closed: Running) -> None:
         assert [topic.name for topic in seen.topic] == []
 
 
-def test_http_asks_for_a_token_with_the_right(closed: Running) -> None:
+def test_http_requires_a_token_with_the_right(closed: Running) -> None:
     def status(method: str, path: str, token: str | None) -> int:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        return closed.ask(method, path, {"logs": [{}]} if method == "POST" else None, headers)[0]
+        return closed.request(method, path, {"logs": [{}]} if method == "POST" else None, headers)[0]
 
-    asked = [
+    requests = [
         ("POST", "/topic/web-a/logs"),
         ("GET", "/topic/web-a/logs"),
         ("GET", "/topics"),
         ("GET", "/metrics"),
         ("DELETE", "/topics/web-a"),
     ]
-    assert [status(*request, None) for request in asked] == [401] * 5
-    assert [status(*request, WRITER) for request in asked] == [200, 403, 200, 200, 403]
-    assert [status(*request, READER) for request in asked] == [403, 200, 200, 200, 403]
+    assert [status(*request, None) for request in requests] == [401] * 5
+    assert [status(*request, WRITER) for request in requests] == [200, 403, 200, 200, 403]
+    assert [status(*request, READER) for request in requests] == [403, 200, 200, 200, 403]
     assert [status("GET", path, None) for path in ("/docs", "/openapi.json")] == [200, 200]
-    assert closed.ask("GET", "/topics")[1]["www-authenticate"] == "Bearer"
+    assert closed.request("GET", "/topics")[1]["www-authenticate"] == "Bearer"
 
 
-def test_flight_asks_for_a_token_with_the_right(closed: Running) -> None:
+def test_flight_requires_a_token_with_the_right(closed: Running) -> None:
     with flight.connect(f"grpc://{closed.bound.flight}") as client:
 
-        def put(token: str | None) -> None:
+        def put_batch(token: str | None) -> None:
             options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {token}".encode())])
             batch = body([b"x"])
             writer, answers = client.do_put(flight.FlightDescriptor.for_path("web-a"), batch.schema, options)
@@ -136,12 +136,12 @@ def test_flight_asks_for_a_token_with_the_right(closed: Running) -> None:
         with pytest.raises(flight.FlightUnauthenticatedError):
             list(client.list_flights())
         with pytest.raises(flight.FlightUnauthenticatedError):
-            put("nobody's secret at all")
-        put(WRITER)
+            put_batch("nobody's secret at all")
+        put_batch(WRITER)
         with pytest.raises(flight.FlightUnauthorizedError):
             get(WRITER)
         with pytest.raises(flight.FlightUnauthorizedError):
-            put(READER)
+            put_batch(READER)
         assert get(READER).num_rows == 1
 
 
@@ -153,7 +153,7 @@ def settings_of(folder: Path, running: Running, security: SecurityConfig) -> Set
 @pytest.mark.parametrize(
     ("server", "with_client_ca"), [("server", False), ("server", True), ("chained", False), ("chained", True)]
 )
-def test_the_product_gets_in_by_tls_and_its_own_token(
+def test_own_processes_connect_by_tls_and_internal_token(
     tmp_path: Path, pairs: dict[str, Pair], server: str, with_client_ca: bool
 ) -> None:
     authority = pairs["authority"].cert if with_client_ca else None
@@ -174,10 +174,13 @@ def test_the_product_gets_in_by_tls_and_its_own_token(
             stub = StructuredLogStub(channel)
             page = stub.GetLogs(pb.GetLogsRequest(topic="t"), metadata=list(access.headers.items()), timeout=20)
         assert [entry.raw_bytes for entry in page.logs] == [b"a"]
-        shown = {"cert_chain": chain, "private_key": key} if key else {}
+        certificate = {"cert_chain": chain, "private_key": key} if key else {}
         options = flight.FlightCallOptions(headers=[(k.encode(), v.encode()) for k, v in access.headers.items()])
         with flight.connect(
-            f"grpc+tls://{running.bound.flight}", tls_root_certs=roots, override_hostname=access.peer, **shown
+            f"grpc+tls://{running.bound.flight}",
+            tls_root_certs=roots,
+            override_hostname=access.peer,
+            **certificate,
         ) as connected:
             assert [info.total_records for info in connected.list_flights(options=options)] == [1]
         _outsiders(running, pairs, server, with_client_ca)
@@ -186,7 +189,7 @@ def test_the_product_gets_in_by_tls_and_its_own_token(
 
 
 def _outsiders(running: Running, pairs: dict[str, Pair], server: str, with_client_ca: bool) -> None:
-    """Who speaks no TLS, or has no certificate of client_ca where one is asked for, stays outside."""
+    """Check that clients without TLS, or without a required certificate, are refused."""
     with grpc.insecure_channel(running.bound.grpc) as channel:
         stub = StructuredLogStub(channel)
         assert outcome(lambda: stub.ListTopics(pb.ListTopicsRequest(), timeout=20)) == "UNAVAILABLE"
@@ -207,14 +210,14 @@ def _outsiders(running: Running, pairs: dict[str, Pair], server: str, with_clien
     assert answer.json() == {"topic": [{"name": "t"}]}
 
 
-def test_good_files_name_the_certificate(pairs: dict[str, Pair]) -> None:
+def test_valid_files_name_the_certificate(pairs: dict[str, Pair]) -> None:
     server = pairs["server"]
     security = SecurityConfig(tls_cert=server.cert, tls_key=server.key, client_ca=pairs["authority"].cert)
     assert security.check_files() == "server"
     assert SecurityConfig().check_files() == ""
 
 
-def test_bad_files_stop_the_start(pairs: dict[str, Pair], tmp_path: Path) -> None:
+def test_invalid_files_stop_the_start(pairs: dict[str, Pair], tmp_path: Path) -> None:
     server, only, nothing = pairs["server"], pairs["server only"], tmp_path / "nothing.pem"
     cases: list[tuple[dict[str, Path], str]] = [
         ({"tls_cert": nothing, "tls_key": server.key}, r"security\.tls_cert: .* cannot be read"),
@@ -229,13 +232,13 @@ def test_bad_files_stop_the_start(pairs: dict[str, Pair], tmp_path: Path) -> Non
             r"security\.tls_cert: cannot be used for clients too",
         ),
     ]
-    for files, said in cases:
-        with pytest.raises(ConfigError, match=said):
+    for files, text in cases:
+        with pytest.raises(ConfigError, match=text):
             SecurityConfig(**files).check_files()  # type: ignore[arg-type]
     assert SecurityConfig(tls_cert=only.cert, tls_key=only.key).check_files() == "served"
 
 
-def test_the_token_of_the_data_directory_is_its_owners_alone(tmp_path: Path) -> None:
+def test_internal_token_is_readable_only_by_its_owner(tmp_path: Path) -> None:
     token = internal_token(tmp_path / "data")
     assert internal_token(tmp_path / "data") == token
     assert len(token) == 64
@@ -243,7 +246,7 @@ def test_the_token_of_the_data_directory_is_its_owners_alone(tmp_path: Path) -> 
     assert [path.name for path in (tmp_path / "data").iterdir()] == [TOKEN_FILE]
 
 
-def test_without_tokens_none_is_made(tmp_path: Path) -> None:
+def test_internal_token_is_not_created_without_tokens(tmp_path: Path) -> None:
     access = Access(Settings(data_dir=tmp_path))
     assert (access.token, access.headers, list(tmp_path.iterdir())) == (None, {}, [])
 
@@ -252,18 +255,18 @@ def test_without_tokens_none_is_made(tmp_path: Path) -> None:
     ("listened", "connected"),
     [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("10.0.0.1:1", "10.0.0.1:1"), ("a.example:1", "a.example:1")],
 )
-def test_any_address_is_reached_by_loopback(listened: str, connected: str) -> None:
+def test_wildcard_address_is_reached_by_loopback(listened: str, connected: str) -> None:
     assert reachable(listened) == connected
 
 
 LARGE_FILTER = " OR ".join([r"v:([a-z]{1,100}[0-9]{0,100}\pL{1,300})"] * 10)
 
 
-def test_filter_is_looked_at_once_the_topic_may_be_read(closed: Running) -> None:
+def test_filter_is_compiled_after_the_right_is_checked(closed: Running) -> None:
     headers = {"Authorization": f"Bearer {WRITER}"}
     path = f"/topic/web-a/logs?filter={urllib.parse.quote(LARGE_FILTER)}"
-    assert closed.ask("GET", path, headers=headers)[0] == 403
-    assert closed.ask("GET", path.replace("/logs", "/search"), headers=headers)[0] == 403
+    assert closed.request("GET", path, headers=headers)[0] == 403
+    assert closed.request("GET", path.replace("/logs", "/search"), headers=headers)[0] == 403
     request = pb.GetLogsRequest(topic="web-a", filter=LARGE_FILTER)
     with grpc.insecure_channel(closed.bound.grpc) as channel:
         stub = StructuredLogStub(channel)
@@ -279,12 +282,12 @@ def test_filter_is_looked_at_once_the_topic_may_be_read(closed: Running) -> None
     ):
         client.do_get(ticket, options).read_all()
     closed.log.topic("web-a", create=True)
-    status, _, text = closed.ask("GET", path, headers={"Authorization": f"Bearer {READER}"})
+    status, _, text = closed.request("GET", path, headers={"Authorization": f"Bearer {READER}"})
     assert (status, "the patterns are too large" in text) == (400, True)
 
 
 def test_open_streams_end_when_the_token_is_revoked(closed: Running) -> None:
-    """Also one that waits at the end of its topic, before anything more is stored there."""
+    """Includes a stream that waits at the end of its topic."""
     closed.log.topic("web-a", create=True)
     request = pb.GetLogsRequest(topic="web-a")
     with grpc.insecure_channel(closed.bound.grpc) as channel, closed.connection() as connection:
@@ -308,7 +311,7 @@ def test_open_streams_end_when_the_token_loses_the_right(closed: Running) -> Non
         assert outcome(lambda: list(stream)) == "PERMISSION_DENIED"
 
 
-def test_append_stream_appends_nothing_more_with_a_revoked_token(closed: Running) -> None:
+def test_append_stream_ends_when_the_token_is_revoked(closed: Running) -> None:
     append = pb.AppendRequest(topic="web-a", logs=[pb.LogEntry(raw_bytes=b"x")])
     revoked = threading.Event()
 

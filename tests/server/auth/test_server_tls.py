@@ -55,7 +55,7 @@ def running(tmp_path: Path, security: SecurityConfig) -> Iterator[Running]:
 
 
 def install(config: SecurityConfig, pairs: dict[str, Pair], age: str) -> None:
-    """Put other files in the place of the configured ones, as certbot does: a new file under the old name."""
+    """Replace the configured files as certbot does: a new file under the old name."""
     assert config.tls_cert
     assert config.tls_key
     assert config.client_ca
@@ -71,7 +71,7 @@ def install(config: SecurityConfig, pairs: dict[str, Pair], age: str) -> None:
 
 
 def is_admitted(address: str, client: Pair, server: Pair) -> bool:
-    """Whether a client with this certificate and trust in ``server`` gets through a handshake."""
+    """Return whether a handshake with this certificate and trust in ``server`` succeeds."""
     context = ssl.create_default_context(cafile=str(server.cert))
     context.check_hostname = False
     context.load_cert_chain(client.cert, client.key)
@@ -92,7 +92,7 @@ def is_admitted(address: str, client: Pair, server: Pair) -> bool:
         return False
 
 
-def test_renewed_files_are_in_force_for_every_protocol(
+def test_renewed_files_apply_to_every_protocol(
     running: Running, security: SecurityConfig, pairs: dict[str, Pair]
 ) -> None:
     def admitted(client: str, server: str) -> list[str]:
@@ -107,9 +107,7 @@ def test_renewed_files_are_in_force_for_every_protocol(
     assert admitted("new client", "old server") == []
 
 
-def test_files_that_do_not_fit_each_other_change_nothing(
-    running: Running, security: SecurityConfig, pairs: dict[str, Pair]
-) -> None:
+def test_mismatched_files_change_nothing(running: Running, security: SecurityConfig, pairs: dict[str, Pair]) -> None:
     assert security.tls_key
     shutil.copy(pairs["new server"].key, security.tls_key)
     for name in PROTOCOLS:

@@ -1,4 +1,4 @@
-"""Questions about topics over Flight."""
+"""Flight actions on topics."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def client(running: Running) -> Iterator[Any]:
         yield connected
 
 
-def ask(client: Any, kind: str, *, token: str = "", **asked: Any) -> list[dict[str, Any]]:
+def act_remotely(client: Any, kind: str, *, token: str = "", **parameters: Any) -> list[dict[str, Any]]:
     headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
-    action = flight.Action(kind, json.dumps(asked).encode())
+    action = flight.Action(kind, json.dumps(parameters).encode())
     return [
         json.loads(r.body.to_pybytes()) for r in client.do_action(action, flight.FlightCallOptions(headers=headers))
     ]
 
 
 def fill(running: Running, name: str, rows: int) -> list[int]:
-    """Batches of two rows; the timestamps of all."""
+    """Append batches of two rows; return the timestamps of all."""
     topic = running.log.topic(name, create=True, internal=name.startswith("_"))
     for first in range(0, rows, 2):
         topic.append(body([b"%d" % first, b"x"]), Origin("tcp", 60, 5, 9, "raw")).result(20)
@@ -52,22 +52,25 @@ def fill(running: Running, name: str, rows: int) -> list[int]:
 def test_topics_are_described_by_name_and_pattern(client: Any, running: Running) -> None:
     for name in ("web.a", "web.b", "other", "_ledger"):
         fill(running, name, 4)
-    assert [found["topic"] for found in ask(client, "topics")] == ["other", "web.a", "web.b"]
-    assert [found["topic"] for found in ask(client, "topics", topics=["web.*", "none"])] == ["web.a", "web.b"]
-    (described,) = ask(client, "topics", topics=["_ledger"])
+    assert [description["topic"] for description in act_remotely(client, "topics")] == ["other", "web.a", "web.b"]
+    assert [description["topic"] for description in act_remotely(client, "topics", topics=["web.*", "none"])] == [
+        "web.a",
+        "web.b",
+    ]
+    (described,) = act_remotely(client, "topics", topics=["_ledger"])
     assert (described["start"], described["end"]) == (0, 4)
     assert described["bytes"] > 1000
 
 
-def test_places_are_found_by_time_and_times_by_place(client: Any, running: Running) -> None:
+def test_seek_and_first_convert_between_times_and_offsets(client: Any, running: Running) -> None:
     times = fill(running, "t", 6)
-    assert ask(client, "seek", topic="t", micros=times[3]) == [{"offset": 3}]
-    assert ask(client, "seek", topic="t", micros=times[5] + 1) == [{"offset": 6}]
-    assert ask(client, "first", topic="t", offset=4) == [{"micros": times[4]}]
-    assert ask(client, "first", topic="t", offset=6) == [{"micros": None}]
+    assert act_remotely(client, "seek", topic="t", micros=times[3]) == [{"offset": 3}]
+    assert act_remotely(client, "seek", topic="t", micros=times[5] + 1) == [{"offset": 6}]
+    assert act_remotely(client, "first", topic="t", offset=4) == [{"micros": times[4]}]
+    assert act_remotely(client, "first", topic="t", offset=6) == [{"micros": None}]
 
 
-def test_gaps_are_told_with_their_counts(client: Any, running: Running) -> None:
+def test_gaps_are_listed_with_their_counts(client: Any, running: Running) -> None:
     fill(running, "t", 6)
     (path,) = running.folder.glob("t/*.arrows")
     with open(path, "r+b") as file:
@@ -75,10 +78,12 @@ def test_gaps_are_told_with_their_counts(client: Any, running: Running) -> None:
         file.write(b"?")
     table = client.do_get(flight.Ticket(b'{"topic":"t","columns":["offset","source","bucket","received","codec"]}'))
     assert table.read_all().slice(1, 2).to_pydict()["offset"] == [1, 4]
-    assert ask(client, "gaps", topic="t") == [{"begin": 2, "end": 4, "reason": "corrupt", "counts": {"tcp": {"60": 2}}}]
+    assert act_remotely(client, "gaps", topic="t") == [
+        {"begin": 2, "end": 4, "reason": "corrupt", "counts": {"tcp": {"60": 2}}}
+    ]
 
 
-def test_rows_are_given_with_where_they_came_from(client: Any, running: Running) -> None:
+def test_rows_are_returned_with_their_provenance(client: Any, running: Running) -> None:
     fill(running, "t", 4)
     ticket = {"topic": "t", "from": 1, "to": 3, "columns": ["offset", "codec", "bucket", "source", "received"]}
     table = client.do_get(flight.Ticket(json.dumps(ticket).encode())).read_all()
@@ -91,7 +96,7 @@ def test_rows_are_given_with_where_they_came_from(client: Any, running: Running)
     assert times == [[60_000_000] * 2, [5, 5]]
 
 
-def test_what_may_not_be_read_is_not_told(tmp_path: Path) -> None:
+def test_unreadable_topic_is_not_described(tmp_path: Path) -> None:
     tokens = {"reader": TokenConfig(token=READER, read=("web*",))}
     closed = Running(tmp_path, SecurityConfig(tokens=tokens))
     try:
@@ -99,16 +104,16 @@ def test_what_may_not_be_read_is_not_told(tmp_path: Path) -> None:
             fill(closed, name, 2)
         with flight.connect(f"grpc://{closed.bound.flight}") as client:
             with pytest.raises(flight.FlightUnauthenticatedError):
-                ask(client, "topics")
-            assert [found["topic"] for found in ask(client, "topics", token=READER)] == ["web"]
-            for kind, asked in (("topics", {"topics": ["secret"]}), ("gaps", {"topic": "secret"})):
+                act_remotely(client, "topics")
+            assert [description["topic"] for description in act_remotely(client, "topics", token=READER)] == ["web"]
+            for kind, parameters in (("topics", {"topics": ["secret"]}), ("gaps", {"topic": "secret"})):
                 with pytest.raises(flight.FlightUnauthorizedError, match="may not be read: secret"):
-                    ask(client, kind, token=READER, **asked)
+                    act_remotely(client, kind, token=READER, **parameters)
     finally:
         closed.stop()
 
 
-def test_the_actions_are_listed(client: Any) -> None:
+def test_actions_are_listed(client: Any) -> None:
     assert {action.type for action in client.list_actions()} == set(ACTIONS)
 
 
@@ -123,21 +128,21 @@ def test_the_actions_are_listed(client: Any) -> None:
         ("first", {"topic": "t", "offset": -1}, flight.FlightServerError, "offset must be"),
     ],
 )
-def test_a_bad_question_is_refused(
-    client: Any, running: Running, kind: str, asked: dict[str, Any], error: type[Exception], said: str
+def test_invalid_action_is_refused(
+    client: Any, running: Running, kind: str, parameters: dict[str, Any], error: type[Exception], text: str
 ) -> None:
     fill(running, "t", 2)
-    with pytest.raises(error, match=said):
-        ask(client, kind, **asked)
+    with pytest.raises(error, match=text):
+        act_remotely(client, kind, **parameters)
 
 
 @given(st.sampled_from([*ACTIONS, "x"]), st.one_of(st.binary(), st.from_regex(rb'\{"(topics?|offset)": .{0,9}\}')))
-def test_no_question_raises_anything_but_an_error_of_the_api(
-    tmp_path_factory: pytest.TempPathFactory, kind: str, asked: bytes
+def test_any_action_returns_documents_or_raises_an_api_error(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, body: bytes
 ) -> None:
     log = Log(tmp_path_factory.getbasetemp() / "empty")
     try:
-        list(act(PermittedTopics(log), ANONYMOUS, kind, asked))
+        list(act(PermittedTopics(log), ANONYMOUS, kind, body))
     except ApiError:
         pass
     finally:

@@ -29,7 +29,7 @@ def decoded(messages: list[bytes]) -> list[pa.RecordBatch]:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 1000])
-def test_encoded_batches_are_decoded_alike(rows: int) -> None:
+def test_decoded_batch_equals_the_encoded_one(rows: int) -> None:
     batch = body(
         [b"%d" % number for number in range(rows)], keys=pa.array([None, b"k"] * (rows // 2) + [b""] * (rows % 2))
     )
@@ -65,7 +65,7 @@ def test_dictionaries_are_decoded() -> None:
         bytes_field(2, bytes(message.metadata)) + (bytes_field(1000, bytes(message.body)) if message.body else b"")
         for message in reader
     ]
-    assert [found.to_pydict() for found in decoded(messages)] == [{"payload": ["a", "b", "a"]}]
+    assert [decoded_batch.to_pydict() for decoded_batch in decoded(messages)] == [{"payload": ["a", "b", "a"]}]
 
 
 def test_batch_without_schema_is_refused() -> None:

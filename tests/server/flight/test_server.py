@@ -27,27 +27,27 @@ def client(running: Running) -> Iterator[Any]:
         yield connected
 
 
-def put(client: Any, descriptor: Any, *batches: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Put batches, wait for all answers."""
+def put_batches(client: Any, descriptor: Any, *batches: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Put batches and wait for all answers."""
     descriptor = flight.FlightDescriptor.for_path(descriptor) if isinstance(descriptor, str) else descriptor
     writer, answers = client.do_put(descriptor, batches[0].schema)
     for batch in batches:
         writer.write_batch(batch)
     writer.done_writing()
-    found = []
+    documents = []
     while (answer := answers.read()) is not None:
-        found.append(json.loads(answer.to_pybytes()))
+        documents.append(json.loads(answer.to_pybytes()))
     writer.close()
-    return found
+    return documents
 
 
 def get(client: Any, **ticket: Any) -> pa.Table:
     return client.do_get(flight.Ticket(json.dumps(ticket).encode())).read_all()
 
 
-def test_what_is_put_is_got(client: Any) -> None:
+def test_stored_batches_are_read_back(client: Any) -> None:
     sent = body([b"a", None, b"c"], keys=pa.array([b"k", None, b""]), annotations=ANNOTATED)
-    assert put(client, "t", sent, sent) == [
+    assert put_batches(client, "t", sent, sent) == [
         {"first": 0, "rows": 3, "durability": "synced"},
         {"first": 3, "rows": 3, "durability": "synced"},
     ]
@@ -59,8 +59,8 @@ def test_what_is_put_is_got(client: Any) -> None:
     assert stamps == sorted(set(stamps))
 
 
-def test_a_ticket_chooses_rows_and_columns(client: Any) -> None:
-    put(client, "t", body([b"a", b"b", b"c"], annotations=ANNOTATED))
+def test_ticket_selects_rows_and_columns(client: Any) -> None:
+    put_batches(client, "t", body([b"a", b"b", b"c"], annotations=ANNOTATED))
     table = get(client, topic="t", columns=["payload", "offset"], filter="k:userid v:5")
     assert table.to_pydict() == {"payload": [b"a", b"c"], "offset": [0, 2]}
     assert get(client, topic="t", **{"from": 1, "to": 2}).column("payload").to_pylist() == [b"b"]
@@ -70,32 +70,32 @@ def test_a_ticket_chooses_rows_and_columns(client: Any) -> None:
     assert get(client, topic="t", **{"from": later}).column("payload").to_pylist() == [b"b", b"c"]
 
 
-def test_small_batches_are_put_together(client: Any) -> None:
-    put(client, "t", *[body([b"%d" % n]) for n in range(100)])
+def test_small_batches_are_joined(client: Any) -> None:
+    put_batches(client, "t", *[body([b"%d" % n]) for n in range(100)])
     reader = client.do_get(flight.Ticket(b'{"topic":"t"}'))
     batches = [chunk.data for chunk in reader]
     assert [batch.num_rows for batch in batches] == [100]
     assert batches[0].column("payload").to_pylist() == [b"%d" % n for n in range(100)]
 
 
-def test_the_log_gives_offsets_and_timestamps_whatever_is_put(client: Any) -> None:
-    put(client, "t", body([b"a"]))
+def test_offsets_and_timestamps_come_from_the_log(client: Any) -> None:
+    put_batches(client, "t", body([b"a"]))
     copied = get(client, topic="t").combine_chunks().to_batches()[0]
-    put(client, "t", copied)
+    put_batches(client, "t", copied)
     assert get(client, topic="t").column("offset").to_pylist() == [0, 1]
 
 
-def test_texts_are_taken_as_payloads(client: Any) -> None:
-    put(client, "t", pa.record_batch({"payload": pa.array(["a", "b"]), "key": pa.array(["k", None])}))
+def test_text_column_is_accepted_as_payload(client: Any) -> None:
+    put_batches(client, "t", pa.record_batch({"payload": pa.array(["a", "b"]), "key": pa.array(["k", None])}))
     assert get(client, topic="t", columns=["payload", "key"]).to_pydict() == {
         "payload": [b"a", b"b"],
         "key": [b"k", None],
     }
 
 
-def test_topics_are_flights(client: Any, running: Running) -> None:
+def test_topics_are_listed_as_flights(client: Any, running: Running) -> None:
     for name in ("b", "a"):
-        put(client, name, body([b"x"] * 2))
+        put_batches(client, name, body([b"x"] * 2))
     running.log.topic("_internal", create=True, internal=True)
     infos = list(client.list_flights())
     assert [info.descriptor.path for info in infos] == [[b"a"], [b"b"]]
@@ -104,8 +104,8 @@ def test_topics_are_flights(client: Any, running: Running) -> None:
     assert table.column("payload").to_pylist() == [b"x", b"x"]
 
 
-def test_info_is_given_of_a_topic_and_of_a_ticket(client: Any) -> None:
-    put(client, "t", body([b"x"] * 5))
+def test_flight_info_describes_topic_and_ticket(client: Any) -> None:
+    put_batches(client, "t", body([b"x"] * 5))
     by_path = client.get_flight_info(flight.FlightDescriptor.for_path("t"))
     assert (by_path.total_records, by_path.schema.equals(SCHEMA)) == (5, True)
     command = json.dumps({"topic": "t", "from": 2, "columns": ["payload"], "filter": "k:a"}).encode()
@@ -127,9 +127,9 @@ def test_info_is_given_of_a_topic_and_of_a_ticket(client: Any) -> None:
         ({}, flight.FlightServerError, "a ticket is a JSON object"),
     ],
 )
-def test_a_bad_ticket_is_refused(client: Any, ticket: dict[str, Any], error: type[Exception], said: str) -> None:
-    put(client, "t", body([b"x"]))
-    with pytest.raises(error, match=said):
+def test_invalid_ticket_is_refused(client: Any, ticket: dict[str, Any], error: type[Exception], text: str) -> None:
+    put_batches(client, "t", body([b"x"]))
+    with pytest.raises(error, match=text):
         get(client, **ticket)
 
 
@@ -141,24 +141,24 @@ def test_a_bad_ticket_is_refused(client: Any, ticket: dict[str, Any], error: typ
         (pa.record_batch({"payload": pa.array([1.5])}), "types of the log"),
     ],
 )
-def test_other_columns_are_refused(client: Any, batch: pa.RecordBatch, said: str) -> None:
-    with pytest.raises(flight.FlightServerError, match=said):
-        put(client, "t", batch)
+def test_unknown_columns_are_refused(client: Any, batch: pa.RecordBatch, text: str) -> None:
+    with pytest.raises(flight.FlightServerError, match=text):
+        put_batches(client, "t", batch)
 
 
-def test_a_large_message_and_an_internal_topic_are_refused(client: Any) -> None:
+def test_large_message_and_internal_topic_are_refused(client: Any) -> None:
     with pytest.raises(flight.FlightServerError, match="takes at most"):
-        put(client, "t", body([b"x" * (17 << 20)]))
+        put_batches(client, "t", body([b"x" * (17 << 20)]))
     with pytest.raises(flight.FlightUnauthorizedError, match="internal"):
-        put(client, "_ledger", body([b"x"]))
+        put_batches(client, "_ledger", body([b"x"]))
 
 
-def test_many_put_and_get_at_once_without_a_hole(running: Running) -> None:
+def test_concurrent_puts_and_gets_leave_no_hole(running: Running) -> None:
     answers: list[dict[str, Any]] = []
 
     def run() -> None:
         with flight.connect(f"grpc://{running.bound.flight}") as client:
-            answers.extend(put(client, "t", *[body([b"x"] * 10)] * 20))
+            answers.extend(put_batches(client, "t", *[body([b"x"] * 10)] * 20))
 
     threads = [threading.Thread(target=run) for _ in range(8)]
     for thread in threads:
@@ -175,8 +175,8 @@ def do_get_as_go_and_rust_do(channel: grpc.Channel, **ticket: Any) -> Any:
     return channel.unary_stream("/arrow.flight.protocol.FlightService/DoGet")(request, timeout=60)
 
 
-def test_clients_that_take_4_mib_a_message_read_large_batches(client: Any, running: Running) -> None:
-    put(client, "t", *[body([b"x" * 1000] * 10_000)] * 2)
+def test_clients_with_the_default_limit_read_large_batches(client: Any, running: Running) -> None:
+    put_batches(client, "t", *[body([b"x" * 1000] * 10_000)] * 2)
     with grpc.insecure_channel(running.bound.flight) as channel:
         sizes = [len(message) for message in do_get_as_go_and_rust_do(channel, topic="t")]
     assert sum(sizes) > 20_000_000
@@ -206,12 +206,12 @@ def test_stream_ends_when_its_token_is_revoked(tmp_path: Path) -> None:
         running.stop()
 
 
-def test_readers_that_do_not_read_cost_the_others_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_readers_do_not_delay_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.server.flight.server.MAX_OPEN_READS", 4)
     running = Running(tmp_path / "topics")
     try:
         with flight.connect(f"grpc://{running.bound.flight}") as connected:
-            put(connected, "t", *[body([b"x" * 100_000] * 100)] * 4)
+            put_batches(connected, "t", *[body([b"x" * 100_000] * 100)] * 4)
             with grpc.insecure_channel(running.bound.flight) as channel:
                 stalled = [do_get_as_go_and_rust_do(channel, topic="t") for _ in range(12)]
                 for stream in stalled:
@@ -226,18 +226,16 @@ def test_readers_that_do_not_read_cost_the_others_nothing(tmp_path: Path, monkey
 
 
 def code_of(stream: Any) -> grpc.StatusCode:
-    """Read on to the end; the status."""
+    """Read to the end; return the status."""
     with contextlib.suppress(grpc.RpcError):
         for _ in stream:
             pass
     return stream.code()
 
 
-def test_it_stops_though_somebody_does_not_read_on(
-    running: Running, client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_stops_despite_a_stalled_reader(running: Running, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.server.servers.GRACE_S", 0.3)
-    put(client, "t", *[body([b"x" * 100_000] * 100)] * 4)
+    put_batches(client, "t", *[body([b"x" * 100_000] * 100)] * 4)
     reader = client.do_get(flight.Ticket(b'{"topic":"t"}'))
     reader.read_chunk()
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""What the server of calls does where callers leave, ask for what there is not, or send too much."""
+"""The call server with callers that disconnect, call missing methods or send too much."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ def code_of(call: grpc.Future) -> grpc.StatusCode:
     return raised.value.code()
 
 
-def test_a_method_that_there_is_not_is_unimplemented(channel: grpc.Channel) -> None:
+def test_missing_method_is_unimplemented(channel: grpc.Channel) -> None:
     for method in (SERVICE + "Nothing", "/nobody.Service/AppendLogs", "/"):
         assert code_of(channel.unary_unary(method).future(b"", timeout=20)) is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_what_is_larger_than_any_request_may_be_is_refused_and_the_server_goes_on(channel: grpc.Channel) -> None:
+def test_oversized_request_is_refused_and_the_server_continues(channel: grpc.Channel) -> None:
     call = channel.unary_unary(SERVICE + "AppendLogs")
     assert code_of(call.future(b"x" * (MAX_MESSAGE_BYTES + 1), timeout=60)) is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert pb.AppendResponse.FromString(call(append(), timeout=20)).offsets == [0]
 
 
-def test_an_append_whose_caller_leaves_is_stored_all_the_same(running: Running, channel: grpc.Channel) -> None:
+def test_append_of_disconnected_caller_is_stored(running: Running, channel: grpc.Channel) -> None:
     channel.unary_unary(SERVICE + "AppendLogs")(append(), timeout=20)
     topic = running.log.topic("t")
     with topic.writer.lock:  # as long as nothing can be committed
@@ -64,7 +64,7 @@ def test_an_append_whose_caller_leaves_is_stored_all_the_same(running: Running, 
     ]
 
 
-def test_a_caller_that_stops_in_the_middle_of_a_request_stops_no_other(channel: grpc.Channel) -> None:
+def test_stalled_request_does_not_block_others(channel: grpc.Channel) -> None:
     gate = threading.Event()
 
     def half() -> Iterator[bytes]:
@@ -80,21 +80,21 @@ def test_a_caller_that_stops_in_the_middle_of_a_request_stops_no_other(channel: 
     ]
 
 
-def test_appends_that_wait_together_become_one_batch(running: Running, channel: grpc.Channel) -> None:
+def test_waiting_appends_become_one_batch(running: Running, channel: grpc.Channel) -> None:
     call = channel.unary_unary(SERVICE + "AppendLogs")
     call(append(), timeout=20)
     topic = running.log.topic("t")
     with topic.writer.lock:
         calls = [call.future(append(b"%d" % number), timeout=60) for number in range(10)]
         wait_for(lambda: len(topic._queue) == 10)
-    offsets = sorted(itertools.chain.from_iterable(pb.AppendResponse.FromString(one.result()).offsets for one in calls))
+    offsets = sorted(
+        itertools.chain.from_iterable(pb.AppendResponse.FromString(each.result()).offsets for each in calls)
+    )
     assert offsets == list(range(1, 11))
     assert [stored.batch.num_rows for stored in topic.reader().read(0)] == [1, 10]
 
 
-def test_who_waits_for_a_slow_disk_stops_no_other_call_and_no_other_topic(
-    running: Running, channel: grpc.Channel
-) -> None:
+def test_slow_disk_delays_neither_other_calls_nor_topics(running: Running, channel: grpc.Channel) -> None:
     call = channel.unary_unary(SERVICE + "AppendLogs")
     for name in ("slow", "slower", "quick"):
         call(append(topic=name), timeout=20)
@@ -103,13 +103,15 @@ def test_who_waits_for_a_slow_disk_stops_no_other_call_and_no_other_topic(
         waiting = [call.future(append(topic=name), timeout=60) for name in ("slow", "slower")]
         wait_for(lambda: slow._scheduled and slower._scheduled)
         assert pb.AppendResponse.FromString(call(append(topic="quick"), timeout=20)).offsets == [1]
-        asked = pb.GetLogsRequest(topic="quick").SerializeToString()
-        assert len(pb.GetLogsResponse.FromString(channel.unary_unary(SERVICE + "GetLogs")(asked, timeout=20)).logs) == 2
-        assert not any(one.done() for one in waiting)
-    assert [list(pb.AppendResponse.FromString(one.result()).offsets) for one in waiting] == [[1], [1]]
+        request = pb.GetLogsRequest(topic="quick").SerializeToString()
+        assert (
+            len(pb.GetLogsResponse.FromString(channel.unary_unary(SERVICE + "GetLogs")(request, timeout=20)).logs) == 2
+        )
+        assert not any(future.done() for future in waiting)
+    assert [list(pb.AppendResponse.FromString(future.result()).offsets) for future in waiting] == [[1], [1]]
 
 
-def test_the_thread_that_took_an_append_commits_it_and_answers(
+def test_receiving_thread_commits_and_answers(
     running: Running, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(call_server, "MAX_COMMIT_S", 60.0)
@@ -123,7 +125,7 @@ def test_the_thread_that_took_an_append_commits_it_and_answers(
     assert names == {"grpc-0"}
 
 
-def test_after_a_commit_that_took_long_the_committers_have_them_for_a_while(
+def test_committers_take_over_after_a_slow_commit(
     running: Running, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(call_server, "COMMITTERS_ONLY_S", 600.0)
@@ -144,28 +146,28 @@ def test_after_a_commit_that_took_long_the_committers_have_them_for_a_while(
 
 
 class Flood:
-    """A queue in which there always is something; the first time it is an append."""
+    """A queue that is never empty; its first call is an append."""
 
-    def __init__(self, committers: Committers, done: threading.Event) -> None:
-        self._todo = [lambda: committers.schedule(lambda: bool(done.set()))]
+    def __init__(self, committers: Committers, finished: threading.Event) -> None:
+        self._todo = [lambda: committers.schedule(lambda: bool(finished.set()))]
 
     def poll(self, _: float | None) -> SimpleNamespace:
         return SimpleNamespace(completion_type=None, tag=lambda _: self._todo.pop()() if self._todo else None)
 
 
-def test_a_commit_does_not_wait_until_no_more_calls_come() -> None:
-    committers, done = Committers(1), threading.Event()
+def test_commit_runs_although_calls_keep_arriving() -> None:
+    committers, finished = Committers(1), threading.Event()
     server = call_server.CallServer([], {}, lambda *_: None, committers)
-    server._queue = Flood(committers, done)
+    server._queue = Flood(committers, finished)
     server._leader = threading.Thread(target=server._run)
     server._leader.start()
-    assert done.wait(20)
+    assert finished.wait(20)
     server._is_over = True
     server._leader.join(20)
     committers.close()
 
 
-def test_pages_of_callers_that_have_left_are_not_read(
+def test_pages_of_disconnected_callers_are_not_read(
     running: Running, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel.unary_unary(SERVICE + "AppendLogs")(append(), timeout=20)
@@ -177,17 +179,17 @@ def test_pages_of_callers_that_have_left_are_not_read(
         return b""
 
     monkeypatch.setattr(running.api.pages, "get", get)
-    call, asked = channel.unary_unary(SERVICE + "GetLogs"), pb.GetLogsRequest(topic="t").SerializeToString()
-    busy = [call.future(asked, timeout=60) for _ in range(READ_THREADS)]
+    call, request = channel.unary_unary(SERVICE + "GetLogs"), pb.GetLogsRequest(topic="t").SerializeToString()
+    busy = [call.future(request, timeout=60) for _ in range(READ_THREADS)]
     wait_for(lambda: len(read) == READ_THREADS)
-    gone = [call.future(asked, timeout=60) for _ in range(20)]
+    cancelled = [call.future(request, timeout=60) for _ in range(20)]
     wait_for(lambda: running.api.threads._work_queue.qsize() == 20)
-    for one in gone:
-        one.cancel()
+    for future in cancelled:
+        future.cancel()
     broken = call.future(b"\xff", timeout=20)
     assert broken.code() is grpc.StatusCode.INVALID_ARGUMENT  # by then the server knows that they left
     gate.set()
-    assert [one.result() for one in busy] == [b""] * READ_THREADS
+    assert [future.result() for future in busy] == [b""] * READ_THREADS
     wait_for(lambda: running.api.threads._work_queue.qsize() == 0)
     assert len(read) < READ_THREADS + 20
 

@@ -36,7 +36,7 @@ def code_of(call: object) -> str:
     return str(raised.value.code().name)
 
 
-def test_many_callers_of_one_topic_leave_no_hole(stub: StructuredLogStub) -> None:
+def test_concurrent_callers_of_one_topic_leave_no_hole(stub: StructuredLogStub) -> None:
     start = threading.Barrier(CALLERS)
 
     def call(caller: int) -> list[list[int]]:
@@ -45,20 +45,20 @@ def test_many_callers_of_one_topic_leave_no_hole(stub: StructuredLogStub) -> Non
         return [list(stub.AppendLogs(request("busy", *payloads), timeout=60).offsets) for _ in range(CALLS)]
 
     with ThreadPoolExecutor(CALLERS) as pool:
-        given = list(pool.map(call, range(CALLERS)))
+        answers = list(pool.map(call, range(CALLERS)))
     total = CALLERS * CALLS * BATCH
-    assert sorted(offset for caller in given for offsets in caller for offset in offsets) == list(range(total))
-    assert all(offsets == list(range(offsets[0], offsets[0] + BATCH)) for caller in given for offsets in caller)
+    assert sorted(offset for caller in answers for offsets in caller for offset in offsets) == list(range(total))
+    assert all(offsets == list(range(offsets[0], offsets[0] + BATCH)) for caller in answers for offsets in caller)
 
     logs = stub.GetLogs(pb.GetLogsRequest(topic="busy", max_messages=total + 1), timeout=60).logs
     assert [entry.offset for entry in logs] == list(range(total))
     stamps = [entry.timestamp.ToMicroseconds() for entry in logs]
     assert all(earlier < later for earlier, later in pairwise(stamps))
-    owners = {offset: caller for caller, calls in enumerate(given) for offsets in calls for offset in offsets}
+    owners = {offset: caller for caller, calls in enumerate(answers) for offsets in calls for offset in offsets}
     assert all(int(entry.raw_bytes) == owners[entry.offset] for entry in logs)
 
 
-def test_a_stream_catches_up_and_goes_on(running: Running, stub: StructuredLogStub) -> None:
+def test_stream_catches_up_and_follows(running: Running, stub: StructuredLogStub) -> None:
     total, seen = 200, []
     stub.AppendLogs(request("t", b"first"), timeout=20)
     call = stub.StreamLogs(pb.GetLogsRequest(topic="t", max_messages=7), timeout=60)
@@ -80,7 +80,7 @@ def test_a_stream_catches_up_and_goes_on(running: Running, stub: StructuredLogSt
     wait_for(lambda: running.api.open_streams == 0)
 
 
-def test_many_streams_lose_no_wake_up(running: Running, stub: StructuredLogStub) -> None:
+def test_concurrent_streams_miss_no_wake_up(running: Running, stub: StructuredLogStub) -> None:
     stub.AppendLogs(request("t"), timeout=20)
     calls = [stub.StreamLogs(pb.GetLogsRequest(topic="t", position=2), timeout=60) for _ in range(8)]
     for call in calls:
@@ -92,13 +92,13 @@ def test_many_streams_lose_no_wake_up(running: Running, stub: StructuredLogStub)
         assert [[entry.offset for entry in next(call).logs] for call in calls] == [[number]] * len(calls)
 
 
-def test_a_stream_at_latest_with_a_number_begins_that_many_before_the_end(stub: StructuredLogStub) -> None:
+def test_stream_at_latest_starts_max_messages_before_the_end(stub: StructuredLogStub) -> None:
     stub.AppendLogs(request("t", *[b"x"] * 10), timeout=20)
     call = stub.StreamLogs(pb.GetLogsRequest(topic="t", position=2, max_messages=3), timeout=20)
     assert [entry.offset for entry in next(call).logs] == [7, 8, 9]
 
 
-def test_a_stream_from_an_offset_or_time_to_come_waits_for_it(stub: StructuredLogStub) -> None:
+def test_stream_from_a_future_offset_or_time_waits(stub: StructuredLogStub) -> None:
     stub.AppendLogs(request("t", b"0"), timeout=20)
     ahead = stub.StreamLogs(pb.GetLogsRequest(topic="t", offset=2), timeout=20)
     later = pb.GetLogsRequest(topic="t")
@@ -109,7 +109,7 @@ def test_a_stream_from_an_offset_or_time_to_come_waits_for_it(stub: StructuredLo
     assert code_of(lambda: next(never)) == "DEADLINE_EXCEEDED"
 
 
-def test_errors_have_their_codes(stub: StructuredLogStub) -> None:
+def test_errors_have_their_grpc_codes(stub: StructuredLogStub) -> None:
     negative = pb.GetLogsRequest(topic="t", max_messages=-1)
     stub.AppendLogs(request("t"), timeout=20)
     assert code_of(lambda: stub.AppendLogs(request("_receipts", b"x"))) == "PERMISSION_DENIED"
@@ -122,7 +122,7 @@ def test_errors_have_their_codes(stub: StructuredLogStub) -> None:
     assert grpc.StatusCode.INVALID_ARGUMENT.value[0] == answer.error.code
 
 
-def test_a_request_of_more_than_4_mib_is_refused_as_slogd_does(stub: StructuredLogStub) -> None:
+def test_request_over_4_mib_gets_slogds_error(stub: StructuredLogStub) -> None:
     large = request("t", b"x" * (4 << 20))
     with pytest.raises(grpc.RpcError) as raised:
         stub.AppendLogs(large, timeout=60)
@@ -130,16 +130,14 @@ def test_a_request_of_more_than_4_mib_is_refused_as_slogd_does(stub: StructuredL
     assert raised.value.details() == f"grpc: received message larger than max ({large.ByteSize()} vs. 4194304)"
 
 
-def test_large_messages_pass_whole_by_a_stream(stub: StructuredLogStub) -> None:
+def test_large_message_passes_through_a_stream(stub: StructuredLogStub) -> None:
     payload = bytes(range(256)) * (8 << 12)
     list(stub.AppendStream(iter([request("t", payload, b"small")]), timeout=60))
     first, second = stub.GetLogs(pb.GetLogsRequest(topic="t", max_messages=2), timeout=60).logs
     assert (first.raw_bytes, second.raw_bytes) == (payload, b"small")
 
 
-def test_a_page_of_unsaid_length_fits_a_client_with_the_default_limit(
-    running: Running, stub: StructuredLogStub
-) -> None:
+def test_page_without_max_messages_fits_the_default_client_limit(running: Running, stub: StructuredLogStub) -> None:
     for _ in range(6):
         stub.AppendLogs(request("t", *[b"x" * 1000] * 1000), timeout=60)
     list(stub.AppendStream(iter([request("t", *[b"x" * 100_000] * 100)]), timeout=60))
@@ -152,7 +150,7 @@ def test_a_page_of_unsaid_length_fits_a_client_with_the_default_limit(
     assert len(stub.GetLogs(pb.GetLogsRequest(topic="t", max_messages=6100), timeout=20).logs) == 6100
 
 
-def test_a_stream_of_appends_is_answered_in_its_order(stub: StructuredLogStub) -> None:
+def test_append_stream_is_answered_in_order(stub: StructuredLogStub) -> None:
     requests = [request("t", *[b"%d" % number] * (1 + number % 3)) for number in range(300)]
     requests[7] = request("NO", b"x")
     answers = list(stub.AppendStream(iter(requests), timeout=60))
@@ -162,7 +160,7 @@ def test_a_stream_of_appends_is_answered_in_its_order(stub: StructuredLogStub) -
     assert [offset for answer in answers for offset in answer.offsets] == list(range(sum(sizes)))
 
 
-def test_a_stream_of_appends_that_is_left_leaves_the_server_well(stub: StructuredLogStub) -> None:
+def test_abandoned_append_stream_does_no_harm(stub: StructuredLogStub) -> None:
     more = threading.Event()
 
     def requests() -> Iterator[pb.AppendRequest]:
@@ -176,12 +174,12 @@ def test_a_stream_of_appends_that_is_left_leaves_the_server_well(stub: Structure
     assert list(stub.AppendLogs(request("t", b"1"), timeout=20).offsets) == [1]
 
 
-def test_an_answer_names_its_durability(running: Running, stub: StructuredLogStub) -> None:
+def test_answer_names_its_durability(running: Running, stub: StructuredLogStub) -> None:
     assert stub.AppendLogs(request("t", b"x"), timeout=20).durability == pb.SYNCED
-    assert running.ask("POST", "/topic/t/logs", {"logs": [{}]})[1]["penstock-durability"] == "synced"
+    assert running.request("POST", "/topic/t/logs", {"logs": [{}]})[1]["penstock-durability"] == "synced"
 
 
-def test_bytes_that_are_no_request_are_refused(running: Running) -> None:
+def test_invalid_bytes_are_refused(running: Running) -> None:
     with grpc.insecure_channel(running.bound.grpc) as channel:
         for method in ("AppendLogs", "GetLogs"):
             call = channel.unary_unary(f"/slogd.StructuredLog/{method}")
@@ -192,19 +190,19 @@ def test_health_and_reflection_are_served(running: Running) -> None:
     with grpc.insecure_channel(running.bound.grpc) as channel:
         health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=20)
         assert health.status == health_pb2.HealthCheckResponse.SERVING
-        asked = [
+        requests = [
             reflection_pb2.ServerReflectionRequest(list_services=""),
             reflection_pb2.ServerReflectionRequest(file_containing_symbol="slogd.StructuredLog"),
         ]
         reflected = reflection_pb2_grpc.ServerReflectionStub(channel)
-        services, file = reflected.ServerReflectionInfo(iter(asked), timeout=20)
+        services, file = reflected.ServerReflectionInfo(iter(requests), timeout=20)
     assert "slogd.StructuredLog" in [service.name for service in services.list_services_response.service]
     assert b"AppendRequest" in file.file_descriptor_response.file_descriptor_proto[0]
 
 
-def test_messages_are_counted_as_accepted_where_they_came_in(running: Running, stub: StructuredLogStub) -> None:
+def test_entries_are_counted_as_accepted_by_source(running: Running, stub: StructuredLogStub) -> None:
     stub.AppendLogs(request("t", b"x", b"y"), timeout=20)
-    running.ask("POST", "/topic/t/logs", {"logs": [{}]})
+    running.request("POST", "/topic/t/logs", {"logs": [{}]})
     stored = list(running.log.topic("t").reader().read(0))
     assert [(s.origin.source, dict(s.origin.counts)) for s in stored] == [
         ("grpc", {"accepted": 2}),

@@ -1,4 +1,4 @@
-"""What every request meets before and behind its route."""
+"""Middleware and error answers of the HTTP application."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from penstock.server.http.application import clean_path
 from tests.server.running import Running
 
 
-def test_a_body_that_is_too_long_is_refused(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_body_is_refused(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "MAX_BODY_BYTES", 1000)
-    status, _, text = running.ask("POST", "/topic/t/logs", "x" * 1001)
+    status, _, text = running.request("POST", "/topic/t/logs", "x" * 1001)
     assert (status, json.loads(text)["code"]) == (413, 8)
-    assert running.ask("GET", "/topics")[2] == "{}"
+    assert running.request("GET", "/topics")[2] == "{}"
 
 
-def test_an_unexpected_failure_keeps_its_text_to_itself(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_error_has_no_details_in_the_answer(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail() -> list[str]:
         raise RuntimeError("secret")
 
     monkeypatch.setattr(running.api, "topics", fail)
-    status, _, text = running.ask("GET", "/topics")
+    status, _, text = running.request("GET", "/topics")
     assert (status, json.loads(text)) == (500, {"error": "Internal error", "code": 13})
 
 
@@ -47,8 +47,8 @@ def test_paths_are_cleaned(path: str, clean: str) -> None:
     assert clean_path(path) == clean
 
 
-def test_a_redirect_keeps_the_query(running: Running) -> None:
-    status, headers, _ = running.ask("GET", "/topic//t/logs?offset=1")
+def test_redirect_keeps_the_query(running: Running) -> None:
+    status, headers, _ = running.request("GET", "/topic//t/logs?offset=1")
     assert (status, headers["location"]) == (307, "/topic/t/logs?offset=1")
 
 
@@ -61,17 +61,15 @@ def test_a_redirect_keeps_the_query(running: Running) -> None:
         ("/docs", "GET, HEAD"),
     ],
 )
-def test_a_method_that_a_path_does_not_have_is_answered_with_those_it_has(
-    running: Running, path: str, allowed: str
-) -> None:
+def test_unsupported_method_lists_allowed_methods(running: Running, path: str, allowed: str) -> None:
     with running.connection() as connection:
         connection.request("TRACE", path)
         answer = connection.getresponse()
-        told = answer.headers.get_all("allow")
-        assert (answer.status, told, answer.read()) == (405, [allowed], b"Method Not Allowed\n")
+        allow_headers = answer.headers.get_all("allow")
+        assert (answer.status, allow_headers, answer.read()) == (405, [allowed], b"Method Not Allowed\n")
 
 
-def test_what_is_no_route_is_not_found(running: Running) -> None:
+def test_unknown_path_is_not_found(running: Running) -> None:
     for path in ("/nothing", "/topics/", "/topic/a/b/logs"):
-        status, headers, text = running.ask("GET", path)
+        status, headers, text = running.request("GET", path)
         assert (status, text, headers["x-content-type-options"]) == (404, "Not Found\n", "nosniff")

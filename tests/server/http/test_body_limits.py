@@ -1,4 +1,4 @@
-"""Limits of HTTP: connections, bodies under way, and how long a slow client is waited for. Real connections."""
+"""Limits of HTTP connections, bodies in flight and slow clients, on real connections."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def connected(running: Running) -> Iterator[socket.socket]:
 
 
 def answer(sock: socket.socket) -> tuple[int, bool]:
-    """The status of the answer, 0 where there is none, and whether the connection ended with it."""
+    """Return the status of the answer (0 without one) and whether the connection ended with it."""
     got = b""
     with contextlib.suppress(ConnectionResetError):
         while more := sock.recv(65536):
@@ -53,14 +53,14 @@ def answer(sock: socket.socket) -> tuple[int, bool]:
 
 
 def has_ended(sock: socket.socket) -> bool:
-    """Whether the server has ended the connection, whatever it has sent before."""
+    """Return whether the server has ended the connection, also after an answer."""
     with contextlib.suppress(ConnectionResetError):
         while sock.recv(65536):
             continue
     return True
 
 
-def test_a_body_that_does_not_come_is_given_up(limited: Callable[[int, float], Running]) -> None:
+def test_missing_body_times_out(limited: Callable[[int, float], Running]) -> None:
     running = limited(1 << 20, 0.3)
     with connected(running) as slow:
         slow.sendall(HEAD % len(BODY) + BODY[:100])
@@ -68,7 +68,7 @@ def test_a_body_that_does_not_come_is_given_up(limited: Callable[[int, float], R
     assert running.limits.refused == {"slow": 1}
 
 
-def test_a_head_that_does_not_come_is_given_up(limited: Callable[[int, float], Running]) -> None:
+def test_missing_head_times_out(limited: Callable[[int, float], Running]) -> None:
     running = limited(1 << 20, 0.3)
     with connected(running) as slow, connected(running) as silent:
         slow.sendall(HEAD[:20])
@@ -76,17 +76,15 @@ def test_a_head_that_does_not_come_is_given_up(limited: Callable[[int, float], R
     assert running.limits.refused == {"slow": 2}
 
 
-def test_a_body_that_comes_a_byte_at_a_time_is_given_up(
-    limited: Callable[[int, float], Running], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_slow_body_times_out(limited: Callable[[int, float], Running], caplog: pytest.LogCaptureFixture) -> None:
     running = limited(1 << 20, 0.5)
-    ended = threading.Event()
+    is_over = threading.Event()
     with connected(running) as slow:
         slow.sendall(HEAD % len(BODY))
 
         def dribble() -> None:
             for byte in BODY:
-                if ended.wait(0.05):
+                if is_over.wait(0.05):
                     return
                 try:
                     slow.send(bytes([byte]))
@@ -96,13 +94,13 @@ def test_a_body_that_comes_a_byte_at_a_time_is_given_up(
         dribbling = threading.Thread(target=dribble)
         dribbling.start()
         status, is_closed = answer(slow)  # who goes on sending may lose the answer
-        ended.set()
+        is_over.set()
         dribbling.join()
     assert (status in (408, 0), is_closed) == (True, True)
     assert "its body arrives too slowly" in caplog.text
 
 
-def test_the_rest_of_a_body_that_was_answered_is_not_waited_for(limited: Callable[[int, float], Running]) -> None:
+def test_rest_of_an_answered_body_is_not_awaited(limited: Callable[[int, float], Running]) -> None:
     running = limited(1 << 20, 0.3)
     with connected(running) as slow:
         slow.sendall((HEAD % len(BODY)).replace(b"/topic/t/logs", b"/nowhere") + BODY[:10])
@@ -117,7 +115,7 @@ def test_the_rest_of_a_body_that_was_answered_is_not_waited_for(limited: Callabl
             pytest.fail("the connection is still there")
 
 
-def test_where_there_is_no_room_the_largest_that_is_not_whole_goes(limited: Callable[[int, float], Running]) -> None:
+def test_full_budget_ends_the_largest_incomplete_body(limited: Callable[[int, float], Running]) -> None:
     running = limited(10_000, 60)
     with connected(running) as large, connected(running) as small, connected(running) as newcomer:
         large.sendall(HEAD % 100_000 + b"x" * 6000)
@@ -132,7 +130,7 @@ def test_where_there_is_no_room_the_largest_that_is_not_whole_goes(limited: Call
         held(running, 0)
 
 
-def test_bodies_that_come_in_time_are_taken_on_one_connection(limited: Callable[[int, float], Running]) -> None:
+def test_timely_bodies_share_one_connection(limited: Callable[[int, float], Running]) -> None:
     running = limited(1 << 20, 0.4)
     with connected(running) as sock:
         for _ in range(20):
@@ -142,7 +140,7 @@ def test_bodies_that_come_in_time_are_taken_on_one_connection(limited: Callable[
             assert answer(sock) == (200, False)
 
 
-def test_where_there_are_too_many_the_one_that_is_silent_for_the_longest_time_goes(
+def test_connection_limit_closes_the_longest_silent_one(
     limited: Callable[..., Running], caplog: pytest.LogCaptureFixture
 ) -> None:
     running = limited(1 << 20, 60, 3)
@@ -163,7 +161,7 @@ def test_where_there_are_too_many_the_one_that_is_silent_for_the_longest_time_go
     assert "more than 3 are open (log.max_connections)" in caplog.text
 
 
-def test_where_all_are_busy_the_newcomer_goes(limited: Callable[..., Running]) -> None:
+def test_connection_limit_refuses_newcomer_if_all_are_busy(limited: Callable[..., Running]) -> None:
     running = limited(1 << 20, 60, 1)
     with connected(running) as busy:
         busy.sendall(HEAD % len(BODY) + BODY[:100])
@@ -176,14 +174,14 @@ def test_where_all_are_busy_the_newcomer_goes(limited: Callable[..., Running]) -
         assert answer(busy) == (200, False)
 
 
-def test_what_is_refused_is_a_metric() -> None:
+def test_refusals_are_a_metric() -> None:
     limits = HttpLimits()
     limits.refused["body"] += 2
     assert [value for _, value in refused_family(limits).samples] == [0, 2, 0, 0]
 
 
 def held(running: Running, size: int) -> None:
-    """Wait until the server holds so many bytes of bodies."""
+    """Wait until the server holds this many bytes of bodies."""
     app: Any = None
     for _ in range(1000):
         app = app or running.app.middleware_stack

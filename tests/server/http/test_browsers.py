@@ -1,4 +1,4 @@
-"""The HTTP API and browsers that were led here by pages of others."""
+"""Requests of browsers that foreign pages cause."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ SECRET = "the secret of the writer"
 
 
 @pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Origin": "null"}])
-def test_what_others_lead_here_changes_nothing(running: Running, headers: dict[str, str]) -> None:
-    running.ask("POST", "/topic/t/logs", ONE)
-    asked = [("DELETE", "/topics/t", None), ("POST", "/topic/t/logs", ONE), ("GET", "/topic/t/logs", None)]
-    for method, path, body in asked:
-        status, _, text = running.ask(method, path, body, {"Content-Type": "text/plain", **headers})
+def test_cross_origin_requests_are_refused(running: Running, headers: dict[str, str]) -> None:
+    running.request("POST", "/topic/t/logs", ONE)
+    requests = [("DELETE", "/topics/t", None), ("POST", "/topic/t/logs", ONE), ("GET", "/topic/t/logs", None)]
+    for method, path, body in requests:
+        status, _, text = running.request(method, path, body, {"Content-Type": "text/plain", **headers})
         assert (status, json.loads(text)["code"]) == (403, 7)
-    assert len(json.loads(running.ask("GET", "/topic/t/logs")[2])["logs"]) == 1
+    assert len(json.loads(running.request("GET", "/topic/t/logs")[2])["logs"]) == 1
 
 
-def test_programs_and_pages_of_the_same_host_are_served(running: Running) -> None:
+def test_programs_and_same_host_pages_are_served(running: Running) -> None:
     here = {"Origin": f"http://{running.bound.http}", "Content-Type": "text/plain"}
-    assert running.ask("POST", "/topic/t/logs", ONE, here)[0] == 200
-    assert running.ask("GET", "/topics", None, {"Host": "localhost"})[0] == 200
+    assert running.request("POST", "/topic/t/logs", ONE, here)[0] == 200
+    assert running.request("GET", "/topics", None, {"Host": "localhost"})[0] == 200
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def closed(tmp_path: Path) -> Iterator[Running]:
     server.stop()
 
 
-def test_with_tokens_the_token_decides(closed: Running) -> None:
-    assert closed.ask("GET", "/topics", None, {"Host": "log.example.org"})[0] == 401
-    shown = {"Host": "log.example.org", "Authorization": f"Bearer {SECRET}"}
-    assert closed.ask("GET", "/topics", None, shown)[0] == 200
+def test_token_replaces_the_check_of_the_origin(closed: Running) -> None:
+    assert closed.request("GET", "/topics", None, {"Host": "log.example.org"})[0] == 401
+    headers = {"Host": "log.example.org", "Authorization": f"Bearer {SECRET}"}
+    assert closed.request("GET", "/topics", None, headers)[0] == 200

@@ -24,7 +24,7 @@ async def in_the_loop(request: Request) -> dict[str, str]:
     return {"thread": threading.current_thread().name}
 
 
-def made(request: Request) -> dict[str, str]:
+def create_document(request: Request) -> dict[str, str]:
     return {"made": "it"}
 
 
@@ -35,50 +35,54 @@ def plain(request: Request) -> Response:
 ROUTES = [
     DescribedRoute(path="/one/{name}", method="GET", call=on_a_thread, summary="One", tag="things"),
     DescribedRoute(path="/loop", method="POST", call=in_the_loop, summary="Loop", query="TierQuery", body="BeginBody"),
-    DescribedRoute(path="/made", method="PUT", call=made, summary="Made", status=201),
+    DescribedRoute(path="/made", method="PUT", call=create_document, summary="Made", status=201),
     DescribedRoute(path="/plain", method="GET", call=plain, summary="Plain", media_type="text/plain", status=202),
 ]
 
 
-def ask(method: str, path: str) -> httpx.Response:
-    async def asked() -> httpx.Response:
+def send_request(method: str, path: str) -> httpx.Response:
+    async def send() -> httpx.Response:
         app = create_app(ROUTES, TokenAuthenticator({}, "the product's"))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
             return await client.request(method, path)
 
-    return asyncio.run(asked())
+    return asyncio.run(send())
 
 
-def test_a_call_gets_what_the_path_names_and_runs_beside_the_loop_unless_it_is_async() -> None:
-    beside, inside = ask("GET", "/one/a%20b").json(), ask("POST", "/loop").json()
+def test_call_gets_path_parameters_and_runs_on_a_thread_unless_async() -> None:
+    beside, inside = send_request("GET", "/one/a%20b").json(), send_request("POST", "/loop").json()
     assert beside["name"] == "a b"
     assert "AnyIO worker" in beside["thread"]
     assert "AnyIO worker" not in inside["thread"]
 
 
-def test_a_response_is_given_as_it_is() -> None:
-    answer = ask("GET", "/plain")
+def test_response_is_returned_unchanged() -> None:
+    answer = send_request("GET", "/plain")
     assert (answer.status_code, answer.text) == (202, "as it is")
 
 
-def test_a_document_is_answered_with_the_status_of_its_route() -> None:
-    answer = ask("PUT", "/made")
+def test_document_is_answered_with_the_status_of_its_route() -> None:
+    answer = send_request("PUT", "/made")
     assert (answer.status_code, answer.json()) == (201, {"made": "it"})
 
 
-def test_the_document_tells_what_a_route_says_of_itself() -> None:
-    told = document(ROUTES)["paths"]
-    one, loop, text = told["/one/{name}"]["get"], told["/loop"]["post"], told["/plain"]["get"]
-    assert (one["tags"], one["summary"], one["operationId"]) == (["things"], "One", "on_a_thread_one__name__get")
-    assert [(each["name"], each["in"], each["required"]) for each in one["parameters"]] == [("name", "path", True)]
-    assert "requestBody" not in one
+def test_document_describes_each_route() -> None:
+    paths = document(ROUTES)["paths"]
+    named, loop, text = paths["/one/{name}"]["get"], paths["/loop"]["post"], paths["/plain"]["get"]
+    assert (named["tags"], named["summary"], named["operationId"]) == (
+        ["things"],
+        "One",
+        "on_a_thread_one__name__get",
+    )
+    assert [(each["name"], each["in"], each["required"]) for each in named["parameters"]] == [("name", "path", True)]
+    assert "requestBody" not in named
     assert loop["description"] == "LastKnown to people."
     assert [(each["name"], each["in"]) for each in loop["parameters"]] == [("tier", "query")]
     assert "timeout" in loop["requestBody"]["content"]["application/json"]["schema"]["properties"]
     assert text["responses"]["202"]["content"] == {"text/plain": {"schema": {"type": "string"}}}
 
 
-def test_a_document_is_the_same_each_time_it_is_made() -> None:
+def test_document_is_deterministic() -> None:
     assert document(ROUTES) == document(ROUTES)
 
 
@@ -87,5 +91,5 @@ async def later() -> int:
 
 
 @pytest.mark.parametrize("call", [lambda: 5, later, lambda: later()])
-def test_what_gives_an_awaitable_is_awaited(call: Any) -> None:
+def test_returned_awaitable_is_awaited(call: Any) -> None:
     assert asyncio.run(await_call(call)) == 5

@@ -16,8 +16,8 @@ class Tags(HTMLParser):
         self.links += [value or "" for name, value in attrs if name in ("href", "src", "action", "data")]
 
 
-def test_the_page_describes_every_route_and_loads_nothing_from_elsewhere(running: Running) -> None:
-    status, headers, page = running.ask("GET", "/docs")
+def test_page_describes_every_route_and_loads_nothing(running: Running) -> None:
+    status, headers, page = running.request("GET", "/docs")
     assert (status, headers["content-type"].partition(";")[0]) == (200, "text/html")
     tags = Tags()
     tags.feed(page)
@@ -27,7 +27,7 @@ def test_the_page_describes_every_route_and_loads_nothing_from_elsewhere(running
         assert f"<code>{path}</code>" in page
 
 
-def test_what_is_said_cannot_become_markup() -> None:
+def test_descriptions_are_escaped() -> None:
     document = {
         "info": {"title": "<b>", "version": "&"},
         "paths": {"/<i>": {"get": {"summary": "<u>", "parameters": [{"name": "<s>", "in": "query"}]}}},
@@ -37,6 +37,6 @@ def test_what_is_said_cannot_become_markup() -> None:
 
 
 def test_page_cannot_be_framed(running: Running) -> None:
-    _, headers, _ = running.ask("GET", "/docs")
+    _, headers, _ = running.request("GET", "/docs")
     assert headers["x-frame-options"] == "DENY"
     assert "frame-ancestors 'none'" in headers["content-security-policy"]

@@ -1,4 +1,4 @@
-"""Requests made from the OpenAPI document, good ones and bad ones: no answer but those that it promises."""
+"""Valid and invalid requests generated from the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ EXAMPLES = 60
 
 
 def operations() -> list[Any]:
-    found = schemathesis.openapi.from_dict(_openapi_document()).exclude(path=ENDLESS).get_all_operations()
-    return [result.ok() for result in found]
+    described = schemathesis.openapi.from_dict(_openapi_document()).exclude(path=ENDLESS).get_all_operations()
+    return [result.ok() for result in described]
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +45,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     daemon.close()
 
 
-@pytest.mark.parametrize("operation", operations(), ids=lambda one: one.label)
-def test_every_answer_is_one_that_the_document_promises(address: str, operation: Any) -> None:
+@pytest.mark.parametrize("operation", operations(), ids=lambda operation: operation.label)
+def test_every_answer_matches_the_document(address: str, operation: Any) -> None:
     # What has neither parameters nor a body cannot be asked wrongly.
-    asked = st.one_of(*(operation.as_strategy(generation_mode=mode) for mode in schemathesis.GenerationMode))
+    requests = st.one_of(*(operation.as_strategy(generation_mode=mode) for mode in schemathesis.GenerationMode))
 
     @hypothesis.settings(
         max_examples=EXAMPLES,
@@ -57,10 +57,10 @@ def test_every_answer_is_one_that_the_document_promises(address: str, operation:
         deadline=None,
         suppress_health_check=[hypothesis.HealthCheck.filter_too_much, hypothesis.HealthCheck.too_slow],
     )
-    @hypothesis.given(case=asked)
-    def ask(case: Any) -> None:
+    @hypothesis.given(case=requests)
+    def send_case(case: Any) -> None:
         answer = case.call(base_url=address, timeout=20)
         case.validate_response(answer, checks=CHECKS)
         assert answer.status_code == 200 or not INSIDE.search(answer.text)
 
-    ask()
+    send_case()

@@ -1,4 +1,4 @@
-"""Bodies of requests may hold anything."""
+"""Request bodies with any content."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ ENCODINGS = [b"", b"identity", b"gzip", b"x-gzip", b"GZip ", b"br", b"\xff"]
 
 
 def read(data: bytes, encoding: bytes = b"", size: int = LIMIT) -> dict[str, Any]:
-    """What a route reads of a body that comes ``size`` bytes at a time. Raises ApiError."""
+    """Return what a route reads of a body that arrives ``size`` bytes at a time. Raises ApiError."""
     parts = [data[begin : begin + size] for begin in range(0, len(data), size)] or [b""]
     coming = iter([{"body": part, "more_body": number < len(parts)} for number, part in enumerate(parts, 1)])
-    found: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
 
     async def receive() -> Message:
         return {"type": "http.request", **next(coming)}
@@ -35,32 +35,32 @@ def read(data: bytes, encoding: bytes = b"", size: int = LIMIT) -> dict[str, Any
         """Nothing is answered here."""
 
     async def app(scope: Scope, receive: Receive, _: Send) -> None:
-        found.append(await json_object(Request(scope, receive)))
+        messages.append(await json_object(Request(scope, receive)))
 
     scope = {"type": "http", "method": "POST", "headers": [(b"content-encoding", encoding)]}
     asyncio.run(RequestBodies(app, lambda: LIMIT)(scope, receive, send))
-    return found[0]
+    return messages[0]
 
 
 @given(json_texts("topic", "logs"), st.sampled_from(ENCODINGS), st.integers(1, LIMIT))
-def test_a_body_of_any_bytes_is_an_object_or_an_error_of_the_api(data: bytes, encoding: bytes, size: int) -> None:
+def test_any_body_is_an_object_or_an_api_error(data: bytes, encoding: bytes, size: int) -> None:
     with contextlib.suppress(ApiError):
         assert isinstance(read(data, encoding, max(size, len(data) // 20)), dict)
 
 
 @given(st.text(max_size=100), st.integers(1, 50), st.integers(0, 60))
-def test_a_packed_body_is_unpacked_however_it_comes(text: str, size: int, split: int) -> None:
+def test_compressed_body_is_decompressed_in_any_split(text: str, size: int, split: int) -> None:
     plain = json.dumps({"a": text}).encode()
     packed = gzip.compress(plain[:split]) + gzip.compress(plain[split:])
     assert read(packed, b"gzip", size) == {"a": text}
 
 
-def test_a_small_body_that_becomes_a_large_one_is_refused() -> None:
+def test_decompression_bomb_is_refused() -> None:
     with pytest.raises(TooLong):
         read(gzip.compress(b" " * 10_000_000), b"gzip")
 
 
-def test_large_compressed_body_is_unpacked_in_parts_between_which_others_run() -> None:
+def test_large_compressed_body_lets_other_tasks_run() -> None:
     text = json.dumps({"a": "x" * (40 << 20)}).encode()
     packed, turns, sizes = gzip.compress(text), 0, list[int]()
 
@@ -76,9 +76,9 @@ def test_large_compressed_body_is_unpacked_in_parts_between_which_others_run() -
                 turns += 1
                 await asyncio.sleep(0)
 
-        others = asyncio.ensure_future(count_turns())
+        other_turns = asyncio.ensure_future(count_turns())
         sizes.append(len((await receive())["body"]))
-        others.cancel()
+        other_turns.cancel()
 
     async def send(_: Message) -> None:
         """Nothing is answered here."""
@@ -89,7 +89,7 @@ def test_large_compressed_body_is_unpacked_in_parts_between_which_others_run() -
     assert turns >= len(text) // PART_BYTES
 
 
-def test_end_of_a_body_that_the_last_input_held_back_is_read() -> None:
+def test_output_buffered_at_the_end_of_a_body_is_read() -> None:
     for size in range(3 * PART_BYTES - 20, 3 * PART_BYTES + 20):
         packed = gzip.compress(bytes(size), 9)
         assert b"".join(_Decompressor().parts(packed, size + 1, is_last=True)) == bytes(size)

@@ -13,7 +13,7 @@ from tests.server.running import Running
 
 @pytest.fixture
 def endpoint(tmp_path: Path) -> Iterator[Running]:
-    """A daemon's servers, Kafka's protocol among them."""
+    """A daemon's servers with the Kafka endpoint."""
     server = Running(tmp_path / "topics", kafka=True)
     yield server
     server.stop()
@@ -26,7 +26,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 @pytest.fixture
 def closed(tmp_path: Path, pair: Pair) -> Iterator[Running]:
-    """With tokens and TLS."""
+    """A daemon's servers with tokens and TLS."""
     tokens = {
         "writer": TokenConfig(token="the-long-secret-of-writer", write=("a*",)),
         "reader": TokenConfig(token="the-long-secret-of-reader", read=("a*",), cursor=("a*/mine-*",)),

@@ -1,4 +1,4 @@
-"""Record batches as a client of Kafka makes them."""
+"""Record batches as Kafka clients build them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
 
 def produced(records: Sequence[Record], codec: str = "none", producer: tuple[int, int, int] = (-1, -1, -1)) -> bytes:
-    """A batch of (key, value, headers)."""
+    """Return a batch of (key, value, headers)."""
     builder = DefaultRecordBatchBuilder(2, CODECS[codec], False, *producer, 1 << 30)
     for number, (key, value, headers) in enumerate(records):
         assert builder.append(number, 1_700_000_000_000 + number // 7, key, value, headers)
@@ -29,21 +29,21 @@ def plain(*values: bytes | None) -> bytes:
 
 
 def in_topic(body: pa.RecordBatch, base: int = 0, micros: int = 1_700_000_000_000_000) -> pa.RecordBatch:
-    """Rows with offsets and timestamps."""
+    """Return rows with offsets and timestamps."""
     count = np.arange(body.num_rows)
     stamps = pa.array(count + micros).view(SCHEMA.field("timestamp").type)
     return pa.RecordBatch.from_arrays([pa.array(count + base), stamps, *body.columns], schema=SCHEMA)
 
 
 def records_of(data: memoryview) -> list[DefaultRecord]:
-    """What a client reads of an answer."""
-    found, batches = [], MemoryRecords(bytes(data))
+    """Return the records that a client reads."""
+    records, batches = [], MemoryRecords(bytes(data))
     while (batch := batches.next_batch()) is not None:
         assert batch.validate_crc()
-        found += list(batch)
-    return found
+        records += list(batch)
+    return records
 
 
 def read_back(batch: pa.RecordBatch) -> list[Record]:
-    """What a client reads of rows with offsets."""
+    """Encode rows and return the records that a client reads."""
     return [(record.key, record.value, record.headers) for record in records_of(encode(batch))]

@@ -1,4 +1,4 @@
-"""aiokafka: a client written in Python, which shares no code with librdkafka or Java's."""
+"""aiokafka: a client in Python that shares no code with librdkafka or Java's clients."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ DEADLINE = 30.0
 async def produce(endpoint: Running, values: list[bytes], **config: object) -> list[int]:
     async with AIOKafkaProducer(bootstrap_servers=endpoint.bound.kafka, **config) as producer:
         sent = [await producer.send("t", value, key=b"k", headers=[("h", b"1")]) for value in values]
-        return [(await one).offset for one in sent]
+        return [(await report).offset for report in sent]
 
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_what_is_produced_is_consumed(endpoint: Running, codec: str | None) -> None:
+def test_produced_messages_are_consumed(endpoint: Running, codec: str | None) -> None:
     values = [b"%d" % number * 20 for number in range(500)]
 
     async def scenario() -> None:
@@ -29,10 +29,10 @@ def test_what_is_produced_is_consumed(endpoint: Running, codec: str | None) -> N
             "t", bootstrap_servers=endpoint.bound.kafka, group_id="g", auto_offset_reset="earliest"
         )
         async with consumer:
-            found = [await consumer.getone() for _ in values]
+            messages = [await consumer.getone() for _ in values]
             await consumer.commit()
             assert await consumer.committed(TopicPartition("t", 0)) == 500
-        assert [(one.offset, one.value, one.key, one.headers) for one in found] == [
+        assert [(message.offset, message.value, message.key, message.headers) for message in messages] == [
             (offset, value, b"k", (("h", b"1"),)) for offset, value in enumerate(values)
         ]
         admin = AIOKafkaAdminClient(bootstrap_servers=endpoint.bound.kafka)
@@ -44,7 +44,7 @@ def test_what_is_produced_is_consumed(endpoint: Running, codec: str | None) -> N
     assert endpoint.log.topic("t").cursors.all() == {"g": 500}
 
 
-def test_members_of_a_group_take_turns(endpoint: Running) -> None:
+def test_group_member_takes_over_after_a_close(endpoint: Running) -> None:
     async def scenario() -> None:
         await produce(endpoint, [b"0"])
         consumers = [
@@ -57,11 +57,11 @@ def test_members_of_a_group_take_turns(endpoint: Running) -> None:
             )
             for _ in range(2)
         ]
-        for one in consumers:
-            await one.start()
-        while sum(len(one.assignment()) for one in consumers) != 1:
+        for member in consumers:
+            await member.start()
+        while sum(len(member.assignment()) for member in consumers) != 1:
             await asyncio.sleep(0.05)
-        has, waits = sorted(consumers, key=lambda one: -len(one.assignment()))
+        has, waits = sorted(consumers, key=lambda member: -len(member.assignment()))
         assert (await has.getone()).value == b"0"
         await has.stop()
         await produce(endpoint, [b"1"])

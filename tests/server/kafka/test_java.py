@@ -1,4 +1,4 @@
-"""Java's own clients: what Kafka's commands, Connect, Flink and Spark are made of."""
+"""Java's own clients, on which Kafka's commands, Connect, Flink and Spark are built."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.server.running import Running
 SOURCE = Path(__file__).with_name("Clients.java")
 
 
-def test_javas_clients_produce_consume_and_administrate(endpoint: Running) -> None:
+def test_java_clients_produce_consume_and_administrate(endpoint: Running) -> None:
     try:
         jars = os.pathsep.join(map(str, fetch_all(KAFKA_BROKER)))
         java = str(find_java().home / "bin" / "java")
@@ -25,9 +25,9 @@ def test_javas_clients_produce_consume_and_administrate(endpoint: Running) -> No
     command = [java, *quick, "-cp", jars, str(SOURCE), endpoint.bound.kafka, "t", "3000"]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=120)
     lines = [line for line in answer.stdout.splitlines() if not line[:1].isdigit()]  # the others are Java's log
-    told = dict(line.split(" ", 1) for line in lines)
-    assert "group.protocol=classic" in told.pop("newer", answer.stderr[-3000:])
-    assert told == {
+    printed = dict(line.split(" ", 1) for line in lines)
+    assert "group.protocol=classic" in printed.pop("newer", answer.stderr[-3000:])
+    assert printed == {
         "consumed": "3000",
         "partitions": "1",
         "state": "Empty",

@@ -27,7 +27,7 @@ from tests.server.running import Running
 
 @pytest.fixture
 def narrow(tmp_path: Path) -> Iterator[Running]:
-    """With little room and no patience."""
+    """A server with low limits and short timeouts."""
     server = Running(tmp_path / "topics", limits=HttpLimits(max_bytes=1 << 20, timeout=0.3, connections=3), kafka=True)
     yield server
     server.stop()
@@ -48,7 +48,7 @@ def is_served(sock: socket.socket) -> bool:
 
 
 def is_closed(sock: socket.socket) -> bool:
-    """Whether the server ends the connection, after what it had answered."""
+    """Return whether the server ends the connection, after its answers."""
     try:
         while sock.recv(65536):
             pass
@@ -60,17 +60,17 @@ def is_closed(sock: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("size", [0, -1, MAX_REQUEST_BYTES + 1, 2**31 - 1])
-def test_a_size_that_no_request_has_ends_the_connection(endpoint: Running, size: int) -> None:
+def test_invalid_request_size_ends_the_connection(endpoint: Running, size: int) -> None:
     with connected(endpoint) as sock:
         sock.sendall(struct.pack(">i", size))
         assert is_closed(sock)
 
 
-def test_a_request_that_does_not_come_ends_its_connection(narrow: Running) -> None:
-    with connected(narrow) as sock, connected(narrow) as other:
+def test_incomplete_request_ends_its_connection(narrow: Running) -> None:
+    with connected(narrow) as sock, connected(narrow) as idle_sock:
         sock.sendall(struct.pack(">i", 100) + b"x")
         assert is_closed(sock)
-        assert is_served(other)
+        assert is_served(idle_sock)
 
 
 def test_longest_idle_connection_makes_room_for_a_new_one(narrow: Running) -> None:
@@ -98,8 +98,8 @@ def test_new_connection_is_closed_while_every_other_one_is_at_work(narrow: Runni
     for sock in socks:
         sock.sendall(fetch)
     time.sleep(MIN_IDLE_S + 0.2)
-    with connected(narrow) as other:
-        assert is_closed(other)
+    with connected(narrow) as newcomer:
+        assert is_closed(newcomer)
     narrow.api.topics.append(narrow.log.topic("t"), body([b"x"]), "http").result(20)
     for sock in socks:
         assert len(sock.recv(4)) == 4, "it is answered"
@@ -119,7 +119,7 @@ def test_connections_without_a_request_do_not_displace_clients_at_work(narrow: R
             sock.close()
 
 
-def test_requests_are_answered_in_the_order_they_came(endpoint: Running) -> None:
+def test_requests_are_answered_in_order(endpoint: Running) -> None:
     with connected(endpoint) as sock:
         sock.sendall(b"".join(framed(request(Api.API_VERSIONS, 0)) for _ in range(50)))
         stream = sock.makefile("rb")
@@ -128,20 +128,20 @@ def test_requests_are_answered_in_the_order_they_came(endpoint: Running) -> None
             assert struct.unpack(">i", stream.read(size)[:4]) == (7,)
 
 
-def test_who_does_not_take_its_answers_is_disconnected(narrow: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_that_does_not_receive_is_disconnected(narrow: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_flight_bytes, "MIN_BYTES_PER_S", 100 << 20)
     rows = body([b"x" * 4_000_000])
     narrow.api.topics.append(narrow.log.topic("t", create=True), rows, "http").result(20)
     part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 8_000_000}
-    asked = framed(
+    fetch = framed(
         request(Api.FETCH, 12, max_bytes=8_000_000, topics=[{"topic": "t", "partitions": [part]}], replica_id=-1)
     )
     with connected(narrow) as sock:
-        sock.sendall(asked * 8)
+        sock.sendall(fetch * 8)
         time.sleep(1)
         with pytest.raises(ConnectionError):  # noqa: PT012
             while True:
-                sock.sendall(asked)
+                sock.sendall(fetch)
                 time.sleep(0.01)
     with connected(narrow) as sock:
         assert is_served(sock)
@@ -159,7 +159,7 @@ def metadata(names: Iterable[str], *, create: bool = True) -> bytes:
     return framed(request(Api.METADATA, 4, topics=topics, allow_auto_topic_creation=create))
 
 
-def test_metadata_of_one_client_creates_a_limited_number_of_topics(endpoint: Running) -> None:
+def test_metadata_requests_create_a_limited_number_of_topics(endpoint: Running) -> None:
     with connected(endpoint) as sock:
         sock.settimeout(60)
         sock.sendall(metadata(f"t{number}" for number in range(300)))
@@ -171,7 +171,7 @@ def test_metadata_of_one_client_creates_a_limited_number_of_topics(endpoint: Run
         assert [topic.error_code for topic in answer_of(sock, Api.METADATA, 4).topics] == [ErrorCode.none] * 2
 
 
-def test_quota_of_creations_comes_back_with_time_and_is_each_clients_own() -> None:
+def test_creation_quota_refills_per_client() -> None:
     now = [100.0]
     quota = CreationQuota(lambda: now[0])
     assert [quota.take("a") for _ in range(CREATIONS_AT_ONCE + 1)] == [True] * CREATIONS_AT_ONCE + [False]
@@ -182,18 +182,18 @@ def test_quota_of_creations_comes_back_with_time_and_is_each_clients_own() -> No
 
 def test_metadata_of_60000_names_ends_its_connection_while_others_are_served(endpoint: Running) -> None:
     names = [f"topic-number-{number}" for number in range(60_000)]
-    with connected(endpoint) as sock, connected(endpoint) as other:
+    with connected(endpoint) as sock, connected(endpoint) as other_sock:
         sock.settimeout(30)
         sock.sendall(metadata(names))
         began = time.monotonic()
-        assert is_served(other)
+        assert is_served(other_sock)
         assert time.monotonic() - began < 1
         assert is_closed(sock)
     assert not endpoint.log.names()
 
 
 def joined(sock: socket.socket, group: str, session_ms: int = 1000) -> Any:
-    wanted = {
+    protocol = {
         "group_id": group,
         "session_timeout": session_ms,
         "rebalance_timeout": 0,
@@ -201,12 +201,12 @@ def joined(sock: socket.socket, group: str, session_ms: int = 1000) -> Any:
         "protocol_type": "consumer",
         "protocols": ({"name": "r", "metadata": b""},),
     }
-    sock.sendall(framed(request(Api.JOIN_GROUP, 1, **wanted)))
+    sock.sendall(framed(request(Api.JOIN_GROUP, 1, **protocol)))
     return answer_of(sock, Api.JOIN_GROUP, 1)
 
 
 @pytest.mark.parametrize("session_ms", [1000, 1_800_000])
-def test_new_group_is_taken_after_1000_names_were_used(endpoint: Running, session_ms: int) -> None:
+def test_new_group_is_accepted_after_1000_groups(endpoint: Running, session_ms: int) -> None:
     with connected(endpoint) as sock:
         sock.settimeout(60)
         codes = {joined(sock, f"g{number}", session_ms).error_code for number in range(MAX_GROUPS + 3)}
@@ -224,17 +224,15 @@ def test_new_group_is_taken_after_1000_names_were_used(endpoint: Running, sessio
         ("missing", False, ErrorCode.unknown_topic_or_partition),
     ],
 )
-def test_metadata_of_a_name_that_is_no_topic_says_why(
-    endpoint: Running, name: str, create: bool, code: ErrorCode
-) -> None:
+def test_metadata_of_an_invalid_name_has_a_reason(endpoint: Running, name: str, create: bool, code: ErrorCode) -> None:
     with connected(endpoint) as sock:
         sock.sendall(metadata([name], create=create))
         assert [topic.error_code for topic in answer_of(sock, Api.METADATA, 4).topics] == [code]
 
 
-def test_settings_of_the_broker_are_told(endpoint: Running) -> None:
+def test_broker_settings_are_described(endpoint: Running) -> None:
     resource = {"resource_type": 4, "resource_name": "0", "configuration_keys": ("num.partitions", "no.such")}
     with connected(endpoint) as sock:
         sock.sendall(framed(request(Api.DESCRIBE_CONFIGS, 1, resources=(resource,))))
-        (told,) = answer_of(sock, Api.DESCRIBE_CONFIGS, 1).results
-    assert [(config.name, config.value) for config in told.configs] == [("num.partitions", "1")]
+        (described,) = answer_of(sock, Api.DESCRIBE_CONFIGS, 1).results
+    assert [(config.name, config.value) for config in described.configs] == [("num.partitions", "1")]

@@ -1,4 +1,4 @@
-"""Metrics by OpenTelemetry, as a collector gets them."""
+"""Export of metrics as an OpenTelemetry collector receives them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAMILIES = [
 
 
 class Collector:
-    """A receiver of OTLP over HTTP: what was asked of it, its answers ``status``."""
+    """A receiver of OTLP over HTTP that records requests and answers with ``status``."""
 
     def __init__(self) -> None:
         self.requests: Queue[tuple[str, dict[str, str], ExportMetricsServiceRequest]] = Queue()
@@ -57,16 +57,16 @@ class Collector:
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    made = Collector()
-    yield made
-    made.close()
+    server = Collector()
+    yield server
+    server.close()
 
 
 def config(collector: Collector, **keys: Any) -> OtelConfig:
     return OtelConfig(endpoint=collector.endpoint, every=0.1, timeout=5, **keys)
 
 
-def test_a_collector_gets_counters_gauges_and_who_sends_them(collector: Collector) -> None:
+def test_collector_receives_counters_gauges_and_resource(collector: Collector) -> None:
     export = start_export(config(collector, headers={"x-key": "mine"}), lambda: FAMILIES)
     assert export
     path, headers, request = collector.requests.get(timeout=30)
@@ -85,14 +85,14 @@ def test_a_collector_gets_counters_gauges_and_who_sends_them(collector: Collecto
     assert points["a"].time_unix_nano > 0
 
 
-def test_the_end_sends_the_last_numbers(collector: Collector) -> None:
+def test_stop_sends_the_last_counts(collector: Collector) -> None:
     export = start_export(OtelConfig(endpoint=collector.endpoint, every=3600), lambda: FAMILIES)
     assert export
     export.stop()
     assert collector.requests.get(timeout=30)
 
 
-def test_a_collector_that_refuses_is_named_and_sending_goes_on(
+def test_refusal_of_the_collector_is_logged_and_export_continues(
     collector: Collector, caplog: pytest.LogCaptureFixture
 ) -> None:
     collector.status = 403
@@ -107,18 +107,18 @@ def test_a_collector_that_refuses_is_named_and_sending_goes_on(
     assert "403" in caplog.text
 
 
-def test_what_fails_while_metrics_are_gathered_is_said(collector: Collector, caplog: pytest.LogCaptureFixture) -> None:
+def test_failure_while_collecting_metrics_is_logged(collector: Collector, caplog: pytest.LogCaptureFixture) -> None:
     export = OtelExport(config(collector), lambda: [][1])
     export.start()
     export.stop()
     assert caplog.messages == [f"otel.endpoint: {collector.endpoint}: list index out of range"]
 
 
-def test_without_a_key_nothing_is_sent() -> None:
+def test_export_is_off_without_an_endpoint() -> None:
     assert start_export(OtelConfig(), lambda: FAMILIES) is None
 
 
-def test_without_the_packages_the_key_is_refused_with_the_command_that_brings_them(
+def test_missing_packages_are_refused_with_the_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert load(None, [ENDPOINT], {}).otel.endpoint
@@ -128,9 +128,9 @@ def test_without_the_packages_the_key_is_refused_with_the_command_that_brings_th
     assert str(refused.value) == "otel.endpoint: endpoint needs OpenTelemetry: pip install 'penstock-pipe[otel]'"
 
 
-def test_an_endpoint_that_is_no_address_is_refused_and_headers_are_secret() -> None:
+def test_invalid_endpoint_is_refused_and_headers_are_masked() -> None:
     with pytest.raises(ConfigError, match=r"otel\.endpoint: 'collector' is not an address"):
         load(None, ["otel.endpoint=collector"], {})
-    shown = {key.name: key.value for key in explain(None, ["otel.headers.authorization=Bearer x"], {})}
-    assert shown["otel.headers.authorization"] == MASK
+    explained = {key.name: key.value for key in explain(None, ["otel.headers.authorization=Bearer x"], {})}
+    assert explained["otel.headers.authorization"] == MASK
     assert {key.name: key.value for key in explain(None, [], {})}["otel.headers"] == ""

@@ -8,7 +8,7 @@ from penstock.server.metrics.prometheus import Family, render, statistics_famili
 from penstock.wire.plog.statistics import Statistics
 
 
-def test_a_family_has_help_type_and_samples() -> None:
+def test_family_is_rendered_with_help_type_and_samples() -> None:
     family = Family("penstock_up", "gauge", "Whether it\nruns", [({}, 1), ({"a": 'x"\\\n'}, 0.5)])
     assert render([family]) == (
         "# HELP penstock_up Whether it\\nruns\n"
@@ -18,22 +18,22 @@ def test_a_family_has_help_type_and_samples() -> None:
     )
 
 
-def test_special_values_have_their_names() -> None:
+def test_special_values_are_rendered_by_name() -> None:
     samples = [({"v": str(i)}, value) for i, value in enumerate((math.inf, -math.inf, math.nan, 2.0, -1))]
     values = [line.rpartition(" ")[2] for line in render([Family("x", "gauge", "", samples)]).splitlines()[2:]]
     assert values == ["+Inf", "-Inf", "NaN", "2", "-1"]
 
 
-def test_all_that_stat_answers_is_a_metric() -> None:
+def test_every_statistic_is_a_metric() -> None:
     statistics = Statistics()
     statistics.udp_simple_messages = 7
     statistics.add_fragments(np.array([0, 1, 5]))
     statistics.add_invalid(np.array([9]), np.array([3]))
     handlers = [{"name": "log"}, {"name": "bin", "delivered": 4, "note": "text"}]
-    told = {"version": "1.2", "uptime": 99, "pid": 1, **statistics.as_dict(), "handlers": handlers}
-    families = {family.name: family for family in statistics_families({"a": told, "b": told})}
+    document = {"version": "1.2", "uptime": 99, "pid": 1, **statistics.as_dict(), "handlers": handlers}
+    families = {family.name: family for family in statistics_families({"a": document, "b": document})}
     stems = {name.removeprefix("penstock_plog_") for name in families}
-    for key in told.keys() - {"pid", "handlers", "v0_invalid_fragments", "dropped_fragments"}:
+    for key in document.keys() - {"pid", "handlers", "v0_invalid_fragments", "dropped_fragments"}:
         assert any(stem.startswith(key) for stem in stems), key
     simple = families["penstock_plog_udp_simple_messages_total"]
     assert (simple.kind, simple.samples) == ("counter", [({"listener": "a"}, 7), ({"listener": "b"}, 7)])

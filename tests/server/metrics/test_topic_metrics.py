@@ -1,4 +1,4 @@
-"""What a scrape tells of topics and of their readers."""
+"""Metrics of topics and their cursors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.records import body
 from penstock.server.metrics.topic_metrics import topic_families
 
 
-def told(log: Log) -> dict[str, dict[tuple[str, ...], float]]:
+def samples_by_family(log: Log) -> dict[str, dict[tuple[str, ...], float]]:
     return {
         family.name: {tuple(labels.values()): value for labels, value in family.samples}
         for family in topic_families(log)
@@ -21,36 +21,38 @@ def append(log: Log, topic: str, *payloads: bytes) -> None:
     log.topic(topic, create=True).append(body(list(payloads)), Origin("grpc", 0, 0, 0)).result(20)
 
 
-def test_sizes_and_the_lag_of_each_cursor_are_told_though_nobody_reads(tmp_path: Path) -> None:
+def test_sizes_and_cursor_lags_are_reported_without_readers(tmp_path: Path) -> None:
     log = Log(tmp_path)
     append(log, "t", b"one", b"two")
     append(log, "u", b"one")
     log.topic("t").cursors.commit("slow", 0)
     log.topic("t").cursors.commit("done", 2)
-    found = told(log)
-    assert found["penstock_cursor_lag_entries"] == {("t", "slow"): 2, ("t", "done"): 0}
-    assert found["penstock_cursor_lag_seconds"]["t", "done"] == 0 < found["penstock_cursor_lag_seconds"]["t", "slow"]
-    assert found["penstock_topic_bytes"] == {
+    samples = samples_by_family(log)
+    assert samples["penstock_cursor_lag_entries"] == {("t", "slow"): 2, ("t", "done"): 0}
+    assert (
+        samples["penstock_cursor_lag_seconds"]["t", "done"] == 0 < samples["penstock_cursor_lag_seconds"]["t", "slow"]
+    )
+    assert samples["penstock_topic_bytes"] == {
         (name,): sum(path.stat().st_size for path in (tmp_path / name).glob("*.arrows")) for name in "tu"
     }
     log.close()
 
 
-def test_a_scrape_opens_no_topic(tmp_path: Path) -> None:
+def test_scrape_opens_no_topic(tmp_path: Path) -> None:
     log = Log(tmp_path)
     append(log, "t", b"one", b"two")
     log.topic("t").cursors.commit("slow", 1)
     log.close()
     again, opened = Log(tmp_path), list[str]()
     again.observe_recoveries(lambda name, _: opened.append(name))
-    assert told(again)["penstock_cursor_lag_entries"] == {("t", "slow"): 1}
+    assert samples_by_family(again)["penstock_cursor_lag_entries"] == {("t", "slow"): 1}
     assert opened == []
     again.topic("t")
     assert opened == ["t"]
     again.close()
 
 
-def test_a_damaged_batch_that_nobody_has_read_does_not_end_the_scrape(tmp_path: Path) -> None:
+def test_scrape_survives_a_damaged_batch(tmp_path: Path) -> None:
     log = Log(tmp_path)
     append(log, "t", b"a batch to be damaged", b"its second row", b"its third row")
     append(log, "t", b"whole")
@@ -59,5 +61,5 @@ def test_a_damaged_batch_that_nobody_has_read_does_not_end_the_scrape(tmp_path: 
     data = bytearray(path.read_bytes())
     data[data.index(b"a batch to be")] ^= 1
     path.write_bytes(data)
-    assert told(log)["penstock_cursor_lag_entries"] == {("t", "slow"): 1}
+    assert samples_by_family(log)["penstock_cursor_lag_entries"] == {("t", "slow"): 1}
     log.close()

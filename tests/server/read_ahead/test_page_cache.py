@@ -1,4 +1,4 @@
-"""The page cache keeps served pages and reads the pages behind them."""
+"""The page cache stores served pages and reads the pages behind them."""
 
 from __future__ import annotations
 

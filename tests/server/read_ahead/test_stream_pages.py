@@ -1,4 +1,4 @@
-"""Streams at the end of a topic share reads and get the newest batches from memory, in order and complete."""
+"""Streams at the end of a topic: shared reads and newest batches from memory, in order and complete."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KEY = TOPIC, 5, 10, None
 
 
 class Reads:
-    """Counts reads; each waits for ``go``."""
+    """Counter of reads, each of which waits for ``go``."""
 
     def __init__(self) -> None:
         self.count, self.go = 0, asyncio.Event()

@@ -18,24 +18,24 @@ def query(*parameters: tuple[str, str]) -> Query:
 
 
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.text(max_size=30))))
-def test_no_query_raises_anything_but_bad_request(parameters: list[tuple[str, str]]) -> None:
+def test_any_query_is_parsed_or_raises_bad_request(parameters: list[tuple[str, str]]) -> None:
     with contextlib.suppress(BadRequest):
         Query.from_request(parse_query("t", parameters))
 
 
-def test_nothing_asked_for_is_a_page_from_the_beginning() -> None:
+def test_empty_query_is_a_page_from_the_start() -> None:
     assert query() == Query("t")
     assert query().page == DEFAULT_MESSAGES
 
 
-def test_starts_are_read() -> None:
+def test_starts_are_parsed() -> None:
     assert query(("offset", "5")).offset == 5
     assert query(("position", "LATEST"), ("maxMessages", "2")) == Query("t", latest=True, max_messages=2)
     assert query(("position", "2")).latest
     assert query(("position", "EARLIEST")) == query(("position", "UNSPECIFIED")) == Query("t")
 
 
-def test_a_time_is_rounded_up_to_microseconds() -> None:
+def test_time_is_rounded_up_to_microseconds() -> None:
     assert query(("timestamp", "1970-01-01T00:00:01.000000001Z")).micros == 1_000_001
     assert query(("timestamp", "1970-01-01T00:00:01.000001Z")).micros == 1_000_001
     assert query(("timestamp", "1970-01-01T00:00:00Z")).micros == 0
@@ -43,11 +43,11 @@ def test_a_time_is_rounded_up_to_microseconds() -> None:
     assert query(("timestamp", "1969-12-31T23:59:59.5Z")).micros == -500_000
 
 
-def test_an_offset_beyond_all_is_the_last_there_can_be() -> None:
+def test_offset_is_limited_to_the_last_possible_one() -> None:
     assert query(("offset", str(2**64 - 1))).offset == LAST_OFFSET
 
 
-def test_the_first_value_of_a_name_counts() -> None:
+def test_first_value_of_a_name_wins() -> None:
     assert query(("offset", "1"), ("offset", "2")).offset == 1
 
 
@@ -70,7 +70,7 @@ def test_the_first_value_of_a_name_counts() -> None:
         [("offset", "1"), ("position", "LATEST")],
     ],
 )
-def test_what_cannot_be_read_is_refused(parameters: list[tuple[str, str]]) -> None:
+def test_unreadable_parameter_is_refused(parameters: list[tuple[str, str]]) -> None:
     with pytest.raises(BadRequest):
         query(*parameters)
 
@@ -85,9 +85,9 @@ def test_impossible_requests_are_refused() -> None:
             Query.from_request(request)
 
 
-def test_filter_is_compiled_once_it_is_asked_for_and_then_kept() -> None:
-    asked = query(("filter", " k:user v:vip "))
-    assert asked.filter is asked.filter is query(("filter", "k:user v:vip")).filter
+def test_filter_is_compiled_on_first_use_and_cached() -> None:
+    parsed = query(("filter", " k:user v:vip "))
+    assert parsed.filter is parsed.filter is query(("filter", "k:user v:vip")).filter
     bad = query(("filter", "k:("))
     with pytest.raises(BadRequest, match="bad filter"):
         bad.filter  # noqa: B018 - asking for it compiles it

@@ -1,4 +1,4 @@
-"""Answers of a connection: in the order of the requests, whatever is there first, and nothing is kept at the end."""
+"""The queue of a connection's answers."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-class Asked:
-    """Requests of one connection, and what their answers wait for."""
+class Sender:
+    """Requests of one connection, and the futures that their answers wait for."""
 
     def __init__(self, answers: Answers, limits: KafkaLimits) -> None:
         self.answers, self.limits = answers, limits
         self.waited: list[Future[Appended] | asyncio.Event | None] = []
 
-    def ask(self, kind: str) -> None:
+    def send(self, kind: str) -> None:
         held = RequestBytes(lambda: None, complete=True)
         self.limits.grow(held, 10)
         number = len(self.waited)
@@ -51,7 +51,7 @@ class Asked:
         if kind == "soon":
             future: Future[Appended] = Future()
             self.waited.append(future)
-            return AnswerOnceStored([future], lambda request: told(request.correlation))
+            return AnswerOnceStored([future], lambda request: encoded_answer(request.correlation))
         event = asyncio.Event()
         self.waited.append(event)
         return DeferredAnswer(lambda: self._later(event), lambda: {} if event.is_set() else None)
@@ -68,26 +68,26 @@ class Asked:
             waited.set()
 
 
-def told(number: int) -> Parts:
+def encoded_answer(number: int) -> Parts:
     return [struct.pack(">iih", 6, number, 0)]
 
 
 def numbers(wire: Wire) -> list[int]:
     octets = b"".join(wire.sent)
-    return [struct.unpack_from(">i", octets, at + 4)[0] for at in range(0, len(octets), 10)]
+    return [struct.unpack_from(">i", octets, position + 4)[0] for position in range(0, len(octets), 10)]
 
 
 @asynccontextmanager
-async def asking() -> AsyncIterator[tuple[Asked, Wire]]:
+async def sender() -> AsyncIterator[tuple[Sender, Wire]]:
     limits = KafkaLimits()
     async with connected(limits) as (frames, wire):
-        asked = Asked(Answers(frames, limits, LoopCalls(asyncio.get_running_loop())), limits)
-        yield asked, wire
-        await asked.answers.close()
+        client = Sender(Answers(frames, limits, LoopCalls(asyncio.get_running_loop())), limits)
+        yield client, wire
+        await client.answers.close()
 
 
 async def settled() -> None:
-    """Each answer that is waited for by a task takes two turns of the loop, one behind the other."""
+    """Let all waiting answers proceed: each takes two turns of the loop."""
     for _ in range(4 * MAX_IN_FLIGHT):
         await asyncio.sleep(0)
 
@@ -97,81 +97,81 @@ KINDS = st.lists(st.sampled_from(["now", "soon", "later"]), min_size=1, max_size
 
 @given(KINDS, st.permutations(range(MAX_IN_FLIGHT)))
 @example(["later"] * MAX_IN_FLIGHT, list(reversed(range(MAX_IN_FLIGHT))))
-def test_they_go_in_the_order_of_the_requests_each_as_soon_as_it_may(kinds: list[str], order: list[int]) -> None:
+def test_answers_are_sent_in_order_as_soon_as_possible(kinds: list[str], order: list[int]) -> None:
     async def run() -> None:
-        async with asking() as (asked, wire):
+        async with sender() as (client, wire):
             for kind in kinds:
-                asked.ask(kind)
+                client.send(kind)
             there = {number for number, kind in enumerate(kinds) if kind == "now"}
             for number in (number for number in order if number < len(kinds)):
-                asked.happens(number)
+                client.happens(number)
                 there.add(number)
                 await settled()
                 assert numbers(wire) == list(range(next(n for n in range(len(kinds) + 1) if n not in there)))
-            assert asked.limits.size == 0
+            assert client.limits.size == 0
 
     asyncio.run(run())
 
 
 @given(KINDS)
-def test_where_the_client_is_gone_nothing_of_them_is_kept(kinds: list[str]) -> None:
+def test_disconnect_releases_all_pending_requests(kinds: list[str]) -> None:
     async def run() -> None:
-        async with asking() as (asked, wire):
+        async with sender() as (client, wire):
             for kind in kinds:
-                asked.ask(kind)
+                client.send(kind)
             await settled()
             before = numbers(wire)
-            await asked.answers.close()
+            await client.answers.close()
             for number in range(len(kinds)):
-                asked.happens(number)
+                client.happens(number)
             await settled()
-            assert (numbers(wire), asked.limits.size) == (before, 0)
+            assert (numbers(wire), client.limits.size) == (before, 0)
 
     asyncio.run(run())
 
 
-async def test_no_more_are_begun_than_may_wait() -> None:
-    async with asking() as (asked, _):
+async def test_requests_in_flight_are_limited() -> None:
+    async with sender() as (client, _):
         for _ in range(MAX_IN_FLIGHT):
-            asked.ask("soon")
-        room = asyncio.create_task(asked.answers.wait_for_room())
+            client.send("soon")
+        room = asyncio.create_task(client.answers.wait_for_room())
         await settled()
-        assert asked.answers.full
+        assert client.answers.full
         assert not room.done()
-        asked.happens(0)
+        client.happens(0)
         await asyncio.wait_for(room, 5)
 
 
-async def test_one_that_cannot_be_told_ends_them() -> None:
-    async with asking() as (asked, wire):
+async def test_failing_answer_ends_the_connection() -> None:
+    async with sender() as (client, wire):
 
         def broken(_: Request) -> Parts:
             raise ValueError("no answer")
 
-        asked.answers.add(
+        client.answers.add(
             Request(Api.HEARTBEAT, 0, 0, "", None), RequestBytes(lambda: None), AnswerOnceStored([], broken)
         )
-        asked.answers.add(Request(Api.HEARTBEAT, 0, 1, "", None), RequestBytes(lambda: None), {})
+        client.answers.add(Request(Api.HEARTBEAT, 0, 1, "", None), RequestBytes(lambda: None), {})
         with pytest.raises(ValueError, match="no answer"):
-            await asyncio.wait_for(asked.answers.failed, 5)
+            await asyncio.wait_for(client.answers.failed, 5)
         assert not wire.sent
 
 
-async def test_where_none_is_wanted_the_next_one_goes() -> None:
-    async with asking() as (asked, wire):
-        asked.answers.add(
+async def test_request_without_answer_does_not_block_the_next() -> None:
+    async with sender() as (client, wire):
+        client.answers.add(
             Request(Api.PRODUCE, 9, 0, "", None), RequestBytes(lambda: None), AnswerOnceStored([], lambda _: [])
         )
-        asked.answers.add(Request(Api.HEARTBEAT, 0, 1, "", None), RequestBytes(lambda: None), {})
+        client.answers.add(Request(Api.HEARTBEAT, 0, 1, "", None), RequestBytes(lambda: None), {})
         await settled()
         assert numbers(wire) == [1]
 
 
-async def test_nothing_is_sent_to_who_takes_nothing() -> None:
-    async with asking() as (asked, wire):
+async def test_sending_pauses_for_a_client_that_does_not_receive() -> None:
+    async with sender() as (client, wire):
         wire.frames.pause_writing()
         for _ in range(3):
-            asked.ask("now")
+            client.send("now")
         await settled()
         assert numbers(wire) == [0]
         wire.frames.resume_writing()

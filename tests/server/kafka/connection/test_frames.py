@@ -1,4 +1,4 @@
-"""Frames of a connection: however its bytes come in, whoever is slow, and whatever is told of their sizes."""
+"""Frames of a connection: any split of bytes, slow clients, and wrong sizes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def framed(*bodies: bytes) -> bytes:
 
 
 class Wire(asyncio.Transport):
-    """Hands bytes over as an event loop does, unless reading is paused."""
+    """A transport that hands over bytes as an event loop does, unless reading is paused."""
 
     def __init__(self, frames: Frames, most: int = 1 << 20) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Wire(asyncio.Transport):
         frames.connection_made(self)
 
     def end(self) -> None:
-        """No more comes behind what was brought: which is not seen either while reading is paused."""
+        """End the connection behind the bytes that were sent; not seen while reading is paused."""
         self.ending = True
         self.bring(b"")
 
@@ -94,7 +94,7 @@ async def connected(limits: KafkaLimits | None = None, most: int = 1 << 20) -> A
 
 
 @given(BODIES, st.integers(1, 700), st.booleans())
-def test_frames_are_the_same_however_their_bytes_come(bodies: list[bytes], most: int, slow: bool) -> None:
+def test_frames_are_equal_for_any_split_of_their_bytes(bodies: list[bytes], most: int, slow: bool) -> None:
     async def run() -> None:
         limits = KafkaLimits()
         async with connected(limits, most) as (frames, wire):
@@ -102,10 +102,10 @@ def test_frames_are_the_same_however_their_bytes_come(bodies: list[bytes], most:
             for body in bodies:
                 if slow:
                     await asyncio.sleep(0)
-                found, held = cast("module.Whole", await frames.next())
-                assert found == body
-                assert held.complete
-                limits.release(held)
+                frame, request_bytes = cast("module.Frame", await frames.next())
+                assert frame == body
+                assert request_bytes.complete
+                limits.release(request_bytes)
             frames.eof_received()
             assert await frames.next() is None
             assert limits.size == 0
@@ -114,23 +114,23 @@ def test_frames_are_the_same_however_their_bytes_come(bodies: list[bytes], most:
 
 
 @given(BODIES, st.integers(1, 700), st.booleans(), st.integers())
-def test_each_frame_is_offered_or_given_in_order(bodies: list[bytes], most: int, slow: bool, seed: int) -> None:
+def test_frames_are_offered_or_returned_in_order(bodies: list[bytes], most: int, slow: bool, seed: int) -> None:
     chance = random.Random(seed)  # drawn beforehand: what is raised within a callback ends no test
 
     async def run() -> None:
-        limits, found = KafkaLimits(), []
+        limits, received = KafkaLimits(), []
 
         def take(frame: memoryview, held: RequestBytes) -> bool:
-            taken = chance.random() < 0.5
-            if taken:
-                found.append(bytes(frame))
+            is_accepted = chance.random() < 0.5
+            if is_accepted:
+                received.append(bytes(frame))
                 limits.release(held)
-            return taken
+            return is_accepted
 
         async def read() -> None:
-            while (one := await frames.next()) is not None:
-                found.append(bytes(one[0]))
-                limits.release(one[1])
+            while (next_frame := await frames.next()) is not None:
+                received.append(bytes(next_frame[0]))
+                limits.release(next_frame[1])
                 if slow:
                     await asyncio.sleep(0)
 
@@ -144,12 +144,12 @@ def test_each_frame_is_offered_or_given_in_order(bodies: list[bytes], most: int,
                     await asyncio.sleep(0)
             wire.end()
             await reading
-            assert (found, limits.size) == (bodies, 0)
+            assert (received, limits.size) == (bodies, 0)
 
     asyncio.run(run())
 
 
-async def test_what_was_not_taken_is_given_back_at_an_end() -> None:
+async def test_unread_frames_are_released_at_the_end() -> None:
     limits = KafkaLimits()
     async with connected(limits) as (frames, wire):
         reading = asyncio.create_task(frames.next())
@@ -160,23 +160,21 @@ async def test_what_was_not_taken_is_given_back_at_an_end() -> None:
         assert (await reading, limits.size) == (None, 0)
 
 
-async def test_what_came_whole_before_the_end_is_still_given() -> None:
+async def test_complete_frames_before_the_end_are_returned() -> None:
     async with connected() as (frames, wire):
         wire.bring(framed(b"one", b"two") + b"\0\0\0\x09half")
         frames.eof_received()
-        assert [bytes(cast("module.Whole", await frames.next())[0]) for _ in range(2)] == [b"one", b"two"]
+        assert [bytes(cast("module.Frame", await frames.next())[0]) for _ in range(2)] == [b"one", b"two"]
         assert await frames.next() is None
 
 
 @pytest.mark.parametrize("busy", [0.0, 0.002])
-async def test_what_came_by_tls_before_the_end_is_given_however_busy_who_takes_it_is(
-    pair: certificates.Pair, busy: float
-) -> None:
-    found, over = [], asyncio.Event()
+async def test_tls_frames_before_the_end_reach_a_busy_reader(pair: certificates.Pair, busy: float) -> None:
+    received, over = [], asyncio.Event()
 
     async def serve(frames: Frames) -> None:
-        while (one := await frames.next()) is not None:
-            found.append(one[0][0])
+        while (frame := await frames.next()) is not None:
+            received.append(frame[0][0])
             await asyncio.sleep(busy)
         over.set()
 
@@ -201,41 +199,41 @@ async def test_what_came_by_tls_before_the_end_is_given_however_busy_who_takes_i
     await loop.run_in_executor(None, send, server.sockets[0].getsockname()[1])
     await asyncio.wait_for(over.wait(), 20)
     server.close()
-    assert found == list(range(60))
+    assert received == list(range(60))
 
 
-async def test_a_large_frame_grows_with_its_bytes_and_is_whole() -> None:
+async def test_large_frame_grows_with_its_bytes() -> None:
     body = bytes(range(256)) * (5 << 12)
     async with connected(most=100_000) as (frames, wire):
         wire.bring(framed(body, b"next"))
-        assert cast("module.Whole", await frames.next())[0] == body
-        assert cast("module.Whole", await frames.next())[0] == b"next"
+        assert cast("module.Frame", await frames.next())[0] == body
+        assert cast("module.Frame", await frames.next())[0] == b"next"
 
 
-async def test_nothing_more_is_read_while_nobody_asks() -> None:
+async def test_reading_pauses_while_nothing_is_requested() -> None:
     limits = KafkaLimits()
     async with connected(limits) as (frames, wire):
         wire.bring(framed(*[b"x" * 10_000] * 1000))
         assert wire.paused
         assert len(wire.left) > 9_800_000
         for _ in range(1000):
-            _, held = cast("module.Whole", await frames.next())
+            _, held = cast("module.Frame", await frames.next())
             limits.release(held)
         assert not wire.left
         assert limits.size == 0
 
 
-async def test_a_frame_that_waits_behind_another_is_read_on_before_its_time_is_over() -> None:
+async def test_queued_frame_is_read_before_its_deadline() -> None:
     async with connected(KafkaLimits(timeout=0.2)) as (frames, wire):
         wire.bring(framed(b"first", b"x" * 200_000))
         assert wire.paused
-        assert cast("module.Whole", await frames.next())[0] == b"first"
+        assert cast("module.Frame", await frames.next())[0] == b"first"
         await asyncio.sleep(0.4)  # busy with the first one
         assert not wire.aborted
-        assert len(cast("module.Whole", await frames.next())[0]) == 200_000
+        assert len(cast("module.Frame", await frames.next())[0]) == 200_000
 
 
-async def test_a_frame_that_does_not_come_is_given_up() -> None:
+async def test_missing_frame_times_out() -> None:
     limits = KafkaLimits(timeout=0.1)
     async with connected(limits) as (frames, wire):
         wire.bring(struct.pack(">i", 100) + b"x")
@@ -254,16 +252,16 @@ async def test_deadline_follows_received_bytes_not_the_announced_length() -> Non
         assert wire.aborted
 
 
-async def test_frame_that_comes_fast_enough_outlives_its_first_deadline() -> None:
+async def test_fast_frame_outlives_its_first_deadline() -> None:
     async with connected(KafkaLimits(timeout=0.2)) as (frames, wire):
         wire.bring(struct.pack(">i", 200_000) + b"x" * 100_000)
         await asyncio.sleep(0.5)
         assert not wire.aborted
         wire.bring(b"x" * 100_000)
-        assert len(cast("module.Whole", await frames.next())[0]) == 200_000
+        assert len(cast("module.Frame", await frames.next())[0]) == 200_000
 
 
-async def test_who_is_silent_is_disconnected_but_not_who_waits_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_client_is_disconnected_unless_it_awaits_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IDLE_TIMEOUT_S", 0.1)
     async with connected() as (_, wire):
         await asyncio.sleep(0.3)
@@ -274,15 +272,15 @@ async def test_who_is_silent_is_disconnected_but_not_who_waits_for_an_answer(mon
 
 
 @pytest.mark.parametrize("size", [0, -1, MAX_REQUEST_BYTES + 1, 2**31 - 1])
-async def test_a_size_that_no_frame_has_is_told(size: int) -> None:
+async def test_invalid_size_is_refused(size: int) -> None:
     async with connected() as (frames, wire):
         wire.bring(framed(b"good") + struct.pack(">i", size))
-        assert cast("module.Whole", await frames.next())[0] == b"good"
+        assert cast("module.Frame", await frames.next())[0] == b"good"
         with pytest.raises(BadFrame):
             await frames.next()
 
 
-async def test_a_large_size_takes_no_memory() -> None:
+async def test_announced_size_takes_no_memory() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     async with AsyncExitStack() as stack:
         for _ in range(50):
@@ -291,16 +289,16 @@ async def test_a_large_size_takes_no_memory() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
 
 
-async def test_the_largest_that_is_not_whole_goes_where_there_is_no_room() -> None:
+async def test_full_budget_ends_the_largest_incomplete_frame() -> None:
     limits = KafkaLimits(max_bytes=1_000_000)
-    async with connected(limits) as (_, wire), connected(limits) as (other, second):
+    async with connected(limits) as (_, wire), connected(limits) as (second_frames, second):
         wire.bring(struct.pack(">i", 5_000_000) + b"x" * 700_000)
         second.bring(framed(b"y" * 400_000))
         assert wire.aborted
-        assert len(cast("module.Whole", await other.next())[0]) == 400_000
+        assert len(cast("module.Frame", await second_frames.next())[0]) == 400_000
 
 
-async def test_a_frame_that_becomes_whole_where_there_is_no_room_goes_itself() -> None:
+async def test_full_budget_ends_the_frame_that_completes() -> None:
     limits = KafkaLimits(max_bytes=1_000_000)
     async with connected(limits) as (frames, wire), connected(limits) as (_, second):
         second.bring(struct.pack(">i", 600_000) + b"y" * 400_000)
@@ -311,17 +309,17 @@ async def test_a_frame_that_becomes_whole_where_there_is_no_room_goes_itself() -
         assert limits.size == 400_000
 
 
-async def test_small_frames_go_where_there_is_no_room_for_them() -> None:
+async def test_full_budget_ends_a_connection_of_small_frames() -> None:
     limits = KafkaLimits(max_bytes=100_000)
     async with connected(limits) as (frames, wire):
         wire.bring(framed(*[b"x" * 30_000] * 4))
-        taken = [await frames.next() for _ in range(4)]
-        assert [one is not None for one in taken] == [True, True, True, False]
+        results = [await frames.next() for _ in range(4)]
+        assert [frame is not None for frame in results] == [True, True, True, False]
         assert wire.aborted
         assert limits.size == 90_000
 
 
-async def test_small_frames_that_are_sent_in_a_row_go_together_and_in_order() -> None:
+async def test_small_answers_are_sent_together_in_order() -> None:
     async with connected() as (frames, wire):
         frames.send([b"a"])
         frames.send([b"b"])
@@ -332,7 +330,7 @@ async def test_small_frames_that_are_sent_in_a_row_go_together_and_in_order() ->
         assert wire.sent[3:] == [b"c"]
 
 
-async def test_who_takes_nothing_is_waited_for_only_so_long() -> None:
+async def test_client_that_does_not_receive_times_out() -> None:
     async with connected(KafkaLimits(timeout=0.1)) as (frames, _):
         await frames.wait_until_drained(10)
         frames.pause_writing()
@@ -349,12 +347,12 @@ def test_any_bytes_are_frames_or_refused(octets: bytes, most: int) -> None:
         async with connected(most=most) as (frames, wire):
             wire.bring(octets)
             frames.eof_received()
-            found = b""
+            received = b""
             try:
-                while (one := await frames.next()) is not None:
-                    found += framed(bytes(one[0]))
+                while (frame := await frames.next()) is not None:
+                    received += framed(bytes(frame[0]))
             except BadFrame:
                 pass
-            assert octets.startswith(found)
+            assert octets.startswith(received)
 
     asyncio.run(run())

@@ -1,4 +1,4 @@
-"""Requests of one producer, read by the form of the one before: the same as kio reads them."""
+"""Requests parsed by the template of an earlier one, compared with kio's parser."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ RECORDS = st.none() | st.binary(max_size=9) | st.binary(min_size=60, max_size=30
 
 
 def produce(version: int, *records: bytes | None, topic: str = "t", acks: int = -1, number: int = 7) -> bytes:
-    parts = [{"index": index, "records": one} for index, one in enumerate(records)]
+    parts = [{"index": index, "records": batch} for index, batch in enumerate(records)]
     frame = request(Api.PRODUCE, version, acks=acks, topic_data=[{"name": topic, "partition_data": parts}])
     return frame[:4] + struct.pack(">i", number) + frame[8:]
 
 
-def told(found: Request) -> tuple[Any, ...]:
-    return found.api, found.version, found.correlation, found.client, found.message
+def fields_of(request: Request) -> tuple[Any, ...]:
+    return request.api, request.version, request.correlation, request.client, request.message
 
 
 @given(VERSION, st.lists(RECORDS, min_size=1, max_size=6))
-def test_each_is_read_as_kio_reads_it(version: int, several: list[bytes | None]) -> None:
+def test_request_equals_the_one_parsed_by_kio(version: int, several: list[bytes | None]) -> None:
     requests = Requests()
     for number, records in enumerate(several):
         frame = produce(version, records, number=number)
-        assert told(requests.parse(memoryview(frame))) == told(parse(frame))
+        assert fields_of(requests.parse(memoryview(frame))) == fields_of(parse(frame))
 
 
 @given(
     VERSION, VERSION, st.sampled_from("tu"), st.integers(-1, 1), st.lists(RECORDS, max_size=3), st.binary(max_size=2)
 )
-def test_one_of_another_form_is_read_anew(
+def test_request_of_another_form_is_parsed_by_kio(
     before: int, version: int, topic: str, acks: int, records: list[bytes | None], behind: bytes
 ) -> None:
     requests = Requests()
     requests.parse(memoryview(produce(before, b"one")))
     frame = produce(version, *records, topic=topic, acks=acks) + behind
-    assert told(requests.parse(memoryview(frame))) == told(parse(frame))
-    assert told(requests.parse(memoryview(frame))) == told(parse(frame))
+    assert fields_of(requests.parse(memoryview(frame))) == fields_of(parse(frame))
+    assert fields_of(requests.parse(memoryview(frame))) == fields_of(parse(frame))
 
 
 @given(VERSION, st.binary(min_size=1, max_size=200), st.data())
-def test_any_bytes_behind_a_producers_request_are_read_as_without_it(version: int, records: bytes, data: Any) -> None:
+def test_any_bytes_are_parsed_alike_with_and_without_template(version: int, records: bytes, data: Any) -> None:
     requests = Requests()
     frame = bytearray(produce(version, records))
     requests.parse(memoryview(bytes(frame)))
@@ -67,18 +67,18 @@ def test_any_bytes_behind_a_producers_request_are_read_as_without_it(version: in
         with pytest.raises(BadFrame):
             requests.parse(memoryview(bytes(frame)))
     else:
-        assert told(requests.parse(memoryview(bytes(frame)))) == told(expected)
+        assert fields_of(requests.parse(memoryview(bytes(frame)))) == fields_of(expected)
 
 
-def test_what_is_alike_is_not_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matching_request_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     requests = Requests()
     requests.parse(memoryview(produce(LAST, b"first")))
     monkeypatch.setattr(module, "parse", None)
-    found = requests.parse(memoryview(produce(LAST, bytes(20_000), number=8)))
-    assert (found.correlation, found.message.topic_data[0].partition_data[0].records) == (8, bytes(20_000))
+    parsed = requests.parse(memoryview(produce(LAST, bytes(20_000), number=8)))
+    assert (parsed.correlation, parsed.message.topic_data[0].partition_data[0].records) == (8, bytes(20_000))
 
 
-def test_what_is_begun_at_once_is_known_by_its_first_bytes() -> None:
+def test_quick_request_is_recognized_by_its_first_bytes() -> None:
     assert may_start_at_once(memoryview(produce(LAST, b"one")))
     assert not may_start_at_once(memoryview(produce(LAST, bytes(MAX_AT_ONCE_BYTES[Api.PRODUCE]))))
     assert may_start_at_once(memoryview(request(Api.FETCH, 12)))

@@ -31,15 +31,15 @@ def config(closed: Running, pair: Pair, name: str, **more: Any) -> dict[str, Any
     }
 
 
-def produced(given: dict[str, Any], topic: str) -> Any:
-    told: list[Any] = []
-    producer = Producer({**given, "message.timeout.ms": 5000})
-    producer.produce(topic, b"x", on_delivery=lambda error, message: told.append(error))
+def produced(client_config: dict[str, Any], topic: str) -> Any:
+    reports: list[Any] = []
+    producer = Producer({**client_config, "message.timeout.ms": 5000})
+    producer.produce(topic, b"x", on_delivery=lambda error, message: reports.append(error))
     producer.flush(DEADLINE)
-    return told[0]
+    return reports[0]
 
 
-def test_a_token_is_a_password_and_has_its_rights(closed: Running, pair: Pair) -> None:
+def test_token_as_password_has_its_rights(closed: Running, pair: Pair) -> None:
     assert produced(config(closed, pair, "writer"), "a1") is None
     assert produced(config(closed, pair, "writer"), "b1").code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
     reader = Consumer({**config(closed, pair, "reader"), "group.id": "mine-1", "auto.offset.reset": "earliest"})
@@ -56,29 +56,29 @@ def test_a_token_is_a_password_and_has_its_rights(closed: Running, pair: Pair) -
     assert set(names) == {"a1"}
 
 
-def test_without_the_right_to_move_cursors_there_is_no_group(closed: Running, pair: Pair) -> None:
+def test_group_requires_the_right_to_move_cursors(closed: Running, pair: Pair) -> None:
     produced(config(closed, pair, "writer"), "a1")
     looker = Consumer({**config(closed, pair, "looker"), "group.id": "mine-1"})
     with pytest.raises(KafkaException) as refused:
         looker.commit(offsets=[TopicPartition("a1", 0, 1)], asynchronous=False)
     assert refused.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
-    other = Consumer({**config(closed, pair, "reader"), "group.id": "not-its-own"})
+    foreign_group = Consumer({**config(closed, pair, "reader"), "group.id": "not-its-own"})
     with pytest.raises(KafkaException):
-        other.commit(offsets=[TopicPartition("a1", 0, 1)], asynchronous=False)
+        foreign_group.commit(offsets=[TopicPartition("a1", 0, 1)], asynchronous=False)
 
 
 @pytest.mark.parametrize(("user", "password"), [("writer", "wrong"), ("boss", "the-long-secret-of-writer"), ("", "")])
-def test_who_is_not_known_is_told_so(closed: Running, pair: Pair, user: str, password: str) -> None:
+def test_unknown_user_is_refused(closed: Running, pair: Pair, user: str, password: str) -> None:
     errors: list[KafkaError] = []
-    given = config(closed, pair, "", **{"sasl.username": user or "x", "sasl.password": password or "x"})
-    client = AdminClient({**given, "error_cb": errors.append})
+    client_config = config(closed, pair, "", **{"sasl.username": user or "x", "sasl.password": password or "x"})
+    client = AdminClient({**client_config, "error_cb": errors.append})
     with pytest.raises(KafkaException):
         client.list_topics(timeout=2)
     client.poll(0)
     assert KafkaError._AUTHENTICATION in {error.code() for error in errors}
 
 
-def test_a_token_that_is_taken_back_is_nobodys_at_once(closed: Running, pair: Pair) -> None:
+def test_revoked_token_is_refused_at_once(closed: Running, pair: Pair) -> None:
     client = AdminClient(config(closed, pair, "boss"))
     client.list_topics(timeout=DEADLINE)
     closed.api.guard.replace({"other": TokenConfig(token="another-long-token", read=("*",))})
@@ -86,19 +86,22 @@ def test_a_token_that_is_taken_back_is_nobodys_at_once(closed: Running, pair: Pa
         client.list_topics(timeout=2)
 
 
-def test_oauthbearer_shows_the_token_itself(closed: Running, pair: Pair) -> None:
-    given = config(closed, pair, "boss")
-    del given["sasl.username"], given["sasl.password"]
-    given |= {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: ("the-long-secret-of-boss", time.time() + 3600)}
-    client = AdminClient(given)
+def test_oauthbearer_accepts_the_token(closed: Running, pair: Pair) -> None:
+    settings = config(closed, pair, "boss")
+    del settings["sasl.username"], settings["sasl.password"]
+    settings |= {
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": lambda _: ("the-long-secret-of-boss", time.time() + 3600),
+    }
+    client = AdminClient(settings)
     client.poll(0.1)
     assert client.list_topics(timeout=DEADLINE).cluster_id == "penstock"
 
 
 @given(st.sampled_from(MECHANISMS), st.binary(max_size=80))
-def test_no_bytes_are_anybody_but_with_a_token(mechanism: str, shown: bytes) -> None:
+def test_any_credentials_without_a_token_are_refused(mechanism: str, credentials: bytes) -> None:
     sasl = Sasl(TokenAuthenticator({"a": TokenConfig(token="the token that nobody guesses")}))
-    assert sasl.authenticate(shown)["error_code"]
+    assert sasl.authenticate(credentials)["error_code"]
     sasl.handshake(mechanism)
-    assert sasl.authenticate(shown)["error_code"]
+    assert sasl.authenticate(credentials)["error_code"]
     assert sasl.authorization is None

@@ -27,39 +27,39 @@ def filled(endpoint: Running, batches: int = 5, rows: int = 100) -> Topic:
 
 
 def read(pages: Pages, topic: Topic, offset: int, room: int = ROOM) -> list[int]:
-    """The offsets of a page, each of which has the value that belongs there."""
+    """Read a page; return its offsets after checking their values."""
     reader = topic.reader()
-    found = records_of(pages.page(topic, reader, topic_state(topic, reader), offset, room).records)
-    assert all(int(record.value[:6]) == record.offset for record in found)
-    return [record.offset for record in found]
+    records = records_of(pages.page(topic, reader, topic_state(topic, reader), offset, room).records)
+    assert all(int(record.value[:6]) == record.offset for record in records)
+    return [record.offset for record in records]
 
 
-def test_pages_follow_each_other_whether_they_are_kept_or_not(endpoint: Running) -> None:
+def test_cached_and_fresh_pages_follow_each_other(endpoint: Running) -> None:
     topic, pages = filled(endpoint), Pages(endpoint.api)
     for _ in range(2):  # the second consumer gets what was kept
         offset, sizes = 0, []
         while offset < 500:
-            found = read(pages, topic, offset)
-            assert found == list(range(offset, offset + len(found)))
-            sizes.append(len(found))
-            offset = found[-1] + 1
+            records = read(pages, topic, offset)
+            assert records == list(range(offset, offset + len(records)))
+            sizes.append(len(records))
+            offset = records[-1] + 1
         assert len(set(sizes[:-1])) == 1, "a page is full although a batch of the log ends within it"
         endpoint.api.page_cache.clear()
 
 
-def test_a_kept_page_is_not_given_to_one_who_has_less_room(endpoint: Running) -> None:
+def test_cached_page_is_not_served_if_it_is_too_large(endpoint: Running) -> None:
     topic, pages = filled(endpoint), Pages(endpoint.api)
     assert len(read(pages, topic, 0)) > len(read(pages, topic, 0, ROOM // 4))
 
 
-def test_the_end_is_read_anew(endpoint: Running) -> None:
+def test_last_page_is_read_again(endpoint: Running) -> None:
     topic, pages = filled(endpoint, 1, 10), Pages(endpoint.api)
     assert read(pages, topic, 0) == list(range(10))
     endpoint.api.topics.append(topic, body([b"000010"]), "http").result(20)
     assert read(pages, topic, 0) == list(range(11))
 
 
-def test_a_page_read_ahead_up_to_an_end_that_has_moved_is_read_anew(endpoint: Running) -> None:
+def test_page_at_a_moved_end_is_read_again(endpoint: Running) -> None:
     topic, pages = filled(endpoint, 1, 100), Pages(endpoint.api)
     following = read(pages, topic, 0)[-1] + 1
     assert len(read(pages, topic, following)) == 100 - following
@@ -67,13 +67,13 @@ def test_a_page_read_ahead_up_to_an_end_that_has_moved_is_read_anew(endpoint: Ru
     assert len(read(pages, topic, following)) == 150 - following
 
 
-def test_a_page_for_little_room_is_not_given_to_one_who_has_more(endpoint: Running) -> None:
+def test_small_page_is_not_served_if_more_is_requested(endpoint: Running) -> None:
     topic, pages = filled(endpoint), Pages(endpoint.api)
     little = len(read(pages, topic, 0, ROOM // 10))
     assert len(read(pages, topic, 0)) > 5 * little
 
 
-def test_what_is_in_a_gap_now_is_given_no_more(endpoint: Running) -> None:
+def test_cached_rows_of_a_gap_are_not_served(endpoint: Running) -> None:
     topic, pages = filled(endpoint), Pages(endpoint.api)
     assert read(pages, topic, 0)[0] == 0
     all_read_ahead(endpoint)  # else it would find the damage itself
@@ -82,14 +82,14 @@ def test_what_is_in_a_gap_now_is_given_no_more(endpoint: Running) -> None:
     assert read(pages, topic, 0)[0] == 100
 
 
-def test_what_is_found_damaged_becomes_a_gap_and_what_follows_is_given(endpoint: Running) -> None:
+def test_damaged_batch_becomes_a_gap_and_reading_continues(endpoint: Running) -> None:
     topic, pages = filled(endpoint), Pages(endpoint.api)
     flip(topic.path, b"000003")
     assert read(pages, topic, 0)[0] == 100
     assert [(gap.begin, gap.end) for gap in topic.gaps()] == [(0, 100)]
 
 
-def test_what_is_kept_is_bounded(endpoint: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_bytes_are_limited(endpoint: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.server.read_ahead.limits.CACHE_BYTES", 3 * ROOM)
     topic, pages = filled(endpoint), Pages(endpoint.api)
     for offset in range(0, 400, 7):
@@ -105,7 +105,7 @@ def all_read_ahead(endpoint: Running) -> None:
             page.exception(20)
 
 
-def test_a_page_that_was_read_ahead_is_ready_until_what_it_is_of_changes(endpoint: Running) -> None:
+def test_page_read_ahead_is_cached_until_its_topic_changes(endpoint: Running) -> None:
     topic, pages = filled(endpoint), Pages(endpoint.api)
     assert pages.cached_page(topic, 0, ROOM) is None
     following = read(pages, topic, 0)[-1] + 1
@@ -123,14 +123,14 @@ def test_a_page_that_was_read_ahead_is_ready_until_what_it_is_of_changes(endpoin
     assert pages.cached_page(topic, following, ROOM) is None
 
 
-def test_the_last_page_is_not_ready_as_more_may_have_come(endpoint: Running) -> None:
+def test_last_page_is_not_served_from_the_cache(endpoint: Running) -> None:
     topic, pages = filled(endpoint, 1, 10), Pages(endpoint.api)
     read(pages, topic, 0)
     all_read_ahead(endpoint)
     assert pages.cached_page(topic, 0, ROOM) is None
 
 
-def test_a_page_of_a_topic_with_a_gap_is_ready_too(endpoint: Running) -> None:
+def test_page_of_a_topic_with_a_gap_is_cached(endpoint: Running) -> None:
     topic, pages = filled(endpoint), Pages(endpoint.api)
     flip(topic.path, b"000003")
     topic.verify(0, 100)

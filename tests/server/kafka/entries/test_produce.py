@@ -1,4 +1,4 @@
-"""Batches of one connection come into the topic in its order, whichever of them can be begun at once."""
+"""Batches of one connection keep their order, also if only some of them are quick."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ LARGE = bytes(QUICK_BYTES)
 
 
 def answers(stream: io.BufferedIOBase, count: int, version: int = LAST) -> list[tuple[int, Any]]:
-    """The numbers of the requests, and what is told of their first batch."""
-    found = []
+    """Return the numbers of the requests, and the answer to their first batch."""
+    frames = []
     for _ in range(count):
         (size,) = struct.unpack(">i", stream.read(4))
         frame = stream.read(size)
         message, _ = entity_reader(load_response_schema(Api.PRODUCE, version))(frame, 4 + (version >= 9))
-        found.append((struct.unpack_from(">i", frame)[0], message.responses[0].partition_responses[0]))
-    return found
+        frames.append((struct.unpack_from(">i", frame)[0], message.responses[0].partition_responses[0]))
+    return frames
 
 
 def rows(server: Running, topic: str) -> list[bytes | None]:
@@ -42,20 +42,18 @@ def rows(server: Running, topic: str) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("version", [3, 8, LAST])
-def test_small_and_large_ones_to_known_and_new_topics_keep_their_order(endpoint: Running, version: int) -> None:
+def test_batches_of_any_size_to_open_and_new_topics_keep_their_order(endpoint: Running, version: int) -> None:
     values = [b"a", b"b", LARGE, b"c", b"d", LARGE, b"e"]
     sent = [produce(version, plain(value), topic="t", number=number) for number, value in enumerate(values)]
     with connected(endpoint) as sock:
         sock.sendall(b"".join(map(framed, sent)))
-        told = answers(sock.makefile("rb"), len(sent), version)
-    assert [number for number, _ in told] == list(range(len(sent)))
-    assert [part.base_offset for _, part in told] == list(range(len(sent)))
+        responses = answers(sock.makefile("rb"), len(sent), version)
+    assert [number for number, _ in responses] == list(range(len(sent)))
+    assert [part.base_offset for _, part in responses] == list(range(len(sent)))
     assert rows(endpoint, "t") == values
 
 
-def test_a_batch_with_many_headers_is_stored_once_in_its_turn(
-    endpoint: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batch_with_many_headers_is_stored_once_in_order(endpoint: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[bool] = []
     monkeypatch.setattr(
         producing,
@@ -66,19 +64,19 @@ def test_a_batch_with_many_headers_is_stored_once_in_its_turn(
     sent = [produce(LAST, batch, topic="t", number=n) for n, batch in enumerate([plain(b"a"), many, plain(b"b")])]
     with connected(endpoint) as sock:
         sock.sendall(b"".join(map(framed, sent)))
-        told = answers(sock.makefile("rb"), 3)
-    assert [(number, part.base_offset) for number, part in told] == [(0, 0), (1, 1), (2, 3)]
+        responses = answers(sock.makefile("rb"), 3)
+    assert [(number, part.base_offset) for number, part in responses] == [(0, 0), (1, 1), (2, 3)]
     assert rows(endpoint, "t") == [b"a", b"with", b"with", b"b"]
     assert tried[1:] == [True, False, True], "it is not begun at once a second time"
 
 
-def test_what_is_not_taken_is_told_in_its_turn(endpoint: Running) -> None:
+def test_refused_batch_is_answered_in_order(endpoint: Running) -> None:
     good, broken = produce(LAST, plain(b"v"), topic="t", number=1), produce(LAST, b"no batch", topic="t", number=2)
     elsewhere, silent = produce(LAST, None, topic="t", number=3), produce(LAST, plain(b"w"), topic="t", acks=0)
     with connected(endpoint) as sock:
         sock.sendall(b"".join(map(framed, (good, good, broken, silent, elsewhere, good))))
-        told = answers(sock.makefile("rb"), 5)
-    assert [(number, part.error_code.name) for number, part in told] == [
+        responses = answers(sock.makefile("rb"), 5)
+    assert [(number, part.error_code.name) for number, part in responses] == [
         (1, "none"),
         (1, "none"),
         (2, "invalid_record"),
@@ -88,7 +86,7 @@ def test_what_is_not_taken_is_told_in_its_turn(endpoint: Running) -> None:
     assert rows(endpoint, "t") == [b"v", b"v", b"w", b"v"]
 
 
-def test_a_large_one_and_a_small_one_of_the_same_form_are_stored_alike(endpoint: Running) -> None:
+def test_requests_on_both_sides_of_the_quick_limit_are_stored(endpoint: Running) -> None:
     at_most = requests.MAX_AT_ONCE_BYTES[Api.PRODUCE]
     sizes = [1, at_most - 200, at_most, at_most + 200, 1]
     sent = [produce(LAST, plain(bytes(size)), topic="t", number=number) for number, size in enumerate(sizes)]
@@ -98,7 +96,7 @@ def test_a_large_one_and_a_small_one_of_the_same_form_are_stored_alike(endpoint:
     assert [len(row or b"") for row in rows(endpoint, "t")] == sizes
 
 
-def test_batches_that_are_too_large_together_when_unpacked_are_refused(endpoint: Running) -> None:
+def test_batches_over_the_unpacked_limit_together_are_refused(endpoint: Running) -> None:
     large = produced([(None, bytes(60 << 20), [])], "zstd")
     assert len(large) < 100_000
     parts = tuple({"index": 0, "records": large} for _ in range(3))

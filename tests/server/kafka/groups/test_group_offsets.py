@@ -9,7 +9,7 @@ from penstock.server.kafka.groups.group_state import Refused
 
 
 @given(st.text(max_size=300))
-def test_any_name_is_a_group_of_its_own_or_refused(name: str) -> None:
+def test_any_name_is_a_distinct_group_or_refused(name: str) -> None:
     try:
         cursor = cursor_of(name)
     except Refused:
@@ -19,7 +19,7 @@ def test_any_name_is_a_group_of_its_own_or_refused(name: str) -> None:
         assert len(cursor) <= 200
 
 
-def test_a_group_whose_name_is_one_of_a_cursor_is_that_cursor() -> None:
+def test_group_with_a_valid_cursor_name_is_that_cursor() -> None:
     assert cursor_of("my-group_1.a") == "my-group_1.a"
     assert group_of("kafka-hex.zz") == "kafka-hex.zz"
     with pytest.raises(Refused):

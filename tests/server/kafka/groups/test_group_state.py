@@ -14,21 +14,21 @@ def asking(member: str = "", instance: str | None = None, session: float = 60, r
 
 
 async def two(group: Group) -> tuple[str, str]:
-    """A stable group of two: its leader and the other one."""
+    """Return a stable group of two: its leader and the follower."""
     first = await group.join(asking())
     joining = group.join(asking())
     again = await group.join(asking(first["member_id"]))
-    other = await joining
-    assert (first["generation_id"], again["generation_id"], other["generation_id"]) == (1, 2, 2)
-    assert again["leader"] == other["leader"] == first["member_id"]
-    assert [one["metadata"] for one in again["members"]] == [b"mine", b"mine"]
-    assert other["members"] == []
-    waiting = group.sync(group.members[other["member_id"]], {})
+    follower = await joining
+    assert (first["generation_id"], again["generation_id"], follower["generation_id"]) == (1, 2, 2)
+    assert again["leader"] == follower["leader"] == first["member_id"]
+    assert [member["metadata"] for member in again["members"]] == [b"mine", b"mine"]
+    assert follower["members"] == []
+    waiting = group.sync(group.members[follower["member_id"]], {})
     assert not waiting.done()
-    leader = await group.sync(group.members[first["member_id"]], {other["member_id"]: b"0", first["member_id"]: b""})
+    leader = await group.sync(group.members[first["member_id"]], {follower["member_id"]: b"0", first["member_id"]: b""})
     assert (leader["assignment"], (await waiting)["assignment"]) == (b"", b"0")
     assert group.state is State.STABLE
-    return first["member_id"], other["member_id"]
+    return first["member_id"], follower["member_id"]
 
 
 def run(scenario: Any) -> None:
@@ -42,25 +42,25 @@ def run(scenario: Any) -> None:
     asyncio.run(main())
 
 
-def test_two_members_agree_through_their_leader() -> None:
+def test_two_members_are_assigned_by_their_leader() -> None:
     run(two)
 
 
-def test_who_leaves_makes_the_others_join_again() -> None:
+def test_leaving_member_starts_a_rebalance() -> None:
     async def scenario(group: Group) -> None:
-        leader, other = await two(group)
+        leader, follower = await two(group)
         assert group.leave(leader, None) is ErrorCode.none
-        assert group.heartbeat(group.check_member(other, 2)) is ErrorCode.rebalance_in_progress
-        alone = await group.join(asking(other))
-        assert (alone["generation_id"], alone["leader"], len(alone["members"])) == (3, other, 1)
+        assert group.heartbeat(group.check_member(follower, 2)) is ErrorCode.rebalance_in_progress
+        alone = await group.join(asking(follower))
+        assert (alone["generation_id"], alone["leader"], len(alone["members"])) == (3, follower, 1)
         assert group.leave("nobody", None) is ErrorCode.unknown_member_id
-        assert group.leave(other, None) is ErrorCode.none
+        assert group.leave(follower, None) is ErrorCode.none
         assert (group.state, group.members) == (State.EMPTY, {})
 
     run(scenario)
 
 
-def test_who_is_silent_is_out() -> None:
+def test_silent_member_expires() -> None:
     async def scenario(group: Group) -> None:
         silent = (await group.join(asking(session=0.05)))["member_id"]
         while group.members:
@@ -72,7 +72,7 @@ def test_who_is_silent_is_out() -> None:
     run(scenario)
 
 
-def test_who_does_not_join_again_in_time_is_out() -> None:
+def test_member_that_does_not_rejoin_in_time_is_removed() -> None:
     async def scenario(group: Group) -> None:
         slow = (await group.join(asking(rebalance=0.05)))["member_id"]
         quick = await group.join(asking(rebalance=0.05))
@@ -82,7 +82,7 @@ def test_who_does_not_join_again_in_time_is_out() -> None:
     run(scenario)
 
 
-def test_a_member_of_another_generation_is_told_so() -> None:
+def test_member_of_another_generation_is_refused() -> None:
     async def scenario(group: Group) -> None:
         leader, _ = await two(group)
         with pytest.raises(Refused) as refused:
@@ -92,7 +92,7 @@ def test_a_member_of_another_generation_is_told_so() -> None:
     run(scenario)
 
 
-def test_a_member_with_a_name_of_its_own_takes_its_place_again_and_who_had_it_is_out() -> None:
+def test_static_member_replaces_and_fences_its_former_self() -> None:
     async def scenario(group: Group) -> None:
         before = (await group.join(asking(instance="i")))["member_id"]
         after = await group.join(asking(instance="i"))
@@ -104,7 +104,7 @@ def test_a_member_with_a_name_of_its_own_takes_its_place_again_and_who_had_it_is
     run(scenario)
 
 
-def test_who_speaks_no_protocol_of_the_others_is_refused() -> None:
+def test_member_without_a_common_protocol_is_refused() -> None:
     async def scenario(group: Group) -> None:
         await group.join(asking())
         stranger = asking()
@@ -116,7 +116,7 @@ def test_who_speaks_no_protocol_of_the_others_is_refused() -> None:
     run(scenario)
 
 
-def test_members_without_a_protocol_that_all_have_are_refused() -> None:
+def test_pairwise_common_protocols_are_not_enough() -> None:
     async def scenario(group: Group) -> None:
         def wanting(*names: str, member: str = "") -> JoinRequest:
             protocols = dict.fromkeys(names, b"")
@@ -133,7 +133,7 @@ def test_members_without_a_protocol_that_all_have_are_refused() -> None:
     run(scenario)
 
 
-def test_group_is_told_empty_once_its_last_member_expires() -> None:
+def test_group_is_reported_empty_when_its_last_member_expires() -> None:
     async def main() -> None:
         emptied: list[str] = []
         group = Group("g", lambda empty: emptied.append(empty.name))

@@ -31,24 +31,24 @@ RECORDS = st.lists(st.tuples(VALUES, VALUES, HEADERS), min_size=1, max_size=70)
 
 
 def signed(batch: bytes) -> bytes:
-    """A batch with the checksum of what it is now."""
+    """Return the batch with the checksum of its current bytes."""
     return batch[:17] + struct.pack(">I", crc32c(batch[21:])) + batch[21:]
 
 
 @given(RECORDS, st.sampled_from(list(CODECS)))
-def test_what_a_client_produces_is_what_a_client_reads(records, codec):
+def test_produced_records_are_read_back(records, codec):
     rows = as_batch(decode(produced(records, codec)).rows)
     rows.validate(full=True)
     assert read_back(in_topic(rows)) == records
 
 
 @pytest.mark.parametrize("size", [0, 1, 40, 100, 1000, 10_000])
-def test_records_of_any_size_are_rows(size):
+def test_records_of_any_size_are_decoded(size):
     values = [bytes([number % 256]) * size for number in range(300)]
     assert as_batch(decode(plain(*values)).rows).column("payload").to_pylist() == values
 
 
-def test_a_record_that_looks_like_records_is_one_record():
+def test_record_that_looks_like_records_is_one_record():
     inner = plain(b"a", b"b", b"c")[61:]
     assert as_batch(decode(plain(inner, inner * 50, b"")).rows).column("payload").to_pylist() == [
         inner,
@@ -57,7 +57,7 @@ def test_a_record_that_looks_like_records_is_one_record():
     ]
 
 
-def test_headers_are_annotations_also_those_that_are_no_text():
+def test_text_and_binary_headers_become_annotations():
     headers = [("a", b"1"), ("a", b"2"), ("b", b"\xff"), ("c", None), ("kafka.base64.x", b"y"), ("", b"")]
     rows = as_batch(decode(produced([(b"k", b"v", headers), (None, None, [])])).rows)
     assert rows.column("annotations").to_pylist() == [
@@ -74,7 +74,7 @@ def test_headers_are_annotations_also_those_that_are_no_text():
     assert read_back(in_topic(rows)) == [(b"k", b"v", headers), (None, None, [])]
 
 
-def test_the_producers_numbers_are_told():
+def test_producer_id_epoch_and_sequence_are_returned():
     batch = decode(produced([(None, b"a", [])], producer=(77, 3, 12)))
     assert (batch.producer, batch.epoch, batch.sequence, batch.transactional) == (77, 3, 12, False)
 
@@ -94,7 +94,7 @@ def test_any_bytes_with_a_good_checksum_are_records_or_refused(records, codec, d
         as_batch(decode(signed(bytes(batch))).rows).validate(full=True)
 
 
-def test_damage_is_told_from_what_is_not_taken():
+def test_damage_and_unsupported_formats_raise_different_errors():
     batch = plain(b"a", b"b")
     with pytest.raises(BadChecksum):
         decode(batch[:-1] + b"?")
@@ -109,13 +109,13 @@ def test_damage_is_told_from_what_is_not_taken():
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_what_would_unpack_to_more_than_is_taken_is_refused(monkeypatch, codec):
+def test_decompression_bomb_is_refused(monkeypatch, codec):
     monkeypatch.setattr(compression, "MAX_UNPACKED_BYTES", 1 << 20)
     with pytest.raises(BatchTooLarge):
         decode(produced([(None, bytes(2 << 20), [])], codec))
 
 
-def test_more_records_and_headers_than_there_is_memory_for_are_refused(monkeypatch):
+def test_records_and_headers_over_the_limits_are_refused(monkeypatch):
     monkeypatch.setattr(decoding, "MAX_RECORDS", 3)
     monkeypatch.setattr(decoding, "MAX_ALL_HEADERS", 2)
     with pytest.raises(BadRecords):
@@ -125,7 +125,7 @@ def test_more_records_and_headers_than_there_is_memory_for_are_refused(monkeypat
     assert decode(produced([(None, b"", [("a", b"")])] * 2)).rows.num_rows == 2
 
 
-def test_batches_are_quick_unless_they_are_packed_or_large_or_have_many_records() -> None:
+def test_only_small_uncompressed_batches_are_quick() -> None:
     small, half = plain(b"a"), plain(bytes(QUICK_BYTES // 2))
     assert are_quick([small, b"", b"no batch", half])
     assert not are_quick([half, half])
@@ -137,7 +137,7 @@ def test_batches_are_quick_unless_they_are_packed_or_large_or_have_many_records(
     assert not are_quick([below_none, many, many])
 
 
-def test_many_headers_are_not_decoded_quickly() -> None:
+def test_many_headers_raise_takes_long() -> None:
     headers: list[tuple[str, bytes | None]] = [("", b"\xff")] * (QUICK_HEADERS // 2)
     few, many = (produced([(None, bytes(100), headers)] * count) for count in (2, 3))
     assert are_quick([few, many])

@@ -19,7 +19,7 @@ EVERY = [(api, version) for api, (first, last) in VERSIONS.items() for version i
 
 
 def request(api: Api, version: int, **values: Any) -> bytes:
-    """A request as a client sends it, without its length."""
+    """Return a request as a client sends it, without its length."""
     schema = load_request_schema(api, version)
     head = {"request_api_key": api, "request_api_version": version, "correlation_id": 7, "client_id": "me"}
     with io.BytesIO() as sink:
@@ -29,38 +29,38 @@ def request(api: Api, version: int, **values: Any) -> bytes:
 
 
 @pytest.mark.parametrize(("api", "version"), EVERY)
-def test_a_request_of_every_version_is_read_and_has_an_answer(api: Api, version: int) -> None:
-    found = parse(request(api, version))
-    assert (found.api, found.version, found.correlation, found.client) == (api, version, 7, "me")
-    frame = b"".join(encode_answer(found, {}))
+def test_every_version_of_every_request_is_answered(api: Api, version: int) -> None:
+    parsed = parse(request(api, version))
+    assert (parsed.api, parsed.version, parsed.correlation, parsed.client) == (api, version, 7, "me")
+    frame = b"".join(encode_answer(parsed, {}))
     assert struct.unpack_from(">ii", frame) == (len(frame) - 4, 7)
 
 
-def test_the_answer_of_a_version_has_what_that_version_has() -> None:
-    found = parse(request(Api.METADATA, 12))
+def test_answer_has_the_fields_of_its_version() -> None:
+    parsed = parse(request(Api.METADATA, 12))
     schema = load_response_schema(Api.METADATA, 12)
     topic = {"name": "t", "partitions": [{"leader_id": 3, "replica_nodes": (3,)}]}
-    frame = b"".join(encode_answer(found, {"cluster_id": "c", "topics": [topic], "unknown": 1}))
+    frame = b"".join(encode_answer(parsed, {"cluster_id": "c", "topics": [topic], "unknown": 1}))
     message, _ = entity_reader(schema)(frame, 9)
     assert (message.cluster_id, message.topics[0].name, message.topics[0].partitions[0].leader_id) == ("c", "t", 3)
     assert message.topics[0].topic_id is None
 
 
-def test_an_unknown_version_of_api_versions_is_told_what_there_is() -> None:
-    found = parse(struct.pack(">hhi", Api.API_VERSIONS, 99, 5) + b"whatever")
+def test_unknown_version_of_api_versions_gets_supported_versions() -> None:
+    parsed = parse(struct.pack(">hhi", Api.API_VERSIONS, 99, 5) + b"whatever")
     schema = load_response_schema(Api.API_VERSIONS, 0)
-    message, _ = entity_reader(schema)(b"".join(encode_answer(found, api_versions(found.unknown))), 8)
+    message, _ = entity_reader(schema)(b"".join(encode_answer(parsed, api_versions(parsed.unknown))), 8)
     assert message.error_code.name == "unsupported_version"
     assert len(message.api_keys) == len(VERSIONS)
 
 
-def test_versions_and_requests_that_are_not_spoken_are_refused() -> None:
+def test_unsupported_versions_and_requests_are_refused() -> None:
     for head in ((Api.PRODUCE, 2), (Api.FETCH, 99), (28, 0), (-1, 0), (1000, 0)):
         with pytest.raises(BadFrame):
             parse(struct.pack(">hhi", *head, 0) + bytes(100))
 
 
-def test_a_request_that_says_it_has_more_than_it_has_takes_no_memory() -> None:
+def test_announced_lengths_take_no_memory() -> None:
     for length in (b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x07", b"\xff\xff\x03"):
         head = request(Api.METADATA, 12)[:13]
         with pytest.raises(BadFrame, match="shorter than its lengths say"):

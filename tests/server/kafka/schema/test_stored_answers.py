@@ -1,4 +1,4 @@
-"""The answer to a stored batch is what kio would have made of it."""
+"""The answer to a stored batch, compared with kio's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ MILLIS = st.integers(0, 250_000_000_000_000 // 1000)
 
 @pytest.mark.parametrize("version", range(FIRST, LAST + 1))
 @given(offset=OFFSETS, millis=MILLIS, number=st.integers(-(2**31), 2**31 - 1), topic=st.sampled_from(["t", "a" * 249]))
-def test_it_is_kios(version: int, offset: int, millis: int, number: int, topic: str) -> None:
+def test_stored_answer_equals_the_one_built_by_kio(
+    version: int, offset: int, millis: int, number: int, topic: str
+) -> None:
     request = Request(Api.PRODUCE, version, number, "", None)
     part = {"index": 0, "base_offset": offset, "log_append_time": millis, "log_start_offset": 0}
     by_kio = encode_answer(request, {"responses": [{"name": topic, "partition_responses": [part]}]})
