@@ -48,7 +48,7 @@ def test_port_0_selects_a_free_port_and_releases_it(tmp_path: Path) -> None:
     assert bound == one_run(tmp_path, bound.grpc, bound.http)
 
 
-@pytest.mark.parametrize("taken", ["gRPC", "HTTP"])
+@pytest.mark.parametrize("protocol", ["gRPC", "HTTP"])
 def test_port_in_use_is_named(tmp_path: Path, protocol: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as occupant:
         address = f"127.0.0.1:{occupant.getsockname()[1]}"

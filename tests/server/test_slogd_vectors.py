@@ -49,7 +49,7 @@ DIFFERENCES: dict[tuple[str, int], dict[str, Any]] = {
     ("stream_default_earliest_latest_http", 7): {"status": 200, "body_text": ""},
 }
 SILENCE = 0.1
-"""Seconds in which no entry comes behind those that were expected."""
+"""Seconds without an entry behind the expected ones."""
 WITHOUT_STACK = "Failed to create query: Bad timestamp"
 """A text that ended in a stack trace, which we do not give."""
 HEADERS = ("content-type", "location", "x-content-type-options")
@@ -198,7 +198,7 @@ def entries_of(text: str) -> list[dict[str, Any]]:
 
 
 def read_until_silence(connection: http.client.HTTPConnection, answer: http.client.HTTPResponse, count: int) -> str:
-    """Return the answers until there are ``count`` entries, and those that follow at once."""
+    """Return the answers until there are ``count`` entries, and the entries that follow at once."""
     text = ""
     with contextlib.suppress(TimeoutError):
         while not answer.isclosed():

@@ -104,7 +104,7 @@ class AlarmWatch(threading.Thread):
         """Evaluate all rules once."""
         now = Moment(self._clock.monotonic(), self._clock.expected())
         families = {family.name: family for family in self._families()}
-        # Order: all rules are evaluated first, so that a slow receipt does not shift the time of later rules.
+        # Order: all rules are evaluated before the first report, whose receipt takes time.
         for change in [change for state in self._states for change in state.changes(families, now)]:
             self._report({**change, "receipt": self._receipt()})
 

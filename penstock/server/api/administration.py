@@ -61,7 +61,7 @@ class AdminApi:
 
     def describe(self, names: Iterable[str], caller: Principal) -> list[pb.TopicDescription]:
         """Describe the named topics, else all readable topics that can be opened. Raises NoSuchTopic and others."""
-        topics = [self._topics.readable(name, caller) for name in names] or self._topics.all(caller)
+        topics = [self._topics.readable(name, caller) for name in names] or self._topics.all_readable(caller)
         return [_translate_errors(partial(self._describe, topic), topic.name) for topic in topics]
 
     def _describe(self, topic: Topic) -> pb.TopicDescription:
@@ -116,7 +116,7 @@ class AdminApi:
 
     def cursors(self, topic: str, caller: Principal) -> list[pb.Cursor]:
         """Return the cursors of a topic, or of all readable topics. Raises NoSuchTopic, NotAllowed."""
-        topics = [self._topics.readable(topic, caller)] if topic else self._topics.all(caller)
+        topics = [self._topics.readable(topic, caller)] if topic else self._topics.all_readable(caller)
         return [cursor for each in topics for cursor in self._cursors(each)]
 
     def _cursors(self, topic: Topic) -> list[pb.Cursor]:

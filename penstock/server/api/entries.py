@@ -53,7 +53,7 @@ class EntriesApi:
 
     def __init__(self, log: Log, guard: TokenAuthenticator | None = None, post: Post | None = None) -> None:
         self.topics = PermittedTopics(log)
-        self.topics.gone = self._wake_streams_of
+        self.topics.on_deleted = self._wake_streams_of
         self.guard = guard or TokenAuthenticator()
         self.guard.on_change = self._wake_all
         self.manage = AdminApi(self.topics, post)
@@ -168,11 +168,11 @@ class EntriesApi:
     async def _pages(
         self, topic: Topic, reader: TopicReader, offset: int, query: Query, render: Encode[T], caller: Principal
     ) -> AsyncGenerator[T]:
-        def shown(batches: list[pa.RecordBatch], following: int) -> T:
+        def render_page(batches: list[pa.RecordBatch], following: int) -> T:
             return render(batches, following if query.filter_text else 0)
 
         def answered(page: Page) -> tuple[int, T | None]:
-            return page.next, shown(page.batches, page.next) if page.batches else None
+            return page.next, render_page(page.batches, page.next) if page.batches else None
 
         def from_files() -> tuple[int, T | None]:
             return answered(read_page(topic, reader, offset, query.page, DEFAULT_BUDGET, query))
@@ -198,7 +198,7 @@ class EntriesApi:
                 if answer is None and offset == previous_offset:
                     await wake.wait_until(next_report if has_progress else math.inf)
                 if answer is None and has_progress and loop.time() >= next_report:
-                    answer = shown([], offset)
+                    answer = render_page([], offset)
                 if answer is not None:
                     # Checked again: the right may have been removed while the page was read.
                     self.topics.check_read(topic.name, self.guard.current(caller))

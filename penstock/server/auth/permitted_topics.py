@@ -65,7 +65,7 @@ class PermittedTopics:
         self._lock = threading.Lock()
         self._open: dict[str, Topic] = {}
         self._idle_readers: list[tuple[Topic, TopicReader]] = []
-        self.gone: Callable[[str], None] = lambda _: None
+        self.on_deleted: Callable[[str], None] = lambda _: None
         """Called with the name of each deleted topic, on any thread."""
 
     def is_open(self, name: str) -> bool:
@@ -113,7 +113,7 @@ class PermittedTopics:
         self._open.pop(name, None)
         with self._lock:
             self._idle_readers = [entry for entry in self._idle_readers if entry[0].name != name]
-        self.gone(name)
+        self.on_deleted(name)
 
     @contextlib.contextmanager
     def reader(self, topic: Topic) -> Iterator[TopicReader]:
@@ -145,7 +145,7 @@ class PermittedTopics:
         """Return the sorted names of all topics that the caller may read, except internal ones."""
         return [name for name in self.log.names() if caller.reads(name, self.log.settings(name))]
 
-    def all(self, caller: Principal) -> list[Topic]:
+    def all_readable(self, caller: Principal) -> list[Topic]:
         """Return all topics that the caller may read, except internal ones and topics that cannot be opened."""
         topics = []
         for name in self.names(caller):

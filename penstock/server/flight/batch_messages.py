@@ -74,7 +74,7 @@ class BatchEncoder:
         # threads run where there is more than 1 MiB. batch.serialize() would copy them once more (measured: 559 us
         # of CPU per MiB sent instead of 440).
         self._writer.write_batch(batch)
-        pieces = self._sink.take()
+        pieces = self._sink.take_pieces()
         if not self._has_written:  # Arrow writes the schema with the first batch
             self._has_written = True
             _, pieces = _split(pieces[2:], _length(pieces[1]))
@@ -118,7 +118,7 @@ class _PieceSink(io.RawIOBase):
         self._pieces.append(piece)
         return len(piece)
 
-    def take(self) -> list[Any]:
+    def take_pieces(self) -> list[Any]:
         pieces, self._pieces = self._pieces, []
         return pieces
 

@@ -117,7 +117,7 @@ class FlightServer:
 
     def _list_flights(self, _: bytes, caller: Principal) -> _Answers:
         """Answer ListFlights: all topics that the caller may read and that can be opened."""
-        for topic in self._topics.all(caller):
+        for topic in self._topics.all_readable(caller):
             descriptor = flight.FlightDescriptor.for_path(topic.name)
             yield self._info(Ticket(topic.name), caller, descriptor)
 

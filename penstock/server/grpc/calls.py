@@ -76,9 +76,9 @@ class Call:
         metadata = cygrpc.SendInitialMetadataOperation(None, _NO_FLAGS)
         # grpc finishes a call only with a close operation; ``watch`` may have started it already.
         close = () if self._watched else (cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),)
-        self.raw.start_server_batch((metadata, *message, status(code, text), *close), self._ended)
+        self.raw.start_server_batch((metadata, *message, status(code, text), *close), self._on_end)
 
-    def _ended(self, _: Any) -> None:
+    def _on_end(self, _: Any) -> None:
         """Keep a reference to the call until grpc has finished it."""
 
 
@@ -97,7 +97,7 @@ class LoopCall:
         the end.
         """
         self._call, self._metadata, self._loop = call, metadata, loop
-        self._on_request, self._ended = on_request, on_end
+        self._on_request, self._on_end = on_request, on_end
         self._has_sent_metadata = self._has_ended = False
         self._task: asyncio.Task[None] | None = None
 
@@ -108,7 +108,7 @@ class LoopCall:
 
     def _closed(self, event: Any) -> None:
         self._on_request()
-        self._ended()
+        self._on_end()
         if event.batch_operations[0].cancelled():
             # Thread: grpc's thread only schedules; the task belongs to the event loop.
             self._loop.soon(self._cancel)

@@ -77,7 +77,7 @@ class PulledAnswers:
     def _send(self, operation: Any) -> None:
         is_last = not isinstance(operation, cygrpc.SendMessageOperation)
         begin, self._metadata = self._metadata, ()
-        self._call.start_server_batch((*begin, operation), self._ended if is_last else self._sent)
+        self._call.start_server_batch((*begin, operation), self._on_end if is_last else self._sent)
         if not is_last:
             self._make_next()
 
@@ -93,5 +93,5 @@ class PulledAnswers:
                 return
         self._send(operation)
 
-    def _ended(self, _: Any) -> None:
+    def _on_end(self, _: Any) -> None:
         """Keep a reference to the call until grpc has finished it."""

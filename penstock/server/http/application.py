@@ -115,7 +115,7 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
         return json_response({"error": error.detail, "code": _CODES.get(error.status_code, 2)}, error.status_code)
     headers = {"x-content-type-options": "nosniff"}
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        # The router knows only the last route that it tried, so all routes of the path are looked up.
+        # Starlette's answer names the methods of one route, but a path may have several routes.
         headers["allow"] = ", ".join(_allowed(request))
     return Response(phrase + "\n", error.status_code, headers, "text/plain")
 

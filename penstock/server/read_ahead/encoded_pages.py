@@ -74,8 +74,7 @@ class EncodedPages:
             return encode([], 0)
         with self._topics.reader(topic) as reader:
             start = start_of(query, topic, reader)
-            # Filtered and timed reads differ from client to client, so caching them would only evict pages that are
-            # shared.
+            # The key of a cached page has neither filter nor time, so these pages are read each time.
             if query.filter_text or query.micros is not None:
                 return _encode(_read(topic, reader, start, query), query, encode)
             page: EncodedPage | None = self._cache.cached_or_loading(_key(topic, start, query, encode))

@@ -85,7 +85,7 @@ class PageCache:
             self._size -= replaced.size
         self._pages[key] = page
         self._size += page.size
-        # Limit: by number and by bytes; small pages would otherwise fill the memory with their overhead.
+        # Limit: by number and by bytes, whichever is reached first.
         while len(self._pages) > limits.MAX_CACHED_PAGES or self._size > limits.CACHE_BYTES:
             self._size -= self._pages.popitem(last=False)[1].size
 

@@ -48,7 +48,7 @@ class Page:
     rows: int = 0
     size: int = 0
 
-    def take(self, batch: pa.RecordBatch, limit: int, budget: int) -> bool:
+    def add_rows(self, batch: pa.RecordBatch, limit: int, budget: int) -> bool:
         """Add as many rows of ``batch`` as fit, at least one to an empty page; return False if the page is full."""
         if not batch.num_rows:
             return True
@@ -106,7 +106,7 @@ def fill_with_repair(topic: Topic, page: Growing, fill: Callable[[], None], curr
 def page_of(batches: Iterable[pa.RecordBatch], offset: int, query: Query) -> Page:
     """Return a page of batches that continue at ``offset``, without a filter."""
     page = Page(offset)
-    _take_all(page, batches, query.page, DEFAULT_BUDGET, query)
+    _add_batches(page, batches, query.page, DEFAULT_BUDGET, query)
     return page
 
 
@@ -115,12 +115,12 @@ def _fill(
 ) -> None:
     if query.filter_text:
         return _fill_filtered(page, reader, limit, budget, query, deadline)
-    return _take_all(page, _read_pieces(page, reader, limit, budget, end), limit, budget, query)
+    return _add_batches(page, _read_pieces(page, reader, limit, budget, end), limit, budget, query)
 
 
-def _take_all(page: Page, batches: Iterable[pa.RecordBatch], limit: int, budget: int, query: Query) -> None:
+def _add_batches(page: Page, batches: Iterable[pa.RecordBatch], limit: int, budget: int, query: Query) -> None:
     for batch in batches:
-        if not page.take(_since_start(batch, query), limit, budget):
+        if not page.add_rows(_since_start(batch, query), limit, budget):
             break
         page.next = _end_offset(batch)
 
@@ -139,7 +139,7 @@ def _fill_filtered(page: Page, reader: TopicReader, limit: int, budget: int, que
     chosen = query.filter
     assert chosen is not None
     for batch in reader.read_joined(page.next):
-        if not page.take(chosen.apply(_since_start(batch, query)), limit, budget):
+        if not page.add_rows(chosen.apply(_since_start(batch, query)), limit, budget):
             break
         page.next = _end_offset(batch)
         # Limit: ``next`` is past the batches without a match, so the next page does not scan them again.

@@ -93,7 +93,7 @@ class SearchPage:
     rows: int = 0
     size: int = 0
 
-    def take(self, stored: StoredBatch, search: Search) -> bool:
+    def add_rows(self, stored: StoredBatch, search: Search) -> bool:
         """Add matching rows of the next batch as far as they fit, at least one; return False if the page is full."""
         rows = search.select(stored.batch)
         fits = self._fitting(rows, search)
@@ -140,7 +140,7 @@ def search_page(topic: Topic, reader: TopicReader, search: Search) -> SearchPage
 def _scan(reader: TopicReader, search: Search, page: SearchPage, deadline: float) -> None:
     for stored in _read_batches(reader, search, page):
         # Limit: a page that takes too long ends here; begin and end report what was searched.
-        if not page.take(stored, search) or time.monotonic() > deadline:
+        if not page.add_rows(stored, search) or time.monotonic() > deadline:
             return
     _extend_to_end(page, search)
 

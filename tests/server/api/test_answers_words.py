@@ -68,7 +68,7 @@ FLIGHT: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("asked", FLIGHT)
+@pytest.mark.parametrize("call", FLIGHT)
 def test_failing_flight_call_names_its_reason(running: Running, call: str) -> None:
     with flight.connect(f"grpc://{running.bound.flight}") as client:
         with pytest.raises(pa.ArrowException) as caught:
@@ -99,7 +99,7 @@ def test_schema_of_missing_topic_has_all_columns(running: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "given", "said"),
+    ("method", "path", "body", "reason"),
     [
         ("POST", "/transactions", {"timeout": 5}, 'timeout: must be a text such as "30s"'),
         ("POST", "/transactions", {"timeout": "x"}, "timeout: "),

@@ -106,7 +106,7 @@ LANDED = {"tier": "landed", "topic": "t", "version": 1, "through": 0, "counts": 
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "text"),
     [
         (None, "a post of this tier needs 'tier'"),
         ([], "The body must be a JSON object"),

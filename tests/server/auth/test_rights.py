@@ -29,7 +29,7 @@ def test_anonymous_caller_has_all_rights_without_tokens() -> None:
     caller.check_ledger()
 
 
-@pytest.mark.parametrize("shown", [None, "", SECRET, f"Basic {SECRET}", "Bearer", "Bearer nobody's secret at all"])
+@pytest.mark.parametrize("header", [None, "", SECRET, f"Basic {SECRET}", "Bearer", "Bearer nobody's secret at all"])
 def test_configured_tokens_refuse_requests_without_one(header: str | None) -> None:
     with pytest.raises(Unauthenticated):
         TokenAuthenticator(TOKENS).caller(header)

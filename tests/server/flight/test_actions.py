@@ -118,7 +118,7 @@ def test_actions_are_listed(client: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "asked", "error", "said"),
+    ("kind", "parameters", "error", "text"),
     [
         ("nothing", {}, flight.FlightServerError, "unknown action 'nothing'"),
         ("topics", {"topics": "a"}, flight.FlightServerError, "list of texts"),

@@ -115,7 +115,7 @@ def test_flight_info_describes_topic_and_ticket(client: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ticket", "error", "said"),
+    ("ticket", "error", "text"),
     [
         ({"topic": "nope"}, flight.FlightServerError, "NOT_FOUND: Topic does not exist: nope"),
         ({"topic": "NO"}, flight.FlightServerError, "Topic must conform"),
@@ -134,7 +134,7 @@ def test_invalid_ticket_is_refused(client: Any, ticket: dict[str, Any], error: t
 
 
 @pytest.mark.parametrize(
-    ("batch", "said"),
+    ("batch", "text"),
     [
         (pa.record_batch({"other": pa.array([b"x"])}), "columns must be payload"),
         (pa.record_batch({"payload": pa.array([b"x"]), "extra": pa.array([1])}), "columns must be payload"),

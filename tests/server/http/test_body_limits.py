@@ -52,7 +52,7 @@ def answer(sock: socket.socket) -> tuple[int, bool]:
     return (int(got.split()[1]) if got else 0), True
 
 
-def has_ended(sock: socket.socket) -> bool:
+def is_disconnected(sock: socket.socket) -> bool:
     """Return whether the server has ended the connection, also after an answer."""
     with contextlib.suppress(ConnectionResetError):
         while sock.recv(65536):
@@ -153,7 +153,7 @@ def test_connection_limit_closes_the_longest_silent_one(
         with connected(running) as newcomer:
             newcomer.sendall(HEAD % len(BODY) + BODY)
             assert answer(newcomer) == (200, False)
-            assert has_ended(second)
+            assert is_disconnected(second)
             for sock, rest in ((first, HEAD % len(BODY) + BODY), (busy, BODY[100:])):
                 sock.sendall(rest)
                 assert answer(sock) == (200, False)

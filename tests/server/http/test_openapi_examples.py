@@ -30,7 +30,7 @@ CHECKS = [
 ]
 ENDLESS = "/topic/{topic}/logstream"
 EXAMPLES = 60
-"""Of each route."""
+"""Examples per route."""
 
 
 def operations() -> list[Any]:

@@ -174,10 +174,10 @@ def test_metadata_requests_create_a_limited_number_of_topics(endpoint: Running) 
 def test_creation_quota_refills_per_client() -> None:
     now = [100.0]
     quota = CreationQuota(lambda: now[0])
-    assert [quota.take("a") for _ in range(CREATIONS_AT_ONCE + 1)] == [True] * CREATIONS_AT_ONCE + [False]
-    assert quota.take("b")
+    assert [quota.use_one("a") for _ in range(CREATIONS_AT_ONCE + 1)] == [True] * CREATIONS_AT_ONCE + [False]
+    assert quota.use_one("b")
     now[0] += 1 / CREATIONS_PER_S
-    assert [quota.take("a"), quota.take("a")] == [True, False]
+    assert [quota.use_one("a"), quota.use_one("a")] == [True, False]
 
 
 def test_metadata_of_60000_names_ends_its_connection_while_others_are_served(endpoint: Running) -> None:

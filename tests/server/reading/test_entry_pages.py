@@ -17,7 +17,7 @@ lengths = st.lists(st.integers(0, 300), min_size=1, max_size=12)
 def test_page_takes_fitting_rows_and_at_least_one(row_sizes: list[int], limit: int, budget: int) -> None:
     batch = stored(body([b"x" * length for length in row_sizes]))
     page = Page(0)
-    more = page.take(batch, limit, budget)
+    more = page.add_rows(batch, limit, budget)
     assert 1 <= page.rows <= min(limit, len(row_sizes))
     assert page.next == page.rows
     assert page.rows == 1 or sizes(batch)[: page.rows].sum() == page.size <= budget
@@ -36,7 +36,7 @@ def test_consecutive_pages_return_every_row_once(parts: list[list[int]], limit: 
         page = Page(offset)
         for batch, first in zip(batches, firsts, strict=False):
             rest = batch.slice(max(0, offset - first))
-            if rest.num_rows and not page.take(rest, limit, budget):
+            if rest.num_rows and not page.add_rows(rest, limit, budget):
                 break
         seen += [value for batch in page.batches for value in batch.column("offset").to_pylist()]
         offset = page.next

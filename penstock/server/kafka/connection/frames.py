@@ -64,7 +64,7 @@ class Frames(asyncio.BufferedProtocol):
         self._unread = memoryview(b"")
         self._large: _PartialFrame | None = None
         self._declined: Frame | None = None
-        self._ended = self._aborted = self._paused = False
+        self._eof = self._aborted = self._paused = False
         self._waiter: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._small = b""
@@ -89,7 +89,7 @@ class Frames(asyncio.BufferedProtocol):
 
     def _end(self) -> None:
         """Mark the connection as ended; complete frames can still be read."""
-        self._ended = True
+        self._eof = True
         if self._large is not None and not self._large.is_complete:
             self._drop_large()
         self._wake()
@@ -212,7 +212,7 @@ class Frames(asyncio.BufferedProtocol):
     async def next(self) -> Frame | None:
         """Return the next frame; None if the client is gone or too slow. Raises BadFrame for an invalid length."""
         while not self._has_complete_frame():
-            if self._ended:
+            if self._eof:
                 return None
             self._waiter = self._loop.create_future()
             try:

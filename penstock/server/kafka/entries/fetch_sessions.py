@@ -77,7 +77,7 @@ class Sessions:
     def __init__(self, numbers: Callable[[], int] = lambda: secrets.randbelow(MAX_EPOCH) + 1) -> None:
         self._numbers = numbers
         self._open: dict[int, Session] = {}
-        """In order of use, the most recently used session last."""
+        """Sessions in order of use, the most recently used one last."""
 
     def session(self, message: Any) -> Session | ErrorCode | None:
         """Return the session of a fetch, updated by it; None if the fetch has no session, or an error code."""

@@ -111,7 +111,7 @@ class GroupOffsets:
         except Refused as refused:
             return {"group_id": request.group_id, "error_code": refused.code}
         if request.topics is None:
-            topics = self._api.topics.all(caller)
+            topics = self._api.topics.all_readable(caller)
             offsets = [(topic.name, _read_cursor(topic, cursor)) for topic in topics if cursor in topic.cursors.all()]
         else:
             offsets = [
@@ -134,7 +134,7 @@ class GroupOffsets:
         """Return the groups with cursors in topics that the caller may read."""
         topics = self._api.topics
         return await self._api.run(
-            lambda: {group_of(cursor) for topic in topics.all(caller) for cursor in topic.cursors.all()}
+            lambda: {group_of(cursor) for topic in topics.all_readable(caller) for cursor in topic.cursors.all()}
         )
 
     async def forget(self, group: str, caller: Principal) -> ErrorCode:
@@ -145,7 +145,7 @@ class GroupOffsets:
         code = ErrorCode.group_id_not_found
         try:
             cursor = cursor_of(group)
-            for topic in self._api.topics.all(caller):
+            for topic in self._api.topics.all_readable(caller):
                 if cursor in topic.cursors.all():
                     self._api.manage.remove_cursor(topic.name, cursor, caller)
                     code = ErrorCode.none

@@ -68,7 +68,7 @@ class CreationQuota:
         self._clock, self._lock = clock, threading.Lock()
         self._full_at: dict[str, float] = {}
 
-    def take(self, host: str) -> bool:
+    def use_one(self, host: str) -> bool:
         """Return whether the client may create one more topic, and count it."""
         now = self._clock()
         with self._lock:
@@ -112,7 +112,7 @@ class Cluster:
             if creator is not None and name[:1] != "_" and caller.writes(name, topics.log.settings(name)):
                 check_name(name)
                 # Limit: a metadata request with many random names must not create as many topics.
-                if not self._exists(name) and not self._quota.take(creator):
+                if not self._exists(name) and not self._quota.use_one(creator):
                     return {"error_code": ErrorCode.throttling_quota_exceeded, "name": name}
                 topics.writable(name, caller)
             elif not caller.writes(name, topics.log.settings(name)):

@@ -140,7 +140,7 @@ def _check_times(first: int, deltas: Ints, latest: int) -> Ints:
 
 
 Field = tuple[Ints, Ints]
-"""Where each value begins, and its length; -1 for none."""
+"""Begin of each value, and its length; -1 for null."""
 
 
 def _read_field(data: Bytes, positions: Ints) -> tuple[Field, Ints]:

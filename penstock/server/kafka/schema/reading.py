@@ -33,7 +33,7 @@ class FrameReader:
         self.record_positions: list[int] = []
         """Positions of record batches, which stay in the frame as views."""
 
-    def take(self, size: int) -> memoryview:
+    def read_bytes(self, size: int) -> memoryview:
         """Return the next ``size`` bytes."""
         end = self.position + size
         if size < 0 or end > len(self._data):
@@ -43,13 +43,13 @@ class FrameReader:
 
     def number(self, form: str) -> Any:
         """Read a number of fixed size."""
-        return struct.unpack(form, self.take(struct.calcsize(form)))[0]
+        return struct.unpack(form, self.read_bytes(struct.calcsize(form)))[0]
 
     def varint(self) -> int:
         """Read an unsigned number of up to five bytes."""
         number = 0
         for shift in range(0, 35, 7):
-            byte = self.take(1)[0]
+            byte = self.read_bytes(1)[0]
             number |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return number
@@ -97,7 +97,7 @@ def _build_reader(schema: Any) -> Read:
         for _ in range(tags):
             tag, size = frame.varint(), frame.varint()
             # Unknown tags are skipped by their size: clients may send fields of later versions.
-            inner = FrameReader(frame.take(size))
+            inner = FrameReader(frame.read_bytes(size))
             if tag in tagged:
                 name, read = tagged[tag]
                 values[name] = read(inner)
@@ -138,7 +138,7 @@ def _text_reader(compact: bool, optional: bool) -> Read:
     def read_text(frame: FrameReader) -> Any:
         size = frame.length(compact=compact, form=">h")
         try:
-            return _null(optional) if size < 0 else str(frame.take(size), "utf-8")
+            return _null(optional) if size < 0 else str(frame.read_bytes(size), "utf-8")
         except UnicodeDecodeError:
             raise BadFrame("a string of a request is not UTF-8") from None
 
@@ -156,7 +156,7 @@ def _bytes_reader(compact: bool, optional: bool, as_view: bool) -> Read:
             return _null(optional)
         if as_view:
             frame.record_positions.append(frame.position)
-        return frame.take(size) if as_view else bytes(frame.take(size))
+        return frame.read_bytes(size) if as_view else bytes(frame.read_bytes(size))
 
     return read_bytes
 
@@ -167,7 +167,7 @@ def _null(optional: bool) -> None:
 
 
 def _read_uuid(frame: FrameReader) -> uuid.UUID | None:
-    identifier = uuid.UUID(bytes=bytes(frame.take(16)))
+    identifier = uuid.UUID(bytes=bytes(frame.read_bytes(16)))
     return identifier if identifier.int else None
 
 

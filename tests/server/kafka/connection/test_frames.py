@@ -120,7 +120,7 @@ def test_frames_are_offered_or_returned_in_order(bodies: list[bytes], most: int,
     async def run() -> None:
         limits, received = KafkaLimits(), []
 
-        def take(frame: memoryview, held: RequestBytes) -> bool:
+        def accept(frame: memoryview, held: RequestBytes) -> bool:
             is_accepted = chance.random() < 0.5
             if is_accepted:
                 received.append(bytes(frame))
@@ -135,7 +135,7 @@ def test_frames_are_offered_or_returned_in_order(bodies: list[bytes], most: int,
                     await asyncio.sleep(0)
 
         async with connected(limits, most) as (frames, wire):
-            frames.offer = take
+            frames.offer = accept
             reading = asyncio.create_task(read())
             await asyncio.sleep(0)
             for body in bodies:
