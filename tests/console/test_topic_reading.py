@@ -21,7 +21,7 @@ class CountingDaemon:
 
     async def get(self, path: str, **parameters: object) -> Any:
         self.requests += 1
-        status, document = await asyncio.to_thread(self._running.ask_json, "GET", f"{path}?{urlencode(parameters)}")
+        status, document = await asyncio.to_thread(self._running.request_json, "GET", f"{path}?{urlencode(parameters)}")
         assert status == 200, document
         return document
 
