@@ -27,6 +27,7 @@ class Acknowledgements:
 
     def expect(self, connection: Connection, replies: Sequence[bytes]) -> None:
         """Queue ``replies`` until everything read from ``connection`` so far is stored; none of it is written yet."""
+        # The log buffer's position now: the messages before the replies are written at or after it.
         if replies and not self._read:
             self._begin = self._publisher.position
         self._read += [(connection, reply) for reply in replies]
@@ -42,6 +43,8 @@ class Acknowledgements:
 
         The connection is then closed: its sender notices it and sends the messages again.
         """
+        # Crash: unsent replies are lost with the receiver; senders repeat their messages, whose ids make them
+        # duplicates.
         decided = self._waits.take_decided() if self.has_pending else []
         return [(connection, reply if fate is Fate.STORED else None) for (connection, reply), fate in decided]
 

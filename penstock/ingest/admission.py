@@ -1,4 +1,4 @@
-"""The tokens of requests, and what is unpacked of them."""
+"""Tokens of requests, and the decompression of their bodies."""
 
 from __future__ import annotations
 
@@ -26,69 +26,70 @@ ENCODINGS = (*_ZLIB, "zstd", "lz4", "snappy", "x-snappy-framed")
 """Compressions of a request's body, by their names in ``Content-Encoding``."""
 
 
-def unpacked(data: bytes, encoding: str, most: int) -> bytes:
-    """Return the body of a request without its compression, of which at most ``most`` bytes are made.
-
-    Raises Refused.
-    """
+def decompress(data: bytes, encoding: str, max_bytes: int) -> bytes:
+    """Return the body of a request without its compression. Raises Refused, also above ``max_bytes``."""
     encoding = encoding.strip().lower()
     if encoding in ("", "identity"):
         return data
     if encoding not in ENCODINGS:
-        raise Refused(415, "encoding", f"{encoding[:100]} is not taken: {', '.join(ENCODINGS)} are")
+        raise Refused(415, "encoding", f"{encoding[:100]} is not accepted: use one of {', '.join(ENCODINGS)}")
     try:
-        return _decompressed(data, encoding, most)
+        return _decompress(data, encoding, max_bytes)
     except Bomb:
-        raise Refused(413, "oversize", f"a request may have {most} bytes unpacked (max_body)") from None
+        raise Refused(413, "oversize", f"a request may have {max_bytes} bytes decompressed (max_body)") from None
     except CutShort:
         raise Refused(400, "encoding", f"the body's {encoding} does not end") from None
     except NotPacked as error:
-        raise Refused(400, "encoding", f"the body is no {encoding}: {error}") from None
+        raise Refused(400, "encoding", f"the body is not {encoding}: {error}") from None
 
 
-def _decompressed(data: bytes, encoding: str, most: int) -> bytes:
+def _decompress(data: bytes, encoding: str, max_bytes: int) -> bytes:
     if encoding in _ZLIB:
-        has_head = len(data) > 1 and data[0] & 15 == 8 and (data[0] << 8 | data[1]) % 31 == 0
-        return all_unpacked(data, most, DEFLATE if encoding == "deflate" and not has_head else ZLIB_OR_GZIP)
+        # Workaround: "deflate" is zlib by RFC 9110, but some clients send it without zlib's header.
+        has_zlib_header = len(data) > 1 and data[0] & 15 == 8 and (data[0] << 8 | data[1]) % 31 == 0
+        return all_unpacked(data, max_bytes, DEFLATE if encoding == "deflate" and not has_zlib_header else ZLIB_OR_GZIP)
     if encoding in ("zstd", "lz4"):
-        return b"".join(arrow_parts(data, most, encoding))  # type: ignore[arg-type]  # one of both, as was asked above
+        return b"".join(arrow_parts(data, max_bytes, encoding))  # type: ignore[arg-type]  # one of both
     # Workaround: the OpenTelemetry Collector called both forms "snappy", its framed form for long (feature gate
     # confighttp.framedSnappy). The first ten bytes of a frame cannot begin a block that holds anything.
     if encoding == "snappy" and not data.startswith(SNAPPY_MAGIC):
-        return snappy_block(data, most)
-    return b"".join(framed_snappy_parts(data, most))
+        return snappy_block(data, max_bytes)
+    return b"".join(framed_snappy_parts(data, max_bytes))
 
 
-def unpacked_if_small(data: bytes, encoding: str, most: int, small: int) -> bytes | None:
-    """Return ``data`` unpacked as by ``unpacked``, None where that has more than ``small`` bytes. Raises Refused."""
+def decompress_if_small(data: bytes, encoding: str, max_bytes: int, small_bytes: int) -> bytes | None:
+    """Decompress ``data``; return None if the content has more than ``small_bytes``. Raises Refused."""
     try:
-        return unpacked(data, encoding, min(most, small))
-    except Refused as why:
-        if why.status == 413 and small < most:
+        return decompress(data, encoding, min(max_bytes, small_bytes))
+    except Refused as error:
+        if error.status == 413 and small_bytes < max_bytes:
             return None
         raise
 
 
 def check_token(tokens: Sequence[str], headers: Mapping[str, str], query: Mapping[str, str]) -> None:
-    """Whether a request brings one of ``tokens``, in whatever form its protocol has for it. Raises Refused."""
+    """Check that a request has one of ``tokens``, in any form of its protocol. Raises Refused."""
     if not tokens:
         return
-    given = list(_tokens_in(headers, query))
-    if not given:
-        raise Refused(401, "token", "a token is needed")
-    pairs = ((token.encode(), one.encode("utf-8", "replace")) for token in tokens for one in given)
+    sent_tokens = list(_tokens_in(headers, query))
+    if not sent_tokens:
+        raise Refused(401, "token", "a token is required")
+    pairs = ((token.encode(), sent.encode("utf-8", "replace")) for token in tokens for sent in sent_tokens)
+    # Constant time per pair: the duration must not show how many characters of a guess are correct.
     if not any(hmac.compare_digest(*pair) for pair in pairs):
-        raise Refused(403, "token", "the token is not known")
+        raise Refused(403, "token", "the token is not valid")
 
 
 def _tokens_in(headers: Mapping[str, str], query: Mapping[str, str]) -> Iterator[str]:
-    """``Bearer``, ``Splunk``, ``ApiKey`` (also as base64 of ID:KEY), ``Basic`` (its password), ``?token=``."""
-    kind, _, value = headers.get("authorization", "").partition(" ")
-    value = value.strip()
-    if value and kind.lower() in ("bearer", "splunk", "apikey"):
-        yield value
-    if value and kind.lower() in ("basic", "apikey"):
+    """Yield the tokens of ``Bearer``, ``Splunk``, ``ApiKey`` (also base64 of ID:KEY), ``Basic`` (its password) and
+    ``?token=``.
+    """
+    scheme, _, credentials = headers.get("authorization", "").partition(" ")
+    credentials = credentials.strip()
+    if credentials and scheme.lower() in ("bearer", "splunk", "apikey"):
+        yield credentials
+    if credentials and scheme.lower() in ("basic", "apikey"):
         with contextlib.suppress(ValueError):
-            yield base64.b64decode(value, validate=True).decode().partition(":")[2]
+            yield base64.b64decode(credentials, validate=True).decode().partition(":")[2]
     if query.get("token"):
         yield query["token"]

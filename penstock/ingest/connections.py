@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """One sender; ``heard`` is the monotonic time of its last bytes.
+    """A sender's connection; ``heard`` is the monotonic time of its last bytes.
 
     ``shaking``: its TLS handshake is not complete; ``name``: the name in its certificate. ``began_waiting``: time
     since when some of its bytes may be a complete message.
@@ -137,6 +137,7 @@ class Connections:
     def update(self, connection: Connection) -> None:
         """Record what ``connection`` holds after it was read."""
         unfinished = connection.unfinished
+        # Invariant: the sum follows each change, so that the limit is checked without a pass over all connections.
         self._unfinished_bytes += unfinished - self._unfinished.pop(connection, 0)
         if unfinished:
             self._unfinished[connection] = unfinished
@@ -150,6 +151,7 @@ class Connections:
     def next_to_evict(self) -> Connection | None:
         """Return the connection with the most unfinished bytes; if none has any, the longest silent one."""
         if self._unfinished:
+            # The largest one frees the most memory, and a sender that never ends a line is evicted before others.
             return max(self._unfinished, key=self._unfinished.__getitem__)
         return min(self._all, key=lambda connection: connection.heard, default=None)
 

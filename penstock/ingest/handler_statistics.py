@@ -24,6 +24,7 @@ def statistics_reader(folder: Path, listener: ListenerConfig) -> StatisticsReade
 
     def read(handler: str) -> dict[str, Any]:
         path = account_file(folder, listener.name, handler)
+        # A page is opened once: a handler that starts later creates its file then.
         if handler not in pages and path.exists():
             pages[handler] = StatePage(path, texts=STATISTICS + 1)
         return dict(pages[handler].read(STATISTICS) or {}) if handler in pages else {}
@@ -32,7 +33,7 @@ def statistics_reader(folder: Path, listener: ListenerConfig) -> StatisticsReade
 
 
 def with_handlers(statistics: Mapping[str, Any], handlers: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a listener's statistics with those of its handlers, summed where plog has one figure for all."""
+    """Return a listener's statistics together with its handlers' statistics; figures that plog has once are summed."""
     meters = [statistics["kafka"], *(handler["kafka"] for handler in handlers if "kafka" in handler)]
     failed = sum(handler.get("failed_to_send", 0) for handler in handlers)
     kafka = {name: _sum_meters([meter[name] for meter in meters if name in meter]) for name in statistics["kafka"]}

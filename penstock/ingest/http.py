@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from penstock.config import ListenerConfig
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.writer import FrameWriter
-from penstock.ingest.admission import check_token, unpacked, unpacked_if_small
+from penstock.ingest.admission import check_token, decompress, decompress_if_small
 from penstock.ingest.large_requests import INLINE_BYTES, LargeRequests
 from penstock.ingest.networks import networks_of
 from penstock.ingest.submissions import Sender, Submissions
@@ -43,17 +43,17 @@ from penstock.wire.requests import (
     json_answer,
 )
 
-FINISH_TIME = 3.0
-"""Seconds that requests under way have when the receiver ends."""
-KEEP_ALIVE = 75
-"""Seconds for which a connection may be silent between two requests."""
+FINISH_TIME_S = 3.0
+"""Time that requests in flight have when the receiver ends."""
+KEEP_ALIVE_S = 75
+"""Default silence of a connection between two requests."""
 LIMIT_KEYS = ("listener.max_unfinished", "listener.max_connections", "listener.request_timeout")
 _SLASHES = re.compile("/{2,}")
 _LOGGER = logging.getLogger(__name__)
 
 
 class HttpReceiver:
-    """Receives for one HTTP listener. ``wake`` is called after each frame."""
+    """Receiver of one HTTP listener; runs in the receiver's only thread. ``wake`` is called after each frame."""
 
     def __init__(
         self,
@@ -71,40 +71,41 @@ class HttpReceiver:
         app = LimitedBodies(
             RequestApp(listener, self._submissions, [make() for make in REQUEST_PROTOCOLS], self._large), limits
         )
-        protocol = admitting(listener, limits, self._tls, self._submissions.count_refusal)
+        protocol = admitting_protocol(listener, limits, self._tls, self._submissions.count_refusal)
         self._server = _Uvicorn(_config(app, protocol, listener, self._tls))
         self._served: asyncio.Task[None] | None = None
 
     def take_over(self) -> None:
-        """Begin to take requests: those under way ended with the predecessor, and their senders come again."""
+        """Start to accept requests: the requests of a predecessor ended with it, and their senders retry."""
         self._served = self._loop.create_task(self._server.serve(sockets=[self._sock.dup()]))
 
     def receive(self, timeout: float) -> None:
-        """Serve for so long."""
+        """Serve for ``timeout`` seconds."""
         self._loop.run_until_complete(asyncio.sleep(timeout))
         if self._served is not None and self._served.done():
             self._served.result()
             raise RuntimeError("the server ended by itself")
 
     def tick(self) -> None:
-        """Once a second or so."""
+        """Load renewed certificates and publish pending counts; called about every second."""
         if self._tls:
             self._tls.refresh()
         self._submissions.tick()
 
     def finish(self) -> None:
-        """Take no more connections, and answer what was asked."""
+        """Stop accepting connections and answer the requests in flight."""
+        # Order: the server first; the thread of large requests still has to finish their answers.
         self._server.should_exit = True
         if self._served is not None:
             with contextlib.suppress(TimeoutError):
-                self._loop.run_until_complete(asyncio.wait_for(self._served, FINISH_TIME + 1))
+                self._loop.run_until_complete(asyncio.wait_for(self._served, FINISH_TIME_S + 1))
         self._large.close()
 
 
 class _Uvicorn(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        # The receiver has handlers of its own.
+        # Workaround: uvicorn would replace the receiver's own signal handlers.
         yield
 
 
@@ -113,7 +114,7 @@ def _config(
 ) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
-        # Named, so that what else is installed (uvloop, httptools) changes nothing.
+        # Stated explicitly: by default uvicorn uses uvloop and httptools if they are installed.
         loop="asyncio",
         http=protocol,
         ws="none",
@@ -123,18 +124,20 @@ def _config(
         server_header=False,
         date_header=False,
         proxy_headers=False,
-        timeout_keep_alive=int(listener.idle_timeout) or KEEP_ALIVE,
-        timeout_graceful_shutdown=int(FINISH_TIME),
+        timeout_keep_alive=int(listener.idle_timeout) or KEEP_ALIVE_S,
+        timeout_graceful_shutdown=int(FINISH_TIME_S),
     )
     config.load()
     config.ssl = tls.context if tls else None
     return config
 
 
-def admitting(
-    listener: ListenerConfig, limits: HttpLimits, tls: ListenerTls | None, refused: Callable[[str], None]
+def admitting_protocol(
+    listener: ListenerConfig, limits: HttpLimits, tls: ListenerTls | None, count_refusal: Callable[[str], None]
 ) -> type[LimitedProtocol]:
-    """The protocol that ends connections from elsewhere, or with another name, before a byte of them is read."""
+    """Return the protocol that closes connections from other networks or with other certificates before it reads
+    them.
+    """
     networks = networks_of(listener)
 
     class Admitting(LimitedProtocol):
@@ -143,8 +146,9 @@ def admitting(
             address = str((self.client or ("", 0))[0])
             name = tls.name_of(transport.get_extra_info("ssl_object")) if tls else ""
             if name is None or not networks.contain(address):
-                refused("network" if name is not None else "name")
+                count_refusal("network" if name is not None else "name")
                 transport.abort()
+            # The sender is fixed per connection, so that it is looked up once and not per request.
             self.app_state = {**self.app_state, "sender": Sender(address, name or "")}
 
     Admitting.limits = limits
@@ -152,7 +156,7 @@ def admitting(
 
 
 class RequestApp:
-    """The ASGI application: finds a request's protocol, reads and unpacks its body, and waits for the log."""
+    """ASGI application: finds a request's protocol, reads and decompresses its body, and waits for the log."""
 
     def __init__(
         self,
@@ -168,56 +172,60 @@ class RequestApp:
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
-        # Exporters that are given a base address with a slash at its end ask for //v1/logs.
+        # Workaround: exporters whose base address ends with a slash request //v1/logs.
         path = _SLASHES.sub("/", scope["path"]).rstrip("/") or "/"
         listener = self._listener
         sizes = (listener.max_line, listener.max_body, listener.max_messages)
-        asked = Request(scope["method"], path, b"", query, headers, *sizes)
-        allowed = _cors_headers(asked, listener.allow_origins)
-        if allowed and asked.method == "OPTIONS" and "access-control-request-method" in asked.headers:
-            await _send(send, Answer(204, headers=allowed | _preflight_headers(asked)))
+        request = Request(scope["method"], path, b"", query, headers, *sizes)
+        cors_headers = _cors_headers(request, listener.allow_origins)
+        if cors_headers and request.method == "OPTIONS" and "access-control-request-method" in request.headers:
+            await _send(send, Answer(204, headers=cors_headers | _preflight_headers(request)))
             return
-        answer = await self._answer(asked, receive, scope["state"]["sender"])
+        answer = await self._answer(request, receive, scope["state"]["sender"])
         if answer is not None:
-            await _send(send, replace(answer, headers={**answer.headers, **allowed}))
+            await _send(send, replace(answer, headers={**answer.headers, **cors_headers}))
 
-    async def _answer(self, asked: Request, receive: Receive, sender: Sender) -> Answer | None:
-        """None where the client has gone."""
-        protocol = find_protocol(self._protocols, asked.method, asked.path)
+    async def _answer(self, request: Request, receive: Receive, sender: Sender) -> Answer | None:
+        """Return the answer, or None if the client has disconnected."""
+        protocol = find_protocol(self._protocols, request.method, request.path)
         try:
-            if not (protocol is not None and is_open(protocol, asked.method, asked.path)):
-                check_token(self._listener.tokens, asked.headers, asked.query)
+            # Order: the token before the body, so that a stranger cannot make the receiver read or parse.
+            if not (protocol is not None and is_open(protocol, request.method, request.path)):
+                check_token(self._listener.tokens, request.headers, request.query)
             if protocol is None:
-                raise Refused(404, "path", f"nothing is taken by {asked.method} {asked.path}")
-            body = await _body(receive, asked.headers, self._listener.max_body)
+                raise Refused(404, "path", f"there is no endpoint for {request.method} {request.path}")
+            body = await _read_body(receive, request.headers, self._listener.max_body)
             if body is None:
                 return None
-            received = await self._receive(protocol, replace(asked, body=body))
+            received = await self._parse(protocol, replace(request, body=body))
             if isinstance(received, Answer):
                 return received
             await self._submissions.store(received, protocol.codec, sender)
             return received.answer
-        except Refused as why:
-            self._submissions.count_refusal(why.reason)
-            return protocol.refusal(why, asked) if protocol else json_answer({"error": str(why)}, why.status)
+        except Refused as refusal:
+            self._submissions.count_refusal(refusal.reason)
+            return (
+                protocol.refusal(refusal, request) if protocol else json_answer({"error": str(refusal)}, refusal.status)
+            )
 
-    async def _receive(self, protocol: RequestProtocol, packed: Request) -> Received | Answer:
-        """Unpack a request and read it: here where it is small, else on a thread. Raises Refused."""
-        encoding, most = packed.headers.get("content-encoding", ""), self._listener.max_body
+    async def _parse(self, protocol: RequestProtocol, packed: Request) -> Received | Answer:
+        """Decompress and parse a request, on a thread if it is large. Raises Refused."""
+        encoding, max_body = packed.headers.get("content-encoding", ""), self._listener.max_body
         inner_growth = getattr(protocol, "inner_growth", 1)
         if inner_growth > 1 and encoding.strip().lower() == "snappy":
-            encoding = ""  # The body is snappy anyway, and its protocol takes that off.
+            encoding = ""  # the body is snappy in any case, and its protocol decompresses it
+        # Fast path: a small request is parsed here; passing it to the thread costs about 0.1 ms.
         if len(packed.body) * inner_growth <= INLINE_BYTES:
-            small = unpacked_if_small(packed.body, encoding, most, INLINE_BYTES)
-            if small is not None:
-                return protocol.receive(replace(packed, body=small))
+            content = decompress_if_small(packed.body, encoding, max_body, INLINE_BYTES)
+            if content is not None:
+                return protocol.receive(replace(packed, body=content))
         return await self._large.run(
-            lambda: protocol.receive(replace(packed, body=unpacked(packed.body, encoding, most)))
+            lambda: protocol.receive(replace(packed, body=decompress(packed.body, encoding, max_body)))
         )
 
 
 def _cors_headers(request: Request, origins: Sequence[str]) -> dict[str, str]:
-    """Return what lets a page of a permitted origin read the answer; nothing for others, and for no browser."""
+    """Return headers that let a page of a permitted origin read the answer; none for other origins."""
     origin = request.headers.get("origin", "")
     if not origin or not ("*" in origins or origin in origins):
         return {}
@@ -225,16 +233,17 @@ def _cors_headers(request: Request, origins: Sequence[str]) -> dict[str, str]:
 
 
 def _preflight_headers(request: Request) -> dict[str, str]:
-    """Return what answers a browser's question before a request: any header may be sent."""
+    """Return headers that answer a browser's preflight request: any header may be sent."""
     names = request.headers.get("access-control-request-headers", "")
-    allowed = {"access-control-allow-headers": names} if names else {}
-    return {"access-control-allow-methods": "POST, PUT, GET", "access-control-max-age": "7200", **allowed}
+    allowed_headers = {"access-control-allow-headers": names} if names else {}
+    return {"access-control-allow-methods": "POST, PUT, GET", "access-control-max-age": "7200", **allowed_headers}
 
 
-async def _body(receive: Receive, headers: Mapping[str, str], most: int) -> bytes | None:
-    """Return the body of a request as it was sent, None where its client has gone. Raises Refused."""
-    if headers.get("content-length", "0").isdigit() and int(headers.get("content-length", "0")) > most:
-        raise Refused(413, "oversize", f"a request may have {most} bytes (max_body)")
+async def _read_body(receive: Receive, headers: Mapping[str, str], max_bytes: int) -> bytes | None:
+    """Return the body of a request in its sent encoding, None if its client has disconnected. Raises Refused."""
+    # Limit: a body that announces too many bytes is refused before one is read; others are measured below.
+    if headers.get("content-length", "0").isdigit() and int(headers.get("content-length", "0")) > max_bytes:
+        raise Refused(413, "oversize", f"a request may have {max_bytes} bytes (max_body)")
     parts, size, more = [], 0, True
     try:
         while more:
@@ -244,8 +253,8 @@ async def _body(receive: Receive, headers: Mapping[str, str], most: int) -> byte
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             more = message.get("more_body", False)
-            if size > most:
-                raise Refused(413, "oversize", f"a request may have {most} bytes (max_body)")
+            if size > max_bytes:
+                raise Refused(413, "oversize", f"a request may have {max_bytes} bytes (max_body)")
     except TooManyBodies as error:
         raise Refused(503, "busy", str(error)) from None
     except BodyTooSlow as error:

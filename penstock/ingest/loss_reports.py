@@ -1,4 +1,4 @@
-"""Log lines about a listener's losses: one per reason and minute, whatever the number."""
+"""Log lines about a listener's losses: at most one per reason and minute."""
 
 from __future__ import annotations
 
@@ -63,6 +63,7 @@ class LossReports:
     def report(self) -> None:
         """Log new losses, each reason once a minute; called often."""
         now = self._clock()
+        # Limit: a flood of bad input must not become a flood of log lines.
         for reason, count in list(self._new.items()):
             if now - self._reported_at.get(reason, -math.inf) >= REPORT_INTERVAL_S:
                 self._reported_at[reason] = now

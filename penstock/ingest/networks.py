@@ -39,11 +39,13 @@ class Networks:
             parsed = ip_address(address.partition("%")[0])
         except ValueError:
             return False
+        # A dual-stack socket reports IPv4 senders as mapped IPv6 addresses.
         parsed = getattr(parsed, "ipv4_mapped", None) or parsed
         return any(parsed in network for network in self._all)
 
     def contain_each(self, senders: npt.NDArray[np.void]) -> Flags:
         """Report for each sender whether it is in a network; ``senders`` as from ``Slots.senders`` of one socket."""
+        # Fast path: the senders of a round are tested as columns; one socket has one address family.
         if not len(senders) or senders["family"][0] != socket.AF_INET6:
             return self._contain_ipv4(senders["ipv4"].astype(np.uint32))
         halves = np.ascontiguousarray(senders["ipv6"]).view(">u8").astype(np.uint64)

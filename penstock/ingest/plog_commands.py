@@ -16,9 +16,9 @@ from penstock.ingest.handler_statistics import StatisticsReader, with_handlers
 
 
 class Commands:
-    """PING, STAT, ENVI and KILL for one listener (plog's README, "Packet type 00: commands").
+    """Handler of PING, STAT, ENVI and KILL of one listener (plog's README, "Packet type 00: commands").
 
-    ``statistics`` returns the listener's statistics under plog's keys, ``handlers`` those of its handlers.
+    ``statistics`` returns the listener's statistics under plog's keys, ``handlers`` the statistics of its handlers.
     """
 
     def __init__(
@@ -32,6 +32,7 @@ class Commands:
     def is_allowed(self, address: str) -> bool:
         """Report whether the sender at ``address`` may send commands."""
         sender = ipaddress.ip_address(address.partition("%")[0])
+        # A dual-stack socket reports IPv4 senders as mapped IPv6 addresses.
         mapped = getattr(sender, "ipv4_mapped", None) or sender
         return any(mapped in network for network in self._networks if network.version == mapped.version)
 
@@ -48,6 +49,7 @@ class Commands:
         if verb == "ENVI":
             return json.dumps(masked(self._listener)).encode()
         if verb == "KILL" and self._listener.kill:
+            # Crash: like any kill; the slots and the log buffer keep what was received.
             os.kill(os.getpid(), signal.SIGKILL)
         return None
 

@@ -65,6 +65,7 @@ def _bind(
     request_buffer(sock, listener.so_rcvbuf)
     if listener.transport == "tcp":
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Order: old sockets stay open until the new one is bound, so that the port is never free for another process.
     with _allow_shared_bind([sock, *old_sockets] if old_sockets else []):
         share_port(sock, listener)
         sock.bind(address)
@@ -136,6 +137,7 @@ def check_address(key: str, address: str) -> None:
 def request_buffer(sock: socket.socket, size: int) -> None:
     """Request ``size`` bytes of receive buffer; with CAP_NET_ADMIN also beyond net.core.rmem_max."""
     try:
+        # Privileged: exceeds net.core.rmem_max; without CAP_NET_ADMIN the kernel refuses it.
         sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, size)
     except OSError:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
@@ -143,6 +145,7 @@ def request_buffer(sock: socket.socket, size: int) -> None:
 
 def granted_buffer(sock: socket.socket) -> int:
     """Return the receive buffer that the kernel granted, in bytes (it charges up to twice as much)."""
+    # The kernel doubles the requested size for its own bookkeeping (man 7 socket).
     return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
 
 
@@ -161,5 +164,6 @@ def socket_identity(sock: socket.socket) -> str:
     try:
         number = sock.getsockopt(socket.SOL_SOCKET, cookie, 8).hex()
     except OSError:
+        # Sandboxes without SO_COOKIE (gVisor): the inode is unique among open sockets.
         number = str(os.fstat(sock.fileno()).st_ino)
     return f"{boot_id()}:{number}"

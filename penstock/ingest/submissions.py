@@ -46,7 +46,7 @@ class _Submitted:
     body: pa.RecordBatch
     counts: Counts
     codec: str
-    done: asyncio.Future[Fate]
+    stored: asyncio.Future[Fate]
 
 
 class Submissions:
@@ -84,7 +84,9 @@ class Submissions:
             loop.call_soon(self._flush_once_calm, 0, 0)
         self._waiting.append(submitted)
         self._size += size
-        if (fate := await submitted.done) is not Fate.STORED:
+        # Invariant: the sender is answered only now; a process that dies before leaves it without an answer, and it
+        # retries.
+        if (fate := await submitted.stored) is not Fate.STORED:
             raise Refused(503, LATE, f"the log did not confirm the messages ({fate}); retry")
 
     def tick(self) -> None:
@@ -120,14 +122,14 @@ class Submissions:
                 self._write([submitted for submitted in waiting if submitted.codec == codec], codec)
         except PenstockError as error:
             _LOGGER.error("requests: cannot write to the log buffer: %s", error)
-            _settle([(submitted.done, Fate.LATE) for submitted in waiting])
+            _settle([(submitted.stored, Fate.LATE) for submitted in waiting])
             return
         self._wake()
         for submitted in waiting:
             if submitted.body.num_rows:
-                self._waits.expect(begin, submitted.done)
+                self._waits.expect(begin, submitted.stored)
             else:
-                _settle([(submitted.done, Fate.STORED)])
+                _settle([(submitted.stored, Fate.STORED)])
         self._schedule_check()
 
     def _write(self, submitted: list[_Submitted], codec: str) -> None:
@@ -179,6 +181,7 @@ def split_into_frames(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.Reco
     if batch.num_rows <= 1 or frame_size(batch) <= max_bytes:
         yield batch
         return
+    # Halving needs no size per message, which would cost a pass over all of them.
     half = batch.num_rows // 2
     yield from split_into_frames(_copy_rows(batch, 0, half), max_bytes)
     yield from split_into_frames(_copy_rows(batch, half, batch.num_rows - half), max_bytes)

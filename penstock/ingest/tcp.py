@@ -201,6 +201,8 @@ class TcpReceiver:
 
     def _add(self, sock: socket.socket, address: str) -> None:
         sock.setblocking(False)
+        # A peer that vanished without a FIN is detected by the kernel; otherwise its connection would stay until
+        # evicted.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._tls:
             try:
@@ -236,7 +238,7 @@ class TcpReceiver:
         return received
 
     def _feed(self, connection: Connection, chunk: memoryview) -> None:
-        self._take(connection, connection.feed(chunk))
+        self._add_lines(connection, connection.feed(chunk))
         self._connections.update(connection)
         self._reply(connection)
         if connection.has_work and connection.is_open:
@@ -288,7 +290,7 @@ class TcpReceiver:
         for connection in self._connections.stalled_handshakes(now - HANDSHAKE_TIMEOUT_S):
             self._refuse(connection, "tls")
         for connection in self._connections.waiting():
-            self._take(connection, connection.settle(now, self._listener.multiline.wait))
+            self._add_lines(connection, connection.settle(now, self._listener.multiline.wait))
             self._connections.update(connection)
         self._flush(0)
 
@@ -298,7 +300,7 @@ class TcpReceiver:
         if connection is None:
             return False
         # Only the last line is unfinished: lines that wait for the framing to be decided are complete.
-        self._take(connection, connection.settled_lines())
+        self._add_lines(connection, connection.settled_lines())
         # The evicted lines are counted as lost before the connection is forgotten.
         evicted = connection.unfinished_lines
         self._counts.absorb({Name.LINES: evicted, Name.LINE_EVICTED: evicted, f"{Name.CONNECTION_CLOSED}limit": 1})
@@ -308,7 +310,7 @@ class TcpReceiver:
     def _close(self, connection: Connection) -> int:
         """Close a connection that has ended, publish its last line, and return the bytes of that line."""
         size = connection.unfinished
-        self._take(connection, connection.finish())
+        self._add_lines(connection, connection.finish())
         if self._commands_to_answer:
             self._flush(0)
         self._forget(connection)
@@ -333,7 +335,7 @@ class TcpReceiver:
                 size = self._flush(0)
         self._flush(0)
 
-    def _take(self, connection: Connection, lines: Lines) -> None:
+    def _add_lines(self, connection: Connection, lines: Lines) -> None:
         messages, commands, counts = line_counts(
             lines, self._decoder.statistics, self._codec.reserves, self._codec.keeps_empty
         )
@@ -367,6 +369,7 @@ class TcpReceiver:
         while published < len(lines):
             rows = self._rows_per_frame(lines[published:])
             part = Counts(dict.fromkeys((Name.LINES, Name.LINE_MESSAGE, Name.SEEN, Name.ACCEPTED), rows))
+            # Invariant: each frame carries the counts of its own messages, so that the books close at every position.
             counts.subtract(part)
             if published + rows == len(lines):  # the remaining counts of the round go with its last part
                 part.absorb(counts)
@@ -400,6 +403,7 @@ class TcpReceiver:
         """Return how many of ``lines`` surely fit into one frame, by halving."""
         rows = len(lines)
         while rows > 1 and self._cost(lines[:rows]) > self._budget:
+            # Halving bounds the work: sizes of single lines are not needed.
             rows = (rows + 1) // 2
         return rows
 

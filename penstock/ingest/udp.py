@@ -62,9 +62,9 @@ class Decoder(Protocol):
 class ReceivePacer:
     """Pause before each read that lets the socket fill, so that one system call takes a whole batch.
 
-    The socket is read when it holds half of the datagrams that its granted receive buffer surely holds, three quarters
-    of the slots, or the arrivals of FILL_TIME_S, whichever is least. If few datagrams arrive, or more than one read
-    can take, there is no pause.
+    The socket is read once it holds the smallest of half of the datagrams that its granted receive buffer surely holds,
+    three quarters of the slots, and the arrivals of FILL_TIME_S. If few datagrams arrive, or more than one read can
+    take, there is no pause.
     """
 
     def __init__(self, slots: int, granted_bytes: int) -> None:
@@ -202,7 +202,7 @@ class UdpReceiver:
     def _filter_networks(
         self, datagrams: Datagrams, start: int, is_inherited: bool
     ) -> tuple[Datagrams, npt.NDArray[np.bool_]]:
-        """Return datagrams with those of refused networks emptied, and a mask of the refused ones."""
+        """Empty the datagrams of refused networks; return all datagrams and a mask of the refused ones."""
         if not self._networks:
             return datagrams, _NO_ROWS
         is_refused = ~self._networks.contain_each(self._slots.senders(start, start + len(datagrams)))

@@ -185,7 +185,7 @@ def _annotations(event: dict[str, Any]) -> dict[str, str]:
 def _events(data: bytes) -> Iterator[dict[str, Any] | None]:
     """Yield the objects of a body, concatenated or in lists; None for a document that is no object.
 
-    Where orjson would change numbers or nested values, they are JSON text as it was sent, without blanks.
+    Numbers and nested values that orjson would change are the sent JSON text without blanks.
     """
     lines = [line for line in data.split(b"\n") if line.strip()]
     try:
@@ -230,7 +230,7 @@ def _is_binary(line: bytes) -> bool:
 
 
 def _as_sent(scanner: Scanner, begin: int) -> dict[str, Any]:
-    """Return the event of the envelope at ``begin``, its values as they were sent."""
+    """Return the event of the envelope at ``begin`` with the sent text of its values."""
     event: dict[str, Any] = {}
     for name, span in scanner.members(begin):
         if name == "fields" and isinstance(span.value, dict):

@@ -55,7 +55,7 @@ class JsonProtocol:
 
 
 def _add_elements(data: bytes, messages: Messages, max_messages: int) -> list[tuple[int, str]]:
-    """Add the elements of an array, as they were sent except blanks; return index and reason of the refused ones."""
+    """Add the sent text of an array's elements, without blanks; return index and reason of the refused ones."""
     try:
         documents = orjson.loads(data)
     except ValueError:

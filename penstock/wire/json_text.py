@@ -1,4 +1,4 @@
-"""JSON text as it was sent: values are cut out of a body, and a bad document does not affect its neighbours.
+"""JSON text kept as sent: values are cut out of a body, and a bad document does not affect its neighbours.
 
 Invariant: stored text equals the sent text except blanks. A parser that writes what it read changes it: ``1.10``
 becomes ``1.1``, digits beyond a double and all but one of repeated keys are lost, ``1e400`` becomes null.
@@ -36,7 +36,7 @@ class NotJson(PenstockError, ValueError):
 
 
 class Number(str):
-    """A number as it was written."""
+    """A number in its written form."""
 
     __slots__ = ()
 
@@ -79,7 +79,7 @@ class Span(NamedTuple):
 
 
 def is_unchanged(data: bytes, document: Any) -> bool:
-    """Return whether orjson would write ``document`` as it was sent in ``data``, except blanks."""
+    """Return whether orjson would write ``document`` exactly like ``data``, except blanks."""
     try:
         encoded = orjson.dumps(document)
     except TypeError:

@@ -112,8 +112,8 @@ class DelimitedStream:
     def _stops(self, buffer: bytes | memoryview, octets: Any) -> Ints:
         stops = np.flatnonzero(octets == self._delimiter[0])
         if self._guesses:
-            others = [match.start() for match in _OTHER_END[self._delimiter].finditer(buffer)]
-            stops = np.union1d(stops, np.array(others, np.int64)) if others else stops
+            other_ends = [match.start() for match in _OTHER_END[self._delimiter].finditer(buffer)]
+            stops = np.union1d(stops, np.array(other_ends, np.int64)) if other_ends else stops
         return stops
 
     def _cut(self, octets: Any, stops: Ints) -> tuple[pa.Array[Any], int, int]:

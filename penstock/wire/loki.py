@@ -158,15 +158,15 @@ def _add_protobuf(request: Request, messages: Messages) -> str:
     """Add the entries of a PushRequest; return the error of the first bad labels. Raises Refused."""
     try:
         message = Message(_decompress(request))
-        streams = message.top_level().of(1, BYTES)
+        streams = message.top_level().with_tag(1, BYTES)
         fields = message.fields(streams.begin, streams.end)
-        label_texts = _by_owner(message, fields.of(1, BYTES), len(streams.owner), b"")
-        entries = fields.of(2, BYTES).in_order()
+        label_texts = _by_owner(message, fields.with_tag(1, BYTES), len(streams.owner), b"")
+        entries = fields.with_tag(2, BYTES).in_order()
         entry_fields = message.fields(entries.begin, entries.end)
         count = len(entries.owner)
-        lines = _by_owner(message, entry_fields.of(2, BYTES), count, b"")
-        times = _times(message, entry_fields.of(1, BYTES), count)
-        pairs = _pairs(message, entry_fields.of(3, BYTES), count)
+        lines = _by_owner(message, entry_fields.with_tag(2, BYTES), count, b"")
+        times = _times(message, entry_fields.with_tag(1, BYTES), count)
+        pairs = _pairs(message, entry_fields.with_tag(3, BYTES), count)
     except Malformed as error:
         raise Refused(400, SYNTAX, f"the body is not a push: {error}") from None
     labels: list[Mapping[str, str] | None] = []
@@ -207,7 +207,7 @@ def _times(message: Message, stamps: Values, count: int) -> list[int]:
     fields = message.fields(stamps.begin, stamps.end)
     nanoseconds = np.zeros(len(stamps.owner) + 1, np.int64)
     for number, factor in ((1, 1_000_000_000), (2, 1)):
-        parts = fields.of(number, VARINT)
+        parts = fields.with_tag(number, VARINT)
         nanoseconds[parts.owner] += parts.value.view(np.int64) * factor
     times: list[int] = nanoseconds[stamps.last(count)].tolist()
     return times
@@ -217,7 +217,7 @@ def _pairs(message: Message, values: Values, count: int) -> list[dict[str, str]]
     """Return the structured metadata of each entry."""
     pairs: list[dict[str, str]] = [{} for _ in range(count)]
     fields = message.fields(values.begin, values.end)
-    names, texts = (_by_owner(message, fields.of(number, BYTES), len(values.owner), b"") for number in (1, 2))
+    names, texts = (_by_owner(message, fields.with_tag(number, BYTES), len(values.owner), b"") for number in (1, 2))
     for owner, name, value in zip(values.owner.tolist(), names, texts, strict=True):
         _add_text(pairs[owner], f"metadata.{text(name)}", text(value))
     return pairs

@@ -55,7 +55,7 @@ class LineJoiner:
         return _joined(lines, np.zeros(min(len(lines), 1), np.int64))
 
     def _within_limits(self, starts: Ints, sizes: Ints) -> Ints:
-        """Return ``starts`` of messages with those that the limits add; usually none are added."""
+        """Return ``starts`` of messages and the starts that the limits add; usually there are none."""
         counts = np.diff(starts, append=len(sizes))
         totals = np.add.reduceat(sizes, starts) - 1
         large = (counts > self._max_lines) | (totals > self._max_size)

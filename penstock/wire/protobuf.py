@@ -50,20 +50,20 @@ class Values(NamedTuple):
     end: Ints
     value: np.ndarray
 
-    def at(self, selection: np.ndarray) -> Values:
+    def select(self, selection: np.ndarray) -> Values:
         """Return the fields at a mask or at indices."""
         return Values(*(column[selection] for column in self))
 
     def in_order(self) -> Values:
         """Return the fields in the order of the request."""
-        return self if (self.begin[1:] > self.begin[:-1]).all() else self.at(np.argsort(self.begin, kind="stable"))
+        return self if (self.begin[1:] > self.begin[:-1]).all() else self.select(np.argsort(self.begin, kind="stable"))
 
     def latest(self, count: int) -> Values:
         """Return only the last of these fields of each of ``count`` messages."""
         if (self.owner[1:] > self.owner[:-1]).all():
             return self
         last = self.last(count)
-        return self.at(last[last >= 0])
+        return self.select(last[last >= 0])
 
     def last(self, count: int) -> Ints:
         """Return for each of ``count`` messages the index of its last field, or -1."""
@@ -82,7 +82,7 @@ class Fields:
     parts: dict[int, list[Values]]
     count: int = 0
 
-    def of(self, number: int, kind: int) -> Values:
+    def with_tag(self, number: int, kind: int) -> Values:
         """Return the fields of one number, below 16, and wire type."""
         parts = self.parts.get(number << 3 | kind, [_EMPTY])
         return parts[0] if len(parts) == 1 else Values(*map(np.concatenate, zip(*parts, strict=True)))

@@ -24,7 +24,7 @@ def nonempty_datagrams(datagrams: Datagrams, statistics: Statistics) -> tuple[pa
 
 
 def lines_as_messages(lines: pa.Array[Any], statistics: Statistics) -> Decoded:
-    """Return lines as messages; their counts are those of the connection."""
+    """Return lines as messages; the connection has counted them already."""
     statistics.udp_simple_messages += len(lines)
     return Decoded(body(lines), Counts(), rows=np.arange(len(lines)))
 

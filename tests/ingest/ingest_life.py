@@ -20,7 +20,7 @@ from penstock.logbuffer import Publication, Subscription
 
 @dataclass
 class Life:
-    """One life of a receiver's writing side."""
+    """The writing side of a receiver."""
 
     listener: ListenerConfig
     publisher: FrameWriter
@@ -31,15 +31,15 @@ class Life:
 
     def frames(self) -> list[tuple[list[bytes], FrameMetadata]]:
         """Payloads and receipt of all frames from the reader's position on."""
-        found = []
+        frames_read = []
         with Subscription(buffer_file(self.folder, self.listener.name), self.position.position) as frames:
             before = -1
             while frames.position > before:
                 before = frames.position
                 for frame in frames.poll():
                     batch, receipt = decode_frame(frame.data)
-                    found.append((batch.column("payload").to_pylist(), receipt))
-        return found
+                    frames_read.append((batch.column("payload").to_pylist(), receipt))
+        return frames_read
 
     def rows(self) -> list[dict[str, Any]]:
         """All messages, with their annotations."""

@@ -1,4 +1,4 @@
-"""A receiver of requests on a thread of this process, and a log beside it that may stand still."""
+"""A receiver of requests on a thread of this process, and a log that can be stopped."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def requests_to(
     """A running receiver, and its port."""
     folder.mkdir(exist_ok=True)
     handlers = [{"type": "log", "topic": "in"}]
-    given = {"name": "web", "protocol": protocol, "port": 0, "handlers": handlers, **settings}
-    listener = ListenerConfig.model_validate(given)
+    listener_settings = {"name": "web", "protocol": protocol, "port": 0, "handlers": handlers, **settings}
+    listener = ListenerConfig.model_validate(listener_settings)
     with open_socket(listener) as sock:
         running = Requests(folder, sock, listener, term_length)
         try:

@@ -1,4 +1,4 @@
-"""Senders of the forward protocol are told what is stored, and closed where it is not."""
+"""Senders of the forward protocol get acknowledgements for stored chunks, and are disconnected otherwise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORWARD = LISTENER.model_copy(update={"codec": "forward"})
 
 
 class Receiving:
-    """A receiver of the forward protocol in this process, and what stands for the log daemon's reader."""
+    """A receiver of the forward protocol in this process, and a substitute of the log daemon's reader."""
 
     def __init__(self, folder: Path, sock: socket.socket) -> None:
         self.life = live(folder, FORWARD, TERM)

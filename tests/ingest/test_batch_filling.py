@@ -1,4 +1,4 @@
-"""How long the socket is left to fill: large batches, and no more than its buffer holds."""
+"""Time that the socket gets to fill: large batches, but no more than its buffer holds."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Socket:
         pause = self.filling.pause(self.now)
         if pause > MIN_PAUSE_S:
             self.pass_time(pause)
-        taken = min(int(self.waiting), self.slots)
-        self.waiting -= taken
-        self.filling.received(taken, self.now)
-        self.pass_time(ROUND + EACH * taken)
-        self.rounds.append(taken)
+        received = min(int(self.waiting), self.slots)
+        self.waiting -= received
+        self.filling.received(received, self.now)
+        self.pass_time(ROUND + EACH * received)
+        self.rounds.append(received)
 
     def run(self, rounds: int = 300) -> float:
         """Datagrams of a round, once it runs steadily."""
@@ -111,7 +111,7 @@ def test_after_a_silence_the_first_datagram_does_not_wait() -> None:
 @given(st.lists(st.tuples(st.integers(0, 1024), st.floats(0, 1)), max_size=20), st.integers(0, 8 << 20))
 def test_it_never_waits_longer_than_a_batch_may_fill(rounds: list[tuple[int, float]], granted: int) -> None:
     filling, now = ReceivePacer(1024, granted), 5.0
-    for taken, passed in rounds:
-        filling.received(taken, now)
+    for received, passed in rounds:
+        filling.received(received, now)
         now += passed
         assert filling.pause(now) <= FILL_TIME_S

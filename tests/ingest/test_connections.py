@@ -1,4 +1,4 @@
-"""What the connections of a TCP listener may hold: how many, how much of unfinished lines, how long in silence."""
+"""Limits of a TCP listener's connections: their number, their unfinished lines, their silence."""
 
 from __future__ import annotations
 
@@ -46,28 +46,28 @@ def test_beyond_the_limit_the_connection_with_most_unfinished_bytes_goes(tmp_pat
     assert (totals["line.evicted"], totals["connection_closed.limit"], open_books(totals)) == (1, 1, [])
 
 
-def test_who_comes_from_elsewhere_gets_no_connection(tmp_path: Path, sock: socket.socket) -> None:
+def test_connection_from_another_network_is_closed(tmp_path: Path, sock: socket.socket) -> None:
     receiving = Receiving(tmp_path, sock, allow_from=("127.0.0.2", "::1"))
-    stranger, known = connect(sock), socket.create_connection(sock.getsockname(), source_address=("127.0.0.2", 0))
+    stranger, permitted = connect(sock), socket.create_connection(sock.getsockname(), source_address=("127.0.0.2", 0))
     stranger.sendall(b"from elsewhere\n")
-    known.sendall(b"from here\n")
+    permitted.sendall(b"from here\n")
     receiving.rounds()
-    assert [is_closed(each) for each in (stranger, known)] == [True, False]
+    assert [is_closed(each) for each in (stranger, permitted)] == [True, False]
     assert receiving.life.payloads() == [b"from here"]
     totals = receiving.life.totals()
     assert (totals["connection_closed.network"], totals["lines"], open_books(totals)) == (1, 1, [])
 
 
-def test_where_none_holds_anything_the_one_silent_the_longest_goes(tmp_path: Path, sock: socket.socket) -> None:
+def test_longest_silent_connection_is_evicted_if_none_holds_bytes(tmp_path: Path, sock: socket.socket) -> None:
     receiving = Receiving(tmp_path, sock, max_connections=2)
-    one, two = connect(sock), connect(sock)
+    connection, two = connect(sock), connect(sock)
     receiving.rounds()
     receiving.clock.advance(1)
-    one.sendall(b"I live\n")
+    connection.sendall(b"I live\n")
     receiving.rounds()
     newcomer = connect(sock)
     receiving.rounds()
-    assert [is_closed(each) for each in (one, two, newcomer)] == [False, True, False]
+    assert [is_closed(each) for each in (connection, two, newcomer)] == [False, True, False]
     assert receiving.life.totals()["line.evicted"] == 0
 
 

@@ -79,7 +79,7 @@ PREFLIGHT = {"access-control-request-method": "POST", "access-control-request-he
 
 
 def test_pages_of_permitted_origins_may_send(tmp_path: Path) -> None:
-    page, other = {"origin": "https://app.example"}, {"origin": "https://other.example"}
+    page, foreign = {"origin": "https://app.example"}, {"origin": "https://other.example"}
     settings = {"allow_origins": ["https://app.example"], "tokens": ["secret"]}
     with requests_to(tmp_path, "http", **settings) as (running, port):
         logs = f"http://127.0.0.1:{port}/v1/logs"
@@ -87,7 +87,7 @@ def test_pages_of_permitted_origins_may_send(tmp_path: Path) -> None:
         assert answer.status_code == 204
         assert answer.headers["access-control-allow-origin"] == "https://app.example"
         assert answer.headers["access-control-allow-headers"] == "content-type,x-own"
-        answer = httpx.options(logs, headers={**other, **PREFLIGHT}, timeout=30)
+        answer = httpx.options(logs, headers={**foreign, **PREFLIGHT}, timeout=30)
         assert (answer.status_code, "access-control-allow-origin" in answer.headers) == (401, False)
         body, token = request(1).SerializeToString(), {"authorization": "Bearer secret"}
         answer = httpx.post(logs, content=body, headers={**page, **token}, timeout=30)
@@ -210,12 +210,12 @@ def test_requests_to_unknown_paths_are_counted(web: tuple[Requests, httpx.Client
     until(lambda: running.counts["request_refused.path"] == 1)
 
 
-def test_with_tokens_each_protocol_brings_one_its_own_way(tmp_path: Path) -> None:
+def test_each_protocol_sends_tokens_in_its_own_form(tmp_path: Path) -> None:
     with requests_to(tmp_path, "http", tokens=["secret", "other"]) as (running, port):
         url = f"http://127.0.0.1:{port}"
         basic = base64.b64encode(b"user:secret").decode()
-        for given in ("Bearer secret", "Splunk other", f"Basic {basic}", f"ApiKey {basic}", "ApiKey secret"):
-            assert httpx.post(url, content=DOCUMENT, headers={"authorization": given}).status_code == 200
+        for headers in ("Bearer secret", "Splunk other", f"Basic {basic}", f"ApiKey {basic}", "ApiKey secret"):
+            assert httpx.post(url, content=DOCUMENT, headers={"authorization": headers}).status_code == 200
         assert httpx.post(f"{url}/?token=secret", content=DOCUMENT).status_code == 200
         event = f"{url}/services/collector/event"
         missing = httpx.post(event, content=b'{"event":1}')
@@ -252,11 +252,11 @@ def test_with_tls_the_names_of_certificates_decide_and_are_annotations(tmp_path:
         until(lambda: running.counts["request_refused.name"])
 
 
-def test_a_client_that_stops_in_the_middle_is_let_go(tmp_path: Path) -> None:
+def test_client_that_stops_in_the_middle_is_disconnected(tmp_path: Path) -> None:
     with requests_to(tmp_path, "http", request_timeout="0.3s") as (running, port):
-        for begun in (b"POST / HT", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"):
+        for started in (b"POST / HT", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"):
             with socket.create_connection(("127.0.0.1", port), 20) as slow:
-                slow.sendall(begun)
+                slow.sendall(started)
                 while slow.recv(1000):
                     pass
         assert httpx.post(f"http://127.0.0.1:{port}/", content=DOCUMENT).status_code == 200

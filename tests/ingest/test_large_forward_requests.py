@@ -1,4 +1,4 @@
-"""Forward requests that make much work are refused or read in turns, and honest senders are served meanwhile."""
+"""Expensive forward requests are refused or read in turns, and other senders are served in between."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.ingest.ingest_life import live
 SERVED_WITHIN_S = 1.0
 MORE_MEMORY = 300 << 20
 ATTACKERS = 12
-"""As many as one machine may well send at once; the work of all of them is shared out in turns."""
+"""Concurrent requests that one machine can send; their work is done in turns."""
 
 
 class ForwardListener:

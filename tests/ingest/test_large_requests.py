@@ -1,4 +1,4 @@
-"""Small requests that make much work: they are refused or read in turns, and honest senders are served meanwhile."""
+"""Small requests that cause much work are refused or read in turns, and other senders are served in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was lost is reported by reason, once a minute."""
+"""Losses are reported by reason, once a minute."""
 
 from __future__ import annotations
 

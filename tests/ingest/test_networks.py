@@ -1,4 +1,4 @@
-"""Which senders are let in: one by its address, and those of a round at once."""
+"""Permitted senders: a single address, and all senders of a round at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NETWORKS = st.lists(
     min_size=1,
     max_size=3,
 )
-SOME = [
+ADDRESSES = [
     "10.1.2.3",
     "192.168.1.7",
     "192.168.1.8",
@@ -34,12 +34,12 @@ SOME = [
 ]
 
 
-def known(networks: list[str]) -> Networks:
+def make_networks(networks: list[str]) -> Networks:
     return networks_of(ListenerConfig.model_validate({"name": "some", "protocol": "udp", "allow_from": networks}))
 
 
 def columns(addresses: list[IPv4Address] | list[IPv6Address], family: int) -> np.ndarray:
-    """As a round has them."""
+    """Return addresses as the columns of a round."""
     names = np.zeros(len(addresses), SENDER)
     names["family"] = family
     for name, address in zip(names, addresses, strict=True):
@@ -62,23 +62,27 @@ def columns(addresses: list[IPv4Address] | list[IPv6Address], family: int) -> np
     ],
 )
 def test_networks(address: str, inside: bool) -> None:
-    assert known(["10.0.0.0/8"]).contain(address) is inside
-    assert known([]).contain(address)
+    assert make_networks(["10.0.0.0/8"]).contain(address) is inside
+    assert make_networks([]).contain(address)
 
 
-@given(st.lists(V4 | st.sampled_from(SOME[:3]).map(IPv4Address), max_size=8), NETWORKS)
-def test_a_round_of_ipv4_is_judged_as_each_address_alone(addresses: list[IPv4Address], networks: list[str]) -> None:
-    some = known(networks)
-    assert some.contain_each(columns(addresses, socket.AF_INET)).tolist() == [some.contain(str(a)) for a in addresses]
+@given(st.lists(V4 | st.sampled_from(ADDRESSES[:3]).map(IPv4Address), max_size=8), NETWORKS)
+def test_round_of_ipv4_equals_single_tests(addresses: list[IPv4Address], networks: list[str]) -> None:
+    permitted = make_networks(networks)
+    assert permitted.contain_each(columns(addresses, socket.AF_INET)).tolist() == [
+        permitted.contain(str(a)) for a in addresses
+    ]
 
 
-@given(st.lists(st.ip_addresses(v=6) | MAPPED | st.sampled_from(SOME[3:]).map(IPv6Address), max_size=8), NETWORKS)
-def test_a_round_of_ipv6_is_judged_as_each_address_alone(addresses: list[IPv6Address], networks: list[str]) -> None:
-    some = known(networks)
-    assert some.contain_each(columns(addresses, socket.AF_INET6)).tolist() == [some.contain(str(a)) for a in addresses]
+@given(st.lists(st.ip_addresses(v=6) | MAPPED | st.sampled_from(ADDRESSES[3:]).map(IPv6Address), max_size=8), NETWORKS)
+def test_round_of_ipv6_equals_single_tests(addresses: list[IPv6Address], networks: list[str]) -> None:
+    permitted = make_networks(networks)
+    assert permitted.contain_each(columns(addresses, socket.AF_INET6)).tolist() == [
+        permitted.contain(str(a)) for a in addresses
+    ]
 
 
-def test_what_a_socket_for_both_receives_is_judged_by_the_address_that_was_sent_from(tmp_path: Path) -> None:
+def test_dual_stack_socket_judges_the_sender_address(tmp_path: Path) -> None:
     slots = Slots(tmp_path / "slots", 4)
     with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock, socket.socket(type=socket.SOCK_DGRAM) as sender:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -86,5 +90,5 @@ def test_what_a_socket_for_both_receives_is_judged_by_the_address_that_was_sent_
         sender.sendto(b"by IPv4", ("127.0.0.1", sock.getsockname()[1]))
         assert slots.receive(sock, 0) == 1
     assert ip_address(slots.sender(0)[0]) == IPv6Address("::ffff:127.0.0.1")
-    assert known(["127.0.0.0/8"]).contain_each(slots.senders(0, 1)).tolist() == [True]
-    assert known(["::/0"]).contain_each(slots.senders(0, 1)).tolist() == [False]
+    assert make_networks(["127.0.0.0/8"]).contain_each(slots.senders(0, 1)).tolist() == [True]
+    assert make_networks(["::/0"]).contain_each(slots.senders(0, 1)).tolist() == [False]

@@ -51,12 +51,12 @@ def test_records_are_messages_however_they_are_packed(otel: tuple[Requests, int]
     assert running.rows[0]["annotations"]["source_address"] == "127.0.0.1"
 
 
-def test_what_is_refused_of_a_request_is_said(otel: tuple[Requests, int]) -> None:
+def test_refused_records_are_reported(otel: tuple[Requests, int]) -> None:
     running, port = otel
-    made = request(3)
-    made.resource_logs[0].scope_logs[0].log_records[1].body.string_value = "x" * 70_000
-    said = ExportLogsServiceResponse.FromString(export(port, made.SerializeToString())).partial_success
-    assert (said.rejected_log_records, len(running.rows)) == (1, 2)
+    sent = request(3)
+    sent.resource_logs[0].scope_logs[0].log_records[1].body.string_value = "x" * 70_000
+    partial_success = ExportLogsServiceResponse.FromString(export(port, sent.SerializeToString())).partial_success
+    assert (partial_success.rejected_log_records, len(running.rows)) == (1, 2)
 
 
 def test_what_is_too_large_unpacked_is_refused_and_counted(otel: tuple[Requests, int]) -> None:
@@ -79,16 +79,16 @@ def test_calls_that_grpc_refuses_itself_are_counted(otel: tuple[Requests, int]) 
         with pytest.raises(grpc.RpcError) as refused:
             channel.stream_unary(EXPORT)(iter(()), timeout=30)
         assert code_of(refused.value) is grpc.StatusCode.INVALID_ARGUMENT
-    wanted = {f"request_refused.{reason}": 1 for reason in ("incomplete", "path", "syntax")}
-    until(lambda: running.counts == wanted)
+    expected = {f"request_refused.{reason}": 1 for reason in ("incomplete", "path", "syntax")}
+    until(lambda: running.counts == expected)
 
 
 def test_malformed_ids_are_reported(otel: tuple[Requests, int]) -> None:
     running, port = otel
-    made = request(3)
-    first, second, _ = made.resource_logs[0].scope_logs[0].log_records
+    sent = request(3)
+    first, second, _ = sent.resource_logs[0].scope_logs[0].log_records
     first.trace_id, second.trace_id, second.span_id = b"short", bytes(17), b"x" * 16
-    answer = ExportLogsServiceResponse.FromString(export(port, made.SerializeToString())).partial_success
+    answer = ExportLogsServiceResponse.FromString(export(port, sent.SerializeToString())).partial_success
     assert (answer.rejected_log_records, answer.error_message.partition(" left")[0]) == (
         0,
         "3 malformed trace_id or span_id",
@@ -160,10 +160,10 @@ def test_with_tls_the_names_of_certificates_decide_and_are_annotations(tmp_path:
 
 
 def test_silent_streams_do_not_block_honest_senders(tmp_path: Path) -> None:
-    ended = threading.Event()
+    finished = threading.Event()
 
     def silent() -> Iterator[bytes]:
-        ended.wait(60)
+        finished.wait(60)
         yield from ()
 
     with requests_to(tmp_path, "otlp_grpc", request_timeout=4) as (running, port):
@@ -180,7 +180,7 @@ def test_silent_streams_do_not_block_honest_senders(tmp_path: Path) -> None:
         until(lambda: all(call.done() for call in calls))
         assert len({code_of(call) for call in calls}) == 2
         until(lambda: running.counts["request_refused.late"] == SLOW_READS)
-        ended.set()
+        finished.set()
         assert threading.active_count() <= threads + sent_by + 3
         for channel in channels:
             channel.close()

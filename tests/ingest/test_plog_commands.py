@@ -42,8 +42,8 @@ def test_envi_masks_secrets() -> None:
     encryption = {"algorithm": "AES", "key": "0123456789abcdef"}
     kafka = {"type": "kafka", "default_topic": "t", "producer": producer, "encryption": encryption}
     answer = commands(handlers=[kafka]).answer("ENVI", b"") or b""
-    (shown,) = json.loads(answer)["handlers"]
-    assert shown["producer"]["bootstrap.servers"] == "b:9092"
+    (reply,) = json.loads(answer)["handlers"]
+    assert reply["producer"]["bootstrap.servers"] == "b:9092"
     assert b"hush" not in answer
     assert b"0123456789abcdef" not in answer
 

@@ -44,10 +44,10 @@ def test_the_kernels_drops_are_counted() -> None:
         assert kernel_drops(sock) == 100 - queued > 0
 
 
-def test_the_granted_buffer_and_an_identity_are_known() -> None:
-    with open_socket(listener("udp", so_rcvbuf=100_000)) as one, open_socket(listener("udp")) as other:
-        assert 50_000 <= granted_buffer(one) <= 200_000
-        assert socket_identity(one) == socket_identity(one) != socket_identity(other)
+def test_buffer_and_identity_are_reported() -> None:
+    with open_socket(listener("udp", so_rcvbuf=100_000)) as first, open_socket(listener("udp")) as second:
+        assert 50_000 <= granted_buffer(first) <= 200_000
+        assert socket_identity(first) == socket_identity(first) != socket_identity(second)
 
 
 def test_a_host_that_cannot_be_a_name_is_refused() -> None:

@@ -34,9 +34,9 @@ def test_concurrent_requests_share_one_frame_per_protocol(tmp_path: Path) -> Non
     life = live(tmp_path, LISTENER, 1 << 20)
 
     async def requests() -> None:
-        one = submissions(life)
+        single = submissions(life)
         given = [(received(b"a"), "json"), (received(b"b", syntax=2), "json"), (received(b"c"), "hec")]
-        await asyncio.gather(*(one.store(each, codec, SENDER) for each, codec in given), store(life))
+        await asyncio.gather(*(single.store(each, codec, SENDER) for each, codec in given), store(life))
 
     begin = life.position.position
     asyncio.run(requests())
@@ -94,10 +94,10 @@ def test_a_request_without_messages_waits_for_nothing_and_its_counts_are_kept(tm
 
 def test_requests_that_are_refused_are_counted_with_the_next_frame(tmp_path: Path) -> None:
     life = live(tmp_path, LISTENER, 1 << 20)
-    one = submissions(life)
-    one.count_refusal("token")
-    one.tick()
-    one.tick()
+    first = submissions(life)
+    first.count_refusal("token")
+    first.tick()
+    first.tick()
     assert [receipt.origin.counts for _, receipt in life.frames()] == [{"request_refused.token": 1}]
 
 
@@ -113,8 +113,8 @@ def test_what_has_no_room_is_refused_and_not_written(tmp_path: Path) -> None:
     life = live(tmp_path, LISTENER, 1 << 20)
 
     async def more() -> None:
-        one = submissions(life)
-        waiting = [asyncio.ensure_future(one.store(received(b"x" * 30_000), "json", SENDER)) for _ in range(60)]
+        single = submissions(life)
+        waiting = [asyncio.ensure_future(single.store(received(b"x" * 30_000), "json", SENDER)) for _ in range(60)]
         await asyncio.sleep(0.05)
         busy = [each for each in waiting if each.done()]
         assert all(isinstance(each.exception(), Refused) for each in busy)
@@ -131,8 +131,8 @@ def test_senders_are_annotated_as_asked_for(tmp_path: Path, annotate: bool) -> N
     life = live(tmp_path, ListenerConfig(name="web", protocol="http", annotate_source=annotate), 1 << 20)
 
     async def request() -> None:
-        one = Submissions(life.listener, life.publisher, life.readers, lambda: None)
-        await asyncio.gather(one.store(received(b"a"), "json", Sender("::1", "name")), store(life))
+        single = Submissions(life.listener, life.publisher, life.readers, lambda: None)
+        await asyncio.gather(single.store(received(b"a"), "json", Sender("::1", "name")), store(life))
 
     begin = life.position.position
     asyncio.run(request())

@@ -79,11 +79,11 @@ def connect(sock: socket.socket) -> socket.socket:
 
 def test_lines_of_each_connection_keep_their_order(tmp_path: Path, sock: socket.socket) -> None:
     receiving = Receiving(tmp_path, sock)
-    one, two = connect(sock), connect(sock)
-    one.sendall(b"1a\n1b\r\n1")
+    connection, two = connect(sock), connect(sock)
+    connection.sendall(b"1a\n1b\r\n1")
     two.sendall(b"2a\n")
     receiving.rounds()
-    one.sendall(b"c\n")
+    connection.sendall(b"c\n")
     two.sendall(b"2b without newline")
     two.close()
     receiving.rounds()
@@ -151,8 +151,8 @@ def test_stat_counts_the_lines_before_it_and_not_itself(tmp_path: Path, sock: so
         receiving.rounds()
         pong, stat = connection.recv(65536).splitlines(keepends=True)
     assert pong == b"PONG\n"
-    known = ("udp_simple_messages", "v0_commands", "unknown_command", "v0_invalid_type")
-    assert [json.loads(stat)[name] for name in known] == [2, 1, 1, 1]
+    statistics = ("udp_simple_messages", "v0_commands", "unknown_command", "v0_invalid_type")
+    assert [json.loads(stat)[name] for name in statistics] == [2, 1, 1, 1]
 
 
 def test_a_command_on_the_last_line_without_newline_is_answered(tmp_path: Path, sock: socket.socket) -> None:
@@ -248,14 +248,14 @@ def test_short_of_descriptors_it_waits_with_new_connections(tmp_path: Path, sock
 
 def test_a_connection_that_is_reset_has_ended_as_others_do(tmp_path: Path, sock: socket.socket) -> None:
     receiving = Receiving(tmp_path, sock)
-    with connect(sock) as other:
+    with connect(sock) as neighbour:
         reset = connect(sock)
         reset.sendall(b"one\ntwo")
         receiving.rounds()
         reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         reset.close()
         receiving.rounds()
-        other.sendall(b"three\n")
+        neighbour.sendall(b"three\n")
         receiving.rounds()
     assert receiving.life.payloads() == [b"one", b"two", b"three"]
     assert open_books(receiving.life.totals()) == []
@@ -364,11 +364,11 @@ def test_counted_messages_with_newlines_behind_them_give_no_empty_ones(tmp_path:
 
 def test_lines_of_one_message_are_joined_and_counted(tmp_path: Path, sock: socket.socket) -> None:
     receiving = Receiving(tmp_path, sock, codec="syslog", multiline=MultilineConfig(indented=True, wait=1.0))
-    with connect(sock) as one, connect(sock) as two:
-        one.sendall(b"<1>first\n at a\n<1>second\n")
+    with connect(sock) as first, connect(sock) as second:
+        first.sendall(b"<1>first\n at a\n<1>second\n")
         receiving.rounds()
-        two.sendall(b"<1>other\n\tat b\n")
-        one.sendall(b" at c\n")
+        second.sendall(b"<1>other\n\tat b\n")
+        first.sendall(b" at c\n")
         receiving.rounds()
         assert receiving.life.payloads() == [b"<1>first\n at a"]
         receiving.clock.advance(1)

@@ -143,12 +143,10 @@ def test_a_handshake_that_does_not_go_on_is_given_up(
     assert here.life.totals()["connection_closed.tls"] == 1
 
 
-def test_senders_show_a_certificate_where_that_is_asked_for(
-    tmp_path: Path, sock: socket.socket, pairs: dict[str, Pair]
-) -> None:
+def test_senders_need_a_certificate_if_required(tmp_path: Path, sock: socket.socket, pairs: dict[str, Pair]) -> None:
     here = receiving(tmp_path, sock, pairs, client_ca=pairs["ca"].cert, client_names=("*.example.com",))
-    with Sender(here, sock, pairs, "a.example.com") as known:
-        known.send(b"<14>known\n")
+    with Sender(here, sock, pairs, "a.example.com") as permitted:
+        permitted.send(b"<14>known\n")
     for name in (None, "stranger", "b.other.org"):
         with pytest.raises(OSError), Sender(here, sock, pairs, name) as unknown:  # noqa: PT011  each in its own way
             unknown.send_until_refused(b"<14>unknown\n")

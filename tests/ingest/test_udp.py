@@ -37,7 +37,7 @@ def sock() -> Iterator[socket.socket]:
 
 
 class Receiving:
-    """One life of a UDP receiver."""
+    """A UDP receiver in this process."""
 
     def __init__(self, folder: Path, sock: socket.socket, slots: int = 64, **more: object) -> None:
         listener = LISTENER.model_copy(update=more)
@@ -259,22 +259,22 @@ def test_messages_get_the_address_they_came_from_where_asked(tmp_path: Path, soc
     ]
 
 
-def test_datagrams_from_elsewhere_are_counted_and_nothing_else(tmp_path: Path, sock: socket.socket) -> None:
+def test_datagrams_from_other_networks_are_only_counted(tmp_path: Path, sock: socket.socket) -> None:
     receiving = Receiving(tmp_path, sock, allow_from=("127.0.0.2",))
-    with socket.socket(type=socket.SOCK_DGRAM) as known:
-        known.bind(("127.0.0.2", 0))
+    with socket.socket(type=socket.SOCK_DGRAM) as permitted:
+        permitted.bind(("127.0.0.2", 0))
         for datagram in (b"one", b"", PARTS[0], b"two"):
-            known.sendto(datagram, sock.getsockname())
+            permitted.sendto(datagram, sock.getsockname())
             send(sock, datagram)
         send(sock, b"\x00\x00PING")
         receiving.receiver.receive(1)
         for part in PARTS[1:]:
-            known.sendto(part, sock.getsockname())
+            permitted.sendto(part, sock.getsockname())
         receiving.receiver.receive(1)
     assert receiving.life.payloads() == [b"one", b"two", b"m" * 4000]
     totals = receiving.life.totals()
-    found = {name: totals[name] for name in ("taken", "unboxed", "empty", "command", "invalid.network")}
-    assert found == {"taken": 12, "unboxed": 2, "empty": 1, "command": 0, "invalid.network": 5}
+    payloads = {name: totals[name] for name in ("taken", "unboxed", "empty", "command", "invalid.network")}
+    assert payloads == {"taken": 12, "unboxed": 2, "empty": 1, "command": 0, "invalid.network": 5}
     assert open_books(totals) == []
 
 

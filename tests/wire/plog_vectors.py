@@ -1,4 +1,4 @@
-"""What a real plog server was sent and answered, and where Penstock answers otherwise on purpose."""
+"""Requests to a real plog server and its answers, with the answers that differ in Penstock on purpose."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ def sparse(value: Any) -> Any:
 
 
 def expected_stat(case: dict[str, Any]) -> dict[str, Any]:
-    """What STAT is to answer after the case, arrays sparse; version, uptime and handlers are not there."""
+    """Return the expected answer to STAT after the case, arrays sparse, without version, uptime and handlers."""
     theirs = {key: sparse(value) for key, value in (case["stat"] or {}).items()}
     return theirs | {key: value for key, (value, _) in DIFFERENT.get(case["name"], {}).items()}

@@ -1,9 +1,9 @@
-"""Records what real senders put on the wire, into ``vectors/syslog_senders.json``.
+"""Record the bytes of real senders in ``vectors/syslog_senders.json``.
 
     python -m tests.wire.record_syslog_senders NODE
 
-``NODE``: a folder in which ``npm install winston winston-syslog`` was run. The daemons are those of
-``tests.syslog_daemons``, ``logger``, ``node`` and ``java`` the machine's own. Bytes are kept as texts in Latin-1.
+``NODE``: a folder in which ``npm install winston winston-syslog`` was run. The daemons come from
+``tests.syslog_daemons``; ``logger``, ``node`` and ``java`` must be installed. Bytes are kept as texts in Latin-1.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Recorder:
 
     def __init__(self, protocol: str) -> None:
         self.protocol, self.pieces = protocol, list[bytes]()
-        self.heard = time.monotonic()
+        self.received = time.monotonic()
         kind = socket.SOCK_DGRAM if protocol == "udp" else socket.SOCK_STREAM
         self._sock = socket.socket(socket.AF_INET, kind)
         self._sock.bind(("127.0.0.1", 0))
@@ -108,20 +108,20 @@ class Recorder:
                 source, _ = self._sock.accept()
             while data := source.recv(65_536):
                 self.pieces.append(data)
-                self.heard = time.monotonic()
+                self.received = time.monotonic()
 
-    def take(self, enough: Callable[[bytes], bool]) -> list[str]:
-        """The datagrams, or the bytes of the connections, once ``enough`` has come and no more follows."""
+    def wait_for_pieces(self, enough: Callable[[bytes], bool]) -> list[str]:
+        """Return the datagrams, or the bytes of the connections, once ``enough`` has arrived and no more follows."""
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
-            if enough(b"".join(self.pieces)) and time.monotonic() - self.heard > 0.5:
+            if enough(b"".join(self.pieces)) and time.monotonic() - self.received > 0.5:
                 break
             time.sleep(0.05)
         pieces = self.pieces if self.protocol == "udp" else [b"".join(self.pieces)]
         return [piece.decode("latin-1") for piece in pieces]
 
 
-def all_said(data: bytes) -> bool:
+def has_all_texts(data: bytes) -> bool:
     return all(text.encode() in data for text in TEXTS)
 
 
@@ -131,7 +131,7 @@ def rsyslog(kind: str) -> dict[str, Any]:
     long = tuple(f"{text} {'x' * 200}" for text in TEXTS) if "compressed" in kind else TEXTS
     with tempfile.TemporaryDirectory() as name, daemons.rsyslog(Path(name), [action(recorder.port, options)]) as log:
         daemons.say(log, long)
-        enough = (lambda _: len(recorder.pieces) == len(TEXTS)) if "compressed" in kind else all_said
+        enough = (lambda _: len(recorder.pieces) == len(TEXTS)) if "compressed" in kind else has_all_texts
         return recorded(kind, recorder, enough)
 
 
@@ -145,7 +145,7 @@ def syslog_ng(kind: str) -> dict[str, Any]:
     drivers = [driver.format(port=recorder.port, iso=ISO)]
     with tempfile.TemporaryDirectory() as name, daemons.syslog_ng(Path(name), drivers) as log:
         daemons.say(log, TEXTS)
-        return recorded(kind, recorder, all_said)
+        return recorded(kind, recorder, has_all_texts)
 
 
 def winston(node: Path, protocol: str, form: str) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def winston(node: Path, protocol: str, form: str) -> dict[str, Any]:
     # Its RFC 5424 has UTC with the offset of the zone behind it, so it is right in UTC alone.
     zone = os.environ | ({"TZ": "UTC"} if form == "5424" else {})
     subprocess.run(["node", "-e", script], cwd=node, check=True, env=zone)
-    return recorded(f"winston {protocol}, {form}", recorder, all_said)
+    return recorded(f"winston {protocol}, {form}", recorder, has_all_texts)
 
 
 def logback() -> dict[str, Any]:
@@ -166,7 +166,7 @@ def logback() -> dict[str, Any]:
         (Path(name) / "Say.java").write_text(SAY_JAVA)
         configured = f"-Dlogback.configurationFile={name}/logback.xml"
         subprocess.run(["java", "-cp", ":".join(jars), configured, f"{name}/Say.java"], check=True)
-    return recorded("logback udp", recorder, all_said)
+    return recorded("logback udp", recorder, has_all_texts)
 
 
 def logger(kind: str) -> dict[str, Any]:
@@ -175,11 +175,11 @@ def logger(kind: str) -> dict[str, Any]:
     for text in TEXTS:
         command = ["logger", "--server", "127.0.0.1", "--port", str(recorder.port), f"--{protocol}", *options]
         subprocess.run([*command, "--tag", "shop", "--id=77", "--priority", "user.info", text], check=True)
-    return recorded(kind, recorder, all_said)
+    return recorded(kind, recorder, has_all_texts)
 
 
 def recorded(kind: str, recorder: Recorder, enough: Callable[[bytes], bool]) -> dict[str, Any]:
-    pieces = recorder.take(enough)
+    pieces = recorder.wait_for_pieces(enough)
     print(kind, pieces)
     return {"sender": kind, "protocol": recorder.protocol, "received": int(time.time()), "pieces": pieces}
 
@@ -187,12 +187,12 @@ def recorded(kind: str, recorder: Recorder, enough: Callable[[bytes], bool]) -> 
 def main(node: Path) -> None:
     os.environ["TZ"] = "Europe/Berlin"
     time.tzset()
-    found = [rsyslog(kind) for kind in RSYSLOG_KINDS]
-    found += [syslog_ng(kind) for kind in SYSLOG_NG_KINDS]
-    found += [logger(kind) for kind in LOGGER_KINDS]
-    found.append(logback())
-    found += [winston(node, protocol, form) for protocol in ("udp", "tcp") for form in ("BSD", "5424")]
-    OUT.write_text(json.dumps(found, indent=1) + "\n")
+    recorded = [rsyslog(kind) for kind in RSYSLOG_KINDS]
+    recorded += [syslog_ng(kind) for kind in SYSLOG_NG_KINDS]
+    recorded += [logger(kind) for kind in LOGGER_KINDS]
+    recorded.append(logback())
+    recorded += [winston(node, protocol, form) for protocol in ("udp", "tcp") for form in ("BSD", "5424")]
+    OUT.write_text(json.dumps(recorded, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from tests.wire.sample_requests import (
 )
 
 
-def test_documents_are_messages_as_they_are_and_their_index_and_id_are_annotations() -> None:
+def test_documents_are_stored_unchanged_with_index_and_id_as_annotations() -> None:
     body = b'{"create":{"_index":"own","_id":"7"}}\n{"m": 1}\n{"index":{}}\n{"m":2}\n'
     received = BulkProtocol().receive(make_request("/logs/_bulk", body))
     (first, said_of_it), second = rows(received)
@@ -28,41 +28,41 @@ def test_documents_are_messages_as_they_are_and_their_index_and_id_are_annotatio
         (b'{"m": 1}', {"index": "own", "id": "7"}),
         (b'{"m":2}', {"index": "logs"}),
     ]
-    said = answer_document(received)
-    assert said["errors"] is False
-    assert [(action, item["_index"], item["status"]) for each in said["items"] for action, item in each.items()] == [
+    answer = answer_document(received)
+    assert answer["errors"] is False
+    assert [(action, item["_index"], item["status"]) for each in answer["items"] for action, item in each.items()] == [
         ("create", "own", 201),
         ("index", "logs", 201),
     ]
     assert received.answer.headers["x-elastic-product"] == "Elasticsearch"
 
 
-def test_a_document_that_comes_again_under_its_id_has_the_same_uuid_and_any_other_has_another() -> None:
+def test_repeated_document_has_the_same_uuid_and_others_differ() -> None:
     def uuid(path: str, action: bytes, document: bytes) -> str | None:
-        ((_, said),) = rows(BulkProtocol().receive(make_request(path, action + b"\n" + document)))
-        return said.get("uuid")
+        ((_, annotations),) = rows(BulkProtocol().receive(make_request(path, action + b"\n" + document)))
+        return annotations.get("uuid")
 
     first = uuid("/logs/_bulk", b'{"create":{"_id":"7"}}', b'{"m":1}')
     assert uuid("/_bulk", b'{"create":{"_index":"logs","_id":7}}', b' {"m":1} ') == first
-    others = [
+    different_uuids = [
         uuid("/logs/_bulk", b'{"create":{"_id":"8"}}', b'{"m":1}'),
         uuid("/more/_bulk", b'{"create":{"_id":"7"}}', b'{"m":1}'),
         uuid("/logs/_bulk", b'{"create":{"_id":"7"}}', b'{"m":2}'),
     ]
-    assert len({first, *others}) == 4
+    assert len({first, *different_uuids}) == 4
     assert uuid("/logs/_bulk", b'{"create":{}}', b'{"m":1}') is None
     assert uuid("/logs/_bulk", b'{"index":{"_id":"7"}}', b'{"m":1}') is None, "it may become again what it was"
 
 
-def test_items_that_are_not_taken_are_answered_each() -> None:
+def test_refused_items_are_answered_one_by_one() -> None:
     body = (
         b'{"index":{}}\nnope\n{"delete":{"_id":"1"}}\n{"update":{"_id":"2"}}\n{"doc":{}}\n{"index":{}}\n[1]\n'
         b'{"index":{}}\n{"m":1}\n{"index":{}}\n{"m":"' + b"x" * 100 + b'"}'
     )
     received = BulkProtocol().receive(make_request("/logs/_bulk", body, max_message_bytes=80))
-    said = answer_document(received)
-    assert said["errors"] is True
-    assert [item["status"] for each in said["items"] for item in each.values()] == [400, 400, 400, 400, 201, 413]
+    answer = answer_document(received)
+    assert answer["errors"] is True
+    assert [item["status"] for each in answer["items"] for item in each.values()] == [400, 400, 400, 400, 201, 413]
     assert received.counts == {"seen": 6, "accepted": 1, "refused.syntax": 2, "refused.kind": 2, "refused.oversize": 1}
 
 
@@ -95,14 +95,14 @@ def test_document_without_index_refuses_the_request() -> None:
         ("POST", "/logs/_create/7", {"index": "logs", "id": "7"}),
     ],
 )
-def test_single_documents_are_taken(method: str, path: str, annotations: dict[str, str]) -> None:
+def test_single_documents_are_accepted(method: str, path: str, annotations: dict[str, str]) -> None:
     protocol = BulkProtocol()
     assert protocol.takes(method, path)
     received = protocol.receive(make_request(path, b'{"m": 1e400}\n', method=method))
-    ((document, said),) = rows(received)
+    ((document, answer),) = rows(received)
     assert document == b'{"m": 1e400}'
-    assert ("uuid" in said) == ("_create" in path)
-    assert said.items() >= annotations.items()
+    assert ("uuid" in answer) == ("_create" in path)
+    assert answer.items() >= annotations.items()
     assert isinstance(received, Received)
     assert (received.answer.status, answer_document(received)["result"]) == (201, "created")
 
@@ -114,9 +114,9 @@ def test_single_document_that_is_no_object_is_refused() -> None:
     assert (received.counts["seen"], received.counts["refused.syntax"]) == (1, 1)
 
 
-def test_types_of_earlier_versions_are_no_part_of_the_index() -> None:
-    ((_, said),) = rows(BulkProtocol().receive(make_request("/logs/event/_bulk", b'{"index":{}}\n{"m":1}')))
-    assert said == {"index": "logs"}
+def test_types_of_earlier_versions_are_not_part_of_the_index() -> None:
+    ((_, annotations),) = rows(BulkProtocol().receive(make_request("/logs/event/_bulk", b'{"index":{}}\n{"m":1}')))
+    assert annotations == {"index": "logs"}
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ def test_types_of_earlier_versions_are_no_part_of_the_index() -> None:
         ("GET", "/_refresh", {"_shards": {"total": 1, "successful": 1, "failed": 0}}),
     ],
 )
-def test_indexes_are_created_and_refreshed_by_doing_nothing(method: str, path: str, wanted: dict[str, object]) -> None:
+def test_creating_and_refreshing_an_index_does_nothing(method: str, path: str, expected: dict[str, object]) -> None:
     protocol = BulkProtocol()
     assert protocol.takes(method, path)
-    assert answer_document(protocol.receive(make_request(path, method=method))).items() >= wanted.items()
+    assert answer_document(protocol.receive(make_request(path, method=method))).items() >= expected.items()
 
 
 @pytest.mark.parametrize("path", ["/_x", "/_index_template/a", "/a/b", "/", "/-a"])

@@ -16,12 +16,14 @@ def test_payloads_are_the_datagrams_wherever_they_lie(sent: list[bytes], slot: i
     datagrams = Datagrams.from_bytes(sent, slot_size=slot)
     assert datagrams.payloads().to_pylist() == sent
     picked = data.draw(st.lists(st.integers(0, len(sent) - 1), max_size=20) if sent else st.just([]))
-    starts = [data.draw(st.integers(0, len(sent[at]))) for at in picked]
-    ends = [data.draw(st.integers(start, len(sent[at]))) for at, start in zip(picked, starts, strict=True)]
+    starts = [data.draw(st.integers(0, len(sent[position]))) for position in picked]
+    ends = [data.draw(st.integers(start, len(sent[position]))) for position, start in zip(picked, starts, strict=True)]
     got = datagrams.payloads(*(np.array(each, np.int64) for each in (picked, starts, ends)))
     got.validate(full=True)
     assert got.type == pa.binary()
-    assert got.to_pylist() == [sent[at][start:end] for at, start, end in zip(picked, starts, ends, strict=True)]
+    assert got.to_pylist() == [
+        sent[position][start:end] for position, start, end in zip(picked, starts, ends, strict=True)
+    ]
 
 
 def test_payloads_are_copies_that_outlive_the_memory() -> None:

@@ -1,4 +1,4 @@
-"""Splunk's HTTP event collector, as its clients know it."""
+"""Splunk's HTTP event collector, as its clients use it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVENT = "/services/collector/event"
 
 @pytest.mark.parametrize("between", [b"", b"\n", b" \r\n"])
 @pytest.mark.parametrize("path", ["/services/collector", EVENT, f"{EVENT}/1.0"])
-def test_events_one_behind_the_other_are_messages(path: str, between: bytes) -> None:
+def test_concatenated_events_are_messages(path: str, between: bytes) -> None:
     body = b'{"event":"one","time":1.5,"host":"h","fields":{"n":1}}' + between + b'{"event":{"k": "v"},"index":"main"}'
     received = HecProtocol().receive(make_request(path, body))
     assert rows(received) == [
@@ -33,15 +33,15 @@ def test_events_one_behind_the_other_are_messages(path: str, between: bytes) -> 
     assert answer_document(received) == {"text": "Success", "code": 0}
 
 
-def test_raw_lines_are_messages_and_the_query_says_the_rest() -> None:
+def test_raw_lines_are_messages_with_the_metadata_of_the_query() -> None:
     received = HecProtocol().receive(
         make_request("/services/collector/raw?host=h&sourcetype=s", b"one\ntwo\r\n\nthree")
     )
-    said = {"host": "h", "sourcetype": "s"}
-    assert rows(received) == [(b"one", said), (b"two", said), (b"three", said)]
+    metadata = {"host": "h", "sourcetype": "s"}
+    assert rows(received) == [(b"one", metadata), (b"two", metadata), (b"three", metadata)]
 
 
-def test_a_channel_gets_ids_that_are_acknowledged_and_differ() -> None:
+def test_channel_gets_different_ids_that_are_acknowledged() -> None:
     protocol, channel = HecProtocol(), {"x-splunk-request-channel": "c"}
     first, second = (
         answer_document(protocol.receive(make_request(EVENT, b'{"event":1}', channel)))["ackId"] for _ in range(2)
@@ -65,34 +65,34 @@ def test_a_channel_gets_ids_that_are_acknowledged_and_differ() -> None:
 )
 def test_requests_without_any_event_are_refused_with_its_number(body: bytes, code: int, number: int | None) -> None:
     answer = refusal_of(HecProtocol(), make_request(EVENT, body))
-    said = answer_document(answer)
-    assert (answer.status, said["code"], said.get("invalid-event-number")) == (400, code, number)
+    document = answer_document(answer)
+    assert (answer.status, document["code"], document.get("invalid-event-number")) == (400, code, number)
 
 
 @pytest.mark.parametrize(
-    ("why", "status", "code"),
+    ("refusal", "status", "code"),
     [(Refused(503, "busy", ""), 503, 9), (Refused(401, "token", ""), 401, 2), (Refused(403, "token", ""), 403, 4)],
 )
-def test_refusals_have_splunks_codes(why: Refused, status: int, code: int) -> None:
-    answer = HecProtocol().refusal(why, make_request(EVENT))
+def test_refusals_have_splunks_codes(refusal: Refused, status: int, code: int) -> None:
+    answer = HecProtocol().refusal(refusal, make_request(EVENT))
     assert (answer.status, answer_document(answer)["code"]) == (status, code)
 
 
-def test_an_event_that_is_too_large_is_said() -> None:
+def test_oversize_event_is_refused_with_code_27() -> None:
     answer = refusal_of(HecProtocol(), make_request(EVENT, b'{"event":"' + b"x" * 200 + b'"}', max_message_bytes=100))
     assert (answer.status, answer_document(answer)["code"]) == (413, 27)
 
 
-def test_ids_that_were_not_given_are_not_acknowledged() -> None:
+def test_ids_that_were_not_issued_are_not_acknowledged() -> None:
     protocol = HecProtocol()
-    given = answer_document(protocol.receive(make_request(EVENT, b'{"event":1}', {"x-splunk-request-channel": "c"})))[
+    issued = answer_document(protocol.receive(make_request(EVENT, b'{"event":1}', {"x-splunk-request-channel": "c"})))[
         "ackId"
     ]
-    unknown = [given + 1, 0, -1, 1 << 60]
+    unknown = [issued + 1, 0, -1, 1 << 60]
     answer = protocol.receive(
-        make_request("/services/collector/ack?channel=c", b'{"acks":%s}' % repr([given, *unknown]).encode())
+        make_request("/services/collector/ack?channel=c", b'{"acks":%s}' % repr([issued, *unknown]).encode())
     )
-    assert answer_document(answer) == {"acks": {str(given): True, **{str(ack): False for ack in unknown}}}
+    assert answer_document(answer) == {"acks": {str(issued): True, **{str(ack): False for ack in unknown}}}
     assert (
         answer_document(refusal_of(protocol, make_request("/services/collector/ack?channel=c", b'{"acks":[true]}')))[
             "code"
@@ -136,7 +136,7 @@ def test_acknowledgements_need_a_channel_and_ids() -> None:
     )
 
 
-def test_it_says_that_it_is_healthy() -> None:
+def test_health_is_reported_with_code_17() -> None:
     protocol = HecProtocol()
     assert protocol.takes("GET", "/services/collector/health")
     assert answer_document(protocol.receive(make_request("/services/collector/health", method="GET")))["code"] == 17
@@ -193,12 +193,14 @@ def test_resending_from_the_bad_event_stores_each_event_once(bad: bytes, code: i
 @pytest.mark.parametrize("path", [EVENT, "/services/collector/raw"])
 def test_events_of_a_repeated_request_have_the_same_ids(path: str) -> None:
     body = b'{"event":"a"}\n{"event":"a"}\n{"event":"%s"}' % (b"x" * 100)
-    first, again = (HecProtocol().receive(make_request(path, body, max_message_bytes=60)) for _ in range(2))
+    first, repeated = (HecProtocol().receive(make_request(path, body, max_message_bytes=60)) for _ in range(2))
     ids = [annotations["uuid"] for _, annotations in rows(first)]
     assert len(set(ids)) == 2
-    assert [annotations["uuid"] for _, annotations in rows(again)] == ids
-    other = HecProtocol().receive(make_request(path, body, {"x-splunk-request-channel": "c"}, max_message_bytes=60))
-    assert not set(ids) & {annotations["uuid"] for _, annotations in rows(other)}
+    assert [annotations["uuid"] for _, annotations in rows(repeated)] == ids
+    in_channel = HecProtocol().receive(
+        make_request(path, body, {"x-splunk-request-channel": "c"}, max_message_bytes=60)
+    )
+    assert not set(ids) & {annotations["uuid"] for _, annotations in rows(in_channel)}
 
 
 def test_events_of_an_accepted_request_have_no_ids() -> None:
@@ -225,11 +227,11 @@ def test_processing_stops_at_an_event_that_is_too_large(path: str, body: bytes) 
 def test_events_and_their_metadata_are_stored_as_sent(text: str) -> None:
     field = '"n"' if text.startswith("{") else text  # Splunk refuses fields with objects
     body = f'{{"time": 1764115200.10, "event": {text}, "fields": {{"n": {field}, "t": "\\ud83d"}}}}'.encode()
-    ((payload, said),) = rows(HecProtocol().receive(make_request(EVENT, body)))
+    ((payload, annotations),) = rows(HecProtocol().receive(make_request(EVENT, body)))
     assert payload.decode() == text
-    assert said == {"time": "1764115200.10", "fields.n": field.strip('"'), "fields.t": "\ufffd"}
+    assert annotations == {"time": "1764115200.10", "fields.n": field.strip('"'), "fields.t": "\ufffd"}
 
 
-def test_half_of_a_surrogate_pair_is_read_as_go_and_java_do() -> None:
+def test_unpaired_surrogate_is_replaced_as_in_go_and_java() -> None:
     received = HecProtocol().receive(make_request(EVENT, b'{"event":"a\\ud83d"}{"event":1}'))
     assert [payload for payload, _ in rows(received)] == ["a\ufffd".encode(), b"1"]

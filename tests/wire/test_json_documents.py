@@ -1,4 +1,4 @@
-"""JSON as agents send it: each document a message as it is, what is none refused by its line."""
+"""JSON as agents send it: each document is an unchanged message, and a bad one is refused by its line."""
 
 from __future__ import annotations
 

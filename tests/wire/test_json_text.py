@@ -1,4 +1,4 @@
-"""JSON as it was sent, and bad documents told apart from good ones."""
+"""JSON text kept as sent; bad documents are separated from good ones."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ def test_what_is_no_json_is_refused(text: bytes) -> None:
 
 
 @given(st.lists(st.lists(VALUES, max_size=3), max_size=4))
-def test_lists_one_behind_the_other_are_their_elements(lists: list[list[Any]]) -> None:
+def test_concatenated_arrays_yield_their_elements(lists: list[list[Any]]) -> None:
     text = "\n".join(json.dumps(each, indent=1) for each in lists)
-    found = [json.loads(text[span.begin : span.end]) for span in Scanner(text).documents()]
-    assert found == [value for each in lists for value in each]
+    spans = [json.loads(text[span.begin : span.end]) for span in Scanner(text).documents()]
+    assert spans == [value for each in lists for value in each]
 
 
 def test_a_list_on_several_lines_with_a_bad_element_is_read_once() -> None:

@@ -113,7 +113,7 @@ def test_the_bytes_of_overlong_lines_are_counted(framing: str) -> None:
     sent = b"<1>" + b"x" * 500 + end + b"y" * 101 + end + b"<1>z" + end
     for size in (1, 7, 1000):
         splitter = LineSplitter(100, framing)  # type: ignore[arg-type]
-        lines = [splitter.feed(sent[at : at + size]) for at in range(0, len(sent), size)] + [splitter.finish()]
+        lines = [splitter.feed(sent[begin : begin + size]) for begin in range(0, len(sent), size)] + [splitter.finish()]
         assert [line for each in lines for line in each.lines.to_pylist()] == [b"<1>z"]
         assert (sum(each.overlong for each in lines), sum(each.skipped_bytes for each in lines)) == (2, 604)
 
@@ -133,7 +133,7 @@ def test_a_counted_message_over_the_limit_costs_itself_alone() -> None:
     expected = [b"<13>ab", b"<13>cd", b"<13>" + b"y" * 31, b"<13>ef"]
     for framing in ("octet", "auto"):
         for size in (1, 10, 1000):
-            chunks = [sent[at : at + size] for at in range(0, len(sent), size)]
+            chunks = [sent[begin : begin + size] for begin in range(0, len(sent), size)]
             assert split(chunks, 100, framing) == (expected, 1)
 
 
@@ -210,8 +210,8 @@ def test_no_line_of_another_sender_is_lost_or_merged(
     written: list[tuple[int, bytes]], sizes: list[int], end: bytes, settles: bool
 ) -> None:
     lines = list(OTHERS)
-    for place, line in sorted(written, reverse=True):
-        lines.insert(place, line)
+    for index, line in sorted(written, reverse=True):
+        lines.insert(index, line)
     splitter, texts = LineSplitter(2000, "auto"), list[bytes]()
     for chunk in cut(b"".join(line + end for line in lines), sizes):
         texts += splitter.feed(chunk).lines.to_pylist()
@@ -264,10 +264,10 @@ def test_a_nul_in_a_first_line_does_not_merge_the_lines_of_others() -> None:
 
 @given(TEXT, st.integers(1, 12))
 def test_every_line_is_there_or_counted(data: bytes, max_line: int) -> None:
-    whole = [line.removesuffix(b"\r") for line in data.split(b"\n")[:-1]] + data.split(b"\n")[-1:]
-    fitting = [line for line in whole[:-1] if len(line) <= max_line]
-    last = [line for line in whole[-1:] if 0 < len(line) <= max_line]
-    assert split([data], max_line) == (fitting + last, sum(len(line) > max_line for line in whole))
+    together = [line.removesuffix(b"\r") for line in data.split(b"\n")[:-1]] + data.split(b"\n")[-1:]
+    fitting = [line for line in together[:-1] if len(line) <= max_line]
+    last = [line for line in together[-1:] if 0 < len(line) <= max_line]
+    assert split([data], max_line) == (fitting + last, sum(len(line) > max_line for line in together))
 
 
 @given(st.lists(st.binary(max_size=30), max_size=10), st.lists(st.integers(0, 20), max_size=20))

@@ -11,6 +11,6 @@ PARTS = st.lists(st.binary(max_size=4), max_size=4)
 
 
 @given(PARTS, PARTS)
-def test_the_same_parts_have_the_same_id_and_others_another(one: list[bytes], other: list[bytes]) -> None:
-    assert (message_id(one) == message_id(other)) == (one == other)
-    assert len(message_id(one)) == 32
+def test_equal_parts_have_equal_ids(first: list[bytes], second: list[bytes]) -> None:
+    assert (message_id(first) == message_id(second)) == (first == second)
+    assert len(message_id(first)) == 32

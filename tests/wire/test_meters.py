@@ -36,15 +36,15 @@ def test_nothing_has_no_rate() -> None:
     assert meter.document() == {"count": 0, "rate": [0, 0, 0]}
 
 
-def test_after_a_minute_of_silence_an_e_th_is_left_of_the_one_minute_rate() -> None:
+def test_one_minute_rate_decays_by_e_in_a_minute() -> None:
     clock = Clock()
     meter = Meter(clock)
     meter.mark(500)
     clock.now += 5
     assert meter.document()["rate"] == [100, 100, 100]
     clock.now += 60
-    one, five, fifteen = meter.document()["rate"]
-    assert (one, five, fifteen) == (
+    one_minute, five, fifteen = meter.document()["rate"]
+    assert (one_minute, five, fifteen) == (
         pytest.approx(100 / math.e),
         pytest.approx(100 * math.exp(-1 / 5)),
         pytest.approx(100 * math.exp(-1 / 15)),
@@ -53,13 +53,13 @@ def test_after_a_minute_of_silence_an_e_th_is_left_of_the_one_minute_rate() -> N
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1000), st.floats(0, 20)), max_size=30))
-def test_how_often_it_is_read_makes_no_difference(marks: list[tuple[int, float]]) -> None:
+def test_reading_does_not_change_the_rate(marks: list[tuple[int, float]]) -> None:
     clock = Clock()
-    read, left = Meter(clock), Meter(clock)
+    read, remaining = Meter(clock), Meter(clock)
     for events, seconds in marks:
         read.mark(events)
-        left.mark(events)
+        remaining.mark(events)
         clock.now += seconds
         read.document()
-    assert read.document()["rate"] == pytest.approx(left.document()["rate"])
+    assert read.document()["rate"] == pytest.approx(remaining.document()["rate"])
     assert read.count == sum(events for events, _ in marks)

@@ -49,7 +49,7 @@ def test_the_last_message_is_held_until_another_one_begins() -> None:
 @pytest.mark.parametrize("pieces", [1, 2, 7])
 def test_a_message_has_limits(pieces: int) -> None:
     lines = [b"a", b" b", b" c", b" d", b" e"]
-    rounds = [lines[at : at + pieces] for at in range(0, 5, pieces)]
+    rounds = [lines[begin : begin + pieces] for begin in range(0, 5, pieces)]
     assert joined(rounds, max_lines=2) == [b"a\n b", b" c\n d", b" e"]
     assert joined(rounds, size=7) == [b"a\n b\n c", b" d\n e"]
     assert joined(rounds, size=1) == lines

@@ -39,14 +39,14 @@ class Failing:
 
 
 def test_rows_have_their_fields_and_what_is_refused_is_counted() -> None:
-    found = OwnDecoder(Letters()).decode(Datagrams.from_bytes([b"ab", b"", b"1", b"cd"]), 0.0)
-    assert [(row["payload"], dict(row["annotations"])) for row in found.body.to_pylist()] == [
+    decoded = OwnDecoder(Letters()).decode(Datagrams.from_bytes([b"ab", b"", b"1", b"cd"]), 0.0)
+    assert [(row["payload"], dict(row["annotations"])) for row in decoded.body.to_pylist()] == [
         (b"ab", {"first": "a"}),
         (b"cd", {"first": "c"}),
     ]
-    assert found.rows.tolist() == [0, 3]
-    assert (found.counts["refused.damaged"], found.counts["empty"], found.counts["accepted"]) == (1, 1, 2)
-    assert open_books(found.counts) == []
+    assert decoded.rows.tolist() == [0, 3]
+    assert (decoded.counts["refused.damaged"], decoded.counts["empty"], decoded.counts["accepted"]) == (1, 1, 2)
+    assert open_books(decoded.counts) == []
 
 
 @pytest.mark.parametrize(
@@ -62,16 +62,16 @@ def test_rows_have_their_fields_and_what_is_refused_is_counted() -> None:
 )
 def test_a_mistake_in_a_codec_loses_nothing(result: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
-    found = OwnDecoder(Failing(result)).decode_lines(pa.array([b"a", b"b"]))
-    assert found.body["payload"].to_pylist() == [b"a", b"b"]
+    decoded = OwnDecoder(Failing(result)).decode_lines(pa.array([b"a", b"b"]))
+    assert decoded.body["payload"].to_pylist() == [b"a", b"b"]
     assert "stored undecoded" in caplog.text
 
 
 @given(st.lists(st.binary(max_size=20), max_size=10))
 def test_any_bytes_are_a_row_or_refused(datagrams: list[bytes]) -> None:
-    found = OwnDecoder(Letters()).decode(Datagrams.from_bytes(datagrams), 0.0)
-    assert open_books(found.counts) == []
-    assert found.body.num_rows == found.counts["accepted"] == len(found.rows)
+    decoded = OwnDecoder(Letters()).decode(Datagrams.from_bytes(datagrams), 0.0)
+    assert open_books(decoded.counts) == []
+    assert decoded.body.num_rows == decoded.counts["accepted"] == len(decoded.rows)
 
 
 def test_the_configuration_knows_the_same_codecs() -> None:

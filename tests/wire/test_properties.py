@@ -64,13 +64,13 @@ def traffic(draw: st.DrawFn) -> tuple[list[tuple[bytes, int]], list[tuple[bytes,
     sizes = st.lists(st.tuples(st.integers(0, 300), st.integers(1, 3), st.booleans()), min_size=1, max_size=8)
     messages, datagrams = [], []
     for number, (size, port, tagged) in enumerate(draw(sizes)):
-        payload = bytes((number + at) % 251 for at in range(size))
+        payload = bytes((number + index) % 251 for index in range(size))
         tags = ("a", f"pk:{number}") if tagged else ()
         messages.append((payload, port))
         datagrams += [(part, port) for part in fragment(payload, number, tags=tags, fragment_size=50)]
     arrived = draw(st.lists(st.sampled_from(datagrams), max_size=len(datagrams) * 2))
-    kept = draw(st.sampled_from([datagrams, []]))
-    return messages, draw(st.permutations(kept + arrived))
+    retained = draw(st.sampled_from([datagrams, []]))
+    return messages, draw(st.permutations(retained + arrived))
 
 
 @settings(max_examples=200, deadline=None)
@@ -96,15 +96,15 @@ def test_fragments_in_any_order_give_the_messages_sent_and_no_others(
 
 @settings(max_examples=200, deadline=None)
 @given(traffic(), st.lists(st.tuples(DATAGRAMS, st.integers(1, 3)), max_size=10), st.integers(1, 10))
-def test_how_datagrams_fall_into_rounds_makes_no_difference(
+def test_rounds_do_not_change_the_messages(
     sent: tuple[Any, list[tuple[bytes, int]]], noise: list[tuple[bytes, int]], size: int
 ) -> None:
     datagrams = [*sent[1], *noise]
     outcomes = []
     for step in (size, len(datagrams) or 1):
         decoder, total, rows = PlogDecoder(), Counts(), []
-        for at in range(0, len(datagrams), step):
-            now = datagrams[at : at + step]
+        for begin in range(0, len(datagrams), step):
+            now = datagrams[begin : begin + step]
             decoded = decoder.decode(
                 Datagrams.from_bytes([data for data, _ in now], ports=[port for _, port in now]), 0.0
             )

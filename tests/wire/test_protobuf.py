@@ -62,7 +62,7 @@ def test_fields_are_returned_by_message_and_in_order(max_looped: int, messages: 
     assert fields.count == sum(map(len, messages))
     for number in range(1, 16):
         for kind in (VARINT, FIXED64, BYTES, FIXED32):
-            values = fields.of(number, kind)
+            values = fields.with_tag(number, kind)
             rows = sorted(zip(*(column.tolist() for column in values), strict=True), key=lambda each: each[1])
             read_back = [(owner, read(message, number, kind, value, b, e)) for owner, b, e, value in rows]
             expected = [
@@ -71,8 +71,8 @@ def test_fields_are_returned_by_message_and_in_order(max_looped: int, messages: 
             assert read_back == expected
             last = values.last(len(messages))
             for index in range(len(messages)):
-                own = [v for owner, v in expected if owner == index]
-                assert (last[index] >= 0) == bool(own)
+                of_message = [v for owner, v in expected if owner == index]
+                assert (last[index] >= 0) == bool(of_message)
 
 
 @given(st.lists(st.binary(max_size=40), max_size=40))

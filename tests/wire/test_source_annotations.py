@@ -15,14 +15,14 @@ MAPS = st.one_of(st.none(), st.lists(st.tuples(st.sampled_from(["tags", "host"])
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(MAPS, st.integers(0, 2)), max_size=12), st.integers(0, 3))
-def test_the_address_stands_behind_what_was_annotated_before(rows: list[tuple[object, int]], skipped: int) -> None:
+def test_address_follows_existing_annotations(rows: list[tuple[object, int]], skipped: int) -> None:
     payloads = pa.array([b"%d" % number for number in range(len(rows))], pa.binary())
     batch = body(payloads, annotations=pa.array([entries for entries, _ in rows], ANNOTATIONS)).slice(skipped)
     names = ["127.0.0.1", "::1", "10.0.0.1"]
-    got = annotate_sources(batch, names, np.array([which for _, which in rows[skipped:]], np.int64))
+    got = annotate_sources(batch, names, np.array([indices for _, indices in rows[skipped:]], np.int64))
     got.validate(full=True)
     assert got.schema == BODY
     assert got["payload"].to_pylist() == batch["payload"].to_pylist()
     assert got["annotations"].to_pylist() == [
-        [*(entries or ()), ("source_address", names[which])] for entries, which in rows[skipped:]
+        [*(entries or ()), ("source_address", names[indices])] for entries, indices in rows[skipped:]
     ]

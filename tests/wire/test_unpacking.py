@@ -1,4 +1,4 @@
-"""What senders compressed, within bounds."""
+"""Decompression within bounds."""
 
 from __future__ import annotations
 
@@ -82,29 +82,29 @@ def test_many_empty_streams_take_time_by_their_number_only() -> None:
 
 def framed_snappy(*chunks: bytes) -> bytes:
     """``chunks`` compressed, and one behind each that readers skip."""
-    made = SNAPPY_MAGIC
+    framed = SNAPPY_MAGIC
     for chunk in chunks:
         crc = crc32c.crc32c(chunk)
         packed = ((crc >> 15 | crc << 17) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(4, "little")
         packed += pa.compress(chunk, codec="snappy", asbytes=True)
-        made += b"\0" + len(packed).to_bytes(3, "little") + packed + b"\xfe\x01\0\0x"
-    return made
+        framed += b"\0" + len(packed).to_bytes(3, "little") + packed + b"\xfe\x01\0\0x"
+    return framed
 
 
 @given(st.lists(RAW, max_size=4))
 def test_frames_and_chunks_hold_what_was_packed(texts: list[bytes]) -> None:
-    whole = b"".join(texts)
+    content = b"".join(texts)
     zstd, lz4 = (b"".join(pa.compress(text, codec=c, asbytes=True) for text in texts) for c in ("zstd", "lz4"))
     for data, unpack in (
         (zstd, lambda most: arrow_parts(zstd, most, "zstd")),
         (lz4, lambda most: arrow_parts(lz4, most, "lz4")),
         (framed_snappy(*texts), lambda most: framed_snappy_parts(framed_snappy(*texts), most)),
     ):
-        assert b"".join(unpack(len(whole))) == whole
-        if whole:
+        assert b"".join(unpack(len(content))) == content
+        if content:
             assert data
             with pytest.raises(Bomb):
-                list(unpack(len(whole) - 1))
+                list(unpack(len(content) - 1))
 
 
 @given(RAW | RAW.map(framed_snappy) | RAW.map(lambda text: SNAPPY_MAGIC + text), st.integers(0, 60))

@@ -223,7 +223,7 @@ def _pair_count(event: bytes) -> int | None:
 
 
 def _json_with_repeated_keys(event: bytes) -> bytes:
-    """Return the record of an event as JSON in which repeated keys stay as they were sent."""
+    """Return the record of an event as JSON with all repeated keys."""
     return _json_of_pairs(msgpack.unpackb(event, object_pairs_hook=Members, **_UNPACK_OPTIONS)[1])
 
 

@@ -106,7 +106,7 @@ def _pairs(marks: _Marks) -> tuple[Ints, Ints, Ints]:
 
 
 def _unescaped(octets: Octets, quotes: Ints) -> Ints:
-    """Return ``quotes`` without those that a backslash escapes."""
+    """Return the quotes that no backslash escapes."""
     is_escaped = (quotes > 0) & (octets.data[quotes - 1] == _BACKSLASH)
     if not is_escaped.any():
         return quotes

@@ -1,6 +1,6 @@
 """OTLP in JSON, translated to protobuf: few senders use it, so it has no decoder of its own.
 
-Values become the texts of annotations and payloads: numbers as they were sent, which a double could not hold. A bad
+Values become the texts of annotations and payloads: numbers keep their sent form, which a double could not hold. A bad
 record is left out and counted; the others are accepted.
 """
 

@@ -103,25 +103,25 @@ def read_logs(data: bytes, max_message_bytes: int, max_messages: int = MAX_MESSA
     be decoded, and Refused above ``max_messages``.
     """
     message = Message(data)
-    resource_logs = message.top_level().of(1, BYTES)
+    resource_logs = message.top_level().with_tag(1, BYTES)
     resources = message.fields(resource_logs.begin, resource_logs.end)
-    scope_logs = resources.of(_SCOPES, BYTES)
+    scope_logs = resources.with_tag(_SCOPES, BYTES)
     scopes = message.fields(scope_logs.begin, scope_logs.end)
-    records = scopes.of(_RECORDS, BYTES).in_order()
+    records = scopes.with_tag(_RECORDS, BYTES).in_order()
     if not len(records.owner):
         return Logs(EMPTY_BODY, {})
     check_message_count(len(records.owner), max_messages)
     shared, errors = _decode_shared(message, resources, scopes, scope_logs.owner)
     is_good, first_error = ~np.isin(records.owner, list(errors)), next(iter(errors.values()), "")
     try:
-        decoded = _decode(message, records.at(is_good))
+        decoded = _decode(message, records.select(is_good))
     except TooManyFields:
         raise
     except Malformed:
         # Fast path: only a request with a bad record pays for the search.
         is_good, record_error = _find_good_records(message, records, is_good)
         first_error = first_error or record_error
-        decoded = _decode(message, records.at(is_good))
+        decoded = _decode(message, records.select(is_good))
     if not is_good.any():
         raise Malformed(f"no record can be decoded: {first_error}")
     logs = _messages(decoded, records.owner[is_good], shared, max_message_bytes, len(message))
@@ -138,7 +138,7 @@ def _find_good_records(message: Message, records: Values, candidates: np.ndarray
     while pending:
         part, attempts = pending.pop(), attempts - 1
         try:
-            _decode(message, records.at(part))
+            _decode(message, records.select(part))
             is_good[part] = True
         except TooManyFields:
             raise
@@ -155,8 +155,8 @@ def _decode_shared(
     message: Message, resources: Fields, scopes: Fields, resource_of: Ints
 ) -> tuple[Attributes, dict[int, str]]:
     """Decode the scopes and their resources; return attributes by scope, and errors by scope."""
-    of_scopes, errors = _decode_each(message, scopes.of(_SCOPE, BYTES), _scope_pairs)
-    of_resources, resource_errors = _decode_each(message, resources.of(_RESOURCE, BYTES), _resource_pairs)
+    of_scopes, errors = _decode_each(message, scopes.with_tag(_SCOPE, BYTES), _scope_pairs)
+    of_resources, resource_errors = _decode_each(message, resources.with_tag(_RESOURCE, BYTES), _resource_pairs)
     for scope in np.flatnonzero(np.isin(resource_of, list(resource_errors))).tolist():
         errors[scope] = resource_errors[int(resource_of[scope])]
     return _joined([of_scopes, _repeated_for(of_resources, resource_of)]), errors
@@ -193,17 +193,17 @@ def _decode(message: Message, records: Values) -> _Decoded:
     """Decode records without what they share. Raises Malformed if one of them cannot be decoded."""
     count = len(records.owner)
     fields = message.fields(records.begin, records.end)
-    bodies = fields.of(_BODY, BYTES)
+    bodies = fields.with_tag(_BODY, BYTES)
     last = bodies.last(count)
     payloads = take_or_null(value_texts(message, bodies.begin, bodies.end), last).fill_null("").cast(pa.binary())
-    attributes = decode_attributes(message, fields.of(_ATTRIBUTES, BYTES))
+    attributes = decode_attributes(message, fields.with_tag(_ATTRIBUTES, BYTES))
     attributes = Attributes(attributes.owner, _prefixed("attributes.", attributes.names), attributes.texts)
     of_fields, malformed_ids = _field_annotations(message, fields, count)
     return _Decoded(payloads, _joined([*of_fields, attributes]), malformed_ids)
 
 
 def _messages(decoded: _Decoded, scope_of: Ints, shared: Attributes, max_message_bytes: int, body_bytes: int) -> Logs:
-    """Return the records as messages with the attributes of their scopes, except those that are too large."""
+    """Return the records as messages with the attributes of their scopes; records above a limit are refused."""
     count, annotations = len(scope_of), decoded.annotations
     sizes = _lengths(decoded.payloads) + _sizes(annotations, count)
     sizes += _sizes(shared, int(scope_of.max()) + 1)[scope_of]
@@ -226,7 +226,7 @@ def _field_annotations(message: Message, fields: Fields, count: int) -> tuple[li
     """
     parts, malformed_ids = [], 0
     for name, (number, kind) in _RECORD_FIELDS.items():
-        values = fields.of(number, kind).latest(count)
+        values = fields.with_tag(number, kind).latest(count)
         if not len(values.owner):
             continue
         if number in _ID_SIZES:

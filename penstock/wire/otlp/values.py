@@ -44,7 +44,7 @@ def decode_attributes(message: Message, pairs: Values) -> Attributes:
     """Decode the KeyValues at ``pairs``. Raises Malformed."""
     pairs, count = pairs.in_order(), len(pairs.owner)
     fields = message.fields(pairs.begin, pairs.end)
-    keys, values = fields.of(_KEY, BYTES), fields.of(_VALUE, BYTES)
+    keys, values = fields.with_tag(_KEY, BYTES), fields.with_tag(_VALUE, BYTES)
     key, value = keys.last(count), values.last(count)
     names = take_or_null(strings(message.texts(keys.begin, keys.end)), key).fill_null("")
     texts = take_or_null(value_texts(message, values.begin, values.end), value).fill_null("")
@@ -58,10 +58,10 @@ def value_texts(message: Message, begins: Ints, ends: Ints) -> pa.Array[Any]:
     rows, positions = np.full(len(begins), -1, np.int64), np.full(len(begins), -1, np.int64)
     parts, row_count = [], 0
     for number, (kind, read) in _FORMS.items():
-        values = fields.of(number, kind)
+        values = fields.with_tag(number, kind)
         if len(values.owner):
             # Of a repeated oneof the last field counts; fields are read by type, so their positions decide.
-            values = values.at(values.begin > positions[values.owner])
+            values = values.select(values.begin > positions[values.owner])
             parts.append(read(message, values, begins, ends))
             rows[values.owner] = row_count + np.arange(len(values.owner))
             positions[values.owner] = values.begin

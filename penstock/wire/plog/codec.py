@@ -65,7 +65,7 @@ class PlogDecoder:
         return self._defragmenter.table.held_bytes
 
     def decode(self, datagrams: Datagrams, now: float) -> Decoded:
-        """Decode a round, or a part of one. Never raises, whatever the datagrams contain."""
+        """Decode a round, or a part of one. No datagram raises."""
         counts = self.expire(now)
         counts[Name.TAKEN] += len(datagrams)
         unboxed = (datagrams.lengths > 0) & (datagrams.matrix[: len(datagrams), 0] > header.LAST_VERSION)
@@ -80,7 +80,7 @@ class PlogDecoder:
             return Decoded(joined, counts, rows=rows)
         fragments, commands = self._classify(datagrams, np.flatnonzero(~unboxed), counts)
         if len(fragments):
-            pieces += self._defragmenter.take(datagrams, fragments, now, counts)
+            pieces += self._defragmenter.add_fragments(datagrams, fragments, now, counts)
         joined, rows = join(pieces)
         return Decoded(joined, counts, commands, rows)
 

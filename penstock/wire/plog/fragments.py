@@ -70,7 +70,7 @@ class Defragmenter:
         self.table = Reassembly(max_size, expire_time, statistics)
         self._holes = HoleDetector(holes) if holes.enabled else None
 
-    def take(self, datagrams: Datagrams, fragments: Fragments, now: float, counts: Counts) -> list[Piece]:
+    def add_fragments(self, datagrams: Datagrams, fragments: Fragments, now: float, counts: Counts) -> list[Piece]:
         """Return the messages that ``fragments`` (valid headers, in order of arrival) complete."""
         self._statistics.add_fragments(fragments.index)
         is_single = fragments.count == 1

@@ -72,7 +72,7 @@ def read_times(
     """Parse the texts in ``ranges`` (empty if missing).
 
     ``received``: microseconds since the epoch, one per row or one for all. ``zone``: zone of times without one; None
-    for this machine's. ``in_utc``: rows that are in UTC, whatever their text names.
+    for this machine's. ``in_utc``: rows that are in UTC although their text names another zone.
     """
     text = _Texts(octets, ranges)
     if not text.is_valid.any():
@@ -101,7 +101,7 @@ def read_times(
 
 
 class _Texts:
-    """Texts as a matrix of bytes; ``is_valid`` marks those that still look like a time."""
+    """Texts as a matrix of bytes; ``is_valid`` marks the texts that may still be a time."""
 
     def __init__(self, octets: Octets, ranges: Spans) -> None:
         self.lengths: Ints = ranges.ends - ranges.begins
@@ -172,9 +172,9 @@ def _month_name_days(text: _Texts, rows: Bools, received: Ints) -> tuple[Ints, I
     month_at = 5 * leads
     position = _common_position(month_at)
     month = _month(text, position)
-    tens, ones = text.byte_at(position + 4), text.byte_at(position + 5)
-    single = ones == _SPACE
-    day = np.where(single, tens - _ZERO, np.where(tens == _SPACE, 0, tens - _ZERO) * 10 + ones - _ZERO)
+    tens, units = text.byte_at(position + 4), text.byte_at(position + 5)
+    single = units == _SPACE
+    day = np.where(single, tens - _ZERO, np.where(tens == _SPACE, 0, tens - _ZERO) * 10 + units - _ZERO)
     clock_at = month_at + 7 - single
     follows = (text.byte_at(_common_position(clock_at + 4)) == _SPACE) & ~leads & rows
     year = _year_of_receipt(month, received)

@@ -1,4 +1,4 @@
-"""Fields of flat JSON objects, located as columns, equal those that a JSON parser returns."""
+"""Fields of flat JSON objects, located as columns, equal the fields of a JSON parser."""
 
 from __future__ import annotations
 

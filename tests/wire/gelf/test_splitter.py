@@ -1,4 +1,4 @@
-"""Framing of GELF over TCP: NUL or LF by the first message, whatever the reads."""
+"""Framing of GELF over TCP: NUL or LF by the first message, for any division into reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What OpenTelemetry's SDKs of Go and Node sent, byte by byte: ``vectors/otlp_sdk.go`` and ``.js`` made it."""
+"""Requests of OpenTelemetry's SDKs for Go and Node, recorded byte by byte by ``vectors/otlp_sdk.go`` and ``.js``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.ingest.admission import unpacked
+from penstock.ingest.admission import decompress
 from penstock.wire.otlp.protocol import OtlpProtocol, logs_of
 from penstock.wire.requests import Received
 from tests.wire.sample_requests import make_request, rows
@@ -40,7 +40,7 @@ def messages(sent: dict[str, str]) -> list[tuple[bytes, dict[str, Any]]]:
     data = base64.b64decode(sent["body"])
     if sent["type"] == "grpc":
         return [(row["payload"], dict(row["annotations"])) for row in logs_of(data, 1 << 20).body.to_pylist()]
-    plain = unpacked(data, sent["encoding"], 1 << 20)
+    plain = decompress(data, sent["encoding"], 1 << 20)
     received = OtlpProtocol().receive(make_request("/v1/logs", plain, headers={"content-type": sent["type"]}))
     assert isinstance(received, Received)
     return rows(received)

@@ -89,13 +89,13 @@ def test_tags_become_an_annotation_and_the_key() -> None:
     assert decoded.body["annotations"].to_pylist() == [None, [("tags", "kt:topic\0pk:first\0a\0a\0pk:key")]]
 
 
-def test_the_tags_that_came_last_count_whether_their_fragments_stand_in_one_batch_or_not() -> None:
+def test_latest_tags_count_in_one_batch_or_several() -> None:
     parts = [fragment(b"m" * 25, 1, tags=(tag,), fragment_size=10) for tag in ("one", "two", "pk:3")]
     sent = [parts[0][2], fragment(b"m" * 25, 1, fragment_size=10)[0], _with_tags(parts[1][1], b"two"), b"plain"]
     assert len({bytes(part[16:20]) for part in sent[:3]}) == 1
     for cut in range(5):
         decoder = PlogDecoder()
-        rounds = [decoder.decode(Datagrams.from_bytes(some), 0.0).body for some in (sent[:cut], sent[cut:])]
+        rounds = [decoder.decode(Datagrams.from_bytes(cuts), 0.0).body for cuts in (sent[:cut], sent[cut:])]
         rows = [row for batch in rounds for row in batch.to_pylist()]
         assert [(row["payload"], row["annotations"]) for row in rows] == [
             (b"m" * 25, [("tags", "two")]),

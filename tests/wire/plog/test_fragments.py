@@ -22,7 +22,7 @@ def batch(messages: int, parts: int, size: int = 50, tags: tuple[str, ...] = ())
 
 
 def python_calls(datagrams: Datagrams) -> int:
-    """How many Python functions a decoder calls and returns from for one batch."""
+    """Count the Python functions that a decoder calls for one batch."""
     decoder, calls = PlogDecoder(), 0
 
     def count(frame: FrameType, event: str, argument: Any) -> None:

@@ -16,15 +16,15 @@ from penstock.wire.plog.header import Fragments, is_consistent, parse
 MESSAGES = [bytes([number]) * (100 * number + 50) for number in range(1, 6)]
 
 
-def grouped(datagrams: Datagrams, known: frozenset[int] = frozenset()) -> tuple[Groups, Fragments]:
+def grouped(datagrams: Datagrams, open_messages: frozenset[int] = frozenset()) -> tuple[Groups, Fragments]:
     fragments, _ = parse(datagrams, np.arange(len(datagrams)))
-    return split(fragments, is_consistent(fragments), lambda keys: {key for key in keys if key[2] in known})
+    return split(fragments, is_consistent(fragments), lambda keys: {key for key in keys if key[2] in open_messages})
 
 
 def shuffled(*drop: int) -> Datagrams:
     parts = [part for number, message in enumerate(MESSAGES) for part in fragment(message, number, fragment_size=100)]
     random.Random(1).shuffle(parts)
-    return Datagrams.from_bytes([part for at, part in enumerate(parts) if at not in drop])
+    return Datagrams.from_bytes([part for index, part in enumerate(parts) if index not in drop])
 
 
 def test_whole_groups_are_found_and_assembled_in_any_order() -> None:

@@ -26,7 +26,7 @@ def over_all(ids: Iterable[int], settings: HoleSettings = SETTINGS, one_by_one: 
     detector, numbers = HoleDetector(settings), list(ids)
     founds = [observe(detector, [number]) for number in numbers] if one_by_one else [observe(detector, numbers)]
     founds.append(detector.expire(1000))
-    return sum(found.hole for found in founds), sum(found.jump for found in founds)
+    return sum(total.hole for total in founds), sum(total.jump for total in founds)
 
 
 def test_a_hole_is_counted_when_it_leaves_the_window() -> None:
@@ -113,7 +113,7 @@ def test_in_order_what_is_lost_is_exactly_what_is_missing(start: int, lost: set[
 
 @given(st.permutations(range(40)), st.integers(2, 10))
 def test_any_disorder_of_all_ids_leaves_no_hole(order: list[int], keep: int) -> None:
-    shuffled = sorted(range(40), key=lambda at: at + order[at] % 9)
+    shuffled = sorted(range(40), key=lambda position: position + order[position] % 9)
     assert over_all(shuffled, HoleSettings(ids_per_port=keep, maximum_hole=10)) == (0, 0)
 
 

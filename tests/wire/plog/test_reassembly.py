@@ -81,9 +81,9 @@ def test_an_id_that_comes_again_with_another_header_is_another_message(bench: Be
 @pytest.mark.parametrize("change", ["fragments", "size", "total", "hash"])
 def test_all_fields_must_match_the_first_fragment(bench: Bench, change: str) -> None:
     header = header_of(b"x" * 25)
-    other = header._replace(**{change: getattr(header, change) + 1})
+    changed = header._replace(**{change: getattr(header, change) + 1})
     bench.table.add(KEY, header, 0, b"x" * 10, b"", 0.0, bench.counts)
-    bench.table.add(KEY, other, 1, b"x" * 10, b"", 0.0, bench.counts)
+    bench.table.add(KEY, changed, 1, b"x" * 10, b"", 0.0, bench.counts)
     assert bench.counts.pruned() == {"seen": 1, "open": 1, "fragment.open": 1, "fragment.invalid": 1}
 
 
@@ -159,21 +159,21 @@ def test_an_invalid_fragment_is_classed_by_the_message_it_claims_to_belong_to(be
 
 
 @pytest.mark.parametrize(("before", "run"), [((), (0, 1)), ((2,), (0, 1)), ((1,), (0, 2)), ((), (2, 1, 0))])
-def test_a_run_of_fragments_is_taken_at_once_as_one_by_one(before: tuple[int, ...], run: tuple[int, ...]) -> None:
+def test_run_of_fragments_equals_single_fragments(before: tuple[int, ...], run: tuple[int, ...]) -> None:
     payload = bytes(range(25))
     header = header_of(payload)
-    one, many = Bench(), Bench()
-    for bench in (one, many):
+    of_one, many = Bench(), Bench()
+    for bench in (of_one, many):
         for index in before:
             bench.add(payload, index)
-    single = [one.add(payload, index) for index in run]
-    taken = many.table.add_run(KEY, header, run, [payload[i * 10 : i * 10 + 10] for i in run], 0.0, many.counts)
-    assert taken is not None
-    assert taken[0] is (not before)
-    assert (taken[1].payload if taken[1] else None) == single[-1]
-    assert many.counts == one.counts
-    assert many.statistics.as_dict() == one.statistics.as_dict()
-    assert many.table.held_bytes == one.table.held_bytes
+    single = [of_one.add(payload, index) for index in run]
+    of_run = many.table.add_run(KEY, header, run, [payload[i * 10 : i * 10 + 10] for i in run], 0.0, many.counts)
+    assert of_run is not None
+    assert of_run[0] is (not before)
+    assert (of_run[1].payload if of_run[1] else None) == single[-1]
+    assert many.counts == of_one.counts
+    assert many.statistics.as_dict() == of_one.statistics.as_dict()
+    assert many.table.held_bytes == of_one.table.held_bytes
 
 
 @pytest.mark.parametrize("run", [(0, 0), (0, 1, 2, 3), (1, 2)], ids=["twice", "too many", "there already"])

@@ -64,7 +64,7 @@ def test_udp_is_handled_and_counted_as_by_plog(case: dict[str, Any], together: b
 def test_tcp_lines_are_those_of_plog_however_they_are_cut(case: dict[str, Any], size: int) -> None:
     splitter = LineSplitter(64 if case["config"] == "capture_small" else 1 << 20)
     sent = b"".join(bytes.fromhex(chunk) for chunk in case["chunks"])
-    lines = [splitter.feed(sent[at : at + size]) for at in range(0, len(sent), size)] + [splitter.finish()]
+    lines = [splitter.feed(sent[begin : begin + size]) for begin in range(0, len(sent), size)] + [splitter.finish()]
     got = [line.hex() for each in lines for line in each.lines.to_pylist()]
     assert got == LAST_LINE_COUNTS.get(case["name"], [payload for payload, _ in case["handled"]])
 

@@ -20,7 +20,7 @@ from tests.wire.syslog.hostile import HOSTILE, many, messages_of
 
 NOTICE = {"facility": "user", "severity": "notice"}
 SOURCE_COST = 500
-"""Bytes that the sender's address and certificate's name may take beside."""
+"""Bytes that the sender's address and certificate's name may take in addition."""
 RECEIVED = np.array([datetime(2026, 11, 22, tzinfo=UTC).timestamp() * 1_000_000], np.int64)
 
 
@@ -88,8 +88,8 @@ def test_rfc_5424(message: bytes, expected: dict[str, str]) -> None:
 )
 def test_rfc_3164_as_it_is_found(message: bytes, expected: tuple[str | None, ...]) -> None:
     names = ("timestamp", "hostname", "app_name", "proc_id")
-    found = {name: value for name, value in zip(names, expected, strict=True) if value is not None}
-    assert parsed(message) == [{"facility": "auth", "severity": "crit", **found}]
+    decoded_rows = {name: value for name, value in zip(names, expected, strict=True) if value is not None}
+    assert parsed(message) == [{"facility": "auth", "severity": "crit", **decoded_rows}]
 
 
 @pytest.mark.parametrize("message", [b"", b"text", b"<192>x", b"<013>x", b"<>x", b"<13", b"\xff\xfe", b" <34>x"])
@@ -111,7 +111,7 @@ def test_messages_of_all_kinds_keep_their_order() -> None:
         b"<34>4th: x",
         b"<34>1 - fifth - - - -",
     ]
-    names = [found.get("hostname", found.get("app_name")) for found in parsed(*messages)]
+    names = [decoded_rows.get("hostname", decoded_rows.get("app_name")) for decoded_rows in parsed(*messages)]
     assert names == ["first", None, "third", "4th", "fifth"]
 
 
@@ -189,15 +189,15 @@ def test_ten_thousand_hostile_messages_are_one_each() -> None:
 def check(messages: list[bytes]) -> None:
     batch = SyslogDecoder().decode_lines(pa.array(messages, pa.binary())).body
     batch.validate(full=True)
-    for found in batch["annotations"].to_pylist():
-        names = [name for name, _ in found]
+    for decoded_rows in batch["annotations"].to_pylist():
+        names = [name for name, _ in decoded_rows]
         fixed = [name for name in ("facility", "severity", *FIELDS) if name in names]
         assert names[: len(fixed)] == fixed
         assert names[:2] == ["facility", "severity"]
         assert len(set(names)) == len(names)
-    for message, found in zip(batch["payload"].to_pylist(), batch["annotations"].to_pylist(), strict=True):
+    for message, decoded_rows in zip(batch["payload"].to_pylist(), batch["annotations"].to_pylist(), strict=True):
         room = len(message) + min(2 * len(message), CODECS["syslog"].growth) + MESSAGE_OVERHEAD_BYTES
-        assert sum(len(name.encode()) + len(value.encode()) + 8 for name, value in found) < room - SOURCE_COST
+        assert sum(len(name.encode()) + len(value.encode()) + 8 for name, value in decoded_rows) < room - SOURCE_COST
 
 
 @given(messages_of(HOSTILE))
@@ -231,4 +231,4 @@ FOUND = {
 
 
 def test_lines_of_real_logs_are_read_as_far_as_they_say_something() -> None:
-    assert parsed(*FOUND) == [NOTICE | found for found in FOUND.values()]
+    assert parsed(*FOUND) == [NOTICE | decoded_rows for decoded_rows in FOUND.values()]

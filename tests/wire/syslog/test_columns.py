@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 
 from penstock.wire.syslog.columns import COLUMNS, syslog_columns
-from tests.wire.syslog.hostile import HOSTILE, many, messages_of
+from tests.wire.syslog.hostile import HOSTILE, generate_messages, messages_of
 
 RECEIVED = np.array([datetime(2026, 11, 22, tzinfo=UTC).timestamp() * 1_000_000], np.int64)
 
@@ -24,8 +24,8 @@ def rows(*messages: bytes, zone: str = "UTC") -> list[dict[str, Any]]:
     return batch.to_pylist()
 
 
-def said(message: bytes) -> dict[str, Any]:
-    """What is not null, besides facility and severity; the time as text."""
+def filled_fields(message: bytes) -> dict[str, Any]:
+    """Return fields that are not null, except facility and severity; the time as text."""
     (row,) = rows(message)
     row = {name: value for name, value in row.items() if value is not None and name not in ("facility", "severity")}
     if "timestamp" in row:
@@ -115,7 +115,7 @@ TIME = "2026-10-11T22:14:15"
     ids=str,
 )
 def test_headers_and_messages_are_apart(message: bytes, expected: dict[str, Any]) -> None:
-    assert said(message) == expected
+    assert filled_fields(message) == expected
 
 
 def test_times_without_a_zone_are_of_the_listeners_and_a_zones_name_wins() -> None:
@@ -129,8 +129,8 @@ def test_times_without_a_zone_are_of_the_listeners_and_a_zones_name_wins() -> No
 
 
 def test_facility_and_severity_have_names() -> None:
-    found = [(row["facility"], row["severity"]) for row in rows(b"<0>x", b"<191>x", b"<34>x", b"x")]
-    assert found == [("kern", "emerg"), ("local7", "debug"), ("auth", "crit"), ("user", "notice")]
+    names = [(row["facility"], row["severity"]) for row in rows(b"<0>x", b"<191>x", b"<34>x", b"x")]
+    assert names == [("kern", "emerg"), ("local7", "debug"), ("auth", "crit"), ("user", "notice")]
 
 
 def test_nothing_has_the_same_columns() -> None:
@@ -151,4 +151,4 @@ def test_any_bytes_have_columns(messages: list[bytes]) -> None:
 
 
 def test_ten_thousand_hostile_messages_have_columns() -> None:
-    check(many(10_000))
+    check(generate_messages(10_000))

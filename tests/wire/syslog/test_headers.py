@@ -1,4 +1,4 @@
-"""What devices send, by the table in docs/syslog.md."""
+"""Messages of devices, by the table in docs/syslog.md."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_text_that_looks_like_a_header_stays_text(message: bytes, expected: dict
 def test_only_an_exact_length_of_a_datagram_is_left_out() -> None:
     sent = [b"6 <13>ab", b"7 <13>ab", b"5 <13>ab", b"6 <13>ab\n", b"7 <13>ab\n", b"404 not found", b"<13>x"]
     decoded = SyslogDecoder().decode(Datagrams.from_bytes(sent), 0.0)
-    whole = [b"<13>ab", b"7 <13>ab", b"5 <13>ab", b"<13>ab", b"<13>ab", b"404 not found", b"<13>x"]
-    assert decoded.body["payload"].to_pylist() == whole
+    complete = [b"<13>ab", b"7 <13>ab", b"5 <13>ab", b"<13>ab", b"<13>ab", b"404 not found", b"<13>x"]
+    assert decoded.body["payload"].to_pylist() == complete
     lines = SyslogDecoder().decode_lines(pa.array(sent[:1], pa.binary()))
     assert lines.body["payload"].to_pylist() == sent[:1]

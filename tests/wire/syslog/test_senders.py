@@ -1,4 +1,4 @@
-"""What real senders put on the wire (recorded by ``record_syslog_senders``) arrives whole, each message once."""
+"""Messages of real senders (recorded by ``record_syslog_senders``) arrive complete and once each."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def without_time(payload: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("form", ["rsyslog", "syslog-ng network", "syslog-ng syslog", "logger"])
-def test_the_same_message_has_the_same_bytes_over_every_transport(form: str) -> None:
+def test_message_has_the_same_bytes_over_every_transport(form: str) -> None:
     kinds: dict[bytes, set[tuple[bytes, ...]]] = {}
     for name, sender in SENDERS.items():
         if name.startswith(form) and "compressed" not in name:
             payloads, _ = received(sender)
             kinds.setdefault(payloads[0][:6], set()).add(tuple(map(without_time, payloads)))
-    forms = {kind: found for kind, found in kinds.items() if kind != b"<14>20"}
+    forms = {kind: payloads_of_transport for kind, payloads_of_transport in kinds.items() if kind != b"<14>20"}
     assert forms
-    assert all(len(found) == 1 for found in forms.values()), forms
+    assert all(len(payloads_of_transport) == 1 for payloads_of_transport in forms.values()), forms

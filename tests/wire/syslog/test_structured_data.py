@@ -14,13 +14,13 @@ from penstock.wire.syslog.structured_data import MAX_PARAMETERS, SLACK_BYTES, re
 def parameters(*texts: bytes) -> list[dict[str, str] | None]:
     """The parameters of each; None where it stays one text."""
     header = Headers(pa.array([b"<34>1 - - - - - " + text for text in texts], pa.binary()))
-    found = read_parameters(header.octets, header.fields["structured_data"])
-    assert found is not None
+    parsed = read_parameters(header.octets, header.fields["structured_data"])
+    assert parsed is not None
     rows = []
     for row in range(len(texts)):
-        part = slice(found.offsets[row], found.offsets[row + 1])
-        names, values = found.names[part].to_pylist(), found.values[part].to_pylist()
-        rows.append(None if found.is_unsplit[row] else dict(zip(names, values, strict=True)))
+        part = slice(parsed.offsets[row], parsed.offsets[row + 1])
+        names, values = parsed.names[part].to_pylist(), parsed.values[part].to_pylist()
+        rows.append(None if parsed.is_unsplit[row] else dict(zip(names, values, strict=True)))
     return rows
 
 
@@ -45,16 +45,16 @@ def parameters(*texts: bytes) -> list[dict[str, str] | None]:
     ids=str,
 )
 def test_each_parameter_has_the_name_of_its_element(text: bytes, expected: dict[str, str] | None) -> None:
-    other = {"x.y": "z"}
-    assert parameters(b'[x y="z"]', text, b'[x y="z"]') == [other, expected, other]
+    second = {"x.y": "z"}
+    assert parameters(b'[x y="z"]', text, b'[x y="z"]') == [second, expected, second]
 
 
 def test_neighbours_that_touch_do_not_disturb() -> None:
     column = pa.array([b'<34>1 - - - - - [a k="v"]', b"[x]", b'" =[y'], pa.binary())
     header = Headers(column)
-    found = read_parameters(header.octets, header.fields["structured_data"])
-    assert found is not None
-    assert (found.names.to_pylist(), found.values.to_pylist()) == (["a.k"], ["v"])
+    parsed = read_parameters(header.octets, header.fields["structured_data"])
+    assert parsed is not None
+    assert (parsed.names.to_pylist(), parsed.values.to_pylist()) == (["a.k"], ["v"])
 
 
 def test_rows_without_structured_data_have_no_parameters() -> None:
@@ -72,7 +72,7 @@ VALUES = st.text(st.sampled_from('ab ="]\\[ü'), max_size=12)
 
 
 def written(elements: dict[str, dict[str, str]]) -> bytes:
-    """As a sender writes it."""
+    """Encode elements like a sender."""
     text = ""
     for name, parts in elements.items():
         pairs = (
@@ -90,12 +90,12 @@ def written(elements: dict[str, dict[str, str]]) -> bytes:
         max_size=5,
     )
 )
-def test_what_senders_write_is_read(rows: list[dict[str, dict[str, str]]]) -> None:
+def test_parameters_of_real_senders_are_parsed(rows: list[dict[str, dict[str, str]]]) -> None:
     expected = [{f"{name}.{key}": v for name, parts in row.items() for key, v in parts.items()} for row in rows]
-    found = parameters(*(written(row) + b" text" for row in rows))
-    for row, wanted, parts in zip(found, expected, rows, strict=True):
-        if len(wanted) == sum(map(len, parts.values())):  # two names may make one
-            assert row == wanted
+    parsed = parameters(*(written(row) + b" text" for row in rows))
+    for row, expected_parameters, parts in zip(parsed, expected, rows, strict=True):
+        if len(expected_parameters) == sum(map(len, parts.values())):  # two names may make one
+            assert row == expected_parameters
 
 
 def test_the_slack_is_enough_for_the_longest_names_of_the_rfc() -> None:
