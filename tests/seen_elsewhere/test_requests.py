@@ -1,4 +1,6 @@
-"""What senders of other systems were seen to send: a row is a public report, its input, and what becomes of it here."""
+"""Public reports on receivers of requests, GELF and forward: a row has its reference, the input, and the messages
+in Penstock.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +18,26 @@ from penstock.landing.rows.table_rows import Rules, table_rows
 from penstock.wire.forward.codec import ForwardDecoder
 from penstock.wire.forward.splitter import ForwardSplitter
 from penstock.wire.gelf.codec import GelfDecoder
+from penstock.wire.gelf.splitter import GelfSplitter
 from penstock.wire.request_protocols import REQUEST_PROTOCOLS
 from penstock.wire.requests import Answer, Refused, find_protocol
 from tests.wire.sample_requests import make_request
 
-AT = datetime(2026, 2, 3, tzinfo=UTC)
+RECEIVED_AT = datetime(2026, 2, 3, tzinfo=UTC)
 JSON = {"content-type": "application/json"}
 HEC, LOKI, OTLP, BULK, PLAIN = "/services/collector/event", "/loki/api/v1/push", "/v1/logs", "/logs/_bulk", "/"
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A request, the status of its answer, a part of the answer's text, and the messages that are taken."""
+class Report:
+    """A request, the status of its answer, a part of the answer's text, and the accepted messages."""
 
     reference: str
     path: str
     body: str | bytes
     messages: list[str]
     status: int = 200
-    said: str = ""
+    text: str = ""
     annotations: dict[str, str] = field(default_factory=dict)
     event_time: str | None = None
     method: str = "POST"
@@ -50,21 +53,21 @@ def loki(*entries: str, stream: str = '{"app":"x"}') -> str:
 
 REQUESTS = [
     # Splunk HEC
-    Seen(
+    Report(
         "open-telemetry/opentelemetry-collector-contrib#43941",
         HEC,
         '[{"event":"a1"},{"event":"a2"}]',
         ["a1", "a2"],
-        said='"code":0',
+        text='"code":0',
     ),
-    Seen(
+    Report(
         "open-telemetry/opentelemetry-collector-contrib#41028",
         HEC,
         '{"event":{"modulus":%s}}' % ("9" * 1200),
         ['{"modulus":%s}' % ("9" * 1200)],
     ),
-    Seen("splunk/splunk-connect-for-snmp#1210", HEC, '{"event":{"v":Infinity}}', [], 400, '"code":6'),
-    Seen(
+    Report("splunk/splunk-connect-for-snmp#1210", HEC, '{"event":{"v":Infinity}}', [], 400, '"code":6'),
+    Report(
         "splunk/splunk-connect-for-snmp#1210",
         HEC,
         '{"event":{"v":1.10}}\n{"event":{"v":Infinity}}\n{"event":2}',
@@ -72,9 +75,9 @@ REQUESTS = [
         400,
         '"invalid-event-number":1',
     ),
-    Seen("vectordotdev/vector#23472", HEC, '{"event":[{"a":1},[2]]}', ['[{"a":1},[2]]']),
-    Seen("open-telemetry/opentelemetry-collector-contrib#29551", HEC, '{"event":null}', [], 400, '"code":13'),
-    Seen(
+    Report("vectordotdev/vector#23472", HEC, '{"event":[{"a":1},[2]]}', ['[{"a":1},[2]]']),
+    Report("open-telemetry/opentelemetry-collector-contrib#29551", HEC, '{"event":null}', [], 400, '"code":13'),
+    Report(
         "signalfx/splunk-otel-collector-chart#1002",
         HEC,
         '{"event":"a"}{"event":null}{"event":"b"}',
@@ -82,7 +85,7 @@ REQUESTS = [
         400,
         '"invalid-event-number":1',
     ),
-    Seen(
+    Report(
         "moby/moby#35862",
         HEC,
         '{"event":{"hi":"meme12345"}}\n\n{"event":"}\n\n{"event":"hi67890"}',
@@ -90,32 +93,32 @@ REQUESTS = [
         400,
         '"invalid-event-number":1',
     ),
-    Seen(
+    Report(
         "open-telemetry/opentelemetry-collector-contrib#36113 (what is resent)",
         HEC,
         '{"event":"hi67890"}',
         ["hi67890"],
-        said='"code":0',
+        text='"code":0',
     ),
-    Seen("open-telemetry/opentelemetry-collector-contrib#19219", HEC, "", [], 400, '"code":5'),
-    Seen("open-telemetry/opentelemetry-collector-contrib#19219", HEC, '{"other":1}', [], 400, '"code":12'),
-    Seen("open-telemetry/opentelemetry-collector-contrib#27604", HEC, "{", [], 400, '{"text":"Invalid data format"'),
-    Seen(
+    Report("open-telemetry/opentelemetry-collector-contrib#19219", HEC, "", [], 400, '"code":5'),
+    Report("open-telemetry/opentelemetry-collector-contrib#19219", HEC, '{"other":1}', [], 400, '"code":12'),
+    Report("open-telemetry/opentelemetry-collector-contrib#27604", HEC, "{", [], 400, '{"text":"Invalid data format"'),
+    Report(
         "open-telemetry/opentelemetry-collector-contrib#29745",
         "/services/collector/raw?sourcetype=eric_test&index=main",
         "event1\nevent3",
         ["event1", "event3"],
-        said='{"text":"Success","code":0}',
+        text='{"text":"Success","code":0}',
         annotations={"sourcetype": "eric_test", "index": "main"},
     ),
-    Seen(
+    Report(
         "open-telemetry/opentelemetry-collector-contrib#36096",
         HEC,
         '{"@timestamp":"2023-09-13T21:36:46Z","event":"text","tags":["_dateparsefailure"],"host":"h"}',
         ["text"],
         annotations={"host": "h"},
     ),
-    Seen(
+    Report(
         "Graylog2/graylog2-server#5501 (its kind, in HEC)",
         HEC,
         '{"time":1545353025250,"event":"x"}',
@@ -123,22 +126,22 @@ REQUESTS = [
         annotations={"time": "1545353025250"},
         event_time="2018-12-21T00:43:45.250",
     ),
-    Seen(
+    Report(
         "splunk/docker-logging-plugin#18, moby/moby#24376",
         "/services/collector/event/1.0",
         "",
         [],
         method="OPTIONS",
     ),
-    Seen(
+    Report(
         "vectordotdev/vector#12098",
         "/services/collector/health",
         "",
         [],
-        said='"code":17',
+        text='"code":17',
         method="GET",
     ),
-    Seen(
+    Report(
         "Splunk documentation: format events for HTTP Event Collector (fields are flat)",
         HEC,
         '{"event":"b","fields":{"roles":["r1","r2"]}}\n{"event":"a","fields":{"k8s":{"pod":"x"}}}',
@@ -148,17 +151,17 @@ REQUESTS = [
         annotations={"fields.roles": '["r1","r2"]'},
     ),
     # Loki
-    Seen("grafana/loki#11565", LOKI, loki('[1570818238000000000,"x"]', '["1","y"]'), ["x", "y"], 204),
-    Seen("grafana/loki#11774", LOKI, loki('["1570818238000000000","fizzbuzz"]'), ["fizzbuzz"], 204),
-    Seen("grafana/loki#200", LOKI, loki('["1","a"]', '["never","b"]', '["3","c"]'), ["a", "c"], 400, "entry 2"),
-    Seen(
+    Report("grafana/loki#11565", LOKI, loki('[1570818238000000000,"x"]', '["1","y"]'), ["x", "y"], 204),
+    Report("grafana/loki#11774", LOKI, loki('["1570818238000000000","fizzbuzz"]'), ["fizzbuzz"], 204),
+    Report("grafana/loki#200", LOKI, loki('["1","a"]', '["never","b"]', '["3","c"]'), ["a", "c"], 400, "entry 2"),
+    Report(
         "getsentry/relay#5833, grafana/loki#2859",
         LOKI,
         loki('["1","one"]', '["2","cut \\ud83d"]', '["3","three"]'),
         ["one", "cut \ufffd", "three"],
         204,
     ),
-    Seen(
+    Report(
         "ozontech/file.d#899",
         LOKI,
         loki('["1","a",{"status":"304","bytes":38660}]'),
@@ -167,72 +170,72 @@ REQUESTS = [
         annotations={"metadata.bytes": "38660", "metadata.status": "304"},
     ),
     # OTLP
-    Seen(
+    Report(
         "openobserve/openobserve#2532",
         OTLP,
         otlp('{"body":{"stringValue":"x"},"traceId":null,"spanId":null,"attributes":null,"severityText":null}'),
         ["x"],
-        said="{}",
+        text="{}",
     ),
-    Seen(
+    Report(
         "planetf1/otelite#247",
         OTLP,
         otlp('{"body":{"stringValue":"x"},"attributes":[{"key":"n","value":{"intValue":"42"}}]}'),
         ["x"],
         annotations={"attributes.n": "42"},
     ),
-    Seen(
+    Report(
         "Necmttn/ax#850, corveil/crow#823",
         OTLP,
         otlp('{"body":{"stringValue":"x"},"attributes":[{"key":"n","value":{"intValue":83729}}]}'),
         ["x"],
         annotations={"attributes.n": "83729"},
     ),
-    Seen(
+    Report(
         "OpenTelemetry protocol: trace ids of 16 bytes",
         OTLP,
         otlp('{"body":{"stringValue":"a"},"traceId":"abcd","spanId":"00f067aa0ba902b7"}'),
         ["a"],
-        said="1 malformed trace_id or span_id",
+        text="1 malformed trace_id or span_id",
         annotations={"span_id": "00f067aa0ba902b7"},
     ),
-    Seen(
+    Report(
         "Logflare/logflare#3683",
         OTLP,
         otlp('{"body":{"stringValue":"a"},"traceId":"not hex"}', '{"body":{"stringValue":"b"}}'),
         ["b"],
-        said='"rejectedLogRecords": "1"',
+        text='"rejectedLogRecords": "1"',
     ),
-    Seen(
+    Report(
         "jaegertracing/jaeger-ui#2589",
         OTLP,
         otlp('{"body":{"stringValue":"a"},"droppedAttributesCount":-1}', '{"body":{"stringValue":"b"}}'),
         ["b"],
-        said='"rejectedLogRecords": "1"',
+        text='"rejectedLogRecords": "1"',
     ),
-    Seen(
+    Report(
         "getsentry/sentry-javascript#20245",
         OTLP,
         otlp('{"body":{"stringValue":"cut \\ud83d"}}', '{"body":{"stringValue":"b"}}'),
         ["cut \ufffd", "b"],
     ),
     # Elasticsearch's _bulk
-    Seen(
+    Report(
         "elastic/elasticsearch#25740 (silent loss of the last one)",
         BULK,
         '{"index":{}}\n{"foo":"bar"}\n{"index":{}}\n{"foo":"barbar"}',
         ['{"foo":"bar"}', '{"foo":"barbar"}'],
-        said='"errors":false',
+        text='"errors":false',
     ),
-    Seen("elastic/elasticsearch#29309", BULK, '\n{"index":{"_id":"0"}}\n{"n":0.579}\n\n', ['{"n":0.579}']),
-    Seen(
+    Report("elastic/elasticsearch#29309", BULK, '\n{"index":{"_id":"0"}}\n{"n":0.579}\n\n', ['{"n":0.579}']),
+    Report(
         "hsen-dev/vscode-elastic#53",
         BULK,
         '{"index":{}}\n{"a":1}\n{"delete":{"_id":"2"}}\n{"create":{"_id":"3"}}\n{"b":3}\n',
         ['{"a":1}', '{"b":3}'],
-        said='"errors":true',
+        text='"errors":true',
     ),
-    Seen(
+    Report(
         "elastic/elasticsearch: index is missing",
         "/_bulk",
         '{"index":{}}\n{"a":1}\n',
@@ -240,51 +243,60 @@ REQUESTS = [
         400,
         "1: index is missing;",
     ),
-    Seen(
+    Report(
         "logstash-plugins/logstash-output-elasticsearch (numbers beyond doubles)",
         BULK,
         '{"create":{}}\n{"a":1e400}\n',
         ['{"a":1e400}'],
-        said='"errors":false',
+        text='"errors":false',
     ),
     # JSON
-    Seen("fluent/fluent-bit#3972 (bad bytes)", PLAIN, b'{"a":1}\n{"b":"\xff"}\n{"c":3}', ['{"a":1}', '{"c":3}']),
-    Seen("vectordotdev/vector#23472 (its kind, in JSON)", PLAIN, '[[1.10],{"a":1,"a":2}]', ["[1.10]", '{"a":1,"a":2}']),
+    Report("fluent/fluent-bit#3972 (bad bytes)", PLAIN, b'{"a":1}\n{"b":"\xff"}\n{"c":3}', ['{"a":1}', '{"c":3}']),
+    Report(
+        "vectordotdev/vector#23472 (its kind, in JSON)", PLAIN, '[[1.10],{"a":1,"a":2}]', ["[1.10]", '{"a":1,"a":2}']
+    ),
 ]
 
 
-def received(seen: Seen) -> tuple[int, str, list[dict[str, Any]], str]:
-    """Status and text of the answer, the rows, and the codec."""
+def received(report: Report) -> tuple[int, str, list[dict[str, Any]], str]:
+    """Return status and text of the answer, the rows, and the codec."""
     protocols = [protocol() for protocol in REQUEST_PROTOCOLS]
-    body = seen.body if isinstance(seen.body, bytes) else seen.body.encode()
-    request = make_request(seen.path, body, JSON, seen.method)
-    protocol = find_protocol(protocols, seen.method, request.path)
+    body = report.body if isinstance(report.body, bytes) else report.body.encode()
+    request = make_request(report.path, body, JSON, report.method)
+    protocol = find_protocol(protocols, report.method, request.path)
     assert protocol is not None
     try:
-        result = protocol.receive(request)
-    except Refused as why:
-        result = protocol.refusal(why, request)
-    if isinstance(result, Answer):
-        return result.status, result.body.decode(), [], protocol.codec
-    return result.answer.status, result.answer.body.decode(), result.body.to_pylist(), protocol.codec
+        outcome = protocol.receive(request)
+    except Refused as refusal:
+        outcome = protocol.refusal(refusal, request)
+    if isinstance(outcome, Answer):
+        return outcome.status, outcome.body.decode(), [], protocol.codec
+    return outcome.answer.status, outcome.answer.body.decode(), outcome.body.to_pylist(), protocol.codec
 
 
 def event_times(rows: list[dict[str, Any]], codec: str) -> list[datetime | None]:
-    given = {"topic": "t", "source": "s", "codec": codec, "timestamp": AT, "bucket": AT, "received": AT}
-    batch = pa.RecordBatch.from_pylist([{**row, **given, "offset": n} for n, row in enumerate(rows)], schema=ROW)
+    columns = {
+        "topic": "t",
+        "source": "s",
+        "codec": codec,
+        "timestamp": RECEIVED_AT,
+        "bucket": RECEIVED_AT,
+        "received": RECEIVED_AT,
+    }
+    batch = pa.RecordBatch.from_pylist([{**row, **columns, "offset": n} for n, row in enumerate(rows)], schema=ROW)
     return [row["event_time"] for _, part in table_rows(batch, Rules(), None) for row in part.to_pylist()]
 
 
-@pytest.mark.parametrize("seen", REQUESTS, ids=lambda seen: seen.reference)
-def test_requests(seen: Seen) -> None:
-    status, said, rows, codec = received(seen)
-    assert [row["payload"].decode() for row in rows] == seen.messages
-    assert status == seen.status
-    assert seen.said in said
+@pytest.mark.parametrize("report", REQUESTS, ids=lambda report: report.reference)
+def test_request_gives_the_expected_answer_and_messages(report: Report) -> None:
+    status, text, rows, codec = received(report)
+    assert [row["payload"].decode() for row in rows] == report.messages
+    assert status == report.status
+    assert report.text in text
     for row in rows:
-        assert dict(row["annotations"] or []).items() >= seen.annotations.items()
-    if seen.event_time is not None:
-        assert event_times(rows, codec) == [datetime.fromisoformat(seen.event_time).replace(tzinfo=UTC)]
+        assert dict(row["annotations"] or []).items() >= report.annotations.items()
+    if report.event_time is not None:
+        assert event_times(rows, codec) == [datetime.fromisoformat(report.event_time).replace(tzinfo=UTC)]
 
 
 def gelf(**fields: Any) -> bytes:
@@ -312,12 +324,35 @@ GELF = [
 
 
 @pytest.mark.parametrize(("reference", "message", "annotations", "time"), GELF, ids=[row[0] for row in GELF])
-def test_gelf(reference: str, message: bytes, annotations: dict[str, str], time: str | None) -> None:
+def test_gelf_message_has_the_expected_fields_and_time(
+    reference: str, message: bytes, annotations: dict[str, str], time: str | None
+) -> None:
     rows = GelfDecoder().decode_lines(pa.array([message], pa.binary())).body.to_pylist()
     assert [row["payload"] for row in rows] == [message]
     assert dict(rows[0]["annotations"]).items() >= annotations.items()
-    wanted = None if time is None else datetime.fromisoformat(time).replace(tzinfo=UTC)
-    assert event_times(rows, "gelf") == [wanted]
+    expected = None if time is None else datetime.fromisoformat(time).replace(tzinfo=UTC)
+    assert event_times(rows, "gelf") == [expected]
+
+
+NEWLINE_IN_FIELD = gelf(full_message="a\n\nb")
+GELF_STREAMS = [
+    ("Graylog2/graylog2-server#1525 (echo | nc)", NEWLINE_IN_FIELD + b"\n", [NEWLINE_IN_FIELD]),
+    ("Graylog2/graylog2-server#1240", NEWLINE_IN_FIELD + b"\0" + gelf() + b"\0", [NEWLINE_IN_FIELD, gelf()]),
+    ("rsyslog/rsyslog-doc#621 (no NUL)", gelf(_n=1) + b"\n" + gelf(_n=2) + b"\n", [gelf(_n=1), gelf(_n=2)]),
+    ("apache/logging-log4j2#394", gelf(_n=1) + b"\n" + gelf(_n=2) + b"\n", [gelf(_n=1), gelf(_n=2)]),
+    ("apache/logging-log4j2#394 (both)", gelf(_n=1) + b"\0\n" + gelf(_n=2) + b"\0\n", [gelf(_n=1), gelf(_n=2)]),
+]
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+@pytest.mark.parametrize(("reference", "stream", "messages"), GELF_STREAMS, ids=[row[0] for row in GELF_STREAMS])
+def test_gelf_connection_gives_the_expected_messages(
+    reference: str, stream: bytes, messages: list[bytes], size: int
+) -> None:
+    splitter = GelfSplitter(10_000)
+    parts = [splitter.feed(stream[begin : begin + size]).lines for begin in range(0, len(stream), size)]
+    lines = pa.concat_arrays([*parts, splitter.finish().lines]).to_pylist()
+    assert [line for line in lines if line] == messages
 
 
 FORWARD = [
@@ -333,7 +368,7 @@ FORWARD = [
 
 
 @pytest.mark.parametrize(("reference", "request_", "record", "time"), FORWARD, ids=[row[0] for row in FORWARD])
-def test_forward(reference: str, request_: list[Any], record: str, time: str) -> None:
+def test_forward_record_has_the_expected_time(reference: str, request_: list[Any], record: str, time: str) -> None:
     lines = ForwardSplitter(10_000, 1 << 20).feed(msgpack.packb(request_))
     rows = ForwardDecoder().decode_lines(lines.lines).body.to_pylist()
     assert [row["payload"].decode() for row in rows] == [record]

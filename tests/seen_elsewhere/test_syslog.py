@@ -100,7 +100,7 @@ CONNECTIONS = [
 
 
 def fields(*texts: str) -> dict[str, str]:
-    """Timestamp, host, app and process, as far as they are said."""
+    """Return timestamp, host, app and process, each if a text is present."""
     names = ("timestamp", "hostname", "app_name", "proc_id")
     return {name: text for name, text in zip(names, texts, strict=False) if text}
 

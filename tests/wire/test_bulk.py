@@ -120,7 +120,7 @@ def test_types_of_earlier_versions_are_not_part_of_the_index() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "wanted"),
+    ("method", "path", "expected"),
     [
         ("PUT", "/logs-2026", {"acknowledged": True, "index": "logs-2026"}),
         ("POST", "/logs/_refresh", {"_shards": {"total": 1, "successful": 1, "failed": 0}}),

@@ -1,7 +1,7 @@
 """Framing of GELF over TCP: the first message of a connection shows whether NUL or LF ends its messages.
 
-GELF ends messages with NUL, and its JSON may have line breaks between values. Many senders write a line per message
-instead (Fluent Bit, scripts, Graylog's inputs accept both).
+GELF ends messages with NUL, and its JSON may have line breaks between values. Some senders end them with LF instead,
+or with both, such as Log4j's GelfLayout (LOG4J2-2892), or a shell that pipes to ``nc``.
 
 Invariant: the messages depend on the bytes alone, not on how these are divided into reads.
 """
@@ -9,12 +9,17 @@ Invariant: the messages depend on the bytes alone, not on how these are divided 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+
+import pyarrow.compute as pc
 
 from penstock.wire.compressed_streams import UncompressedSplitter
+from penstock.wire.datagrams import spans
 from penstock.wire.gelf.unpacking import is_compressed
 from penstock.wire.json_text import is_json
 from penstock.wire.line_framing import LF, NO_LINES, NUL, DelimitedStream, Lines
 from penstock.wire.lines import SETTLE_TIME_S, Framing
+from penstock.wire.syslog.octets import Octets
 
 MAX_BLANKS = 64
 """Limit: blanks between the first message and the byte that decides; an endless run of them must not be buffered."""
@@ -44,6 +49,14 @@ class GelfSplitter(UncompressedSplitter):
     def patience_s(self) -> float:
         """Seconds until ``settle`` should be called if ``waits`` is true."""
         return SETTLE_TIME_S
+
+    def feed(self, chunk: bytes | memoryview) -> Lines:
+        """Return the messages that ``chunk`` completes."""
+        return _without_leading_newline(super().feed(chunk))
+
+    def finish(self) -> Lines:
+        """Return the remaining messages at the end of the connection."""
+        return _without_leading_newline(super().finish())
 
     def settle(self) -> Lines:
         """Return the first line if it is complete: a sender that ends messages with NUL sends it with the message."""
@@ -93,3 +106,13 @@ class GelfSplitter(UncompressedSplitter):
         if self._has_end and len(self._undecided) > self._max_line + 1:
             return self._decide("nul")
         return super()._drop_overlong()
+
+
+def _without_leading_newline(lines: Lines) -> Lines:
+    """Remove the newline that a sender writes after the NUL of the previous message."""
+    has_newline = pc.starts_with(lines.lines, "\n")
+    if not has_newline.true_count:
+        return lines
+    octets = Octets(lines.lines)
+    starts = octets.starts + has_newline.to_numpy(zero_copy_only=False)
+    return replace(lines, lines=spans(octets.data, starts, octets.stops))

@@ -16,7 +16,7 @@ from penstock.wire.codecs import CODECS
 from penstock.wire.datagrams import Datagrams
 from penstock.wire.growth import FIELDS
 from penstock.wire.syslog.codec import SyslogDecoder, build_annotations
-from tests.wire.syslog.hostile import HOSTILE, many, messages_of
+from tests.wire.syslog.hostile import HOSTILE, generate_messages, messages_of
 
 NOTICE = {"facility": "user", "severity": "notice"}
 SOURCE_COST = 500
@@ -183,7 +183,7 @@ def test_any_bytes_are_a_message(messages: list[bytes]) -> None:
 
 
 def test_ten_thousand_hostile_messages_are_one_each() -> None:
-    check(many(10_000))
+    check(generate_messages(10_000))
 
 
 def check(messages: list[bytes]) -> None:
