@@ -82,7 +82,7 @@ TARGETS = {
     "handover/state_page.py": "handover/test_state_page.py::test_changed_byte_leaves_an_intact_text",
     "handover/topic_requests.py": "handover/test_topic_requests.py::test_last_kt_tag_is_the_request",
     "ingest/admission.py": "ingest/test_admission.py::test_any_body_is_unpacked_within_bounds_or_refused",
-    "ingest/slots.py": ("ingest/test_slots.py::test_of_a_file_of_any_bytes_no_slot_is_longer_than_a_datagram"),
+    "ingest/slots.py": ("ingest/test_slots.py::test_any_bytes_give_no_slot_longer_than_a_datagram"),
     "ingest/tcp.py": "ingest/test_tcp.py::test_any_bytes_close_the_books",
     "ingest/udp.py": DATAGRAMS,
     "kafka/client/encryption.py": "kafka/client/test_encryption.py::test_any_value_is_decrypted_or_refused",
@@ -249,7 +249,7 @@ TARGETS = {
     "wire/sender_text.py": "wire/test_sender_text.py::test_columns_become_valid_strings",
     "wire/multiline.py": "wire/test_multiline.py::test_nothing_is_lost_and_how_lines_arrive_makes_no_difference",
     "wire/unpacking.py": "wire/test_unpacking.py::test_any_bytes_are_unpacked_within_bounds_or_refused",
-    "wire/message_ids.py": "wire/test_message_ids.py::test_the_same_parts_have_the_same_id_and_others_another",
+    "wire/message_ids.py": "wire/test_message_ids.py::test_equal_parts_have_equal_ids",
     "wire/syslog/codec.py": ANY_SYSLOG,
     "wire/syslog/columns.py": "wire/syslog/test_columns.py::test_any_bytes_have_columns",
     "wire/syslog/framing.py": ANY_SYSLOG,
@@ -257,9 +257,7 @@ TARGETS = {
     "wire/syslog/octets.py": ANY_SYSLOG,
     "wire/syslog/structured_data.py": ANY_SYSLOG,
     "wire/syslog/times.py": "wire/syslog/test_times.py::test_any_text_is_a_time_or_none_whatever_stands_beside_it",
-    "wire/source_annotations.py": (
-        "wire/test_source_annotations.py::test_the_address_stands_behind_what_was_annotated_before"
-    ),
+    "wire/source_annotations.py": ("wire/test_source_annotations.py::test_address_follows_existing_annotations"),
 }
 """The test of each parser, below ``tests``."""
 KERNEL, PARENT, COMPARED = "what the kernel says", "a pipe from its own parent", "compared as bytes, not parsed"
