@@ -18,8 +18,8 @@ from penstock.landing.event_rules import Event, MessageKind
 from penstock.landing.journal import PARTITION_MARK
 from penstock.landing.offset_runs import Offsets, Runs, offsets_of
 from penstock.landing.rows.engine import pc
-from penstock.landing.rows.json_events import EventRules, events_in
-from penstock.landing.rows.table_rows import is_of, uuids_said
+from penstock.landing.rows.json_events import EventRules, parse_events
+from penstock.landing.rows.table_rows import has_codec, protocol_uuids
 from penstock.log.errors import CorruptBatch
 from penstock.log.read.segment_view import StoredBatch
 from penstock.log.read.topic_reader import TopicReader
@@ -88,10 +88,10 @@ def of_codec(rows: pa.RecordBatch, codec: str | None) -> pa.RecordBatch:
 
 def events_of_rows(rows: pa.RecordBatch, event_types: Sequence[str]) -> list[Event | None]:
     """Return the event of each row (with a column ``codec``), or an event that holds the protocol's own message id."""
-    payloads = pc.if_else(is_of(rows, MessageKind.SYSLOG), pa.scalar(None, pa.binary()), rows["payload"])
-    events = events_in(payloads, EventRules(tuple(event_types)))
-    protocol_uuids = uuids_said(rows).to_pylist()
-    return [event or (Event("", uuid) if uuid else None) for event, uuid in zip(events, protocol_uuids, strict=True)]
+    payloads = pc.if_else(has_codec(rows, MessageKind.SYSLOG), pa.scalar(None, pa.binary()), rows["payload"])
+    events = parse_events(payloads, EventRules(tuple(event_types)))
+    message_ids = protocol_uuids(rows).to_pylist()
+    return [event or (Event("", uuid) if uuid else None) for event, uuid in zip(events, message_ids, strict=True)]
 
 
 def suspects_in(rows: pa.RecordBatch, origins: Sequence[SourceBucket], event_types: Sequence[str]) -> Iterator[Suspect]:

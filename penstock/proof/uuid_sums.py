@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name, SourceBucket
-from penstock.landing.rows.engine import contents
+from penstock.landing.rows.engine import text_bytes
 from penstock.ledger.posts import ROWS, SUM
 from penstock.proof.evidence import grouped
 
@@ -33,7 +33,7 @@ def hashes(uuids: Sequence[str] | pa.Array[Any]) -> Hashes:
 
 
 def _hashed(column: pa.Array[Any]) -> Hashes:
-    starts, data = contents(column)
+    starts, data = text_bytes(column)
     ends = starts.astype(np.int64) - starts[0]
     lengths, size = np.diff(ends), len(data)
     longest = int(lengths.max(initial=0))

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812  (what everybody calls it)
 
 from penstock.landing.journal import PARTITION_MARK
 from penstock.landing.table_schema import VIEW_COLUMNS
-from penstock.upkeep.quarantine.send_back import BATCH, REPLAY_OF
-from penstock.upkeep.quarantine.send_once import Resender, RowIdentity, Sent, body_of
+from penstock.upkeep.quarantine.send_back import MAX_BATCH_ROWS, REPLAY_OF
+from penstock.upkeep.quarantine.send_once import Resender, RowIdentity, Sent, to_body
 
 PLACE = ("topic", "partition", "offset")
 
@@ -46,14 +46,14 @@ def replay(rows: DataFrame, topic: str, resender: Resender) -> tuple[int, int]:
     resender.finish()
     sent = before = 0
     left = (row.asDict() for row in rows.toLocalIterator())
-    while part := list(islice(left, BATCH)):
+    while part := list(islice(left, MAX_BATCH_ROWS)):
         new: dict[RowIdentity, Sent] = {}
         for row in part:
             key = _key(row)
             if resender.is_new(topic, key):
                 new.setdefault(key, _sent(row))
         if new:
-            resender.send(topic, list(new), body_of(list(new.values())))
+            resender.send(topic, list(new), to_body(list(new.values())))
         sent, before = sent + len(new), before + len(part) - len(new)
     return sent, before
 

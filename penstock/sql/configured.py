@@ -8,7 +8,7 @@ from penstock.config import Settings
 from penstock.landing.daemon_connection import DaemonConnection, configured_connection
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
-from penstock.landing.rows.type_schemas import kept_schemas
+from penstock.landing.rows.type_schemas import load_schemas
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import TopicStore
@@ -28,7 +28,7 @@ def tables_of(settings: Settings, landed_only: bool = False, readable: Iterable[
     typed = configured_tables(pipeline)
     if landed_only or pipeline.source == "kafka":
         return Tables(layout, None, window=window, readable=names, typed=typed)
-    schemas = kept_schemas(layout.type_schemas, pipeline.schemas)
+    schemas = load_schemas(layout.type_schemas, pipeline.schemas)
     rules = Rules(EventRules(pipeline.event_types, (*schemas, *strict_tables(typed))), pipeline.keep_payload)
     transform = TransformRules.from_config(pipeline)
     transform.check()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import MessageKind, Reason
-from penstock.landing.rows.engine import quoted
+from penstock.landing.rows.engine import sql_literal
 from penstock.sql.query import Query
 from penstock.sql.tables import Tables
 from penstock.upkeep.quarantine.send_back import Row, SendBack, sent_before
@@ -37,13 +37,13 @@ _STEPS = (
 def _shape() -> str:
     text = _TEXT
     for pattern, replacement in _STEPS:
-        text = f"regexp_replace({text}, {quoted(pattern)}, {quoted(replacement)}, 'g')"
+        text = f"regexp_replace({text}, {sql_literal(pattern)}, {sql_literal(replacement)}, 'g')"
     return f"left({text}, 120)"
 
 
 SHAPE = _shape()
 """SQL expression for the shape of a payload: its beginning, with texts and numbers replaced."""
-_FROM_QUARANTINE = f"FROM landed WHERE kind = {quoted(MessageKind.QUARANTINE)}"
+_FROM_QUARANTINE = f"FROM landed WHERE kind = {sql_literal(MessageKind.QUARANTINE)}"
 _PAYLOAD = "coalesce(payload, ''::BLOB) AS payload"
 _ROW = f'topic, "partition", "offset", timestamp, source, reason, {_PAYLOAD}, key, annotations'
 _SORT_KEY = 'timestamp, topic, coalesce("partition", -1), "offset"'
@@ -67,8 +67,8 @@ class RowPosition(NamedTuple):
 
     def sql(self) -> str:
         """Return the position as an SQL row."""
-        moment = quoted(self.timestamp.isoformat())
-        return f"(TIMESTAMPTZ {moment}, {quoted(self.topic)}, {self.partition}, {self.offset})"
+        moment = sql_literal(self.timestamp.isoformat())
+        return f"(TIMESTAMPTZ {moment}, {sql_literal(self.topic)}, {self.partition}, {self.offset})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Selection:
     def sql(self) -> str:
         """Return the conditions after a WHERE."""
         conditions = (("reason", self.reason), ("topic", self.topic), (SHAPE, self.shape))
-        return "".join(f" AND {column} = {quoted(expected)}" for column, expected in conditions if expected)
+        return "".join(f" AND {column} = {sql_literal(expected)}" for column, expected in conditions if expected)
 
     def words(self) -> str:
         """Return the selection in words."""
@@ -167,7 +167,7 @@ def in_order(tables: Tables, selection: Selection, through: datetime | None) -> 
     after: RowPosition | None = None
     while through is not None:
         beyond = f" AND ({_SORT_KEY}) > {after.sql()}" if after else ""
-        until = f" AND timestamp <= TIMESTAMPTZ {quoted(through.isoformat())}"
+        until = f" AND timestamp <= TIMESTAMPTZ {sql_literal(through.isoformat())}"
         rest = f'{selection.sql()} AND "partition" IS NULL{until}{beyond} ORDER BY timestamp, topic, "offset"'
         rows = _quarantined_rows(tables, f"{rest} LIMIT {SEND_BATCH_ROWS}")
         if not rows:

@@ -24,7 +24,7 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import VIEWS
 from penstock.landing.from_kafka.rows import LOG_ROW
-from penstock.landing.rows.engine import quoted
+from penstock.landing.rows.engine import sql_literal
 from penstock.landing.rows.unique_annotations import with_unique_annotations
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.table_file import TableFile, copy_live_rows
@@ -91,7 +91,7 @@ class Query:
             threading.Thread(target=self._stop_in_time, args=(timeout_s,), daemon=True).start()
         try:
             self._connection.execute("SET TimeZone = 'UTC'")
-            self._connection.execute(f"SET temp_directory = {quoted(self._scratch.name)}")
+            self._connection.execute(f"SET temp_directory = {sql_literal(self._scratch.name)}")
             _check_one_select(text)
             for statement in _BOUNDS if timeout_s is not None else ():
                 self._connection.execute(statement)
@@ -172,7 +172,7 @@ class Query:
         derived = ", ".join(f'{value} AS "{name}"' for name, value in table.inputs.items())
         values = ", ".join(f'{value} AS "{name}"' for name, value in table.values.items())
         common = ", ".join(f'"{name}"' for name in (*LANDED_COLUMNS, "date"))
-        tail = f"(SELECT *, {derived} FROM _tail WHERE kind = 'event' AND type = {quoted(table.type)})"  # noqa: S608
+        tail = f"(SELECT *, {derived} FROM _tail WHERE kind = 'event' AND type = {sql_literal(table.type)})"  # noqa: S608
         self._connection.execute(f"CREATE VIEW {tail_view} AS SELECT {common}, {values} FROM {tail}")  # noqa: S608
         columns = ", ".join(f'"{column.name}"' for column in table.schema)
         union = f"UNION ALL SELECT {columns} FROM {file_view}" if files else ""  # noqa: S608
@@ -203,9 +203,11 @@ class Query:
         folder, readable = self._tables.layout.landed, self._tables.readable
         if readable is None and isinstance(folder, Path):
             copies = Path(self._scratch.name)
-            self._connection.execute(f"SET allowed_directories = [{quoted(str(folder))}, {quoted(str(copies))}]")
+            self._connection.execute(
+                f"SET allowed_directories = [{sql_literal(str(folder))}, {sql_literal(str(copies))}]"
+            )
             paths = [folder / file if file.live is None else copy_live_rows(folder, file, copies) for file in cut.files]
-            files = ", ".join(quoted(str(path)) for path in paths)
+            files = ", ".join(sql_literal(str(path)) for path in paths)
             return f"read_parquet([{files}], hive_partitioning = true, hive_types = {{'kind': VARCHAR, 'date': DATE}})"
         self._connection.register("_files", self._dataset(folder, cut.files))
         return "_files"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from penstock.landing.rows.engine import quoted
+from penstock.landing.rows.engine import sql_literal
 from penstock.sql.query import Query
 from penstock.sql.tables import Tables
 
@@ -24,7 +24,7 @@ def containing(tables: Tables, text: str, limit: int, timeout_s: float | None = 
 
     Raises BadQuery, also after ``timeout_s``, and what ``Query`` raises.
     """
-    literal = quoted(text)
+    literal = sql_literal(text)
     position = """topic || coalesce('/' || "partition", '') || ':' || "offset\""""
     query = (
         f"SELECT {position}, timestamp, kind, coalesce(payload, encode(data), ''::BLOB) FROM landed "  # noqa: S608  quoted

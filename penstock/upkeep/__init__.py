@@ -1,9 +1,9 @@
-"""Work on a table that exists: deletion, compaction, backfill, quarantine, tracing and promotion to Kafka.
+"""Work on an existing table: deletion, compaction, backfill, quarantine, tracing and promotion to Kafka.
 
-Start with ``maintenance``, the thread that decides when. ``believed_clock`` decides whether age may count,
-``checkpoint_repair`` mends the pipeline's files before it starts, ``backfill_planner`` asks for offsets out of turn.
-The folders: ``deletion``, ``compaction``, ``typed`` tables, ``promote``, ``quarantine`` and ``trace``. Imports
-``landing``, ``proof``, ``log``, ``ledger`` and ``process``.
+Start with ``maintenance``, the thread that schedules the work. ``believed_clock`` decides whether rows and files may
+be removed by age, ``checkpoint_repair`` repairs the pipeline's files before it starts, ``backfill_planner`` requests
+offsets out of turn. The folders: ``deletion``, ``compaction``, ``typed`` tables, ``promote``, ``quarantine`` and
+``trace``. Imports ``landing``, ``proof``, ``log``, ``ledger`` and ``process``.
 """
 
 __all__ = [  # noqa: RUF022 reading order

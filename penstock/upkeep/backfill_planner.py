@@ -1,8 +1,8 @@
-"""Landing a stretch of a topic that the tables do not have: of topics the pipeline does not read, and what was lost.
+"""Plan the landing of offsets that the tables lack: of topics the pipeline does not read, and of lost rows.
 
-Nothing lands twice: what is in the table, in a gap, a duplicate or waiting for the pipeline's own turn is left out.
-The rest becomes a request (``penstock.landing.requests.backfill_requests``); the landing query executes it exactly
-once.
+Invariant: nothing lands twice. Offsets that are in the table, in a gap, duplicates, or waiting for the pipeline's own
+turn are left out. The rest becomes a request (``penstock.landing.requests.backfill_requests``), which the landing
+query executes exactly once.
 """
 
 from __future__ import annotations
@@ -41,148 +41,166 @@ OffsetOrTime = int | float
 
 
 class CannotBackfill(PenstockError, RuntimeError):
-    """It cannot be done now; the text says why."""
+    """A backfill is not possible now; the text names the reason."""
 
 
 @dataclass(slots=True)
 class BackfillPlan:
-    """Of the offsets [begin, end) of a topic: those ``lost`` and ``ahead`` are to land, of the others ``known`` says
-    how many are landed, duplicate, gap.REASON, corrupt, or waiting for the pipeline's own turn.
+    """The fates of the offsets [begin, end) of a topic.
+
+    ``lost`` (committed, but missing from the table) and ``ahead`` (never read) are to land. ``fates`` counts the other
+    offsets: landed, duplicate, gap.REASON, corrupt, deleted, or waiting for the pipeline's own turn. ``owed`` are the
+    lost offsets without a counting proof.
     """
 
     topic: str
     begin: int
     end: int
-    known: Counter[str] = field(default_factory=Counter)
+    fates: Counter[str] = field(default_factory=Counter)
     lost: Offsets = field(default_factory=lambda: np.zeros(0, np.int64))
     ahead: Offsets = field(default_factory=lambda: np.zeros(0, np.int64))
     owed: tuple[int, ...] = ()
 
 
 class BackfillPlanner:
-    """Looks what of a topic is not in the table. ``selected``: the topics that the pipeline reads.
+    """The search for offsets of topics that are not in the table. ``selected`` are the topics the pipeline reads.
 
-    ``running``: whether a pipeline lands meanwhile; what lies before it in its own topics is left to it.
+    ``running`` is whether a pipeline lands at the same time; offsets ahead of it in its own topics are left to it.
     """
 
     def __init__(self, topics: Path, layout: Layout, selected: Sequence[str], *, running: bool) -> None:
         self._topics, self._layout, self._selected, self._running = topics, layout, set(selected), running
-        self._committed, self._planned = positions(layout)
+        self._committed, self._planned = load_positions(layout)
         self._runs = NO_RUNS
 
     def survey(self, topic: str, begin: OffsetOrTime, end: OffsetOrTime | None) -> BackfillPlan:
-        """Raises CannotBackfill where there is no such topic."""
+        """Plan the offsets from ``begin`` to ``end``. Raises CannotBackfill without such a topic."""
         reader = TopicReader(self._topics / topic)
         try:
-            first, last = _offset(reader, begin), reader.end if end is None else _offset(reader, end)
+            first, last = _to_offset(reader, begin), reader.end if end is None else _to_offset(reader, end)
         except FileNotFoundError:
-            raise CannotBackfill(f"there is no topic {topic!r}") from None
-        found = BackfillPlan(topic, first, max(first, min(last, reader.end)))
-        left = np.arange(found.begin, found.end)
-        left = self._strike(found, Name.LANDED.rstrip("."), left, np.isin(left, self._in_table(found)))
+            raise CannotBackfill(f"no topic {topic!r}") from None
+        plan = BackfillPlan(topic, first, max(first, min(last, reader.end)))
+        remaining = np.arange(plan.begin, plan.end)
+        remaining = self._remove_counted(
+            plan, Name.LANDED.rstrip("."), remaining, np.isin(remaining, self._load_landed_offsets(plan))
+        )
         self._runs = DeletionRecord(self._layout).runs().get(topic, NO_RUNS)
-        left = self._strike(found, DELETED, left, is_inside(left, self._runs))
-        runs, gone = in_gaps(runs_of(left), reader.gaps())
-        for reasons in gone.values():
-            found.known.update({f"{Name.GAP}{reason}": count for reason, count in reasons.items()})
-        assert len(left) - count_offsets(runs) == sum(sum(reasons.values()) for reasons in gone.values())
-        self._divide(found, offsets_of(runs))
-        return found
+        remaining = self._remove_counted(plan, DELETED, remaining, is_inside(remaining, self._runs))
+        runs, gaps = in_gaps(runs_of(remaining), reader.gaps())
+        for reasons in gaps.values():
+            plan.fates.update({f"{Name.GAP}{reason}": count for reason, count in reasons.items()})
+        assert len(remaining) - count_offsets(runs) == sum(sum(reasons.values()) for reasons in gaps.values())
+        self._classify_missing(plan, offsets_of(runs))
+        return plan
 
-    def _divide(self, found: BackfillPlan, left: Offsets) -> None:
-        """What is left: committed before, on its way, or never read."""
-        asked = requests_for_topic(self._layout, found.topic)
-        done = [run for one in asked for run in one.part(0, passed_offsets(self._committed, one))]
-        here, planned = self._committed.get(found.topic, 0), self._planned.get(found.topic, 0)
-        committed = is_inside(left, done) | (left < here)
-        for one in asked:  # a request to land something again is for what is committed already
-            committed &= ~is_inside(left, one.part(passed_offsets(self._committed, one), one.rows))
-        on_its_way = is_inside(left, [run for one in asked for run in one.runs]) | (left < planned)
-        if self._running and found.topic in self._selected:
-            on_its_way |= left >= planned
-        found.ahead = left[~committed & ~on_its_way]
-        found.known[WAITING] += int((~committed & on_its_way).sum())
-        if committed.any():
-            self._lost(found, left[committed])
+    def _classify_missing(self, plan: BackfillPlan, remaining: Offsets) -> None:
+        """Divide the remaining offsets into committed ones, planned ones, and offsets that were never read."""
+        requests = requests_for_topic(self._layout, plan.topic)
+        landed_runs = [run for request in requests for run in request.part(0, passed_offsets(self._committed, request))]
+        committed_end, planned_end = self._committed.get(plan.topic, 0), self._planned.get(plan.topic, 0)
+        is_committed = is_inside(remaining, landed_runs) | (remaining < committed_end)
+        # A request for lost rows names committed offsets: the part of it that is not done is waiting, not lost.
+        for request in requests:
+            is_committed &= ~is_inside(remaining, request.part(passed_offsets(self._committed, request), request.rows))
+        is_planned = is_inside(remaining, [run for request in requests for run in request.runs]) | (
+            remaining < planned_end
+        )
+        if self._running and plan.topic in self._selected:
+            is_planned |= remaining >= planned_end
+        plan.ahead = remaining[~is_committed & ~is_planned]
+        plan.fates[WAITING] += int((~is_committed & is_planned).sum())
+        if is_committed.any():
+            self._find_lost(plan, remaining[is_committed])
 
-    def _lost(self, found: BackfillPlan, missing: Offsets) -> None:
-        """Of what was committed and is in no file: what is no duplicate of a row in the table."""
-        again = LogRecords(self._topics).read_again(found.topic, runs_of(missing))
-        uuids = {suspect.event.uuid for suspect in again.suspects if suspect.event}
-        known = self._uuids(found.topic, uuids) | (self._uuids_deleted(found.topic) if uuids else set())
-        kept = list(_first_of_each(again.suspects, known))
-        found.lost = np.array(kept, np.int64)
-        found.known[Name.DUPLICATE] += len(again.suspects) - len(kept)
-        found.known[CORRUPT] += len(missing) - len(again.suspects)
+    def _find_lost(self, plan: BackfillPlan, missing: Offsets) -> None:
+        """Find the committed offsets that are in no file and are no duplicates of rows in the table."""
+        reread = LogRecords(self._topics).read_again(plan.topic, runs_of(missing))
+        uuids = {suspect.event.uuid for suspect in reread.suspects if suspect.event}
+        existing_uuids = self._find_landed_uuids(plan.topic, uuids) | (
+            self._load_deleted_uuids(plan.topic) if uuids else set()
+        )
+        lost = list(_without_duplicates(reread.suspects, existing_uuids))
+        plan.lost = np.array(lost, np.int64)
+        plan.fates[Name.DUPLICATE] += len(reread.suspects) - len(lost)
+        plan.fates[CORRUPT] += len(missing) - len(reread.suspects)
         owed = {
-            o for proofs in read_proofs(self._layout) for p in proofs if p.topic == found.topic for o in p.unaccounted
+            unaccounted
+            for proofs in read_proofs(self._layout)
+            for proof in proofs
+            if proof.topic == plan.topic
+            for unaccounted in proof.unaccounted
         }
-        owed -= {offset for one in requests_for_topic(self._layout, found.topic) for offset in one.owed}
-        found.owed = tuple(sorted(owed & set(kept)))
+        owed -= {offset for request in requests_for_topic(self._layout, plan.topic) for offset in request.owed}
+        plan.owed = tuple(sorted(owed & set(lost)))
 
-    def _strike(
-        self, found: BackfillPlan, name: str, left: Offsets, struck: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    def _remove_counted(
+        self, plan: BackfillPlan, name: str, remaining: Offsets, is_struck: np.ndarray[tuple[int], np.dtype[np.bool_]]
     ) -> Offsets:
-        found.known[name] += int(struck.sum())
-        return left[~struck]
+        plan.fates[name] += int(is_struck.sum())
+        return remaining[~is_struck]
 
-    def _in_table(self, found: BackfillPlan) -> Offsets:
+    def _load_landed_offsets(self, plan: BackfillPlan) -> Offsets:
         parts = [np.zeros(0, np.int64)]
-        for rows in self._columns(found.topic, ["offset"]):
+        for rows in self._read_columns(plan.topic, ["offset"]):
             offsets = rows["offset"].to_numpy()
-            parts.append(offsets[(offsets >= found.begin) & (offsets < found.end)])
+            parts.append(offsets[(offsets >= plan.begin) & (offsets < plan.end)])
         return np.concatenate(parts)
 
-    def _uuids(self, topic: str, wanted: set[str]) -> set[str]:
-        """Those that are in the table."""
-        values = pa.array(list(wanted), pa.string())
-        found: set[str] = set()
-        for rows in self._columns(topic, ["uuid"], WITH_UUID) if wanted else ():
-            here = rows["uuid"].filter(pc.is_in(rows["uuid"], value_set=values))
-            found.update(here.to_pylist())  # type: ignore[arg-type]  # what is among the wanted is not null
-        return found
+    def _find_landed_uuids(self, topic: str, searched: set[str]) -> set[str]:
+        """Return the searched uuids that are in the table."""
+        wanted_array = pa.array(list(searched), pa.string())
+        uuids: set[str] = set()
+        for rows in self._read_columns(topic, ["uuid"], WITH_UUID) if searched else ():
+            matches = rows["uuid"].filter(pc.is_in(rows["uuid"], value_set=wanted_array))
+            uuids.update(matches.to_pylist())  # type: ignore[arg-type]  # what is among the wanted is not null
+        return uuids
 
-    def _uuids_deleted(self, topic: str) -> set[str]:
-        """Those that were taken out of the table, as far as the log still has them: they do not come back."""
-        again = LogRecords(self._topics).read_again(topic, self._runs) if len(self._runs) else Reread()
-        return {suspect.event.uuid for suspect in again.suspects if suspect.event}
+    def _load_deleted_uuids(self, topic: str) -> set[str]:
+        # Limit: only as far back as the log still has the messages. Deleted events must not land again.
+        reread = LogRecords(self._topics).read_again(topic, self._runs) if len(self._runs) else Reread()
+        return {suspect.event.uuid for suspect in reread.suspects if suspect.event}
 
-    def _columns(self, topic: str, names: list[str], kinds: Sequence[str] = tuple(MessageKind)) -> Iterator[pa.Table]:
-        """Columns of the rows of a topic of the log, file by file; a file that is gone has none."""
+    def _read_columns(
+        self, topic: str, names: list[str], kinds: Sequence[str] = tuple(MessageKind)
+    ) -> Iterator[pa.Table]:
+        """Yield columns of the rows of a topic of the log, file by file."""
         for name in table_of(self._layout).active():
             if partition_value(name, "kind") not in kinds:
                 continue
             try:
                 with open_rows(self._layout.landed, name) as file:
-                    known = set(file.columns)
-                    rows = file.read([c for c in (*names, "topic", "partition") if c in known])
+                    existing = set(file.columns)
+                    rows = file.read([column for column in (*names, "topic", "partition") if column in existing])
+            # Maintenance merged the file since the listing; its rows are in a file that is listed next time.
             except FileNotFoundError:
                 continue
-            mine = pc.equal(rows["topic"], pa.scalar(topic))
-            if "partition" in known:
-                mine = pc.and_(mine, pc.is_null(rows["partition"]))
-            yield rows.filter(mine)
+            is_of_topic = pc.equal(rows["topic"], pa.scalar(topic))
+            if "partition" in existing:
+                is_of_topic = pc.and_(is_of_topic, pc.is_null(rows["partition"]))
+            yield rows.filter(is_of_topic)
 
 
-def _first_of_each(suspects: Sequence[Suspect], landed: set[str]) -> Iterator[int]:
-    """The offsets of the suspects that are no duplicates of what has landed, or of each other."""
-    seen = set(landed)
+def _without_duplicates(suspects: Sequence[Suspect], landed: set[str]) -> Iterator[int]:
+    """Yield the offsets of suspects that are no duplicates of landed rows, or of each other."""
+    known_uuids = set(landed)
     for suspect in suspects:
-        if suspect.event is None or suspect.event.uuid not in seen:
-            seen |= {suspect.event.uuid} if suspect.event else set()
+        if suspect.event is None or suspect.event.uuid not in known_uuids:
+            known_uuids |= {suspect.event.uuid} if suspect.event else set()
             yield suspect.offset
 
 
-def _offset(reader: TopicReader, place: OffsetOrTime) -> int:
-    return place if isinstance(place, int) else reader.at_timestamp(round(place * 1_000_000))
+def _to_offset(reader: TopicReader, offset_or_time: OffsetOrTime) -> int:
+    return offset_or_time if isinstance(offset_or_time, int) else reader.at_timestamp(round(offset_or_time * 1_000_000))
 
 
-def positions(layout: Layout) -> tuple[dict[str, int], dict[str, int]]:
-    """Up to where each topic (and request) is committed, and up to where it is planned."""
+def load_positions(layout: Layout) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the ends of the committed and of the planned offsets, by topic and request."""
     committed = landed_ends(layout)
-    done = max(committed_batches(layout.checkpoint), default=-1)
+    last_batch = max(committed_batches(layout.checkpoint), default=-1)
     planned = dict(committed)
-    for batch in (done, done + 1):
+    # Spark plans one batch ahead: its offsets are on their way although nothing is committed.
+    for batch in (last_batch, last_batch + 1):
         try:
             planned.update(read_plan(layout.checkpoint, batch).end)
         except FileNotFoundError:
@@ -190,28 +208,28 @@ def positions(layout: Layout) -> tuple[dict[str, int], dict[str, int]]:
     return committed, planned
 
 
-def ask(layout: Layout, found: BackfillPlan) -> list[Request]:
-    """Keep requests for what a survey found."""
+def request_backfill(layout: Layout, plan: BackfillPlan) -> list[Request]:
+    """Write requests for the plan of a survey."""
     requests = []
-    if len(found.lost):
-        requests.append(write_request(layout.refills, found.topic, runs_of(found.lost), lost=True, owed=found.owed))
-    if len(found.ahead):
-        requests.append(write_request(layout.refills, found.topic, runs_of(found.ahead)))
+    if len(plan.lost):
+        requests.append(write_request(layout.refills, plan.topic, runs_of(plan.lost), lost=True, owed=plan.owed))
+    if len(plan.ahead):
+        requests.append(write_request(layout.refills, plan.topic, runs_of(plan.ahead)))
     return requests
 
 
-def is_done(layout: Layout, asked: Sequence[Request]) -> bool:
-    """Whether all of the requests were carried out and proved."""
+def are_done(layout: Layout, requests: Sequence[Request]) -> bool:
+    """Return whether all requests are landed and proved."""
     proved: Counter[int] = Counter()
     for refill in proved_refills(layout):
         proved[refill.number] += 1
-    committed, _ = positions(layout)
-    return all(passed_offsets(committed, one) >= one.rows and proved[one.number] for one in asked)
+    committed, _ = load_positions(layout)
+    return all(passed_offsets(committed, request) >= request.rows and proved[request.number] for request in requests)
 
 
-def outcome(layout: Layout, asked: Sequence[Request]) -> Counter[str]:
-    """What became of the offsets of requests: rows, duplicates, gaps, unaccounted."""
-    numbers = {one.number for one in asked}
+def outcome(layout: Layout, requests: Sequence[Request]) -> Counter[str]:
+    """Return the fates of the requested offsets: rows, duplicates, gaps, unaccounted."""
+    numbers = {request.number for request in requests}
     total: Counter[str] = Counter()
     for refill in proved_refills(layout):
         if refill.number in numbers:
@@ -223,7 +241,7 @@ def outcome(layout: Layout, asked: Sequence[Request]) -> Counter[str]:
 
 
 @contextmanager
-def one_at_a_time(layout: Layout) -> Iterator[None]:
-    """Raises CannotBackfill while another one is at it."""
-    with hold_lock(layout.refills / "lock", CannotBackfill(f"another backfill is at work on {layout.tables}")):
+def hold_backfill_lock(layout: Layout) -> Iterator[None]:
+    """Hold the lock of backfills. Raises CannotBackfill if another one runs."""
+    with hold_lock(layout.refills / "lock", CannotBackfill(f"another backfill of {layout.tables} is running")):
         yield

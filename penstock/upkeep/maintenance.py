@@ -20,19 +20,21 @@ from penstock.process.process_end import stop_thread
 from penstock.upkeep.believed_clock import BelievedClock
 from penstock.upkeep.compaction.typed_compaction import compact_all, remove_old
 from penstock.upkeep.deletion.foreign import note_foreign_changes
-from penstock.upkeep.deletion.removal import carry_out, expire
+from penstock.upkeep.deletion.removal import execute_deletions, request_expired
 
-LOOK = 2.0
-"""Seconds between looks whether somebody asked for a deletion: one listing of a folder."""
-EXPIRE_EVERY = 600.0
-SWEEP_FIRST, SWEEP_EVERY = 60.0, 1800.0
+REQUEST_POLL_S = 2.0
+"""Interval between checks for deletion requests; each is one directory listing."""
+RETENTION_INTERVAL_S = 600.0
+FIRST_SWEEP_DELAY_S, SWEEP_INTERVAL_S = 60.0, 1800.0
 _LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """What there is to be done to a table: files are merged every so many seconds (0: never), rows kept as long as
-    ``retention`` says by kind or type. ``window``: of duplicates, in microseconds.
+    """The settings of maintenance.
+
+    ``merge_every`` is in seconds (0: never), ``window`` of duplicates in microseconds; ``retention`` maps a kind or
+    type to seconds.
     """
 
     merge_every: float = 0.0
@@ -52,63 +54,64 @@ class Maintenance:
         self._layout, self._upkeep, self._clock, self._settled = layout, upkeep, clock, settled
         self._expire_at = time.monotonic()
         self._merge_at = time.monotonic() + upkeep.merge_every
-        self._sweep_at = time.monotonic() + SWEEP_FIRST
-        self._done = 0
+        self._sweep_at = time.monotonic() + FIRST_SWEEP_DELAY_S
+        self._executed_up_to = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="maintenance", daemon=True)
 
     def start(self) -> None:
-        """Begin; a table that is to be begun yet is waited for."""
+        """Start the thread. It waits for the table if that is not created yet."""
         self._thread.start()
 
-    def stop(self, patience: float) -> bool:
-        """End; whether it has, which is waited for so many seconds, once. What is cut off then has changed nothing."""
-        return stop_thread(self._thread, self._stop, patience)
+    def stop(self, timeout_s: float) -> bool:
+        """Stop the thread and return whether it ended within ``timeout_s``. Interrupted work has changed nothing."""
+        return stop_thread(self._thread, self._stop, timeout_s)
 
     def _run(self) -> None:
-        pause = LOOK
-        while not self._stop.wait(pause):
+        delay_s = REQUEST_POLL_S
+        while not self._stop.wait(delay_s):
             self._clock.watch()
-            failed = [what for what in (self._take_out, self._put_together) if not self._done_with(what)]
-            pause = min(pause * 2, EXPIRE_EVERY) if failed else LOOK
+            # Both run even if one fails: on a full disk a deletion may fail while the sweep still frees space.
+            failures = [task for task in (self._run_due_deletions, self._merge_and_sweep) if not self._try(task)]
+            delay_s = min(delay_s * 2, RETENTION_INTERVAL_S) if failures else REQUEST_POLL_S
 
-    def _done_with(self, what: Callable[[], None]) -> bool:
-        """Whether it went well. One that fails, as on a full disk, does not keep the other from its turn."""
+    def _try(self, task: Callable[[], None]) -> bool:
         try:
             if has_landed_table(self._layout):
-                what()
+                task()
         except Exception as error:  # noqa: BLE001 - reported, and tried again later and later
-            _LOGGER.warning("the table could not be maintained: %s", str(error).partition("\n")[0])
+            _LOGGER.warning("maintenance failed and is retried: %s", str(error).partition("\n")[0])
             return False
         return True
 
     def step(self) -> None:
-        """Do what is due."""
-        self._take_out()
-        self._put_together()
+        """Run the due tasks once."""
+        self._run_due_deletions()
+        self._merge_and_sweep()
 
-    def _take_out(self) -> None:
+    def _run_due_deletions(self) -> None:
         """Turn expired retention into deletion requests, then execute open requests if every batch is proved."""
         now = time.monotonic()
         if now >= self._expire_at:
-            self._expire_at = now + EXPIRE_EVERY
+            self._expire_at = now + RETENTION_INTERVAL_S
             self._clock.keep()
             self._request_expired_rows()
         note_foreign_changes(self._layout)
-        if self._waits() and self._settled():
-            done = carry_out(self._layout, self._upkeep.window, self._clock.expected_micros())
-            if done:
-                _LOGGER.info("%d deletions done", done)
+        # Order: the proofs first, see the class.
+        if self._has_open_requests() and self._settled():
+            executed = execute_deletions(self._layout, self._upkeep.window, self._clock.expected_micros())
+            if executed:
+                _LOGGER.info("maintenance: executed %d deletion requests", executed)
 
     def _request_expired_rows(self) -> None:
-        if self._upkeep.retention and not self._waits() and (time_s := self._clock.now()) is not None:
-            expire(self._layout, dict(self._upkeep.retention), time_s)
+        if self._upkeep.retention and not self._has_open_requests() and (time_s := self._clock.now()) is not None:
+            request_expired(self._layout, dict(self._upkeep.retention), time_s)
 
-    def _put_together(self) -> None:
+    def _merge_and_sweep(self) -> None:
         """Merge small files, and remove files that no reader can need any more."""
         now = time.monotonic()
         if now >= self._sweep_at:
-            self._sweep_at = now + SWEEP_EVERY
+            self._sweep_at = now + SWEEP_INTERVAL_S
             # delta-rs compares its own reading of the clock with times that were written when a file was replaced.
             if self._clock.settled_now(KEEP_HOURS) is not None:
                 remove_old(self._layout)
@@ -116,14 +119,16 @@ class Maintenance:
             self._merge_at = now + self._upkeep.merge_every
             self._merge()
 
-    def _waits(self) -> bool:
-        """Whether a deletion is to be done."""
-        if (asked := newest_request(self._layout)) > self._done and not pending_deletions(self._layout):
-            self._done = asked
-        return asked > self._done
+    def _has_open_requests(self) -> bool:
+        # Fast path: reading all requests is slow, so the number up to which all are executed is remembered.
+        if (newest := newest_request(self._layout)) > self._executed_up_to and not pending_deletions(self._layout):
+            self._executed_up_to = newest
+        return newest > self._executed_up_to
 
     def _merge(self) -> None:
-        began = time.monotonic()
+        started_at = time.monotonic()
         removed, added = compact_all(self._layout)
         if removed:
-            _LOGGER.info("%d files became %d in %.1f s", removed, added, time.monotonic() - began)
+            _LOGGER.info(
+                "maintenance: merged %d files into %d in %.1f s", removed, added, time.monotonic() - started_at
+            )

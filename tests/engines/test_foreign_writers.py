@@ -23,7 +23,7 @@ from penstock.sql.query import Query
 from penstock.sql.tables import Tables
 from penstock.upkeep.compaction.typed_compaction import compact_all
 from penstock.upkeep.deletion.foreign import note_foreign_changes
-from penstock.upkeep.deletion.removal import carry_out
+from penstock.upkeep.deletion.removal import execute_deletions
 from tests.engines.foreign_spark import ForeignSpark
 from tests.landing.typed.typed_life import CLICK, WINDOW, Life
 from tests.landing.writing.messages import source
@@ -71,7 +71,7 @@ class Shared:
         """By Penstock."""
         request_deletion(self.layout, REQUESTED, parse_conditions(f"uuid = '{uuid}'"))
         note_foreign_changes(self.layout)
-        carry_out(self.layout, WINDOW)
+        execute_deletions(self.layout, WINDOW)
         self.uuids.discard(uuid)
 
     def compact(self) -> None:
@@ -180,7 +180,7 @@ def test_vector_on_times_that_cannot_be_rewritten_stays_until_it_is_purged(table
     table.check()
     request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'a-012'"))
     with pytest.raises(VectorNotApplicable, match="REORG TABLE"):
-        carry_out(table.layout, WINDOW)
+        execute_deletions(table.layout, WINDOW)
     table.check()
     table.spark("REORG TABLE {} APPLY (PURGE)")
     table.delete("a-012")

@@ -20,7 +20,7 @@ from penstock.landing.history import read_sum
 from penstock.landing.journal import Journal, read_journal, read_plan
 from penstock.landing.requests import backfill_requests as requests
 from penstock.landing.requests.deletions import load_deletions
-from penstock.landing.rows.type_schemas import kept_schemas
+from penstock.landing.rows.type_schemas import load_schemas
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import has_landed_table
 from penstock.landing.table_paths import Layout
@@ -111,7 +111,7 @@ READERS: dict[str, tuple[str, Bytes, Callable[[Layout, Path], object]]] = {
         "_checkpoints/landed.schemas.json",
         documents("written", "schemas") | SCHEMAS.map(_schemas),
         lambda layout, _: [
-            field.fits for schema in kept_schemas(layout.type_schemas, WRITTEN) for field in schema.fields
+            field.fits for schema in load_schemas(layout.type_schemas, WRITTEN) for field in schema.fields
         ],
     ),
     "since when there are typed tables": (

@@ -18,7 +18,7 @@ from penstock.landing.requests import backfill_requests as requests
 from penstock.landing.table_paths import Layout
 from penstock.proof.watermarks import keep_watermarks, kept_watermarks
 from penstock.records import body
-from penstock.upkeep.quarantine.send_once import Producer, Resender, body_of
+from penstock.upkeep.quarantine.send_once import Producer, Resender, to_body
 from tests.spark.spark_helpers import HandWritten, landed_message
 
 MARK = {"table": "events", "topic": "in", "until": 60, "landed": 2, "share": 1.0}
@@ -77,7 +77,7 @@ def plan_sending(path: Path, sink: Sink) -> None:
     """Write a plan that was not carried out."""
     sink.refuses = True
     with pytest.raises(OSError, match="away"):
-        Resender(path, sink).send("in", [1, 2], body_of([(None, b"one", None, {}), (None, b"two", None, {})]))
+        Resender(path, sink).send("in", [1, 2], to_body([(None, b"one", None, {}), (None, b"two", None, {})]))
     sink.refuses = False
 
 

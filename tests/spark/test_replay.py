@@ -19,7 +19,7 @@ from penstock.records import body
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.replay import chosen, replay
 from penstock.spark.views import register_views
-from penstock.upkeep.promote.kafka_writer import KafkaOut
+from penstock.upkeep.promote.kafka_writer import KafkaWriter
 from penstock.upkeep.quarantine.send_once import Resender
 from tests.spark.spark_helpers import append, event
 
@@ -33,7 +33,7 @@ class Killed(BaseException):
 class Dies:
     """Passes batches on, and is killed before or after one."""
 
-    def __init__(self, out: KafkaOut, when: str) -> None:
+    def __init__(self, out: KafkaWriter, when: str) -> None:
         self._out, self._when = out, when
 
     def append_batch(self, topic: str, body: pa.RecordBatch, producer: tuple[str, int] | None = None) -> list[int]:
@@ -74,7 +74,7 @@ def test_rows_chosen_by_condition_and_time_are_sent_once(
     assert chosen(spark, "events", None, time.time() + 60, None).count() == 0
     assert chosen(spark, "messages", None, 0.0, time.time() + 60).count() == 1
 
-    out = KafkaOut(kafka, topic)
+    out = KafkaWriter(kafka, topic)
     out.append_batch(topic, body([b"first"]))
     for when in ("after", "before"):
         path = tmp_path / "sent" / f"{when}.jsonl"

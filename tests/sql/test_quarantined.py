@@ -53,7 +53,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
 
 def test_the_newest_come_first_page_by_page(tables: Tables) -> None:
     first = newest(tables, Selection(), 4)
-    assert [one.place for one in first] == ["t/2:9", "u:8", "t:7", "t:6"]
+    assert [row.position for row in first] == ["t/2:9", "u:8", "t:7", "t:6"]
     assert [one.offset for one in newest(tables, Selection(), 9, RowPosition.of(first[-1]))] == [5, 4, 3, 2, 1, 0]
     assert [one.source for one in first] == ["udp-1", "udp-0", "udp-1", "udp-0"]
     assert first[1].payload == b""

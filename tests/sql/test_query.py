@@ -27,7 +27,7 @@ from penstock.sql import query as module
 from penstock.sql.query import BadQuery, Query
 from penstock.sql.tables import Tables
 from penstock.upkeep.compaction.compaction import compact_table
-from penstock.upkeep.deletion.removal import carry_out
+from penstock.upkeep.deletion.removal import execute_deletions
 from tests.spark.spark_helpers import append, event
 
 WINDOW = 600_000_000
@@ -310,5 +310,5 @@ def test_a_deleted_row_is_in_no_answer_and_does_not_come_back(topics: Path, tabl
     append(topics, "t", [event(0), event(1), event(0), event(2)])
     pipeline.land(0, 2)
     delete(tables.layout, REQUESTED, parse_conditions("uuid = 'u0'"))
-    carry_out(tables.layout, WINDOW)
+    execute_deletions(tables.layout, WINDOW)
     assert uuids(tables) == ["u1", "u2"]

@@ -27,10 +27,10 @@ from penstock.upkeep.backfill_planner import (
     BackfillPlan,
     BackfillPlanner,
     CannotBackfill,
-    ask,
-    is_done,
-    one_at_a_time,
+    are_done,
+    hold_backfill_lock,
     outcome,
+    request_backfill,
 )
 from penstock.upkeep.trace.tracer import Tracer
 from tests.spark.spark_daemon import Daemon, daemon
@@ -69,20 +69,20 @@ def test_what_was_lost_and_what_was_never_read_lands_once_and_is_in_the_balance(
     everything = [("a", 0), ("a", 1), ("a", 3), ("a", 4)]
     assert rows(spark, landing) == everything
     found = survey(landing, "a", 0)
-    assert (len(found.lost), len(found.ahead), dict(+found.known)) == (0, 0, {"landed": 4, "duplicate": 1})
+    assert (len(found.lost), len(found.ahead), dict(+found.fates)) == (0, 0, {"landed": 4, "duplicate": 1})
 
     for gone in (landing.layout.landed / "kind=message").rglob("*.parquet"):
         gone.unlink()
     lost, unread = survey(landing, "a", 0), survey(landing, "b", 2, 7)
     assert (lost.lost.tolist(), unread.ahead.tolist()) == ([1], [2, 3, 4, 5, 6])
-    asked = [*ask(landing.layout, lost), *ask(landing.layout, unread)]
-    assert not is_done(landing.layout, asked)
+    asked = [*request_backfill(landing.layout, lost), *request_backfill(landing.layout, unread)]
+    assert not are_done(landing.layout, asked)
     land(spark, replace(landing, only_refills=True), ledger)
-    assert is_done(landing.layout, asked)
+    assert are_done(landing.layout, asked)
     assert outcome(landing.layout, asked) == {"rows": 5, "duplicate": 1, "unaccounted": 0, "gap": 0}
     spark.catalog.clearCache()
     assert sorted(rows_in_files(landing)) == sorted([*everything, ("b", 2), ("b", 3), ("b", 4), ("b", 5)])
-    assert dict(+survey(landing, "b", 2, 7).known) == {"landed": 4, "duplicate": 1}
+    assert dict(+survey(landing, "b", 2, 7).fates) == {"landed": 4, "duplicate": 1}
     balance = running.ledger.balance()
     assert balance.unaccounted == 0
     assert balance.pending == 3, "those of b that nobody asked for"
@@ -105,7 +105,7 @@ def rows_in_files(landing: Landing) -> Iterator[tuple[str, int]]:
     """The rows of the files that there are: Spark would fail for the one that is gone."""
     surveyor = BackfillPlanner(landing.topics, landing.layout, [], running=False)
     for topic in ("a", "b"):
-        for part in surveyor._columns(topic, ["offset"]):
+        for part in surveyor._read_columns(topic, ["offset"]):
             yield from ((topic, offset) for offset in part["offset"].to_pylist())
 
 
@@ -134,9 +134,9 @@ def test_what_no_proof_counted_is_owed_to_the_balance_and_what_is_planned_waits(
     plan.write_text("\n".join(["v1", '{"batchWatermarkMs":0,"batchTimestampMs":1}', json.dumps({"t": 5})]))
     found = BackfillPlanner(topics, table.layout, ["t"], running=False).survey("t", 0, None)
     assert (found.lost.tolist(), found.owed, found.ahead.tolist()) == ([1, 3], (1, 3), [5])
-    assert dict(+found.known) == {"landed": 1, "duplicate": 1, "waiting": 1}
+    assert dict(+found.fates) == {"landed": 1, "duplicate": 1, "waiting": 1}
     left_to_it = BackfillPlanner(topics, table.layout, ["t"], running=True).survey("t", 0, None)
-    assert (len(left_to_it.ahead), left_to_it.known["waiting"]) == (0, 2)
+    assert (len(left_to_it.ahead), left_to_it.fates["waiting"]) == (0, 2)
 
 
 def test_what_was_asked_for_is_not_asked_for_again(topics: Path, table: HandWritten) -> None:
@@ -144,10 +144,10 @@ def test_what_was_asked_for_is_not_asked_for_again(topics: Path, table: HandWrit
     table.commit({"u": 1}, [landed_message(0, "u")])
     first = BackfillPlanner(topics, table.layout, [], running=False).survey("t", 1, 4)
     assert first.ahead.tolist() == [1, 2, 3]
-    (request,) = ask(table.layout, first)
+    (request,) = request_backfill(table.layout, first)
     assert request.name == "t@1"
     second = BackfillPlanner(topics, table.layout, [], running=False).survey("t", 0, None)
-    assert (second.ahead.tolist(), second.known["waiting"]) == ([0, 4, 5], 3)
+    assert (second.ahead.tolist(), second.fates["waiting"]) == ([0, 4, 5], 3)
     assert np.array_equal(first.ahead, np.arange(1, 4))
 
 
@@ -155,8 +155,8 @@ def test_a_topic_that_is_none_and_a_second_backfill_are_refused(topics: Path, ta
     topics.mkdir()
     with pytest.raises(CannotBackfill, match="no topic 'x'"):
         BackfillPlanner(topics, table.layout, [], running=False).survey("x", 0, None)
-    second = one_at_a_time(table.layout)
-    with one_at_a_time(table.layout), pytest.raises(CannotBackfill, match="another backfill"):
+    second = hold_backfill_lock(table.layout)
+    with hold_backfill_lock(table.layout), pytest.raises(CannotBackfill, match="another backfill"):
         second.__enter__()
 
 
@@ -171,9 +171,9 @@ def test_events_that_were_lost_land_again_though_their_keys_are_known(
         for gone in (landing.layout.landed / "kind=event").rglob("*.parquet"):
             gone.unlink()
         lost = survey(landing, "a", 0)
-        asked = ask(landing.layout, lost)
+        asked = request_backfill(landing.layout, lost)
         land(spark, replace(landing, only_refills=True), ledger)
-        assert is_done(landing.layout, asked)
+        assert are_done(landing.layout, asked)
         found = sorted(rows_in_files(landing))
         assert {("a", n) for n in range(5)} <= {*found}
         assert len(found) == 5

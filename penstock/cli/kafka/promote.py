@@ -78,10 +78,10 @@ def _move_pipeline(settings: Settings, layout: Layout) -> None:
     from penstock.proof.ledger_posts import LedgerAway, LedgerClient, LedgerRefused
     from penstock.proof.moved_topics import post_moves
     from penstock.upkeep.checkpoint_repair import mend
-    from penstock.upkeep.promote.promotion import move
+    from penstock.upkeep.promote.promotion import move_pipeline
 
     mend(layout)
-    for topic, moved_topic in move(layout).items():
+    for topic, moved_topic in move_pipeline(layout).items():
         where = ", ".join(
             f"partition {partition} from {offset:,} on" for partition, offset in sorted(moved_topic.begins.items())
         )

@@ -44,7 +44,7 @@ def backfill(
     if settings.pipeline.source == "kafka":
         fail('a backfill reads the log, but pipeline.source is "kafka"', 2)
     from penstock.spark.pipeline import landing_of
-    from penstock.upkeep.backfill_planner import one_at_a_time
+    from penstock.upkeep.backfill_planner import hold_backfill_lock
     from penstock.upkeep.checkpoint_repair import check_source
 
     try:
@@ -55,7 +55,7 @@ def backfill(
         landing = landing_of(settings)
         check_source(landing.layout, kafka=False)
         # Two backfills at once would both find the same rows missing.
-        with one_at_a_time(landing.layout):
+        with hold_backfill_lock(landing.layout):
             plans, requests = _plan_and_request(landing, topic, *bounds)
             for line in [] if as_json else [line for plan in plans for line in plan_lines(plan)]:
                 console.print(line, markup=False, soft_wrap=True)
@@ -78,7 +78,7 @@ def _plan_and_request(
     from penstock.landing.landing_lock import is_running
     from penstock.landing.topics.from_folder import topic_names
     from penstock.spark.pipeline import tidied
-    from penstock.upkeep.backfill_planner import BackfillPlanner, ask
+    from penstock.upkeep.backfill_planner import BackfillPlanner, request_backfill
 
     selected = topic_names(landing.topics, landing.topic.split(","))
     running = is_running(landing.layout)
@@ -87,7 +87,7 @@ def _plan_and_request(
     with errors.status("searching for missing rows"), tidied(landing, running):
         planner = BackfillPlanner(landing.topics, landing.layout, selected, running=running)
         plans = [planner.survey(name, begin, end) for name in topics or selected]
-        return plans, [request for plan in plans for request in ask(landing.layout, plan)]
+        return plans, [request for plan in plans for request in request_backfill(landing.layout, plan)]
 
 
 def _land_requests(settings: Settings, landing: Landing, requests: Sequence[Request]) -> int:
@@ -95,13 +95,13 @@ def _land_requests(settings: Settings, landing: Landing, requests: Sequence[Requ
     from penstock.landing.landing_lock import is_running
     from penstock.proof.ledger_posts import LedgerClient
     from penstock.spark.pipeline import run
-    from penstock.upkeep.backfill_planner import is_done
+    from penstock.upkeep.backfill_planner import are_done
 
     with errors.status("waiting for the running pipeline"):
         # The pipeline may end before it reaches the requests. Then this command lands them itself.
-        while is_running(landing.layout) and not is_done(landing.layout, requests):
+        while is_running(landing.layout) and not are_done(landing.layout, requests):
             time.sleep(POLL_INTERVAL_S)
-    if is_done(landing.layout, requests):
+    if are_done(landing.layout, requests):
         return 0
     configure("backfill")
     ledger = LedgerClient.of(settings)
@@ -111,7 +111,7 @@ def _land_requests(settings: Settings, landing: Landing, requests: Sequence[Requ
 def plan_lines(plan: BackfillPlan) -> list[str]:
     """Return a plan as lines of text."""
     missing = len(plan.lost) + len(plan.ahead)
-    counts = ", ".join(f"{count:,} {FATE_WORDS.get(name, name)}" for name, count in sorted(plan.known.items()) if count)
+    counts = ", ".join(f"{count:,} {FATE_WORDS.get(name, name)}" for name, count in sorted(plan.fates.items()) if count)
     lines = [
         f"{plan.topic}, offsets {plan.begin:,} to {plan.end:,}: {missing:,} to land" + (f"; {counts}" if counts else "")
     ]
@@ -141,6 +141,6 @@ def _print_outcome(landing: Landing, plans: Sequence[BackfillPlan], requests: Se
 
 
 def _document(plan: BackfillPlan) -> dict[str, Any]:
-    counts = {name: count for name, count in plan.known.items() if count}
+    counts = {name: count for name, count in plan.fates.items() if count}
     missing = {"again": len(plan.lost), "ahead": len(plan.ahead)}
     return {"topic": plan.topic, "begin": plan.begin, "end": plan.end, **missing, "known": counts}

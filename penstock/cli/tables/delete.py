@@ -35,7 +35,7 @@ def delete(
     """
     from penstock.landing.requests.conditions import BadCondition, parse_conditions
     from penstock.landing.requests.deletions import REQUESTED, DeletionRecord, request_deletion
-    from penstock.upkeep.deletion.removal import count
+    from penstock.upkeep.deletion.removal import count_rows
 
     layout = Layout.for_tables(settings.tables)
     try:
@@ -43,7 +43,7 @@ def delete(
     except BadCondition as error:
         fail(f"--where: {error}", 2)
     with errors.status("counting"):
-        rows, files = count(layout, conditions)
+        rows, files = count_rows(layout, conditions)
     if yes and rows:
         number = request_deletion(layout, REQUESTED, conditions).number
         _wait_until_deleted(settings, layout, number)
@@ -83,7 +83,7 @@ def _delete_here(settings: Settings, layout: Layout) -> None:
     from penstock.spark.query.proof_worker import ProofWorker
     from penstock.upkeep.believed_clock import BelievedClock
     from penstock.upkeep.checkpoint_repair import mend
-    from penstock.upkeep.deletion.removal import carry_out
+    from penstock.upkeep.deletion.removal import execute_deletions
 
     landing = landing_of(settings)
     mend(layout)
@@ -94,5 +94,5 @@ def _delete_here(settings: Settings, layout: Layout) -> None:
     # Order: the proof first. It re-reads rows, and a row deleted before it would look like a loss.
     if not worker.settled:
         fail("some batches are not proved yet; `penstock pipeline run --once` proves them, then deletes the rows")
-    carry_out(layout, landing.window, clock.expected_micros())
+    execute_deletions(layout, landing.window, clock.expected_micros())
     worker.stop(0)

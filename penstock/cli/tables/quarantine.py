@@ -20,9 +20,9 @@ from penstock.process.terminal import visible
 from penstock.sql.configured import tables_of
 from penstock.sql.quarantined import Extent, Selection, UnknownReason, check, extent, groups, newest, send_all
 from penstock.sql.tables import Tables
-from penstock.upkeep.quarantine.fixes import BadFix, Fix, as_it_is, load_fix, replacing, setting
+from penstock.upkeep.quarantine.fixes import BadFix, Fix, keep_payload, load_fix, replace_text, set_field
 from penstock.upkeep.quarantine.preview import SAMPLES, Sample, preview
-from penstock.upkeep.quarantine.send_back import SendBack, alone
+from penstock.upkeep.quarantine.send_back import SendBack, hold_send_lock
 
 quarantine = Commands(no_args_is_help=True, help="Inspect and replay messages that are not valid events.")
 Reason = Annotated[
@@ -74,7 +74,7 @@ def list_rows(
     table = Table("message", "received (UTC)", "source", "reason", "payload", box=None)
     for row in matches:
         payload = row.payload.decode(errors="replace")
-        table.add_row(row.place, f"{row.timestamp:%m-%d %H:%M:%S}", row.source, row.reason, _shorten(payload))
+        table.add_row(row.position, f"{row.timestamp:%m-%d %H:%M:%S}", row.source, row.reason, _shorten(payload))
     console.print(table if matches else "the quarantine is empty")
 
 
@@ -116,7 +116,7 @@ def replay(
         _preview(tables, selection, counts, correction)
         return
     # Invariant: one process sends at a time. Two would both see a message as not sent yet.
-    with connection.connect() as log, alone(tables.layout), Progress("sending") as progress:
+    with connection.connect() as log, hold_send_lock(tables.layout), Progress("sending") as progress:
 
         def report(read_rows: int) -> bool:
             progress.update(f"{read_rows:,} of {counts.of_log:,}")
@@ -147,7 +147,7 @@ def _parse_fix(function: str, replace: Pair, field: Pair) -> Fix:
     try:
         if function:
             return load_fix(function)
-        return replacing(*replace) if replace else setting(*field) if field else as_it_is
+        return replace_text(*replace) if replace else set_field(*field) if field else keep_payload
     except BadFix as error:
         fail(error, 2)
 
@@ -158,7 +158,7 @@ def _preview(tables: Tables, selection: Selection, counts: Extent, correction: F
     table = Table("message", "before", "after", "becomes", box=None)
     for sample in samples:
         table.add_row(
-            sample.row.place, _shorten(sample.row.payload.decode(errors="replace")), _after(sample), sample.becomes
+            sample.row.position, _shorten(sample.row.payload.decode(errors="replace")), _after(sample), sample.becomes
         )
     if samples:
         console.print(table)

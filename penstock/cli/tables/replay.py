@@ -92,13 +92,13 @@ def _open_kafka_resender(layout: Layout, kafka: dict[str, str]) -> Iterator[Rese
     if not kafka.get("bootstrap.servers"):
         fail("--kafka: no broker is named; use --bootstrap or set pipeline.kafka", 2)
     try:
-        from penstock.upkeep.promote.kafka_writer import CannotSend, KafkaOut
+        from penstock.upkeep.promote.kafka_writer import CannotSend, KafkaWriter
     except ImportError:
         fail("this needs confluent-kafka: pip install 'penstock-pipe[kafka]'")
     try:
-        out = KafkaOut(kafka, f"penstock-replay-{layout.tables}")
+        out = KafkaWriter(kafka, f"penstock-replay-{layout.tables}")
         try:
-            yield Resender(layout.checkpoint.parent / "replayed.kafka.jsonl", out, out.has)
+            yield Resender(layout.checkpoint.parent / "replayed.kafka.jsonl", out, out.has_batch)
         finally:
             out.close()
     except CannotSend as error:

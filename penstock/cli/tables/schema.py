@@ -34,19 +34,19 @@ def infer(
 ) -> None:
     """Propose the configuration of a typed table from landed events of a type."""
     from penstock.landing.table_paths import Layout
-    from penstock.upkeep.typed.found_fields import data_of_late, fields_of
-    from penstock.upkeep.typed.proposal import proposal
+    from penstock.upkeep.typed.found_fields import find_fields, recent_data
+    from penstock.upkeep.typed.proposal import propose
 
     with errors.status("reading"):
-        data = data_of_late(Layout.for_tables(settings.tables), event_type, rows)
-        fields = fields_of(data)
+        data = recent_data(Layout.for_tables(settings.tables), event_type, rows)
+        fields = find_fields(data)
     if not len(data):
         fail(f"no event of type {event_type!r} has landed")
     if as_json:
         field_documents = [{"field": field.name, "type": field.proposed, "events": field.present} for field in fields]
         print(json.dumps({"type": event_type, "events": len(data), "fields": field_documents}, indent=2))
     else:
-        print(proposal(event_type, fields, len(data)), end="")
+        print(propose(event_type, fields, len(data)), end="")
 
 
 @schema.command()
@@ -63,12 +63,12 @@ def diff(
     from penstock.landing.table_paths import Layout
     from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, describe_start, read_starts
     from penstock.upkeep.typed.differences import differences
-    from penstock.upkeep.typed.found_fields import data_of_late, fields_of
+    from penstock.upkeep.typed.found_fields import find_fields, recent_data
 
     layout, typed_table = Layout.for_tables(settings.tables), find_typed_table(settings, name)
     with errors.status("reading"):
-        data = data_of_late(layout, typed_table.type, rows)
-        columns = differences(layout, typed_table, fields_of(data), len(data))
+        data = recent_data(layout, typed_table.type, rows)
+        columns = differences(layout, typed_table, find_fields(data), len(data))
     complete_after = read_starts(layout).get(name, BEFORE_FIRST_BATCH)
     if as_json:
         print(

@@ -74,9 +74,9 @@ class TraceOutcome:
 
 
 def _trace_message(tracer: Tracer, message: str) -> TraceOutcome:
-    from penstock.upkeep.trace.tracer import PLACE, BrokenFile, NoSuchTopic
+    from penstock.upkeep.trace.tracer import MESSAGE_POSITION, BrokenFile, NoSuchTopic
 
-    named_position = PLACE.fullmatch(message)
+    named_position = MESSAGE_POSITION.fullmatch(message)
     try:
         if named_position and tracer.has_topic(named_position["topic"]):
             return TraceOutcome(tracer.trace(named_position["topic"], int(named_position["offset"])))

@@ -24,13 +24,23 @@ from penstock.landing.topics.from_folder import FolderStore
 from penstock.sql.configured import tables_of
 from penstock.sql.search import Match, containing
 from penstock.upkeep.trace.stations import Step
-from penstock.upkeep.trace.tracer import DELETED, DROPPED, DUPLICATE, KEPT, PENDING, PLACE, PROMOTED, Trace, Tracer
+from penstock.upkeep.trace.tracer import (
+    DELETED,
+    DROPPED,
+    DUPLICATE,
+    MESSAGE_POSITION,
+    NOT_READ,
+    PENDING,
+    PROMOTED,
+    Trace,
+    Tracer,
+)
 
 MAX_MATCHES = 50
 SEARCH_TIMEOUT_S = 30.0
 EXCERPT_CHARS = 160
 STATIONS = ("received", "log buffer", "log", "micro-batch", "table", "proof")
-EXPECTED_FATES = (PENDING, KEPT, PROMOTED, DUPLICATE, DROPPED, DELETED)
+EXPECTED_FATES = (PENDING, NOT_READ, PROMOTED, DUPLICATE, DROPPED, DELETED)
 """Fates of messages that are correctly in no table."""
 Readable = frozenset[str] | None
 
@@ -62,7 +72,7 @@ def find_message(settings: Settings, query: str, readable: Readable) -> str:
     # From Kafka nothing lands out of the built-in log, so no topic of it is expected in a table.
     patterns = () if settings.pipeline.source == "kafka" else settings.pipeline.topics
     tracer = Tracer(settings.topics, Layout.for_tables(settings.tables), patterns)
-    address = PLACE.fullmatch(query)
+    address = MESSAGE_POSITION.fullmatch(query)
     if address and tracer.has_topic(address["topic"]):
         return _trace_html(tracer, address["topic"], int(address["offset"]), readable)
     if TIME_PATTERN.fullmatch(query):

@@ -126,7 +126,7 @@ def listing(rows: list[Row], selection: Selection, is_older_page: bool) -> str:
         [
             f'<span class="nw" title="{row.timestamp.isoformat()}">{row.timestamp.astimezone():%b %d %H:%M:%S}</span>',
             f'<span class="nw">{escape(row.source or "")}</span>',
-            f'<a class="nw" href="/find?{urlencode({"q": row.place})}">{escape(row.place)}</a>',
+            f'<a class="nw" href="/find?{urlencode({"q": row.position})}">{escape(row.position)}</a>',
             f'<span class="nw">{escape(row.reason.replace("_", " "))}</span>',
             f"<code>{escape(preview(row.payload))}</code>",
         ]

@@ -21,9 +21,9 @@ from penstock.console.wording import counted, exact
 from penstock.errors import PenstockError
 from penstock.sql.quarantined import Extent, Selection, extent, newest, send_all
 from penstock.sql.tables import Tables
-from penstock.upkeep.quarantine.fixes import Fix, as_it_is, load_fix, replacing, setting
+from penstock.upkeep.quarantine.fixes import Fix, keep_payload, load_fix, replace_text, set_field
 from penstock.upkeep.quarantine.preview import SAMPLES, Sample, preview
-from penstock.upkeep.quarantine.send_back import SendBack, alone
+from penstock.upkeep.quarantine.send_back import SendBack, hold_send_lock
 
 UNCHANGED, REPLACE, SET = "unchanged", "replace a text", "set a field"
 PROGRESS_INTERVAL_S = 0.25
@@ -103,8 +103,8 @@ class SendBackPanel:
             self._second_field.value or "",
         )
         if choice in HINTS:
-            return (replacing if choice == REPLACE else setting)(first_text, second_text)
-        return load_fix(choice) if choice in self._settings.pipeline.fixes else as_it_is
+            return (replace_text if choice == REPLACE else set_field)(first_text, second_text)
+        return load_fix(choice) if choice in self._settings.pipeline.fixes else keep_payload
 
     async def _preview(self) -> None:
         self._discard_preview()
@@ -200,7 +200,7 @@ def send_selection_back(
     """
     access = Access(settings)
     # Lock: one sender per table, shared with ``penstock pipeline quarantine``; each records what it has sent.
-    with alone(tables.layout), Log(access.rpc_address, token=token or access.token, retry_for=5.0) as log:
+    with hold_send_lock(tables.layout), Log(access.rpc_address, token=token or access.token, retry_for=5.0) as log:
         return send_all(tables, selection, SendBack(tables.layout, log, fix), selected_extent.newest, report_progress)
 
 
@@ -224,7 +224,7 @@ def samples(previewed: Sequence[Sample]) -> str:
     """Return payloads before and after the fix, as HTML."""
     cells = [
         [
-            escape(sample.row.place),
+            escape(sample.row.position),
             f"<code>{escape(_excerpt(sample.row.payload))}</code>",
             "" if sample.after is None else _unchanged_mark(sample) or f"<code>{escape(_excerpt(sample.after))}</code>",
             f'<span class="{"good" if sample.lands else "bad"}">{escape(sample.becomes.replace("_", " "))}</span>',

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.landing.journal import PARTITION_MARK
-from penstock.landing.rows.key_hashes import key_hashes
+from penstock.landing.rows.engine import compute
 
 Array = np.ndarray[tuple[int], np.dtype[Any]]
 COLUMNS = {"high": np.uint64, "low": np.uint64, "micros": np.int64, "partition": np.int32, "offset": np.int64}
@@ -95,3 +95,13 @@ def unify_topics(topic_lists: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...
 def _from_columns(columns: Sequence[Array], topics: tuple[str, ...]) -> EventsSeen:
     high, low, micros, partition, offset, topic = columns
     return EventsSeen(high, low, micros, partition, offset, topic, topics)
+
+
+_KEY_HASH = {"hash": "md5_number('u:' || topic || ':' || uuid)"}
+_KEY_HALVES = {"high": "(hash >> 64)::UBIGINT", "low": "(hash & 18446744073709551615::UHUGEINT)::UBIGINT"}
+
+
+def key_hashes(topics: pa.Array[Any], uuids: pa.Array[Any]) -> tuple[Array, Array]:
+    """Return the halves of the keys: 128 bits of MD5 of topic (of Kafka without the partition) and uuid; no nulls."""
+    halves = compute(_KEY_HALVES, _KEY_HASH, topic=topics, uuid=uuids)
+    return halves["high"].to_numpy(), halves["low"].to_numpy()

@@ -1,7 +1,8 @@
-"""Whether texts are JSON by the letter (RFC 8259), asked of the few that DuckDB's parser might take wrongly.
+"""Check that texts are strict JSON (RFC 8259) where DuckDB's parser may be too lenient.
 
-DuckDB takes NaN, Infinity and a comma before a closing bracket; other engines refuse such texts, so they are found by
-what they look like, and judged by Python's parser. Nesting deeper than MAX_DEPTH is refused: Spark's parser ends there.
+DuckDB accepts NaN, Infinity and a comma before a closing bracket; other engines refuse such texts. Suspect texts are
+recognized by a scan of all bytes, and only these are judged by Python's parser. Limit: nesting deeper than MAX_DEPTH
+is refused, because Spark's parser ends there.
 """
 
 from __future__ import annotations
@@ -13,70 +14,73 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from penstock.landing.rows.engine import Bytes, Mask, Places, among, as_mask, pc, rows_with
+from penstock.landing.rows.engine import Bytes, Mask, Places, as_mask, byte_mask, pc, rows_with
 from penstock.wire.json_text import MAX_DEPTH, deep_recursion
 
 _PIECE = 128 << 10
-"""Bytes looked at at once: that many stay in the processor's own memory."""
+"""Bytes scanned at once, so that a piece and its masks stay in the processor's cache."""
 _BLANKS = b" \t\n\f\r"
 _WORD = r"-?(?i:nan|inf|infinity)\s*[,\]}]"
 _SUSPECT = (r",\s*(?:[\]}]|" + _WORD + ")", r":\s*" + _WORD, r"\[\s*" + _WORD)
-"""Each begins with a letter of its own: so RE2 looks for that alone, and the three cost less than one."""
-_BEFORE, _AFTER = among(_BLANKS + b",:[-"), among(_BLANKS + b",]}iI")
+"""Each begins with one fixed character: RE2 searches for it alone, and the three cost less than one pattern."""
+_BEFORE, _AFTER = byte_mask(_BLANKS + b",:[-"), byte_mask(_BLANKS + b",]}iI")
 _LEVELS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
 
 class _NotStrict(ValueError):
-    """JSON that Python would take and others do not."""
+    """JSON that Python accepts and other parsers refuse."""
 
 
 def not_strict(texts: pa.Array[Any]) -> Mask:
-    """For each text whether it is no JSON although DuckDB may say so; null is False."""
-    found = np.zeros(len(texts), bool)
-    for row in np.flatnonzero(_suspect(texts)).tolist():
-        found[row] = not is_strict(texts[row].as_py())
-    return found
+    """Return a mask of the texts that are no strict JSON although DuckDB may accept them; null is False."""
+    is_refused = np.zeros(len(texts), bool)
+    for row in np.flatnonzero(_is_suspect(texts)).tolist():
+        is_refused[row] = not is_strict(texts[row].as_py())
+    return is_refused
 
 
-def _suspect(texts: pa.Array[Any]) -> Mask:
-    found = as_mask(pc.greater_equal(pc.binary_length(texts), pa.scalar(2 * MAX_DEPTH, pa.int32())))
-    rows = rows_with(texts, _looks_lax)
+def _is_suspect(texts: pa.Array[Any]) -> Mask:
+    is_suspect = as_mask(pc.greater_equal(pc.binary_length(texts), pa.scalar(2 * MAX_DEPTH, pa.int32())))
+    # Fast path: the scan of bytes takes half the time of the patterns, which then run on few texts.
+    rows = rows_with(texts, _find_lax_bytes)
     if rows.any():
-        some = texts.filter(pa.array(rows))
-        masks = [as_mask(pc.match_substring_regex(some, pattern)) for pattern in _SUSPECT]
-        found[rows] |= np.logical_or.reduce(masks)
-    return found
+        likely_texts = texts.filter(pa.array(rows))
+        masks = [as_mask(pc.match_substring_regex(likely_texts, pattern)) for pattern in _SUSPECT]
+        is_suspect[rows] |= np.logical_or.reduce(masks)
+    return is_suspect
 
 
-def _looks_lax(content: Bytes) -> Places:
-    """Where one of the patterns may match: more often than they do, and in half the time."""
-    pieces = range(0, len(content), _PIECE)
-    words, ends = zip(*(_candidates(content, at) for at in pieces), strict=True) if pieces else ((), ())
-    return np.concatenate([*(_words(content, places) for places in words), *ends, np.empty(0, np.intp)])
+def _find_lax_bytes(content: Bytes) -> Places:
+    """Return positions where one of the patterns may match; more positions than the patterns have matches."""
+    starts = range(0, len(content), _PIECE)
+    words, ends = zip(*(_candidates(content, start) for start in starts), strict=True) if starts else ((), ())
+    return np.concatenate([*(_words(content, positions) for positions in words), *ends, np.empty(0, np.intp)])
 
 
-def _candidates(content: Bytes, at: int) -> tuple[Places, Places]:
-    """Of a piece: where ``na`` or ``in`` stands, however written; and brackets behind a comma or a blank."""
-    piece = content[at : at + _PIECE + 1]
-    small, before = piece | np.uint8(32), piece[:-1]
-    n = small == ord("n")
-    words = (n[:-1] & (small[1:] == ord("a"))) | ((small[:-1] == ord("i")) & n[1:])
-    ends = (small[1:] == ord("}")) & ((before == ord(",")) | (before <= ord(" ")))  # a bracket is one bit from a brace
-    return np.flatnonzero(words) + at, np.flatnonzero(ends) + at + 1
+def _candidates(content: Bytes, start: int) -> tuple[Places, Places]:
+    """Return in a piece the positions of ``na`` and ``in`` in any case, and of brackets after a comma or blank."""
+    piece = content[start : start + _PIECE + 1]
+    lower, preceding = piece | np.uint8(32), piece[:-1]
+    is_n = lower == ord("n")
+    words = (is_n[:-1] & (lower[1:] == ord("a"))) | ((lower[:-1] == ord("i")) & is_n[1:])
+    # A closing bracket and a closing brace differ in the bit that ``lower`` sets: one comparison finds both.
+    ends = (lower[1:] == ord("}")) & ((preceding == ord(",")) | (preceding <= ord(" ")))
+    return np.flatnonzero(words) + start, np.flatnonzero(ends) + start + 1
 
 
-def _words(content: Bytes, places: Places) -> Places:
-    """Those that begin ``nan`` or ``inf``, and stand alone."""
-    letters = [content.take(places + number, mode="clip") | np.uint8(32) for number in (0, 2)]
-    whole = np.where(letters[0] == ord("n"), letters[1] == ord("n"), letters[1] == ord("f"))
-    alone = _BEFORE[content.take(places - 1, mode="clip")] & _AFTER[content.take(places + 3, mode="clip")]
-    found: Places = places[whole & alone]
-    return found
+def _words(content: Bytes, positions: Places) -> Places:
+    """Return the positions of ``nan`` and ``inf`` that stand between separators."""
+    letters = [content.take(positions + number, mode="clip") | np.uint8(32) for number in (0, 2)]
+    is_word = np.where(letters[0] == ord("n"), letters[1] == ord("n"), letters[1] == ord("f"))
+    is_alone = _BEFORE[content.take(positions - 1, mode="clip")] & _AFTER[content.take(positions + 3, mode="clip")]
+    words: Places = positions[is_word & is_alone]
+    return words
 
 
 def is_strict(text: str) -> bool:
-    """Whether a text is JSON by the letter, not nested deeper than MAX_DEPTH."""
+    """Return whether a text is strict JSON, not nested deeper than MAX_DEPTH."""
     try:
+        # Fast path: a shorter text cannot be nested that deep.
         if len(text) >= 2 * MAX_DEPTH and _depth(text) > MAX_DEPTH:
             return False
         loads(text)
@@ -86,7 +90,7 @@ def is_strict(text: str) -> bool:
 
 
 def loads(text: str, **hooks: Any) -> Any:
-    """What a text says, with numbers as texts. Raises ValueError."""
+    """Parse a text, with numbers as texts. Raises ValueError."""
     try:
         return json.loads(text, **NUMBERS_AS_TEXTS, **hooks)
     except RecursionError:
@@ -95,6 +99,7 @@ def loads(text: str, **hooks: Any) -> Any:
 
 
 def _depth(text: str) -> int:
+    # Fast path: two counts in C. Brackets in strings only make them larger.
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return 0
     level = deepest = 0
@@ -109,4 +114,4 @@ def _refuse(name: str) -> NoReturn:
 
 
 NUMBERS_AS_TEXTS: dict[str, Any] = {"parse_int": str, "parse_float": str, "parse_constant": _refuse}
-"""Hooks of Python's parser."""
+"""Arguments of Python's parser: numbers stay texts, and NaN and Infinity are refused."""

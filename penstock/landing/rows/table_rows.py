@@ -1,4 +1,8 @@
-"""What a message is (event, syslog, message, or quarantined and why), as rows of the table."""
+"""Convert messages to rows of the table: event, syslog, message, or quarantined with a reason.
+
+Invariant: each message becomes exactly one row, of one kind; what is no valid event stays as a message or in
+quarantine.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,9 @@ Columns: TypeAlias = "dict[str, pa.Array[Any]]"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What makes an event, and whether valid events keep their raw payload (as ``rows_to_land`` gives them)."""
+    """The rules for events, and whether valid events keep their raw payload (applied by the caller of
+    ``table_rows``).
+    """
 
     events: EventRules = field(default_factory=EventRules)
     keep_payload: bool = True
@@ -38,139 +44,153 @@ class Rules:
 def table_rows(
     batch: pa.RecordBatch, rules: Rules, landed_at: int | None
 ) -> Iterator[tuple[MessageKind, pa.RecordBatch]]:
-    """The rows (FILE_SCHEMA) of messages (``from_kafka.rows.ROW``), by kind; ``landed_at`` in microseconds, None for
-    rows that have not landed.
+    """Yield the rows (FILE_SCHEMA) of messages (``from_kafka.rows.ROW``) by kind.
+
+    ``landed_at`` is in microseconds, None for rows that have not landed.
     """
     batch = batch.append_column("landed_at", pa.repeat(pa.scalar(landed_at, pa.int64()), batch.num_rows).cast(MICROS))
-    syslog = is_of(batch, MessageKind.SYSLOG)
-    braces = pc.fill_null(pc.starts_with(batch["payload"], "{"), pa.scalar(False))
-    events = pc.and_not(braces, syslog)
-    if part := _some(batch, events):
-        yield from _events(part, rules)
-    if part := _some(batch, syslog):
-        yield MessageKind.SYSLOG, _shaped(part, _syslog_columns(part))
-    if part := _some(batch, pc.invert(pc.or_(events, syslog))):
+    is_syslog = has_codec(batch, MessageKind.SYSLOG)
+    is_object_like = pc.fill_null(pc.starts_with(batch["payload"], "{"), pa.scalar(False))
+    is_event = pc.and_not(is_object_like, is_syslog)
+    if part := _select(batch, is_event):
+        yield from _event_rows(part, rules)
+    if part := _select(batch, is_syslog):
+        yield MessageKind.SYSLOG, _to_file_schema(part, _syslog_columns(part))
+    if part := _select(batch, pc.invert(pc.or_(is_event, is_syslog))):
         yield MessageKind.MESSAGE, _message_rows(part)
 
 
 def without_payload(kind: MessageKind, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows (FILE_SCHEMA) of a kind; events without their payload."""
+    """Remove the payload from rows (FILE_SCHEMA) of events; return rows of other kinds as they are."""
     if kind is not MessageKind.EVENT:
         return rows
-    at = FILE_SCHEMA.get_field_index("payload")
-    return rows.set_column(at, FILE_SCHEMA.field(at), pa.nulls(rows.num_rows, pa.binary()))
+    index = FILE_SCHEMA.get_field_index("payload")
+    return rows.set_column(index, FILE_SCHEMA.field(index), pa.nulls(rows.num_rows, pa.binary()))
 
 
-def is_of(batch: pa.RecordBatch, *codecs: str) -> pa.Array[Any]:
-    """Of which rows the column ``codec`` is one of these; never null."""
-    found: pa.Array[Any] = pc.is_in(batch["codec"], pa.array(codecs))
-    return found
+def has_codec(batch: pa.RecordBatch, *codecs: str) -> pa.Array[Any]:
+    """Return a mask of the rows with one of these codecs; never null."""
+    has_codec: pa.Array[Any] = pc.is_in(batch["codec"], pa.array(codecs))
+    return has_codec
 
 
-def uuids_said(batch: pa.RecordBatch) -> pa.Array[Any]:
-    """What the protocols of messages (columns ``codec`` and ``annotations``) know them by; null where by nothing."""
-    found: pa.Array[Any] = pa.nulls(batch.num_rows, pa.string())
+def protocol_uuids(batch: pa.RecordBatch) -> pa.Array[Any]:
+    """Return the message ids of protocols that have one (columns ``codec`` and ``annotations``), else null."""
+    uuids: pa.Array[Any] = pa.nulls(batch.num_rows, pa.string())
     for codec, name in ID_ANNOTATIONS.items():
-        mine = is_of(batch, codec)
-        if pc.any(mine).as_py():
-            said = pc.map_lookup(batch["annotations"], pa.scalar(name), "last")
-            size = pc.binary_length(said)
-            fits = pc.and_(pc.greater(size, pa.scalar(0)), pc.less_equal(size, pa.scalar(MAX_UUID_BYTES)))
-            found = pc.if_else(pc.and_(mine, pc.fill_null(fits, pa.scalar(False))), said, found)
-    return found
+        is_of_codec = has_codec(batch, codec)
+        if pc.any(is_of_codec).as_py():
+            annotation = pc.map_lookup(batch["annotations"], pa.scalar(name), "last")
+            size = pc.binary_length(annotation)
+            has_valid_length = pc.and_(pc.greater(size, pa.scalar(0)), pc.less_equal(size, pa.scalar(MAX_UUID_BYTES)))
+            uuids = pc.if_else(
+                pc.and_(is_of_codec, pc.fill_null(has_valid_length, pa.scalar(False))), annotation, uuids
+            )
+    return uuids
 
 
-def _some(batch: pa.RecordBatch, mask: pa.Array[Any]) -> pa.RecordBatch | None:
-    """The rows that a mask holds for; None for none."""
+def _select(batch: pa.RecordBatch, mask: pa.Array[Any]) -> pa.RecordBatch | None:
+    """Return the rows of a mask, or None if there are none."""
     count = int(pc.sum(mask).as_py() or 0)
+    # Fast path: batches of one kind, the usual case, are not copied.
     if count == batch.num_rows:
         return batch if count else None
     return batch.filter(mask) if count else None
 
 
-def _events(batch: pa.RecordBatch, rules: Rules) -> Iterator[tuple[MessageKind, pa.RecordBatch]]:
+def _event_rows(batch: pa.RecordBatch, rules: Rules) -> Iterator[tuple[MessageKind, pa.RecordBatch]]:
     columns = event_columns(batch["payload"], rules.events)
-    rows = _shaped(batch, columns)
-    valid = pc.is_null(columns["reason"])
-    if part := _some(rows, valid):
+    rows = _to_file_schema(batch, columns)
+    is_valid = pc.is_null(columns["reason"])
+    if part := _select(rows, is_valid):
         yield MessageKind.EVENT, part
-    meant_otherwise = pc.is_in(columns["reason"], pa.array([reason.value for reason in NOT_MEANT_AS_EVENT]))
-    foreign = pc.and_(is_of(batch, *FOREIGN_CODECS), meant_otherwise)
-    if part := _some(rows, pc.invert(pc.or_(valid, foreign))):
+    is_not_meant_as_event = pc.is_in(columns["reason"], pa.array([reason.value for reason in NOT_MEANT_AS_EVENT]))
+    # Senders of other protocols (GELF, OTLP, ...) send JSON that was never meant as an event: it is a message.
+    is_foreign_message = pc.and_(has_codec(batch, *FOREIGN_CODECS), is_not_meant_as_event)
+    if part := _select(rows, pc.invert(pc.or_(is_valid, is_foreign_message))):
         yield MessageKind.QUARANTINE, part
-    if part := _some(batch, foreign):
+    if part := _select(batch, is_foreign_message):
         yield MessageKind.MESSAGE, _message_rows(part)
 
 
-def _shaped(batch: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
-    """FILE_SCHEMA: ``columns``, else those of the batch, else null."""
-    known = set(batch.schema.names)
+def _to_file_schema(batch: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
+    """Return FILE_SCHEMA rows from ``columns``, else the batch's columns, else nulls."""
+    batch_columns = set(batch.schema.names)
 
-    def column(one: pa.Field[Any]) -> pa.Array[Any]:
-        if one.name in columns or one.name in known:
-            found = columns[one.name] if one.name in columns else batch[one.name]
+    def column(field: pa.Field[Any]) -> pa.Array[Any]:
+        if field.name in columns or field.name in batch_columns:
+            source = columns[field.name] if field.name in columns else batch[field.name]
         else:
-            found = pa.nulls(batch.num_rows, one.type)
-        cast: pa.Array[Any] = found if found.type.equals(one.type) else found.cast(one.type)
-        return cast
+            source = pa.nulls(batch.num_rows, field.type)
+        typed: pa.Array[Any] = source if source.type.equals(field.type) else source.cast(field.type)
+        return typed
 
-    shaped = pa.RecordBatch.from_arrays([column(one) for one in FILE_SCHEMA], schema=FILE_SCHEMA)
+    rows = pa.RecordBatch.from_arrays([column(field) for field in FILE_SCHEMA], schema=FILE_SCHEMA)
     # Order: after the columns, which take the last of several annotations of one name, as duplicates and proofs do.
-    return with_unique_annotations(shaped)
+    return with_unique_annotations(rows)
 
 
 def _syslog_columns(batch: pa.RecordBatch) -> Columns:
     annotations = batch["annotations"]
 
-    def said(name: str) -> pa.Array[Any]:
-        found: pa.Array[Any] = pc.map_lookup(annotations, pa.scalar(name), "last")
-        return found
+    def annotation(name: str) -> pa.Array[Any]:
+        texts: pa.Array[Any] = pc.map_lookup(annotations, pa.scalar(name), "last")
+        return texts
 
-    columns = {column: said(name) for column, name in SYSLOG_COLUMNS.items()}
+    columns = {column: annotation(name) for column, name in SYSLOG_COLUMNS.items()}
     message = syslog_messages(batch["payload"].fill_null(b""))
-    return {**columns, "message": message, "host": said("hostname"), "event_time": _times(said("timestamp"))}
+    return {
+        **columns,
+        "message": message,
+        "host": annotation("hostname"),
+        "event_time": _times(annotation("timestamp")),
+    }
 
 
 def _message_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Messages, with what senders of other protocols say of them in columns."""
-    foreign = is_of(batch, *FOREIGN_CODECS)
-    if not pc.any(foreign).as_py():
-        return _shaped(batch, {})
+    """Return rows of messages, with annotations of foreign protocols as columns."""
+    is_foreign = has_codec(batch, *FOREIGN_CODECS)
+    if not pc.any(is_foreign).as_py():
+        return _to_file_schema(batch, {})
 
-    def said(name: str) -> pa.Array[Any]:
-        found: pa.Array[Any] = pc.map_lookup(batch["annotations"], pa.scalar(name), "last")
-        kept: pa.Array[Any] = pc.if_else(foreign, found, pa.scalar(None, pa.string()))
-        return kept
+    def annotation(name: str) -> pa.Array[Any]:
+        texts: pa.Array[Any] = pc.map_lookup(batch["annotations"], pa.scalar(name), "last")
+        foreign_texts: pa.Array[Any] = pc.if_else(is_foreign, texts, pa.scalar(None, pa.string()))
+        return foreign_texts
 
-    columns = {column: said(name) for column, name in FOREIGN_COLUMNS.items()}
-    columns["uuid"] = uuids_said(batch)
-    host: pa.Array[Any] = pc.coalesce(said("resource.host.name"), said("host"))
-    time: pa.Array[Any] = pc.coalesce(said("time"), said("timestamp"))
-    return _shaped(batch, {**columns, "host": host, "event_time": pc.coalesce(_epoch_times(time), _times(time))})
+    columns = {column: annotation(name) for column, name in FOREIGN_COLUMNS.items()}
+    columns["uuid"] = protocol_uuids(batch)
+    host: pa.Array[Any] = pc.coalesce(annotation("resource.host.name"), annotation("host"))
+    time: pa.Array[Any] = pc.coalesce(annotation("time"), annotation("timestamp"))
+    return _to_file_schema(
+        batch, {**columns, "host": host, "event_time": pc.coalesce(_epoch_times(time), _times(time))}
+    )
 
 
 def _epoch_times(texts: pa.Array[Any]) -> pa.Array[Any]:
-    """Numbers since the epoch as times; null where not of 1970 to 9999.
+    """Convert numbers since the epoch to times; null outside 1970 to 9999.
 
-    Protocols say seconds (HEC, GELF) or nanoseconds (OTLP, Loki), senders of all of them also give the other units: the
-    magnitude tells them apart from 1973 to 5138.
+    HEC and GELF specify seconds, OTLP and Loki nanoseconds, and senders of all of them also send other units: from
+    1973 to 5138 the magnitude is unambiguous.
     """
     number = "try_cast(text AS DECIMAL(38, 9))"
-    scaled = ((11, f"{number} * 1000000"), (14, f"{number} * 1000"), (17, number))
-    cases = " ".join(f"WHEN abs({number}) < 1e{digits} THEN {micros}" for digits, micros in scaled)
+    scales = ((11, f"{number} * 1000000"), (14, f"{number} * 1000"), (17, number))
+    cases = " ".join(f"WHEN abs({number}) < 1e{digits} THEN {micros}" for digits, micros in scales)
     micros = f"CASE {cases} ELSE {number} / 1000 END"
-    found = compute({"micros": f"try_cast(floor({micros}) AS BIGINT)"}, text=texts)["micros"]
-    inside = pc.and_(pc.greater_equal(found, pa.scalar(0)), pc.less_equal(found, pa.scalar(MAX_TIMESTAMP * 1000)))
-    times: pa.Array[Any] = pc.if_else(inside, found, pa.scalar(None, pa.int64())).cast(MICROS)
+    epoch_micros = compute({"micros": f"try_cast(floor({micros}) AS BIGINT)"}, text=texts)["micros"]
+    is_in_range = pc.and_(
+        pc.greater_equal(epoch_micros, pa.scalar(0)), pc.less_equal(epoch_micros, pa.scalar(MAX_TIMESTAMP * 1000))
+    )
+    times: pa.Array[Any] = pc.if_else(is_in_range, epoch_micros, pa.scalar(None, pa.int64())).cast(MICROS)
     return times
 
 
 def _times(texts: pa.Array[Any]) -> pa.Array[Any]:
-    """The times that say their year and zone (RFC 3339, as in RFC 5424), else null."""
-    full = pc.fill_null(pc.match_substring_regex(texts, RFC3339), pa.scalar(False))
-    texts = pc.if_else(full, texts, pa.scalar(None, pa.string()))
+    """Convert texts with year and zone (RFC 3339, as in RFC 5424) to times, else null."""
+    is_complete = pc.fill_null(pc.match_substring_regex(texts, RFC3339), pa.scalar(False))
+    texts = pc.if_else(is_complete, texts, pa.scalar(None, pa.string()))
     micros = compute({"micros": "epoch_us(try_cast(text AS TIMESTAMPTZ))"}, text=texts)["micros"]
     bounds = (pa.scalar(MIN_TIMESTAMP * 1000), pa.scalar(MAX_TIMESTAMP * 1000))
-    inside = pc.and_(pc.greater_equal(micros, bounds[0]), pc.less_equal(micros, bounds[1]))
-    times: pa.Array[Any] = pc.if_else(inside, micros, pa.scalar(None, pa.int64())).cast(MICROS)
+    is_in_range = pc.and_(pc.greater_equal(micros, bounds[0]), pc.less_equal(micros, bounds[1]))
+    times: pa.Array[Any] = pc.if_else(is_in_range, micros, pa.scalar(None, pa.int64())).cast(MICROS)
     return times

@@ -1,4 +1,4 @@
-"""Schemas of event types: whether an event's ``data`` has what its type promises."""
+"""Schemas of event types: the fields that an event's ``data`` must have."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ _JSON_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of ``data``. ``kind``: whole, number, boolean, text, list or object; else a type that DuckDB can cast its
-    value to. ``cast``: besides, a type that it must fit into, such as INTEGER.
+    """A field of ``data``.
+
+    ``kind`` is whole, number, boolean, text, list, object, or a type to which DuckDB can cast the value. ``cast`` is a
+    further type that the value must fit, such as INTEGER.
     """
 
     name: str
@@ -39,11 +41,11 @@ class Field:
 
     @property
     def fits(self) -> str:
-        """A condition of SQL on the column ``data``."""
+        """Return an SQL condition on the column ``data``."""
         path = json_pointer(self.name)
         kind = f"json_type(data, {path})"
         absent = f"({kind} IS NULL OR {kind} = 'NULL')"
-        allowed = ", ".join(f"'{one}'" for one in _JSON_TYPES.get(self.kind, ()))
+        allowed = ", ".join(f"'{json_type}'" for json_type in _JSON_TYPES.get(self.kind, ()))
         rules = [f"{kind} IN ({allowed})"] if allowed else []
         if self.cast:
             rules.append(f"try_cast(json_extract_string(data, {path}) AS {self.cast}) IS NOT NULL")
@@ -53,7 +55,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class TypeSchema:
-    """What the data of the events of one type has to be: a JSON object with these fields, and any others.
+    """The data of the events of one type: a JSON object with these fields and any others.
 
     A field may be missing or null unless it is required.
     """
@@ -67,60 +69,61 @@ class TypeSchema:
 
     @property
     def condition(self) -> str:
-        return " AND ".join(["json_type(data) = 'OBJECT'", *(one.fits for one in self.fields)])
+        return " AND ".join(["json_type(data) = 'OBJECT'", *(field.fits for field in self.fields)])
 
 
 class Schema(Protocol):
-    """Whether the ``data`` of the events of a type is as it has to be."""
+    """A condition on the ``data`` of the events of a type."""
 
     @property
     def type(self) -> str: ...
 
     @property
     def inputs(self) -> dict[str, str]:
-        """Expressions of SQL that are computed first, once."""
+        """Return SQL expressions that are computed first, once."""
 
     @property
     def condition(self) -> str:
-        """Of SQL, on the column ``data``, and ``inputs``."""
+        """Return an SQL condition on the column ``data`` and ``inputs``."""
 
 
 class SchemasUnknown(PenstockError, ValueError):
-    """The schemas of event types are not those that the pipeline ran with."""
+    """The configured schemas of event types differ from the ones that the pipeline ran with."""
 
 
-def keep_schemas(path: Path, written: Mapping[str, str], schemas: Sequence[TypeSchema]) -> None:
-    """Keep the schemas for those who have no Spark, with what is ``written`` in the configuration."""
-    write_document(path, {"written": dict(written), "schemas": [asdict(one) for one in schemas]})
+def save_schemas(path: Path, configured: Mapping[str, str], schemas: Sequence[TypeSchema]) -> None:
+    """Store the schemas for readers without Spark, with the ``configured`` texts that they were made from."""
+    write_document(path, {"written": dict(configured), "schemas": [asdict(schema) for schema in schemas]})
 
 
-def kept_schemas(path: Path, written: Mapping[str, str]) -> tuple[TypeSchema, ...]:
-    """The schemas that were kept. Raises SchemasUnknown where those were of another configuration, or are damaged."""
-    if not written:
+def load_schemas(path: Path, configured: Mapping[str, str]) -> tuple[TypeSchema, ...]:
+    """Load stored schemas. Raises SchemasUnknown if they are damaged or of another configuration."""
+    if not configured:
         return ()
     try:
-        told = read_document(path)
-        if told["written"] == dict(written):
-            return tuple(_schema(one) for one in told["schemas"])
+        document = read_document(path)
+        if document["written"] == dict(configured):
+            return tuple(_schema(schema) for schema in document["schemas"])
     except (FileNotFoundError, DamagedFile, KeyError, TypeError):
         pass
-    raise SchemasUnknown("pipeline.schemas is not what the pipeline ran with last: let it run once")
+    raise SchemasUnknown("pipeline.schemas differs from the last run of the pipeline: run it once")
 
 
-def _schema(told: Mapping[str, Any]) -> TypeSchema:
-    fields = (Field(str(f["name"]), str(f["kind"]), str(f["cast"]), bool(f["required"])) for f in told["fields"])
-    return TypeSchema(str(told["type"]), tuple(fields))
+def _schema(document: Mapping[str, Any]) -> TypeSchema:
+    fields = (Field(str(f["name"]), str(f["kind"]), str(f["cast"]), bool(f["required"])) for f in document["fields"])
+    return TypeSchema(str(document["type"]), tuple(fields))
 
 
-def not_met(
+def violates_schema(
     types: pa.Array[Any], data: pa.Array[Any], schemas: Sequence[Schema]
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """For each row whether its data (JSON text or null) is not what the schema of its type says."""
-    found = np.zeros(len(types), bool)
+    """Return a mask of the rows whose data (JSON text or null) violates the schema of their type."""
+    is_violated = np.zeros(len(types), bool)
+    # One query per type: its conditions name the fields of that type only.
     for schema in schemas:
-        mine = as_mask(pc.equal(types, pa.scalar(schema.type)))
-        if mine.any():
+        is_of_type = as_mask(pc.equal(types, pa.scalar(schema.type)))
+        if is_of_type.any():
             fits = {"fits": f"coalesce({schema.condition}, false)"}
-            answer = compute(fits, schema.inputs, data=data.filter(pa.array(mine)))
-            found[mine] = ~as_mask(answer["fits"])
-    return found
+            columns = compute(fits, schema.inputs, data=data.filter(pa.array(is_of_type)))
+            is_violated[is_of_type] = ~as_mask(columns["fits"])
+    return is_violated

@@ -1,7 +1,7 @@
-"""Annotations whose names are unique within a row, as the map columns of tables need them.
+"""Make annotation names unique within a row, as the map columns of tables need them.
 
-A sender may repeat a name (a header of Kafka, a key of a GELF message, an attribute of OTLP), and the log keeps what it
-sent. DuckDB, Spark and Ibis refuse a map with a repeated key, and then the whole column.
+A sender may repeat a name (a header of Kafka, a key of a GELF message, an attribute of OTLP), and the log keeps what
+it sent. DuckDB, Spark and Ibis refuse a map with a repeated key, and then the whole column.
 
 Invariant: every map column that leaves Penstock for an engine passes ``unique_annotations``. The rule is that of the
 syslog codec: the values of a repeated name are joined by NUL, in the order in which they were sent.
@@ -24,7 +24,7 @@ _MASK_BITS = 64
 
 
 def with_unique_annotations(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """``rows`` with unique names in the column ``annotations``, if they have one."""
+    """Return ``rows`` with unique names in the column ``annotations``, if they have one."""
     index = rows.schema.get_field_index(COLUMN)
     if index < 0:
         return rows
@@ -34,7 +34,7 @@ def with_unique_annotations(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def unique_annotations(column: pa.Array[Any]) -> pa.Array[Any]:
-    """``column`` (maps of texts) with each name once a row; the same object where no name is repeated."""
+    """Return maps of texts with each name once per row; the same object if no name is repeated."""
     entries: Any = column
     offsets = np.asarray(entries.offsets).astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
@@ -50,9 +50,10 @@ def unique_annotations(column: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _has_repeats(codes: Ints, distinct: int, sizes: Ints) -> bool:
-    """Whether a row (of ``sizes`` consecutive entries) has one of ``codes`` twice."""
+    """Return whether a row (of ``sizes`` consecutive entries) has one of ``codes`` twice."""
     filled = sizes[sizes > 0]
-    if distinct <= _MASK_BITS:  # a bit a name: a tenth of the time that sorting takes
+    # Fast path: one bit per name takes a tenth of the time of sorting.
+    if distinct <= _MASK_BITS:
         bits = np.left_shift(np.uint64(1), codes.astype(np.uint64))
         in_row = np.bitwise_or.reduceat(bits, np.cumsum(filled) - filled)
         return bool((np.bitwise_count(in_row) != filled).any())
@@ -70,7 +71,8 @@ def _joined(
     runs = np.diff(begins, append=len(keys))
     values = texts.take(from_numpy(order))
     joined: pa.Array[Any] = joined_runs(pc.fill_null(values, ""), begins, SEPARATOR)
-    if values.null_count:  # a header of Kafka may be null: alone it stays that, beside others it is empty
+    # A header of Kafka may be null: it stays null if it is the only one of its name, else it becomes empty.
+    if values.null_count:
         alone = pc.and_(pc.is_null(values.take(from_numpy(begins))), from_numpy(runs == 1))
         joined = pc.if_else(alone, pa.scalar(None, pa.string()), joined)
     position = order[begins]

@@ -1,6 +1,6 @@
-"""Where topics are read: their folder, or the log daemon over Arrow Flight; both give the same rows.
+"""Read topics from their folder, or from the log daemon over Arrow Flight; both return the same rows.
 
-Read ``topic_store`` (what both are), ``from_folder``, ``from_flight``. Imports ``landing.daemon_connection``, ``log``
+Read ``topic_store`` (the interface), ``from_folder``, ``from_flight``. Imports ``landing.daemon_connection``, ``log``
 and ``client``.
 """
 

@@ -1,4 +1,7 @@
-"""Topics read straight from their folder: no daemon is needed, and only synced rows are seen."""
+"""Read topics directly from their folder: no daemon is needed.
+
+Invariant: only synced rows are read, so a reader never sees a row that a crash could remove.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.landing.topics.topic_store import DataLoss, Range, TopicView, lost, refuse_gaps, shaped
+from penstock.landing.topics.topic_store import DataLoss, Range, TopicView, data_loss, refuse_gaps, to_schema
 from penstock.log.errors import CorruptBatch, LogError
 from penstock.log.read.filters import Filter
 from penstock.log.read.segment_view import StoredBatch
@@ -24,7 +27,7 @@ _COLUMNS = pa.schema([*SCHEMA, *PROVENANCE])
 
 
 def topic_names(folder: Path, patterns: Sequence[str]) -> list[str]:
-    """The names of the topics in a folder that are asked for, sorted."""
+    """Return the names of the topics in a folder that match the patterns, sorted."""
     try:
         names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
     except FileNotFoundError:
@@ -33,15 +36,16 @@ def topic_names(folder: Path, patterns: Sequence[str]) -> list[str]:
 
 
 class FolderStore:
-    """The topics of a folder; it need not exist. Not for several threads at once."""
+    """The topics of a folder, which may be missing. Not thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._readers: dict[str, TopicReader] = {}
 
     def views(self, patterns: Sequence[str]) -> dict[str, TopicView]:
-        """See TopicStore. Topics that are gone are forgotten."""
+        """Return views by topic; see TopicStore. Deleted topics are dropped."""
         names = topic_names(self._folder, patterns)
+        # Fast path: readers are reused, because each keeps the indexes of segments that it has read.
         self._readers = {name: self._reader(name) for name in names}
         return dict(self._readers)
 
@@ -61,14 +65,14 @@ class FolderStore:
         return 0.0
 
     def read(self, part: Range, schema: pa.Schema, *, wanted: str = "", fail: bool = False) -> Iterator[pa.RecordBatch]:
-        """See TopicStore. A corrupt batch is left out: whoever proves the range finds that it is missing."""
-        chosen = Filter.parse(wanted) if wanted else None
-        asked = pa.schema([_COLUMNS.field(field.name) for field in schema if field.name != "topic"])
-        for stored in self._stored(part, fail):
-            batch = chosen.apply(stored.batch) if chosen else stored.batch
-            yield shaped(with_provenance(batch, stored.origin, asked), part.topic, schema)
+        """Yield rows; see TopicStore. A corrupt batch is skipped: the proof of the range reports it as missing."""
+        row_filter = Filter.parse(wanted) if wanted else None
+        columns = pa.schema([_COLUMNS.field(field.name) for field in schema if field.name != "topic"])
+        for stored in self._stored_batches(part, fail):
+            batch = row_filter.apply(stored.batch) if row_filter else stored.batch
+            yield to_schema(with_provenance(batch, stored.origin, columns), part.topic, schema)
 
-    def _stored(self, part: Range, fail: bool) -> Iterator[StoredBatch]:
+    def _stored_batches(self, part: Range, fail: bool) -> Iterator[StoredBatch]:
         reader = TopicReader(self._folder / part.topic)
         begin = part.begin
         try:
@@ -80,8 +84,10 @@ class FolderStore:
                     return
                 except CorruptBatch as error:
                     if fail:
-                        raise lost(part.topic, error.begin, error.end, CORRUPT) from None
+                        raise data_loss(part.topic, error.begin, error.end, CORRUPT) from None
+                    # At least one offset further, so that a batch with a damaged header cannot stop the loop.
                     begin = max(error.end, begin + 1)
-        except FileNotFoundError:  # the topic was deleted
+        # Retention or an operator deleted the topic during the read.
+        except FileNotFoundError:
             if fail:
                 raise DataLoss(f"topic {part.topic} was deleted") from None

@@ -1,4 +1,7 @@
-"""Where topics are read: their folder, or the log daemon over Arrow Flight. Both give the same rows."""
+"""The interface of readers of topics: from their folder, or from the log daemon over Arrow Flight.
+
+Invariant: both return the same rows for a range.
+"""
 
 from __future__ import annotations
 
@@ -26,58 +29,58 @@ class Range:
 
 
 class DataLoss(PenstockError, RuntimeError):
-    """Offsets that were to be read are gone, and the option ``onDataLoss`` is ``fail``."""
+    """Requested offsets are gone, and the option ``onDataLoss`` is ``fail``."""
 
 
 class TopicView(Protocol):
-    """A topic as it is now. What lies in a folder may be gone the next moment: all may raise FileNotFoundError."""
+    """A topic at one moment. Retention may delete files at any time: all methods may raise FileNotFoundError."""
 
     @property
     def start(self) -> int:
-        """The first offset that can be read."""
+        """Return the first readable offset."""
 
     @property
     def end(self) -> int:
-        """One past the last synced offset."""
+        """Return the offset after the last synced one."""
 
     def at_timestamp(self, micros: int) -> int:
-        """The first offset whose timestamp is ``micros`` or later; ``end`` when there is none yet."""
+        """Return the first offset with a timestamp of ``micros`` or later; ``end`` if there is none yet."""
 
 
 class TopicStore(Protocol):
-    """A place with topics."""
+    """A source of topics."""
 
     def views(self, patterns: Sequence[str]) -> dict[str, TopicView]:
-        """The topics there are of those asked for (``is_selected``), sorted by name."""
+        """Return the existing topics that match the patterns (``is_selected``), sorted by name."""
 
     def waiting_since(self, topic: str, offset: int) -> int | None:
-        """When the first row from ``offset`` on came into the log (microseconds); None for none or unknown."""
+        """Return the time (microseconds) at which the first row from ``offset`` on was appended; None if unknown."""
 
     def row_bytes(self, topic: str) -> float:
-        """About how many bytes a row of a topic has, as stored; 0 for unknown."""
+        """Return the approximate stored bytes per row of a topic; 0 if unknown."""
 
     def read(self, part: Range, schema: pa.Schema, *, wanted: str = "", fail: bool = False) -> Iterator[pa.RecordBatch]:
-        """The rows of a range with the columns of ``schema``, those that match the filter ``wanted``.
+        """Yield the rows of a range with the columns of ``schema`` that match the filter ``wanted``.
 
-        What is gone is left out, or with ``fail`` raises DataLoss.
+        Missing offsets are skipped, or with ``fail`` raise DataLoss.
         """
 
 
 def refuse_gaps(gaps: Iterable[Gap], part: Range) -> None:
-    """Raises DataLoss where a gap lies in a range."""
+    """Raise DataLoss if a gap overlaps a range."""
     for gap in gaps:
         if gap.begin < part.end and gap.end > part.begin:
-            raise lost(part.topic, gap.begin, gap.end, gap.reason)
+            raise data_loss(part.topic, gap.begin, gap.end, gap.reason)
 
 
-def lost(topic: str, begin: int, end: int, reason: str) -> DataLoss:
-    """The error that says so."""
-    what = "corrupt" if reason == CORRUPT else f"gone ({reason})"
-    return DataLoss(f"topic {topic}: offsets {begin} to {end} are {what}")
+def data_loss(topic: str, begin: int, end: int, reason: str) -> DataLoss:
+    """Return the error for lost offsets."""
+    state = "corrupt" if reason == CORRUPT else f"gone ({reason})"
+    return DataLoss(f"topic {topic}: offsets {begin} to {end} are {state}")
 
 
-def shaped(batch: pa.RecordBatch, topic: str, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of ``schema``: ``topic``, and those of the batch in the types that Spark expects."""
+def to_schema(batch: pa.RecordBatch, topic: str, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the columns of ``schema``: ``topic``, and the batch's columns in the types that Spark expects."""
     columns = [
         pa.repeat(pa.scalar(topic, field.type), batch.num_rows)
         if field.name == "topic"
@@ -88,4 +91,5 @@ def shaped(batch: pa.RecordBatch, topic: str, schema: pa.Schema) -> pa.RecordBat
 
 
 def _cast(values: pa.Array[Any], expected: pa.DataType) -> pa.Array[Any]:
+    # Fast path: types nearly always match; a cast would copy the column.
     return values if values.type.equals(expected) else values.cast(expected)

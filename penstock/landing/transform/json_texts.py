@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from penstock.landing.rows.json_places import inner, scan, skip
+from penstock.landing.rows.data_text import inner_values, scan_value, skip_blanks
 from penstock.wire.json_text import deep_recursion
 
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*', re.DOTALL)
@@ -38,7 +38,7 @@ def with_members(text: str, path: Sequence[str], change: Change) -> str:
     """
     # Limit: senders decide on the nesting; the stack is enlarged for it.
     with deep_recursion():
-        spans = list(_find_spans(text, skip(text, 0), path))
+        spans = list(_find_spans(text, skip_blanks(text, 0), path))
     return _replace_spans(text, ((span, change(text[slice(*span)])) for span in spans if text[slice(*span)] != "null"))
 
 
@@ -52,9 +52,9 @@ def _replace_spans(text: str, changes: Iterator[tuple[Span, str]]) -> str:
 
 def _find_spans(text: str, begin: int, path: Sequence[str]) -> Iterator[Span]:
     if not path:
-        yield begin, scan(text, begin)[1]
+        yield begin, scan_value(text, begin)[1]
         return
-    for key, start in inner(text, begin):
+    for key, start in inner_values(text, begin):
         if key is None:
             yield from _find_spans(text, start, path) if text[start] in "{[" else ()
         elif key == path[0]:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.landing.event_rules import MessageKind
-from penstock.landing.rows.engine import as_mask, compute, json_pointer, pc, quoted
+from penstock.landing.rows.engine import as_mask, compute, json_pointer, pc, sql_literal
 from penstock.landing.table_schema import FOREIGN_COLUMNS, SYSLOG_COLUMNS
 from penstock.landing.transform.json_texts import with_contents, with_members
 from penstock.records import annotation_maps
@@ -139,12 +139,12 @@ class Hashes:
         Common is: the key is absent, or there once with a string or a whole number.
         """
         key = json.dumps(path[-1], ensure_ascii=False)
-        repeated_key = quoted(f"(?s){re.escape(key)}.*{re.escape(key)}")
+        repeated_key = sql_literal(f"(?s){re.escape(key)}.*{re.escape(key)}")
         cases = [f"contains(text, '\\') OR regexp_matches(text, {repeated_key}) THEN NULL"]
-        cases.append(f"NOT contains(text, {quoted(key)}) THEN text")
+        cases.append(f"NOT contains(text, {sql_literal(key)}) THEN text")
         for colon, (quote, end) in product((":", ": "), (('"', '"'), ("", ","), ("", "}"))):
-            old = f"{quoted(key + colon + quote)} || value || '{end}'"
-            new = f"""{quoted(key + colon)} || '"' || hash || '"{end.strip('"')}'"""
+            old = f"{sql_literal(key + colon + quote)} || value || '{end}'"
+            new = f"""{sql_literal(key + colon)} || '"' || hash || '"{end.strip('"')}'"""
             is_hashable = "true" if quote else "regexp_full_match(value, '-?[0-9]+')"
             cases.append(f"{is_hashable} AND contains(text, {old}) THEN replace(text, {old}, {new})")
         value = f"json_extract_string(text, {json_pointer(*path)})"

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.config import PipelineConfig
 from penstock.config.keys.typed import OWN_COLUMNS, TypedConfig
-from penstock.landing.rows.engine import compute, json_pointer, quoted
+from penstock.landing.rows.engine import compute, json_pointer, sql_literal
 from penstock.landing.rows.table_rows import RFC3339
 from penstock.landing.table_paths import TYPED_MARK
 from penstock.landing.table_schema import LANDED, MICROS
@@ -28,8 +28,8 @@ _NUMBER = "json_type({0}) IN ('BIGINT', 'UBIGINT', 'DOUBLE')"
 _TEXT = "starts_with({0}::VARCHAR, '\"')"
 _INSIDE = "({0} ->> '$')"
 _DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_TIME = f"try_cast(CASE WHEN regexp_full_match({_INSIDE}, {quoted(RFC3339)}) THEN {_INSIDE} END AS TIMESTAMPTZ)"
-_DAY = f"try_cast(CASE WHEN regexp_full_match({_INSIDE}, {quoted(_DATE)}) THEN {_INSIDE} END AS DATE)"
+_TIME = f"try_cast(CASE WHEN regexp_full_match({_INSIDE}, {sql_literal(RFC3339)}) THEN {_INSIDE} END AS TIMESTAMPTZ)"
+_DAY = f"try_cast(CASE WHEN regexp_full_match({_INSIDE}, {sql_literal(_DATE)}) THEN {_INSIDE} END AS DATE)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,8 @@ class TypedTable:
         numbers = [n for n, _ in self._numbered()]
         fitting = " + ".join(f"(fields[{n}] IS NOT NULL AND {_fits(n)})::INT" for n in numbers) or "0"
         removals = ", ".join(
-            f"CASE WHEN {_fits(n)} THEN {quoted(_json(column.field) + ':null')} END" for n, column in self._numbered()
+            f"CASE WHEN {_fits(n)} THEN {sql_literal(_json(column.field) + ':null')} END"
+            for n, column in self._numbered()
         )
         # A merge patch removes the keys that it sets to null.
         patch = f"'{{' || concat_ws(',', {removals or 'NULL'}) || '}}'"

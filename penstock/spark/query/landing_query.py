@@ -24,7 +24,7 @@ from penstock.landing.journal import CommitInProgress
 from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
-from penstock.landing.rows.type_schemas import keep_schemas
+from penstock.landing.rows.type_schemas import save_schemas
 from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import TransformRules
@@ -94,7 +94,7 @@ class Landing:
         """What makes an event; schemas are kept for who has no Spark. Raises BadSchema."""
         schemas = parse_schemas(spark, self.schemas)
         if self.schemas:
-            keep_schemas(self.layout.type_schemas, self.schemas, schemas)
+            save_schemas(self.layout.type_schemas, self.schemas, schemas)
         return Rules(EventRules(self.event_types, (*schemas, *strict_tables(self.typed))), self.keep_payload)
 
 

@@ -1,6 +1,6 @@
-"""Files of a table that are written again: small ones merged, and annotations that have one name twice.
+"""Rewrite files of a table: merge small files, and repair annotations with repeated names.
 
-Start with ``compaction``; ``typed_compaction`` does it for typed tables. Imports ``landing``.
+Start with ``compaction``; ``typed_compaction`` does the same for typed tables. Imports ``landing``.
 """
 
 __all__ = ["compaction", "typed_compaction", "annotation_repair"]  # noqa: RUF022 reading order

@@ -1,7 +1,7 @@
-"""Repair of landed rows that have an annotation's name twice, which DuckDB, Spark and Ibis cannot read.
+"""Repair landed rows with a repeated annotation name, which DuckDB, Spark and Ibis cannot read.
 
-Rows get unique names as they land (``landing.rows.unique_annotations``); files that are older than that rule, or that a
-foreign writer added, are rewritten here: the same rows, under other files.
+Rows get unique names as they land (``landing.rows.unique_annotations``); files from before that rule, or of a foreign
+writer, are rewritten here: the same rows, in other files.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import TableFile, open_rows
 from penstock.landing.table_paths import Layout, kind_and_day
 from penstock.landing.writing.written_file import ROW_GROUP, FileWriter, copy_rows, in_current_columns
-from penstock.upkeep.compaction.compaction import kept_if_committed
+from penstock.upkeep.compaction.compaction import removed_on_failure
 
 
 def repair_annotations(layout: Layout) -> int:
-    """Rewrite the files of the table with repeated names; return how many. Safe while the pipeline and readers run."""
+    """Rewrite files with repeated names and return their number. The pipeline and readers may run."""
     with hold_upkeep_lock(layout):
         table = table_of(layout)
         names = _repeating(layout, table)
@@ -29,7 +29,7 @@ def repair_annotations(layout: Layout) -> int:
             names = _repeating(layout, table)
         for name in names:
             if isinstance(table, DeltaTable):
-                with kept_if_committed(table) as written:
+                with removed_on_failure(table) as written:
                     written.append(copy_rows(table.folder, name, form=table.form))
                     table.replace([name], written)
             else:
@@ -42,16 +42,16 @@ def _repeating(layout: Layout, table: DeltaTable) -> list[TableFile]:
 
 
 def has_repeated_names(table: TablePath, name: TableFile) -> bool:
-    """Whether a row of a file has two annotations of one name."""
+    """Return whether a row of a file has two annotations with one name."""
     with open_rows(table, name) as file:
         columns = (batch.column(0) for batch in file.batches([COLUMN], ROW_GROUP))
         return any(unique_annotations(column) is not column for column in columns)
 
 
-def _replace_in_folder(layout: Layout, aside: TablePath, name: TableFile) -> None:
+def _replace_in_folder(layout: Layout, target: TablePath, name: TableFile) -> None:
     # Crash: the new file is complete and synced before it takes the old one's name.
-    with FileWriter(aside, *kind_and_day(name)) as writer, open_rows(layout.landed, name) as old:
+    with FileWriter(target, *kind_and_day(name)) as writer, open_rows(layout.landed, name) as old:
         for batch in old.batches(batch_rows=ROW_GROUP):
             writer.write(in_current_columns(batch))
         written = writer.close()
-    os.replace(str(aside / written.name), str(layout.landed / name))
+    os.replace(str(target / written.name), str(layout.landed / name))

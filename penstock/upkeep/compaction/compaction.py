@@ -1,7 +1,7 @@
-"""Small files of a Delta table merged into large ones, their rows by type, while readers and the pipeline go on.
+"""Merge small files of a Delta table into large ones, sorted by type, while readers and the pipeline run.
 
-It changes no data: the rows stay, under other files, which are on the disk before the commit that names them. The old
-ones stay for readers that are at them, until they are removed as nobody can need them any more.
+Invariant: the rows stay the same. Order: new files are synced before the commit that names them. Old files stay for
+open readers until no reader can need them any more.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ from penstock.landing.writing.written_file import (
     in_current_columns,
 )
 
-TARGET_BYTES = 128 << 20
-SORTED_BYTES = 128 << 20
-"""Rows in memory that are sorted at once."""
-MUCH_LARGER = 2
-"""Times all that is smaller: such a file is left alone until there is more, so that its rows are not copied often."""
-_REPORTED: set[str] = set()
-"""Tables whose files that stay as they are were named."""
+TARGET_FILE_BYTES = 128 << 20
+SORT_BUFFER_BYTES = 128 << 20
+"""Limit: bytes of rows that are sorted in memory at once."""
+MAX_SIZE_RATIO = 2
+"""A file this many times larger than all smaller ones waits for more, so that its rows are not copied often."""
+_REPORTED_TABLES: set[str] = set()
+"""Tables whose unmergeable files were logged."""
 _LOGGER = logging.getLogger(__name__)
 
 
 def compact_table(folder: TablePath) -> tuple[int, int]:
-    """Merge the small files of a table; return how many files became how many."""
+    """Merge the small files of a table; return the numbers of old and new files."""
     with hold_upkeep_lock(Layout.around(folder)):
         table = DeltaTable(folder)
         return merge(table, table.active)
 
 
 def merge(table: DeltaTable, listed: Callable[[], Sequence[TableFile]]) -> tuple[int, int]:
-    """Merge small files among those that ``listed`` returns; return how many files became how many.
+    """Merge small files among those that ``listed`` returns; return the numbers of old and new files.
 
-    Under the lock of upkeep.
+    Requires the lock of upkeep.
     """
-    if marked := [file for group in to_merge(listed()) for file in group if file.live is not None]:
-        apply_vectors(table, marked)
+    if with_vectors := [file for group in group_files(listed()) for file in group if file.live is not None]:
+        apply_vectors(table, with_vectors)
     removed = added = 0
-    for names in to_merge([file for file in listed() if file.live is None]):
-        with kept_if_committed(table) as written:
-            written.append(_merged(table.folder, names, table.form))
+    for names in group_files([file for file in listed() if file.live is None]):
+        with removed_on_failure(table) as written:
+            written.append(_merge_files(table.folder, names, table.form))
             table.replace(names, written)
         removed, added = removed + len(names), added + 1
     return removed, added
 
 
 def remove_old_files(folder: TablePath) -> None:
-    """Remove what has not been in the table for hours: merged, without rows that were deleted, or never committed."""
+    """Remove files that have not been in the table for hours: merged, replaced, or never committed."""
     with hold_upkeep_lock(Layout.around(folder)):
         sweep_table(DeltaTable(folder))
 
@@ -74,29 +74,29 @@ def sweep_table(table: DeltaTable) -> None:
 
 
 def apply_vectors(table: DeltaTable, files: Sequence[TableFile]) -> None:
-    """Apply deletion vectors, but for those of files that have to stay as they are; those are named once."""
+    """Apply deletion vectors where possible; log once per table which files have to keep theirs."""
     for file in files:
         try:
             table.apply_vectors([file])
         except VectorNotApplicable as error:
-            if (folder := str(table.folder)) not in _REPORTED:
-                _REPORTED.add(folder)
+            if (folder := str(table.folder)) not in _REPORTED_TABLES:
+                _REPORTED_TABLES.add(folder)
                 _LOGGER.warning("some files are not merged: %s", error)
 
 
-def to_merge(files: Sequence[TableFile], target: int = TARGET_BYTES) -> list[list[TableFile]]:
-    """The files that become one each, of one kind and day: at most ``target`` bytes, and of sizes that go together."""
+def group_files(files: Sequence[TableFile], target: int = TARGET_FILE_BYTES) -> list[list[TableFile]]:
+    """Group files of one kind and day that become one file: at most ``target`` bytes, of similar sizes."""
     by_folder: dict[str, list[tuple[int, TableFile]]] = {}
     for file in files:
         by_folder.setdefault(file.rpartition("/")[0], []).append((file.size, file))
-    found = [group for sized in by_folder.values() for group in _groups(sorted(sized), target)]
-    return [group for group in found if len(group) > 1]
+    groups = [group for sized in by_folder.values() for group in _groups(sorted(sized), target)]
+    return [group for group in groups if len(group) > 1]
 
 
 def _groups(sized: Sequence[tuple[int, TableFile]], target: int) -> Iterator[list[TableFile]]:
     group, total = list[TableFile](), 0
     for size, name in sized:
-        if group and (total + size > target or size > total * MUCH_LARGER):
+        if group and (total + size > target or size > total * MAX_SIZE_RATIO):
             yield group
             group, total = [], 0
         group.append(name)
@@ -104,30 +104,31 @@ def _groups(sized: Sequence[tuple[int, TableFile]], target: int) -> Iterator[lis
     yield group
 
 
-def _merged(folder: TablePath, names: Sequence[TableFile], form: FileForm) -> WrittenFile:
-    """One file of the rows of several. Raises DamagedFile where it is not all of them."""
+def _merge_files(folder: TablePath, names: Sequence[TableFile], form: FileForm) -> WrittenFile:
+    """Write the rows of several files into one. Raises DamagedFile if a row is missing."""
     rows = sum(count_rows(folder, name) for name in names)
     with FileWriter(folder, *kind_and_day(names[0]), form=form) as writer:
-        for batch in _together(folder, names, form.schema):
+        for batch in _read_sorted_runs(folder, names, form.schema):
             writer.write(batch)
         written = writer.close()
+        # Invariant: a merge that loses a row is never committed; the old files stay.
         if written.rows != rows:
             raise DamagedFile(f"{folder / written.name} has {written.rows:,} rows, and not {rows:,}")
     return written
 
 
-def _together(folder: TablePath, names: Sequence[TableFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of files, so many together as are sorted at once."""
-    waiting, size = list[pa.RecordBatch](), 0
+def _read_sorted_runs(folder: TablePath, names: Sequence[TableFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of files in runs that fit the sort buffer."""
+    batches, size = list[pa.RecordBatch](), 0
     for name in names:
         with open_rows(folder, name) as file:
             for batch in file.batches(batch_rows=ROW_GROUP):
-                waiting.append(in_current_columns(batch, schema))
+                batches.append(in_current_columns(batch, schema))
                 size += batch.nbytes
-                if size >= SORTED_BYTES:
-                    yield from _joined(waiting)
-                    waiting, size = [], 0
-    yield from _joined(waiting)
+                if size >= SORT_BUFFER_BYTES:
+                    yield from _joined(batches)
+                    batches, size = [], 0
+    yield from _joined(batches)
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -137,18 +138,20 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 @contextmanager
-def kept_if_committed(table: DeltaTable) -> Iterator[list[WrittenFile]]:
-    """A list of files that are written for a commit: where that fails, they go."""
+def removed_on_failure(table: DeltaTable) -> Iterator[list[WrittenFile]]:
+    """Yield a list for files written for a commit; if the commit fails, remove them."""
     written: list[WrittenFile] = []
     try:
         yield written
     except BaseException:
-        with suppress(PenstockError, OSError):  # in doubt they stay: the commit may be there, and only not synced
-            if isinstance(table.folder, Path):  # a commit that a store was sent may come late
-                _remove_but(table.active(), written, table.folder)
+        # Crash: in doubt the files stay, since the commit may exist and only its sync failed.
+        with suppress(PenstockError, OSError):
+            # An object store may apply a commit after the request failed: there the vacuum removes them.
+            if isinstance(table.folder, Path):
+                _remove_unlisted(table.active(), written, table.folder)
         raise
 
 
-def _remove_but(active: Sequence[str], written: Sequence[WrittenFile], folder: Path) -> None:
+def _remove_unlisted(active: Sequence[str], written: Sequence[WrittenFile], folder: Path) -> None:
     for name in {file.name for file in written} - {*active}:
         (folder / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The files of typed tables, merged and removed as those of the table ``landed`` are."""
+"""Merge and remove files of typed tables, as those of the table ``landed``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.upkeep.compaction.compaction import compact_table, merge, remove_o
 
 
 def compact_all(layout: Layout) -> tuple[int, int]:
-    """Merge the small files of all tables; how many became how many."""
+    """Merge the small files of all tables; return the numbers of old and new files."""
     removed, added = map(sum, zip(compact_table(layout.landed), compact_typed(layout), strict=True))
     return removed, added
 
@@ -24,13 +24,14 @@ def remove_old(layout: Layout) -> None:
 
 
 def compact_typed(layout: Layout) -> tuple[int, int]:
-    """Merge the small files of all typed tables; how many became how many."""
+    """Merge the small files of all typed tables; return the numbers of old and new files."""
     removed = added = 0
     with hold_upkeep_lock(layout):
         newest = table_of(layout).newest()
         for table in existing_typed_tables(layout):
-            here = merge(table, partial(table.through, newest))  # what is done again has to be found
-            removed, added = removed + here[0], added + here[1]
+            # Only batches that ``landed`` has: a repeated batch has to find its own files to replace them.
+            counts = merge(table, partial(table.through, newest))
+            removed, added = removed + counts[0], added + counts[1]
     return removed, added
 
 

@@ -1,7 +1,7 @@
-"""Rows that other programs deleted from the table: found in its log, and accounted for as ``deleted.foreign``.
+"""Account for rows that other programs deleted from the table, as ``deleted.foreign``.
 
-Each commit of another program is looked at once. Where rows disappeared, a deletion is asked for that has its version
-and engine; it is carried out in turn with all others (``removal``), so the balance has it once the rows are proved.
+Each commit of another program is examined once. If rows disappeared, a deletion request with its version and engine is
+written; it is executed in turn with all others (``removal``), so the ledger counts it once the rows are proved.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def note_foreign_changes(layout: Layout) -> int:
-    """Ask for the accounting of rows that others deleted since the last look; return how many commits changed rows.
+    """Request the accounting of rows that others deleted since the last call; return the number of such commits.
 
-    One process at a time: the pipeline, or who holds its lock.
+    One process at a time: the pipeline, or the holder of its lock.
     """
     table = DeltaTable(layout.landed)
-    newest, seen = table.version(), version_seen(layout, table)
-    if newest <= seen:
+    newest, examined = table.version(), version_seen(layout, table)
+    if newest <= examined:
         return 0
-    asked = {one.version for one in load_deletions(layout)}
+    requested = {deletion.version for deletion in load_deletions(layout)}
     changes = 0
-    for commit, rows in foreign_changes(layout, table, seen, newest):
+    for commit, rows in foreign_changes(layout, table, examined, newest):
         changes += 1
         _LOGGER.warning("%s", describe(layout, commit, rows.rows))
         # Crash: killed between the request and the position, the commit is looked at again, and asked for already.
-        if rows.rows and commit.version not in asked:
+        if rows.rows and commit.version not in requested:
             request_deletion(layout, FOREIGN, (), commit)
+    # Order: the requests first, see above.
     write_document(layout.foreign, {"version": newest})
     return changes
 
 
 def describe(layout: Layout, commit: ForeignCommit, deleted: int) -> str:
-    """Return what another program did, for people."""
+    """Describe the change of another program, for people."""
     changed = "rows, it does not say how many" if commit.updated is None else f"{commit.updated:,} rows"
     return (
         f"{layout.landed}: version {commit.version} is {commit.operation} of {commit.engine}: "

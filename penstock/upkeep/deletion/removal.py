@@ -1,8 +1,8 @@
-"""Taking rows out of a Delta table, each deletion once.
+"""Delete rows from a Delta table, each deletion once.
 
-First out of the typed tables; then the files without them are written, and what is known of them, then the commit that
-puts the files in the place of the old ones and has the deletion's number: killed before it, all is done again; after
-it, nothing. The old files stay a while for readers that are at them.
+Order: the typed tables; files without the rows; the record of the deletion; then the commit that replaces the old
+files and carries the deletion's number. Crash: before the commit everything is repeated, after it nothing. The old
+files stay for a while for readers that have them open.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from penstock.landing.writing.written_file import WrittenFile, copy_rows
 from penstock.proof.deleted_rows import DeletedRows
 from penstock.proof.evidence import read_rows
 from penstock.proof.foreign_deletions import foreign_masks
-from penstock.upkeep.compaction.compaction import kept_if_committed
-from penstock.upkeep.deletion.typed_removal import apply_vectors_where, take_out
+from penstock.upkeep.compaction.compaction import removed_on_failure
+from penstock.upkeep.deletion.typed_removal import apply_vectors_where, delete_typed_rows
 
 TYPE_MARK = "/"
-"""Between a kind and a type in the names of ages (``event/click``)."""
+"""Separator of kind and type in the keys of retention (``event/click``)."""
 
-DAYS_AT_ONCE = 7
-"""Of rows that are older than they are kept."""
-
-
-def count(layout: Layout, conditions: Sequence[Condition]) -> tuple[int, int]:
-    """How many rows, and in how many files, conditions hold for."""
-    found = [int(matching_rows(layout.landed, name, conditions).sum()) for name in table_of(layout).active()]
-    return sum(found), sum(1 for rows in found if rows)
+DAYS_PER_DELETION = 7
+"""Limit: the offsets and keys that one deletion removes are in memory until they are written."""
 
 
-def carry_out(layout: Layout, window: int, latest_time: int = NO_LIMIT) -> int:
+def count_rows(layout: Layout, conditions: Sequence[Condition]) -> tuple[int, int]:
+    """Return the number of rows for which conditions hold, and the number of their files."""
+    counts = [int(matching_rows(layout.landed, name, conditions).sum()) for name in table_of(layout).active()]
+    return sum(counts), sum(1 for rows in counts if rows)
+
+
+def execute_deletions(layout: Layout, window: int, latest_time: int = NO_LIMIT) -> int:
     """Execute the open deletion requests and return their number. One process at a time.
 
-    ``window`` of duplicates, in microseconds; ``latest_time``: log times after it were stamped by a wrong clock.
+    ``window`` of duplicates is in microseconds; log times after ``latest_time`` were stamped by a wrong clock.
     """
-    waiting = pending_deletions(layout) if has_landed_table(layout) else []
-    for one in waiting:
+    deletions = pending_deletions(layout) if has_landed_table(layout) else []
+    for deletion in deletions:
         with hold_upkeep_lock(layout):
-            Removal(layout, one, window, latest_time).run()
-    return len(waiting)
+            Removal(layout, deletion, window, latest_time).run()
+    return len(deletions)
 
 
 @dataclass(slots=True)
 class Removal:
-    """One deletion."""
+    """The execution of one deletion, under the lock of upkeep."""
 
     layout: Layout
     deletion: Deletion
@@ -73,91 +73,99 @@ class Removal:
 
     def run(self) -> None:
         table = DeltaTable(self.layout.landed)
-        known = LandedKeys.load(self.layout.keys, self.window)
-        self.latest = known.newest_by_stream() if known else {}
+        landed_keys = LandedKeys.load(self.layout.keys, self.window)
+        self.latest = landed_keys.newest_by_stream() if landed_keys else {}
         if self.deletion.version is not None:
             self._account(table, self.deletion.version)
             return
         apply_vectors_where(table, table.active, self.deletion.conditions)
-        names, batch = _as_of_a_batch(table)
-        take_out(self.layout, self.deletion.conditions, batch)
-        with kept_if_committed(table) as written:
-            gone = self._rewritten(table, names, written)
+        names, batch = _snapshot(table)
+        delete_typed_rows(self.layout, self.deletion.conditions, batch)
+        with removed_on_failure(table) as written:
+            replaced = self._rewrite_files(table, names, written)
             self._record(batch)
-            table.delete(self.deletion.number, gone, written)
+            table.delete(self.deletion.number, replaced, written)
 
     def _account(self, table: DeltaTable, version: int) -> None:
         """Record the rows that another program's commit deleted, and commit the deletion's number alone."""
-        _, batch = _as_of_a_batch(table)
+        _, batch = _snapshot(table)
         if (commit := table.foreign_commit(version)) is not None:
             for file, mask in foreign_masks(self.layout, table, commit):
-                self._take(file, mask)
+                self._collect(file, mask)
         self._record(batch)
         table.delete(self.deletion.number, [], [])
 
-    def _rewritten(self, table: DeltaTable, names: Sequence[TableFile], written: list[WrittenFile]) -> list[str]:
-        """Write files without the rows; the names of those that they stand for."""
-        gone: list[str] = []
+    def _rewrite_files(self, table: DeltaTable, names: Sequence[TableFile], written: list[WrittenFile]) -> list[str]:
+        """Write files without the rows; return the names of the files that they replace."""
+        replaced: list[str] = []
         for name in names:
             mask = matching_rows(self.layout.landed, name, self.deletion.conditions)
             if mask.any():
-                gone.append(name)
-                self._take(name, mask)
+                replaced.append(name)
+                self._collect(name, mask)
                 written += [] if mask.all() else [copy_rows(self.layout.landed, name, ~mask, form=table.form)]
-        return gone
+        return replaced
 
     def _record(self, batch: int) -> None:
         deleted, offsets = self.rows.by_topic(), self.rows.offsets()
-        write_record(self.layout, self.deletion, batch, deleted, offsets, self._keys_of_late())
+        write_record(self.layout, self.deletion, batch, deleted, offsets, self._recent_keys())
 
-    def _take(self, name: TableFile, mask: Mask) -> None:
-        """Know the rows of a file that go."""
+    def _collect(self, name: TableFile, mask: Mask) -> None:
+        """Collect offsets, fates and recent keys of the rows of a file that are deleted."""
         self.rows.add(read_rows(self.layout.landed, [name]).filter(pa.array(mask)))
         if partition_value(name, "kind") in WITH_UUID:
             events = read_events(self.layout.landed, name, mask)
             self.keys += [keys for keys in self._within_window([events]) if len(keys)]
 
-    def _keys_of_late(self) -> EventsSeen:
-        """Those that may be needed to know a duplicate by."""
+    def _recent_keys(self) -> EventsSeen:
+        """Return the keys that may still be needed to recognize duplicates."""
+        # Filtered again: the newest times are complete only after all files.
         return EventsSeen.concat(list(self._within_window(self.keys)))
 
     def _within_window(self, events: Sequence[EventsSeen]) -> Iterator[EventsSeen]:
         return within_window(events, self.window, self.latest, self.latest_time)
 
 
-def _as_of_a_batch(table: DeltaTable) -> tuple[list[TableFile], int]:
-    """Files, and the newest batch in them."""
+def _snapshot(table: DeltaTable) -> tuple[list[TableFile], int]:
+    """Return the files of the table and the newest batch in them."""
     while True:
         batch = table.newest()
         names = table.active()
+        # The pipeline may commit between the two reads; then both are read again.
         if table.newest() == batch:
             return names, batch
 
 
 def expired(ages: dict[str, float], now: float) -> list[list[Condition]]:
-    """The conditions of rows that are older than their kind, or type, is kept (seconds); by whole days of receipt."""
+    """Return the conditions of rows past the retention (seconds) of their kind or type, by whole days of receipt."""
     types = {name.partition(TYPE_MARK)[2] for name in ages if TYPE_MARK in name}
-    found = []
+    rules = []
     for name, age in ages.items():
-        kind, _, of_type = name.partition(TYPE_MARK)
-        before = (datetime.fromtimestamp(now, UTC) - timedelta(seconds=age)).date().isoformat()
-        conditions = [Condition("kind", IN, (kind,)), Condition("date", BEFORE, (before,))]
-        if of_type:
-            conditions.append(Condition("type", IN, (of_type,)))
+        kind, _, event_type = name.partition(TYPE_MARK)
+        first_kept_day = (datetime.fromtimestamp(now, UTC) - timedelta(seconds=age)).date().isoformat()
+        conditions = [Condition("kind", IN, (kind,)), Condition("date", BEFORE, (first_kept_day,))]
+        if event_type:
+            conditions.append(Condition("type", IN, (event_type,)))
         elif kind == MessageKind.EVENT and types:
             conditions.append(Condition("type", NOT_IN, tuple(sorted(types))))
-        found.append(conditions)
-    return found
+        rules.append(conditions)
+    return rules
 
 
-def expire(layout: Layout, ages: dict[str, float], now: float) -> list[Deletion]:
-    """Ask for the deletion of what is older than it is kept, where there is any; of much, some days at once."""
-    return [request_deletion(layout, RETENTION, step) for one in expired(ages, now) for step in _steps(layout, one)]
+def request_expired(layout: Layout, ages: dict[str, float], now: float) -> list[Deletion]:
+    """Request the deletion of expired rows, if there are any."""
+    return [
+        request_deletion(layout, RETENTION, step)
+        for conditions in expired(ages, now)
+        for step in _split_by_days(layout, conditions)
+    ]
 
 
-def _steps(layout: Layout, conditions: Sequence[Condition]) -> list[list[Condition]]:
-    """The same as several deletions, the oldest days first: what one takes is held in memory until it is written."""
+def _split_by_days(layout: Layout, conditions: Sequence[Condition]) -> list[list[Condition]]:
+    """Split a deletion into several, oldest days first; return none if no row matches."""
     names = [name for name in table_of(layout).active() if matching_rows(layout.landed, name, conditions).any()]
     days = sorted({partition_value(name, "date") for name in names})
-    before = [[*conditions, Condition("date", BEFORE, (day,))] for day in days[DAYS_AT_ONCE::DAYS_AT_ONCE]]
-    return [*before, list(conditions)] if days else []
+    earlier_steps = [
+        [*conditions, Condition("date", BEFORE, (day,))] for day in days[DAYS_PER_DELETION::DAYS_PER_DELETION]
+    ]
+    return [*earlier_steps, list(conditions)] if days else []

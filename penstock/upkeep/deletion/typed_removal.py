@@ -1,4 +1,4 @@
-"""Rows that are taken out of the table ``landed`` are taken out of typed tables."""
+"""Delete rows from typed tables that are deleted from the table ``landed``."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import TypedDelta, existing_typed_tables
 from penstock.landing.writing.written_file import copy_rows
-from penstock.upkeep.compaction.compaction import kept_if_committed
+from penstock.upkeep.compaction.compaction import removed_on_failure
 
 
-def take_out(layout: Layout, conditions: Sequence[Condition], batch: int) -> None:
-    """Take rows out of all typed tables, as they are as of a batch of ``landed``; under the lock of upkeep.
+def delete_typed_rows(layout: Layout, conditions: Sequence[Condition], batch: int) -> None:
+    """Delete rows from all typed tables, as of a batch of ``landed``. Requires the lock of upkeep.
 
-    Before they are taken out of that: killed in between, it is done again, for all rows that landed until then.
+    Order: before the deletion from ``landed``. Crash: in between, it is repeated for all rows landed until then.
     """
-    of_kind = [one for one in conditions if one.column == "kind"]
-    if all(one.holds_for_folder(MessageKind.EVENT.value) for one in of_kind):
+    kind_conditions = [condition for condition in conditions if condition.column == "kind"]
+    if all(condition.holds_for_folder(MessageKind.EVENT.value) for condition in kind_conditions):
         for table in existing_typed_tables(layout):
-            _take_out(table, [one for one in conditions if one.column != "kind"], batch)
+            _delete_from(table, [condition for condition in conditions if condition.column != "kind"], batch)
 
 
-def _take_out(table: TypedDelta, conditions: Sequence[Condition], batch: int) -> None:
+def _delete_from(table: TypedDelta, conditions: Sequence[Condition], batch: int) -> None:
     apply_vectors_where(table, partial(table.through, batch), conditions)
-    gone: list[str] = []
-    with kept_if_committed(table) as written:
+    replaced: list[str] = []
+    with removed_on_failure(table) as written:
         for name in table.through(batch):
             mask = matching_rows(table.folder, name, conditions)
             if mask.any():
-                gone.append(name)
+                replaced.append(name)
                 written += [] if mask.all() else [copy_rows(table.folder, name, ~mask, form=table.form)]
-        if gone:
-            table.delete_rows(gone, written)
+        if replaced:
+            table.delete_rows(replaced, written)
 
 
 def apply_vectors_where(
     table: DeltaTable, listed: Callable[[], Sequence[TableFile]], conditions: Sequence[Condition]
 ) -> None:
-    """Apply the deletion vectors of files that have rows to take out. Raises VectorStays."""
-    marked = [file for file in listed() if file.live is not None]
-    if hit := [file for file in marked if matching_rows(table.folder, file, conditions).any()]:
-        table.apply_vectors(hit)
+    """Apply the deletion vectors of files with rows to delete. Raises VectorNotApplicable."""
+    with_vectors = [file for file in listed() if file.live is not None]
+    if affected := [file for file in with_vectors if matching_rows(table.folder, file, conditions).any()]:
+        table.apply_vectors(affected)

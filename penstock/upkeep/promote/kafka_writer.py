@@ -1,4 +1,4 @@
-"""Rows into Kafka, in transactions: a batch is there whole or not at all, and whether it is can be asked."""
+"""Write rows to Kafka in transactions: a batch is written completely or not at all, and can be looked up."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from penstock.landing.from_kafka.read_back import consumer, read
 from penstock.landing.from_kafka.rows import TRANSPORT_HEADER_PREFIX
 
 BATCH_HEADER = "_penstock_batch"
-"""Header that names the batch a record was sent in; headers with an underscore are no annotations."""
-PATIENCE = 60.0
-"""Seconds that a transaction, or an answer, may take."""
-DEFAULTS = {
+"""Header with the id of a record's batch. Headers that begin with an underscore are no annotations."""
+TIMEOUT_S = 60.0
+"""Limit for a transaction or an answer; the same as transaction.timeout.ms."""
+PRODUCER_DEFAULTS = {
     "large.message.enabled": "true",
     "header.timestamp.enabled": "false",
     "log_level": "0",
@@ -30,12 +30,12 @@ DEFAULTS = {
 
 
 class CannotSend(PenstockError, RuntimeError):
-    """Kafka did not take a batch; nothing of it is there."""
+    """Kafka did not accept a batch; none of its records is visible."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A record to be; ``timestamp`` in milliseconds, 0 for now; ``partition`` -1 for that of its key."""
+class OutgoingRecord:
+    """A record to send; ``timestamp`` in milliseconds, 0 for now; ``partition`` -1 to choose by key."""
 
     value: bytes | None
     key: bytes | None
@@ -44,60 +44,64 @@ class Outgoing:
     partition: int = -1
 
 
-class KafkaOut:
-    """A transactional producer. ``kafka``: properties of the client; ``name``: its transactional.id.
+class KafkaWriter:
+    """A transactional producer; ``name`` is its transactional.id, ``kafka`` the client's properties.
 
-    One life of a name at a time: what an earlier one had begun and not committed is undone. Raises CannotSend.
+    One instance per name at a time: Kafka aborts the open transaction of an earlier one. Raises CannotSend.
     """
 
     def __init__(self, kafka: Mapping[str, str], name: str) -> None:
         self._kafka = dict(kafka)
-        self._producer = Producer({**DEFAULTS, **kafka, "transactional.id": name})
-        with _told("is there a broker?"):
-            self._producer.init_transactions(PATIENCE)
+        self._producer = Producer({**PRODUCER_DEFAULTS, **kafka, "transactional.id": name})
+        with _kafka_errors("no answer from a broker"):
+            self._producer.init_transactions(TIMEOUT_S)
 
     def append_batch(self, topic: str, body: pa.RecordBatch, producer: tuple[str, int] | None = None) -> list[int]:
-        """Send rows (``records.BODY``) in one transaction; their offsets, each in its partition."""
-        mark = [(BATCH_HEADER, f"{producer[0]}:{producer[1]}".encode())] if producer else []
+        """Send rows (``records.BODY``) in one transaction; return their offsets, each in its partition."""
+        batch_header = [(BATCH_HEADER, f"{producer[0]}:{producer[1]}".encode())] if producer else []
         records = (
-            Outgoing(row["payload"], row["key"], [*mark, *headers_of(row["annotations"])]) for row in body.to_pylist()
+            OutgoingRecord(row["payload"], row["key"], [*batch_header, *headers_from_annotations(row["annotations"])])
+            for row in body.to_pylist()
         )
         return [offset for _, offset in self.send(topic, records)]
 
-    def has(self, topic: str, producer: tuple[str, int], since: int) -> bool:
-        """Whether a batch was committed since a time (milliseconds). Raises CannotSend."""
-        wanted = f"{producer[0]}:{producer[1]}".encode()
-        with _told(f"topic {topic}"), consumer(self._kafka) as client:
-            known = partition_numbers(client, topic, PATIENCE)
-            places = [TopicPartition(topic, number, max(since - 1, 0)) for number in known]
-            begins = client.offsets_for_times(places, PATIENCE)
+    def has_batch(self, topic: str, producer: tuple[str, int], since: int) -> bool:
+        """Return whether a batch was committed since a time (milliseconds). Raises CannotSend."""
+        batch_id = f"{producer[0]}:{producer[1]}".encode()
+        with _kafka_errors(f"topic {topic}"), consumer(self._kafka) as client:
+            partitions = partition_numbers(client, topic, TIMEOUT_S)
+            times = [TopicPartition(topic, number, max(since - 1, 0)) for number in partitions]
+            positions = client.offsets_for_times(times, TIMEOUT_S)
         return any(
-            value == wanted
-            for place in begins
-            if place.offset >= 0
-            for _, value in marks(self._kafka, (topic, place.partition), place.offset, BATCH_HEADER)
+            header_value == batch_id
+            for position in positions
+            if position.offset >= 0
+            for _, header_value in read_header_values(
+                self._kafka, (topic, position.partition), position.offset, BATCH_HEADER
+            )
         )
 
-    def send(self, topic: str, records: Iterable[Outgoing]) -> list[tuple[int, int]]:
-        """Send records in one transaction; partition and offset of each (of a large one: of its last segment)."""
-        places: dict[int, tuple[int, int]] = {}
+    def send(self, topic: str, records: Iterable[OutgoingRecord]) -> list[tuple[int, int]]:
+        """Send records in one transaction; return the position of each (of a large one: of its last chunk)."""
+        positions: dict[int, tuple[int, int]] = {}
         self._producer.begin_transaction()
         try:
             for number, record in enumerate(records):
-                self._produce(topic, record, _Report(number, places))
-            with _told(f"topic {topic}"):
-                self._producer.commit_transaction(PATIENCE)
+                self._produce(topic, record, _DeliveryReport(number, positions))
+            with _kafka_errors(f"topic {topic}"):
+                self._producer.commit_transaction(TIMEOUT_S)
         except BaseException:
-            self._producer.abort_transaction(PATIENCE)
+            # Crash: a killed process cannot abort; Kafka does at the timeout, or when the next instance starts.
+            self._producer.abort_transaction(TIMEOUT_S)
             raise
-        return [places[number] for number in sorted(places)]
+        return [positions[number] for number in sorted(positions)]
 
     def close(self) -> None:
-        """End the producer; nothing waits in it."""
+        """Close the producer; no record is pending in it."""
         self._producer.close(1)
 
-    def _produce(self, topic: str, record: Outgoing, report: _Report) -> None:
-        deadline = time.monotonic() + PATIENCE
+    def _produce(self, topic: str, record: OutgoingRecord, report: _DeliveryReport) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
         while True:
             try:
                 self._producer.produce(
@@ -110,46 +114,51 @@ class KafkaOut:
                     headers=list(record.headers),
                 )
                 return
+            # Limit: the producer's queue is full; its callbacks run in poll and free it.
             except BufferError:
                 self._producer.poll(0.1)
                 if time.monotonic() > deadline:
-                    raise CannotSend(f"topic {topic}: the broker takes nothing") from None
+                    raise CannotSend(f"topic {topic}: the broker has accepted nothing for {TIMEOUT_S:g} s") from None
 
 
-class _Report:
-    """Notes where one message is."""
+class _DeliveryReport:
+    """The delivery callback that records the position of one message."""
 
-    def __init__(self, number: int, places: dict[int, tuple[int, int]]) -> None:
-        self._number, self._places = number, places
+    def __init__(self, number: int, positions: dict[int, tuple[int, int]]) -> None:
+        self._number, self._positions = number, positions
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:  # else the commit fails
-            self._places[self._number] = (message.partition(), message.offset())  # type: ignore[assignment]  # it has both
+        # On an error nothing is recorded: the commit of the transaction fails too.
+        if error is None:
+            self._positions[self._number] = (message.partition(), message.offset())  # type: ignore[assignment]  # it has both
 
 
 @contextmanager
-def _told(about: str) -> Iterator[None]:
-    """Kafka's own words as CannotSend."""
+def _kafka_errors(subject: str) -> Iterator[None]:
+    """Raise errors of Kafka as CannotSend."""
     try:
         yield
     except KafkaException as error:
-        raise CannotSend(f"{about}: {error.args[0].str()}") from error
+        raise CannotSend(f"{subject}: {error.args[0].str()}") from error
 
 
-def headers_of(annotations: Iterable[tuple[str, str]] | None) -> list[tuple[str, bytes]]:
-    """Annotations as headers; those of Kafka's own kind are left out."""
-    return [(name, value.encode()) for name, value in annotations or () if not name.startswith(TRANSPORT_HEADER_PREFIX)]
+def headers_from_annotations(annotations: Iterable[tuple[str, str]] | None) -> list[tuple[str, bytes]]:
+    """Convert annotations to headers, without names reserved for the transport."""
+    return [(name, text.encode()) for name, text in annotations or () if not name.startswith(TRANSPORT_HEADER_PREFIX)]
 
 
-def marks(kafka: Mapping[str, str], place: TopicAndPartition, begin: int, header: str) -> Iterator[tuple[int, bytes]]:
-    """Offset and value of a header of the committed records of a partition from ``begin`` on.
+def read_header_values(
+    kafka: Mapping[str, str], partition: TopicAndPartition, begin: int, header: str
+) -> Iterator[tuple[int, bytes]]:
+    """Yield offset and value of a header in the committed records of a partition from ``begin`` on.
 
-    What a transaction that has not ended keeps back is waited for. Raises CannotReadBack.
+    Waits for open transactions to end. Raises CannotReadBack.
     """
     with consumer({**kafka, "isolation.level": "read_uncommitted"}) as client:
-        end = end_offset(client, place, PATIENCE)
+        # The end of all records, also of open transactions; the read below then waits until these are decided.
+        end = end_offset(client, partition, TIMEOUT_S)
     with consumer({**kafka, "enable.partition.eof": "false"}) as client:
-        for batch in read(client, place, begin, end) if begin < end else ():
+        for batch in read(client, partition, begin, end) if begin < end else ():
             columns = (batch.column(name).to_pylist() for name in ("offset", "headers"))
             for offset, headers in zip(*columns, strict=True):
-                yield from ((offset, one["value"]) for one in headers or () if one["key"] == header)
+                yield from ((offset, pair["value"]) for pair in headers or () if pair["key"] == header)

@@ -1,8 +1,8 @@
-"""A topic of the log into Kafka: its rows copied, each once, and the pipeline moved over.
+"""Promote a topic of the log to Kafka: copy each row once, and move the pipeline over.
 
-Rows go in transactions, each record with its offset in the log as a header, so that after any crash Kafka itself says
-what is there. The move changes one line of the pipeline's checkpoint: its position, from the log's to Kafka's. The
-uuids of the duplicate window stay, so that nothing is lost or lands twice.
+Rows are copied in transactions, each record with its log offset as a header. Crash: Kafka itself has the copied
+offsets, so a repeated run copies nothing twice. The move changes one line of the pipeline's checkpoint, its position,
+from the log's to Kafka's. The uuids of the duplicate window stay, so no row is lost or lands twice.
 """
 
 from __future__ import annotations
@@ -29,54 +29,65 @@ from penstock.landing.table_paths import Layout
 from penstock.log.errors import CorruptBatch
 from penstock.log.read.segment_view import StoredBatch
 from penstock.log.read.topic_reader import TopicReader
-from penstock.upkeep.promote.kafka_writer import PATIENCE, CannotSend, KafkaOut, Outgoing, headers_of, marks
+from penstock.upkeep.promote.kafka_writer import (
+    TIMEOUT_S,
+    CannotSend,
+    KafkaWriter,
+    OutgoingRecord,
+    headers_from_annotations,
+    read_header_values,
+)
 
 FROM_HEADER = "_penstock_offset"
 """Header with a record's offset in the log."""
-ROWS, BYTES = 2000, 8 << 20
-"""Most of one transaction."""
+MAX_TRANSACTION_ROWS, MAX_TRANSACTION_BYTES = 2000, 8 << 20
+"""Limits of one transaction, in rows and bytes: it is held in memory, and Kafka's readers wait for its end."""
 PLAIN_CODEC = "plog"
 Tell = Callable[[int, int], None]
-"""Is told how many of how many rows are copied."""
+"""Callback with the number of copied rows and of all rows."""
 
 
 class CannotMove(PenstockError, RuntimeError):
-    """The pipeline cannot go over to Kafka now; the text says why."""
+    """The pipeline cannot move to Kafka now; the text names the reason."""
 
 
 class Promotion:
-    """Of one topic. ``kafka``: properties of the client; ``name``: the topic there, made where it is none."""
+    """The copy of one topic to Kafka topic ``name``, which is created if missing. ``kafka``: the client's
+    properties.
+    """
 
     def __init__(
         self, topics: Path, layout: Layout, topic: str, kafka: Mapping[str, str], name: str, partitions: int = 1
     ) -> None:
         self._reader, self._kafka = TopicReader(topics / topic), dict(kafka)
-        self._out = KafkaOut(kafka, f"penstock-promote-{layout.tables}-{topic}")
+        self._out = KafkaWriter(kafka, f"penstock-promote-{layout.tables}-{topic}")
         path = map_path(layout, topic)
-        self.map = OffsetMap.load(path) or OffsetMap.begin(path, topic, name, self._ends(name, partitions))
+        self.map = OffsetMap.load(path) or OffsetMap.begin(path, topic, name, self._partition_ends(name, partitions))
         if self.map.kafka_topic != name:
-            raise CannotMove(f"{topic} is being copied to {self.map.kafka_topic} already, not to {name}")
+            raise CannotMove(f"{topic} is already copied to {self.map.kafka_topic}, not to {name}")
 
-    def copy(self, tell: Tell = lambda done, of: None) -> int:
-        """Copy what is in the log now and not in Kafka; how many rows. Raises CannotSend."""
+    def copy(self, report: Tell = lambda done, of: None) -> int:
+        """Copy all rows of the log that are not in Kafka and return their number. Raises CannotSend."""
         self._recover()
         copied, end = 0, self._reader.end
-        for stored in self._batches(end):
-            for begin, part in _parts(stored):
-                offsets = list(range(begin, begin + part.num_rows))
-                places = self._out.send(self.map.kafka_topic, _records(offsets, part, stored))
-                self.map.add(offsets, places, begin + part.num_rows)
+        for stored in self._read_batches(end):
+            for begin, rows in _parts(stored):
+                offsets = list(range(begin, begin + rows.num_rows))
+                positions = self._out.send(self.map.kafka_topic, _to_records(offsets, rows, stored))
+                # Order: Kafka first, the map second; `_recover` adds what a crash in between left out of the map.
+                self.map.add(offsets, positions, begin + rows.num_rows)
                 copied += len(offsets)
-                tell(self.map.end, end)
+                report(self.map.end, end)
         if self.map.end < end:
-            self.map.add([], [], end)  # the rest is gone from the log
+            # Retention dropped the remaining offsets.
+            self.map.add([], [], end)
         return copied
 
     def close(self) -> None:
         self._out.close()
 
-    def _batches(self, end: int) -> Iterator[StoredBatch]:
-        """What can be read; corrupt batches are for the log to enter as gaps."""
+    def _read_batches(self, end: int) -> Iterator[StoredBatch]:
+        """Yield readable batches; corrupt ones are left to the log, which records them as gaps."""
         begin = self.map.end
         while begin < end:
             try:
@@ -88,89 +99,96 @@ class Promotion:
                 begin = max(error.end, begin + 1)
 
     def _recover(self) -> None:
-        """Enter what was committed to Kafka and not written down."""
-        found: dict[int, tuple[int, int]] = {}
-        for partition, at in self.map.copied_ends().items():
-            for offset, value in marks(self._kafka, (self.map.kafka_topic, partition), at, FROM_HEADER):
-                if int(value) >= self.map.end:
-                    found[int(value)] = (partition, offset)
-        if found:
-            offsets = sorted(found)
-            self.map.add(offsets, [found[offset] for offset in offsets], offsets[-1] + 1)
+        """Add rows to the map that were committed to Kafka by a run that was killed before it wrote them down."""
+        positions: dict[int, tuple[int, int]] = {}
+        for partition, kafka_end in self.map.copied_ends().items():
+            for offset, header_value in read_header_values(
+                self._kafka, (self.map.kafka_topic, partition), kafka_end, FROM_HEADER
+            ):
+                if int(header_value) >= self.map.end:
+                    positions[int(header_value)] = (partition, offset)
+        if positions:
+            offsets = sorted(positions)
+            self.map.add(offsets, [positions[offset] for offset in offsets], offsets[-1] + 1)
 
-    def _ends(self, name: str, partitions: int) -> dict[int, int]:
+    def _partition_ends(self, name: str, partitions: int) -> dict[int, int]:
         try:
             with consumer(self._kafka) as client:
                 admin = AdminClient({k: v for k, v in self._kafka.items() if k != "transactional.id"})
-                if name not in admin.list_topics(timeout=PATIENCE).topics:
-                    admin.create_topics([NewTopic(name, partitions)])[name].result(PATIENCE)
-                known = partition_numbers(admin, name, PATIENCE, is_new=True)
-                return {number: end_offset(client, (name, number), PATIENCE) for number in known}
+                if name not in admin.list_topics(timeout=TIMEOUT_S).topics:
+                    admin.create_topics([NewTopic(name, partitions)])[name].result(TIMEOUT_S)
+                numbers = partition_numbers(admin, name, TIMEOUT_S, is_new=True)
+                return {number: end_offset(client, (name, number), TIMEOUT_S) for number in numbers}
         except KafkaException as error:
             raise CannotSend(f"topic {name}: {error.args[0].str()}") from error
 
 
 def _parts(stored: StoredBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    size = max(1, min(ROWS, BYTES * stored.rows // max(stored.batch.nbytes, 1)))
+    size = max(1, min(MAX_TRANSACTION_ROWS, MAX_TRANSACTION_BYTES * stored.rows // max(stored.batch.nbytes, 1)))
     for begin in range(0, stored.rows, size):
         yield stored.base + begin, stored.batch.slice(begin, size)
 
 
-def _records(offsets: Sequence[int], part: pa.RecordBatch, stored: StoredBatch) -> Iterator[Outgoing]:
+def _to_records(offsets: Sequence[int], part: pa.RecordBatch, stored: StoredBatch) -> Iterator[OutgoingRecord]:
     codec = stored.origin.codec
-    own = [(CODEC_HEADER, codec.encode())] if codec and codec != PLAIN_CODEC else []
+    codec_header = [(CODEC_HEADER, codec.encode())] if codec and codec != PLAIN_CODEC else []
     for offset, row in zip(offsets, part.to_pylist(), strict=True):
-        headers = [(FROM_HEADER, str(offset).encode()), *own, *headers_of(row["annotations"])]
+        headers = [(FROM_HEADER, str(offset).encode()), *codec_header, *headers_from_annotations(row["annotations"])]
         millis = int(row["timestamp"].timestamp() * 1000)
-        yield Outgoing(row["payload"], row["key"], headers, millis)
+        yield OutgoingRecord(row["payload"], row["key"], headers, millis)
 
 
-def move(layout: Layout) -> dict[str, Move]:
-    """Have the pipeline go on in Kafka; only while it does not run, and nothing of a batch is left to do.
+def move_pipeline(layout: Layout) -> dict[str, Move]:
+    """Move the pipeline to Kafka and return the moves by topic of the log; empty if it was moved before.
 
-    Every topic that it has landed from the log must have been copied. By topic of the log, what was moved now; none
-    where it was moved before. Raises CannotMove.
+    Requires that the pipeline does not run, that no batch is half done, and that every topic it landed from the log is
+    copied. Raises CannotMove.
     """
-    done = max(committed_batches(layout.checkpoint), default=-1)
-    if done < 0:
+    last_batch = max(committed_batches(layout.checkpoint), default=-1)
+    if last_batch < 0:
         return {}
     Journal(layout).update()
-    landed, known = _landed(layout, done), load_maps(layout)
+    landed, maps = _landed_ends(layout, last_batch), load_maps(layout)
     for topic, end in landed.items():
-        if topic not in known or known[topic].end < end:
-            raise CannotMove(f"the pipeline reads {topic} too: `penstock promote {topic} --to kafka` comes first")
-    bucket = read_plan(layout.checkpoint, done).landed_at // 1000 // BUCKET_SECONDS * BUCKET_SECONDS
-    moves = {topic: Move(end, known[topic].kafka_ends_before(end), bucket) for topic, end in landed.items()}
-    for topic, one in moves.items():
-        known[topic].record_move(one)
+        if topic not in maps or maps[topic].end < end:
+            raise CannotMove(f"the pipeline also reads {topic}: run `penstock promote {topic} --to kafka` first")
+    bucket = read_plan(layout.checkpoint, last_batch).landed_at // 1000 // BUCKET_SECONDS * BUCKET_SECONDS
+    moves = {topic: Move(end, maps[topic].kafka_ends_before(end), bucket) for topic, end in landed.items()}
+    for topic, topic_move in moves.items():
+        maps[topic].record_move(topic_move)
     if moves:
-        _rewrite(layout, done, moves, known)
+        _write_position(layout, last_batch, moves, maps)
     return moves
 
 
-def _landed(layout: Layout, done: int) -> dict[str, int]:
-    """By topic of the log up to where it has landed; none where the pipeline reads Kafka already."""
-    if (layout.checkpoint / "offsets" / str(done + 1)).exists():
-        raise CannotMove("a batch is half done: `penstock pipeline run --once` finishes it")
-    position = read_plan(layout.checkpoint, done).end
-    asked = load_requests(layout.refills)
-    for name, request in asked.items():
+def _landed_ends(layout: Layout, last_batch: int) -> dict[str, int]:
+    """Return the landed end of each topic of the log; empty if the pipeline already reads Kafka."""
+    if (layout.checkpoint / "offsets" / str(last_batch + 1)).exists():
+        raise CannotMove("a batch is unfinished: run `penstock pipeline run --once` first")
+    position = read_plan(layout.checkpoint, last_batch).end
+    requests = load_requests(layout.refills)
+    for name, request in requests.items():
         if position.get(name, 0) < request.rows:
-            raise CannotMove(f"a backfill of {request.topic} is half done: run it again first")
-    return {topic: end for topic, end in position.items() if topic not in asked and "/" not in topic}
+            raise CannotMove(f"a backfill of {request.topic} is unfinished: run it again first")
+    return {topic: end for topic, end in position.items() if topic not in requests and "/" not in topic}
 
 
-def _rewrite(layout: Layout, batch: int, moves: Mapping[str, Move], known: Mapping[str, OffsetMap]) -> None:
-    """The journal first: what it says of Kafka harms nobody while the checkpoint is the log's."""
-    places: dict[str, dict[str, int]] = {}
-    for topic, one in moves.items():
-        mine = places.setdefault(known[topic].kafka_topic, {})
-        mine |= {str(partition): offset for partition, offset in one.begins.items()}
-    ranges = {f"{name}/{p}": [at, at] for name, of_name in places.items() for p, at in of_name.items()}
+def _write_position(layout: Layout, batch: int, moves: Mapping[str, Move], maps: Mapping[str, OffsetMap]) -> None:
+    """Write the moved position to journal and checkpoint."""
+    positions: dict[str, dict[str, int]] = {}
+    for topic, topic_move in moves.items():
+        offsets = positions.setdefault(maps[topic].kafka_topic, {})
+        offsets |= {str(partition): offset for partition, offset in topic_move.begins.items()}
+    ranges = {
+        f"{name}/{number}": [position, position]
+        for name, offsets_of_topic in positions.items()
+        for number, position in offsets_of_topic.items()
+    }
     planned = read_plan(layout.checkpoint, batch)
     entry = {"batch": batch, "landed_at": planned.landed_at, "watermark": planned.watermark}
+    # Order: the journal first. Its ranges of Kafka are harmless while the checkpoint still has the log's position.
     append_lines(layout.journal, [{**entry, "ranges": ranges, "files": [], "moved": True}])
     path = layout.checkpoint / "offsets" / str(batch)
     version, metadata, _ = path.read_text().splitlines()
     path.with_name(f".{batch}.crc").unlink(missing_ok=True)
-    replace_durably(OS, path, "\n".join([version, metadata, json.dumps(places, separators=(",", ":"))]).encode())
+    replace_durably(OS, path, "\n".join([version, metadata, json.dumps(positions, separators=(",", ":"))]).encode())

@@ -1,6 +1,6 @@
-"""The way back into the log for rows in quarantine.
+"""Send rows in quarantine back into the log.
 
-Read ``fixes`` (what mends them), ``send_back``, ``send_once`` (each row once, whatever is killed), ``preview``.
+Read ``fixes`` (corrections of payloads), ``send_back``, ``send_once`` (each row once, after any crash), ``preview``.
 Imports ``landing``.
 """
 

@@ -1,4 +1,4 @@
-"""What mends the payload of a message in quarantine: a function of the user's, or one of ours."""
+"""Corrections of the payloads of messages in quarantine: a function of the user, or a built-in one."""
 
 from __future__ import annotations
 
@@ -13,56 +13,57 @@ from penstock.errors import PenstockError
 from penstock.files.json_values import parse_json
 
 Fix = Callable[[bytes], bytes | None]
-"""The mended payload, or None for one that is to stay."""
+"""Return the corrected payload, or None if the row stays in quarantine."""
 
 
 class BadFix(PenstockError, ValueError):
-    """What is to mend payloads cannot be used, or failed on one."""
+    """The correction cannot be loaded, or it failed on a payload."""
 
 
-def as_it_is(payload: bytes) -> bytes:
-    """The payload, for messages that are to be judged again."""
+def keep_payload(payload: bytes) -> bytes:
+    """Return the payload unchanged, for messages that only have to be judged again."""
     return payload
 
 
-def load_fix(named: str) -> Fix:
-    """The function ``module:function``. Raises BadFix."""
-    module, _, function = named.partition(":")
+def load_fix(reference: str) -> Fix:
+    """Load the function ``module:function``. Raises BadFix."""
+    module, _, function = reference.partition(":")
     try:
-        found = getattr(importlib.import_module(module), function)
+        target = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
-        raise BadFix(f"--fix {named}: {error}") from None
-    if not callable(found):
-        raise BadFix(f"--fix {named}: is not a function")
-    fix: Fix = found
+        raise BadFix(f"--fix {reference}: {error}") from None
+    if not callable(target):
+        raise BadFix(f"--fix {reference}: not a function")
+    fix: Fix = target
     return fix
 
 
-def replacing(old: str, new: str) -> Fix:
-    """Puts a text in the place of another wherever that is; payloads without it stay. Raises BadFix."""
+def replace_text(old: str, new: str) -> Fix:
+    """Return a correction that replaces a text everywhere; payloads without it stay. Raises BadFix."""
     if not old:
-        raise BadFix("there is no text to replace")
+        raise BadFix("the text to replace is empty")
     before, after = old.encode(), new.encode()
     return lambda payload: payload.replace(before, after) if before in payload else None
 
 
-def setting(field: str, value: str) -> Fix:
-    """Sets a field of JSON objects; other payloads stay.
+def set_field(field: str, template: str) -> Fix:
+    """Return a correction that sets a field of JSON objects; other payloads stay.
 
-    ``value`` is JSON, or else a text; ``{hash}`` in it becomes a hash of the payload, as a uuid for those without,
-    ``{now}`` the time in milliseconds. Raises BadFix.
+    ``template`` is JSON or a text; ``{hash}`` in it becomes a hash of the payload, usable as a uuid, and ``{now}`` the
+    time in milliseconds. Raises BadFix.
     """
     if not field:
-        raise BadFix("there is no field to set")
+        raise BadFix("the name of the field is empty")
 
     def fix(payload: bytes) -> bytes | None:
         try:
             document = json.loads(payload)
+        # Limit: Python's parser raises RecursionError for deep nesting; such a payload stays in quarantine.
         except (ValueError, RecursionError):
             return None
         if not isinstance(document, dict):
             return None
-        filled = value.replace("{hash}", hashlib.sha256(payload).hexdigest()[:32])
+        filled = template.replace("{hash}", hashlib.sha256(payload).hexdigest()[:32])
         document[field] = _json_or_text(filled.replace("{now}", str(round(time.time() * 1000))))
         return json.dumps(document, ensure_ascii=False).encode()
 
@@ -76,12 +77,12 @@ def _json_or_text(text: str) -> Any:
         return text
 
 
-def mended(fix: Fix, payload: bytes, place: str) -> bytes | None:
-    """What a fix makes of a payload. Raises BadFix, which names the place, when the fix fails on it."""
+def apply_fix(fix: Fix, payload: bytes, position: str) -> bytes | None:
+    """Return the corrected payload. Raises BadFix with the position of the row if the correction fails."""
     try:
-        found: object = fix(payload)
-    except Exception as error:  # noqa: BLE001  whatever a user's function raises
-        raise BadFix(f"the fix failed on {place}: {type(error).__name__}: {error}") from None
-    if found is not None and not isinstance(found, bytes):
-        raise BadFix(f"the fix made {type(found).__name__} of {place}, not bytes")
-    return found
+        corrected: object = fix(payload)
+    except Exception as error:  # noqa: BLE001  a user's function may raise anything
+        raise BadFix(f"the fix failed on {position}: {type(error).__name__}: {error}") from None
+    if corrected is not None and not isinstance(corrected, bytes):
+        raise BadFix(f"the fix returned {type(corrected).__name__} for {position}, not bytes")
+    return corrected

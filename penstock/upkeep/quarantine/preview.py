@@ -1,4 +1,4 @@
-"""What would become of messages in quarantine if they were sent back, mended."""
+"""Predict what messages in quarantine would become if they were corrected and sent back."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import pyarrow as pa
 
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.rows.json_events import EventRules, event_columns
-from penstock.upkeep.quarantine.fixes import BadFix, Fix, mended
+from penstock.upkeep.quarantine.fixes import BadFix, Fix, apply_fix
 from penstock.upkeep.quarantine.send_back import Row
 
 SAMPLES = 20
-LEFT = "skipped by the fix"
+SKIPPED_BY_FIX = "skipped by the fix"
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A row, its payload mended (None where the fix leaves it), and what it would be then: ``event``, ``message``, a
-    reason of quarantine, or why it is not sent.
+    """A row, its corrected payload (None if the correction skips it), and its prediction.
+
+    ``becomes`` is ``event``, ``message``, a reason of quarantine, or why the row is not sent.
     """
 
     row: Row
@@ -28,23 +29,24 @@ class Sample:
 
     @property
     def lands(self) -> bool:
-        """Whether it would land."""
+        """Return whether the row would land."""
         return self.becomes in (MessageKind.EVENT, MessageKind.MESSAGE)
 
 
 def preview(rows: Sequence[Row], fix: Fix, rules: EventRules) -> list[Sample]:
-    """Of rows as they are, before any transformation and duplicates."""
+    """Predict the outcome for rows, before transformations and the check for duplicates."""
     return [_sample(row, fix, rules) for row in rows]
 
 
 def _sample(row: Row, fix: Fix, rules: EventRules) -> Sample:
     try:
-        after = mended(fix, row.payload, row.place)
+        after = apply_fix(fix, row.payload, row.position)
     except BadFix as error:
         return Sample(row, None, str(error))
     if after is None:
-        return Sample(row, None, LEFT)
+        return Sample(row, None, SKIPPED_BY_FIX)
     if not after.startswith(b"{"):
         return Sample(row, after, MessageKind.MESSAGE)
+    # The landing's own rules decide, so that the prediction cannot differ from the landing.
     (reason,) = event_columns(pa.array([after], pa.binary()), rules)["reason"].to_pylist()
     return Sample(row, after, reason or MessageKind.EVENT)

@@ -1,4 +1,4 @@
-"""What is in quarantine, and its way back into the log: each row once, whatever is killed meanwhile."""
+"""Send rows in quarantine back into the log: each row once, after any crash."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.landing.landing_lock import hold_lock
 from penstock.landing.table_paths import Layout
-from penstock.upkeep.quarantine.fixes import Fix, as_it_is, mended
-from penstock.upkeep.quarantine.send_once import Appends, Resender, RowIdentity, Sent, body_of, sent_keys
+from penstock.upkeep.quarantine.fixes import Fix, apply_fix, keep_payload
+from penstock.upkeep.quarantine.send_once import Appends, Resender, RowIdentity, Sent, sent_keys, to_body
 
-BATCH = 500
+MAX_BATCH_ROWS = 500
 REPLAY_OF = "replay_of"
-"""Annotation of a row that was sent back: ``topic:offset`` of the one in quarantine."""
+"""Annotation of a row that was sent back: ``topic:offset`` of its row in quarantine."""
 
 
 class SendingBack(PenstockError, RuntimeError):
-    """Somebody else sends rows of these tables back just now."""
+    """Another process is sending rows of these tables back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row in quarantine; of Kafka with its ``partition``, and then it cannot be sent back."""
+    """One row in quarantine. A row of Kafka has a ``partition`` and cannot be sent back."""
 
     topic: str
     partition: int | None
@@ -39,60 +39,63 @@ class Row:
     annotations: list[tuple[str, str]]
 
     @property
-    def place(self) -> str:
-        """``topic:offset``, of Kafka ``topic/partition:offset``."""
+    def position(self) -> str:
+        """Return ``topic:offset``, or for Kafka ``topic/partition:offset``."""
         topic = self.topic if self.partition is None else f"{self.topic}/{self.partition}"
         return f"{topic}:{self.offset}"
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready; bytes that are no text with replacements."""
-        shown = self.payload.decode(errors="replace")
-        told = {"topic": self.topic, "offset": self.offset, "time": self.timestamp.isoformat(), "source": self.source}
-        return {**told, "reason": self.reason, "payload": shown}
+        """Return the row as a JSON document; bytes that are not UTF-8 are replaced."""
+        text = self.payload.decode(errors="replace")
+        header = {"topic": self.topic, "offset": self.offset, "time": self.timestamp.isoformat(), "source": self.source}
+        return {**header, "reason": self.reason, "payload": text}
 
 
 class SendBack:
-    """Sends rows back into their topics. One at a time for a folder of tables: see ``alone``."""
+    """The sender of rows into their topics. One instance per folder of tables at a time: see ``hold_send_lock``."""
 
     def __init__(self, layout: Layout, log: Appends, fix: Fix | None = None) -> None:
-        self._fix = fix or as_it_is
-        self._resender = Resender(_journal(layout), log)
+        self._fix = fix or keep_payload
+        self._resender = Resender(_journal_path(layout), log)
         self._resender.finish()
 
-    def run(self, chosen: Sequence[Row]) -> tuple[int, int]:
-        """How many of ``chosen`` were sent back now, and how many the fix left. Those sent before are passed over.
+    def run(self, rows: Sequence[Row]) -> tuple[int, int]:
+        """Send rows back; return how many were sent now, and how many the correction skipped.
 
-        Raises BadFix, and what the log raises.
+        Rows that were sent before are passed over. Raises BadFix, and what the log raises.
         """
-        sent = left = 0
-        new = [row for row in chosen if row.partition is None and self._resender.is_new(row.topic, row.offset)]
-        for topic in sorted({row.topic for row in new}):
-            of_topic = [row for row in new if row.topic == topic]
-            made = ((row, mended(self._fix, row.payload, row.place)) for row in of_topic)
-            fixed = [(row, payload) for row, payload in made if payload is not None]
-            left += len(of_topic) - len(fixed)
-            for begin in range(0, len(fixed), BATCH):
-                part = fixed[begin : begin + BATCH]
-                self._resender.send(topic, [row.offset for row, _ in part], body_of([_sent(*one) for one in part]))
-            sent += len(fixed)
-        return sent, left
+        sent = skipped = 0
+        unsent = [row for row in rows if row.partition is None and self._resender.is_new(row.topic, row.offset)]
+        for topic in sorted({row.topic for row in unsent}):
+            topic_rows = [row for row in unsent if row.topic == topic]
+            corrections = ((row, apply_fix(self._fix, row.payload, row.position)) for row in topic_rows)
+            corrected = [(row, payload) for row, payload in corrections if payload is not None]
+            skipped += len(topic_rows) - len(corrected)
+            # Limit: one plan per batch, so that a crash repeats at most this many rows.
+            for begin in range(0, len(corrected), MAX_BATCH_ROWS):
+                chunk = corrected[begin : begin + MAX_BATCH_ROWS]
+                self._resender.send(
+                    topic, [row.offset for row, _ in chunk], to_body([_to_sent(*pair) for pair in chunk])
+                )
+            sent += len(corrected)
+        return sent, skipped
 
 
 def sent_before(layout: Layout) -> frozenset[tuple[str, RowIdentity]]:
-    """Topic and offset of the rows that were sent back already."""
-    return sent_keys(_journal(layout))
+    """Return topic and offset of the rows that were sent back before."""
+    return sent_keys(_journal_path(layout))
 
 
 @contextmanager
-def alone(layout: Layout) -> Iterator[None]:
-    """Nobody else sends rows of these tables back meanwhile. Raises SendingBack."""
-    with hold_lock(_journal(layout), SendingBack(f"somebody else sends messages of {layout.tables} back just now")):
+def hold_send_lock(layout: Layout) -> Iterator[None]:
+    """Hold the lock of sending back. Raises SendingBack."""
+    with hold_lock(_journal_path(layout), SendingBack(f"another process is sending messages of {layout.tables} back")):
         yield
 
 
-def _journal(layout: Layout) -> Path:
+def _journal_path(layout: Layout) -> Path:
     return layout.checkpoint.parent / "quarantine.replayed.jsonl"
 
 
-def _sent(row: Row, payload: bytes) -> Sent:
-    return row.key, payload, None, dict(row.annotations) | {REPLAY_OF: row.place}
+def _to_sent(row: Row, payload: bytes) -> Sent:
+    return row.key, payload, None, dict(row.annotations) | {REPLAY_OF: row.position}

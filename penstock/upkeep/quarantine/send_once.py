@@ -1,7 +1,7 @@
-"""Rows sent back, each once, whatever is killed meanwhile.
+"""Send rows so that each is sent once, after any crash.
 
-What is sent is written down before (the plan) and after; whoever takes it takes a plan's batch once, by the name and
-number of its producer, so that a plan without an end is simply carried out again.
+Order: a plan with the rows is synced before they are sent, and an end after it. Crash: a plan without an end is sent
+again under the same producer name and number, and the receiver stores each number once.
 """
 
 from __future__ import annotations
@@ -22,35 +22,37 @@ from penstock.files.file_system import OS, replace_durably
 from penstock.records import BODY
 
 RowIdentity = int | str
-"""What tells one row from another among those sent to a topic: an offset, a uuid."""
+"""The identity of a row among the rows sent to a topic: an offset or a uuid."""
 Sent = tuple[bytes | None, bytes | None, str | None, dict[str, str]]
 """Key, payload, type_url and annotations of a row."""
 Producer = tuple[str, int]
 
 
 class Appends(Protocol):
-    """What takes rows: the log's client, or Kafka."""
+    """A receiver of rows: the log's client, or Kafka."""
 
     def append_batch(self, topic: str, body: pa.RecordBatch, producer: Producer | None = None) -> list[int]: ...
 
 
 Has = Callable[[str, Producer, int], bool]
-"""Whether a topic has a producer's batch, which was sent at the given time (milliseconds) or later."""
+"""Return whether a topic has a producer's batch, sent at a time (milliseconds) or later."""
 
 
 class Resender:
-    """Sends batches and remembers what was sent in ``path``; one at a time. ``has``: where ``out`` cannot tell itself
-    that it is given a batch a second time.
+    """The sender of batches, with its plans in the file ``path``. One process at a time.
+
+    ``has`` looks up a batch at receivers that do not recognize a repeated batch themselves.
     """
 
-    def __init__(self, path: Path, out: Appends, has: Has | None = None) -> None:
-        self._path, self._out, self._has = path, out, has
+    def __init__(self, path: Path, receiver: Appends, has_batch: Has | None = None) -> None:
+        self._path, self._receiver, self._has_batch = path, receiver, has_batch
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._producer = f"{path.name.partition('.')[0]}-{uuid4().hex}"  # of this run: none is remembered for ever
+        # A name per run: its numbers start at 0, and the log need not remember the name for ever.
+        self._producer = f"{path.name.partition('.')[0]}-{uuid4().hex}"
         self._numbers: Counter[str] = Counter()
         self._plans: list[dict[str, Any]] = []
         self._ended: set[int] = set()
-        for line in read_lines(path, _plan_or_end, repair=True, damaged=_told):
+        for line in read_lines(path, _parse_line, repair=True, damaged=_refuse_damage):
             if "ended" in line:
                 self._ended.add(line["ended"])
             else:
@@ -60,20 +62,20 @@ class Resender:
         }
 
     def is_new(self, topic: str, key: RowIdentity) -> bool:
-        """Whether it was not sent to the topic before."""
+        """Return whether the row was not sent to the topic before."""
         return (topic, key) not in self._sent
 
     def finish(self) -> None:
-        """Carry out again what was planned and has no end."""
+        """Send planned batches without an end again."""
         for plan in self._plans:
             if plan["sequence"] in self._ended:
                 continue
             name, number = plan["producer"]
-            taken = self._has is not None and self._has(plan["topic"], (name, number), plan["at"])
-            self._append(plan, None if taken else read_body(self._body_file(plan), plan["crc32c"]))
+            is_stored = self._has_batch is not None and self._has_batch(plan["topic"], (name, number), plan["at"])
+            self._append(plan, None if is_stored else read_body(self._body_file(plan), plan["crc32c"]))
 
     def send(self, topic: str, keys: Sequence[RowIdentity], body: pa.RecordBatch) -> None:
-        """Send rows (as ``records.BODY``) that have these keys."""
+        """Send rows (``records.BODY``) that have these keys."""
         sequence = len(self._plans)
         plan: dict[str, Any] = {
             "sequence": sequence,
@@ -82,6 +84,7 @@ class Resender:
             "topic": topic,
             "keys": list(keys),
         }
+        # Order: the rows are synced before the plan that names them, and the plan before the rows are sent.
         plan["crc32c"] = _write_body(self._body_file(plan), body)
         append_lines(self._path, [plan])
         self._numbers[topic] += 1
@@ -92,9 +95,10 @@ class Resender:
     def _append(self, plan: dict[str, Any], body: pa.RecordBatch | None) -> None:
         if body is not None:
             name, number = plan["producer"]
-            self._out.append_batch(plan["topic"], body, (name, number))
+            self._receiver.append_batch(plan["topic"], body, (name, number))
         append_lines(self._path, [{"ended": plan["sequence"]}])
         self._ended.add(plan["sequence"])
+        # Order: after the end is synced; until then a crash needs the rows again.
         self._body_file(plan).unlink(missing_ok=True)
 
     def _body_file(self, plan: dict[str, Any]) -> Path:
@@ -102,13 +106,13 @@ class Resender:
 
 
 def sent_keys(path: Path) -> frozenset[tuple[str, RowIdentity]]:
-    """Topic and key of all that was sent and remembered in ``path``."""
-    plans = (line for line in read_lines(path, _plan_or_end) if "keys" in line)
+    """Return topic and key of all rows with a plan in ``path``."""
+    plans = (line for line in read_lines(path, _parse_line) if "keys" in line)
     return frozenset((plan["topic"], key) for plan in plans for key in plan["keys"])
 
 
-def body_of(rows: Sequence[Sent]) -> pa.RecordBatch:
-    """Rows as ``records.BODY``."""
+def to_body(rows: Sequence[Sent]) -> pa.RecordBatch:
+    """Convert rows to ``records.BODY``."""
     columns: dict[str, list[Any]] = {
         "key": [key for key, _, _, _ in rows],
         "payload": [payload for _, payload, _, _ in rows],
@@ -118,8 +122,8 @@ def body_of(rows: Sequence[Sent]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(columns[f.name], f.type) for f in BODY], schema=BODY)
 
 
-def _plan_or_end(line: dict[str, Any]) -> dict[str, Any]:
-    """A line of the file, where it has what one must have."""
+def _parse_line(line: dict[str, Any]) -> dict[str, Any]:
+    """Parse a line of the file. Raises an error if a field is missing."""
     if "ended" in line:
         return {"ended": int(line["ended"])}
     name, number = line["producer"]
@@ -132,29 +136,29 @@ def _plan_or_end(line: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _told(damage: Damage) -> None:
-    """A torn end names nothing that was sent; another damaged line does."""
+def _refuse_damage(damage: Damage) -> None:
+    """Accept a torn last line, whose rows were not sent. Raises DamagedFile for any other damage."""
     if not damage.torn:
-        raise DamagedFile(f"{damage}; rows that it names would be sent again. Take the line out of the file to go on")
+        raise DamagedFile(f"{damage}; its rows would be sent again. Remove the line from the file to continue")
     log_damage(damage)
 
 
 def _write_body(path: Path, body: pa.RecordBatch) -> int:
-    """On the disk before the plan that names it, and its CRC32C."""
+    """Write rows durably and return their CRC32C."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, body.schema) as writer:
         writer.write_batch(body)
-    data = sink.getvalue()
-    replace_durably(OS, path, data)
-    return int(crc32c(data))
+    content = sink.getvalue()
+    replace_durably(OS, path, content)
+    return int(crc32c(content))
 
 
 def read_body(path: Path, crc: int) -> pa.RecordBatch:
     """Return the rows in a file. Raises DamagedFile."""
-    data = path.read_bytes()
+    content = path.read_bytes()
     try:
-        if crc == crc32c(data):
-            return pa.ipc.open_file(data).get_batch(0)
+        if crc == crc32c(content):
+            return pa.ipc.open_file(content).get_batch(0)
     except pa.ArrowInvalid:
         pass
     raise DamagedFile(f"{path} is damaged: its rows cannot be sent again")

@@ -1,4 +1,4 @@
-"""Where one message has been, or where and why it stopped.
+"""Trace one message through all stages, or find where and why it stopped.
 
 Read ``tracer``, ``stations``, ``find_message``. Imports ``landing``, ``proof`` and ``log``.
 """

@@ -1,4 +1,4 @@
-"""Finding one row in the table's files and one message in the log: with pyarrow, only the columns needed."""
+"""Find one row in the table's files, or one message in the log. Reads only the columns that are needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from penstock.landing.event_rules import FOREIGN_CODECS, MessageKind
 from penstock.landing.journal import PARTITION_MARK
-from penstock.landing.rows.table_rows import uuids_said
+from penstock.landing.rows.table_rows import protocol_uuids
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.table_file import RowReader, TableFile, open_rows
 from penstock.landing.table_paths import partition_value
@@ -20,68 +20,73 @@ from penstock.log.read.topic_reader import TopicReader
 from penstock.proof.reread import event_of, of_codec
 
 DETAILS = ("topic", "partition", "offset", "source", "bucket", "received", "timestamp", "landed_at", "uuid", "reason")
-"""What is told of a row, where the file has it."""
+"""The reported columns of a row; older files may lack some."""
 
-Tell = Callable[[str], None]
-"""Is told how far the search is."""
+Report = Callable[[str], None]
+"""Callback for the progress of a search."""
 Mask: TypeAlias = "pa.BooleanArray | pa.ChunkedArray[pa.BooleanScalar]"
 
 
-def silent(detail: str) -> None:
-    """Nobody listens."""
+def ignore_progress(detail: str) -> None:
+    """Ignore the progress."""
 
 
 def find_offset(
-    table: TablePath, names: Iterable[TableFile], topic: str, offset: int, tell: Tell = silent
+    table: TablePath, names: Iterable[TableFile], topic: str, offset: int, report: Report = ignore_progress
 ) -> dict[str, Any] | None:
-    """The row of an offset: DETAILS, ``file`` and ``kind``; None where no file has it. ``topic`` may be ``name/0``."""
+    """Return the row of an offset: DETAILS, ``file`` and ``kind``; None if no file has it.
+
+    ``topic`` may be a partition of Kafka (``name/0``).
+    """
     name, _, partition = topic.partition(PARTITION_MARK)
 
-    def hits(rows: pa.Table) -> Mask:
-        found = pc.and_(
+    def matches(rows: pa.Table) -> Mask:
+        is_match = pc.and_(
             pc.equal(rows["offset"], pa.scalar(offset)), pc.equal(rows["topic"].cast(pa.string()), pa.scalar(name))
         )
         if "partition" not in rows.column_names:
-            return pc.and_(found, pa.scalar(not partition))
-        numbers = rows["partition"]
-        right = pc.equal(numbers, pa.scalar(int(partition))) if partition else pc.is_null(numbers)
-        return pc.and_(found, right)
+            return pc.and_(is_match, pa.scalar(not partition))
+        partitions = rows["partition"]
+        is_partition = pc.equal(partitions, pa.scalar(int(partition))) if partition else pc.is_null(partitions)
+        return pc.and_(is_match, is_partition)
 
-    return _find(table, names, ("topic", "partition", "offset"), ("offset", offset), hits, tell)
+    return _find_row(table, names, ("topic", "partition", "offset"), ("offset", offset), matches, report)
 
 
 def find_uuid(
-    table: TablePath, names: Iterable[TableFile], uuid: str, topic: str | None = None, tell: Tell = silent
+    table: TablePath, names: Iterable[TableFile], uuid: str, topic: str | None = None, report: Report = ignore_progress
 ) -> dict[str, Any] | None:
-    """The first row with a uuid in these files, of ``topic`` alone where given; as ``find_offset``."""
+    """Return the first row with a uuid (of ``topic`` only, if given), as ``find_offset``; None if no file has it."""
 
-    def hits(rows: pa.Table) -> Mask:
-        found = pc.equal(rows["uuid"], pa.scalar(uuid))
+    def matches(rows: pa.Table) -> Mask:
+        is_match = pc.equal(rows["uuid"], pa.scalar(uuid))
         if topic is None:
-            return found
-        return pc.and_(found, pc.equal(rows["topic"].cast(pa.string()), pa.scalar(topic)))
+            return is_match
+        return pc.and_(is_match, pc.equal(rows["topic"].cast(pa.string()), pa.scalar(topic)))
 
     columns = ("uuid",) if topic is None else ("uuid", "topic")
-    return _find(table, names, columns, ("uuid", uuid), hits, tell)
+    return _find_row(table, names, columns, ("uuid", uuid), matches, report)
 
 
-def _find(
+def _find_row(
     table: TablePath,
     names: Iterable[TableFile],
     columns: Sequence[str],
-    wanted: tuple[str, Any],
-    hits: Callable[[pa.Table], Mask],
-    tell: Tell,
+    column_and_value: tuple[str, Any],
+    matches: Callable[[pa.Table], Mask],
+    report: Report,
 ) -> dict[str, Any] | None:
     for number, name in enumerate(names, 1):
-        tell(f"file {number}: {name}")
+        report(f"file {number}: {name}")
         try:
             with open_rows(table, name) as file:
-                row = _find_in(file, columns, wanted, hits)
-        except (FileNotFoundError, pa.ArrowInvalid):  # rewritten by others since, or damaged
+                row = _find_in_file(file, columns, column_and_value, matches)
+        # Maintenance rewrote the file since the listing, or it is damaged.
+        except (FileNotFoundError, pa.ArrowInvalid):
             continue
         except OSError as error:
-            if error.errno is None:  # pyarrow's word for a file that is no Parquet (any more)
+            # Workaround: pyarrow raises OSError without an errno for a file that is not Parquet.
+            if error.errno is None:
                 continue
             raise
         if row is not None:
@@ -89,30 +94,31 @@ def _find(
     return None
 
 
-def _find_in(
-    file: RowReader, columns: Sequence[str], wanted: tuple[str, Any], hits: Callable[[pa.Table], Mask]
+def _find_in_file(
+    file: RowReader, columns: Sequence[str], column_and_value: tuple[str, Any], matches: Callable[[pa.Table], Mask]
 ) -> dict[str, Any] | None:
     names = file.columns
-    if wanted[0] not in names:
+    if column_and_value[0] not in names:
         return None
-    for group in file.groups(*wanted):
-        at = pc.index(hits(file.read_group(group, [name for name in columns if name in names])), True).as_py()
-        if at >= 0:
-            row = file.read_group(group, [name for name in DETAILS if name in names]).slice(at, 1)
-            found: dict[str, Any] = row.to_pylist()[0]
-            return {name: found.get(name) for name in DETAILS}
+    # Fast path: statistics rule out row groups; DETAILS are read for the one group that has the row.
+    for group in file.groups(*column_and_value):
+        index = pc.index(matches(file.read_group(group, [name for name in columns if name in names])), True).as_py()
+        if index >= 0:
+            row = file.read_group(group, [name for name in DETAILS if name in names]).slice(index, 1)
+            values: dict[str, Any] = row.to_pylist()[0]
+            return {name: values.get(name) for name in DETAILS}
     return None
 
 
-def read_one(reader: TopicReader, offset: int) -> StoredBatch | None:
-    """The row at an offset; None where it is in a gap or beyond the end. Raises CorruptBatch."""
+def read_row(reader: TopicReader, offset: int) -> StoredBatch | None:
+    """Return the row at an offset, or None in a gap or after the end. Raises CorruptBatch."""
     return next(reader.read(offset, end=offset + 1), None)
 
 
-def find_in_log(reader: TopicReader, uuid: str, begin: int, tell: Tell = silent) -> int | None:
-    """The first offset from ``begin`` on with a message that has the uuid; corrupt batches are passed over."""
+def find_in_log(reader: TopicReader, uuid: str, begin: int, report: Report = ignore_progress) -> int | None:
+    """Return the first offset from ``begin`` on whose message has the uuid, or None. Skips corrupt batches."""
     for stored in _readable(reader, begin):
-        tell(f"{reader.path.name}, offset {stored.base}")
+        report(f"{reader.path.name}, offset {stored.base}")
         codec = stored.origin.codec
         for row in pc.indices_nonzero(_may_have_uuid(stored.batch, codec, uuid)).to_numpy().tolist():
             event = event_of(stored.batch.slice(row, 1), codec)
@@ -122,11 +128,11 @@ def find_in_log(reader: TopicReader, uuid: str, begin: int, tell: Tell = silent)
 
 
 def _may_have_uuid(batch: pa.RecordBatch, codec: str, uuid: str) -> Mask:
-    """The rows with a uuid in the text of what may be an event, or as the id that their protocol has."""
+    """Return a mask of the rows that contain the uuid in an event's text, or have it as their protocol's id."""
     payloads = batch.column("payload")
-    near: Mask = pc.and_(pc.match_substring(payloads, uuid), pc.starts_with(payloads, "{"))
-    said: Mask = pc.equal(uuids_said(of_codec(batch, codec)), pa.scalar(uuid))
-    return pc.or_kleene(near, said)
+    is_in_payload: Mask = pc.and_(pc.match_substring(payloads, uuid), pc.starts_with(payloads, "{"))
+    is_protocol_id: Mask = pc.equal(protocol_uuids(of_codec(batch, codec)), pa.scalar(uuid))
+    return pc.or_kleene(is_in_payload, is_protocol_id)
 
 
 def _readable(reader: TopicReader, begin: int) -> Iterator[StoredBatch]:
@@ -138,12 +144,13 @@ def _readable(reader: TopicReader, begin: int) -> Iterator[StoredBatch]:
             return
         except CorruptBatch as error:
             begin = max(error.end, begin + 1)
-        except (LogError, FileNotFoundError):  # such as a topic of a later version
+        # A topic of a later version, or a deleted one, has no readable rows.
+        except (LogError, FileNotFoundError):
             return
 
 
 def likely_kinds(payload: bytes | None, codec: str) -> tuple[str, ...]:
-    """The kinds that a message can have in the table."""
+    """Return the kinds that a message can have in the table."""
     if codec == MessageKind.SYSLOG:
         return (MessageKind.SYSLOG,)
     foreign = (MessageKind.MESSAGE,) if codec in FOREIGN_CODECS else ()

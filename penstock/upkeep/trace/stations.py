@@ -1,4 +1,4 @@
-"""The stations of a message as a trace tells them, for people and for programs."""
+"""The stations of a traced message, from the listener to the proof, for people and programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.proof.reread import event_of, is_partition
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One place where the message was, or was looked for: for people, and what a program may want of it."""
+    """One place where the message was or was searched: a text for people, details for programs."""
 
     step: str
     text: str
@@ -24,8 +24,8 @@ class Step:
 
 
 @dataclass(slots=True)
-class Seen:
-    """What was found of one offset."""
+class Sighting:
+    """Everything that was found about one offset."""
 
     topic: str
     offset: int
@@ -42,8 +42,8 @@ class Seen:
 
     @property
     def payload(self) -> bytes | None:
-        found: bytes | None = self.stored.batch.column("payload")[0].as_py() if self.stored else None
-        return found
+        payload: bytes | None = self.stored.batch.column("payload")[0].as_py() if self.stored else None
+        return payload
 
     @property
     def uuid(self) -> str | None:
@@ -53,42 +53,44 @@ class Seen:
         return event.uuid if event else None
 
 
-def steps_of(seen: Seen) -> Iterator[Step]:
-    """The stations of a message, from the listener to the proof."""
-    yield _listener(seen)
-    yield _buffer(seen)
-    yield _log(seen)
-    yield _batch(seen)
+def build_steps(seen: Sighting) -> Iterator[Step]:
+    """Yield the stations of a message, from the listener to the proof."""
+    yield _listener_step(seen)
+    yield _buffer_step(seen)
+    yield _log_step(seen)
+    yield _batch_step(seen)
     if seen.row is not None:
-        details = {name: _plain(value) for name, value in seen.row.items()}
+        details = {name: _to_plain(value) for name, value in seen.row.items()}
         yield Step("table", f"{seen.row['file']}", details)
     elif seen.survivor is not None:
-        details = {name: _plain(value) for name, value in seen.survivor.items()}
+        details = {name: _to_plain(value) for name, value in seen.survivor.items()}
         yield Step("table", f"offset {details['offset']} with the same uuid: {details['file']}", details)
     elif seen.commit is not None:
         yield Step("table", "in no file of its batch")
     if seen.commit is not None:
-        yield _proof(seen)
+        yield _proof_step(seen)
 
 
-def _listener(seen: Seen) -> Step:
+def _listener_step(seen: Sighting) -> Step:
     if seen.stored is not None:
         origin = seen.stored.origin
         details = {name: getattr(origin, name) for name in ("source", "bucket", "first", "last", "codec")}
-        when = f"its batch from {_time(origin.first)} to {_time(origin.last)}"
-        return Step("received", f"by {origin.source}, minute {_time(origin.bucket * 1_000_000)}, {when}", details)
+        when = f"its batch from {_format_time(origin.first)} to {_format_time(origin.last)}"
+        return Step(
+            "received", f"by {origin.source}, minute {_format_time(origin.bucket * 1_000_000)}, {when}", details
+        )
     if seen.row is not None:
-        details = {name: _plain(seen.row[name]) for name in ("source", "bucket", "received")}
+        details = {name: _to_plain(seen.row[name]) for name in ("source", "bucket", "received")}
         return Step("received", f"by {details['source']}, minute {details['bucket']}, {details['received']}", details)
-    places = seen.gap.rows_by_bucket(seen.offset, seen.offset + 1) if seen.gap else {}
-    for source, bucket in places:
+    buckets = seen.gap.rows_by_bucket(seen.offset, seen.offset + 1) if seen.gap else {}
+    for source, bucket in buckets:
         if source:
-            text = f"by {source}, about the minute {_time(bucket * 1_000_000)}"
+            text = f"by {source}, about the minute {_format_time(bucket * 1_000_000)}"
             return Step("received", text, {"source": source, "bucket": bucket})
     return Step("received", "not known any more" if not is_partition(seen.topic) else "by Kafka")
 
 
-def _buffer(seen: Seen) -> Step:
+def _buffer_step(seen: Sighting) -> Step:
     if seen.stored is None:
         return Step("log buffer", "none" if is_partition(seen.topic) else "not known any more")
     origin = seen.stored.origin
@@ -98,11 +100,11 @@ def _buffer(seen: Seen) -> Step:
     return Step("log buffer", f"{origin.buffer}, its batch at positions {origin.begin:,} to {origin.end:,}", details)
 
 
-def _log(seen: Seen) -> Step:
+def _log_step(seen: Sighting) -> Step:
     details: dict[str, Any] = {"topic": seen.topic, "offset": seen.offset}
     text = f"topic {seen.topic}, offset {seen.offset:,}"
     if seen.stored is not None:
-        return Step("log", f"{text}, {_time(seen.stored.first)}", details | {"timestamp": seen.stored.first})
+        return Step("log", f"{text}, {_format_time(seen.stored.first)}", details | {"timestamp": seen.stored.first})
     if seen.gap is not None:
         details |= {"gap": {"begin": seen.gap.begin, "end": seen.gap.end, "reason": seen.gap.reason}}
         return Step("log", f"{text}: gap from {seen.gap.begin:,} to {seen.gap.end:,}: {seen.gap.reason}", details)
@@ -113,19 +115,20 @@ def _log(seen: Seen) -> Step:
     return Step("log", f"{text}: not there, the topic ends at {seen.end:,}", details | {"end": seen.end})
 
 
-def _batch(seen: Seen) -> Step:
+def _batch_step(seen: Sighting) -> Step:
     if seen.commit is None:
         return Step("micro-batch", "not in the journal")
     begin, end = seen.span
     details = {"batch": seen.commit.batch, "begin": begin, "end": end, "landed_at": seen.commit.landed_at}
-    when, name = _time(seen.commit.landed_at * 1000), f"{seen.commit.batch}"
-    if seen.commit.first is not None:  # rolled up
+    when, name = _format_time(seen.commit.landed_at * 1000), f"{seen.commit.batch}"
+    # Old commits are rolled up: one entry stands for several batches.
+    if seen.commit.first is not None:
         name, when = f"one of {seen.commit.first} to {name}", f"until {when}"
         details |= {"first": seen.commit.first}
     return Step("micro-batch", f"{name}, offsets {begin:,} to {end:,}, {when}", details)
 
 
-def _proof(seen: Seen) -> Step:
+def _proof_step(seen: Sighting) -> Step:
     proof = seen.proof
     if proof is None:
         return Step("proof", "not proved yet", {"proved": False})
@@ -136,13 +139,13 @@ def _proof(seen: Seen) -> Step:
     return Step("proof", f"does not hold: {bad}", details)
 
 
-def _time(micros: int) -> str:
-    """In UTC; as a number where it is no time."""
+def _format_time(micros: int) -> str:
+    """Format a time in UTC; a number out of range stays a number."""
     try:
         return datetime.fromtimestamp(micros / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
     except (ValueError, OverflowError, OSError):
         return str(micros)
 
 
-def _plain(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else value
+def _to_plain(field_value: Any) -> Any:
+    return field_value.isoformat() if isinstance(field_value, datetime) else field_value

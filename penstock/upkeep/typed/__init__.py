@@ -1,7 +1,7 @@
-"""Typed tables filled with what landed before, and compared with their configuration.
+"""Fill typed tables with rows that landed before, and compare them with their configuration.
 
-Start with ``fill``; ``found_fields`` and ``proposal`` say what a configuration could be, ``differences`` what it is.
-Imports ``landing``, ``config`` and ``upkeep.compaction``.
+Start with ``fill``; ``found_fields`` and ``proposal`` propose a configuration, ``differences`` compares one. Imports
+``landing``, ``config`` and ``upkeep.compaction``.
 """
 
 __all__ = ["fill", "found_fields", "proposal", "differences"]  # noqa: RUF022 reading order

@@ -1,4 +1,4 @@
-"""How the configuration of a typed table, the table, and what landed of late differ."""
+"""Compare the configuration of a typed table, the table, and recently landed events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.upkeep.typed.proposal import share
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A column, or a field without one: its types where it has any, and what is different (or "")."""
+    """A column, or a field without one: its types in configuration, table and events, and the difference (or "")."""
 
     name: str
     configured: str
@@ -27,62 +27,65 @@ class Difference:
     difference: str
 
     def document(self) -> dict[str, str]:
-        """JSON-ready."""
+        """Return the difference as a JSON document."""
         return asdict(self)
 
 
-def differences(layout: Layout, wanted: TypedTable, fields: Sequence[FoundField], rows: int) -> list[Difference]:
-    """Of all columns, those configured first, and of the fields that have none. ``rows``: events looked at."""
-    there, found = _types(layout, wanted), {one.name: one for one in fields}
-    told = [_of_column(one, there, found.get(one.field), wanted, rows) for one in wanted.columns]
-    before = [name for name in there if name not in {one.name for one in wanted.columns}]
-    told += [_no_longer(name, there[name], found.get(name), rows) for name in before]
-    return [*told, *_without_column(fields, {*before, *(one.field for one in wanted.columns)}, rows)]
+def differences(layout: Layout, configured: TypedTable, fields: Sequence[FoundField], rows: int) -> list[Difference]:
+    """Compare all columns, configured ones first, then fields without a column. ``rows``: number of events read."""
+    table_types, fields_by_name = _load_types(layout, configured), {column.name: column for column in fields}
+    compared = [
+        _compare_column(column, table_types, fields_by_name.get(column.field), configured, rows)
+        for column in configured.columns
+    ]
+    former = [name for name in table_types if name not in {column.name for column in configured.columns}]
+    compared += [_compare_former(name, table_types[name], fields_by_name.get(name), rows) for name in former]
+    return [*compared, *_without_column(fields, {*former, *(column.field for column in configured.columns)}, rows)]
 
 
-def _types(layout: Layout, wanted: TypedTable) -> Mapping[str, str]:
-    """Of the table's columns of its own, by their names."""
-    there = TypedDelta.configured(layout, wanted).exists
-    return _named(TypedDelta(layout.typed(wanted.name)).schema) if there else {}
+def _load_types(layout: Layout, configured: TypedTable) -> Mapping[str, str]:
+    """Return the types of the table's own columns, by name."""
+    exists = TypedDelta.configured(layout, configured).exists
+    return _type_names(TypedDelta(layout.typed(configured.name)).schema) if exists else {}
 
 
-def _named(schema: pa.Schema) -> dict[str, str]:
-    own = [one for one in schema if one.name not in (*LANDED_COLUMNS, *FOLDERS, REST)]
-    fields: Any = deltalake.Schema.from_arrow(pa.schema(own)).fields
-    return {one.name: _WORDS.get(one.type.type, one.type.type) for one in fields}
+def _type_names(schema: pa.Schema) -> dict[str, str]:
+    own_fields = [column for column in schema if column.name not in (*LANDED_COLUMNS, *FOLDERS, REST)]
+    fields: Any = deltalake.Schema.from_arrow(pa.schema(own_fields)).fields
+    return {column.name: _SPARK_TYPE_NAMES.get(column.type.type, column.type.type) for column in fields}
 
 
-_WORDS = {"integer": "int", "long": "bigint"}
+_SPARK_TYPE_NAMES = {"integer": "int", "long": "bigint"}
 
 
-def _of_column(
-    column: Column, there: Mapping[str, str], found: FoundField | None, wanted: TypedTable, rows: int
+def _compare_column(
+    column: Column, table_types: Mapping[str, str], field: FoundField | None, configured: TypedTable, rows: int
 ) -> Difference:
-    kept = "string" if column.type == "json" else column.type
-    table = there.get(column.name, "")
-    landed = _landed(found, rows)
-    if table and table != kept:
-        what = "the pipeline does not start: a column keeps its type"
+    stored_type = "string" if column.type == "json" else column.type
+    table = table_types.get(column.name, "")
+    landed = _describe_landed(field, rows)
+    if table and table != stored_type:
+        difference = "the pipeline does not start: the type of a column cannot change"
     elif not table:
-        what = "comes with the next start of the pipeline"
-    elif found and (misfits := found.present - found.held[column.type]):
-        what = f"{misfits:,} of {found.present:,} do not fit: {'quarantine' if wanted.strict else REST}"
-    elif column.required and (missing := rows - (found.present if found else 0)):
-        what = f"{missing:,} of {rows:,} have none: quarantine"
+        difference = "is added at the next start of the pipeline"
+    elif field and (misfits := field.present - field.held[column.type]):
+        difference = f"{misfits:,} of {field.present:,} do not fit: {'quarantine' if configured.strict else REST}"
+    elif column.required and (missing := rows - (field.present if field else 0)):
+        difference = f"{missing:,} of {rows:,} have none: quarantine"
     else:
-        what = ""
-    return Difference(column.name, column.type, table, landed, what)
+        difference = ""
+    return Difference(column.name, column.type, table, landed, difference)
 
 
-def _no_longer(name: str, kind: str, found: FoundField | None, rows: int) -> Difference:
-    return Difference(name, "", kind, _landed(found, rows), "no longer configured: null in what lands now")
+def _compare_former(name: str, kind: str, field: FoundField | None, rows: int) -> Difference:
+    return Difference(name, "", kind, _describe_landed(field, rows), "no longer configured: null in new rows")
 
 
-def _without_column(fields: Sequence[FoundField], known: set[str], rows: int) -> Iterator[Difference]:
-    for one in fields:
-        if one.name not in known and one.present:
-            yield Difference(one.name, "", "", _landed(one, rows), f"no column: {REST}")
+def _without_column(fields: Sequence[FoundField], configured_fields: set[str], rows: int) -> Iterator[Difference]:
+    for field in fields:
+        if field.name not in configured_fields and field.present:
+            yield Difference(field.name, "", "", _describe_landed(field, rows), f"no column: {REST}")
 
 
-def _landed(found: FoundField | None, rows: int) -> str:
-    return f"{found.proposed or 'null'} in {share(found.present, rows)}" if found else ""
+def _describe_landed(field: FoundField | None, rows: int) -> str:
+    return f"{field.proposed or 'null'} in {share(field.present, rows)}" if field else ""

@@ -1,4 +1,4 @@
-"""Rows that landed before a typed table began, brought into it: those that it does not have, so each of them once."""
+"""Fill a typed table with rows that landed before it was created, each row once."""
 
 from __future__ import annotations
 
@@ -13,42 +13,46 @@ from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.typed.columns import TypedTable
 from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, TypedDelta, read_starts, write_starts
 from penstock.landing.typed.typed_files import is_of_events, read_row_keys, write_typed
-from penstock.upkeep.compaction.compaction import kept_if_committed
+from penstock.upkeep.compaction.compaction import removed_on_failure
 
 Tell = Callable[[int, int], None]
 
 
 class NotBegun(PenstockError, RuntimeError):
-    """There is no such table yet, or nobody writes it now."""
+    """The table does not exist yet, or no pipeline writes it."""
 
 
-def fill(layout: Layout, wanted: TypedTable, tell: Tell = lambda done, of: None) -> int:
-    """How many rows were brought in. A pipeline may land meanwhile; killed, it goes on with what is not there yet.
+def fill(layout: Layout, configured: TypedTable, report: Tell = lambda finished, of: None) -> int:
+    """Add missing rows and return their number. A pipeline may land at the same time. Raises NotBegun.
 
-    ``tell`` hears of days. Raises NotBegun.
+    Crash: rows that are already in the table are skipped, so a killed run is continued by the next one. ``report`` is
+    called per day.
     """
-    if not TypedDelta.configured(layout, wanted).exists:
-        raise NotBegun(f"{layout.typed(wanted.name)} is not there yet: it begins when the pipeline starts")
+    if not TypedDelta.configured(layout, configured).exists:
+        raise NotBegun(f"{layout.typed(configured.name)} does not exist yet: start the pipeline, which creates it")
     with hold_upkeep_lock(layout):
-        if wanted.name not in read_starts(layout):  # what lands from now on would be missing, and nobody would know
-            raise NotBegun(f"the pipeline does not write {wanted.view}: start it with this configuration before")
-        # In this order: what lands between the two is in the typed table already.
+        # Without a start the pipeline does not write the table: rows that land from now on would be missing unnoticed.
+        if configured.name not in read_starts(layout):
+            raise NotBegun(f"the pipeline does not write {configured.view}: start it with this configuration first")
+        # Order: rows that land between the two reads are already in the typed table.
         landed = [name for name in table_of(layout).active() if is_of_events(name)]
-        table = TypedDelta.configured(layout, wanted)
+        table = TypedDelta.configured(layout, configured)
         days = [(day, list(names)) for day, names in groupby(landed, lambda name: partition_value(name, "date"))]
         rows = 0
-        for done, (day, names) in enumerate(days):
-            tell(done, len(days))
-            rows += _fill_day(layout, wanted, table, day, names)
-        write_starts(layout, {**read_starts(layout), wanted.name: BEFORE_FIRST_BATCH})
+        for finished, (day, names) in enumerate(days):
+            report(finished, len(days))
+            rows += _fill_day(layout, configured, table, day, names)
+        write_starts(layout, {**read_starts(layout), configured.name: BEFORE_FIRST_BATCH})
     return rows
 
 
-def _fill_day(layout: Layout, wanted: TypedTable, table: TypedDelta, day: str, names: Sequence[TableFile]) -> int:
-    known = read_row_keys(table.folder, [name for name in table.active() if name.startswith(f"date={day}/")])
-    with kept_if_committed(table) as written:
+def _fill_day(layout: Layout, configured: TypedTable, table: TypedDelta, day: str, names: Sequence[TableFile]) -> int:
+    existing_keys = read_row_keys(table.folder, [name for name in table.active() if name.startswith(f"date={day}/")])
+    with removed_on_failure(table) as written:
         for name in names:
-            written += write_typed(layout.landed, name, {table.folder: wanted}, {table.folder: known}).values()
+            written += write_typed(
+                layout.landed, name, {table.folder: configured}, {table.folder: existing_keys}
+            ).values()
         if written:
             table.add(written)
-    return sum(one.rows for one in written)
+    return sum(file.rows for file in written)

@@ -12,7 +12,7 @@ from penstock.landing.requests.deletions import pending_deletions
 from penstock.landing.table_paths import Layout
 from penstock.proof.proofs import read_proofs
 from penstock.testing.pipe import until
-from penstock.upkeep.deletion.removal import carry_out
+from penstock.upkeep.deletion.removal import execute_deletions
 from tests.cli.command_line import CompletedCommand, run
 from tests.spark.spark_helpers import HandWritten, append, event, landed_event, landed_message
 
@@ -56,7 +56,7 @@ def test_running_pipeline_executes_the_deletion(tmp_path: Path) -> None:
     command.start()
     until(lambda: pending_deletions(layout), what="it was asked for")
     assert command.is_alive()
-    carry_out(layout, 1)
+    execute_deletions(layout, 1)
     command.join(60)
     os.close(handle)
     assert completed[0].output.startswith("3 rows deleted")

@@ -14,7 +14,7 @@ from penstock.cli.options import Commands
 from penstock.cli.tables.trace import trace as command
 from penstock.landing.journal import Journal
 from penstock.landing.table_paths import Layout
-from penstock.upkeep.trace.tracer import PLACE
+from penstock.upkeep.trace.tracer import MESSAGE_POSITION
 from tests.spark.spark_helpers import HandWritten, append, event, landed_event
 
 
@@ -77,9 +77,9 @@ def test_damaged_journal_line_is_reported_with_its_file(data: Path, caplog: pyte
 
 def test_position_pattern_matches_topic_partition_and_offset() -> None:
     for text in ("t:0", "a.b-c_d:12", "events/0:5"):
-        assert PLACE.fullmatch(text)
+        assert MESSAGE_POSITION.fullmatch(text)
     for text in ("t", "t:", "t:x", "/0:1", "a/b:1", "0b6e1f9a-1c1d-4b0e-9c53-3a6f0f4c3c11"):
-        assert not PLACE.fullmatch(text)
+        assert not MESSAGE_POSITION.fullmatch(text)
 
 
 def test_trace_needs_no_spark(data: Path) -> None:

@@ -9,8 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.landing.duplicates.events_seen import EventsSeen
-from penstock.landing.rows.key_hashes import key_hashes
+from penstock.landing.duplicates.events_seen import EventsSeen, key_hashes
 from penstock.landing.table_schema import FILE_SCHEMA
 from tests.landing.duplicates.events import Event, as_seen, draw_events
 

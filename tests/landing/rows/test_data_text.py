@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.landing.rows import data_text
-from penstock.landing.rows.data_text import member
+from penstock.landing.rows.data_text import find_member
 from penstock.landing.rows.json_events import EventRules, event_columns
 
 FIELDS = '"type":"a","uuid":"u","timestamp":1'
@@ -127,7 +127,7 @@ def test_ordinary_events_are_not_parsed_one_by_one(monkeypatch: pytest.MonkeyPat
     def never(*_: object) -> str:
         raise AssertionError("a row was parsed by itself")
 
-    monkeypatch.setattr(data_text, "_only", never)
+    monkeypatch.setattr(data_text, "_single_data_member", never)
     value = {"path": "/catalogue/item", "user": "vip-1", "n": 17, "ok": True}
     ordinary = {"type": "a", "uuid": "u", "timestamp": 1, "data": value}
     payloads = [json.dumps(ordinary), json.dumps(ordinary, separators=(",", ":"))]
@@ -136,7 +136,7 @@ def test_ordinary_events_are_not_parsed_one_by_one(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_member_that_is_not_there_is_told() -> None:
-    assert member(' { "a" : 1.0 , "b":[2] }', "b") == "[2]"
+    assert find_member(' { "a" : 1.0 , "b":[2] }', "b") == "[2]"
     for text in ("{}", '{"a":1}', '{"a":{"b":1}}'):
         with pytest.raises(KeyError):
-            member(text, "b")
+            find_member(text, "b")

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.landing.rows.engine import Bytes, Places, among, contents, rows_with
+from penstock.landing.rows.engine import Bytes, Places, byte_mask, rows_with, text_bytes
 
 TEXTS = st.lists(st.none() | st.text("abé", max_size=4), max_size=8)
 
@@ -23,7 +23,7 @@ def test_rows_are_found_by_their_bytes_also_in_a_part_of_a_column(
     column = pa.array(texts, pa.string())[begin:end]
     part = texts[begin:end]
     assert rows_with(column, letters_a).tolist() == ["a" in (text or "") for text in part]
-    offsets, content = contents(column)
+    offsets, content = text_bytes(column)
     assert content.tobytes() == "".join(text or "" for text in part).encode()
     assert np.diff(offsets).tolist() == [len((text or "").encode()) for text in part]
 
@@ -31,8 +31,8 @@ def test_rows_are_found_by_their_bytes_also_in_a_part_of_a_column(
 def test_a_column_of_nothing_has_no_bytes() -> None:
     for column in (pa.nulls(3, pa.string()), pa.nulls(0, pa.string()), pa.array([], pa.string())):
         assert not rows_with(column, letters_a).any()
-        assert contents(column)[1].tobytes() == b""
+        assert text_bytes(column)[1].tobytes() == b""
 
 
 def test_a_set_of_letters_knows_its_own() -> None:
-    assert np.flatnonzero(among(b" ,\xff")).tolist() == [0x20, 0x2C, 0xFF]
+    assert np.flatnonzero(byte_mask(b" ,\xff")).tolist() == [0x20, 0x2C, 0xFF]

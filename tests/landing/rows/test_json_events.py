@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.landing.event_rules import MAX_TIMESTAMP, MIN_TIMESTAMP, Event, Reason
-from penstock.landing.rows.json_events import EventRules, event_columns, events_in
+from penstock.landing.rows.json_events import EventRules, event_columns, parse_events
 from penstock.landing.rows.type_schemas import Field, TypeSchema
 from tests.landing.rows.payloads import EVENTS, QUARANTINED
 from tests.landing.rows.plain_judge import deep_recursion, judged, micros_of, near_events, parsed_exactly, scraps
@@ -182,9 +182,9 @@ def test_an_event_whose_data_is_not_what_its_type_promises_is_none() -> None:
 
 def test_type_and_uuid_are_those_of_the_event_and_nothing_else_is_one() -> None:
     payloads = [b'{"type":"\\u00e9","uuid":"a\\"b","timestamp":1}', b"text", None, b"", b"{bad"]
-    assert events_in(pa.array(payloads, pa.binary())) == [Event("é", 'a"b'), None, None, None, None]
-    assert events_in(pa.array([], pa.binary())) == []
-    assert events_in(pa.array(payloads[:1], pa.binary()), EventRules(("e",))) == [None]
+    assert parse_events(pa.array(payloads, pa.binary())) == [Event("é", 'a"b'), None, None, None, None]
+    assert parse_events(pa.array([], pa.binary())) == []
+    assert parse_events(pa.array(payloads[:1], pa.binary()), EventRules(("e",))) == [None]
 
 
 def test_columns_of_a_part_of_an_array_are_those_of_its_rows() -> None:

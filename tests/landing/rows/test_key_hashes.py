@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.landing.rows.key_hashes import key_hashes
+from penstock.landing.duplicates.events_seen import key_hashes
 
 TEXTS = st.text(max_size=20)
 

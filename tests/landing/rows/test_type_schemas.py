@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.landing.rows.type_schemas import BOOLEAN, LIST, NUMBER, OBJECT, TEXT, WHOLE, Field, TypeSchema, not_met
+from penstock.landing.rows.type_schemas import (
+    BOOLEAN,
+    LIST,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    WHOLE,
+    Field,
+    TypeSchema,
+    violates_schema,
+)
 
 KINDS: dict[str, Any] = {
     WHOLE: st.integers(-(2**63), 2**63 - 1),
@@ -24,7 +34,7 @@ ODD = ["a", "a b", "a'b", 'a"b', "a\\b", "a.b", "$", "a[0]", "*", "é", "", "~",
 
 
 def meets(data: object, *fields: Field) -> bool:
-    found = not_met(pa.array(["t"]), pa.array([json.dumps(data)]), [TypeSchema("t", fields)])
+    found = violates_schema(pa.array(["t"]), pa.array([json.dumps(data)]), [TypeSchema("t", fields)])
     return not found[0]
 
 
@@ -56,11 +66,11 @@ def test_a_field_may_be_missing_or_null_unless_it_is_required() -> None:
 @pytest.mark.parametrize("data", [None, [], "text", 5, True])
 def test_data_has_to_be_an_object(data: object) -> None:
     assert not meets(data, Field("f", WHOLE))
-    assert not not_met(pa.array(["other"]), pa.array([json.dumps(data)]), [TypeSchema("t", ())])[0]
+    assert not violates_schema(pa.array(["other"]), pa.array([json.dumps(data)]), [TypeSchema("t", ())])[0]
 
 
 def test_an_event_without_data_does_not_meet_a_schema() -> None:
-    assert not_met(pa.array(["t"]), pa.array([None], pa.string()), [TypeSchema("t", ())])[0]
+    assert violates_schema(pa.array(["t"]), pa.array([None], pa.string()), [TypeSchema("t", ())])[0]
 
 
 @pytest.mark.parametrize(
@@ -85,4 +95,4 @@ def test_a_value_fits_into_its_type(cast: str, value: object, fits: bool) -> Non
 def test_each_type_has_its_schema() -> None:
     schemas = [TypeSchema("a", (Field("f", WHOLE),)), TypeSchema("b", (Field("f", TEXT),))]
     types, data = pa.array(["a", "b", "c", None, "a"]), pa.array(['{"f":"x"}'] * 4 + ['{"f":1}'])
-    assert not_met(types, data, schemas).tolist() == [True, False, False, False, False]
+    assert violates_schema(types, data, schemas).tolist() == [True, False, False, False, False]

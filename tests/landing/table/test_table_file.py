@@ -26,9 +26,9 @@ from penstock.sql.query import Query
 from penstock.sql.tables import Tables
 from penstock.upkeep.backfill_planner import BackfillPlanner
 from penstock.upkeep.compaction.typed_compaction import compact_all, remove_old
-from penstock.upkeep.deletion.removal import carry_out, count
+from penstock.upkeep.deletion.removal import count_rows, execute_deletions
 from penstock.upkeep.trace.find_message import find_uuid
-from penstock.upkeep.typed.found_fields import data_of_late
+from penstock.upkeep.typed.found_fields import recent_data
 from tests.landing.table.foreign_writer import delete_by_vector
 from tests.landing.typed.typed_life import CLICK, WINDOW, Life, event
 from tests.landing.writing.messages import source
@@ -69,9 +69,11 @@ def test_every_reader_skips_deleted_rows(life: Life, tmp_path: Path) -> None:
     assert find_uuid(landed, life.table.active(), "a-21") is None
     assert rows_by_view(layout.tables)["events"] == rows_by_view(layout.tables)["events_click"] == 38
     assert RowCounts(layout, HOST).count() == {("event", "web-1"): 38}
-    assert count(layout, parse_conditions("uuid in ('a-21', 'a-22')")) == (1, 1)
-    assert len(data_of_late(layout, "click", 100)) == 38
-    assert BackfillPlanner(tmp_path / "topics", layout, ["t"], running=False)._uuids("t", {"a-21", "a-22"}) == {"a-22"}
+    assert count_rows(layout, parse_conditions("uuid in ('a-21', 'a-22')")) == (1, 1)
+    assert len(recent_data(layout, "click", 100)) == 38
+    assert BackfillPlanner(tmp_path / "topics", layout, ["t"], running=False)._find_landed_uuids(
+        "t", {"a-21", "a-22"}
+    ) == {"a-22"}
     for view in ("landed", "events", "events_click"):
         dataset = penstock.tables.open(layout.tables, view)
         assert sorted(dataset.to_table()["uuid"].to_pylist()) == REMAINING
@@ -88,7 +90,7 @@ def test_every_reader_skips_deleted_rows(life: Life, tmp_path: Path) -> None:
 
 def test_deleted_rows_stay_deleted_after_a_deletion_of_others(life: Life) -> None:
     request_deletion(life.layout, REQUESTED, parse_conditions("uuid = 'a-22'"))
-    assert carry_out(life.layout, WINDOW) == 1
+    assert execute_deletions(life.layout, WINDOW) == 1
     remaining = [uuid for uuid in REMAINING if uuid != "a-22"]
     for name in ("landed", "events_click"):
         folder = life.layout.tables / name

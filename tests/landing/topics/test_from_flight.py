@@ -85,7 +85,7 @@ def test_address_of_grpc_is_refused_with_the_key_to_use() -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
-        with pytest.raises(ClientError, match=rf"127.0.0.1:{port} is no Flight server: .*log.flight"):
+        with pytest.raises(ClientError, match=rf"127.0.0.1:{port} is not a Flight server: .*log.flight"):
             store(f"127.0.0.1:{port}").views(["*"])
     finally:
         server.stop(None)
@@ -110,8 +110,8 @@ def test_a_server_that_stands_still_is_waited_for_and_not_for_ever(
     try:
         assert process.stdout
         address = process.stdout.readline().strip()
-        monkeypatch.setattr(from_flight, "CALL_SECONDS", 0.3)
-        monkeypatch.setattr(from_flight, "STREAM_SECONDS", 0.5)
+        monkeypatch.setattr(from_flight, "CALL_TIMEOUT_S", 0.3)
+        monkeypatch.setattr(from_flight, "STREAM_TIMEOUT_S", 0.5)
         batches = store(address).read(Range("t", 0, ROWS), OFFSETS)
         found = next(batches).column("offset").to_pylist()
         os.kill(process.pid, signal.SIGSTOP)
@@ -129,7 +129,7 @@ def test_a_server_that_stands_still_is_waited_for_and_not_for_ever(
 def test_a_filter_that_lets_nothing_pass_goes_through_a_topic_in_pieces(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(from_flight, "FILTERED_ROWS", 7_000)
+    monkeypatch.setattr(from_flight, "FILTERED_ROWS_PER_STREAM", 7_000)
     assert list(store(server.address).read(Range("t", 0, ROWS), OFFSETS, wanted="k:none")) == []
     every = store(server.address).read(Range("t", 5, ROWS), OFFSETS, wanted="NOT k:none")
     assert [o for batch in every for o in batch.column("offset").to_pylist()] == list(range(5, ROWS))
@@ -164,4 +164,4 @@ def test_over_tls_both_sides_show_who_they_are(topics: Path, tmp_path: Path) -> 
 @given(json_texts("topic", "start", "micros"))
 def test_any_answer_is_a_document_or_an_error_of_the_client(data: bytes) -> None:
     with contextlib.suppress(ClientError):
-        assert isinstance(from_flight.answered(data), dict)
+        assert isinstance(from_flight.parse_answer(data), dict)

@@ -18,7 +18,7 @@ from penstock.landing.table_paths import Layout
 from penstock.landing.writing.batch_commit import BatchCommit
 from penstock.landing.writing.part_writer import Job, MessageBatch, PartResult, write_part
 from penstock.upkeep.compaction.compaction import compact_table, remove_old_files
-from penstock.upkeep.deletion.removal import carry_out, count
+from penstock.upkeep.deletion.removal import count_rows, execute_deletions
 from penstock.upkeep.trace.find_message import find_uuid
 from tests.engines.test_foreign_engines import LANDED_AT, WINDOW, messages
 from tests.object_store import S3Server
@@ -119,9 +119,9 @@ def test_merge_deletion_and_removal_keep_other_rows(landing: Landing) -> None:
         landing.land(batch, range(batch * 10, batch * 10 + 10))
     assert compact_table(layout.landed) == (4, 1)
     where = parse_conditions("uuid in ('u3', 'u17')")
-    assert count(layout, where) == (2, 1)
+    assert count_rows(layout, where) == (2, 1)
     number = request_deletion(layout, REQUESTED, where).number
-    assert carry_out(layout, WINDOW) == 1
+    assert execute_deletions(layout, WINDOW) == 1
     assert DeletionRecord(layout).rows(number) == 2
     remaining = [number for number in range(40) if number not in (3, 17)]
     assert landing.uuids() == sorted(f"u{number}" for number in remaining)

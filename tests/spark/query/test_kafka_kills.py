@@ -17,7 +17,7 @@ import pytest
 from penstock.kafka import Producer
 from penstock.kafka.broker import Broker
 from penstock.landing.journal import read_journal
-from penstock.landing.rows.json_events import events_in
+from penstock.landing.rows.json_events import parse_events
 from penstock.landing.table.table_file import as_written
 from penstock.landing.table_paths import Layout
 from penstock.proof.evidence import read_rows
@@ -44,7 +44,7 @@ def payloads(count: int, chance: random.Random) -> Iterator[bytes]:
 
 def expected(sent: list[bytes]) -> Counter[tuple[str, str | None]]:
     """Kind and uuid of each row that there has to be."""
-    fates = events_in(pa.array(sent, pa.binary()))
+    fates = parse_events(pa.array(sent, pa.binary()))
     rows = Counter(("event", fate.uuid) for fate in fates if fate)
     return Counter(dict.fromkeys(rows, 1)) + Counter(("quarantine", None) for fate in fates if not fate)
 

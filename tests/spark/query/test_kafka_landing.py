@@ -25,7 +25,7 @@ from penstock.proof.prover import Prover, rebuild
 from penstock.proof.reread_kafka import KafkaRecords
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.views import register_views
-from penstock.upkeep.deletion.removal import carry_out
+from penstock.upkeep.deletion.removal import execute_deletions
 from tests.spark.spark_helpers import append, event
 
 pytestmark = pytest.mark.spark
@@ -150,7 +150,7 @@ def test_rows_of_partitions_can_be_deleted_and_do_not_come_back(
     gone = [json.loads(event(n))["uuid"] for n in (1, 2)]
     request_deletion(landing.layout, REQUESTED, parse_conditions(f"uuid in ('{gone[0]}', '{gone[1]}')"))
     request_deletion(landing.layout, REQUESTED, parse_conditions("type = 'view'"))
-    assert carry_out(landing.layout, 600_000_000) == 2
+    assert execute_deletions(landing.layout, 600_000_000) == 2
     send(kafka_broker, topic, [plain(event(2)), plain(event(5))], 0)
     land(spark, landing)
     rows = (

@@ -23,7 +23,7 @@ from penstock.spark.query.proof_worker import ProofWorker
 from penstock.spark.views import read_landed, register_views
 from penstock.sql.quarantined import Selection, newest
 from penstock.sql.tables import Tables
-from penstock.upkeep.backfill_planner import BackfillPlanner, ask, is_done
+from penstock.upkeep.backfill_planner import BackfillPlanner, are_done, request_backfill
 from penstock.upkeep.quarantine.send_back import SendBack
 from tests.spark.query.test_kafka_landing import GAP, plain, send
 from tests.spark.query.test_kafka_landing import topic as kafka_topic  # noqa: F401  a fixture
@@ -98,9 +98,9 @@ def test_all_that_lands_goes_through_the_transformation_and_the_balance_closes(
 def _backfill(spark: SparkSession, landing: Landing, ledger: LedgerClient) -> None:
     with tidied(landing):
         survey = BackfillPlanner(landing.topics, landing.layout, ["a"], running=False).survey("b", 0, None)
-    asked = ask(landing.layout, survey)
+    asked = request_backfill(landing.layout, survey)
     land(spark, replace(landing, only_refills=True), ledger)
-    assert is_done(landing.layout, asked)
+    assert are_done(landing.layout, asked)
     found = {place: kind for place, kind in fates(spark, landing).items() if place[0] == "b"}
     assert found == {("b", 0): "syslog", ("b", 1): "syslog", ("b", 2): "quarantine"}
 

@@ -21,8 +21,8 @@ from penstock.landing.table.table_reader import DELTA_LOG
 from penstock.landing.table_paths import Layout
 from penstock.landing.table_schema import FILE_SCHEMA
 from penstock.landing.writing.written_file import FileWriter
-from penstock.upkeep.compaction.compaction import compact_table, to_merge
-from penstock.upkeep.deletion.removal import carry_out
+from penstock.upkeep.compaction.compaction import compact_table, group_files
+from penstock.upkeep.deletion.removal import execute_deletions
 from tests.landing.table.table_rows import AT, write_file
 from tests.spark.spark_helpers import HandWritten, landed_event, landed_message
 
@@ -44,7 +44,7 @@ def test_of_a_day_with_a_file_a_second_few_files_are_left() -> None:
     copied = 0
     for minutes in range(0, 24 * 60, 10):
         sizes |= {f"kind=event/date=d/{minutes}-{second}": 2_200 for second in range(600)}
-        for number, names in enumerate(to_merge(listed(sizes))):
+        for number, names in enumerate(group_files(listed(sizes))):
             total = sum(sizes.pop(name) for name in names)
             copied += total
             sizes[f"kind=event/date=d/merged-{minutes}-{number}"] = total
@@ -55,7 +55,7 @@ def test_of_a_day_with_a_file_a_second_few_files_are_left() -> None:
 
 
 def test_files_of_the_full_size_are_left_alone() -> None:
-    assert to_merge(listed({"a/1": 90, "a/2": 60, "a/3": 60, "b/1": 1, "b/2": 1}), target=100) == [["b/1", "b/2"]]
+    assert group_files(listed({"a/1": 90, "a/2": 60, "a/3": 60, "b/1": 1, "b/2": 1}), target=100) == [["b/1", "b/2"]]
 
 
 def test_rows_lie_by_type(table: DeltaTable) -> None:
@@ -96,7 +96,7 @@ def test_files_that_an_earlier_version_merged_are_merged_and_written_without_row
         made.commit({"t": 2 * n + 2}, [event, landed_message(2 * n + 1, annotations=annotations)])
         deltalake.DeltaTable(str(made.layout.landed)).optimize.compact()
     request_deletion(made.layout, REQUESTED, parse_conditions("host = 'x'"))
-    assert carry_out(made.layout, 1) == 1
+    assert execute_deletions(made.layout, 1) == 1
     compact_table(made.layout.landed)
     rows = deltalake.DeltaTable(str(made.layout.landed)).to_pyarrow_table()
     assert sorted(rows["offset"].to_pylist()) == [0, 1, 3, 4, 5, 7]

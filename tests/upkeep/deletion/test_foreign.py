@@ -13,7 +13,7 @@ from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.deletion.foreign import note_foreign_changes
-from penstock.upkeep.deletion.removal import carry_out
+from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.maintenance import Maintenance, Upkeep
 from tests.landing.table.foreign_writer import ENGINE, commit, delete_by_vector, latest_add
 from tests.spark.spark_daemon import daemon
@@ -81,7 +81,7 @@ def test_rebuilt_balance_has_them_though_no_pipeline_runs(topics: Path, table: H
     assert rebuilt(topics, table.layout)[0] == AFTER
     note_foreign_changes(table.layout)
     assert rebuilt(topics, table.layout)[0] == AFTER, "asked for, and not carried out"
-    carry_out(table.layout, WINDOW)
+    execute_deletions(table.layout, WINDOW)
     assert rebuilt(topics, table.layout)[0] == AFTER
     assert [one.fate for _, one in DeletionRecord(table.layout).deleted()] == ["deleted.foreign"]
 
@@ -113,5 +113,5 @@ def test_each_commit_is_accounted_for_once_though_killed_in_between(topics: Path
     table.layout.foreign.unlink()  # killed after the request, before the position
     note_foreign_changes(table.layout)
     assert len(load_deletions(table.layout)) == 1
-    assert carry_out(table.layout, WINDOW) == 1
+    assert execute_deletions(table.layout, WINDOW) == 1
     assert rebuilt(topics, table.layout)[0] == {**BEFORE, "landed.event": 4, "deleted.foreign": 1}

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.landing.duplicates.events_seen import key_hashes
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import (
     REQUESTED,
@@ -25,7 +26,6 @@ from penstock.landing.requests.deletions import (
     pending_deletions,
     request_deletion,
 )
-from penstock.landing.rows.key_hashes import key_hashes
 from penstock.landing.table.delta_table import TableChanged
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
@@ -44,7 +44,7 @@ from penstock.upkeep.backfill_planner import BackfillPlanner
 from penstock.upkeep.believed_clock import BelievedClock
 from penstock.upkeep.compaction.compaction import compact_table, remove_old_files
 from penstock.upkeep.deletion import removal
-from penstock.upkeep.deletion.removal import carry_out, count, expire
+from penstock.upkeep.deletion.removal import count_rows, execute_deletions, request_expired
 from penstock.upkeep.maintenance import Maintenance, Upkeep
 from tests.spark.spark_daemon import Daemon, daemon
 from tests.spark.spark_helpers import BUCKET, HandWritten, append, event, landed_event, landed_message
@@ -120,16 +120,16 @@ def test_rows_go_and_the_balance_says_so(tmp_path: Path, topics: Path, table: Ha
     with daemon(tmp_path) as running:
         made = worker(topics, table, running)
         assert fates(running) == BEFORE
-        assert count(table.layout, parse_conditions("host = 'x'")) == (3, 2)
+        assert count_rows(table.layout, parse_conditions("host = 'x'")) == (3, 2)
         request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
-        assert carry_out(table.layout, WINDOW) == 1
+        assert execute_deletions(table.layout, WINDOW) == 1
         assert made.step()
         assert fates(running) == AFTER
         assert read(table.layout) == [2, 3, 6, 7, 8]
         told = receipt(running.ledger.balance().document())
         assert (told.parts["deleted"], told.lost, told.parts["unaccounted"]) == (3, 0, 0)
         assert kept(running) == rebuilt(topics, table.layout)
-        assert carry_out(table.layout, WINDOW) == 0
+        assert execute_deletions(table.layout, WINDOW) == 0
         assert made.step()
         assert fates(running) == AFTER
 
@@ -137,7 +137,7 @@ def test_rows_go_and_the_balance_says_so(tmp_path: Path, topics: Path, table: Ha
 def test_what_no_row_has_is_a_deletion_of_nothing(topics: Path, table: HandWritten) -> None:
     version = deltalake.DeltaTable(str(table.layout.landed)).version()
     one = request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'nobody'"))
-    assert carry_out(table.layout, WINDOW) == 1
+    assert execute_deletions(table.layout, WINDOW) == 1
     assert (DeletionRecord(table.layout).rows(one.number), len(read(table.layout))) == (0, 8)
     assert deltalake.DeltaTable(str(table.layout.landed)).version() == version + 1
 
@@ -145,7 +145,7 @@ def test_what_no_row_has_is_a_deletion_of_nothing(topics: Path, table: HandWritt
 def test_whole_files_go_without_being_written_again(topics: Path, table: HandWritten) -> None:
     before = set(table_of(table.layout).active())
     request_deletion(table.layout, REQUESTED, parse_conditions("kind in ('message', 'quarantine')"))
-    carry_out(table.layout, WINDOW)
+    execute_deletions(table.layout, WINDOW)
     after = set(table_of(table.layout).active())
     assert after < before
     assert {name.partition("/")[0] for name in after} == {"kind=event"}
@@ -154,7 +154,7 @@ def test_whole_files_go_without_being_written_again(topics: Path, table: HandWri
 def test_readers_that_are_at_it_find_their_files(topics: Path, table: HandWritten) -> None:
     reader = deltalake.DeltaTable(str(table.layout.landed))
     request_deletion(table.layout, REQUESTED, parse_conditions("topic = 't'"))
-    carry_out(table.layout, WINDOW)
+    execute_deletions(table.layout, WINDOW)
     compact_table(table.layout.landed)
     assert len(reader.to_pyarrow_table()) == 8
     assert read(table.layout) == []
@@ -169,7 +169,7 @@ def test_batches_that_land_meanwhile_stay(topics: Path, table: HandWritten, monk
 
     monkeypatch.setattr(removal, "write_record", slow)
     request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
-    carry_out(table.layout, WINDOW)
+    execute_deletions(table.layout, WINDOW)
     assert read(table.layout) == [2, 3, 6, 7, 8, 9]
     assert table_of(table.layout).newest() == 2
 
@@ -187,7 +187,7 @@ def test_who_merges_files_waits_until_it_is_done(
 
     monkeypatch.setattr(removal, "write_record", slow)
     request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
-    carry_out(table.layout, WINDOW)
+    execute_deletions(table.layout, WINDOW)
     merging.join(20)
     assert read(table.layout) == [2, 3, 6, 7, 8]
 
@@ -204,10 +204,10 @@ def test_where_another_engine_has_merged_files_meanwhile_it_is_done_the_next_tim
     monkeypatch.setattr(removal, "write_record", slow)
     request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
     with pytest.raises(TableChanged):
-        carry_out(table.layout, WINDOW)
+        execute_deletions(table.layout, WINDOW)
     monkeypatch.undo()
     assert len(read(table.layout)) == 8
-    assert carry_out(table.layout, WINDOW) == 1
+    assert execute_deletions(table.layout, WINDOW) == 1
     assert read(table.layout) == [2, 3, 6, 7, 8]
 
 
@@ -216,7 +216,7 @@ def test_a_deleted_uuid_does_not_land_again(topics: Path, table: HandWritten) ->
     layout = table.layout
     before = load_landed_keys(table_of(layout), layout.keys, WINDOW)
     request_deletion(layout, REQUESTED, parse_conditions("uuid in ('u1', 'u5')"))
-    carry_out(layout, WINDOW)
+    execute_deletions(layout, WINDOW)
     shutil.rmtree(layout.keys)
     again = load_landed_keys(table_of(layout), layout.keys, WINDOW, DeletionRecord(layout).keys)
 
@@ -234,7 +234,7 @@ def test_a_deleted_message_with_an_id_does_not_land_again_and_its_neighbours_sta
     rows = [landed_message(20, uuid="c-0"), landed_message(21), landed_message(22, uuid="c-1"), landed_message(23)]
     table.commit({"t": 24}, rows)
     request_deletion(layout, REQUESTED, parse_conditions("uuid = 'c-1'"))
-    carry_out(layout, WINDOW)
+    execute_deletions(layout, WINDOW)
     shutil.rmtree(layout.keys, ignore_errors=True)
     again = load_landed_keys(table_of(layout), layout.keys, WINDOW, DeletionRecord(layout).keys)
     wanted = key_hashes(pa.array(["t", "t"]), pa.array(["c-0", "c-1"]))[0]
@@ -245,18 +245,18 @@ def test_a_deleted_message_with_an_id_does_not_land_again_and_its_neighbours_sta
 def test_a_backfill_does_not_bring_it_back(topics: Path, table: HandWritten) -> None:
     worker(topics, table)
     request_deletion(table.layout, REQUESTED, parse_conditions("uuid in ('u2', 'u3')"))
-    carry_out(table.layout, WINDOW)
+    execute_deletions(table.layout, WINDOW)
     found = BackfillPlanner(topics, table.layout, ["t"], running=False).survey("t", 0, None)
     assert (found.lost.tolist(), found.ahead.tolist()) == ([], [])
-    assert found.known["deleted"] == 2
-    assert found.known["duplicate"] == 1, "of one that was deleted"
+    assert found.fates["deleted"] == 2
+    assert found.fates["duplicate"] == 1, "of one that was deleted"
 
 
 def test_a_rebuild_knows_the_duplicate_of_a_deleted_row(tmp_path: Path, topics: Path, table: HandWritten) -> None:
     with daemon(tmp_path) as running:
         made = worker(topics, table, running)
         request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'u2'"))
-        carry_out(table.layout, WINDOW)
+        execute_deletions(table.layout, WINDOW)
         assert made.step()
         assert kept(running) == rebuilt(topics, table.layout)
         assert fates(running)["duplicate"] == 1
@@ -275,7 +275,7 @@ def test_a_rebuild_agrees_when_the_log_has_expired_and_all_is_rolled_up(
         roll_up(table.layout, 1, time.time)
         for where in ("host = 'x'", "kind = 'quarantine'"):
             request_deletion(table.layout, REQUESTED, parse_conditions(where))
-            carry_out(table.layout, WINDOW)
+            execute_deletions(table.layout, WINDOW)
         assert made.step()
         compact_table(table.layout.landed)
         expected = kept(running)
@@ -288,7 +288,7 @@ def test_a_rebuild_agrees_when_the_log_has_expired_and_all_is_rolled_up(
 def test_row_that_vanished_from_a_file_is_unaccounted(topics: Path, table: HandWritten) -> None:
     worker(topics, table)
     request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
-    carry_out(table.layout, WINDOW)
+    execute_deletions(table.layout, WINDOW)
     # No commit names this row: a row that another program deletes in a commit is ``deleted.foreign`` instead.
     for file in deltalake.DeltaTable(str(table.layout.landed)).file_uris():
         rows = pq.read_table(file, partitioning=None)
@@ -331,14 +331,14 @@ def test_whatever_is_killed_it_is_done_and_counted_once(
             request_deletion(table.layout, REQUESTED, parse_conditions(f"uuid = '{uuid}'"))
             kill_at[moment] = stop
             try:
-                carry_out(table.layout, WINDOW)
+                execute_deletions(table.layout, WINDOW)
                 made.step()
             except Killed:
                 kills += 1
             stop = stop + 1 if kill_at[moment] <= 0 else 1
             kill_at[moment] = -1
             table_of(table.layout).begin()
-            carry_out(table.layout, WINDOW)
+            execute_deletions(table.layout, WINDOW)
             worker(topics, table, running)
             if number < 6:
                 expected["landed.event"] -= 1
@@ -355,7 +355,7 @@ def test_killed_before_the_ledger_was_told_it_is_told_by_the_next_one(
     with daemon(tmp_path) as running:
         worker(topics, table, running)
         request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
-        carry_out(table.layout, WINDOW)
+        execute_deletions(table.layout, WINDOW)
         for _ in range(2):
             worker(topics, table, running)
             assert fates(running) == AFTER
@@ -372,12 +372,12 @@ def test_killed_before_the_ledger_was_told_it_is_told_by_the_next_one(
 
 def test_rows_older_than_their_kind_is_kept_go_by_whole_days(topics: Path, table: HandWritten) -> None:
     now = time.time()
-    assert expire(table.layout, {"event": 10 * DAY, "message": 3 * DAY}, now + 2 * DAY) == []
-    asked = expire(table.layout, {"event": 10 * DAY, "message": 3 * DAY}, now + 5 * DAY)
+    assert request_expired(table.layout, {"event": 10 * DAY, "message": 3 * DAY}, now + 2 * DAY) == []
+    asked = request_expired(table.layout, {"event": 10 * DAY, "message": 3 * DAY}, now + 5 * DAY)
     assert [one.why for one in asked] == ["retention"]
-    carry_out(table.layout, WINDOW)
+    execute_deletions(table.layout, WINDOW)
     assert read(table.layout) == [0, 1, 2, 5, 6, 7, 8]
-    assert expire(table.layout, {"event": 10 * DAY, "message": 3 * DAY}, now + 5 * DAY) == []
+    assert request_expired(table.layout, {"event": 10 * DAY, "message": 3 * DAY}, now + 5 * DAY) == []
 
 
 def test_much_that_is_old_goes_some_days_at_once(tmp_path: Path, topics: Path) -> None:
@@ -385,9 +385,9 @@ def test_much_that_is_old_goes_some_days_at_once(tmp_path: Path, topics: Path) -
     for day in range(16):
         at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day)
         table.commit({"t": 1 + day}, [landed_event(day, f"u{day}", timestamp=at.timestamp())])
-    asked = expire(table.layout, {"event": DAY}, datetime(2026, 1, 17, 12, tzinfo=UTC).timestamp())
+    asked = request_expired(table.layout, {"event": DAY}, datetime(2026, 1, 17, 12, tzinfo=UTC).timestamp())
     assert len(asked) == 3
-    assert carry_out(table.layout, WINDOW) == 3
+    assert execute_deletions(table.layout, WINDOW) == 3
     assert read(table.layout) == [15]
     assert rebuilt(topics, table.layout)[0]["deleted.retention"] == 15
     assert DeletionRecord(table.layout).runs()["t"].tolist() == [[0, 15]]
@@ -397,8 +397,8 @@ def test_what_says_that_a_row_was_dropped_may_have_an_age_too(tmp_path: Path, to
     table = HandWritten(Layout.for_tables(tmp_path / "tables"))
     rows = [landed_event(0, "u0"), landed_event(1, None, kind="dropped", reason="transformed", type=None)]
     table.commit({"t": 2}, rows)
-    expire(table.layout, {"dropped": 5 * DAY}, time.time() + 10 * DAY)
-    carry_out(table.layout, WINDOW)
+    request_expired(table.layout, {"dropped": 5 * DAY}, time.time() + 10 * DAY)
+    execute_deletions(table.layout, WINDOW)
     assert read(table.layout) == [0]
     assert rebuilt(topics, table.layout)[0]["deleted.retention"] == 1
 
@@ -407,11 +407,11 @@ def test_a_type_may_have_an_age_of_its_own(tmp_path: Path, topics: Path) -> None
     table = HandWritten(Layout.for_tables(tmp_path / "tables"))
     table.commit({"t": 3}, [landed_event(n, f"u{n}", type=name) for n, name in enumerate(("click", "view", "click"))])
     ages = {"event": 5 * DAY, "event/click": 20 * DAY}
-    expire(table.layout, ages, time.time() + 10 * DAY)
-    carry_out(table.layout, WINDOW)
+    request_expired(table.layout, ages, time.time() + 10 * DAY)
+    execute_deletions(table.layout, WINDOW)
     assert read(table.layout) == [0, 2]
-    expire(table.layout, ages, time.time() + 30 * DAY)
-    carry_out(table.layout, WINDOW)
+    request_expired(table.layout, ages, time.time() + 30 * DAY)
+    execute_deletions(table.layout, WINDOW)
     assert read(table.layout) == []
 
 
@@ -481,10 +481,10 @@ def test_maintenance_deletes_no_row_by_a_clock_that_is_not_believed(
 def test_maintenance_removes_replaced_files_only_while_clock_is_believed(
     table: HandWritten, right: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "SWEEP_FIRST", 0.0)
+    monkeypatch.setattr(maintenance, "FIRST_SWEEP_DELAY_S", 0.0)
     replaced = {path for path in table.layout.landed.rglob("*.parquet") if "kind=event" in str(path)}
     request_deletion(table.layout, REQUESTED, parse_conditions("type = 'x'"))
-    carry_out(table.layout, WINDOW)
+    execute_deletions(table.layout, WINDOW)
     delta = deltalake.DeltaTable(str(table.layout.landed))
     delta.alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
     delta.create_checkpoint()
@@ -499,8 +499,8 @@ def test_maintenance_removes_replaced_files_only_while_clock_is_believed(
 def test_a_table_that_is_begun_later_is_maintained_too(
     tmp_path: Path, topics: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "LOOK", 0.01)
-    monkeypatch.setattr(maintenance, "EXPIRE_EVERY", 0.1)  # so long it waits after looks at a table half begun
+    monkeypatch.setattr(maintenance, "REQUEST_POLL_S", 0.01)
+    monkeypatch.setattr(maintenance, "RETENTION_INTERVAL_S", 0.1)  # so long it waits after looks at a table half begun
     layout = Layout.for_tables(tmp_path / "later")
     upkeep = Maintenance(layout, Upkeep(window=WINDOW), believed(layout))
     upkeep.start()
@@ -520,7 +520,7 @@ def test_a_table_that_is_begun_later_is_maintained_too(
 def test_a_deletion_that_fails_leaves_no_files_and_merging_goes_on(
     table: HandWritten, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "LOOK", 0.005)
+    monkeypatch.setattr(maintenance, "REQUEST_POLL_S", 0.005)
     files = sorted(table.layout.landed.rglob("*.parquet"))
     request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
     damaged = max(files, key=lambda path: path.name if "kind=event" in str(path) else "")
@@ -538,13 +538,13 @@ def test_a_deletion_that_fails_leaves_no_files_and_merging_goes_on(
     assert pending_deletions(table.layout)
     assert sorted(table.layout.landed.rglob("*.parquet")) == files
     damaged.write_bytes(whole)
-    assert carry_out(table.layout, WINDOW) == 1
+    assert execute_deletions(table.layout, WINDOW) == 1
 
 
 def test_files_with_rows_that_went_are_removed_though_checkpoints_have_forgotten_them(table: HandWritten) -> None:
     old = {path for path in table.layout.landed.rglob("*.parquet") if "kind=event" in str(path)}
     request_deletion(table.layout, REQUESTED, parse_conditions("type = 'x'"))
-    carry_out(table.layout, WINDOW)
+    execute_deletions(table.layout, WINDOW)
     delta = deltalake.DeltaTable(str(table.layout.landed))
     delta.alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
     delta.create_checkpoint()

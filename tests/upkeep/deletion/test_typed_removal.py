@@ -12,7 +12,7 @@ from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.compaction.typed_compaction import compact_typed
-from penstock.upkeep.deletion.removal import carry_out, expire
+from penstock.upkeep.deletion.removal import execute_deletions, request_expired
 from tests.landing.typed.test_typed_tables import kill_before_landed
 from tests.landing.typed.typed_life import WINDOW, Life, event, uuids
 from tests.landing.writing.messages import AT, source
@@ -47,22 +47,22 @@ def agree(layout: Layout) -> list[str]:
 )
 def test_both_agree(layout: Layout, where: str, left: list[str]) -> None:
     request_deletion(layout, REQUESTED, parse_conditions(where))
-    assert carry_out(layout, WINDOW) == 1
+    assert execute_deletions(layout, WINDOW) == 1
     assert agree(layout) == left
     compact_typed(layout)
     assert agree(layout) == left
 
 
 def test_retention_by_type_is_theirs_too(layout: Layout) -> None:
-    expire(layout, {"event/click": 86_400}, AT / 1_000_000 + 10 * 86_400)
-    carry_out(layout, WINDOW)
+    request_expired(layout, {"event/click": 86_400}, AT / 1_000_000 + 10 * 86_400)
+    execute_deletions(layout, WINDOW)
     assert agree(layout) == []
 
 
 def test_one_that_is_no_longer_configured_forgets_as_well(layout: Layout) -> None:
     Life(layout, [])
     request_deletion(layout, REQUESTED, parse_conditions("uuid = 'a0'"))
-    carry_out(layout, WINDOW)
+    execute_deletions(layout, WINDOW)
     assert len(agree(layout)) == 5
 
 
@@ -76,10 +76,10 @@ def test_killed_in_between_and_done_again_later_for_what_landed_until_then(
 
     monkeypatch.setattr(DeltaTable, "delete", killed)
     with pytest.raises(KeyboardInterrupt):
-        carry_out(layout, WINDOW)
+        execute_deletions(layout, WINDOW)
     monkeypatch.undo()
     Life(layout).land(3, [source([(9, event("c"))])])
-    carry_out(layout, WINDOW)
+    execute_deletions(layout, WINDOW)
     assert agree(layout) == []
 
 
@@ -87,7 +87,7 @@ def test_rows_of_a_batch_that_the_table_does_not_have_yet_stay(layout: Layout) -
     rows = [source([(9, event("c"))])]
     kill_before_landed(Life(layout), 3, rows)
     request_deletion(layout, REQUESTED, parse_conditions("host = 'web-1'"))
-    carry_out(layout, WINDOW)
+    execute_deletions(layout, WINDOW)
     assert (uuids(layout.landed), uuids(layout.typed("click"))) == ([], ["c"])
     Life(layout).land(3, rows)
     assert agree(layout) == ["c"]

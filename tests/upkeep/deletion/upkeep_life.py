@@ -14,7 +14,7 @@ from penstock.landing.writing.batch_commit import BatchCommit
 from penstock.landing.writing.part_writer import Job, write_part
 from penstock.upkeep.checkpoint_repair import sweep
 from penstock.upkeep.compaction.compaction import compact_table
-from penstock.upkeep.deletion.removal import carry_out
+from penstock.upkeep.deletion.removal import execute_deletions
 from tests.landing.writing.messages import AT, event, source
 
 WINDOW = 600_000_000
@@ -46,7 +46,7 @@ def main() -> None:
             wanted = tuple(chance.sample(uuids(chance.randint(max(0, batch - 5), batch)), 3))
             request_deletion(layout, REQUESTED, [Condition("uuid", IN, wanted)])
         elif what < 0.6:
-            carry_out(layout, WINDOW)
+            execute_deletions(layout, WINDOW)
         elif what < 0.7:
             DeltaTable(layout.landed).vacuum(0)
 

@@ -20,8 +20,8 @@ from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.query.proof_worker import ProofWorker
 from penstock.spark.views import read_landed
 from penstock.upkeep.checkpoint_repair import SourceDiffers
-from penstock.upkeep.promote.kafka_writer import marks
-from penstock.upkeep.promote.promotion import FROM_HEADER, CannotMove, Promotion, move
+from penstock.upkeep.promote.kafka_writer import read_header_values
+from penstock.upkeep.promote.promotion import FROM_HEADER, CannotMove, Promotion, move_pipeline
 from penstock.upkeep.trace.tracer import Tracer
 from tests.spark.spark_daemon import daemon
 from tests.spark.spark_helpers import append, event
@@ -59,7 +59,7 @@ def test_killed_while_it_copies_it_goes_on_and_copies_each_row_once(kafka_broker
     there = {
         int(value): (partition, offset)
         for partition in (0, 1)
-        for offset, value in marks(kafka, (name, partition), 0, FROM_HEADER)
+        for offset, value in read_header_values(kafka, (name, partition), 0, FROM_HEADER)
     }
     assert sorted(there) == list(range(ROWS))
     found = OffsetMap.load(path)
@@ -87,8 +87,8 @@ def test_the_pipeline_goes_on_in_kafka_where_it_was_in_the_log(
         promotion = Promotion(topics, landing.layout, name, kafka, name)
         assert promotion.copy() == 8
         promotion.close()
-        assert move(landing.layout)[name].landed == 4
-        assert move(landing.layout) == {}
+        assert move_pipeline(landing.layout)[name].landed == 4
+        assert move_pipeline(landing.layout) == {}
         for _ in range(2):
             post_moves(topics, landing.layout, ledger)
         with pytest.raises(SourceDiffers, match="landed from Kafka"):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from penstock.upkeep.quarantine.fixes import BadFix, load_fix, mended, replacing, setting
+from penstock.upkeep.quarantine.fixes import BadFix, apply_fix, load_fix, replace_text, set_field
 from tests.fuzzed import RAW, json_texts
 
 
@@ -20,14 +20,14 @@ def test_a_fix_that_is_none_is_refused_with_its_name() -> None:
 
 
 def test_a_text_is_replaced_where_it_is_and_other_payloads_stay() -> None:
-    fix = replacing(",}", "}")
+    fix = replace_text(",}", "}")
     assert (fix(b'{"a": 1,}'), fix(b"{}")) == (b'{"a": 1}', None)
     with pytest.raises(BadFix):
-        replacing("", "x")
+        replace_text("", "x")
 
 
 def test_a_field_is_set_in_objects_alone() -> None:
-    fix = setting("uuid", "made-{hash}")
+    fix = set_field("uuid", "made-{hash}")
     first, second = fix(b'{"type": "a"}'), fix(b'{"type": "b"}')
     assert first
     assert second
@@ -36,13 +36,13 @@ def test_a_field_is_set_in_objects_alone() -> None:
     assert json.loads(first)["uuid"] != json.loads(second)["uuid"]
     assert fix(b'{"type": "a"}') == first, "the same payload gets the same uuid, so that it stays one event"
     assert (fix(b"[1]"), fix(b"{")) == (None, None)
-    assert json.loads(setting("timestamp", "{now}")(b"{}") or b"")["timestamp"] > 1_600_000_000_000
+    assert json.loads(set_field("timestamp", "{now}")(b"{}") or b"")["timestamp"] > 1_600_000_000_000
 
 
 @given(RAW | json_texts("uuid"))
 def test_any_payload_is_mended_or_left(payload: bytes) -> None:
-    for fix in (replacing("a", "b"), setting("uuid", "{hash}")):
-        assert isinstance(mended(fix, payload, "t:1"), bytes | None)
+    for fix in (replace_text("a", "b"), set_field("uuid", "{hash}")):
+        assert isinstance(apply_fix(fix, payload, "t:1"), bytes | None)
 
 
 def test_a_fix_that_fails_names_the_message() -> None:
@@ -50,6 +50,6 @@ def test_a_fix_that_fails_names_the_message() -> None:
         return json.loads(payload)["x"]
 
     with pytest.raises(BadFix, match="the fix failed on t:1: KeyError"):
-        mended(fails, b"{}", "t:1")
+        apply_fix(fails, b"{}", "t:1")
     with pytest.raises(BadFix, match="made int of t:2"):
-        mended(fails, b'{"x": 1}', "t:2")
+        apply_fix(fails, b'{"x": 1}', "t:2")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from penstock.landing.rows.json_events import EventRules
-from penstock.upkeep.quarantine.fixes import as_it_is, replacing, setting
+from penstock.upkeep.quarantine.fixes import keep_payload, replace_text, set_field
 from penstock.upkeep.quarantine.preview import preview
 from penstock.upkeep.quarantine.send_back import Row
 
@@ -23,14 +23,14 @@ def becomes(fix: object, *rows: Row, rules: EventRules | None = None) -> list[st
 
 
 def test_a_sample_says_what_it_would_be() -> None:
-    assert becomes(as_it_is, BROKEN, NAMELESS) == ["bad_json", "missing_uuid"]
-    assert becomes(replacing(",}", "}"), BROKEN, NAMELESS) == ["event", "skipped by the fix"]
-    assert becomes(setting("uuid", "{hash}"), NAMELESS) == ["event"]
-    assert becomes(replacing("{", "x{"), BROKEN) == ["message"]
+    assert becomes(keep_payload, BROKEN, NAMELESS) == ["bad_json", "missing_uuid"]
+    assert becomes(replace_text(",}", "}"), BROKEN, NAMELESS) == ["event", "skipped by the fix"]
+    assert becomes(set_field("uuid", "{hash}"), NAMELESS) == ["event"]
+    assert becomes(replace_text("{", "x{"), BROKEN) == ["message"]
 
 
 def test_the_rules_of_the_pipeline_are_those_of_the_preview() -> None:
-    assert becomes(replacing(",}", "}"), BROKEN, rules=EventRules(("b",))) == ["type_not_allowed"]
+    assert becomes(replace_text(",}", "}"), BROKEN, rules=EventRules(("b",))) == ["type_not_allowed"]
 
 
 def test_a_fix_that_fails_is_told_and_the_others_are_shown() -> None:

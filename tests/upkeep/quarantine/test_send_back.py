@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.landing.table_paths import Layout
-from penstock.upkeep.quarantine.send_back import Row, SendBack, SendingBack, alone, sent_before
+from penstock.upkeep.quarantine.send_back import Row, SendBack, SendingBack, hold_send_lock, sent_before
 
 ROWS = [
     ("a", 0, "bad_json", b"{x"),
@@ -108,7 +108,7 @@ def test_what_was_sent_is_known_afterwards(layout: Layout) -> None:
 
 
 def test_two_at_once_are_told_of_each_other(layout: Layout) -> None:
-    with alone(layout), pytest.raises(SendingBack, match="somebody else"), alone(layout):
+    with hold_send_lock(layout), pytest.raises(SendingBack, match="somebody else"), hold_send_lock(layout):
         pass
-    with alone(layout):
+    with hold_send_lock(layout):
         assert sent_before(layout) == frozenset()

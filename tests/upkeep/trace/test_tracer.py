@@ -20,7 +20,7 @@ from penstock.log.store.gaps import Gap, Gaps
 from penstock.proof.proofs import write_proofs
 from penstock.proof.prover import Prover
 from penstock.records import ANNOTATIONS, body
-from penstock.upkeep.deletion.removal import carry_out
+from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.trace.tracer import NoSuchTopic, Trace, Tracer
 from tests.spark.spark_helpers import BUCKET, HandWritten, append, event, flip, landed_event, landed_message
 
@@ -182,7 +182,7 @@ def test_a_row_that_was_deleted_is_deleted_while_its_file_is_still_there_and_aft
     table.commit({"t": 2}, [landed_event(0, "u1"), landed_event(1, "u2")])
     prove(topics, table)
     request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'u1'"))
-    carry_out(table.layout, 1)
+    execute_deletions(table.layout, 1)
     for _ in range(2):
         traced = Tracer(topics, table.layout, ["t"])
         assert (traced.trace("t", 0).fate, traced.trace("t", 1).fate) == ("deleted", "landed.event")

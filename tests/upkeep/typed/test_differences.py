@@ -7,14 +7,14 @@ from pathlib import Path
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import Column, TypedTable
 from penstock.upkeep.typed.differences import differences
-from penstock.upkeep.typed.found_fields import data_of_late, fields_of
+from penstock.upkeep.typed.found_fields import find_fields, recent_data
 from tests.landing.typed.typed_life import CLICK, Life, event
 from tests.landing.writing.messages import AT, DAY, source
 
 
 def told(layout: Layout, table: TypedTable, rows: int = 100) -> dict[str, tuple[str, ...]]:
-    data = data_of_late(layout, "click", rows)
-    found = differences(layout, table, fields_of(data), len(data))
+    data = recent_data(layout, "click", rows)
+    found = differences(layout, table, find_fields(data), len(data))
     return {one.name: tuple(one.document().values())[1:] for one in found}
 
 

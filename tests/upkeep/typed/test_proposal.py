@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from penstock.config import PipelineConfig
 from penstock.landing.rows.engine import compute
 from penstock.landing.typed.columns import configured_tables
-from penstock.upkeep.typed.found_fields import fields_of
-from penstock.upkeep.typed.proposal import column_names, proposal, table_name
+from penstock.upkeep.typed.found_fields import find_fields
+from penstock.upkeep.typed.proposal import column_names, propose, table_name
 from tests.landing.typed.test_columns import JSON, TEXT
 
 
 def proposed(objects: list[Any], of_type: str = "click") -> str:
     texts = pa.array([json.dumps(one, separators=(",", ":")) for one in objects])
-    return proposal(of_type, fields_of(texts), len(texts))
+    return propose(of_type, find_fields(texts), len(texts))
 
 
 def test_types_are_the_narrowest_that_hold_all_values() -> None:

@@ -13,7 +13,7 @@ import pytest
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import read_starts
-from penstock.upkeep.deletion.removal import carry_out
+from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.typed.fill import fill
 from tests.landing.typed.typed_life import CLICK, WINDOW, Life
 from tests.landing.writing.messages import source
@@ -36,7 +36,7 @@ def brought_in_order(layout: Layout) -> None:
     batch = life.table.newest() + 1
     rows = list(enumerate(map(payload, uuids(batch)), batch * (EVENTS + 1)))
     life.land(batch, [source(rows)])
-    carry_out(layout, WINDOW)
+    execute_deletions(layout, WINDOW)
     fill(layout, CLICK)
 
 

@@ -14,7 +14,7 @@ from penstock.landing.typed.typed_delta import existing_typed_tables, read_start
 from penstock.upkeep.checkpoint_repair import sweep
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.compaction.typed_compaction import compact_typed
-from penstock.upkeep.deletion.removal import carry_out
+from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.typed.fill import fill
 from tests.landing.typed.typed_life import CLICK, WINDOW, Life, event
 from tests.landing.writing.messages import source
@@ -53,7 +53,7 @@ def main() -> None:
             wanted = tuple(chance.sample(uuids(chance.randint(max(0, batch - 5), batch)), 3))
             request_deletion(layout, REQUESTED, [Condition("uuid", IN, wanted)])
         elif what < 0.6:
-            carry_out(layout, WINDOW)
+            execute_deletions(layout, WINDOW)
         elif what < 0.7 and "click" in read_starts(layout):
             fill(layout, CLICK)
         elif what < 0.75:
