@@ -78,7 +78,7 @@ def _read_file(table: TablePath, file_name: TableFile, kind: str) -> pa.Table:
 
 
 def _with_partition(rows: pa.Table) -> pa.ChunkedArray[Any]:
-    """The topic of each row, with the number of its partition where it came from Kafka."""
+    """Return the topic of each row, with the partition for rows of Kafka."""
     numbers = rows["partition"]
     # Fast path: rows of the log have no partition, so their dictionary stays as it is.
     if numbers.null_count == len(numbers):

@@ -42,7 +42,7 @@ class LedgerClient:
 
     @classmethod
     def of(cls, settings: Settings) -> LedgerClient:
-        """The client of the daemon of these settings."""
+        """Return the client of the daemon in these settings."""
         access = Access(settings)
         return cls(access.http_url, access.headers, access.verify)
 

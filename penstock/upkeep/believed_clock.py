@@ -1,4 +1,4 @@
-"""The one judgement on whether the clock may decide that something beside the log is old enough to be removed.
+"""The single judgement on whether the clock may decide that data outside the log is old enough to be removed.
 
 Invariant: rows, files, keys and minutes of the tables are removed by age only after ``BelievedClock.now`` returned a
 time. A wrong clock therefore costs nothing: everything is kept for longer.
@@ -24,7 +24,7 @@ class DaemonClock(Protocol):
     """The log daemon's judgement on its clock: the document of ``GET /clock``."""
 
     def clock(self) -> Mapping[str, Any]:
-        """Raises PenstockError when the daemon cannot be asked."""
+        """Return the document of ``GET /clock``. Raises PenstockError if the daemon is unreachable."""
 
 
 class BelievedClock:
@@ -62,7 +62,7 @@ class BelievedClock:
         if not self._own.right:
             self._doubted = self._clock.monotonic()
 
-    def keep(self) -> None:
+    def store_time(self) -> None:
         """Store the time for the next start of the pipeline."""
         self._own.keep()
 

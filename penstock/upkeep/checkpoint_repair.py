@@ -1,4 +1,4 @@
-"""Bringing table and checkpoint in order before the query starts, after whatever ended the one before."""
+"""Repair the table and Spark's checkpoint before the query starts, after any end of the previous one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.table_paths import Layout
 
-SLACK = 10_000
-"""Milliseconds: how much a file's time may be before its batch's, by clocks and file systems."""
+FILE_TIME_SLACK_MS = 10_000
+"""Limit for the difference between a file's time and its batch's, from clocks and the resolution of file systems."""
 
 
 class CheckpointLost(PenstockError, RuntimeError):
@@ -28,7 +28,7 @@ class SourceDiffers(PenstockError, ValueError):
 
 
 def check_batches(layout: Layout) -> None:
-    """Raises CheckpointLost: Spark skips a batch that the table's list has already, whatever is in it."""
+    """Raise CheckpointLost if the table is ahead: Spark would skip a batch that the table already lists."""
     planned, listed = _newest(layout.checkpoint / "offsets"), table_of(layout).newest()
     if listed > planned:
         raise CheckpointLost(
@@ -38,7 +38,7 @@ def check_batches(layout: Layout) -> None:
 
 
 def check_source(layout: Layout, kafka: bool) -> None:
-    """Raises SourceDiffers where the checkpoint's position is not one in the source that is to be read."""
+    """Raise SourceDiffers if the checkpoint's position belongs to another kind of source."""
     newest = _newest(layout.checkpoint / "offsets")
     position = read_plan(layout.checkpoint, newest).end if newest >= 0 else {}
     if kafka and any(PARTITION_MARK not in name for name in position):
@@ -48,52 +48,53 @@ def check_source(layout: Layout, kafka: bool) -> None:
 
 
 def mend(layout: Layout) -> list[str]:
-    """Put the table in order, and remove the newest entries of Spark's lists where they are torn (a power cut may leave
-    empty files).
+    """Repair the table and remove torn newest entries of Spark's lists; return the paths of removed entries.
 
-    Spark then does that batch again; its files are in the table once all the same, because the table's own list
-    says whether it has them. Returns the names of what was removed.
+    A power cut may leave empty files. Spark repeats such a batch; its files are in the table once all the same,
+    because the table's own log says whether it has them.
     """
     table = table_of(layout)
     if has_landed_table(layout):
         table.begin()
     commits, offsets = layout.checkpoint / "commits", layout.checkpoint / "offsets"
     removed = [*_drop_torn(commits, -1), *take_back(layout, table)]
-    done = max(committed_batches(layout.checkpoint), default=-1)
-    removed += _drop_torn(offsets, done)
+    last_batch = max(committed_batches(layout.checkpoint), default=-1)
+    removed += _drop_torn(offsets, last_batch)
     return removed
 
 
 def take_back(layout: Layout, table: DeltaTable) -> list[str]:
-    """Have Spark do the newest batch again where the table does not have it: it is committed while the next one's tasks
-    run (``penstock.landing.writing.background_commit``). What was planned after it is planned anew. The names of
-    what was removed.
+    """Make Spark repeat the newest batch if the table lacks it; return the paths of removed entries.
+
+    A batch is committed during the tasks of the next one (``penstock.landing.writing.background_commit``), so Spark
+    may be ahead of the table by one. Later plans are removed too and planned again.
     """
-    lacking = table.newest() + 1
-    ahead = (layout.checkpoint / "offsets", lacking + 1), (layout.checkpoint / "commits", lacking)
-    return [_removed(folder / str(batch)) for folder, batch in ahead if _newest(folder) == batch]
+    missing_batch = table.newest() + 1
+    ahead = (layout.checkpoint / "offsets", missing_batch + 1), (layout.checkpoint / "commits", missing_batch)
+    return [_remove_entry(folder / str(batch)) for folder, batch in ahead if _newest(folder) == batch]
 
 
 def _drop_torn(folder: Path, keep: int) -> list[str]:
-    """Remove torn entries from the newest on, down to batch ``keep``, which stays."""
+    """Remove torn entries from the newest down to batch ``keep``, which stays; return their paths."""
     removed = []
     while (newest := _newest(folder)) > keep:
         entry = folder / str(newest)
-        if _is_whole(entry):
+        if _is_complete(entry):
             break
-        removed.append(_removed(entry))
+        removed.append(_remove_entry(entry))
     return removed
 
 
-def _removed(entry: Path) -> str:
-    """Remove an entry of one of Spark's lists, durably; its name."""
+def _remove_entry(entry: Path) -> str:
+    """Remove an entry of one of Spark's lists durably and return its path."""
+    # Order: the checksum first. Crash: Spark can read an entry without its checksum, and the removal is repeated.
     entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
     entry.unlink()
     OS.sync_directory(entry.parent)
     return str(entry)
 
 
-def _is_whole(entry: Path) -> bool:
+def _is_complete(entry: Path) -> bool:
     version, *lines = entry.read_bytes().splitlines() or [b""]
     try:
         for line in lines:
@@ -105,7 +106,7 @@ def _is_whole(entry: Path) -> bool:
 
 
 def _newest(folder: Path) -> int:
-    """The largest number among the entries of one of Spark's lists; -1 for none."""
+    """Return the largest number among the entries of one of Spark's lists; -1 without any."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -114,14 +115,16 @@ def _newest(folder: Path) -> int:
 
 
 def sweep(layout: Layout) -> int:
-    """Remove files of the table that no batch committed, left behind by a killed pipeline; how many.
+    """Remove files of the table that no batch committed, left by a killed pipeline; return their number.
 
-    Only while no query runs, and after the journal was brought up to date.
+    Requires that no query runs, and that the journal is up to date.
     """
     landed = layout.landed
     if not isinstance(landed, Path):
-        return 0  # they go with those of old: a store has no folder that says when it was written to
-    with hold_upkeep_lock(layout):  # what is being merged is not in the table yet
+        # An object store has no folder with a modification time: the vacuum removes its old files.
+        return 0
+    # Lock: a running merge has files that are not in the table yet.
+    with hold_upkeep_lock(layout):
         orphans = _orphans(layout, landed)
         for name in orphans:
             (landed / name).unlink()
@@ -130,7 +133,7 @@ def sweep(layout: Layout) -> int:
 
 def _orphans(layout: Layout, landed: Path) -> set[str]:
     rolled, commits = latest(layout)
-    since = max((commits[-1] if commits else rolled).landed_at - SLACK, 0)
+    since = max((commits[-1] if commits else rolled).landed_at - FILE_TIME_SLACK_MS, 0)
     orphans = set(_written_since(landed, since))
     for commit in commits:
         orphans.difference_update(commit.files)
@@ -139,8 +142,9 @@ def _orphans(layout: Layout, landed: Path) -> set[str]:
 
 
 def _written_since(table: Path, since: int) -> Iterator[str]:
-    """The table's files written since a time (milliseconds), relative to the table."""
+    """Yield the table's files written since a time (milliseconds), relative to the table."""
     for folder, _, names in os.walk(table):
+        # Fast path: a folder that was not modified has no new file, so that old days are not listed.
         if not os.path.relpath(folder, table).startswith("kind=") or os.stat(folder).st_mtime * 1000 < since:
             continue
         for name in names:

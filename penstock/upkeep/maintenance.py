@@ -94,7 +94,7 @@ class Maintenance:
         now = time.monotonic()
         if now >= self._expire_at:
             self._expire_at = now + RETENTION_INTERVAL_S
-            self._clock.keep()
+            self._clock.store_time()
             self._request_expired_rows()
         note_foreign_changes(self._layout)
         # Order: the proofs first, see the class.

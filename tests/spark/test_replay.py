@@ -78,11 +78,11 @@ def test_rows_chosen_by_condition_and_time_are_sent_once(
     out.append_batch(topic, body([b"first"]))
     for when in ("after", "before"):
         path = tmp_path / "sent" / f"{when}.jsonl"
-        killed = Resender(path, Dies(out, when), out.has)
+        killed = Resender(path, Dies(out, when), out.has_batch)
         with pytest.raises(Killed):
             replay(clicks.where("uuid != 'u5'"), topic, killed)
-        assert replay(clicks, topic, Resender(path, out, out.has)) == (1, 2)
-        assert replay(clicks, topic, Resender(path, out, out.has)) == (0, 3)
+        assert replay(clicks, topic, Resender(path, out, out.has_batch)) == (1, 2)
+        assert replay(clicks, topic, Resender(path, out, out.has_batch)) == (0, 3)
     out.close()
     first, *sent = messages(kafka_broker, topic)
     assert first == (b"first", {})

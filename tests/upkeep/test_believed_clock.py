@@ -83,7 +83,7 @@ def test_jump_while_running_is_noticed_though_daemon_vouches(
 def test_start_with_wrong_clock_is_noticed_by_time_of_last_life(
     layout: Layout, clock: FakeClock, daemon: DaemonAnswers
 ) -> None:
-    BelievedClock(layout, daemon, clock).keep()
+    BelievedClock(layout, daemon, clock).store_time()
     clock.jump(730 * DAY)
     believed = BelievedClock(layout, daemon, clock)
     assert believed.now() is None

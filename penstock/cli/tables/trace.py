@@ -58,7 +58,7 @@ def trace(
         fail(f"{message}: {outcome.problem}")
     else:
         _print_trace(message, outcome.trace)
-    sys.exit(0 if matches or (outcome.trace is not None and outcome.trace.known) else 1)
+    sys.exit(0 if matches or (outcome.trace is not None and outcome.trace.is_explained) else 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The JSON text of an event's ``data`` as it was sent, except for blanks between values; and spans in JSON texts.
+"""The JSON text of an event's ``data``, verbatim except for blanks between values; and spans in JSON texts.
 
 DuckDB rewrites what it has parsed: ``1.10`` becomes ``1.1``, digits beyond a double are lost, escapes are resolved.
 Invariant: DuckDB's text is used only if it cannot differ from the payload: if it is the payload's end byte for byte;
@@ -43,7 +43,7 @@ def ends_with_data(data: str) -> str:
 
 
 def as_sent(texts: pa.Array[Any], data: pa.Array[Any], at_end: pa.Array[Any]) -> pa.Array[Any]:
-    """Return ``data`` of payloads that are JSON objects as it was sent. ``at_end`` is ``ends_with_data`` by row."""
+    """Return ``data`` of payloads that are JSON objects, as sent. ``at_end`` is ``ends_with_data`` by row."""
     rows = np.flatnonzero(~(as_mask(at_end) | as_mask(pc.is_null(data))))
     # Fast path: whole columns are compared, cheapest test first; only the rows left over are parsed one by one.
     for is_unchanged in (_is_not_rewritten, _lacks_only_spaces):

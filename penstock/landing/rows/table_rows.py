@@ -61,7 +61,7 @@ def table_rows(
 
 
 def without_payload(kind: MessageKind, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Remove the payload from rows (FILE_SCHEMA) of events; return rows of other kinds as they are."""
+    """Remove the payload from rows (FILE_SCHEMA) of events; return rows of other kinds unchanged."""
     if kind is not MessageKind.EVENT:
         return rows
     index = FILE_SCHEMA.get_field_index("payload")

@@ -83,14 +83,16 @@ class FlightStore:
         """Return all gaps of a topic, sorted. Raises NoSuchTopic."""
         return [Gap.from_document(document) for document in self.call_action("gaps", {"topic": topic})]
 
-    def read(self, part: Range, schema: pa.Schema, *, wanted: str = "", fail: bool = False) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, part: Range, schema: pa.Schema, *, filter_text: str = "", fail: bool = False
+    ) -> Iterator[pa.RecordBatch]:
         """Yield rows; see TopicStore. The daemon turns offsets that it finds corrupt into a gap."""
         columns = [field.name for field in schema if field.name not in ("topic", "offset")]
         try:
             # Before: a known gap fails at once. After: a gap that appeared during the read.
             if fail:
                 refuse_gaps(self.gaps(part.topic), part)
-            for batch in self._rows(part, ["offset", *columns], wanted):
+            for batch in self._rows(part, ["offset", *columns], filter_text):
                 yield to_schema(batch, part.topic, schema)
             if fail:
                 refuse_gaps(self.gaps(part.topic), part)
@@ -99,13 +101,13 @@ class FlightStore:
             if fail:
                 raise DataLoss(f"topic {part.topic} was deleted") from None
 
-    def _rows(self, part: Range, columns: Sequence[str], wanted: str) -> Iterator[pa.RecordBatch]:
+    def _rows(self, part: Range, columns: Sequence[str], filter_text: str) -> Iterator[pa.RecordBatch]:
         """Yield each row once, over any number of broken streams."""
         backoff, offset = self._new_backoff(), part.begin
         while offset < part.end:
-            stop = min(part.end, offset + FILTERED_ROWS_PER_STREAM) if wanted else part.end
+            stop = min(part.end, offset + FILTERED_ROWS_PER_STREAM) if filter_text else part.end
             try:
-                for batch in self._stream(flight_ticket(part.topic, offset, stop, wanted or None, columns)):
+                for batch in self._stream(flight_ticket(part.topic, offset, stop, filter_text or None, columns)):
                     # Order: the offset moves before the batch is handed on, so that a stream opened later cannot
                     # repeat it.
                     offset = batch.column("offset")[-1].as_py() + 1

@@ -64,9 +64,11 @@ class FolderStore:
             return stored_bytes(reader.path) / max(reader.end - reader.start, 1)
         return 0.0
 
-    def read(self, part: Range, schema: pa.Schema, *, wanted: str = "", fail: bool = False) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, part: Range, schema: pa.Schema, *, filter_text: str = "", fail: bool = False
+    ) -> Iterator[pa.RecordBatch]:
         """Yield rows; see TopicStore. A corrupt batch is skipped: the proof of the range reports it as missing."""
-        row_filter = Filter.parse(wanted) if wanted else None
+        row_filter = Filter.parse(filter_text) if filter_text else None
         columns = pa.schema([_COLUMNS.field(field.name) for field in schema if field.name != "topic"])
         for stored in self._stored_batches(part, fail):
             batch = row_filter.apply(stored.batch) if row_filter else stored.batch

@@ -59,8 +59,10 @@ class TopicStore(Protocol):
     def row_bytes(self, topic: str) -> float:
         """Return the approximate stored bytes per row of a topic; 0 if unknown."""
 
-    def read(self, part: Range, schema: pa.Schema, *, wanted: str = "", fail: bool = False) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a range with the columns of ``schema`` that match the filter ``wanted``.
+    def read(
+        self, part: Range, schema: pa.Schema, *, filter_text: str = "", fail: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a range with the columns of ``schema`` that match the filter ``filter_text``.
 
         Missing offsets are skipped, or with ``fail`` raise DataLoss.
         """

@@ -59,7 +59,7 @@ def read_slice(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of ``ranges`` of the topics in ``store``, with the columns of ``schema``; see ``TopicStore.read``."""
     for part in ranges:
-        for batch in store.read(part, schema, wanted=wanted, fail=fail):
+        for batch in store.read(part, schema, filter_text=wanted, fail=fail):
             yield from _pieces(with_unique_annotations(batch))  # Spark takes no map with a repeated key
 
 

@@ -46,7 +46,7 @@ def compact_table(folder: TablePath) -> tuple[int, int]:
 
 
 def merge(table: DeltaTable, listed: Callable[[], Sequence[TableFile]]) -> tuple[int, int]:
-    """Merge small files among those that ``listed`` returns; return the numbers of old and new files.
+    """Merge small files of the listed ones; return the numbers of old and new files.
 
     Requires the lock of upkeep.
     """
@@ -126,13 +126,12 @@ def _read_sorted_runs(folder: TablePath, names: Sequence[TableFile], schema: pa.
                 batches.append(in_current_columns(batch, schema))
                 size += batch.nbytes
                 if size >= SORT_BUFFER_BYTES:
-                    yield from _joined(batches)
+                    yield from _concatenate(batches)
                     batches, size = [], 0
-    yield from _joined(batches)
+    yield from _concatenate(batches)
 
 
-def _joined(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of several batches; as one, where no column is too large for that."""
+def _concatenate(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     if batches:
         yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
 

@@ -1,4 +1,4 @@
-"""Merge and remove files of typed tables, as those of the table ``landed``."""
+"""Merge and remove files of typed tables, as is done for the table ``landed``."""
 
 from __future__ import annotations
 

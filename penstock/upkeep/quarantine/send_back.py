@@ -26,7 +26,7 @@ class SendingBack(PenstockError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row in quarantine. A row of Kafka has a ``partition`` and cannot be sent back."""
+    """A row in quarantine. Rows of Kafka have a ``partition`` and cannot be sent back."""
 
     topic: str
     partition: int | None

@@ -51,10 +51,10 @@ class Resender:
         self._producer = f"{path.name.partition('.')[0]}-{uuid4().hex}"
         self._numbers: Counter[str] = Counter()
         self._plans: list[dict[str, Any]] = []
-        self._ended: set[int] = set()
+        self._completed: set[int] = set()
         for line in read_lines(path, _parse_line, repair=True, damaged=_refuse_damage):
             if "ended" in line:
-                self._ended.add(line["ended"])
+                self._completed.add(line["ended"])
             else:
                 self._plans.append(line)
         self._sent: set[tuple[str, RowIdentity]] = {
@@ -68,7 +68,7 @@ class Resender:
     def finish(self) -> None:
         """Send planned batches without an end again."""
         for plan in self._plans:
-            if plan["sequence"] in self._ended:
+            if plan["sequence"] in self._completed:
                 continue
             name, number = plan["producer"]
             is_stored = self._has_batch is not None and self._has_batch(plan["topic"], (name, number), plan["at"])
@@ -97,7 +97,7 @@ class Resender:
             name, number = plan["producer"]
             self._receiver.append_batch(plan["topic"], body, (name, number))
         append_lines(self._path, [{"ended": plan["sequence"]}])
-        self._ended.add(plan["sequence"])
+        self._completed.add(plan["sequence"])
         # Order: after the end is synced; until then a crash needs the rows again.
         self._body_file(plan).unlink(missing_ok=True)
 

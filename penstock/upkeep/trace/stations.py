@@ -16,7 +16,7 @@ from penstock.proof.reread import event_of, is_partition
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One place where the message was or was searched: a text for people, details for programs."""
+    """A station of the message, or a place that was searched: a text for people, details for programs."""
 
     step: str
     text: str
@@ -38,7 +38,7 @@ class Sighting:
     row: dict[str, Any] | None = None
     proof: Proof | None = None
     survivor: dict[str, Any] | None = None
-    gone: bool = False
+    has_missing_files: bool = False
 
     @property
     def payload(self) -> bytes | None:

@@ -91,7 +91,7 @@ class Trace:
     steps: list[Step]
 
     @property
-    def known(self) -> bool:
+    def is_explained(self) -> bool:
         """Return whether the fate is known."""
         return self.fate not in (ABSENT, UNACCOUNTED, UNKNOWN, REMOVED)
 
@@ -202,7 +202,7 @@ class Tracer:
         kinds = likely_kinds(sighting.payload, sighting.stored.origin.codec) if sighting.stored else tuple(MessageKind)
         table = self._layout.landed
         files = sighting.commit.files if sighting.commit else ()
-        sighting.gone = any(self._is_changed(name) for name in files)
+        sighting.has_missing_files = any(self._is_changed(name) for name in files)
         # Fast path: likely kinds first. A transformation may have given the message another kind.
         candidates = self._candidates(sighting)
         names = [
@@ -237,7 +237,7 @@ class Tracer:
         if sighting.commit is None:
             return self._unjournaled_files()
         # Merged and backfilled rows are in files that no commit of the journal names.
-        rewritten = sighting.gone or sighting.commit.first is not None
+        rewritten = sighting.has_missing_files or sighting.commit.first is not None
         return [*self._active_files_of([sighting.commit]), *(self._unjournaled_files() if rewritten else ())]
 
     def _active_files_of(self, commits: Sequence[Commit]) -> list[TableFile]:
@@ -291,7 +291,7 @@ class Tracer:
             return UNACCOUNTED
         if sighting.survivor is not None:
             return DUPLICATE
-        if sighting.gone:
+        if sighting.has_missing_files:
             return REMOVED
         return UNKNOWN if is_partition(sighting.topic) else UNACCOUNTED
 

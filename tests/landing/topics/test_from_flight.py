@@ -130,8 +130,8 @@ def test_a_filter_that_lets_nothing_pass_goes_through_a_topic_in_pieces(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(from_flight, "FILTERED_ROWS_PER_STREAM", 7_000)
-    assert list(store(server.address).read(Range("t", 0, ROWS), OFFSETS, wanted="k:none")) == []
-    every = store(server.address).read(Range("t", 5, ROWS), OFFSETS, wanted="NOT k:none")
+    assert list(store(server.address).read(Range("t", 0, ROWS), OFFSETS, filter_text="k:none")) == []
+    every = store(server.address).read(Range("t", 5, ROWS), OFFSETS, filter_text="NOT k:none")
     assert [o for batch in every for o in batch.column("offset").to_pylist()] == list(range(5, ROWS))
 
 

@@ -52,7 +52,7 @@ def details(trace: Trace, step: str) -> dict[str, Any]:
 
 def test_a_landed_event_is_followed_from_the_listener_to_the_proof(tracer: Tracer, table: HandWritten) -> None:
     trace = tracer.trace("t", 0)
-    assert (trace.fate, trace.uuid, trace.known) == ("landed.event", "u1", True)
+    assert (trace.fate, trace.uuid, trace.is_explained) == ("landed.event", "u1", True)
     assert [step.step for step in trace.steps] == ["received", "log buffer", "log", "micro-batch", "table", "proof"]
     received = details(trace, "received")
     assert (received["source"], received["bucket"], received["first"]) == ("events-udp", BUCKET, BUCKET * 1_000_000 + 5)
@@ -68,7 +68,7 @@ def test_what_a_transformation_did_with_a_message_is_told(topics: Path, table: H
     table.commit({"t": 2}, [{"topic": "t", "offset": 0, "kind": "dropped"}, landed_message(1)])
     tracer = Tracer(topics, table.layout, ["t"])
     dropped, moved = tracer.trace("t", 0), tracer.trace("t", 1)
-    assert (dropped.fate, dropped.known) == ("transformed.dropped", True)
+    assert (dropped.fate, dropped.is_explained) == ("transformed.dropped", True)
     assert dropped.meaning == "was dropped by the transformation of the pipeline"
     assert moved.fate == "landed.message", "an event that was given another kind"
 
@@ -77,7 +77,7 @@ def test_every_fate_is_told(tracer: Tracer) -> None:
     fates = [tracer.trace("t", offset).fate for offset in range(6)]
     assert fates == ["landed.event", "landed.message", "quarantined.bad_json", "duplicate", "pending", "absent"]
     assert tracer.trace("t", 3).meaning == "is a duplicate of t:0, which has landed"
-    assert not tracer.trace("t", 5).known
+    assert not tracer.trace("t", 5).is_explained
 
 
 def test_the_place_in_the_log_buffer_is_told(topics: Path, table: HandWritten) -> None:
