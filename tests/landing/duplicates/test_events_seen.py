@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from hashlib import md5
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.landing.duplicates.events_seen import EventsSeen, key_hashes
@@ -64,3 +65,15 @@ def test_newest_by_stream_and_streams_separate_topics_and_partitions() -> None:
     assert as_seen([]).newest_by_stream() == {}
     names, stream_index = all_events.streams()
     assert [names[index] for index in stream_index.tolist()] == ["a", "b", "a", "k/0", "k/12", "k/12"]
+
+
+TEXTS = st.text(max_size=20)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(TEXTS, TEXTS), max_size=30))
+def test_key_is_md5_of_topic_and_uuid_in_two_halves(rows: list[tuple[str, str]]) -> None:
+    topics, uuids = (pa.array([row[index] for row in rows], pa.string()) for index in (0, 1))
+    high, low = key_hashes(topics, uuids)
+    expected = [int.from_bytes(md5(f"u:{topic}:{uuid}".encode()).digest(), "little") for topic, uuid in rows]
+    assert [(int(up) << 64) | int(down) for up, down in zip(high, low, strict=True)] == expected

@@ -72,7 +72,7 @@ def test_questions_wait_for_the_server_too(server: Served) -> None:
 def test_a_server_that_stays_away_is_an_error_within_the_bound(topics: Path) -> None:
     begun = time.monotonic()
     with pytest.raises(
-        Unavailable, match=r"Flight server 127.0.0.1:1 does not answer .*log.flight.*; it was tried for 0.5 s"
+        Unavailable, match=r"Flight server 127.0.0.1:1 does not answer .*log.flight.*; retried for 0.5 s"
     ):
         store("127.0.0.1:1", 0.5).views(["*"])
     with pytest.raises(Unavailable, match=r"tried for 0\.1 s"):
