@@ -116,7 +116,6 @@ TARGETS = {
     "landing/rows/engine.py": (
         "landing/rows/test_engine.py::test_rows_are_found_by_their_bytes_also_in_a_part_of_a_column"
     ),
-    "landing/rows/json_places.py": REDACTION,
     "landing/transform/json_texts.py": REDACTION,
     "landing/transform/redaction.py": REDACTION,
     "landing/rows/json_events.py": "landing/rows/test_json_events.py::test_no_bytes_raise_anything",

@@ -68,7 +68,7 @@ def test_message_is_found_by_text_uuid_and_offset_from_every_page(
     page.wait_for_url("**/find?q=kite", timeout=WAIT)
     expect(page.locator("table.data")).to_contain_text("a red kite", timeout=WAIT)
     page.locator("tr", has_text="a blue kite").get_by_role("link").click()
-    expect(page.locator(".verdict")).to_contain_text("waits in the log", timeout=WAIT)
+    expect(page.locator(".verdict")).to_contain_text("has not landed yet", timeout=WAIT)
     expect(page.locator(".stations .reached")).to_have_count(2, timeout=WAIT)
     expect(page.locator(".stations .here")).to_contain_text("topic events, offset", timeout=WAIT)
     page.goto(f"{console}/find?q=find-me-1")

@@ -69,7 +69,7 @@ def test_metrics_of_a_pipe_are_documented(one_pipe: Pipe) -> None:
 
 SAID = {
     "penstock topics": "events",
-    "penstock trace events:0": "waits in the log",
+    "penstock trace events:0": "has not landed yet",
     "penstock doctor || true": "disk",
     "penstock consume notes --from earliest -n 1": "straight into the log",
     "penstock inspect events-udp --batches": "accepted 1",

@@ -128,7 +128,7 @@ def test_message_is_sent_and_found_by_its_text(site: Site, look: Look) -> None:
         page.keyboard.type(look.text, delay=5)
         page.keyboard.press("Enter")
         page.get_by_role("link", name=f"{look.own_topic}:0").click(timeout=WAIT)
-        expect(page.locator(".verdict")).to_contain_text("waits in the log", timeout=WAIT)
+        expect(page.locator(".verdict")).to_contain_text("has not landed yet", timeout=WAIT)
         page.get_by_role("link", name="topic", exact=True).click()
         page.wait_for_url("**/topic/**")
         wait_live(page)

@@ -62,5 +62,5 @@ def test_replay_rejects_two_fixes(folder: Path) -> None:
     assert "--fix, --replace and --set exclude" in invoke(
         folder, "replay", "--set", "uuid", "1", "--replace", "a", "b", code=2
     )
-    assert "there is no text to replace" in invoke(folder, "replay", "--replace", "", "b", code=2)
+    assert "the text to replace is empty" in invoke(folder, "replay", "--replace", "", "b", code=2)
     assert "no_such" in invoke(folder, "replay", "--fix", "no_such:x", code=2)

@@ -65,7 +65,7 @@ def test_killed_while_it_copies_it_goes_on_and_copies_each_row_once(kafka_broker
     found = OffsetMap.load(path)
     assert found is not None
     assert [found.kafka_position(n) for n in range(ROWS)] == [there[n] for n in range(ROWS)]
-    with pytest.raises(CannotMove, match=f"is being copied to {name} already"):
+    with pytest.raises(CannotMove, match=f"is already copied to {name}"):
         Promotion(landing.topics, landing.layout, "t", kafka, "other")
 
 

@@ -51,5 +51,5 @@ def test_a_fix_that_fails_names_the_message() -> None:
 
     with pytest.raises(BadFix, match="the fix failed on t:1: KeyError"):
         apply_fix(fails, b"{}", "t:1")
-    with pytest.raises(BadFix, match="made int of t:2"):
+    with pytest.raises(BadFix, match="returned int for t:2"):
         apply_fix(fails, b'{"x": 1}', "t:2")

@@ -108,7 +108,7 @@ def test_what_was_sent_is_known_afterwards(layout: Layout) -> None:
 
 
 def test_two_at_once_are_told_of_each_other(layout: Layout) -> None:
-    with hold_send_lock(layout), pytest.raises(SendingBack, match="somebody else"), hold_send_lock(layout):
+    with hold_send_lock(layout), pytest.raises(SendingBack, match="another process is sending"), hold_send_lock(layout):
         pass
     with hold_send_lock(layout):
         assert sent_before(layout) == frozenset()

@@ -38,11 +38,11 @@ def test_what_differs_is_said(tmp_path: Path) -> None:
         "bigint",
         "int",
         "json in every event",
-        "the pipeline does not start: a column keeps its type",
+        "the pipeline does not start: the type of a column cannot change",
     )
-    assert found["more"][3] == "comes with the next start of the pipeline"
+    assert found["more"][3] == "is added at the next start of the pipeline"
     assert found["never"][2] == ""
-    assert found["path"] == ("", "string", "json in every event", "no longer configured: null in what lands now")
+    assert found["path"] == ("", "string", "json in every event", "no longer configured: null in new rows")
     assert told(layout, CLICK)["path"][3] == "1 of 2 do not fit: rest"
     assert told(layout, CLICK)["more"] == ("", "", "json in 50 % of the events", "no column: rest")
     strict = TypedTable("click", "click", (Column("path", "string", "path"), Column("ms", "int", "ms", True)), True)
