@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from penstock.landing.rows.engine import Bytes, Mask, Places, as_mask, byte_mask, pc, rows_with
+from penstock.landing.rows.engine import Bytes, Mask, Places, as_mask, byte_mask, pc, rows_with, text_bytes
 from penstock.wire.json_text import MAX_DEPTH, deep_recursion
 
 _PIECE = 128 << 10
@@ -41,6 +41,12 @@ def not_strict(texts: pa.Array[Any]) -> Mask:
 
 def _is_suspect(texts: pa.Array[Any]) -> Mask:
     is_suspect = as_mask(pc.greater_equal(pc.binary_length(texts), pa.scalar(2 * MAX_DEPTH, pa.int32())))
+    # Fast path: a text that is nested too deep has more than MAX_DEPTH opening brackets. Counting these in the bytes of
+    # all long texts takes a ninth of the time of parsing (events of 3 KB with many fields).
+    if is_suspect.any():
+        offsets, content = text_bytes(texts.filter(pa.array(is_suspect)))
+        openings = np.flatnonzero((content | np.uint8(32)) == ord("{"))
+        is_suspect[is_suspect] = np.diff(np.searchsorted(openings, offsets - offsets[0])) > MAX_DEPTH
     # Fast path: the scan of bytes takes half the time of the patterns, which then run on few texts.
     rows = rows_with(texts, _find_lax_bytes)
     if rows.any():

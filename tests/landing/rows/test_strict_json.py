@@ -113,3 +113,12 @@ def test_deep_texts_are_parsed_in_any_thread_and_the_recursion_limit_is_left_alo
         inner = inner[0]
     assert inner == "1.50", "numbers are texts"
     assert sys.getrecursionlimit() == limit
+
+
+def test_only_deep_texts_among_long_ones_are_refused() -> None:
+    wide = "[" + ",".join(["[1]"] * (MAX_DEPTH + 1)) + "]"
+    brackets_in_string = '"' + "[" * (2 * MAX_DEPTH) + '"'
+    deep = "[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1)
+    long = '"' + "x" * (3 * MAX_DEPTH) + '"'
+    column = pa.array([deep, None, wide, "[]", brackets_in_string, deep, long, deep], pa.string())
+    assert not_strict(column[1:7]).tolist() == [False, False, False, False, True, False]
