@@ -60,6 +60,7 @@ def _add_elements(data: bytes, messages: Messages, max_messages: int) -> list[tu
         documents = orjson.loads(data)
     except ValueError:
         documents = []
+    # Limit: before the documents are encoded again, which is the larger part of the work.
     check_message_count(len(documents), max_messages)
     payloads: Iterable[bytes | None] = ()
     # Fast path: one comparison of the whole body; only a body that orjson would change is scanned.

@@ -69,6 +69,7 @@ class ForwardSplitter:
         try:
             self._scanner.feed(data)
             self._read_turn(rows, refused)
+            # Limit: bytes of a request whose end has not arrived.
             if len(self._pending) > self._max_request_bytes and not self.has_work:
                 raise NotForward("a request is larger than allowed", OVERSIZE)
         except NotForward as error:

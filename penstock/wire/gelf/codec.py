@@ -53,6 +53,7 @@ class GelfDecoder:
 
     def decode(self, datagrams: Datagrams, now: float) -> Decoded:
         """Decode the first datagrams of a round, or all. No input raises."""
+        # Order: old messages are given up first, so that their room is free for this round.
         counts, size, consumed = self.expire(now), 0, len(datagrams)
         first, second = datagrams.matrix[: len(datagrams), :2].T
         chunks = are_chunks(datagrams)

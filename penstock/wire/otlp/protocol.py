@@ -78,6 +78,7 @@ def response(logs: Logs) -> ExportLogsServiceResponse:
     if logs.malformed_ids:
         texts.append(f"{logs.malformed_ids} malformed trace_id or span_id left out: 16 and 8 bytes are expected")
     if texts:
+        # As OTLP specifies: a sender must not retry records that partial_success rejects.
         answer.partial_success.rejected_log_records = sum(logs.refused.values())
         answer.partial_success.error_message = "; ".join(texts)
     return answer

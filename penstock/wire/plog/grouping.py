@@ -93,6 +93,8 @@ def split(
     is_complete = (sizes == ordered.count[begins]) & _agreeing_groups(ordered, is_valid[order], begins, group)
     groups = Groups(ordered, begins[is_complete])
     keys = groups.keys()
+    # Invariant: a message that the table tracks is completed there; otherwise a late copy would become a second
+    # message.
     if tracked := find_tracked(keys):
         is_complete[is_complete] = [key not in tracked for key in keys]
     in_complete = is_complete[group]

@@ -94,6 +94,7 @@ class FinishedMessages:
     ) -> None:
         """Store the fates of messages none of which is remembered yet."""
         self._finished.update(zip(keys, zip(headers, fates, repeat(now)), strict=False))
+        # Limit: ids of a fast sender must not fill memory within ``expire_time``; the oldest are forgotten first.
         while len(self._finished) > MAX_REMEMBERED:
             self._finished.popitem(last=False)
 

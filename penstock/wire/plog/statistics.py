@@ -54,6 +54,7 @@ class Statistics:
 
     def add_invalid(self, count: Ints, index: Ints) -> None:
         """Count invalid fragments by the fragment count of their message and by their index."""
+        # np.add.at, because an indexed += would count repeated pairs of a batch once.
         np.add.at(self._invalid_fragments, (log2_class(count - 1), log2_class(index)), 1)
 
     def add_bad_checksums(self, count: Ints) -> None:

@@ -58,6 +58,7 @@ def _messages(header: Headers) -> pa.Array[Any]:
 def _structured_data(header: Headers) -> pa.Array[Any]:
     """Return the parameters as maps; unreadable structured data is the map's only entry, under its own name."""
     spans = header.fields["structured_data"]
+    # Fast path: most batches have no structured data, and need no maps.
     if (parameters := read_parameters(header.octets, spans)) is None:
         return pa.nulls(len(header.octets), ANNOTATIONS)
     texts = strings(header.octets.texts(spans.begins, spans.ends))

@@ -40,6 +40,7 @@ def without_counts(messages: pa.Array[Any]) -> pa.Array[Any]:
     Only an exact length belongs to the transport; other numbers are text.
     """
     octets = Octets(messages)
+    # Fast path: one comparison of the first bytes; only messages that begin with a digit reach the pattern.
     leads = np.flatnonzero(octets.data[octets.starts] - np.uint8(ord("1")) < 9)
     if not len(leads):
         return messages
@@ -68,6 +69,7 @@ def compressed_rows(messages: pa.Array[Any]) -> Bools:
 def _is_zlib(message: bytes) -> bool:
     """Report whether the first bytes after the z are a valid zlib stream."""
     try:
+        # Limit: only 64 bytes are decompressed, enough to distinguish a stream from text that begins with z.
         zlib.decompressobj().decompress(message[1:], _PROBE_BYTES)
     except zlib.error:
         return False
