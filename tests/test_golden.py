@@ -114,7 +114,7 @@ def test_log_opens_with_settings_and_cursors_and_without_deleted_topics(golden: 
         document = log.topic(topic).settings.document()
         assert {name: document[name] for name in settings} == settings
     for topic, cursors in golden.expected["cursors"].items():
-        assert log.topic(topic).cursors.all() == cursors
+        assert log.topic(topic).cursors.offsets() == cursors
 
 
 def test_offsets_continue_in_each_topic_including_a_deleted_one(golden: Golden, log: Log) -> None:

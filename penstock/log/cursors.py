@@ -80,11 +80,11 @@ class Cursors:
 
     def remove(self, name: str) -> None:
         """Remove a cursor if it exists."""
-        if name in self.all():
+        if name in self.offsets():
             self._fs.remove(self._folder / (name + _SUFFIX))
             self._fs.sync_directory(self._folder)
 
-    def all(self) -> dict[str, int]:
+    def offsets(self) -> dict[str, int]:
         """Return all cursors by name; a damaged one is at 0. Raises UnknownFormat."""
         try:
             names = [name for name in self._fs.names(self._folder) if name.endswith(_SUFFIX)]

@@ -316,7 +316,7 @@ class Log:
                 dropped += self.topic(name, internal=True).sweep()
         self._shared.reserve.restore()
         self._measure_usage()
-        self.clock.keep()
+        self.clock.store_time()
         for observer in self._sweep_observers:
             observer(dropped)
         return dropped
@@ -378,7 +378,7 @@ class Log:
         self._shared.committers.close()
         for topic in topics:
             topic.release()
-        self.clock.keep()
+        self.clock.store_time()
         self._barrier.close()
         self._unlock()
 

@@ -127,7 +127,7 @@ class PlausibleClock:
             self._accepted = True
             self._believe(now)
 
-    def keep(self) -> None:
+    def store_time(self) -> None:
         """Store the expected time for the next start; ignore a disk that refuses it."""
         with self._lock:
             self._compare(MAX_DRIFT_S)
@@ -162,7 +162,7 @@ class PlausibleClock:
     def _doubt(self, off: float, passed: float) -> None:
         self._offset, self._wrong_since, self._agrees_since, self._accepted = off, passed, None, False
         _LOGGER.warning("%s", self.state().text())
-        self.keep()
+        self.store_time()
 
     def _judge_again(self, now: float, off: float, passed: float) -> None:
         """Decide about a clock that is still wrong, by the same amount or by another one."""
@@ -180,7 +180,7 @@ class PlausibleClock:
     def _believe(self, now: float) -> None:
         self._believed_time, self._believed_at = now, self._clock.monotonic()
         self._offset, self._wrong_since, self._agrees_since = 0.0, None, None
-        self.keep()
+        self.store_time()
 
 
 def time_to_belief(off: float, now: float) -> float | None:

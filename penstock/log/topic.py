@@ -70,7 +70,7 @@ class Topic:
         self._writing = self.writer.lock
         self._maintenance = Maintenance(shared, path, self._gaps, self.cursors, self.writer)
         # An unknown format of the cursors must fail here: retention would drop rows that they protect.
-        self.cursors.all()
+        self.cursors.offsets()
         # On a full disk the topic is readable all the same; its recovery is repeated when there is space.
         with contextlib.suppress(LogFull):
             self.writer.active()
@@ -97,15 +97,15 @@ class Topic:
 
     def gaps(self) -> list[Gap]:
         """Return all gaps, sorted by offset."""
-        return self._gaps.all()
+        return self._gaps.sorted()
 
     def lag(self, cursor: str) -> Lag:
         """Return the lag of a cursor; a cursor that was never committed starts at offset 0. Raises CorruptBatch."""
-        return lag(self.reader(), self.cursors.all().get(cursor, 0), self._shared.clock.micros())
+        return lag(self.reader(), self.cursors.offsets().get(cursor, 0), self._shared.clock.micros())
 
     def lags(self) -> dict[str, Lag]:
         """Return the lag of each cursor. Raises CorruptBatch."""
-        return lags(self.path, self.cursors.all(), self._shared.clock.micros())
+        return lags(self.path, self.cursors.offsets(), self._shared.clock.micros())
 
     def buffer_position(self, buffer: str) -> int:
         """Return the position up to which the frames of a log buffer are stored; 0 if none are."""

@@ -64,7 +64,7 @@ class BelievedClock:
 
     def store_time(self) -> None:
         """Store the time for the next start of the pipeline."""
-        self._own.keep()
+        self._own.store_time()
 
     def expected_micros(self) -> int:
         """Return what the clock should say, in microseconds; log times after it were stamped by a wrong clock."""

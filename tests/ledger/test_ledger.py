@@ -64,7 +64,7 @@ def test_landed_post_moves_the_cursor(log: Log, tmp_path: Path) -> None:
     assert ledger.post(LANDED)
     result = ledger.balance()
     assert (result.unaccounted, result.pending, result.topics[0].fates) == (0, 1, {"landed.message": 2})
-    assert log.topic("events").cursors.all() == {CURSOR: 2}
+    assert log.topic("events").cursors.offsets() == {CURSOR: 2}
     assert not ledger.post(LANDED)
 
 
@@ -105,7 +105,7 @@ def test_rows_landed_out_of_order_are_counted_once(log: Log, tmp_path: Path) -> 
     assert not ledger.post(post)
     result = ledger.balance()
     assert (result.unaccounted, result.pending, result.topics[0].fates) == (0, 1, {"landed.message": 2})
-    assert log.topic("events").cursors.all() == {}
+    assert log.topic("events").cursors.offsets() == {}
     entry = [{"source": "events-udp", "bucket": 60, "counts": {"landed.message": 1}}]
     assert ledger.post({**LANDED, "version": 1, "through": 3, "counts": entry})
     assert (ledger.balance().unaccounted, ledger.balance().pending) == (0, 0)

@@ -18,15 +18,15 @@ from tests.log.log_helpers import fill, opened
 
 def test_cursor_survives_a_restart_and_can_be_removed(tmp_path):
     with opened(tmp_path) as topic:
-        assert topic.cursors.all() == {}
+        assert topic.cursors.offsets() == {}
         topic.cursors.commit("spark", 7)
         topic.cursors.commit("spark", 9)
         topic.cursors.commit("other.one", 1)
     with opened(tmp_path) as topic:
-        assert topic.cursors.all() == {"other.one": 1, "spark": 9}
+        assert topic.cursors.offsets() == {"other.one": 1, "spark": 9}
         topic.cursors.remove("spark")
         topic.cursors.remove("none")
-        assert topic.cursors.all() == {"other.one": 1}
+        assert topic.cursors.offsets() == {"other.one": 1}
 
 
 @pytest.mark.parametrize(("name", "offset"), [("", 0), ("../x", 0), ("A", 0), ("x" * 201, 0), ("x", -1)])
@@ -40,7 +40,7 @@ def test_damaged_cursor_starts_again_at_the_beginning(tmp_path):
         topic.cursors.commit("a", 1)
         (topic.path / "cursors" / "a.cursor").write_bytes(b"garbage")
         (topic.path / "cursors" / "b.cursor").write_bytes(b"")
-        assert topic.cursors.all() == {"a": 0, "b": 0}
+        assert topic.cursors.offsets() == {"a": 0, "b": 0}
 
 
 def test_topic_with_cursors_of_another_format_is_not_opened(tmp_path):
@@ -67,7 +67,7 @@ def test_power_cut_leaves_the_old_or_the_new_offset(tmp_path):
                 pass
             fs.crash()
         with opened(tmp_path, fs=fs) as topic:
-            assert topic.cursors.all()["a"] in ((2,) if written else (1, 2))
+            assert topic.cursors.offsets()["a"] in ((2,) if written else (1, 2))
 
 
 def test_old_offset_stays_on_a_full_disk(tmp_path):
@@ -78,7 +78,7 @@ def test_old_offset_stays_on_a_full_disk(tmp_path):
         with pytest.raises(LogFull):
             topic.cursors.commit("a", 2)
         fs.free = None
-        assert topic.cursors.all() == {"a": 1}
+        assert topic.cursors.offsets() == {"a": 1}
 
 
 def test_lag_has_unread_entries_bytes_and_seconds(tmp_path):
@@ -113,7 +113,7 @@ def test_impossible_offset_is_refused_and_a_stored_one_is_repaired(tmp_path):
             topic.cursors.commit("beyond", 2**63)
         text = json.dumps({"format": 1, "offset": 2**64}).encode()
         (topic.path / "cursors" / "old.cursor").write_bytes(b"%08x" % crc32c(text) + text)
-        assert topic.cursors.all() == {"last": 2**63 - 1, "old": 0}
+        assert topic.cursors.offsets() == {"last": 2**63 - 1, "old": 0}
 
 
 @given(documents("offset"))

@@ -217,7 +217,7 @@ def test_deleted_topic_is_a_gap_with_its_counts_and_its_offsets_are_not_reused(l
             call("t")
     recreated = log.topic("t", create=True)
     fill(recreated, [b"c"])
-    assert (offsets(recreated), recreated.gaps(), recreated.cursors.all()) == ([2], [gap], {})
+    assert (offsets(recreated), recreated.gaps(), recreated.cursors.offsets()) == ([2], [gap], {})
     assert recreated.settings == TopicSettings()
 
 

@@ -193,7 +193,7 @@ class Model(RuleBasedStateMachine):
         if committed:
             self.cursors[name]["c"] = offset
         elif name in self.there:
-            now = self.log.topic(name).cursors.all().get("c")
+            now = self.log.topic(name).cursors.offsets().get("c")
             assert now in (before, offset)
             self.cursors[name] = {"c": now} if now is not None else {}
 
@@ -224,7 +224,7 @@ class Model(RuleBasedStateMachine):
             self.stored[name], self.cursors[name], self.changed[name] = {}, {}, {}
             self.sequences[name] += 5  # its numbers are forgotten: any is taken
         else:
-            self.cursors[name] = self.log.topic(name).cursors.all()
+            self.cursors[name] = self.log.topic(name).cursors.offsets()
             self.expire_rows(name)
 
     @rule(seconds=st.sampled_from([1, 20, 60, 150]))
@@ -303,7 +303,7 @@ class Model(RuleBasedStateMachine):
         assert set(self.log.names()) == self.there
         for name in self.there:
             topic = self.log.topic(name)
-            assert topic.cursors.all() == self.cursors[name]
+            assert topic.cursors.offsets() == self.cursors[name]
             assert topic.settings == SETTINGS.changed(self.changed[name])
 
     def teardown(self) -> None:

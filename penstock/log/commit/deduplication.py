@@ -117,11 +117,11 @@ def _find_stored(
     """Return the stored append with this number; None if it is the next number. Raises OutOfSequence."""
     last = max(pending, default=None)
     if last is None:
-        return producers.find(producer)
+        return producers.stored_append(producer)
     if producer.sequence > last:
         check_next(producer, last, last, pending[last].body.num_rows)
         return None
-    stored = producers.find(producer)
+    stored = producers.stored_append(producer)
     if stored is None:
         raise OutOfSequence(f"producer {producer.id!r}: {producer.sequence} comes after {last}")
     return stored

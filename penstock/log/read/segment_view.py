@@ -74,7 +74,7 @@ class SegmentView:
     def refresh(self, sealed: bool) -> None:
         """Read the synced length again and map new data. Raises FileNotFoundError if the segment was removed."""
         while True:
-            length = None if sealed else self._gate.take(self._synced_length, self.length)
+            length = None if sealed else self._gate.read(self._synced_length, self.length)
             # Order: the size after the synced length, because the size must cover it.
             status = os.stat(self._data_path)
             # Invariant: a sealed segment was synced as a whole before the next segment began.

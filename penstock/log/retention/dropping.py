@@ -146,7 +146,7 @@ def account_for_rows(view: SegmentView, gaps: Gaps, begin: int, end: int, reason
 
     A batch's counts belong to the gap that has its first row. A damaged batch becomes a gap with reason ``corrupt``.
     """
-    covered = gaps.all()
+    covered = gaps.sorted()
     records = view.records[(view.records["base"] < end) & (view.records["base"] + view.records["rows"] > begin)]
     messages = [view.message(record) for record in records]
     bad = records[[message is None for message in messages]]

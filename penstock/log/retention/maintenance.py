@@ -86,7 +86,7 @@ class Maintenance:
         if key not in self._compacted and not is_compacted(fs, segment.files, compression):
             # Order: verify first, because compaction leaves out damaged batches, which must be gaps by then.
             self._verify(segment.files.first, segment.end)
-            sizes = compact(fs, segment.files, compression, self._gaps.all())
+            sizes = compact(fs, segment.files, compression, self._gaps.sorted())
             self._shared.budget.add(sizes[1] - sizes[0])
         # A cache: is_compacted reads the index from the disk.
         self._compacted.add(key)
@@ -103,7 +103,7 @@ class Maintenance:
         with self._exclusively():
             due = expired_segments(sealed_segments(fs, self._path), settings, self._writer.size, now)
             self._compacted -= {key for key in self._compacted if key[0] in {segment.files.first for segment in due}}
-            cursors = list(self._cursors.all().values())
+            cursors = list(self._cursors.offsets().values())
             swept = list(drop(fs, self._path.name, self._gaps, due, settings, cursors))
             # Gaps that a reader has not passed stay separate, because the reader may count them one by one.
             with contextlib.suppress(OSError):  # joining saves space only; the next sweep tries again

@@ -68,9 +68,9 @@ class Verification:
         # they are a gap.
         for position, length in zip(bad["position"].tolist(), bad["length"].tolist(), strict=True):
             preserve_bytes(self._fs, view.files, view.data, position, position + length)
-        added = gaps_for_lost_records(bad, self._gaps.all(), copies=batch_copies.read(view.files).copies)
+        added = gaps_for_lost_records(bad, self._gaps.sorted(), copies=batch_copies.read(view.files).copies)
         self._gaps.add(added)
-        lost = [Gap(b, e, CORRUPT) for b, e in uncovered(self._gaps.all(), *missing)]
+        lost = [Gap(b, e, CORRUPT) for b, e in uncovered(self._gaps.sorted(), *missing)]
         self._gaps.add(lost)
         return added + lost
 

@@ -277,7 +277,7 @@ class Gaps:
             replace_durably(self._fs, self._copy, data)
             self._copied = True
 
-    def all(self) -> list[Gap]:
+    def sorted(self) -> list[Gap]:
         """Return all gaps, sorted by offset."""
         return list(self._gaps)
 

@@ -124,7 +124,7 @@ class Producers:
         self._answers = 0
         self._warned = False
 
-    def find(self, producer: ProducerSequence) -> StoredAppend | None:
+    def stored_append(self, producer: ProducerSequence) -> StoredAppend | None:
         """Return the stored append with this number; None for the next number or an unknown producer.
 
         None also if the stored append was damaged: it is stored again. Raises OutOfSequence.

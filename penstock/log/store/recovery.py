@@ -76,7 +76,7 @@ class Recovery:
         records = index.read(self._fs.read(path), SegmentFiles(self._directory, first).fingerprint)
         if len(records) and index.dense(records, first, int(records["position"][0])):
             copies = batch_copies.read(SegmentFiles(self._directory, first)).copies
-            self._gaps.add(gaps_for_lost_records(records, self._gaps.all(), DELETED, copies))
+            self._gaps.add(gaps_for_lost_records(records, self._gaps.sorted(), DELETED, copies))
 
     def _resume(self, firsts: list[int]) -> Segment:
         """Open the last segment, or start a new one behind it if its end is damaged."""
@@ -131,7 +131,7 @@ class Recovery:
             self._positions[origin.buffer] = max(origin.end, self._positions.get(origin.buffer, 0))
 
     def _gap_end(self) -> int:
-        return max((gap.end for gap in self._gaps.all()), default=0)
+        return max((gap.end for gap in self._gaps.sorted()), default=0)
 
     def _check_sealed(self, files: SegmentFiles, following: int) -> int:
         """Return the end of a sealed segment; scan it and rebuild its index if the index does not fit the data."""
@@ -171,7 +171,7 @@ class Recovery:
         if not _is_all_zeros(data[scanned.length :]):
             preserve_bytes(self._fs, files, data, scanned.length, scanned.size)
         if len(bad):
-            self._gaps.add(gaps_for_lost_records(bad, self._gaps.all(), copies=batch_copies.read(files).copies))
+            self._gaps.add(gaps_for_lost_records(bad, self._gaps.sorted(), copies=batch_copies.read(files).copies))
         self._last = scanned.last or self._last
         records = scanned.records[: len(scanned.records) - scanned.lost]
         batch_copies.rebuild(self._fs, files, data, scanned.messages, bad)
@@ -225,7 +225,7 @@ class Recovery:
 
     def _add_gaps_for_missing_offsets(self, begin: int, end: int, reason: str = DELETED) -> None:
         """Add gaps for the offsets [begin, end) that are in no segment."""
-        parts = list(uncovered(self._gaps.all(), begin, end))
+        parts = list(uncovered(self._gaps.sorted(), begin, end))
         self._gaps.add([Gap(b, e, reason) for b, e in parts])
 
 

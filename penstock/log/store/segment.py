@@ -81,7 +81,7 @@ class SegmentFiles:
         return self.topic.startswith("_")
 
     @property
-    def all(self) -> tuple[Path, ...]:
+    def paths(self) -> tuple[Path, ...]:
         """Return all paths, the data file first.
 
         Order: removal takes this order. Without the data file the others are leftovers that recovery removes; a data
@@ -448,6 +448,6 @@ def create(fs: FileSystem, directory: Path, first: int, start_state: StartState,
 
 def remove(fs: FileSystem, files: SegmentFiles) -> None:
     """Remove the files of a segment; files that cannot be removed stay."""
-    for path in files.all:
+    for path in files.paths:
         with contextlib.suppress(OSError):
             fs.remove(path)

@@ -112,7 +112,7 @@ class ReaderGate:
             time.sleep(0.0002)
         return word // STEP
 
-    def take(self, read: Callable[[], int], previous: int) -> int:
+    def read(self, read: Callable[[], int], previous: int) -> int:
         """Return ``read()`` from a moment without publication; ``previous``, unless 0, if a publication does not
         end.
         """

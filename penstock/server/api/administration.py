@@ -120,7 +120,7 @@ class AdminApi:
         return [cursor for each in topics for cursor in self._cursors(each)]
 
     def _cursors(self, topic: Topic) -> list[pb.Cursor]:
-        cursors, offsets, lags = [], topic.cursors.all(), topic.read_repaired(topic.lags)
+        cursors, offsets, lags = [], topic.cursors.offsets(), topic.read_repaired(topic.lags)
         # Cursors that were set or removed between the two reads are left out.
         for name in (name for name in offsets if name in lags):
             cursor, lag = pb.Cursor(topic=topic.name, name=name, offset=offsets[name]), lags[name]

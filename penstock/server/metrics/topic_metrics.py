@@ -34,7 +34,7 @@ def _lags(log: Log, name: str) -> dict[str, Lag]:
     """Return the lag of each cursor of a topic, from its files; the topic is opened only to repair damage."""
     folder = log.directory / name
     try:
-        return lags(folder, Cursors(OS, folder).all(), log.clock.micros())
+        return lags(folder, Cursors(OS, folder).offsets(), log.clock.micros())
     except CorruptBatch:
         topic = log.topic(name)
         return topic.read_repaired(topic.lags)

@@ -160,7 +160,7 @@ def _since_start(batch: pa.RecordBatch, query: Query) -> pa.RecordBatch:
 def start_of(query: Query, topic: Topic, reader: TopicReader) -> int:
     """Return the offset at which to begin."""
     if query.cursor is not None:
-        return max(topic.cursors.all().get(query.cursor, 0), reader.start)
+        return max(topic.cursors.offsets().get(query.cursor, 0), reader.start)
     if query.offset is not None:
         return max(query.offset, reader.start)
     if query.micros is not None:

@@ -110,7 +110,7 @@ DISORDER: list[tuple[str, Callable[[Path], object]]] = [
     ("a truncated sealed segment", lambda folder: resize(sealed_segment(folder).data, -8)),
     ("a sealed segment without index", lambda folder: sealed_segment(folder).index.unlink()),
     ("missing data of a segment", lambda folder: sealed_segment(folder).data.unlink()),
-    ("all files of a segment missing", lambda folder: [p.unlink() for p in sealed_segment(folder).all]),
+    ("all files of a segment missing", lambda folder: [p.unlink() for p in sealed_segment(folder).paths]),
     ("a segment that was only begun", lambda folder: (folder / f"{9:020}.index").write_bytes(b"")),
     ("a temporary file", lambda folder: (folder / "x.tmp").write_bytes(b"")),
     ("missing gaps", lambda folder: (folder / "gaps.jsonl").unlink()),

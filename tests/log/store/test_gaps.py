@@ -37,7 +37,7 @@ def parse(data):
         path = Path(folder, FILE_NAME)
         path.write_bytes(data)
         gaps = load(path)
-        assert Gaps(OS, path.parent).all() == gaps
+        assert Gaps(OS, path.parent).sorted() == gaps
         return gaps
 
 
@@ -45,7 +45,7 @@ def test_gaps_are_read_when_the_file_is_opened_again(tmp_path):
     gaps = Gaps(OS, tmp_path)
     gaps.add([TWO])
     gaps.add([ONE, Gap(5, 5, "nothing")])
-    assert gaps.all() == Gaps(OS, tmp_path).all() == [ONE, TWO]
+    assert gaps.sorted() == Gaps(OS, tmp_path).sorted() == [ONE, TWO]
 
 
 @given(st.integers(0, 2 * len(encode_gap(ONE))))
@@ -73,18 +73,18 @@ def test_gap_that_was_not_synced_is_absent_after_a_kill(tmp_path, fails):
     fs.failures = dict.fromkeys(fails, errno.EIO)
     with pytest.raises(OSError, match="Input/output"):
         gaps.add([TWO])
-    assert gaps.all() == load(tmp_path / FILE_NAME) == [ONE]
+    assert gaps.sorted() == load(tmp_path / FILE_NAME) == [ONE]
     fs.failures = {}
     heir = Gaps(fs, tmp_path)
-    assert heir.all() == [ONE]
+    assert heir.sorted() == [ONE]
     heir.add([ONE_LATER])
-    assert Gaps(OS, tmp_path).all() == [ONE, ONE_LATER]
+    assert Gaps(OS, tmp_path).sorted() == [ONE, ONE_LATER]
 
 
 def test_gap_added_after_a_torn_line_has_its_own_line(tmp_path):
     (tmp_path / "gaps.jsonl").write_bytes(encode_gap(ONE)[:-5])
     Gaps(OS, tmp_path).add([TWO])
-    assert Gaps(OS, tmp_path).all() == [TWO]
+    assert Gaps(OS, tmp_path).sorted() == [TWO]
 
 
 def test_gap_that_cannot_be_synced_is_not_added(tmp_path):
@@ -94,7 +94,7 @@ def test_gap_that_cannot_be_synced_is_not_added(tmp_path):
     fs.free = 10
     with pytest.raises(OSError, match="No space"):
         gaps.add([TWO])
-    assert gaps.all() == Gaps(OS, tmp_path).all() == [ONE]
+    assert gaps.sorted() == Gaps(OS, tmp_path).sorted() == [ONE]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 5)), max_size=6), st.integers(0, 40), st.integers(0, 40))
@@ -183,9 +183,9 @@ def test_many_gaps_are_joined_and_readers_see_them_before_and_after(tmp_path):
     gaps, path = Gaps(OS, tmp_path), tmp_path / "gaps.jsonl"
     for number in range(MIN_GAPS_SAVED):
         gaps.add([Gap(number, number + 1, "expired_read", {"a": {60: 1}}, {"a": {60: {"accepted": 1}}})])
-        assert load(path) == gaps.all()
+        assert load(path) == gaps.sorted()
     gaps.join(MIN_GAPS_SAVED)
-    assert len(gaps.all()) == MIN_GAPS_SAVED  # one too few
+    assert len(gaps.sorted()) == MIN_GAPS_SAVED  # one too few
     gaps.add(
         [
             Gap(MIN_GAPS_SAVED, MIN_GAPS_SAVED + 1, "expired_read", {"a": {60: 1}}, {"a": {60: {"accepted": 1}}}),
@@ -194,7 +194,7 @@ def test_many_gaps_are_joined_and_readers_see_them_before_and_after(tmp_path):
     )
     gaps.join(MIN_GAPS_SAVED + 1)
     joined = Gap(0, 101, "expired_read", {"a": {60: 101}}, {"a": {60: {"accepted": 101}}})
-    assert gaps.all() == load(path) == Gaps(OS, tmp_path).all() == [joined, ONE_LATER]
+    assert gaps.sorted() == load(path) == Gaps(OS, tmp_path).sorted() == [joined, ONE_LATER]
     path.write_bytes(path.read_bytes() + encode_gap(Gap(900, 901, "corrupt"))[:-1])  # without its end
     assert load(path) == [joined, ONE_LATER]
     path.write_bytes(encode_gap(ONE) * 50)
@@ -205,14 +205,14 @@ def test_failed_join_leaves_the_gaps_unchanged(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     gaps = Gaps(fs, tmp_path)
     gaps.add([Gap(number, number + 1, "deleted") for number in range(MIN_GAPS_SAVED + 1)])
-    before = gaps.all()
+    before = gaps.sorted()
     fs.free = 20
     with pytest.raises(OSError, match="No space"):
         gaps.join(1000)
     fs.free = None
-    assert gaps.all() == load(tmp_path / "gaps.jsonl") == before
+    assert gaps.sorted() == load(tmp_path / "gaps.jsonl") == before
     gaps.join(1000)
-    assert gaps.all() == [Gap(0, MIN_GAPS_SAVED + 1, "deleted")]
+    assert gaps.sorted() == [Gap(0, MIN_GAPS_SAVED + 1, "deleted")]
 
 
 def test_damaged_line_is_restored_from_the_copy_with_its_counts(tmp_path, caplog):
@@ -225,7 +225,7 @@ def test_damaged_line_is_restored_from_the_copy_with_its_counts(tmp_path, caplog
             (tmp_path / name).write_bytes(harmed)
             caplog.clear()
             gaps = Gaps(OS, tmp_path)
-            assert gaps.all() == [expired, corrupt]
+            assert gaps.sorted() == [expired, corrupt]
             assert bool(caplog.messages) == (name == "gaps.jsonl")
             assert load(tmp_path / "gaps.jsonl") == [expired, corrupt]
             assert (tmp_path / "gaps.jsonl").read_bytes() == (tmp_path / "gaps.copy.jsonl").read_bytes() == complete
@@ -235,7 +235,7 @@ def test_copy_that_lags_repeats_no_gap(tmp_path):
     parts = [Gap(n, n + 1, "expired_read", {"in": {60: 1}}, {}) for n in range(4)]
     Gaps(OS, tmp_path).add(parts)
     (tmp_path / "gaps.jsonl").write_bytes(encode_gap(Gap(0, 4, "expired_read", {"in": {60: 4}}, {})))
-    assert [(gap.begin, gap.end) for gap in Gaps(OS, tmp_path).all()] == [(0, 4)]
+    assert [(gap.begin, gap.end) for gap in Gaps(OS, tmp_path).sorted()] == [(0, 4)]
 
 
 def test_copy_is_written_at_the_next_start_after_a_full_disk(tmp_path):

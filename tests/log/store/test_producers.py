@@ -81,7 +81,7 @@ def test_retry_is_answered_after_many_appends_and_thousands_of_producers(tmp_pat
 def test_append_stored_without_a_checksum_is_answered_by_its_number_of_rows(tmp_path):
     producers = Producers(100)
     producers.load({"producers": {"p": [[0, 5, 2, 7]]}})
-    assert producers.find(ProducerSequence("p", 0)) == StoredAppend(0, 5, 2, 7, UNKNOWN)
+    assert producers.stored_append(ProducerSequence("p", 0)) == StoredAppend(0, 5, 2, 7, UNKNOWN)
     check_same(ProducerSequence("p", 0), 2, 123, StoredAppend(0, 5, 2, 7, UNKNOWN))
     with pytest.raises(OutOfSequence):
         check_same(ProducerSequence("p", 0), 1, 123, StoredAppend(0, 5, 2, 7, UNKNOWN))
@@ -215,8 +215,8 @@ def test_number_of_producers_is_bounded(monkeypatch):
     producers = Producers(100)
     for number in range(51):
         producers.enter(f"p{number}", StoredAppend(0, number, 1, number))
-    assert producers.find(ProducerSequence("p0", 9)) is None
-    assert producers.find(ProducerSequence("p1", 0)) == StoredAppend(0, 1, 1, 1)
+    assert producers.stored_append(ProducerSequence("p0", 9)) is None
+    assert producers.stored_append(ProducerSequence("p1", 0)) == StoredAppend(0, 1, 1, 1)
 
 
 def test_older_answers_are_dropped_and_each_producer_retains_its_last(monkeypatch):
@@ -225,9 +225,9 @@ def test_older_answers_are_dropped_and_each_producer_retains_its_last(monkeypatc
     for number in range(12):
         for name in range(9):
             producers.enter(f"p{name}", StoredAppend(number, number, 1, number))
-    assert all(producers.find(ProducerSequence(f"p{name}", 11)) for name in range(9))
+    assert all(producers.stored_append(ProducerSequence(f"p{name}", 11)) for name in range(9))
     with pytest.raises(OutOfSequence, match="older"):
-        producers.find(ProducerSequence("p0", 0))
+        producers.stored_append(ProducerSequence("p0", 0))
     assert sum(map(len, producers.document()["producers"].values())) <= 100
 
 
@@ -257,8 +257,8 @@ def test_snapshot_restores_the_complete_state(appends):
     for name, following in numbers.items():
         for number in range(max(0, following - ANSWERS_PER_PRODUCER), following):
             assert (
-                loaded.find(ProducerSequence(name, number))
-                == producers.find(ProducerSequence(name, number))
+                loaded.stored_append(ProducerSequence(name, number))
+                == producers.stored_append(ProducerSequence(name, number))
                 is not None
             )
 

@@ -16,9 +16,9 @@ def test_readers_wait_during_a_publication(tmp_path):
     barrier, gate = CommitBarrier(OS, tmp_path), ReaderGate(tmp_path)
     lengths = []
     with barrier.deciding() as publish:
-        assert gate.take(lambda: 1, 0) == 1
+        assert gate.read(lambda: 1, 0) == 1
         publish()
-        thread = threading.Thread(target=lambda: lengths.append(ReaderGate(tmp_path).take(lambda: 2, 7)))
+        thread = threading.Thread(target=lambda: lengths.append(ReaderGate(tmp_path).read(lambda: 2, 7)))
         thread.start()
         time.sleep(0.01)
         assert lengths == []
@@ -40,7 +40,7 @@ def test_length_read_across_a_publication_is_read_again(tmp_path):
                 publish()
         return len(reads)
 
-    assert gate.take(read, 0) == 2
+    assert gate.read(read, 0) == 2
     barrier.close()
 
 
@@ -49,12 +49,12 @@ def test_readers_continue_with_the_old_lengths_when_the_writer_died(tmp_path):
     barrier._store(PUBLISHING)
     barrier.close()
     gate = ReaderGate(tmp_path)
-    assert gate.take(lambda: 9, 4) == 4
-    assert gate.take(lambda: 9, 0) == 9
+    assert gate.read(lambda: 9, 4) == 4
+    assert gate.read(lambda: 9, 0) == 9
     following = CommitBarrier(OS, tmp_path)
     assert following.writer_died
     following.free()
-    assert gate.take(lambda: 9, 4) == 9
+    assert gate.read(lambda: 9, 4) == 9
     following.close()
     assert not CommitBarrier(OS, tmp_path).writer_died
 
@@ -105,5 +105,5 @@ def test_readers_continue_with_any_bytes_in_the_word(tmp_path_factory, data):
     (folder / FILE_NAME).write_bytes(data)
     barrier = CommitBarrier(OS, folder)
     barrier.free()
-    assert ReaderGate(folder).take(lambda: 7, 0) == 7
+    assert ReaderGate(folder).read(lambda: 7, 0) == 7
     barrier.close()

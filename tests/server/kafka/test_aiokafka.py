@@ -41,7 +41,7 @@ def test_produced_messages_are_consumed(endpoint: Running, codec: str | None) ->
         await admin.close()
 
     asyncio.run(asyncio.wait_for(scenario(), DEADLINE))
-    assert endpoint.log.topic("t").cursors.all() == {"g": 500}
+    assert endpoint.log.topic("t").cursors.offsets() == {"g": 500}
 
 
 def test_group_member_takes_over_after_a_close(endpoint: Running) -> None:

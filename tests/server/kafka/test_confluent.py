@@ -122,7 +122,7 @@ def test_group_resumes_at_its_committed_offset_which_is_a_cursor(endpoint: Runni
     (committed,) = first.committed([TopicPartition("t", 0)], DEADLINE)
     assert (committed.offset, committed.metadata) == (4, "a note")
     first.close()
-    assert endpoint.log.topic("t").cursors.all() == {"mine": 4}
+    assert endpoint.log.topic("t").cursors.offsets() == {"mine": 4}
     assert endpoint.log.topic("t").lag("mine").entries == 6
     second = consumer(endpoint)
     second.subscribe(["t"])
@@ -175,7 +175,7 @@ def test_admin_client_creates_and_describes_topics_and_groups(endpoint: Running)
     endpoint.log.topic("made").cursors.commit("known", 1)
     assert [group.group_id for group in client.list_consumer_groups().result(DEADLINE).valid] == ["known"]
     client.delete_consumer_groups(["known"])["known"].result(DEADLINE)
-    assert endpoint.log.topic("made").cursors.all() == {}
+    assert endpoint.log.topic("made").cursors.offsets() == {}
     client.delete_topics(["made"])["made"].result(DEADLINE)
     assert "made" not in endpoint.log.names()
 

@@ -112,7 +112,7 @@ class GroupOffsets:
             return {"group_id": request.group_id, "error_code": refused.code}
         if request.topics is None:
             topics = self._api.topics.all_readable(caller)
-            offsets = [(topic.name, _read_cursor(topic, cursor)) for topic in topics if cursor in topic.cursors.all()]
+            offsets = [(topic.name, _read_cursor(topic, cursor)) for topic in topics if cursor in topic.cursors.offsets()]
         else:
             offsets = [
                 (name, {"partition_index": index, **self._fetch_partition(caller, name, index, cursor)})
@@ -134,7 +134,7 @@ class GroupOffsets:
         """Return the groups with cursors in topics that the caller may read."""
         topics = self._api.topics
         return await self._api.run(
-            lambda: {group_of(cursor) for topic in topics.all_readable(caller) for cursor in topic.cursors.all()}
+            lambda: {group_of(cursor) for topic in topics.all_readable(caller) for cursor in topic.cursors.offsets()}
         )
 
     async def forget(self, group: str, caller: Principal) -> ErrorCode:
@@ -146,7 +146,7 @@ class GroupOffsets:
         try:
             cursor = cursor_of(group)
             for topic in self._api.topics.all_readable(caller):
-                if cursor in topic.cursors.all():
+                if cursor in topic.cursors.offsets():
                     self._api.manage.remove_cursor(topic.name, cursor, caller)
                     code = ErrorCode.none
         except Refused as refused:
@@ -159,7 +159,7 @@ class GroupOffsets:
 
 
 def _read_cursor(topic: Topic, cursor: str) -> Values:
-    offset = topic.cursors.all().get(cursor)
+    offset = topic.cursors.offsets().get(cursor)
     if offset is None:
         return NO_OFFSET
     return {"committed_offset": offset, "committed_leader_epoch": -1, "metadata": topic.cursors.note(cursor)}

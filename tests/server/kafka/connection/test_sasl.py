@@ -51,7 +51,7 @@ def test_token_as_password_has_its_rights(closed: Running, pair: Pair) -> None:
     assert message.value() == b"x"
     reader.commit(message, asynchronous=False)
     reader.close()
-    assert closed.log.topic("a1").cursors.all() == {"mine-1": 1}
+    assert closed.log.topic("a1").cursors.offsets() == {"mine-1": 1}
     names = AdminClient(config(closed, pair, "reader")).list_topics(timeout=DEADLINE).topics
     assert set(names) == {"a1"}
 
