@@ -122,4 +122,4 @@ def test_random_bytes_give_a_readable_offset(tmp_path_factory, data):
     (folder / "cursors").mkdir()
     (folder / "cursors" / "a.cursor").write_bytes(data)
     with suppress(UnknownFormat):
-        assert 0 <= Cursors(OS, folder).all()["a"] <= LAST_OFFSET
+        assert 0 <= Cursors(OS, folder).offsets()["a"] <= LAST_OFFSET
