@@ -130,7 +130,7 @@ def rsyslog(kind: str) -> dict[str, Any]:
     recorder = Recorder(protocol)
     long = tuple(f"{text} {'x' * 200}" for text in TEXTS) if "compressed" in kind else TEXTS
     with tempfile.TemporaryDirectory() as name, daemons.rsyslog(Path(name), [action(recorder.port, options)]) as log:
-        daemons.say(log, long)
+        daemons.log_texts(log, long)
         enough = (lambda _: len(recorder.pieces) == len(TEXTS)) if "compressed" in kind else has_all_texts
         return recorded(kind, recorder, enough)
 
@@ -144,7 +144,7 @@ def syslog_ng(kind: str) -> dict[str, Any]:
     recorder = Recorder(protocol)
     drivers = [driver.format(port=recorder.port, iso=ISO)]
     with tempfile.TemporaryDirectory() as name, daemons.syslog_ng(Path(name), drivers) as log:
-        daemons.say(log, TEXTS)
+        daemons.log_texts(log, TEXTS)
         return recorded(kind, recorder, has_all_texts)
 
 

@@ -61,7 +61,7 @@ def test_broken_stream_is_finished_over_grpc(running: Running) -> None:
         fill(log)
         batches = log.batches("t", columns=["offset"])
         offsets = next(batches).column("offset").to_pylist()
-        assert proxy.taken == 1
+        assert proxy.connections == 1
         proxy.refuse()
         for batch in batches:
             offsets += batch.column("offset").to_pylist()
