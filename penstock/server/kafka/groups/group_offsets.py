@@ -112,7 +112,9 @@ class GroupOffsets:
             return {"group_id": request.group_id, "error_code": refused.code}
         if request.topics is None:
             topics = self._api.topics.all_readable(caller)
-            offsets = [(topic.name, _read_cursor(topic, cursor)) for topic in topics if cursor in topic.cursors.offsets()]
+            offsets = [
+                (topic.name, _read_cursor(topic, cursor)) for topic in topics if cursor in topic.cursors.offsets()
+            ]
         else:
             offsets = [
                 (name, {"partition_index": index, **self._fetch_partition(caller, name, index, cursor)})
