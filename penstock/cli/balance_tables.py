@@ -2,50 +2,58 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 OPEN = ("in_buffer", "unaccounted")
 FATES = ("delivered", "policy_drop", "handler_failed", "corrupt")
 """Fates of a message on its route."""
-UNLIMITED_WIDTH = 10_000
-BLOCK_NAME_WIDTH = 24
-"""Columns of a name if rows are blocks."""
+INDENT = "    "
+WRAPPED: dict[str, Any] = {"subsequent_indent": INDENT, "break_long_words": False, "replace_whitespace": False}
+MAIN_COLUMNS = ("handler", "accepted", "delivered", "logged", "landed", "pending", *OPEN)
+"""Columns of a table that is too wide for the terminal; all other counts follow in a line below their row."""
 
 
 class ByTable:
-    """A table with one line per row, without columns that are 0 everywhere; a block per row if it is too wide."""
+    """A table with a row per line, without columns that are 0 everywhere.
+
+    If it is too wide, only ``MAIN_COLUMNS`` and names are columns; the other counts follow in a line below their row.
+    """
 
     def __init__(self, by: str, rows: list[dict[str, Any]]) -> None:
-        self._by = by
+        self._by, self._rows = by, rows
         self._names = [n for n in dict.fromkeys(name for row in rows for name in row) if _is_column(n, rows)] or [by]
         self._texts = {n for n in self._names if any(isinstance(row.get(n), str) for row in rows)}
-        self._cells = [[str(row.get(name, 0)) or "(none)" for name in self._names] for row in rows]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        table = self._table()
-        fits = Measurement.get(console, options.update(max_width=UNLIMITED_WIDTH), table).maximum <= options.max_width
-        yield table if fits else self._blocks()
+        lines = self._lines(self._names)
+        if max(map(len, lines)) > options.max_width:
+            lines = self._lines([name for name in self._names if name in MAIN_COLUMNS or name in self._texts])
+        yield Text(
+            "\n".join([f"by {self._by}", *(textwrap.fill(line, options.max_width, **WRAPPED) for line in lines)])
+        )
 
-    def _table(self) -> Table:
-        table = Table(title=f"by {self._by}", title_justify="left", box=None)
-        for name in self._names:
-            table.add_column(name, justify="left" if name in self._texts else "right", no_wrap=True)
-        for row in self._cells:
-            table.add_row(*map(Text, row))
-        return table
-
-    def _blocks(self) -> Text:
-        blocks = [
-            "\n".join(f"{n:>{BLOCK_NAME_WIDTH}}  {v}" for n, v in zip(self._names, row, strict=True))
-            for row in self._cells
-        ]
-        return Text(f"by {self._by}\n" + "\n\n".join(blocks))
+    def _lines(self, names: list[str]) -> list[str]:
+        cells = [names, *([str(row.get(name, 0)) or "(none)" for name in names] for row in self._rows)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        head, *rows = (
+            "  ".join(
+                cell.ljust(width) if name in self._texts else cell.rjust(width)
+                for name, cell, width in zip(names, line, widths, strict=True)
+            )
+            for line in cells
+        )
+        others = [name for name in self._names if name not in names]
+        lines = [head]
+        for line, row in zip(rows, self._rows, strict=True):
+            counts = ", ".join(f"{name} {row[name]}" for name in others if row.get(name))
+            lines += [line, f"{INDENT}{counts}"] if counts else [line]
+        return [line.rstrip() for line in lines]
 
 
 def _is_column(name: str, rows: list[dict[str, Any]]) -> bool:

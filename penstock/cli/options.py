@@ -57,6 +57,16 @@ class MadeOf:
 
 LIST_ITEMS: dict[Any, type] = {list[str]: str, list[Path]: Path}
 PLAIN_TYPES = (str, Path)
+SECTIONS = {
+    "Run": ["up", "serve", "reload", "console", "config", "doctor", "clock", "drill"],
+    "Send": ["send", "tail", "produce", "ctl", "stress"],
+    "Read": ["consume", "topics", "topic", "sql", "trace"],
+    "Account": ["balance", "events"],
+    "Tables": ["pipeline", "tables", "schema"],
+    "Files": ["log", "cleanup", "inspect"],
+    "Kafka": ["kafka", "promote"],
+}
+"""The commands of ``penstock`` as its help lists them; those of no section come last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +99,49 @@ def _replace_runtime_parameters(parameters: list[Any]) -> list[Any]:
 
 
 class PlainCommand(TyperCommand):
-    """A command whose texts and paths are converted without pydantic."""
+    """A command whose texts and paths are converted without pydantic, and whose help ends with examples."""
 
     def get_params(self, ctx: Any) -> Any:
         return _replace_runtime_parameters(super().get_params(ctx))
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        _write_examples(ctx, formatter)
 
 
 class PlainGroup(TyperGroup):
-    """A group of commands whose own options are converted without pydantic."""
+    """A group of commands whose own options are converted without pydantic.
+
+    Its help prints each command's whole summary, where Typer would cut it, in the sections of ``SECTIONS``.
+    """
 
     def get_params(self, ctx: Any) -> Any:
         return _replace_runtime_parameters(super().get_params(ctx))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        sections = SECTIONS if ctx.parent is None else {}
+        names = dict.fromkeys(name for listed in sections.values() for name in listed)
+        others = [name for name in self.list_commands(ctx) if name not in names]
+        for title, listed in {**sections, ("Other" if names else "Commands"): others}.items():
+            rows = [(name, self._summary(ctx, name)) for name in listed if name in self.commands]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+    def _summary(self, ctx: Any, name: str) -> str:
+        command = self.get_command(ctx, name)
+        return " ".join((command.help or "").partition("\n\n")[0].split()) if command else ""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        _write_examples(ctx, formatter)
+
+
+def _write_examples(ctx: Any, formatter: Any) -> None:
+    from penstock.cli.examples import EXAMPLES  # read for a help only
+
+    if examples := EXAMPLES.get(" ".join(ctx.command_path.split()[1:])):
+        with formatter.section("Examples" if len(examples) > 1 else "Example"):
+            for example in examples:  # as they are: an example is copied, so it is not wrapped
+                formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
 
 
 class Commands(typer.Typer):

@@ -63,6 +63,7 @@ def test_list_of_commands_does_not_import_rich(arguments: Sequence[str], tmp_pat
 
 
 def test_query_of_folders_imports_no_network_library(tmp_path: Path) -> None:
+    (tmp_path / "penstock-data").mkdir()
     completed = run("sql", "select 1 as one", "--json", folder=tmp_path)
     assert completed.output == '[{"one": 1}]\n'
     assert not {name.partition(".")[0] for name in completed.modules} & {

@@ -1,0 +1,57 @@
+"""Every command's help has examples, and each of them is a valid command line."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from penstock.cli.examples import EXAMPLES
+from penstock.cli.main import build
+from penstock.cli.options import SECTIONS
+
+ROOT: Any = typer.main.get_command(build(None))
+
+
+def leaf_commands(command: Any, words: str = "") -> Iterator[tuple[str, Any]]:
+    if not hasattr(command, "commands"):
+        yield words, command
+        return
+    for name, inner in command.commands.items():
+        yield from leaf_commands(inner, f"{words} {name}".strip())
+
+
+COMMANDS = dict(leaf_commands(ROOT))
+
+
+def test_each_command_has_examples() -> None:
+    assert set(EXAMPLES) == {"", *COMMANDS}
+    assert all(EXAMPLES.values())
+
+
+@pytest.mark.parametrize("words", [words for words in EXAMPLES if words])
+def test_examples_can_be_parsed(words: str) -> None:
+    for example in EXAMPLES[words]:
+        command_line = example.rpartition(" | ")[2].partition(" < ")[0].partition(" > ")[0]
+        parts = shlex.split(command_line)
+        path = ["penstock", *words.split()]
+        assert parts[: len(path)] == path
+        COMMANDS[words].make_context(words, parts[len(path) :])  # raises an error for a wrong option or value
+
+
+def test_help_lists_each_command_once_with_its_whole_summary() -> None:
+    lines = CliRunner().invoke(build(None), ["--help"], prog_name="penstock", terminal_width=80).output
+    assert "..." not in lines.partition("Run:")[2]
+    assert sorted(name for names in SECTIONS.values() for name in names) == sorted(set(ROOT.commands) - {"version"})
+    assert all(len(line) <= 80 for line in lines.splitlines())
+    for title in SECTIONS:
+        assert f"\n{title}:\n" in lines
+
+
+def test_help_of_a_command_ends_with_its_examples() -> None:
+    output = CliRunner().invoke(build(None), ["topic", "create", "--help"], prog_name="penstock").output
+    assert output.endswith("Example:\n  penstock topic create orders stale_after=30d compression=zstd\n")
