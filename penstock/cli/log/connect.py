@@ -6,16 +6,21 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
 from penstock.cli.common import errors, fail
 from penstock.cli.options import Ca, Config, MadeOf, Override, Rpc, TokenFile, load_settings
-from penstock.client import ClientError, Log, Tls, Unavailable
+from penstock.client import ClientError, Log, NoSuchTopic, NotAllowed, Tls, Unavailable
 from penstock.client.log.connection import RETRY_FOR
 from penstock.config import ConfigError, Settings
 from penstock.config.daemon_access import Access, read_token
+from penstock.config.nearest_name import nearest
 from penstock.files.errors import DamagedFile
+
+MAX_LISTED_TOPICS = 20
+"""An error lists the topics that exist if there are no more than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +65,29 @@ class DaemonOptions:
                 from penstock.supervise.instances import describe_instances
 
                 fail(f"{error}: {describe_instances()}", 2)
-            yield log
+            try:
+                yield log
+            except NoSuchTopic as error:
+                fail(f"{error}{_suggest_topic(error, log)}")
+            except NotAllowed as error:
+                fail(f"{error}; --token-file names a file with another token")
 
 
 Daemon = Annotated[DaemonOptions, MadeOf(DaemonOptions.from_options)]
 """The daemon of a command with the options --config, -o, --rpc, --token-file and --ca."""
+
+
+def _suggest_topic(error: NoSuchTopic, log: Log) -> str:
+    name = str(error).rpartition(": ")[2]
+    try:
+        names = log.topics()
+    except ClientError:
+        return ""
+    # Limit: difflib compares each name, a few microseconds each; a list of all would fill the screen.
+    similar = get_close_matches(name, names, 1)
+    if not similar and len(names) > MAX_LISTED_TOPICS:
+        return "; `penstock topics` lists all"
+    return nearest(name, names)
 
 
 def _tls_settings(access: Access, ca: Path | None) -> Tls | None:

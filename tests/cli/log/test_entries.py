@@ -148,6 +148,15 @@ def start(running: Running, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
 
 
+def test_unknown_topic_is_named_with_the_most_similar_one(running: Running) -> None:
+    assert invoke(running, "consume", "nope", code=1) == "penstock: Topic does not exist: nope\n"
+    invoke(running, "produce", "orders", lines=b"x\n")
+    assert invoke(running, "consume", "ordres", code=1) == (
+        "penstock: Topic does not exist: ordres (did you mean 'orders'?)\n"
+    )
+    assert invoke(running, "consume", "zzz", code=1).endswith("zzz (known: orders)\n")
+
+
 def test_error_is_one_line(running: Running) -> None:
     assert invoke(running, "consume", "nope", code=1) == "penstock: Topic does not exist: nope\n"
     assert "conform" in invoke(running, "produce", "NO", lines=b"x\n", code=1)
