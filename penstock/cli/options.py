@@ -208,8 +208,7 @@ def load_settings_with_data(config: Config = None, override: Override = None) ->
     Without this, a command in the wrong folder would answer from an empty pipe: 0 rows, exit status 0.
     """
     settings = load_settings(config, override)
-    tables = settings.tables
-    if isinstance(tables, Path) and not tables.is_dir() and not settings.data_dir.is_dir():
+    if isinstance(settings.tables, Path) and _is_absent(settings.tables) and _is_absent(settings.data_dir):
         from penstock.cli.common import fail
         from penstock.supervise.instances import describe_instances
 
@@ -219,6 +218,16 @@ def load_settings_with_data(config: Config = None, override: Override = None) ->
             2,
         )
     return settings
+
+
+def _is_absent(folder: Path) -> bool:
+    try:
+        folder.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:  # the command itself reports it, with the reason
+        return False
+    return False
 
 
 def load_daemon_keys(config: Config = None, override: Override = None) -> DaemonKeys:

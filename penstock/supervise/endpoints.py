@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 ENDPOINTS = "endpoints.json"
+LOCK = "lock"
+"""File of the data directory that a running supervisor has locked."""
 
 
 def endpoints(data_dir: Path) -> dict[str, Any]:

@@ -1,18 +1,25 @@
-"""The instances of Penstock that run on this machine, found by the lock that each supervisor holds open."""
+"""The instances of Penstock that run on this machine, found by the lock that each supervisor holds open.
+
+Short commands import this module for an error's text: it imports no configuration.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.supervise.endpoints import ENDPOINTS, endpoints
-from penstock.supervise.reload import running_supervisor
-from penstock.supervise.supervisor import LOCK
+from penstock.errors import PenstockError
+from penstock.supervise.endpoints import ENDPOINTS, LOCK, endpoints
 
 PROCESSES = Path("/proc")
+
+
+class NotRunning(PenstockError, RuntimeError):
+    """No penstock runs on this data directory."""
 
 
 class Instance(NamedTuple):
@@ -62,3 +69,40 @@ def _folders_with_open_lock(pid: int) -> Iterator[Path]:
                 target = Path(os.readlink(descriptor))
                 if target.name == LOCK and (target.parent / ENDPOINTS).exists():
                     yield target.parent
+
+
+def running_supervisor(data_dir: Path) -> int | None:
+    """Return the process id of the penstock that runs on ``data_dir``, if any."""
+    try:
+        return find_supervisor(data_dir)
+    except (NotRunning, OSError):
+        return None
+
+
+def find_supervisor(data_dir: Path) -> int:
+    """Return the process id of the supervisor. Raises NotRunning."""
+    try:
+        descriptor = os.open(data_dir / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise NotRunning(f"no penstock runs on {data_dir}") from None
+    try:
+        # A process id in a file proves nothing, because ids are reused: the lock shows that a supervisor runs.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with contextlib.suppress(FileNotFoundError):
+            pid = int(endpoints(data_dir).get("supervisor", 0))
+            if pid and _has_open(pid, os.fstat(descriptor)):  # otherwise the file is left by a killed supervisor
+                return pid
+        raise NotRunning(f"the penstock that runs on {data_dir} is still starting: try again") from None
+    finally:
+        os.close(descriptor)
+    raise NotRunning(f"no penstock runs on {data_dir}")
+
+
+def _has_open(pid: int, file: os.stat_result) -> bool:
+    """Report whether a process has a file open. Raises PermissionError if that is not visible to this user."""
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(entry.stat(), file):
+                return True
+    return False

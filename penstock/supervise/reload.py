@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -18,19 +17,15 @@ from penstock.config import ConfigError, Settings
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS, replace_durably
 from penstock.files.json_values import parse_object
-from penstock.supervise.endpoints import endpoints
+from penstock.supervise.instances import find_supervisor
 from penstock.supervise.sd_notify import Service
-from penstock.supervise.supervisor import LOCK, Supervisor
+from penstock.supervise.supervisor import Supervisor
 
 OUTCOME = "reloaded.json"
 """Name of the file with the outcome of the last reload, in the data directory."""
 TERMINAL = "/dev/tty"
 POLL_INTERVAL_S = 0.05
 _LOGGER = logging.getLogger(__name__)
-
-
-class NotRunning(PenstockError, RuntimeError):
-    """No penstock runs on this data directory."""
 
 
 class NoAnswer(PenstockError, RuntimeError):
@@ -128,7 +123,7 @@ class Reloader:
 
 def request_reload(data_dir: Path, timeout_s: float) -> Outcome:
     """Make the penstock that runs on ``data_dir`` reload. Raises NotRunning, PermissionError, NoAnswer."""
-    pid = _supervisor(data_dir)
+    pid = find_supervisor(data_dir)
     requested_ns = time.monotonic_ns()
     os.kill(pid, signal.SIGHUP)
     deadline = time.monotonic() + timeout_s
@@ -137,7 +132,7 @@ def request_reload(data_dir: Path, timeout_s: float) -> Outcome:
         # An older outcome belongs to an earlier request.
         if outcome and outcome.began >= requested_ns:
             return outcome
-        _supervisor(data_dir)
+        find_supervisor(data_dir)
         time.sleep(POLL_INTERVAL_S)
     raise NoAnswer(f"process {pid} has not reported the outcome within {timeout_s:g} s")
 
@@ -150,40 +145,3 @@ def read_outcome(path: Path) -> Outcome | None:
         return Outcome(int(document["began"]), str(document.get("error", "")), **lines)
     except (FileNotFoundError, KeyError, TypeError, ValueError):
         return None
-
-
-def running_supervisor(data_dir: Path) -> int | None:
-    """Return the process id of the penstock that runs on ``data_dir``, if any."""
-    try:
-        return _supervisor(data_dir)
-    except (NotRunning, OSError):
-        return None
-
-
-def _supervisor(data_dir: Path) -> int:
-    """Return the process id of the supervisor. Raises NotRunning."""
-    try:
-        descriptor = os.open(data_dir / LOCK, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise NotRunning(f"no penstock runs on {data_dir}") from None
-    try:
-        # A process id in a file proves nothing, because ids are reused: the lock shows that a supervisor runs.
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        with contextlib.suppress(FileNotFoundError):
-            pid = int(endpoints(data_dir).get("supervisor", 0))
-            if pid and _has_open(pid, os.fstat(descriptor)):  # otherwise the file is left by a killed supervisor
-                return pid
-        raise NotRunning(f"the penstock that runs on {data_dir} is still starting: try again") from None
-    finally:
-        os.close(descriptor)
-    raise NotRunning(f"no penstock runs on {data_dir}")
-
-
-def _has_open(pid: int, file: os.stat_result) -> bool:
-    """Report whether a process has a file open. Raises PermissionError if that is not visible to this user."""
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(entry.stat(), file):
-                return True
-    return False

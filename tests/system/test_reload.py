@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.supervise.reload import NotRunning, Outcome, request_reload
+from penstock.supervise.instances import NotRunning
+from penstock.supervise.reload import Outcome, request_reload
 from penstock.testing.pipe import Pipe, free_ports, until
 
 CONFIG = """

@@ -42,7 +42,8 @@ def reload(
     Exits with status 2, and changes nothing, if the configuration is invalid. The running penstock reads the file and
     the options that it was started with; the options given here are checked first and name its data directory.
     """
-    from penstock.supervise.reload import NoAnswer, NotRunning, request_reload
+    from penstock.supervise.instances import NotRunning
+    from penstock.supervise.reload import NoAnswer, request_reload
 
     if not yes and (closing := _busy_listeners_to_close(settings)):
         fail(f"the reload would close {closing}; keep them in the configuration, or add --yes", 2)

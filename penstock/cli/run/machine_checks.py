@@ -18,7 +18,7 @@ from penstock.config import ListenerConfig, Settings
 from penstock.ingest.sockets import CannotListen, check_address, open_socket
 from penstock.java.runtime import NoJava, find_java
 from penstock.log.plausible_clock import load_clock_state
-from penstock.supervise.reload import running_supervisor
+from penstock.supervise.instances import running_supervisor
 
 TERMS = 3
 """Terms of a log buffer, each ``buffer.term_length`` long."""

@@ -49,8 +49,8 @@ def serve(
     overrides = [*(override or []), *(f"{key}={value}" for key, value in flags.items() if value is not None)]
     configure("supervisor")
     settings = load_settings(config, overrides)
-    _log_notices(config, overrides)
-    run(settings, partial(load, active_config_file(config), overrides), verbose)
+    read = partial(load, active_config_file(config), overrides)
+    run(settings, read, notices(config, overrides), verbose)
 
 
 def console(
@@ -74,8 +74,11 @@ def console(
     run_console(settings)
 
 
-def run(settings: Settings, read: Callable[[], Settings], verbose: bool = False) -> None:
-    """Supervise until SIGTERM or SIGINT; on SIGHUP apply the configuration that ``read`` returns."""
+def run(settings: Settings, read: Callable[[], Settings], lines: list[str], verbose: bool = False) -> None:
+    """Supervise until SIGTERM or SIGINT; on SIGHUP apply the configuration that ``read`` returns.
+
+    ``lines`` are logged once everything has started.
+    """
     signals = Signals()
     try:
         settings.security.check_files()
@@ -84,6 +87,8 @@ def run(settings: Settings, read: Callable[[], Settings], verbose: bool = False)
         supervisor.start()
     except (CannotListen, AlreadyRunning, ConfigError, OSError) as error:
         fail(error)
+    for line in lines:
+        _LOGGER.info(line)
     if verbose:
         _describe(settings)
     # systemd hears of the start only when the log daemon answers, and of life only as long as it does.
@@ -110,19 +115,14 @@ def _describe(settings: Settings) -> None:
     _LOGGER.info("log: gRPC %s, HTTP %s, data in %s", settings.log.grpc, settings.log.http, settings.data_dir)
 
 
-def _log_notices(config: Path | None, overrides: list[str]) -> None:
-    for line in notices(config, overrides):
-        _LOGGER.info(line)
-
-
 def main() -> None:
     """Run as a child process: read the settings, and the sources to reload them from, from standard input."""
     die_with_parent()
     configure("supervisor")
     task = json.load(sys.stdin)
     file = Path(task["config"]) if task["config"] else None
-    _log_notices(file, task["overrides"])
-    run(Settings.model_validate(task["settings"]), partial(load, file, task["overrides"]))
+    settings = Settings.model_validate(task["settings"])
+    run(settings, partial(load, file, task["overrides"]), notices(file, task["overrides"]))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,8 @@ from penstock.ingest.sockets import CannotListen, check_address, open_socket
 from penstock.process.child import Child
 from penstock.process.reporting import configure
 from penstock.supervise.endpoints import endpoints
-from penstock.supervise.reload import Signals, running_supervisor
+from penstock.supervise.instances import running_supervisor
+from penstock.supervise.reload import Signals
 from penstock.supervise.supervisor import already_running, make_folders
 from penstock.supervise.timeline import Timeline
 
