@@ -66,7 +66,7 @@ SECTIONS = {
     "Files": ["log", "cleanup", "inspect"],
     "Kafka": ["kafka", "promote"],
 }
-"""The commands of ``penstock`` as its help lists them; those of no section come last."""
+"""The commands of ``penstock`` as its help lists them; commands without a section come last."""
 
 
 @dataclass(frozen=True, slots=True)
