@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: run demo test check soak fuzz audit bench bench-compare site pictures format setup
+.PHONY: run demo test check soak fuzz audit-dependencies bench bench-compare site pictures format setup
 
 run: setup
 	$(BIN)/penstock up --sample
@@ -25,7 +25,7 @@ check: setup
 fuzz: setup
 	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m "hypothesis and not soak" --hypothesis-profile=fuzz
 
-audit: setup
+audit-dependencies: setup
 	test -x .venv/audit/bin/pip-audit || ($(PYTHON) -m venv .venv/audit && .venv/audit/bin/pip install --quiet pip-audit)
 	.venv/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "penstock"
 ROOMS = [
     "errors", "compact_json", "counts", "records", "lazy_names", "files", "config", "process", "java", "testing",
     "wire", "logbuffer", "log", "handover", "ingest", "supervise", "kafka", "sinks", "slogd", "ledger", "server",
-    "client", "landing", "proof", "upkeep", "tables", "sql", "spark", "console", "drill", "cli",
+    "client", "landing", "proof", "upkeep", "tables", "sql", "spark", "audit", "console", "drill", "cli",
 ]
 # fmt: on
 

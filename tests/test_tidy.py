@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE, TESTS = ROOT / "penstock", ROOT / "tests"
 
 REWRITTEN = [
+    "audit",
     "cli",
     "client",
     "compact_json",
@@ -75,6 +76,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/ingest/acknowledgements.py": "one invariant, apart from the sockets",
     "penstock/ingest/handler_statistics.py": "a file format of other processes",
     "penstock/ingest/large_requests.py": "a thread of its own, for two receivers",
+    "penstock/audit/columns.py": "one list of names, without Arrow",
     "penstock/landing/table/landed_table.py": "the format version, checked apart from Delta",
     "penstock/landing/table/one_writer.py": "one property of tables in object stores",
     "penstock/landing/table/plain_session.py": "settings of other programs, apart from what reads tables",
@@ -140,6 +142,13 @@ SHORT_FILES: dict[str, str] = {
 """Reason of each file with fewer lines. ``__init__``, ``__main__`` and ``errors`` files need none."""
 
 TESTED_BY: dict[str, str] = {
+    "penstock/audit/kafka_source.py": "tests/audit/test_audit.py",
+    "penstock/audit/report.py": "tests/audit/test_audit.py",
+    "penstock/audit/tables/delta.py": "tests/audit/test_audit.py",
+    "penstock/audit/tables/parquet_folder.py": "tests/audit/test_audit.py",
+    "penstock/audit/tables/sql_databases.py": "tests/audit/test_audit.py",
+    "penstock/audit/tables/table.py": "tests/audit/test_audit.py",
+    "penstock/cli/audit.py": "tests/audit/test_audit.py",
     "penstock/landing/from_kafka/offset_map.py": "tests/upkeep/promote/test_promotion.py",
     "penstock/landing/from_kafka/read_back.py": "tests/proof/test_reread_kafka.py",
     "penstock/landing/requests/deletions.py": "tests/upkeep/deletion/test_removal.py",

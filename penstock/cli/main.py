@@ -43,6 +43,7 @@ COMMANDS = {
     "tables": "penstock.cli.tables.contents",
     "balance": "penstock.cli.balance",
     "events": "penstock.cli.run.daemon_commands",
+    "audit": "penstock.cli.audit",
     "trace": "penstock.cli.tables.trace",
     "schema": "penstock.cli.tables.schema",
     "sql": "penstock.cli.tables.sql",

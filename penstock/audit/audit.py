@@ -1,0 +1,229 @@
+"""The whole audit: compare the offsets that a topic has with the offsets that a table has.
+
+Order: the topic's ends are read before the table and again after it. A row that arrives during the audit is then
+neither missing nor beyond the end. The table is read at one version.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from penstock.audit.columns import NoOffsets, OffsetColumns, find_columns
+from penstock.audit.kafka_source import Expected, KafkaSource, Record
+from penstock.audit.offset_ranges import OffsetRanges, Range, intersection, total
+from penstock.audit.tables.table import AuditedTable, Loss, OffsetRows
+from penstock.kafka.absent_offsets import Absence
+
+DEFAULT_GRACE_S = 900.0
+"""Age of a record from which on a table must have it."""
+MAX_EVIDENCE = 100_000
+"""Limit: missing records that are read from Kafka, for tombstones, hours and evidence."""
+SHOWN_RECORDS = 5
+BEYOND = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to audit: columns by name (found by convention if empty), times in seconds since the epoch."""
+
+    offset: str = ""
+    partition: str = ""
+    topic_column: str = ""
+    grace_s: float = DEFAULT_GRACE_S
+    since_s: float | None = None
+    until_s: float | None = None
+    group: str = ""
+    counts_tombstones: bool = False
+    """Records without a value must have a row too."""
+
+
+@dataclass(slots=True)
+class PartitionReport:
+    """The outcome for one partition. Ranges are offsets [begin, end)."""
+
+    partition: int
+    expected: Expected
+    rows: int = 0
+    missing: list[Range] = field(default_factory=list)
+    doubled: list[Range] = field(default_factory=list)
+    unexplained: list[Range] = field(default_factory=list)
+    """Offsets in the table that the topic never had."""
+    absences: Counter[str] = field(default_factory=Counter)
+    """Absent offsets that need no row, by reason."""
+    undecided: int = 0
+    """Absent offsets whose record batches cannot be read."""
+    newest: int = -1
+    """The largest offset in the table; -1 for none."""
+    missing_by_hour: Counter[int] = field(default_factory=Counter)
+    """Missing records by the hour of their timestamp (hours since the epoch), as far as they were read."""
+    evidence: list[Record] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+    doubled_in: dict[str, str] = field(default_factory=dict)
+    """Files with doubled rows, and the commit that added each."""
+    orphans: dict[str, int] = field(default_factory=dict)
+    """Files that hold missing rows but belong to no version of the table."""
+
+
+@dataclass(slots=True)
+class Report:
+    """The outcome of an audit."""
+
+    topic: str
+    table: str
+    kind: str
+    version: str
+    columns: OffsetColumns
+    began_s: float
+    partitions: list[PartitionReport]
+    rows_of_other_topics: int = 0
+    rows_without_offset: int = 0
+    rows_of_unknown_partitions: int = 0
+
+    @property
+    def required(self) -> int:
+        """The number of offsets that the table must have or explain."""
+        return sum(part.expected.due - part.expected.begin for part in self.partitions)
+
+    @property
+    def missing(self) -> int:
+        return sum(total(part.missing) for part in self.partitions)
+
+    @property
+    def doubled(self) -> int:
+        return sum(total(part.doubled) for part in self.partitions)
+
+    @property
+    def unexplained(self) -> int:
+        return sum(total(part.unexplained) for part in self.partitions) + self.rows_of_unknown_partitions
+
+    @property
+    def undecided(self) -> int:
+        return sum(part.undecided for part in self.partitions) + self.rows_without_offset
+
+    @property
+    def status(self) -> int:
+        """The exit status: 0 complete, 1 missing, doubled or unexplained rows, 2 could not be decided."""
+        if self.missing or self.doubled or self.unexplained:
+            return 1
+        return 2 if self.undecided else 0
+
+
+def audit(
+    source: KafkaSource,
+    table: AuditedTable,
+    address: str,
+    request: Request,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Report:
+    """Return the report. Raises SourceUnavailable, TableUnreadable and NoOffsets, and then nothing is decided."""
+    began_s = time.time()
+    numbers = source.partitions()
+    columns = find_columns(table.column_names(), request.offset, request.partition, request.topic_column)
+    if not columns.partition and len(numbers) > 1:
+        raise NoOffsets(
+            f"topic {source.topic} has {len(numbers)} partitions, and no column of the table says which one a row "
+            "belongs to; name it by --partition COLUMN"
+        )
+    reports = {
+        number: PartitionReport(
+            number, source.expected(number, request.grace_s, request.since_s, request.until_s, request.group)
+        )
+        for number in numbers
+    }
+    report = Report(source.topic, address, table.kind, table.version, columns, began_s, list(reports.values()))
+    held = {number: OffsetRanges() for number in numbers}
+    read = 0
+    for rows in table.rows(columns, source.topic):
+        _add(held, rows, numbers, report)
+        read += len(rows.offset)
+        progress(f"{read:,} rows")
+    for number, part in reports.items():
+        progress(f"partition {number}")
+        _judge(source, part, held[number], request)
+    _find_files(table, columns, report)
+    for part in report.partitions:
+        if part.missing:
+            progress(f"history of partition {part.partition}")
+            part.losses = table.losses(columns, source.topic, part.partition, part.missing)
+            part.orphans = table.orphans(columns, source.topic, part.partition, part.missing)
+    return report
+
+
+def _add(held: dict[int, OffsetRanges], rows: OffsetRows, numbers: list[int], report: Report) -> None:
+    report.rows_without_offset += rows.without_offset
+    offsets, partitions = rows.offset, rows.partition
+    if rows.is_of_topic is not None and not rows.is_of_topic.all():
+        report.rows_of_other_topics += int((~rows.is_of_topic).sum())
+        offsets = offsets[rows.is_of_topic]
+        partitions = None if partitions is None else partitions[rows.is_of_topic]
+    if partitions is None:
+        held[numbers[0]].add(offsets)
+        return
+    for number in np.unique(partitions).tolist():
+        of_partition = offsets[partitions == number]
+        if number in held:
+            held[number].add(of_partition)
+        else:
+            report.rows_of_unknown_partitions += len(of_partition)
+
+
+def _judge(source: KafkaSource, part: PartitionReport, held: OffsetRanges, request: Request) -> None:
+    expected, ranges = part.expected, held.ranges
+    part.rows = held.rows
+    part.newest = ranges[-1][1] - 1 if ranges else -1
+    begin = 0 if request.since_s is None else expected.begin
+    part.doubled = intersection(held.repeated, begin, BEYOND)
+    beyond = intersection(ranges, expected.end, BEYOND)
+    # A row beyond the first end may have been produced during the audit; a new partition is created empty.
+    part.unexplained = intersection(beyond, source.end(part.partition), BEYOND) if beyond else []
+    part.unexplained += intersection(ranges, -BEYOND, 0)
+    absent = held.missing(expected.begin, expected.due)
+    present: list[Range] = []
+    for span in source.classify(part.partition, absent):
+        if span.absence is Absence.PRESENT:
+            present.append((span.begin, span.end))
+        elif span.absence is Absence.UNKNOWN:
+            part.undecided += span.end - span.begin
+        else:
+            part.absences[span.absence.value] += span.end - span.begin
+    _read_evidence(source, part, present, request)
+
+
+def _read_evidence(source: KafkaSource, part: PartitionReport, present: list[Range], request: Request) -> None:
+    """Read records that the table lacks: tombstones need no row, the others are evidence."""
+    tombstones = OffsetRanges()
+    for record in source.records(part.partition, present, MAX_EVIDENCE):
+        if record.value is None and not request.counts_tombstones:
+            tombstones.add_range(record.offset, record.offset + 1)
+            continue
+        if record.timestamp > 0:
+            part.missing_by_hour[record.timestamp // 3_600_000] += 1
+        if len(part.evidence) < SHOWN_RECORDS:
+            part.evidence.append(record)
+    if tombstones.rows:
+        part.absences["tombstone"] = tombstones.rows
+    part.missing = [gap for begin, end in present for gap in tombstones.missing(begin, end)]
+
+
+def _find_files(table: AuditedTable, columns: OffsetColumns, report: Report) -> None:
+    """Name the files with doubled rows; the table is read once more, only if there are any."""
+    doubled = {part.partition: part for part in report.partitions if part.doubled}
+    if not doubled:
+        return
+    for rows in table.rows(columns, report.topic):
+        for number, part in doubled.items():
+            offsets = rows.offset if rows.partition is None else rows.offset[rows.partition == number]
+            if rows.file not in part.doubled_in and _holds(offsets, part.doubled):
+                part.doubled_in[rows.file] = ""
+    commits = table.commits_of({name for part in doubled.values() for name in part.doubled_in})
+    for part in doubled.values():
+        part.doubled_in = {name: commits.get(name, "") for name in part.doubled_in}
+
+
+def _holds(offsets: np.ndarray, ranges: Iterable[Range]) -> bool:
+    return any(bool(((offsets >= begin) & (offsets < end)).any()) for begin, end in ranges)

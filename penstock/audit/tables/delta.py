@@ -1,0 +1,194 @@
+"""A Delta table at one version, with its history: which commit lost rows, and which files no version has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import deltalake
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from penstock.audit.columns import OffsetColumns
+from penstock.audit.offset_ranges import OffsetRanges, Range, intersection, total
+from penstock.audit.tables.parquet_folder import rows_of_file
+from penstock.audit.tables.table import BATCH_ROWS, Loss, OffsetRows, TableUnreadable, dotted_names, offset_rows
+from penstock.errors import PenstockError
+from penstock.landing.storage.object_path import ObjectPath, TablePath, delta_rs_options
+from penstock.landing.table.table_file import TableFile, open_rows
+from penstock.landing.table.table_reader import DELTA_LOG, TableReader
+
+MAX_VERSIONS = 1000
+"""Limit: earlier versions that are searched for lost rows; opening one takes some milliseconds."""
+
+
+def is_delta(address: str, options: Mapping[str, str]) -> bool:
+    """Report whether a Delta table is at ``address``. Raises TableUnreadable if a store does not answer."""
+    try:
+        return TableReader(_path(address, options)).exists
+    except (PenstockError, DeltaError, OSError) as error:
+        raise TableUnreadable(f"{address} cannot be read: {error}") from None
+
+
+def _path(address: str, options: Mapping[str, str]) -> TablePath:
+    if "://" in address and not address.startswith("file://"):
+        return ObjectPath(address.rstrip("/"), dict(options))
+    return Path(unquote(address.removeprefix("file://")))
+
+
+class DeltaTable:
+    """The version that is newest when the object is created."""
+
+    kind = "Delta"
+
+    def __init__(self, address: str, options: Mapping[str, str]) -> None:
+        self._folder = _path(address, options)
+        self._reader = TableReader(self._folder)
+        with _Translated(address):
+            self._number = self._reader.version()
+            self._files = self._reader.active_at(self._number)
+            self._schema = self._reader.schema_now
+        self.version = str(self._number)
+
+    def column_names(self) -> list[str]:
+        """Return the columns of the table."""
+        return dotted_names(self._schema)
+
+    def rows(self, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
+        """Yield the offsets of all rows of the version, without deleted ones."""
+        for file in self._files:
+            yield from self._rows_of(file, columns, topic)
+
+    def _rows_of(self, file: TableFile, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
+        with _Translated(file), open_rows(self._folder, file) as reader:
+            available = set(dotted_names(reader.schema))
+            wanted = [column for column in columns.names if column in available]
+            for batch in reader.batches(wanted, BATCH_ROWS):
+                yield offset_rows(str(file), batch, columns, topic)
+
+    def commits_of(self, files: set[str]) -> dict[str, str]:
+        """Return the commit that added each file, as far as the log goes back."""
+        commits: dict[str, str] = {}
+        for number, before, after in self._versions():
+            added = {str(file) for file in after} - {str(file) for file in before}
+            commits |= {name: self._describe(number) for name in files & added}
+            if files <= commits.keys():
+                break
+        return commits
+
+    def losses(self, columns: OffsetColumns, topic: str, partition: int, missing: list[Range]) -> list[Loss]:
+        """Return the commits that removed rows with these offsets, the newest first."""
+        losses = []
+        for number, before, after in self._versions():
+            kept = {file.identity for file in after}
+            removed = [file for file in before if file.identity not in kept]
+            if not removed:
+                continue
+            lost = self._held(removed, columns, topic, partition, missing)
+            if lost and (gone := self._without(lost, after, columns, topic, partition)):
+                losses.append(Loss(self._describe(number), gone))
+                missing = [gap for span in missing for gap in _outside(gone, span)]
+            if not missing:
+                break
+        return losses
+
+    def _without(
+        self, lost: list[Range], after: list[TableFile], columns: OffsetColumns, topic: str, partition: int
+    ) -> list[Range]:
+        """Return what of ``lost`` the files of the later version do not hold: a rewrite keeps rows in other files."""
+        held = self._held(after, columns, topic, partition, lost)
+        return [gap for span in lost for gap in _outside(held, span)]
+
+    def _held(
+        self, files: list[TableFile], columns: OffsetColumns, topic: str, partition: int, ranges: list[Range]
+    ) -> list[Range]:
+        """Return the offsets of ``ranges`` that rows of ``files`` have; files that are vacuumed have none."""
+        held = OffsetRanges()
+        for file in files:
+            try:
+                for rows in self._rows_of(file, columns, topic):
+                    add_partition(held, rows, partition)
+            except TableUnreadable:
+                continue
+        return [part for begin, end in ranges for part in intersection(held.ranges, begin, end)]
+
+    def orphans(self, columns: OffsetColumns, topic: str, partition: int, missing: list[Range]) -> dict[str, int]:
+        """Return files of the folder that no searched version has, and that hold missing rows."""
+        if not isinstance(self._folder, Path):
+            return {}
+        known = {str(file) for file in self._files}
+        for _, before, _ in self._versions():
+            known |= {str(file) for file in before}
+        orphans = {}
+        for path in sorted(self._folder.rglob("*.parquet")):
+            name = str(path.relative_to(self._folder))
+            if name in known or name.startswith(DELTA_LOG):
+                continue
+            held = OffsetRanges()
+            for rows in rows_of_file(path, name, columns, topic):
+                add_partition(held, rows, partition)
+            if count := total(part for begin, end in missing for part in intersection(held.ranges, begin, end)):
+                orphans[name] = count
+        return orphans
+
+    def _versions(self) -> Iterator[tuple[int, list[TableFile], list[TableFile]]]:
+        """Yield each version's number, and the files before and after it, the newest first, while the log has it."""
+        after = self._files
+        for number in range(self._number, max(-1, self._number - MAX_VERSIONS), -1):
+            try:
+                before = self._reader.active_at(number - 1) if number else []
+            except PenstockError:
+                return
+            yield number, before, after
+            after = before
+
+    @cached_property
+    def _history(self) -> dict[int, dict[str, Any]]:
+        with _Translated(self._folder):
+            table = deltalake.DeltaTable(str(self._folder), **delta_rs_options(self._folder))
+            return {int(entry["version"]): entry for entry in table.history() if "version" in entry}
+
+    def _describe(self, number: int) -> str:
+        entry = self._history.get(number, {})
+        operation = entry.get("operation", "an unknown operation")
+        engine = entry.get("engineInfo") or entry.get("clientVersion") or "an unknown engine"
+        moment = entry.get("timestamp")
+        when = f" at {datetime.fromtimestamp(moment / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC" if moment else ""
+        return f"version {number}, {operation} by {engine}{when}"
+
+
+def add_partition(held: OffsetRanges, rows: OffsetRows, partition: int) -> None:
+    """Add the offsets of one partition and of the audited topic."""
+    mask = rows.is_of_topic
+    if rows.partition is not None:
+        of_partition = rows.partition == partition
+        mask = of_partition if mask is None else mask & of_partition
+    held.add(rows.offset if mask is None else rows.offset[mask])
+
+
+def _outside(held: list[Range], span: Range) -> list[Range]:
+    ranges = OffsetRanges()
+    for begin, end in held:
+        ranges.add_range(begin, end)
+    return ranges.missing(*span)
+
+
+class _Translated:
+    """Turn errors of delta-rs, Arrow and the store into TableUnreadable."""
+
+    def __init__(self, place: object) -> None:
+        self._place = place
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, TableUnreadable) or error is None:
+            return
+        if isinstance(error, PenstockError | DeltaError | OSError | pa.ArrowException):
+            line = str(error).partition("\n")[0]
+            raise TableUnreadable(f"{self._place} cannot be read: {line}") from None

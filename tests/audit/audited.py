@@ -1,0 +1,62 @@
+"""A topic of a real Kafka and tables that a sink could have written from it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.kafka.kafka_helpers import Topics
+
+Row = tuple[int, int]
+"""Partition and offset."""
+
+
+def rows_table(rows: Iterable[Row], topic: str = "orders") -> pa.Table:
+    partitions, offsets = zip(*rows, strict=True)
+    return pa.table(
+        {
+            "kafka_topic": pa.array([topic] * len(offsets)),
+            "kafka_partition": pa.array(partitions, pa.int32()),
+            "kafka_offset": pa.array(offsets, pa.int64()),
+            "total": pa.array([offset * 1.5 for offset in offsets]),
+        }
+    )
+
+
+def write_delta(folder: Path, rows: Sequence[Row], topic: str = "orders", files: int = 2) -> Path:
+    """Append the rows to a Delta table in ``files`` commits."""
+    step = -(-len(rows) // files)
+    for begin in range(0, len(rows), step):
+        deltalake.write_deltalake(str(folder), rows_table(rows[begin : begin + step], topic), mode="append")
+    return folder
+
+
+def write_parquet(folder: Path, rows: Sequence[Row], topic: str = "orders", files: int = 2) -> Path:
+    folder.mkdir(exist_ok=True)
+    step = -(-len(rows) // files)
+    for begin in range(0, len(rows), step):
+        pq.write_table(rows_table(rows[begin : begin + step], topic), folder / f"part-{begin}.parquet")
+    return folder
+
+
+def run_audit(topics: Topics, topic: str, table: object, *options: str) -> tuple[int, dict[str, Any], str]:
+    """Return the exit status, the report as JSON, and the errors."""
+    command = [sys.executable, "-m", "penstock.cli.main", "audit", f"kafka://{topics.address}/{topic}", str(table)]
+    completed = subprocess.run(
+        [*command, "--json", "--grace", "0s", *options], capture_output=True, text=True, timeout=120, check=False
+    )
+    report = json.loads(completed.stdout) if completed.stdout else {}
+    return completed.returncode, report, completed.stderr
+
+
+def copy_file(source: Path, target: Path) -> None:
+    shutil.copyfile(source, target)

@@ -1,0 +1,21 @@
+"""Fixtures: topics of a real Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from penstock.kafka.broker import Broker
+    from tests.kafka.kafka_helpers import Topics
+
+
+@pytest.fixture
+def topics(kafka_broker: Broker, request: pytest.FixtureRequest) -> Iterator[Topics]:
+    from tests.kafka.kafka_helpers import Topics
+
+    made = Topics(kafka_broker, f"audit-{abs(hash(request.node.name)) % 10**8}")
+    yield made
+    made.close()

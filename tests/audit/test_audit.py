@@ -1,0 +1,283 @@
+"""Planted faults are found, with the commit that made them, and healthy tables give no finding."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import confluent_kafka
+import deltalake
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import TopicPartition
+
+from penstock.testing.pipe import until
+from tests.audit.audited import Row, copy_file, rows_table, run_audit, write_delta, write_parquet
+from tests.kafka.kafka_helpers import Topics
+
+RECORDS = 60
+
+
+def filled_topic(topics: Topics, partitions: int = 1) -> tuple[str, list[Row]]:
+    """Return a topic with 60 records per partition, and all their positions."""
+    topic = topics.new(partitions)
+    topics.plain(topic, [b"order %d" % number for number in range(RECORDS)], range(partitions))
+    return topic, [(partition, offset) for partition in range(partitions) for offset in range(RECORDS)]
+
+
+WRITERS: dict[str, Callable[[Path, Sequence[Row], str], object]] = {
+    "delta": write_delta,
+    "parquet": write_parquet,
+}
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_complete_table_has_no_finding(topics: Topics, tmp_path: Path, kind: str) -> None:
+    topic, rows = filled_topic(topics, partitions=2)
+    WRITERS[kind](tmp_path / "t", rows, topic)
+    status, report, errors = run_audit(topics, topic, tmp_path / "t")
+    assert (status, report["missing"], report["doubled"], report["required"]) == (0, 0, 0, 120), errors
+    assert report["verdict"] == f"{topic}: complete: 120 records checked, each once"
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_lost_and_doubled_rows_of_one_file_are_found_although_the_count_agrees(
+    topics: Topics, tmp_path: Path, kind: str
+) -> None:
+    topic, rows = filled_topic(topics, partitions=2)
+    rows[rows.index((1, 17))] = (1, 18)
+    WRITERS[kind](tmp_path / "t", rows, topic)
+    status, report, _ = run_audit(topics, topic, tmp_path / "t")
+    assert (status, report["missing"], report["doubled"]) == (1, 1, 1)
+    part = report["partitions"][1]
+    assert (part["missing"], part["doubled"]) == ([[17, 18]], [[18, 19]])
+    assert len(part["doubled_in"]) == 1
+    assert sum(part["missing_by_hour"].values()) == 1
+    assert report["verdict"].startswith(f"{topic}: 1 missing, 1 doubled of 120 records checked; partition 1, ")
+
+
+def test_rewrite_that_drops_rows_is_named_with_version_and_operation(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    write_delta(tmp_path / "t", rows, topic)
+    table = deltalake.DeltaTable(str(tmp_path / "t"))
+    table.delete("kafka_offset >= 40 AND kafka_offset < 45")
+    deltalake.DeltaTable(str(tmp_path / "t")).optimize.compact()
+    status, report, _ = run_audit(topics, topic, tmp_path / "t")
+    (loss,) = report["partitions"][0]["losses"]
+    assert (status, report["missing"], loss["ranges"]) == (1, 5, [[40, 45]])
+    assert loss["commit"].startswith("version 2, DELETE by delta-rs")
+
+
+def test_overwritten_table_names_the_commit_that_lost_the_earlier_rows(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    write_delta(tmp_path / "t", rows[:30], topic, files=1)
+    deltalake.write_deltalake(str(tmp_path / "t"), rows_table(rows[30:], topic), mode="overwrite")
+    status, report, _ = run_audit(topics, topic, tmp_path / "t")
+    (loss,) = report["partitions"][0]["losses"]
+    assert (status, loss["ranges"]) == (1, [[0, 30]])
+    assert loss["commit"].startswith("version 1, WRITE")
+
+
+def test_batch_committed_twice_names_both_files_and_commits(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    write_delta(tmp_path / "t", [*rows[:30], *rows[:10], *rows[30:]], topic, files=1)
+    deltalake.write_deltalake(str(tmp_path / "t"), rows_table(rows[50:], topic), mode="append")
+    status, report, _ = run_audit(topics, topic, tmp_path / "t")
+    part = report["partitions"][0]
+    assert (status, part["doubled"], report["doubled"]) == (1, [[0, 10], [50, 60]], 20)
+    assert sorted(commit.partition(",")[0] for commit in part["doubled_in"].values()) == ["version 0", "version 1"]
+
+
+def test_batch_that_never_arrived_is_missing_without_a_commit_and_found_in_an_orphan(
+    topics: Topics, tmp_path: Path
+) -> None:
+    topic, rows = filled_topic(topics)
+    write_delta(tmp_path / "t", rows[:40], topic, files=1)
+    pq.write_table(rows_table(rows[40:50], topic), tmp_path / "t" / "part-never-committed.parquet")
+    status, report, _ = run_audit(topics, topic, tmp_path / "t")
+    part = report["partitions"][0]
+    assert (status, part["missing"], part["losses"]) == (1, [[40, 60]], [])
+    assert part["orphans"] == {"part-never-committed.parquet": 10}
+
+
+def test_lost_and_copied_parquet_files_are_found(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    folder = write_parquet(tmp_path / "t", rows, topic, files=3)
+    (folder / "part-20.parquet").unlink()
+    copy_file(folder / "part-40.parquet", folder / "copy.parquet")
+    status, report, _ = run_audit(topics, topic, folder)
+    part = report["partitions"][0]
+    assert (status, part["missing"], part["doubled"]) == (1, [[20, 40]], [[40, 60]])
+    assert sorted(part["doubled_in"]) == ["t/copy.parquet", "t/part-40.parquet"]
+
+
+def test_rows_that_the_topic_never_had_are_unexplained(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    write_parquet(tmp_path / "t", [*rows, (0, 100), (7, 0)], topic)
+    status, report, _ = run_audit(topics, topic, tmp_path / "t")
+    assert (status, report["unexplained"], report["rows_of_unknown_partitions"]) == (1, 2, 1)
+    assert report["partitions"][0]["unexplained"] == [[100, 101]]
+
+
+def test_rows_of_other_topics_are_left_out(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    write_delta(tmp_path / "t", rows, topic)
+    write_delta(tmp_path / "t", rows[:7], "another")
+    status, report, _ = run_audit(topics, topic, tmp_path / "t")
+    assert (status, report["rows_of_other_topics"]) == (0, 7)
+
+
+def send_transactions(topics: Topics, topic: str, aborted: Iterable[int]) -> None:
+    """Send ten transactions of three records."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": topics.address, "transactional.id": secrets.token_hex(8)})
+    producer.init_transactions(30)
+    for number in range(10):
+        producer.begin_transaction()
+        for record in range(3):
+            producer.produce(topic, b"%d.%d" % (number, record), partition=0)
+        producer.flush(30)
+        producer.abort_transaction(30) if number in aborted else producer.commit_transaction(30)
+
+
+def visible_rows(topics: Topics, topic: str, count: int) -> list[Row]:
+    return [(message.partition(), message.offset()) for message in topics.records(topic, count)]
+
+
+def test_transactional_topic_with_aborted_records_has_no_finding(topics: Topics, tmp_path: Path) -> None:
+    topic = topics.new()
+    send_transactions(topics, topic, aborted={2, 5, 6})
+    write_delta(tmp_path / "t", visible_rows(topics, topic, 21), topic)
+    status, report, errors = run_audit(topics, topic, tmp_path / "t")
+    assert (status, report.get("required")) == (0, 40), errors
+    assert report["partitions"][0]["absences"] == {"control": 10, "aborted": 9}
+
+
+def test_compacted_topic_has_no_finding(topics: Topics, tmp_path: Path) -> None:
+    topic = topics.new(
+        cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01", delete_retention_ms="0"
+    )
+    producer = confluent_kafka.Producer({"bootstrap.servers": topics.address, "linger.ms": 0})
+    for number in range(30):
+        producer.produce(topic, b"v%d" % number, key=b"k%d" % (number % 3))
+        producer.flush(30)
+    until(lambda: send_and_count(producer, topics, topic) < 25, seconds=60, what="compaction removes records")
+    end = topics.raw_consumer(topic).get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1]
+    write_delta(tmp_path / "t", remaining_rows(topics, topic, end), topic)
+    status, report, errors = run_audit(topics, topic, tmp_path / "t")
+    assert (status, report.get("missing")) == (0, 0), errors
+    assert report["partitions"][0]["absences"]["compacted"] > 0
+
+
+def send_and_count(producer: confluent_kafka.Producer, topics: Topics, topic: str) -> int:
+    """Send one more record, which rolls the segment, and return how many of the first 30 offsets remain."""
+    producer.produce(topic, b"roll", key=b"k0")
+    producer.flush(30)
+    end = topics.raw_consumer(topic).get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1]
+    return sum(offset < 30 for _, offset in remaining_rows(topics, topic, end))
+
+
+def remaining_rows(topics: Topics, topic: str, end: int) -> list[Row]:
+    consumer = topics.raw_consumer(topic)
+    rows: list[Row] = []
+    try:
+        while not rows or rows[-1][1] < end - 1:
+            rows += [(0, message.offset()) for message in consumer.consume(500, 1.0)]
+    finally:
+        consumer.close()
+    return rows
+
+
+def test_expired_head_has_no_finding(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    topics.admin.delete_records([TopicPartition(topic, 0, 25)])[TopicPartition(topic, 0, 25)].result(30)
+    write_delta(tmp_path / "t", rows[10:], topic)
+    status, report, _ = run_audit(topics, topic, tmp_path / "t")
+    assert (status, report["required"]) == (0, 35)
+
+
+def test_tombstones_need_no_row_unless_they_are_required(topics: Topics, tmp_path: Path) -> None:
+    topic = topics.new()
+    topics.plain(topic, [b"a", None, b"c"])
+    write_parquet(tmp_path / "t", [(0, 0), (0, 2)], topic)
+    status, report, _ = run_audit(topics, topic, tmp_path / "t")
+    assert (status, report["partitions"][0]["absences"]) == (0, {"tombstone": 1})
+    status, report, _ = run_audit(topics, topic, tmp_path / "t", "--with-tombstones")
+    assert (status, report["partitions"][0]["missing"]) == (1, [[1, 2]])
+
+
+def test_records_within_the_grace_period_are_not_missing(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    write_delta(tmp_path / "t", rows[:20], topic)
+    status, report, _ = run_audit(topics, topic, tmp_path / "t", "--grace", "10m")
+    assert (status, report["missing"], report["required"]) == (0, 0, 0)
+    status, report, _ = run_audit(topics, topic, tmp_path / "t", "--grace", "0s")
+    assert (status, report["missing"]) == (1, 40)
+
+
+def test_records_behind_the_commit_of_the_sinks_group_are_not_required(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    consumer = topics.raw_consumer(topic, "sink-of-orders")
+    consumer.commit(offsets=[TopicPartition(topic, 0, 30)], asynchronous=False)
+    consumer.close()
+    write_delta(tmp_path / "t", rows[:30], topic)
+    status, report, _ = run_audit(topics, topic, tmp_path / "t", "--group", "sink-of-orders")
+    assert (status, report["required"]) == (0, 30)
+
+
+def test_rows_in_sqlite_and_duckdb_are_audited(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    lite = sqlite3.connect(tmp_path / "shop.db")
+    lite.execute("CREATE TABLE orders (kafka_partition INTEGER, kafka_offset INTEGER)")
+    lite.executemany("INSERT INTO orders VALUES (?, ?)", rows[:-1])
+    lite.commit()
+    lite.close()
+    status, report, errors = run_audit(topics, topic, f"sqlite://{tmp_path}/shop.db?table=orders")
+    assert (status, report.get("missing")) == (1, 1), errors
+    duck = duckdb.connect(str(tmp_path / "shop.duckdb"))
+    duck.execute("CREATE TABLE orders (position BIGINT)")
+    duck.executemany("INSERT INTO orders VALUES (?)", [[offset] for _, offset in rows])
+    duck.close()
+    status, report, errors = run_audit(
+        topics, topic, f"duckdb://{tmp_path}/shop.duckdb?table=orders", "--offset", "position"
+    )
+    assert (status, report.get("missing")) == (0, 0), errors
+
+
+def test_audit_that_cannot_be_decided_never_says_complete(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics, partitions=2)
+    without_partition = rows_table([(0, offset) for offset in range(3)], topic).drop(["kafka_partition"])
+    pq.write_table(without_partition, tmp_path / "a.parquet")
+    status, report, errors = run_audit(topics, topic, tmp_path / "a.parquet")
+    assert (status, report) == (2, {})
+    assert "not decided: topic" in errors
+    assert "--partition COLUMN" in errors
+    write_parquet(tmp_path / "t", rows, topic)
+    (tmp_path / "t" / "torn.parquet").write_bytes(b"PAR1 torn")
+    status, report, errors = run_audit(topics, topic, tmp_path / "t")
+    assert (status, report) == (2, {})
+    assert "torn.parquet cannot be read" in errors
+    assert run_audit(topics, "no-such-topic", tmp_path / "t")[0] == 2
+    assert run_audit(topics, topic, tmp_path / "empty")[0] == 2
+
+
+def test_receipt_is_the_report_without_payloads_or_credentials(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    write_parquet(tmp_path / "t", rows[1:], topic)
+    (tmp_path / "client.properties").write_text("# mine\nclient.id = hidden-name\n")
+    run_audit(
+        topics,
+        topic,
+        tmp_path / "t",
+        "--receipt",
+        str(tmp_path / "receipt.json"),
+        "--properties",
+        str(tmp_path / "client.properties"),
+    )
+    text = (tmp_path / "receipt.json").read_text()
+    assert json.loads(text)["missing"] == 1
+    assert "order 0" not in text
+    assert "hidden-name" not in text

@@ -1,0 +1,41 @@
+"""Ranges of offsets agree with a plain set, in any order and with repetitions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.audit import offset_ranges
+from penstock.audit.offset_ranges import OffsetRanges, intersection, total
+
+
+@given(st.lists(st.lists(st.integers(0, 60), max_size=30), max_size=8), st.integers(1, 20))
+def test_ranges_hold_the_offsets_and_those_that_repeat(batches: list[list[int]], merge: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(offset_ranges, "MERGE_RANGES", merge)
+        held = OffsetRanges()
+        for batch in batches:
+            held.add(np.array(batch, np.int64))
+    counts = Counter(offset for batch in batches for offset in batch)
+    assert {offset for begin, end in held.ranges for offset in range(begin, end)} == set(counts)
+    repeated = {offset for begin, end in held.repeated for offset in range(begin, end)}
+    assert repeated == {offset for offset, count in counts.items() if count > 1}
+    assert held.rows == sum(counts.values())
+    missing = {offset for begin, end in held.missing(10, 50) for offset in range(begin, end)}
+    assert missing == set(range(10, 50)) - set(counts)
+    for ranges in (held.ranges, held.repeated):
+        assert all(first[1] < second[0] for first, second in pairwise(ranges))
+
+
+def test_consecutive_offsets_of_many_batches_are_one_range() -> None:
+    held = OffsetRanges()
+    for begin in (2_000_000, 0, 1_000_000):
+        held.add(np.arange(begin, begin + 1_000_000, dtype=np.int64))
+    assert (held.ranges, held.repeated) == ([(0, 3_000_000)], [])
+    assert intersection(held.ranges, 5, 8) == [(5, 8)]
+    assert total(held.ranges) == 3_000_000
