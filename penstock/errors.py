@@ -1,6 +1,9 @@
 """The base of all errors, and the tree of all errors, each with the module that defines it.
 
 PenstockError
+    NoOffsets  (audit.columns)
+    SourceUnavailable  (audit.kafka_source)
+    TableUnreadable  (audit.tables.table)
     NoAnswer  (cli.listener.listeners)
     BadQuery  (cli.tables.pipeline)
     Gone  (client.log.flight_reads)

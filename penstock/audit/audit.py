@@ -29,7 +29,7 @@ BEYOND = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to audit: columns by name (found by convention if empty), times in seconds since the epoch."""
+    """The options of an audit: columns by name (found by convention if empty), times in seconds since the epoch."""
 
     offset: str = ""
     partition: str = ""
@@ -60,7 +60,7 @@ class PartitionReport:
     newest: int = -1
     """The largest offset in the table; -1 for none."""
     missing_by_hour: Counter[int] = field(default_factory=Counter)
-    """Missing records by the hour of their timestamp (hours since the epoch), as far as they were read."""
+    """Missing records that were read from Kafka, by the hour of their timestamp (hours since the epoch)."""
     evidence: list[Record] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     doubled_in: dict[str, str] = field(default_factory=dict)

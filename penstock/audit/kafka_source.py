@@ -104,8 +104,8 @@ class KafkaSource:
 
     def _at_time(self, partition: int, moment_s: float, end: int) -> int:
         """Return the first offset whose record is not older than ``moment_s``; the end if there is none."""
-        wanted = TopicPartition(self.topic, partition, max(0, int(moment_s * 1000)))
-        (answer,) = self._consumer.offsets_for_times([wanted], timeout=TIMEOUT_S)
+        lookup = TopicPartition(self.topic, partition, max(0, int(moment_s * 1000)))
+        (answer,) = self._consumer.offsets_for_times([lookup], timeout=TIMEOUT_S)
         if answer.error is not None:
             raise KafkaException(answer.error)
         return end if answer.offset < 0 else int(answer.offset)

@@ -39,8 +39,8 @@ def verdict(report: Report) -> str:
     checked = f"{report.required:,} records checked"
     if not problems:
         return f"{report.topic}: complete: {checked}, each once"
-    places = [part.partition for part in report.partitions if part.missing or part.doubled or part.unexplained]
-    where = f"; {_plural(len(places), 'partition')} {', '.join(map(str, places))}" if places else ""
+    partitions = [part.partition for part in report.partitions if part.missing or part.doubled or part.unexplained]
+    where = f"; {_plural(len(partitions), 'partition')} {', '.join(map(str, partitions))}" if partitions else ""
     hours = sorted({hour for part in report.partitions for hour in part.missing_by_hour})
     when = f", {_hour(hours[0])} to {_hour(hours[-1] + 1)} UTC" if hours else ""
     return f"{report.topic}: {', '.join(problems)} of {checked}{where}{when}"

@@ -1,7 +1,8 @@
-"""Tables that an audit reads, one class per kind: ``table`` (what each offers, and which kind an address is),
-``parquet_folder``, ``delta`` and ``sql_databases``.
+"""Tables that an audit reads, one class per kind.
 
-A new kind of table is one class with the methods of ``table.AuditedTable``, and one line in ``table.open_table``.
+Read ``table`` (the methods of each, and the kind of an address), ``parquet_folder``, ``delta`` and ``sql_databases``. A
+new kind of table is one class with the methods of ``table.AuditedTable``, and one line in ``table.open_table``. Imports
+``audit``, ``landing.storage`` and ``landing.table``.
 """
 
 __all__ = ["delta", "parquet_folder", "sql_databases", "table"]

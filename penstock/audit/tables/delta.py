@@ -66,8 +66,8 @@ class DeltaTable:
     def _rows_of(self, file: TableFile, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
         with _Translated(file), open_rows(self._folder, file) as reader:
             available = set(dotted_names(reader.schema))
-            wanted = [column for column in columns.names if column in available]
-            for batch in reader.batches(wanted, BATCH_ROWS):
+            columns_of_file = [column for column in columns.names if column in available]
+            for batch in reader.batches(columns_of_file, BATCH_ROWS):
                 yield offset_rows(str(file), batch, columns, topic)
 
     def commits_of(self, files: set[str]) -> dict[str, str]:
@@ -84,14 +84,14 @@ class DeltaTable:
         """Return the commits that removed rows with these offsets, the newest first."""
         losses = []
         for number, before, after in self._versions():
-            kept = {file.identity for file in after}
-            removed = [file for file in before if file.identity not in kept]
+            identities = {file.identity for file in after}
+            removed = [file for file in before if file.identity not in identities]
             if not removed:
                 continue
             lost = self._held(removed, columns, topic, partition, missing)
-            if lost and (gone := self._without(lost, after, columns, topic, partition)):
-                losses.append(Loss(self._describe(number), gone))
-                missing = [gap for span in missing for gap in _outside(gone, span)]
+            if lost and (removed_ranges := self._without(lost, after, columns, topic, partition)):
+                losses.append(Loss(self._describe(number), removed_ranges))
+                missing = [gap for span in missing for gap in _outside(removed_ranges, span)]
             if not missing:
                 break
         return losses
@@ -120,13 +120,13 @@ class DeltaTable:
         """Return files of the folder that no searched version has, and that hold missing rows."""
         if not isinstance(self._folder, Path):
             return {}
-        known = {str(file) for file in self._files}
+        listed = {str(file) for file in self._files}
         for _, before, _ in self._versions():
-            known |= {str(file) for file in before}
+            listed |= {str(file) for file in before}
         orphans = {}
         for path in sorted(self._folder.rglob("*.parquet")):
             name = str(path.relative_to(self._folder))
-            if name in known or name.startswith(DELTA_LOG):
+            if name in listed or name.startswith(DELTA_LOG):
                 continue
             held = OffsetRanges()
             for rows in rows_of_file(path, name, columns, topic):
@@ -180,8 +180,8 @@ def _outside(held: list[Range], span: Range) -> list[Range]:
 class _Translated:
     """Turn errors of delta-rs, Arrow and the store into TableUnreadable."""
 
-    def __init__(self, place: object) -> None:
-        self._place = place
+    def __init__(self, subject: object) -> None:
+        self._subject = subject
 
     def __enter__(self) -> None:
         pass
@@ -191,4 +191,4 @@ class _Translated:
             return
         if isinstance(error, PenstockError | DeltaError | OSError | pa.ArrowException):
             line = str(error).partition("\n")[0]
-            raise TableUnreadable(f"{self._place} cannot be read: {line}") from None
+            raise TableUnreadable(f"{self._subject} cannot be read: {line}") from None

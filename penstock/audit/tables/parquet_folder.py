@@ -24,8 +24,8 @@ class ParquetFolder:
         if path.is_file():
             self._files = [path]
         else:
-            found = sorted(path.rglob("*.parquet")) if path.is_dir() else []
-            self._files = [file for file in found if not _is_hidden(file.relative_to(path))]
+            files = sorted(path.rglob("*.parquet")) if path.is_dir() else []
+            self._files = [file for file in files if not _is_hidden(file.relative_to(path))]
         if not self._files:
             raise TableUnreadable(f"{path} has no Parquet files")
 
@@ -58,9 +58,9 @@ def rows_of_file(path: Path, name: str, columns: OffsetColumns, topic: str) -> I
     """Yield the offsets of one Parquet file, named ``name`` in the report. Raises TableUnreadable."""
     with _open(path) as file:
         available = set(dotted_names(file.schema_arrow))
-        wanted = [column for column in columns.names if column in available]
+        columns_of_file = [column for column in columns.names if column in available]
         try:
-            for batch in file.iter_batches(BATCH_ROWS, columns=wanted):
+            for batch in file.iter_batches(BATCH_ROWS, columns=columns_of_file):
                 yield offset_rows(name, batch, columns, topic)
         except (pa.ArrowException, OSError) as error:
             raise TableUnreadable(f"{path} cannot be read: {error}") from None

@@ -1,4 +1,4 @@
-"""What an audit needs of a table, and the kind of table at an address."""
+"""The methods that an audit needs of a table, and the kind of table at an address."""
 
 from __future__ import annotations
 
