@@ -1,4 +1,4 @@
-"""The tables for programs without Spark: PyArrow datasets, which DuckDB, Polars and pandas take as they are.
+"""The tables for programs without Spark: PyArrow datasets, which DuckDB, Polars and pandas read directly.
 
 import duckdb, penstock.tables
 clicks = penstock.tables.open("penstock-data/tables", "events")
@@ -33,7 +33,7 @@ class NoSuchView(PenstockError, ValueError):
 
 
 def open(folder: Path | str, view: str = "landed", storage_options: Mapping[str, str] | None = None) -> ds.Dataset:
-    """Return the rows committed now, lazily: those of a view, a typed table (``events_click``), or all (``landed``).
+    """Return the committed rows of a view or typed table as a lazy dataset; later commits need another call.
 
     Args:
         folder: The folder of the tables, or a URL (s3, gs, abfss).
@@ -44,23 +44,23 @@ def open(folder: Path | str, view: str = "landed", storage_options: Mapping[str,
         NoSuchView, UnknownFormat, TablesAway, TablesRefused.
 
     """
-    place = check_place(folder) if isinstance(folder, str) else str(folder)
-    if is_url(place):
-        return _at_url(ObjectPath(place, storage_options or {}), view)
-    layout = Layout.for_tables(place)
+    address = check_place(folder) if isinstance(folder, str) else str(folder)
+    if is_url(address):
+        return _at_url(ObjectPath(address, storage_options or {}), view)
+    layout = Layout.for_tables(address)
     typed = typed_names(layout)
     if view in typed:
-        return _of_delta(layout.tables / view)
+        return _delta_rows(layout.tables / view)
     _check(view, typed)
-    return _of_view(_landed(layout), view)
+    return _rows_of_view(_landed(layout), view)
 
 
 def _check(view: str, typed: Sequence[str]) -> None:
     if view != "landed" and view not in VIEWS:
-        raise NoSuchView(f"there is no view {view!r}; existing views: {', '.join(['landed', *VIEWS, *typed])}")
+        raise NoSuchView(f"unknown view {view!r}; existing views: {', '.join(['landed', *VIEWS, *typed])}")
 
 
-def _of_view(rows: ds.Dataset, view: str) -> ds.Dataset:
+def _rows_of_view(rows: ds.Dataset, view: str) -> ds.Dataset:
     return rows if view == "landed" else rows.filter(ds.field("kind") == VIEWS[view].value)
 
 
@@ -73,16 +73,16 @@ def _at_url(tables: ObjectPath, view: str) -> ds.Dataset:
         return dataset_of(table.folder, table.active(), table.schema)
     _check(view, ())
     landed = tables / "landed"
-    return _of_view(dataset_of(landed, DeltaTable(landed).active()), view)
+    return _rows_of_view(dataset_of(landed, DeltaTable(landed).active()), view)
 
 
 def _landed(layout: Layout) -> ds.Dataset:
     landed = layout.tables / "landed"
-    return _of_delta(landed) if table_of(layout).newest() >= 0 else dataset_of(landed, [])
+    return _delta_rows(landed) if table_of(layout).newest() >= 0 else dataset_of(landed, [])
 
 
-def _of_delta(folder: Path) -> ds.Dataset:
-    """The rows of a Delta table in a folder, with the columns that other programs added."""
+def _delta_rows(folder: Path) -> ds.Dataset:
+    """Return the rows of a Delta table in a folder, with columns that other programs added."""
     from penstock.landing.table.delta_table import DeltaTable
 
     table = DeltaTable(folder)
@@ -94,12 +94,14 @@ def dataset_of(
 ) -> ds.Dataset:
     """Return the rows of files of the table in a folder, with the columns of ``schema``.
 
-    ``copies``: where files with deletion vectors are copied without their deleted rows; None: until this process ends.
+    ``copies``: folder for copies of files with deletion vectors, without their deleted rows; None: a folder that is
+    removed when this process ends.
     """
     plain = [file for file in files if file.live is None]
     marked = [file for file in files if file.live is not None]
     system, base = (None, "") if isinstance(folder, Path) else arrow_file_system(folder)
     parts = [_dataset([base + _within(folder / file) for file in plain], schema, base + _within(folder), system)]
+    # PyArrow's datasets do not apply deletion vectors, so such a file is copied without its deleted rows.
     for file in marked:
         copy = copy_live_rows(folder, file, copies or _copies())
         parts.append(_dataset([str(copy)], schema, str(copy).removesuffix(file).rstrip("/"), None))
@@ -124,6 +126,7 @@ def _dataset(paths: Sequence[str], schema: pa.Schema, folder: str, system: Any) 
 @lru_cache(maxsize=1)
 def _copies() -> Path:
     """Return a folder that is removed when this process ends."""
+    # Datasets are lazy, so the copies must exist until the program ends.
     folder = tempfile.TemporaryDirectory(prefix="penstock-tables-")
     atexit.register(folder.cleanup)
     return Path(folder.name)

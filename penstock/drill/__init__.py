@@ -1,8 +1,8 @@
 """``penstock drill``: a real pipe in a temporary folder, with senders, disasters, and a verdict on every message.
 
-Read ``run`` (the rounds of a drill), ``settings`` (the copy of a configuration that reaches nobody else), ``pipe``
-(its processes), ``kafka`` (its broker), ``senders``, ``disasters`` with ``faults`` (what can be told to fail inside
-of a process; ``injected`` loads it there, before anything else, so that nothing is imported here), and ``verdict``.
+Read ``run`` (the rounds of a drill), ``settings`` (the isolated copy of a configuration), ``pipe``
+(its processes), ``kafka`` (its broker), ``senders``, ``disasters`` with ``faults`` (system calls and clocks that
+fail inside a process; ``injected`` loads them at the start of Python, so it imports nothing here), and ``verdict``.
 Imports ``config``, ``handover``, ``process``, ``supervise``, ``kafka``, ``testing``, ``client``, ``wire`` and
 ``counts``.
 """

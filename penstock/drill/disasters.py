@@ -17,9 +17,9 @@ from penstock.drill.senders import DatagramSender, Sender
 from penstock.testing.damage import damage
 from penstock.testing.processes import stopped
 
-PATIENCE = 60.0
-"""Limit in seconds for the pipe to come back; after that the drill has failed."""
-YEAR, DAY = 365 * 86400.0, 86400.0
+RECOVERY_TIMEOUT_S = 60.0
+"""Limit for the pipe to come back; after that the drill has failed."""
+YEAR_S, DAY_S = 365 * 86400.0, 86400.0
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def kill_process(scene: Scene) -> str:
     os.kill(pid, signal.SIGKILL)
     scene.tally["kills"] += 1
     started_at = time.monotonic()
-    scene.pipe.wait_back({name: pid}, PATIENCE)
+    scene.pipe.wait_back({name: pid}, RECOVERY_TIMEOUT_S)
     return f"{name} killed; back after {time.monotonic() - started_at:.1f} s"
 
 
@@ -57,20 +57,20 @@ def stop_process(scene: Scene) -> str:
     seconds = scene.dice.uniform(0.5, 3)
     with stopped(pid):
         time.sleep(seconds)
-    scene.pipe.wait_back({}, PATIENCE)
+    scene.pipe.wait_back({}, RECOVERY_TIMEOUT_S)
     return f"{name} stopped for {seconds:.1f} s"
 
 
 def kill_all(scene: Scene) -> str:
     """Kill all processes at once with SIGKILL, then start them."""
-    _hold(scene)
+    _hold_senders(scene)
     _kill_all(scene)
     return f"all processes killed; back after {_start(scene):.1f} s"
 
 
 def damage_files(scene: Scene) -> str:
     """Kill or end all processes, damage one or several files, start the processes."""
-    _hold(scene)
+    _hold_senders(scene)
     if scene.dice.random() < 0.5:
         scene.pipe.halt()
     else:
@@ -93,17 +93,17 @@ def failing_disk(scene: Scene) -> str:
 
 def clock_ahead(scene: Scene) -> str:
     """Set the wall clock a year ahead for some seconds."""
-    return _fault(scene, Faults(clock=YEAR), "the clock was a year ahead for {:.1f} s")
+    return _fault(scene, Faults(clock=YEAR_S), "the clock was a year ahead for {:.1f} s")
 
 
 def clock_back(scene: Scene) -> str:
     """Set the wall clock a day back for some seconds."""
-    return _fault(scene, Faults(clock=-DAY), "the clock was a day behind for {:.1f} s")
+    return _fault(scene, Faults(clock=-DAY_S), "the clock was a day behind for {:.1f} s")
 
 
 def start_ahead(scene: Scene) -> str:
     """Start all processes while the wall clock is a year ahead."""
-    return _start_with(scene, Faults(clock=YEAR), "started with the clock a year ahead for {:.1f} s")
+    return _start_with(scene, Faults(clock=YEAR_S), "started with the clock a year ahead for {:.1f} s")
 
 
 def start_full(scene: Scene) -> str:
@@ -118,7 +118,7 @@ def kill_pipeline(scene: Scene) -> str:
     if pipeline.pid:
         os.kill(pipeline.pid, signal.SIGKILL)
         scene.tally["kills"] += 1
-    scene.pipe.wait_back({}, PATIENCE)
+    scene.pipe.wait_back({}, RECOVERY_TIMEOUT_S)
     return "the pipeline killed"
 
 
@@ -157,7 +157,7 @@ DISASTERS: dict[Sort, tuple[Disaster, ...]] = {
 
 
 def disasters_of(sorts: Sequence[Sort], spark: bool, kafka: bool) -> list[Disaster]:
-    """Return the disasters of these sorts (all if empty), plus those of the pipeline and the broker, if they run."""
+    """Return the disasters of these sorts (all if empty), plus the ones of the pipeline and the broker if these run."""
     disasters = [disaster for sort in sorts or Sort for disaster in DISASTERS[sort]]
     if Sort.KILL in (sorts or Sort):
         disasters += [kill_pipeline] * spark + [kill_kafka] * kafka
@@ -174,7 +174,7 @@ def _kill_all(scene: Scene) -> None:
     scene.tally["kills"] += 1
 
 
-def _hold(scene: Scene) -> None:
+def _hold_senders(scene: Scene) -> None:
     """Hold back the datagrams until every sent one has arrived."""
     # A socket's queue ends with the supervisor: datagrams in it would be lost without a count.
     senders = [sender for sender in scene.senders if isinstance(sender, DatagramSender)]
@@ -190,14 +190,14 @@ def _has_arrived(pipe: DrillPipe, sender: DatagramSender) -> bool:
 
 
 def _start(scene: Scene) -> float:
-    seconds = scene.pipe.start(PATIENCE)
+    seconds = scene.pipe.start(RECOVERY_TIMEOUT_S)
     for sender in scene.senders:
-        sender.go_on()
+        sender.resume()
     return seconds
 
 
 def _start_with(scene: Scene, faults: Faults, template: str) -> str:
-    _hold(scene)
+    _hold_senders(scene)
     _kill_all(scene)
     scene.pipe.faults(faults)
     scene.pipe.launch()
@@ -212,5 +212,5 @@ def _fault(scene: Scene, faults: Faults, template: str) -> str:
     scene.pipe.faults(faults)
     time.sleep(seconds)
     scene.pipe.faults(Faults())
-    scene.pipe.wait_back({}, PATIENCE)
+    scene.pipe.wait_back({}, RECOVERY_TIMEOUT_S)
     return template.format(seconds)

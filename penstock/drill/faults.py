@@ -19,8 +19,8 @@ VARIABLE = "DRILL_FAULTS"
 """The environment variable that names the file; not PENSTOCK_..., which would be a setting."""
 WRITES = ("pwrite", "pwritev", "posix_fallocate")
 SYNCS = ("fsync", "fdatasync")
-LOOK_EVERY = 0.05
-"""Interval in seconds between two checks of the file."""
+CHECK_INTERVAL_S = 0.05
+"""Interval between two checks of the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,31 +39,33 @@ class Faults:
 
 
 class Watched:
-    """The faults in force, read again when the file has changed; only files below ``folder`` are affected."""
+    """The faults in force, read again when their file changes; they affect files below ``folder`` only."""
 
     def __init__(self, path: Path, folder: Path) -> None:
         self._path, self._folder = path, f"{folder}/"
-        self._look_at, self._stamp = 0.0, -1
+        self._next_check_s, self._stamp = 0.0, -1
         self._now = Faults()
 
     def now(self) -> Faults:
         """Return the faults in force."""
-        if (moment := time.monotonic()) >= self._look_at:
-            self._look_at = moment + LOOK_EVERY
+        if (moment := time.monotonic()) >= self._next_check_s:
+            self._next_check_s = moment + CHECK_INTERVAL_S
             self._read()
         return self._now
 
     def _read(self) -> None:
         try:
             stamp = os.stat(self._path).st_mtime_ns
+            # The time of change is cheaper than the content: a process may sync thousands of times a second.
             if stamp != self._stamp:
                 self._now = Faults(**json.loads(self._path.read_text()))
                 self._stamp = stamp
         except OSError:
+            # A missing file switches all faults off.
             self._now = Faults()
 
     def hits(self, file: int) -> bool:
-        """Whether an open file is affected: it is below ``folder``."""
+        """Report whether an open file is below ``folder``."""
         return os.readlink(f"/proc/self/fd/{file}").startswith(self._folder)
 
 
@@ -82,6 +84,7 @@ def install(path: Path) -> None:
 
 def _failing(call: Callable[..., Any], watched: Watched, fault: str, code: int) -> Callable[..., Any]:
     def wrapped(file: int, *arguments: Any) -> Any:
+        # Order: the switch first; resolving the descriptor's path is a system call of its own.
         if getattr(watched.now(), fault) and watched.hits(file):
             raise OSError(code, os.strerror(code))
         return call(file, *arguments)

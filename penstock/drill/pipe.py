@@ -25,7 +25,7 @@ from penstock.testing.processes import alive
 
 SERVE, PIPELINE = "penstock.cli.run.serve", "penstock.cli.tables.pipeline"
 INJECTED = Path(__file__).parent / "injected"
-LOOK_EVERY = 0.05
+POLL_INTERVAL_S = 0.05
 
 
 class NotBack(PenstockError, RuntimeError):
@@ -48,11 +48,11 @@ class DrillPipe:
         self.pipeline = Child("pipeline", PIPELINE, task, output=folder / "pipeline.log") if spark else None
         self._client = Access(settings).client(timeout=10)
 
-    def start(self, patience: float) -> float:
+    def start(self, timeout_s: float) -> float:
         """Start the missing processes and wait until all work; return the seconds that took. Raises NotBack."""
         started_at = time.monotonic()
         self.launch()
-        self.wait_back({}, patience)
+        self.wait_back({}, timeout_s)
         self.starts.append(time.monotonic() - started_at)
         return self.starts[-1]
 
@@ -69,33 +69,33 @@ class DrillPipe:
         """Switch the faults of all processes."""
         replace_durably(OS, self._faults, faults.encode(), synced=False)
 
-    def wait_back(self, gone: dict[str, int], patience: float) -> None:
-        """Wait until the daemon answers and every process in ``gone`` (id by name) has a new id. Raises NotBack."""
-        self._until(lambda: self._is_back(gone), patience)
+    def wait_back(self, killed: dict[str, int], timeout_s: float) -> None:
+        """Wait until the daemon responds and every process in ``killed`` (id by name) has a new id. Raises NotBack."""
+        self._until(lambda: self._is_back(killed), timeout_s)
 
-    def _is_back(self, gone: dict[str, int]) -> bool:
+    def _is_back(self, killed: dict[str, int]) -> bool:
         for child in self._children():
             child.check()
         pids = self.pids()
-        if not pids or any(pids.get(name) in (None, pid) for name, pid in gone.items()):
+        if not pids or any(pids.get(name) in (None, pid) for name, pid in killed.items()):
             return False
         listeners = {listener.name for listener in self.settings.listener}
         stat = self.get("/stat")
         return bool(stat) and all(stat["listeners"].get(name, {}).get("pid") for name in listeners)
 
-    def _until(self, done: Callable[[], bool], patience: float) -> None:
-        deadline = time.monotonic() + patience
+    def _until(self, done: Callable[[], bool], timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
         while not done():
             if time.monotonic() > deadline:
-                raise NotBack(f"the pipe is not back after {patience:g} s; see {self.folder}/serve.log")
-            time.sleep(LOOK_EVERY)
+                raise NotBack(f"the pipe is not back after {timeout_s:g} s; see {self.folder}/serve.log")
+            time.sleep(POLL_INTERVAL_S)
 
     def pids(self) -> dict[str, int | None]:
         """Return the ids of receivers, forwarders and log daemon by name; empty before the supervisor is up."""
-        pids: dict[str, int | None] = self._ours().get("pids", {})
+        pids: dict[str, int | None] = self._endpoints().get("pids", {})
         return pids
 
-    def _ours(self) -> dict[str, Any]:
+    def _endpoints(self) -> dict[str, Any]:
         """Return the running supervisor's document of sockets and processes; empty before it exists."""
         # After a kill the document of the previous supervisor remains: it must not be taken for the new one.
         document = endpoints(self.settings.data_dir)
@@ -103,28 +103,28 @@ class DrillPipe:
 
     def address(self, listener: str) -> tuple[str, int] | None:
         """Return the address of a listener; None if no supervisor runs."""
-        host, port = self._ours().get("listeners", {}).get(listener, (None, None))
+        host, port = self._endpoints().get("listeners", {}).get(listener, (None, None))
         return (host, port) if host else None
 
     def get(self, path: str) -> Any:
-        """Return the daemon's answer; None if it gives none."""
+        """Return the daemon's response; None if it does not respond."""
         with contextlib.suppress(httpx.HTTPError):
             return self._client.get(path).raise_for_status().json()
         return None
 
-    def balance(self, patience: float = 30.0) -> dict[str, Any]:
-        """Return the balance. Raises NotBack if the daemon does not answer in time."""
-        deadline = time.monotonic() + patience
-        while (answer := self.get("/balance")) is None:
+    def balance(self, timeout_s: float = 30.0) -> dict[str, Any]:
+        """Return the balance. Raises NotBack if the daemon does not respond in time."""
+        deadline = time.monotonic() + timeout_s
+        while (response := self.get("/balance")) is None:
             if time.monotonic() > deadline:
-                raise NotBack(f"the log daemon does not answer; see {self.folder}/serve.log")
-            time.sleep(LOOK_EVERY)
-        document: dict[str, Any] = answer
+                raise NotBack(f"the log daemon does not respond; see {self.folder}/serve.log")
+            time.sleep(POLL_INTERVAL_S)
+        document: dict[str, Any] = response
         return document
 
-    def settled(self, patience: float = 120.0) -> dict[str, Any]:
+    def settled(self, timeout_s: float = 120.0) -> dict[str, Any]:
         """Return the balance once nothing is in flight and nothing changes; the last one if that takes too long."""
-        deadline, same = time.monotonic() + patience, 0
+        deadline, same = time.monotonic() + timeout_s, 0
         last: dict[str, Any] = {}
         while same < 5 and time.monotonic() < deadline:
             balance = self.balance()

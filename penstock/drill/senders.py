@@ -19,13 +19,12 @@ from penstock.wire.plog.cutting import fragment
 TOPIC, OTHER_TOPIC, ASKED_TOPIC = "drill", "drill-too", "drill-asked"
 """Topics of the appends, of transactions over two topics, and the one that datagrams request by tag."""
 CURSOR = "drill"
-Place = tuple[str, int]
+Position = tuple[str, int]
 """A topic and an offset."""
 Mark = tuple[str, int]
 """The sender of a message, and its number."""
-BURST = 20
-"""Messages per burst of a sender."""
-REPORT_EVERY = 50
+BURST_MESSAGES = 20
+REPORT_INTERVAL_BURSTS = 50
 """Bursts between two reports of the sent total to the ledger."""
 
 
@@ -35,7 +34,7 @@ class Sender(threading.Thread, ABC):
     def __init__(self, name: str, rate: float) -> None:
         super().__init__(name=name, daemon=True)
         self.sent = 0
-        self._pause = BURST / rate
+        self._pause = BURST_MESSAGES / rate
         self._stopped, self._may_send = threading.Event(), threading.Event()
         self._idle = threading.Lock()
         self._may_send.set()
@@ -44,6 +43,7 @@ class Sender(threading.Thread, ABC):
         while not self._stopped.wait(self._pause):
             self._may_send.wait()
             with self._idle:
+                # Checked again under the lock: `hold` may have come while this thread waited for it.
                 if self._may_send.is_set():
                     self.burst()
 
@@ -53,15 +53,15 @@ class Sender(threading.Thread, ABC):
 
     def payloads(self) -> list[bytes]:
         """Return the payloads of the next burst."""
-        return [payload(self.name, self.sent + number) for number in range(BURST)]
+        return [payload(self.name, self.sent + number) for number in range(BURST_MESSAGES)]
 
     def hold(self) -> None:
-        """Pause sending until ``go_on``; no burst is in progress on return."""
+        """Pause sending until ``resume``; no burst is in progress on return."""
         self._may_send.clear()
         with self._idle:
             pass
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Resume sending."""
         self._may_send.set()
 
@@ -69,6 +69,7 @@ class Sender(threading.Thread, ABC):
         """End the thread."""
         self._stopped.set()
         self._may_send.set()
+        # Order: a held sender waits for the switch, so it is set before the join.
         self.join()
 
 
@@ -88,7 +89,7 @@ def payload(sender: str, number: int) -> bytes:
 
 
 class DatagramSender(Sender):
-    """Sends to a UDP listener; ``datagrams`` counts those that the kernel accepted, all for the listener's socket.
+    """Sends to a UDP listener; ``datagrams`` counts the datagrams that the kernel accepted.
 
     For plog, some messages are fragmented, some request a topic, and the sent total is reported to the ledger.
     """
@@ -104,18 +105,20 @@ class DatagramSender(Sender):
         if address is None:
             return
         self._bursts += 1
+        # A message counts as sent once all of its datagrams are with the kernel.
         with contextlib.suppress(OSError), udp_socket(*address) as sock:
             for message in self.payloads():
                 for datagram in self._datagrams_of(message):
                     sock.send(datagram)
                     self.datagrams += 1
                 self.sent += 1
-        if self._bursts % REPORT_EVERY == 0:
+        if self._bursts % REPORT_INTERVAL_BURSTS == 0:
             self._report_sent()
 
     def _datagrams_of(self, message: bytes) -> list[bytes]:
         if self._listener.codec != "plog" or self._bursts % 4 > 1:
             return [message]
+        # Bursts alternate: whole messages twice, then fragments, then a requested topic.
         if self._bursts % 4:
             return fragment(message, self.sent, fragment_size=50)
         return fragment(message, self.sent, tags=[f"kt:{ASKED_TOPIC}"])
@@ -145,16 +148,16 @@ class LineSender(Sender):
             self.sent += len(lines)  # before the call: lines may arrive even if the connection breaks
             self._sock.sendall(b"\n".join([*lines, b""]))
         except OSError:
-            self._leave()
+            self._disconnect()
 
-    def _leave(self) -> None:
+    def _disconnect(self) -> None:
         if self._sock:
             self._sock.close()
             self._sock = None
 
     def stop(self) -> None:
         super().stop()
-        self._leave()
+        self._disconnect()
 
 
 class Appender(Sender):
@@ -162,12 +165,14 @@ class Appender(Sender):
 
     def __init__(self, settings: Settings, rate: float, name: str = "appends") -> None:
         super().__init__(name, rate)
-        self.acknowledged: dict[Place, Mark] = {}
+        self.acknowledged: dict[Position, Mark] = {}
         self._log = Log(settings.log.grpc, timeout=10, retry_for=5)
 
     def burst(self) -> None:
         first = self.sent
         batch = self.payloads()
+        # Order: numbers are used up before the call: a failed append may be stored, and its numbers must not come
+        # again.
         self.sent += len(batch)
         with contextlib.suppress(ClientError):
             numbers = iter(range(first, first + len(batch)))

@@ -9,11 +9,11 @@ from penstock.config import DiscardHandler, ForwardedHandler, HandlerConfig, Kaf
 from penstock.handover.frame_size import frame_length, min_frame_length
 from penstock.testing.pipe import free_ports
 
-HERE = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 KAFKA_TOPIC = "drill"
 
 
-def copied(settings: Settings, data_dir: Path, kafka: str = "") -> tuple[Settings, list[str]]:
+def isolate_settings(settings: Settings, data_dir: Path, kafka: str = "") -> tuple[Settings, list[str]]:
     """Return ``settings`` for a drill in ``data_dir``, and a line about each setting that is left out.
 
     ``kafka``: the broker's address; Kafka handlers send there, and the first listener gets one if there is none.
@@ -27,14 +27,16 @@ def copied(settings: Settings, data_dir: Path, kafka: str = "") -> tuple[Setting
     ]
     if settings.security.tokens or settings.security.tls_cert:
         left_out.append("tokens and TLS are off")
-    http, grpc, flight = (f"{HERE}:{port}" for port in free_ports(3))
+    http, grpc, flight = (f"{LOOPBACK}:{port}" for port in free_ports(3))
     tree |= {
         "data_dir": str(data_dir),
-        "listener": _with_kafka([_listener(one, kafka) for one in settings.listener], kafka),
+        # Every listener gets a free port on loopback, so a drill can run beside the real pipe.
+        "listener": _with_kafka([_isolated_listener(listener, kafka) for listener in settings.listener], kafka),
         "log": tree["log"] | {"http": http, "grpc": grpc, "flight": flight, "kafka": ""},
         "buffer": tree["buffer"] | {"term_length": _term_length(settings)},
         "pipeline": tree["pipeline"] | {"tables": "", "storage_options": {}},
     }
+    # Tokens, exporters and alarms would reach users of the real pipe.
     for section in ("security", "otel", "alarms", "console"):
         del tree[section]
     return Settings.model_validate(tree), left_out
@@ -59,7 +61,7 @@ def kafka_handlers(settings: Settings) -> dict[str, str]:
 
 
 def _is_foreign(handler: HandlerConfig, kafka: str) -> bool:
-    """Whether a handler reaches something outside of the drill."""
+    """Report whether a handler reaches anything outside of the drill."""
     if isinstance(handler, KafkaHandler):
         return not kafka
     return isinstance(handler, ForwardedHandler) and handler.type not in ("console", "discard")
@@ -73,12 +75,12 @@ def _with_kafka(listeners: list[dict[str, Any]], kafka: str) -> list[dict[str, A
     return listeners
 
 
-def _listener(listener: ListenerConfig, kafka: str) -> dict[str, Any]:
-    handlers = [_handler(handler, kafka) for handler in listener.handlers]
-    return listener.model_dump(mode="json") | {"host": HERE, "port": 0, "handlers": handlers}
+def _isolated_listener(listener: ListenerConfig, kafka: str) -> dict[str, Any]:
+    handlers = [_isolated_handler(handler, kafka) for handler in listener.handlers]
+    return listener.model_dump(mode="json") | {"host": LOOPBACK, "port": 0, "handlers": handlers}
 
 
-def _handler(handler: HandlerConfig, kafka: str) -> dict[str, Any]:
+def _isolated_handler(handler: HandlerConfig, kafka: str) -> dict[str, Any]:
     if isinstance(handler, KafkaHandler) and kafka:
         plain = {"producer": {"bootstrap.servers": kafka}, "encryption": None, "default_topic": KAFKA_TOPIC}
         return handler.model_dump(mode="json") | plain

@@ -10,9 +10,9 @@ from typing import Any
 
 from penstock.client import Log
 from penstock.counts import Counts, Name, lost
-from penstock.drill.kafka import marks_in, missing
+from penstock.drill.kafka import compare_with_kafka, marks_in
 from penstock.drill.pipe import DrillPipe, datagrams_of
-from penstock.drill.senders import Appender, DatagramSender, LineSender, Mark, Place, Sender, mark_of
+from penstock.drill.senders import Appender, DatagramSender, LineSender, Mark, Position, Sender, mark_of
 from penstock.drill.settings import kafka_handlers
 
 
@@ -54,33 +54,35 @@ def losses_of(balance: Mapping[str, Any]) -> Counts:
 
 def judge(pipe: DrillPipe, senders: Sequence[Sender]) -> Verdict:
     """Compare the stored messages with the sent ones once the pipe is idle."""
+    # Order: balance first, then messages: a message that lands in between is in both.
     balance = pipe.settled()
     stored = Stored(pipe, senders)
-    wrong = [*_open(balance), *stored.doubled(), *stored.invented(senders)]
+    errors = [*_open(balance), *stored.stored_twice(), *stored.never_sent(senders)]
     acknowledged = 0
     for sender in senders:
         if isinstance(sender, Appender):
             acknowledged += len(sender.acknowledged)
-            wrong += stored.missing(sender.acknowledged)
+            errors += stored.missing(sender.acknowledged)
         elif isinstance(sender, DatagramSender):
-            wrong += _uncounted(balance, sender)
+            errors += _uncounted(balance, sender)
     if pipe.kafka:
         sent = {sender.name: sender.sent for sender in senders}
-        wrong += missing(balance, kafka_handlers(pipe.settings), marks_in(pipe.kafka.address), sent)
+        errors += compare_with_kafka(balance, kafka_handlers(pipe.settings), marks_in(pipe.kafka.address), sent)
     losses = losses_of(balance).pruned()
-    wrong += stored.without_name(senders, sum(losses.values()))
+    # Datagrams have no acknowledgement: one that is not stored must be a loss that the balance names.
+    errors += stored.unexplained_losses(senders, sum(losses.values()))
     broken_off = sum(sender.sent - stored.count_of(sender) for sender in senders if isinstance(sender, LineSender))
-    return Verdict(wrong, losses, broken_off, sum(sender.sent for sender in senders), acknowledged, balance)
+    return Verdict(errors, losses, broken_off, sum(sender.sent for sender in senders), acknowledged, balance)
 
 
 def unaccounted_in(balance: Mapping[str, Any]) -> dict[str, int]:
     """Return the messages that a balance cannot account for, by route or topic."""
     if not balance["unaccounted"]:
         return {}
-    places = [(f"{row['source']} to {row['handler']}", row) for row in balance["routes"]]
-    places += [(row["topic"], row) for row in balance["topics"]]
-    unaccounted = {name: row["unaccounted"] for name, row in places if row["unaccounted"]}
-    return unaccounted or {"the books": balance["unaccounted"]}
+    rows_by_name = [(f"{row['source']} to {row['handler']}", row) for row in balance["routes"]]
+    rows_by_name += [(row["topic"], row) for row in balance["topics"]]
+    unaccounted = {name: row["unaccounted"] for name, row in rows_by_name if row["unaccounted"]}
+    return unaccounted or {"the ledger": balance["unaccounted"]}
 
 
 def in_words(counts: Mapping[str, int]) -> str:
@@ -90,10 +92,10 @@ def in_words(counts: Mapping[str, int]) -> str:
 
 def _open(balance: Mapping[str, Any]) -> Iterator[str]:
     if balance["unaccounted"]:
-        yield f"{balance['unaccounted']:,} messages are unaccounted for: {in_words(unaccounted_in(balance))}"
+        yield f"messages unaccounted for: {in_words(unaccounted_in(balance))}"
     for listener in balance["listeners"]:
         if listener["books"]:
-            yield f"{listener['name']}: its books do not close: {json.dumps(listener['books'])}"
+            yield f"{listener['name']}: its counts do not add up: {json.dumps(listener['books'])}"
 
 
 def _uncounted(balance: Mapping[str, Any], sender: DatagramSender) -> Iterator[str]:
@@ -113,7 +115,7 @@ class Stored:
     def __init__(self, pipe: DrillPipe, senders: Sequence[Sender]) -> None:
         self._appenders = {sender.name for sender in senders if isinstance(sender, Appender)}
         self.marks: Counter[Mark] = Counter()
-        self._appended: dict[Place, Mark] = {}
+        self._appended: dict[Position, Mark] = {}
         self._by_sender: Counter[str] = Counter()
         self.unknown = 0
         self._gaps: list[tuple[str, range]] = []
@@ -135,6 +137,7 @@ class Stored:
             return
         name, number = mark
         self.marks[name, number] += 1
+        # Each message counts once, so that a duplicate cannot hide a missing one.
         self._by_sender[name] += self.marks[name, number] == 1
         if name in self._appenders:
             self._appended[topic, offset] = mark
@@ -143,35 +146,35 @@ class Stored:
         """Return the number of a sender's messages that are stored."""
         return self._by_sender[sender.name]
 
-    def without_name(self, senders: Sequence[Sender], named: int) -> Iterator[str]:
+    def unexplained_losses(self, senders: Sequence[Sender], named: int) -> Iterator[str]:
         """Check that missing datagrams do not exceed the losses that the balance names."""
-        gone = sum(sender.sent - self.count_of(sender) for sender in senders if isinstance(sender, DatagramSender))
-        if gone > named:
-            yield f"{gone:,} datagrams are not stored, and the balance names {named:,} losses"
+        absent = sum(sender.sent - self.count_of(sender) for sender in senders if isinstance(sender, DatagramSender))
+        if absent > named:
+            yield f"datagrams not stored: {absent:,}; losses in the balance: {named:,}"
 
-    def doubled(self) -> Iterator[str]:
+    def stored_twice(self) -> Iterator[str]:
         """Check that no message is stored more than once."""
-        twice = [mark for mark, count in self.marks.items() if count > 1]
-        if twice:
-            yield f"{len(twice):,} messages are stored twice, such as {twice[0][0]} {twice[0][1]}"
+        repeated = [mark for mark, count in self.marks.items() if count > 1]
+        if repeated:
+            yield f"messages stored twice: {len(repeated):,}, for example {repeated[0][0]} {repeated[0][1]}"
 
-    def invented(self, senders: Sequence[Sender]) -> Iterator[str]:
+    def never_sent(self, senders: Sequence[Sender]) -> Iterator[str]:
         """Check that every stored message was sent."""
         sent = {sender.name: sender.sent for sender in senders}
-        made_up = [mark for mark in self.marks if mark[1] >= sent.get(mark[0], 0)]
-        if made_up or self.unknown:
-            yield f"{len(made_up) + self.unknown:,} messages are stored that nobody sent"
+        foreign = [mark for mark in self.marks if mark[1] >= sent.get(mark[0], 0)]
+        if foreign or self.unknown:
+            yield f"messages stored but never sent: {len(foreign) + self.unknown:,}"
 
-    def missing(self, acknowledged: Mapping[Place, Mark]) -> Iterator[str]:
+    def missing(self, acknowledged: Mapping[Position, Mark]) -> Iterator[str]:
         """Check that each acknowledged append is stored at its offset or lies in a gap."""
-        gone = [
-            place
-            for place, mark in acknowledged.items()
-            if self._appended.get(place) != mark and not self._is_gap(place)
+        unstored = [
+            position
+            for position, mark in acknowledged.items()
+            if self._appended.get(position) != mark and not self._is_gap(position)
         ]
-        if gone:
-            topic, offset = min(gone)
-            yield f"{len(gone):,} acknowledged appends are not stored, such as offset {offset:,} of {topic}"
+        if unstored:
+            topic, offset = min(unstored)
+            yield f"acknowledged appends not stored: {len(unstored):,}, for example offset {offset:,} of {topic}"
 
-    def _is_gap(self, place: Place) -> bool:
-        return any(topic == place[0] and place[1] in gap for topic, gap in self._gaps)
+    def _is_gap(self, position: Position) -> bool:
+        return any(topic == position[0] and position[1] in gap for topic, gap in self._gaps)

@@ -1,8 +1,8 @@
 """Everything that imports pyspark: the session, the data source ``penstock``, and the landing query.
 
 Read ``session`` with ``extensions`` and ``package_zip``, ``views`` (the tables for readers), ``source/``, ``query/``,
-``pipeline`` (all of it as one process), ``replay``. The public names are imported when they are asked for: pyspark is
-an extra. Imports ``landing``, ``proof``, ``upkeep``, ``log``, ``client``, ``config``, ``java`` and ``process``.
+``pipeline`` (all of it as one process), ``replay``. Public names are imported on first use: pyspark is an optional
+dependency. Imports ``landing``, ``proof``, ``upkeep``, ``log``, ``client``, ``config``, ``java`` and ``process``.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ LIBRARIES = {DELTA: SPARK_DELTA, KAFKA: SPARK_KAFKA}
 SETTINGS = {
     DELTA: {
         **{name: value for name, value in PLAIN.items() if name != "spark.jars.packages"},
-        # The state of the table is computed with so many tasks; the default of 50 suits a cluster.
+        # Number of tasks that compute the state of the table; the default of 50 suits a cluster.
         "spark.databricks.delta.snapshotPartitions": "2",
     },
     KAFKA: {},

@@ -1,4 +1,7 @@
-"""The package as one file that Spark sends to a cluster's executors, and a user's: they need not be installed there."""
+"""Archives of this package and of a user's modules, which Spark sends to the executors of a cluster.
+
+Invariant: equal content gives an equal name and equal bytes, so an executor never mixes two versions.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ from penstock.landing.transform.rules import module_source
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_WHEN = (1980, 1, 1, 0, 0, 0)
-"""The time of all files in the archive, so that the same package makes the same bytes."""
+_FILE_TIME = (1980, 1, 1, 0, 0, 0)
+"""Time of all files in an archive, so that equal content gives equal bytes; the earliest that zip can store."""
 
 
 def package_zip(folder: Path | None = None) -> Path:
@@ -26,31 +29,32 @@ def package_zip(folder: Path | None = None) -> Path:
 
     The name contains a hash of the content, so executors never use an older archive. Raises OSError.
     """
-    return _kept(Path(penstock.__file__).parent, folder or cache_folder())
+    return _cached_archive(Path(penstock.__file__).parent, folder or cache_folder())
 
 
 def send_module(spark: SparkSession, function: str) -> None:
     """Send the module or package of a function (``module:function``) to the tasks' workers. Raises BadTransform."""
     source = module_source(function) if function else None
     if source is not None:
-        sent = source if source.is_file() else _kept(source, cache_folder())
-        spark.sparkContext.addPyFile(str(sent))
+        archive = source if source.is_file() else _cached_archive(source, cache_folder())
+        spark.sparkContext.addPyFile(str(archive))
 
 
-def _kept(package: Path, folder: Path) -> Path:
-    content = _zipped(package)
+def _cached_archive(package: Path, folder: Path) -> Path:
+    content = _archive_bytes(package)
     name = f"{package.name}-{hashlib.sha256(content).hexdigest()[:16]}.zip"
     path = folder / name
     if not path.exists() or path.read_bytes() != content:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Order: a draft of this process, then a rename: several sessions may create the archive at the same time.
         replace_durably(OS, path, content, draft=f"{name}.{os.getpid()}")
     return path
 
 
-def _zipped(package: Path) -> bytes:
+def _archive_bytes(package: Path) -> bytes:
     memory = io.BytesIO()
     with zipfile.ZipFile(memory, "w") as archive:
         for path in sorted(package.rglob("*.py")):
-            info = zipfile.ZipInfo(str(path.relative_to(package.parent)), _WHEN)
+            info = zipfile.ZipInfo(str(path.relative_to(package.parent)), _FILE_TIME)
             archive.writestr(info, path.read_bytes(), zipfile.ZIP_DEFLATED)
     return memory.getvalue()

@@ -1,14 +1,16 @@
-"""The pipeline as a process: session, landing query, proof worker. ``python -m penstock.spark.pipeline``.
+"""The pipeline as a process: session, landing query, proof worker, maintenance. ``python -m
+penstock.spark.pipeline``.
 
-Killed at any moment it goes on where it was when it is started again. Two never run at once: the lock on the
-checkpoint is held by this process and by its JVM, which ends when this process does.
+Crash: killed at any moment, the next start continues where it was. Two pipelines never run at once: this process and
+its JVM both hold the lock on the checkpoint, and the JVM ends with this process. Start with ``run``.
 """
 
 from __future__ import annotations
 
 from penstock.process.tuning import tune
 
-tune("pipeline")  # first, see penstock.process.tuning
+# Order: before Arrow and Spark are imported, see penstock.process.tuning.
+tune("pipeline")
 
 import argparse
 import logging
@@ -50,19 +52,21 @@ from penstock.upkeep.believed_clock import BelievedClock
 from penstock.upkeep.checkpoint_repair import mend, sweep
 from penstock.upkeep.maintenance import Maintenance, Upkeep
 
-SHUTDOWN_PATIENCE = 10.0
-REPORT_EVERY = 10.0
-LOOK = 0.5
-"""Seconds between two looks at the query: each asks the JVM."""
+SHUTDOWN_TIMEOUT_S = 10.0
+REPORT_INTERVAL_S = 10.0
+QUERY_POLL_S = 0.5
+"""Interval between two checks of the query; each is a call into the JVM."""
 SLOW_WORKER = "failed to connect back"
-"""What Spark says of a Python worker that took more than ten seconds to start: another try costs less than a JVM."""
-TRIES = 20
+"""A part of Spark's error for a Python worker that took more than ten seconds to start. Restarting the query costs less
+than restarting the JVM.
+"""
+MAX_QUERY_STARTS = 20
 FEATURE_POLL_S = 10.0
-"""Interval between looks whether a table has lost a feature that Penstock does not write: one look at its log."""
+"""Interval between checks whether a table has lost a feature that Penstock does not write; each reads its log."""
 
 
 class SparkGone(PenstockError, RuntimeError):
-    """Spark's Java process has ended by itself, or was killed."""
+    """Spark's Java process has ended or was killed."""
 
 
 class MachineTooBusy(PenstockError, RuntimeError):
@@ -80,13 +84,14 @@ def run(
     once: bool = False,
     stop: threading.Event | None = None,
 ) -> int:
-    """Land until ``stop`` is set (or, ``once``, until everything there is has landed); the exit code.
+    """Land until ``stop`` is set (with ``once``: until all messages have landed); return the exit code.
 
-    ``spark``: settings of the session. ``ledger``: where proofs go, None for nowhere.
-    Raises PipelineRunning, NoJava, CannotFetch, UnknownFormat, BadTransform, TablesRefused, AnotherWriter, SparkGone.
+    ``spark``: settings of the session. ``ledger``: receiver of proofs; None posts none. Raises PipelineRunning,
+    NoJava, CannotFetch, UnknownFormat, BadTransform, TablesRefused, AnotherWriter, SparkGone.
     """
     landing.transform.check()
     stop = stop or threading.Event()
+    # Lock: the JVM inherits the handle and holds the lock as long as it lives.
     handle = acquire_landing_lock(landing.layout, stop)
     lock = ExitStack()
     lock.callback(os.close, handle)
@@ -94,7 +99,7 @@ def run(
         if landing.layout.store is not None:
             retry_while_away(lambda: begin_table(landing.layout), stop)
         clock = BelievedClock(landing.layout, ledger)
-        with _at_work(landing, ledger, clock, lock) as (proof_worker, maintenance):
+        with _background_work(landing, ledger, clock, lock) as (proof_worker, maintenance):
             packages = package_settings(landing.packages)
             session = build_session({**packages, **(spark or {})}, inherit=[handle], scratch=landing.layout.scratch)
             try:
@@ -112,16 +117,19 @@ def run(
 
 
 @contextmanager
-def _at_work(
+def _background_work(
     landing: Landing, ledger: LedgerPosts | None, clock: BelievedClock, lock: ExitStack
 ) -> Iterator[tuple[ProofWorker, Maintenance]]:
-    """Put in order what the pipeline before left behind, and have those at work that need no Spark."""
+    """Clean up after the previous pipeline, then run the workers that need no Spark during the block."""
+    # Order: repair of checkpoint and journal first; the proof worker then enters what was committed, and only what the
+    # journal does not name may be removed.
     for name in mend(landing.layout):
-        _LOGGER.info("removed %s: it was torn, or its batch is not in the table, and is done again", name)
+        _LOGGER.info("removed %s: it was torn, or its batch is not in the table, and is repeated", name)
     proof_worker = ProofWorker(landing, ledger, clock)
     proof_worker.enter()
     if removed := sweep(landing.layout):
         _LOGGER.info("removed %d files of a batch that was never committed", removed)
+    # Crash: the hold file and the scratch folder of a killed pipeline are of no use.
     landing.layout.hold.unlink(missing_ok=True)
     shutil.rmtree(landing.layout.scratch, ignore_errors=True)
     landing.layout.scratch.mkdir()
@@ -132,8 +140,9 @@ def _at_work(
     try:
         yield proof_worker, maintenance
     finally:
-        ended = [maintenance.stop(SHUTDOWN_PATIENCE), proof_worker.break_off(SHUTDOWN_PATIENCE)]
+        ended = [maintenance.stop(SHUTDOWN_TIMEOUT_S), proof_worker.break_off(SHUTDOWN_TIMEOUT_S)]
         if not all(ended):
+            # Lock: a thread that has not ended may still write, so nobody else may start.
             lock.pop_all()  # the lock is held until this process ends
 
 
@@ -146,16 +155,17 @@ def _land(
     once: bool,
     stop: threading.Event,
 ) -> int:
-    running, error = _query_ended(session, landing, proof_worker, clock, once, stop)
-    maintenance.stop(SHUTDOWN_PATIENCE)
-    _end(running, landing.layout)
-    if not proof_worker.stop(SHUTDOWN_PATIENCE):
-        _LOGGER.warning("not everything could be proved and posted; the next start does it")
+    running, error = _run_query(session, landing, proof_worker, clock, once, stop)
+    maintenance.stop(SHUTDOWN_TIMEOUT_S)
+    # Order: maintenance, query, then the last proofs: nothing is committed after the proof worker has stopped.
+    _stop_query(running, landing.layout)
+    if not proof_worker.stop(SHUTDOWN_TIMEOUT_S):
+        _LOGGER.warning("some batches are not proved or posted yet; the next start does it")
     _LOGGER.info("%s", _report(proof_worker, running.query))
     return 1 if error else 0
 
 
-def _query_ended(
+def _run_query(
     session: SparkSession,
     landing: Landing,
     proof_worker: ProofWorker,
@@ -163,8 +173,8 @@ def _query_ended(
     once: bool,
     stop: threading.Event,
 ) -> tuple[RunningLanding, str]:
-    """Run the query until it ends or ``stop`` is set, again where only a worker was slow; and why it failed, or ""."""
-    for _ in range(TRIES):
+    """Run the query until it ends or ``stop`` is set; return it, and why it failed ("" if it did not)."""
+    for _ in range(MAX_QUERY_STARTS):
         try:
             running = start_landing(
                 session,
@@ -182,8 +192,8 @@ def _query_ended(
         except PySparkException as failure:
             if SLOW_WORKER not in str(failure):
                 raise
-        _LOGGER.warning("a Python worker did not start within Spark's ten seconds: the machine is busy; trying again")
-    raise MachineTooBusy(f"no Python worker started in {TRIES} tries")
+        _LOGGER.warning("no Python worker started within 10 s because the machine is overloaded; restarting the query")
+    raise MachineTooBusy(f"no Python worker started in {MAX_QUERY_STARTS} attempts")
 
 
 def _source(landing: Landing) -> str:
@@ -203,11 +213,11 @@ def _watch_closely(running: RunningLanding, proof_worker: ProofWorker, stop: thr
 
 
 def _watch(running: RunningLanding, proof_worker: ProofWorker, stop: threading.Event) -> str:
-    """Wait until the query ends or ``stop`` is set, and report progress; return why it failed, "" if it did not."""
+    """Wait until the query ends or ``stop`` is set, and log progress; return why it failed ("" if it did not)."""
     reported_batch, reported_at = proof_worker.progress.batch, time.monotonic()
-    while running.goes_on and not stop.wait(LOOK):
+    while running.is_running and not stop.wait(QUERY_POLL_S):
         has_progress = proof_worker.progress.batch != reported_batch or proof_worker.progress.away
-        if has_progress and time.monotonic() - reported_at >= REPORT_EVERY:
+        if has_progress and time.monotonic() - reported_at >= REPORT_INTERVAL_S:
             reported_batch, reported_at = proof_worker.progress.batch, time.monotonic()
             _LOGGER.info("%s", _report(proof_worker, running.query))
     error = running.failure()
@@ -217,15 +227,16 @@ def _watch(running: RunningLanding, proof_worker: ProofWorker, stop: threading.E
     return str(error) or type(error).__name__
 
 
-def _end(running: RunningLanding, layout: Layout) -> None:
+def _stop_query(running: RunningLanding, layout: Layout) -> None:
     """Stop the query, at the end of its current batch if that does not take long."""
+    # Order: the hold file first: the query takes nothing new, and the batch that runs can end.
     layout.hold.touch()
-    query, deadline = running.query, time.monotonic() + SHUTDOWN_PATIENCE
+    query, deadline = running.query, time.monotonic() + SHUTDOWN_TIMEOUT_S
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
         time.sleep(0.05)
     running.stop()
     if (error := running.uncommitted()) is not None:
-        _LOGGER.warning("the last batch is not in the table, the next start does it again: %s", error)
+        _LOGGER.warning("the last batch is not in the table; the next start repeats it: %s", error)
 
 
 def _report(proof_worker: ProofWorker, query: StreamingQuery) -> str:
@@ -236,7 +247,7 @@ def _report(proof_worker: ProofWorker, query: StreamingQuery) -> str:
     return (
         f"proved to batch {progress.batch}: {progress.rows:,} rows, {progress.quarantined:,} quarantined, "
         f"{progress.duplicates:,} duplicates, {lost}{rate}"
-        + (f"; proofs wait: {progress.away}" if progress.away else "")
+        + (f"; proofs are delayed: {progress.away}" if progress.away else "")
     )
 
 
@@ -284,28 +295,28 @@ def landing_of(settings: config.Settings) -> Landing:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; SIGTERM and SIGINT end it cleanly."""
+    """Run the command; SIGTERM and SIGINT end it cleanly."""
     parser = argparse.ArgumentParser(prog="python -m penstock.spark.pipeline", description="topics to tables")
     parser.add_argument("--config", type=Path, help="configuration file")
     parser.add_argument("-o", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="one setting")
-    parser.add_argument("--once", action="store_true", help="end when everything there is has landed")
-    parser.add_argument("--no-ledger", action="store_true", help="write proofs down, but post them nowhere")
-    given = parser.parse_args(arguments)
+    parser.add_argument("--once", action="store_true", help="end when all messages have landed")
+    parser.add_argument("--no-ledger", action="store_true", help="store proofs without posting them")
+    parsed = parser.parse_args(arguments)
     configure("pipeline")
     try:
-        settings = config.load(given.config, given.overrides)
+        settings = config.load(parsed.config, parsed.overrides)
     except config.ConfigError as error:
         _LOGGER.critical("%s", error)
         return 2
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    ledger = None if given.no_ledger else LedgerClient.of(settings)
+    ledger = None if parsed.no_ledger else LedgerClient.of(settings)
     try:
-        return run(landing_of(settings), spark=settings.pipeline.spark, ledger=ledger, once=given.once, stop=stop)
+        return run(landing_of(settings), spark=settings.pipeline.spark, ledger=ledger, once=parsed.once, stop=stop)
     except (PenstockError, RuntimeError, ValueError) as error:
         _LOGGER.critical("%s", error)
-        if isinstance(error, FeatureNotWritten) and not given.once:
+        if isinstance(error, FeatureNotWritten) and not parsed.once:
             _wait_for_features(Layout.for_tables(settings.tables), stop)
         return 1
 
@@ -315,7 +326,7 @@ def _wait_for_features(layout: Layout, stop: threading.Event) -> None:
     while not stop.wait(FEATURE_POLL_S):
         try:
             DeltaTable(layout.landed).check_features()
-            _LOGGER.info("%s can be written again: the pipeline starts anew", layout.landed)
+            _LOGGER.info("%s can be written again: restarting the pipeline", layout.landed)
             return
         except (FeatureNotWritten, DamagedFile, TablesAway):
             continue

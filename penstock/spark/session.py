@@ -1,4 +1,7 @@
-"""The Spark session that Penstock runs on: local by default, or any master."""
+"""The Spark session of Penstock: local by default, or with any master.
+
+Start with ``build_session``. Environment and JVM options are set before the JVM starts; later changes have no effect.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ SETTINGS: dict[str, str] = {
     # Times are UTC, and microseconds as other tools expect them (Spark's default is still INT96).
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Without it a Python source that takes filters is refused.
+    # Without it Spark refuses Python sources with pushFilters.
     "spark.sql.python.filterPushdown.enabled": "true",
     # Each shuffle partition costs a task.
     "spark.sql.shuffle.partitions": "2",
@@ -42,7 +45,7 @@ SETTINGS: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
     "spark.sql.catalogImplementation": "in-memory",
-    # The default one starts a process (readlink) for each file of a checkpoint that it puts in place.
+    # The default manager starts a process (readlink) for each checkpoint file that it renames.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -65,26 +68,26 @@ logger.adaptive.level = error
 logger.submit.name = org.apache.spark.deploy
 logger.submit.level = error
 """
-"""Log4j's settings. The streaming engine warns that adaptive execution is off for streams: it always is."""
+"""Log4j's settings, without the warning that adaptive execution is off for streams, where it always is."""
 
 
-YOUNG = "128m"
-"""What the JVM has for objects that do not live long: what lands is not among them. Unless it is told, it takes a third
-of its memory, and does not give it back.
+YOUNG_GENERATION = "128m"
+"""JVM memory for short-lived objects. Rows that land are not among them; by default the JVM takes a third of its memory
+for them and does not return it.
 """
 HOME_PARTS = ("bin", "conf", "jars", "sbin")
-NEEDED = ("bin", "jars")
-"""What the JVM looks for in Spark's home."""
+REQUIRED_PARTS = ("bin", "jars")
+"""Folders that the JVM needs in Spark's home."""
 _LOGGER = logging.getLogger(__name__)
-_KEPT = str(128 << 20)
+_RETAINED_BYTES = str(128 << 20)
 WORKER_ENVIRONMENT = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
-    "MALLOC_MMAP_THRESHOLD_": _KEPT,
-    "MALLOC_TRIM_THRESHOLD_": _KEPT,
+    "MALLOC_MMAP_THRESHOLD_": _RETAINED_BYTES,
+    "MALLOC_TRIM_THRESHOLD_": _RETAINED_BYTES,
     "MALLOC_ARENA_MAX": "2",
 }
-"""Of the Python workers: memory that a task frees is used again by the next one instead of faulted in anew, which was a
-seventh of their time, and less is held than by Arrow's own allocator.
+"""Environment of the Python workers. The next task reuses memory that a task frees: page faults took a seventh of the
+workers' time. The system's allocator also holds less than Arrow's own.
 """
 
 
@@ -94,32 +97,35 @@ def build_session(
     name: str = "penstock",
     inherit: Sequence[int] = (),
     scratch: Path | None = None,
-    errors: int | None = None,
+    stderr: int | None = None,
 ) -> SparkSession:
-    """A session with the settings above, then ``settings`` (``master`` and any key of Spark's own) over them.
+    """Return a session with the settings of this module, then ``settings`` (``master`` and any key of Spark) over
+    them.
 
-    ``inherit``: open files that the JVM keeps open as well, so that a lock on them is held as long as it lives.
-    ``errors``: the open file that the JVM's standard error is to be, where that is not this process's.
-    ``scratch``: an existing folder for everything temporary, which a killed JVM leaves behind.
-    The executors of a cluster are sent this package. Their Python is this one's path, or that of ``pyspark.python``
-    or PYSPARK_PYTHON.
-    Raises NoJava where there is nothing to run it on, and ValueError for a master that Spark does not know. A second
-    call in one process returns the running session.
+    A second call in one process returns the running session. ``inherit``: files that the JVM keeps open, so that a
+    lock on them is held as long as it lives. ``stderr``: file for the JVM's standard error, None for this process's.
+    ``scratch``: an existing folder for temporary files, which a killed JVM leaves behind.
+
+    Executors of a cluster receive this package. Their Python is ``pyspark.python``, PYSPARK_PYTHON, or this one's
+    path.
+
+    Raises NoJava, and ValueError for a master that Spark does not know.
     """
-    given = _spark_keys(settings or {})
-    master = given.pop("spark.master", DEFAULT_MASTER)
+    user_settings = _spark_keys(settings or {})
+    master = user_settings.pop("spark.master", DEFAULT_MASTER)
     check_master(master)
-    is_local = listens_on_loopback(master) and DRIVER_HOST not in given
-    _prepare_environment(master, given.get("spark.pyspark.python"), is_local)
+    is_local = listens_on_loopback(master) and DRIVER_HOST not in user_settings
+    _prepare_environment(master, user_settings.get("spark.pyspark.python"), is_local)
     local = LOCAL_SETTINGS if is_local else {}
     workers = {f"spark.executorEnv.{name}": value for name, value in WORKER_ENVIRONMENT.items()}
-    options = {**SETTINGS, **workers, **local, **given, "spark.master": master, "spark.app.name": name}
+    options = {**SETTINGS, **workers, **local, **user_settings, "spark.master": master, "spark.app.name": name}
     options["spark.driver.extraJavaOptions"] = _java_options(options.get("spark.driver.extraJavaOptions", ""), scratch)
+    # Workaround: PySpark 4.2 has no parameter for inherited files, so the gateway is launched here and handed to it.
     if SparkContext._gateway is None:
         conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
-        gateway = launch_gateway(conf, {"pass_fds": tuple(inherit), "stderr": errors})  # type: ignore[no-untyped-call]
+        gateway = launch_gateway(conf, {"pass_fds": tuple(inherit), "stderr": stderr})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)
-    # A statement that Spark refuses is told by its exception; the log would have its stack trace as well.
+    # Spark raises for a bad statement; without this the log has the stack trace, too.
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     builder = SparkSession.builder
@@ -139,24 +145,26 @@ def listens_on_loopback(master: str) -> bool:
     return bool(_IN_PROCESS.fullmatch(master) or _LOOPBACK.fullmatch(master))
 
 
-def _java_options(given: str, scratch: Path | None) -> str:
-    """Return the options of the driver's JVM: Penstock's, then the given ones."""
-    ours = [_logging(), "-XX:-UsePerfData"]  # its counters are sampled twenty times a second
-    if "GC" not in given:
-        ours.append("-XX:+UseParallelGC")  # a quarter less CPU than the default for the landing query
-    if "New" not in given:
-        ours.append(f"-XX:MaxNewSize={YOUNG}")
+def _java_options(user_options: str, scratch: Path | None) -> str:
+    """Return the options of the driver's JVM: Penstock's, then the user's."""
+    options = [_logging_option(), "-XX:-UsePerfData"]  # the JVM samples these counters 20 times a second
+    if "GC" not in user_options:
+        options.append("-XX:+UseParallelGC")  # a quarter less CPU than the default for the landing query
+    if "New" not in user_options:
+        options.append(f"-XX:MaxNewSize={YOUNG_GENERATION}")
     if scratch:
-        ours.append(f"-Djava.io.tmpdir={scratch}")
-    return " ".join([*(shlex.quote(option) for option in ours), given]).strip()
+        options.append(f"-Djava.io.tmpdir={scratch}")
+    return " ".join([*(shlex.quote(option) for option in options), user_options]).strip()
 
 
 def _spark_keys(settings: Mapping[str, object]) -> dict[str, str]:
-    return {key if key.startswith("spark.") else f"spark.{key}": _text(value) for key, value in settings.items()}
+    return {
+        key if key.startswith("spark.") else f"spark.{key}": _setting_text(setting) for key, setting in settings.items()
+    }
 
 
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _setting_text(setting: object) -> str:
+    return str(setting).lower() if isinstance(setting, bool) else str(setting)
 
 
 def _prepare_environment(master: str, python: str | None, is_local: bool) -> None:
@@ -190,16 +198,18 @@ def _home_without_archives() -> Path | None:
         home.mkdir(parents=True, exist_ok=True)
         for name in HOME_PARTS:
             if (installed / name).exists():
+                # Several sessions may create the home at the same time; the links are the same.
                 with contextlib.suppress(FileExistsError):
                     (home / name).symlink_to(installed / name)
+        # A folder of another user could lead the JVM to other jars.
         is_ours = home.stat().st_uid == os.getuid()
-        return home if is_ours and all((home / name).resolve() == installed / name for name in NEEDED) else None
+        return home if is_ours and all((home / name).resolve() == installed / name for name in REQUIRED_PARTS) else None
     except OSError as error:
         _LOGGER.info("Spark's processes import its archive: %s", error)
         return None
 
 
-def _logging() -> str:
+def _logging_option() -> str:
     """Return the JVM's option for its log: warnings, without those about intended settings."""
     path = cache_folder() / "log4j2.properties"
     if not path.exists() or path.read_bytes() != LOGGING.encode():

@@ -1,4 +1,4 @@
-"""The table ``landed`` for readers: its schema, and the views on it."""
+"""The tables as Spark frames and views: ``landed``, the views on it, typed tables, and watermarks."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ from penstock.landing.typed.typed_delta import TypedDelta, existing_typed_tables
 from penstock.landing.writing.written_file import ROW_GROUP, in_current_columns, with_partition_columns
 from penstock.proof.watermarks import WATERMARKS, kept_watermarks
 
-if TYPE_CHECKING:  # what the tables are is known without Spark
+if TYPE_CHECKING:  # schemas are used without Spark
     from pyspark.sql import DataFrame, SparkSession
 
-MOST_TASKS = 32
+MAX_READ_TASKS = 32
 """Limit of parallel tasks that read a table in an object store."""
 
 
 def landed_schema(schema: pa.Schema = LANDED) -> str:
-    """The table's columns as DDL. Always give it to readers of the files: else Spark infers the folders' types."""
+    """Return the table's columns as DDL. Readers of the files need it: Spark would infer other types for partition
+    columns.
+    """
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return ", ".join(f"`{one.name}` {one.dataType.simpleString()}" for one in from_arrow_schema(schema).fields)
+    return ", ".join(f"`{column.name}` {column.dataType.simpleString()}" for column in from_arrow_schema(schema).fields)
 
 
 def read_landed(spark: SparkSession, tables: TablesPlace | str) -> DataFrame:
@@ -52,37 +54,41 @@ def _read_files(spark: SparkSession, folder: TablePath, files: Sequence[TableFil
         return spark.createDataFrame([], landed_schema(schema))
     in_store = isinstance(folder, ObjectPath)
     by_spark = [] if in_store else [file for file in files if file.live is None]
-    by_us = [file for file in files if in_store or file.live is not None]
-    parts = [_read_in_tasks(spark, folder, by_us, schema)] if by_us else []
+    # Spark's own reader knows neither deletion vectors nor the credentials of a store.
+    by_penstock = [file for file in files if in_store or file.live is not None]
+    frames = [_read_in_tasks(spark, folder, by_penstock, schema)] if by_penstock else []
     if by_spark:
         paths = [str(folder / file) for file in by_spark]
-        parts.append(spark.read.schema(landed_schema(schema)).option("basePath", str(folder)).parquet(*paths))
-    return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+        frames.append(spark.read.schema(landed_schema(schema)).option("basePath", str(folder)).parquet(*paths))
+    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
 
 def _read_in_tasks(spark: SparkSession, folder: TablePath, listed: Sequence[TableFile], schema: pa.Schema) -> DataFrame:
     """Read files with Penstock's own reader: it applies deletion vectors and needs no jar for an object store."""
-    in_file = pa.schema([one for one in schema if one.name not in PARTITION_COLUMNS])
+    in_file = pa.schema([column for column in schema if column.name not in PARTITION_COLUMNS])
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for one in (row for batch in batches for row in batch.to_pylist()):
-            live = None if one["live"] is None else np.unpackbits(np.frombuffer(one["live"], np.uint8)).astype(bool)
-            file = TableFile.listed(one["name"], 0, None if live is None else live[: one["rows"]])
+        for entry in (row for batch in batches for row in batch.to_pylist()):
+            live = None if entry["live"] is None else np.unpackbits(np.frombuffer(entry["live"], np.uint8)).astype(bool)
+            file = TableFile.listed(entry["name"], 0, None if live is None else live[: entry["rows"]])
             with open_rows(folder, file) as rows:
                 for part in rows.batches(batch_rows=ROW_GROUP):
                     yield with_partition_columns(in_current_columns(part, in_file), file, schema)
 
     described = [
+        # Deletion vectors travel as packed bits: one bit per row.
         (str(file), None, 0) if file.live is None else (str(file), np.packbits(file.live).tobytes(), len(file.live))
         for file in listed
     ]
     files = spark.createDataFrame(described, "name string, live binary, rows long")
-    files = files.repartition(min(len(listed), MOST_TASKS))
+    files = files.repartition(min(len(listed), MAX_READ_TASKS))
     return files.mapInArrow(read, landed_schema(schema))
 
 
 def register_views(spark: SparkSession, tables: TablesPlace | str) -> None:
-    """Create the temporary views: ``landed``, those of VIEWS (``data`` as VARIANT), typed ones, and ``watermarks``."""
+    """Create the temporary views ``landed``, ``events`` and its siblings (``data`` as VARIANT), typed tables,
+    ``watermarks``.
+    """
     from pyspark.sql import functions
     from pyspark.sql.pandas.types import from_arrow_schema
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.process.terminal import visible
 from penstock.sql.query import BadQuery, Query
 
-MAX_CELL_CHARACTERS = 60
+MAX_CELL_CHARS = 60
 """Limit for the characters of a value in a table."""
 SLOW_AFTER_S = 1.0
 """Time after which an answer states how long it took, and why."""
@@ -25,6 +25,7 @@ def rows_of(rows: pa.Table) -> list[dict[str, Any]]:
     represent.
     """
     try:
+        # Old files may have an annotation name twice: the last value wins.
         return rows.to_pylist(maps_as_pydicts="lossy")
     except (OverflowError, ValueError, TypeError) as error:
         raise BadQuery(f"a value of the answer cannot be represented ({error}): cast it to VARCHAR") from None
@@ -33,7 +34,7 @@ def rows_of(rows: pa.Table) -> list[dict[str, Any]]:
 def cell(value: Any) -> str:
     """Return a value for a table: short, and without control characters."""
     text = value if isinstance(value, str) else _text(value)
-    return visible(text if len(text) <= MAX_CELL_CHARACTERS else f"{text[: MAX_CELL_CHARACTERS - 1]}…")
+    return visible(text if len(text) <= MAX_CELL_CHARS else f"{text[: MAX_CELL_CHARS - 1]}…")
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -43,6 +44,7 @@ def is_number(kind: pa.DataType) -> bool:
 
 def json_text(rows: pa.Table) -> str:
     """Return a JSON array of objects. Bytes, times and decimals become text, NaN and infinity null. Raises BadQuery."""
+    # JSON has no NaN and no infinity.
     plain = [{name: _number(value) for name, value in row.items()} for row in rows_of(rows)]
     try:
         return json.dumps(plain, default=_text, allow_nan=False)

@@ -26,11 +26,14 @@ def tables_of(settings: Settings, landed_only: bool = False, readable: Iterable[
     window = round(pipeline.duplicate_window * 1_000_000)
     names = None if readable is None else frozenset(readable)
     typed = configured_tables(pipeline)
+    # Kafka's unlanded records are with the broker, so only the table is read.
     if landed_only or pipeline.source == "kafka":
         return Tables(layout, None, window=window, readable=names, typed=typed)
     schemas = load_schemas(layout.type_schemas, pipeline.schemas)
     rules = Rules(EventRules(pipeline.event_types, (*schemas, *strict_tables(typed))), pipeline.keep_payload)
     transform = TransformRules.from_config(pipeline)
+    # The tail of the log is transformed as the pipeline does it; a function that cannot be loaded ends the query
+    # early.
     transform.check()
     connection = configured_connection(settings)
     store: TopicStore = FolderStore(settings.topics) if connection is None else _by_flight(connection)
@@ -38,6 +41,6 @@ def tables_of(settings: Settings, landed_only: bool = False, readable: Iterable[
 
 
 def _by_flight(connection: DaemonConnection) -> TopicStore:
-    from penstock.landing.topics.from_flight import FlightStore  # brings gRPC
+    from penstock.landing.topics.from_flight import FlightStore  # imports gRPC
 
     return FlightStore(connection)

@@ -40,7 +40,7 @@ class Cut:
     """The table through ``batch`` (-1: no batch): its ``files``, and the offsets at which each topic and backfill
     request had ``ended``.
 
-    ``keys`` are those of landed events; ``typed`` the files of typed tables by view.
+    ``keys`` belong to landed events; ``typed`` the files of typed tables by view.
     """
 
     batch: int = -1
@@ -68,7 +68,7 @@ class Cut:
 
 
 def take_cut(layout: Layout, window: int) -> Cut:
-    """Return the current cut of a table. ``window`` is that of duplicates, in microseconds.
+    """Return the current cut of a table. ``window`` is the duplicate window in microseconds.
 
     Raises TableTooBusy, UnknownFormat, DamagedFile, StateElsewhere.
     """
@@ -80,6 +80,7 @@ def take_cut(layout: Layout, window: int) -> Cut:
     for _ in range(MAX_ATTEMPTS):
         try:
             return _try_cut(layout, window)
+        # A commit or a compaction in between: its files may be gone, so the whole cut is taken again.
         except (TableMovedOn, FileNotFoundError):
             damaged = None
         except DamagedFile as error:  # or a clean-up removed files of Delta's log in between

@@ -30,6 +30,7 @@ def rows_beyond(
 
     ``report_progress`` is called with the number of messages read so far.
     """
+    # Duplicates are judged in the order of the log, as the landing judges them.
     judge, transformation, messages_read = (
         StreamJudge(cut.keys, tables.window),
         Transformation(tables.transform.steps()),
@@ -51,6 +52,7 @@ def ranges_beyond(tables: Tables, cut: Cut) -> list[Range]:
 
 def _sources(tables: Tables, ranges: Sequence[Range]) -> Iterator[MessageBatch]:
     for offset_range in ranges:
+        # Limit: one batch of the log is in memory at a time.
         for rows in tables.store.read(offset_range, LOG_ROW) if tables.store is not None else ():
             yield MessageBatch(with_null_partition(rows))
 

@@ -1,4 +1,4 @@
-"""Quarantined messages: by reason and shape, the newest first, and in order for sending back.
+"""Quarantined messages: by reason and shape, newest first, and in order for sending back.
 
 Limit: every function reads a bounded number of rows within ``SECONDS``, because the console calls them.
 """
@@ -62,7 +62,7 @@ class RowPosition(NamedTuple):
     offset: int
 
     @classmethod
-    def of(cls, row: Row) -> RowPosition:
+    def from_row(cls, row: Row) -> RowPosition:
         return cls(row.timestamp, row.topic, -1 if row.partition is None else row.partition, row.offset)
 
     def sql(self) -> str:
@@ -102,8 +102,9 @@ class Group(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """The size of a selection: its messages, those of the log (which can be sent back), those sent before, and the
-    newest time.
+    """The size of a selection.
+
+    ``of_log`` messages can be sent back, ``before`` were sent earlier; the others came from Kafka.
     """
 
     messages: int
@@ -118,8 +119,8 @@ def check(tables: Tables, selection: Selection) -> None:
         return
     reasons = [row["reason"] for row in _query_table(tables, f"SELECT DISTINCT reason {_FROM_QUARANTINE}")]
     if selection.reason not in reasons:
-        known_reasons = ", ".join(sorted({*map(str, Reason), *filter(None, reasons)}))
-        raise UnknownReason(f"nothing is in quarantine for {selection.reason!r}; the reasons are {known_reasons}")
+        existing = ", ".join(sorted({*map(str, Reason), *filter(None, reasons)}))
+        raise UnknownReason(f"no quarantined message has the reason {selection.reason!r}; the reasons are {existing}")
 
 
 def groups(tables: Tables) -> list[Group]:
@@ -133,8 +134,9 @@ def groups(tables: Tables) -> list[Group]:
 
 
 def newest(tables: Tables, selection: Selection, limit: int, before: RowPosition | None = None) -> list[Row]:
-    """Return the messages of a selection, the newest first."""
+    """Return the messages of a selection, newest first."""
     beyond = f" AND ({_SORT_KEY}) < {before.sql()}" if before else ""
+    # The order of the index columns is the one of `_SORT_KEY`, so that a page continues exactly behind the last one.
     order = ", ".join(f"{column} DESC" for column in _SORT_KEY.split(", ", 2)[:2])
     return _quarantined_rows(tables, f'{selection.sql()}{beyond} ORDER BY {order}, "offset" DESC LIMIT {limit}')
 
@@ -160,7 +162,7 @@ def _sent_before(tables: Tables, selection: Selection) -> int:
 
 
 def in_order(tables: Tables, selection: Selection, through: datetime | None) -> Iterator[list[Row]]:
-    """Yield the messages of a selection that can be sent back in steps, the oldest first.
+    """Yield the messages of a selection that can be sent back in steps, oldest first.
 
     ``through`` limits the time: a message that is quarantined again after it was sent back must not be sent for ever.
     """
@@ -173,7 +175,8 @@ def in_order(tables: Tables, selection: Selection, through: datetime | None) -> 
         if not rows:
             return
         yield rows
-        after = RowPosition.of(rows[-1])
+        # By position, not by offset into the list: rows that are quarantined during the run must not shift the steps.
+        after = RowPosition.from_row(rows[-1])
 
 
 def send_all(

@@ -1,8 +1,8 @@
 """A query over the tables and the unlanded part of the log, as views of DuckDB with the names that Spark uses.
 
-Invariant: a message of the log is in the answer once, either from the table or from the log, whatever is committed
-during the query. A query reads nothing but the data: DuckDB's access to other files and its settings are locked before
-the user's text runs.
+Invariant: a message of the log is in the answer once, either from the table or from the log, even if batches are
+committed during the query. A query reads nothing but the data: DuckDB's access to other files and its settings are
+locked before the user's text runs.
 """
 
 from __future__ import annotations
@@ -92,9 +92,11 @@ class Query:
         try:
             self._connection.execute("SET TimeZone = 'UTC'")
             self._connection.execute(f"SET temp_directory = {sql_literal(self._scratch.name)}")
+            # Order: the check before anything of the text runs; a second statement could change settings.
             _check_one_select(text)
             for statement in _BOUNDS if timeout_s is not None else ():
                 self._connection.execute(statement)
+            # Words in quotes are data, so they need no view.
             self._make_views({word.casefold() for word in re.findall(r"\w+", _TEXTS.sub("", text))})
         except duckdb.Error as error:
             self.close()
@@ -155,7 +157,7 @@ class Query:
         cut = self._load_tail()
         self.batch, self.files = cut.batch, cut.files
         columns = ", ".join(f'"{name}"' for name in LANDED.names)
-        table = f"UNION ALL SELECT {columns} FROM {self._files(cut)}" if cut.files else ""  # noqa: S608  our own words
+        table = f"UNION ALL SELECT {columns} FROM {self._files(cut)}" if cut.files else ""  # noqa: S608  names from the schema
         self._connection.execute(f"CREATE VIEW landed AS SELECT {columns} FROM _tail {table}")  # noqa: S608
         for view, kind in VIEWS.items():
             view_columns = ", ".join(
@@ -219,6 +221,8 @@ class Query:
             cut = take_cut(tables.layout, tables.window)
             ranges = ranges_beyond(tables, cut)
             rows = rows_beyond(tables, cut, ranges, self._set_newer)
+            # Order: the cut before the tail: a batch that is committed during the read changes the table and repeats
+            # the attempt.
             self._store("_tail", pa.RecordBatchReader.from_batches(LANDED, rows))
             if not _has_expired(ranges, tables):
                 return cut

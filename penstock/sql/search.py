@@ -13,7 +13,7 @@ from penstock.sql.tables import Tables
 class Match(NamedTuple):
     """A message: its position (``topic:offset``, for Kafka ``topic/partition:offset``), time, kind and payload."""
 
-    place: str
+    position: str
     timestamp: datetime
     kind: str
     payload: bytes

@@ -16,9 +16,8 @@ from penstock.landing.typed.columns import TypedTable
 class Tables:
     """The queryable tables and topics.
 
-    ``store`` reads topics of the log, None if the pipeline lands none; ``patterns`` selects those that it lands.
-    ``window`` is that of duplicates, in microseconds. ``readable`` has the topics that the user may read, None for
-    all.
+    ``store`` reads topics of the log, None if the pipeline lands none; ``patterns`` selects the landed ones.
+    ``window`` is the duplicate window in microseconds. ``readable`` has the topics that the user may read; None is all.
     """
 
     layout: Layout

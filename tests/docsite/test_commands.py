@@ -14,19 +14,19 @@ ALL = dict(walked(typer.main.get_command(build(None)), "penstock"))
 def section_of(name: str) -> str:
     """What the page says of a command, to the next one's heading."""
     for hashes in ("##", "###"):
-        _, found, rest = PAGE.partition(f"\n{hashes} `{name}`\n")
-        if found:
+        _, heading, rest = PAGE.partition(f"\n{hashes} `{name}`\n")
+        if heading:
             return rest.partition("\n## `")[0].partition("\n### `")[0]
     raise AssertionError(f"{name} is not on the page")
 
 
-def test_every_command_has_its_section() -> None:
+def test_every_command_has_a_section() -> None:
     assert len(ALL) > 40
     for name, command in ALL.items():
         assert str(command.help).split("\n")[0].split("`")[0][:30] in section_of(name).replace("\\", "")
 
 
-def test_every_option_and_argument_is_named_in_the_section_of_its_command() -> None:
+def test_section_names_every_option_and_argument() -> None:
     for name, command in ALL.items():
         for parameter in command.params:
             words = (
@@ -38,7 +38,7 @@ def test_every_option_and_argument_is_named_in_the_section_of_its_command() -> N
                 assert any(word and word in section_of(name) for word in words), (name, words)
 
 
-def test_no_tag_of_html_is_made_of_what_a_command_says() -> None:
+def test_help_texts_are_escaped_for_html() -> None:
     for line in PAGE.splitlines():
         outside = "".join(line.split("`")[::2])
         assert "<" not in outside.replace("\\<", ""), line

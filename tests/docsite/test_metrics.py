@@ -13,7 +13,7 @@ NAMED = set(re.findall(r"^\| `(penstock_\w+)` \|", PAGE, re.MULTILINE))
 SERVER = Path(__file__).parents[2] / "penstock" / "server"
 
 
-def test_every_metric_that_the_code_names_is_on_the_page() -> None:
+def test_every_metric_of_the_code_is_on_the_page() -> None:
     text = "".join(path.read_text() for path in SERVER.rglob("*.py"))
     assert set(re.findall(r'Family\(\s*"(penstock_\w+)"', text)) <= NAMED
 
@@ -23,7 +23,7 @@ def test_every_key_of_stat_is_on_the_page() -> None:
         assert [name for name in NAMED if name.startswith(f"penstock_plog_{key}")], key
 
 
-def test_each_has_labels_and_a_meaning() -> None:
+def test_every_metric_has_labels_and_a_meaning() -> None:
     assert "| `penstock_topic_fate_total` | counter | `topic`, `fate` | What became of a topic's messages |" in PAGE
     assert "| `penstock_cursor_lag_entries` | gauge | `topic`, `cursor` |" in PAGE
     assert all(len(line.split("|")[4].split()) > 1 for line in PAGE.splitlines() if line.startswith("| `penstock_"))

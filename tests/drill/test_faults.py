@@ -1,4 +1,4 @@
-"""Another process obeys the file with the faults."""
+"""Faults that a file switches on in another process."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ for folder in ("data", "other"):
 """
 
 
-def said(folder: Path, faults: Faults, script: str = WRITES) -> list[str]:
+def output_of(folder: Path, faults: Faults, script: str = WRITES) -> list[str]:
     for name in ("data", "other"):
         (folder / name).mkdir(exist_ok=True)
     (folder / "faults.json").write_bytes(faults.encode())
     environment = {**os.environ, "PYTHONPATH": f"{INJECTED}:{Path(__file__).parents[2]}"}
     environment[VARIABLE] = str(folder / "faults.json")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], cwd=folder, env=environment, capture_output=True, text=True, check=True
     )
-    return done.stdout.splitlines()
+    return process.stdout.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def said(folder: Path, faults: Faults, script: str = WRITES) -> list[str]:
         (Faults(failing=True), "ok", "Input/output error"),
     ],
 )
-def test_writes_and_syncs_of_the_data_directory_alone_fail(
+def test_only_writes_and_syncs_of_the_data_directory_fail(
     tmp_path: Path, faults: Faults, first: str, second: str
 ) -> None:
-    assert said(tmp_path, faults) == [f"data {first}", f"data {second}", "other ok", "other ok"]
+    assert output_of(tmp_path, faults) == [f"data {first}", f"data {second}", "other ok", "other ok"]
 
 
-def test_the_wall_clock_jumps_and_comes_back(tmp_path: Path) -> None:
+def test_wall_clock_jumps_and_returns(tmp_path: Path) -> None:
     script = """
 import json, pathlib, time
 def ahead(): return round((time.time() - time.clock_gettime(time.CLOCK_REALTIME)) / 100)
@@ -60,4 +60,4 @@ pathlib.Path("faults.json").write_text(json.dumps({}))
 time.sleep(0.2)
 print(before, ahead())
 """
-    assert said(tmp_path, Faults(clock=1000), script) == ["(10, 10) 0"]
+    assert output_of(tmp_path, Faults(clock=1000), script) == ["(10, 10) 0"]

@@ -1,4 +1,4 @@
-"""What Kafka holds in the end is held against what was delivered."""
+"""Messages in Kafka compared with the balance."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections import Counter
 
 from confluent_kafka import Producer
 
-from penstock.drill.kafka import marks_in, missing
+from penstock.drill.kafka import compare_with_kafka, marks_in
 from penstock.drill.senders import payload
 from penstock.kafka.broker import Broker
 
 
-def test_messages_are_read_back_from_all_topics(kafka_broker: Broker) -> None:
+def test_marks_are_read_from_all_topics(kafka_broker: Broker) -> None:
     producer = Producer({"bootstrap.servers": kafka_broker.address})
     for topic, number in (("drill-one", 1), ("drill-two", 2), ("drill-two", 2)):
         producer.produce(topic, payload("test-drill-kafka", number))
     producer.flush(30)
-    found = marks_in(kafka_broker.address)
-    assert {mark: n for mark, n in found.items() if mark[0] == "test-drill-kafka"} == {
+    marks = marks_in(kafka_broker.address)
+    assert {mark: n for mark, n in marks.items() if mark[0] == "test-drill-kafka"} == {
         ("test-drill-kafka", 1): 1,
         ("test-drill-kafka", 2): 2,
     }
 
 
-def test_less_than_was_delivered_and_more_than_was_sent_are_wrong() -> None:
+def test_missing_and_surplus_messages_are_errors() -> None:
     balance = {"routes": [{"source": "a", "handler": "kafka", "delivered": 2}, {"source": "a", "handler": "log"}]}
     stored = Counter({("a", 0): 1, ("a", 1): 3})
-    assert list(missing(balance, {"a": "kafka"}, stored, {"a": 2})) == []
-    assert len(list(missing(balance, {"a": "kafka"}, Counter({("a", 0): 5}), {"a": 2}))) == 1
-    assert len(list(missing(balance, {"a": "kafka"}, stored, {"a": 1}))) == 1
+    assert list(compare_with_kafka(balance, {"a": "kafka"}, stored, {"a": 2})) == []
+    assert len(list(compare_with_kafka(balance, {"a": "kafka"}, Counter({("a", 0): 5}), {"a": 2}))) == 1
+    assert len(list(compare_with_kafka(balance, {"a": "kafka"}, stored, {"a": 1}))) == 1

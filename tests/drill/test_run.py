@@ -1,4 +1,4 @@
-"""A drill whose pipe does not come up leaves what its error points at."""
+"""The folder of a drill whose pipe does not start."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from penstock.drill import run
 from penstock.drill.pipe import NotBack
 
 
-def test_the_folder_stays_where_the_pipe_does_not_come_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_stays_if_the_pipe_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PYTHONPATH", "DRILL_FAULTS"):
         monkeypatch.setenv(name, "")
-    monkeypatch.setattr(run, "PATIENCE", 0.0)
+    monkeypatch.setattr(run, "RECOVERY_TIMEOUT_S", 0.0)
     drill = run.Drill(Settings(), 1, lambda line: None, spark=False, kafka=False, keep=False)
     with pytest.raises(NotBack, match=r"serve\.log"), drill:
         pass

@@ -1,11 +1,11 @@
-"""The copy of a configuration reaches nobody but its own processes."""
+"""The isolated copy of a configuration."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from penstock.config import KafkaHandler, Settings, load
-from penstock.drill.settings import copied, kafka_handlers
+from penstock.drill.settings import isolate_settings, kafka_handlers
 
 CONFIG = """
 data_dir = "precious"
@@ -35,7 +35,7 @@ def loaded(folder: Path) -> Settings:
 
 
 def test_folder_addresses_and_foreign_handlers_are_replaced(tmp_path: Path) -> None:
-    copy, left_out = copied(loaded(tmp_path), tmp_path / "data")
+    copy, left_out = isolate_settings(loaded(tmp_path), tmp_path / "data")
     (listener,) = copy.listener
     assert (copy.data_dir, copy.tables) == (tmp_path / "data", tmp_path / "data" / "tables")
     assert {address.partition(":")[0] for address in (copy.log.http, copy.log.grpc, str(copy.log.flight))} == {
@@ -50,26 +50,26 @@ def test_folder_addresses_and_foreign_handlers_are_replaced(tmp_path: Path) -> N
     assert left_out == ["events: handler kafka (kafka) is replaced by one that discards"]
 
 
-def test_tables_at_a_url_are_left_alone(tmp_path: Path) -> None:
-    given = load(None, ["pipeline.tables=s3://lake/t", "pipeline.storage_options.AWS_REGION=x"])
-    copy, _ = copied(given, tmp_path / "data")
+def test_tables_at_a_url_are_not_used(tmp_path: Path) -> None:
+    settings = load(None, ["pipeline.tables=s3://lake/t", "pipeline.storage_options.AWS_REGION=x"])
+    copy, _ = isolate_settings(settings, tmp_path / "data")
     assert copy.tables == tmp_path / "data" / "tables"
     assert copy.pipeline.storage_options == {}
 
 
-def test_with_a_broker_of_the_drill_messages_for_kafka_go_there(tmp_path: Path) -> None:
-    copy, left_out = copied(loaded(tmp_path), tmp_path / "data", "127.0.0.1:9")
+def test_kafka_handlers_send_to_the_broker_of_the_drill(tmp_path: Path) -> None:
+    copy, left_out = isolate_settings(loaded(tmp_path), tmp_path / "data", "127.0.0.1:9")
     kafka = copy.listener[0].handlers[1]
     assert isinstance(kafka, KafkaHandler)
     assert (kafka.producer, left_out) == ({"bootstrap.servers": "127.0.0.1:9"}, [])
     assert kafka_handlers(copy) == {"events": "kafka"}
 
 
-def test_where_nothing_goes_to_kafka_the_first_listener_does(tmp_path: Path) -> None:
-    copy, _ = copied(Settings(), tmp_path / "data", "127.0.0.1:9")
+def test_first_listener_gets_a_kafka_handler_if_none_has_one(tmp_path: Path) -> None:
+    copy, _ = isolate_settings(Settings(), tmp_path / "data", "127.0.0.1:9")
     assert kafka_handlers(copy) == {copy.listener[0].name: "kafka"}
 
 
-def test_log_buffers_are_as_small_as_the_listeners_let_them_be(tmp_path: Path) -> None:
-    copy, _ = copied(loaded(tmp_path), tmp_path / "data")
+def test_log_buffers_have_the_smallest_allowed_size(tmp_path: Path) -> None:
+    copy, _ = isolate_settings(loaded(tmp_path), tmp_path / "data")
     assert copy.buffer.term_length == 4 << 20

@@ -1,4 +1,4 @@
-"""What a verdict finds wrong, of a real pipe whose senders claim more or less than they did."""
+"""Errors that a verdict finds on a real pipe whose senders make false claims."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.client import Log
 from penstock.config import load
 from penstock.drill.pipe import DrillPipe
 from penstock.drill.senders import TOPIC, Appender, DatagramSender, Sender, payload
-from penstock.drill.settings import copied
+from penstock.drill.settings import isolate_settings
 from penstock.drill.verdict import judge, losses_of
 
 SMALL = ["buffer.term_length=2MiB", "buffer.slots=64"]
@@ -27,20 +27,20 @@ handlers = [{type = "log", topic = "events"}]
 
 @pytest.fixture
 def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DrillPipe]:
-    """A pipe with one listener, whose environment is gone after the test."""
+    """A pipe with one listener, whose environment variables are removed after the test."""
     for name in ("PYTHONPATH", "DRILL_FAULTS"):
         monkeypatch.setenv(name, "")
     (tmp_path / "penstock.toml").write_text(LISTENER)
-    settings, _ = copied(load(tmp_path / "penstock.toml", SMALL), tmp_path / "data")
+    settings, _ = isolate_settings(load(tmp_path / "penstock.toml", SMALL), tmp_path / "data")
     settings.data_dir.mkdir()
-    made = DrillPipe(settings, tmp_path, spark=False)
-    made.start(60)
-    yield made
-    made.stop()
+    drill_pipe = DrillPipe(settings, tmp_path, spark=False)
+    drill_pipe.start(60)
+    yield drill_pipe
+    drill_pipe.stop()
 
 
 def appended(pipe: DrillPipe, *numbers: int) -> Appender:
-    """An appender that appended these messages, and says so."""
+    """Append messages and return their appender, which claims them."""
     appender = Appender(pipe.settings, 1)
     with Log(pipe.settings.log.grpc) as log:
         offsets = log.append(TOPIC, [payload(appender.name, number) for number in numbers])
@@ -49,33 +49,33 @@ def appended(pipe: DrillPipe, *numbers: int) -> Appender:
     return appender
 
 
-def wrong(pipe: DrillPipe, *senders: Sender) -> list[str]:
+def errors_of(pipe: DrillPipe, *senders: Sender) -> list[str]:
     return judge(pipe, senders).wrong
 
 
-def test_lies_are_found_one_by_one(pipe: DrillPipe) -> None:
+def test_each_false_claim_is_an_error(pipe: DrillPipe) -> None:
     honest = appended(pipe, 0, 1, 2)
-    assert wrong(pipe, honest) == []
+    assert errors_of(pipe, honest) == []
     honest.sent = 2
-    assert wrong(pipe, honest) == ["1 messages are stored that nobody sent"]
+    assert errors_of(pipe, honest) == ["messages stored but never sent: 1"]
     honest.sent = 3
     honest.acknowledged[TOPIC, 17] = honest.name, 2
-    assert wrong(pipe, honest) == ["1 acknowledged appends are not stored, such as offset 17 of drill"]
-    again = appended(pipe, 2)
-    again.sent = 3
-    assert wrong(pipe, again) == ["1 messages are stored twice, such as appends 2"]
+    assert errors_of(pipe, honest) == ["acknowledged appends not stored: 1, for example offset 17 of drill"]
+    repeated = appended(pipe, 2)
+    repeated.sent = 3
+    assert errors_of(pipe, repeated) == ["messages stored twice: 1, for example appends 2"]
 
 
-def test_datagrams_that_nobody_counted_are_found(pipe: DrillPipe) -> None:
+def test_uncounted_datagrams_are_an_error(pipe: DrillPipe) -> None:
     sender = DatagramSender(pipe.settings.listener[0], pipe, 1)
     sender.burst()
     came = sender.datagrams
     pipe.settled()
-    assert wrong(pipe, sender) == []
+    assert errors_of(pipe, sender) == []
     sender.sent, sender.datagrams = sender.sent + 5, sender.datagrams + 5
-    assert wrong(pipe, sender) == [
+    assert errors_of(pipe, sender) == [
         f"events: {came + 5} datagrams sent, {came} counted",
-        "5 datagrams are not stored, and the balance names 0 losses",
+        "datagrams not stored: 5; losses in the balance: 0",
     ]
 
 
@@ -83,7 +83,7 @@ def listener(name: str, **counts: int) -> dict[str, object]:
     return {"name": name, "counts": counts, "books": []}
 
 
-def test_losses_are_told_by_place_and_name() -> None:
+def test_losses_are_named_by_origin_and_count() -> None:
     balance = {
         "listeners": [listener("a", accepted=9, kernel_dropped=2), listener("b", corrupt=1)],
         "topics": [{"topic": "t", "fates": {"landed.event": 3, "gap.corrupt": 4}}],

@@ -76,10 +76,10 @@ def with_spark(folder: str, connected: bool = False) -> Iterable[str]:
     spark = builder.getOrCreate()
     for statement in json.loads(os.environ["SPARK_STATEMENTS"]):
         spark.sql(statement)
-    found = [row.uuid for row in spark.sql("select uuid from events").collect()]
-    assert spark.read.format("delta").load(folder).where("kind = 'event'").count() == len(found)
+    uuids = [row.uuid for row in spark.sql("select uuid from events").collect()]
+    assert spark.read.format("delta").load(folder).where("kind = 'event'").count() == len(uuids)
     spark.stop()
-    return found
+    return uuids
 
 
 ENGINES: dict[str, Callable[[str], Iterable[str]]] = {

@@ -82,9 +82,9 @@ _PAIRS = st.tuples(st.sampled_from(["a", "time", "uuid", "host", ""]) | _TEXTS, 
 def test_each_engine_reads_any_annotations(annotations: Rows) -> None:
     with TemporaryDirectory() as folder:
         layout = land(Path(folder), annotations)
-        wanted = as_maps(expected(annotations))
+        expected_maps = as_maps(expected(annotations))
         for engine, read in read_by_all(layout).items():
-            assert read == wanted, engine
+            assert read == expected_maps, engine
 
 
 @pytest.mark.spark
@@ -103,9 +103,14 @@ print("READ" + json.dumps([row.annotations for row in rows]))
 spark.stop()
 """
     jars = {name: text for name, text in package_settings(["delta"]).items() if name == "spark.jars"}
-    told = {name: text for name, text in session_settings(layout).items() if name != "spark.jars.packages"}
-    chosen = {**told, **jars, "spark.ui.enabled": "false", "spark.sql.warehouse.dir": str(tmp_path / "warehouse")}
+    delta_settings = {name: text for name, text in session_settings(layout).items() if name != "spark.jars.packages"}
+    chosen = {
+        **delta_settings,
+        **jars,
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
+    }
     command = [sys.executable, "-c", program, json.dumps(chosen), str(layout.landed)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True, cwd=tmp_path)
-    (line,) = (line for line in ended.stdout.splitlines() if line.startswith("READ"))
+    process = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True, cwd=tmp_path)
+    (line,) = (line for line in process.stdout.splitlines() if line.startswith("READ"))
     assert json.loads(line.removeprefix("READ")) == as_maps(expected(annotations))

@@ -58,7 +58,7 @@ def messages(payloads: list[bytes], batch: int) -> pa.RecordBatch:
     rows = [
         {
             "topic": "events",
-            "offset": batch * 100 + at,
+            "offset": batch * 100 + moment,
             "timestamp": stamp,
             "received": stamp,
             "bucket": LANDED_AT,
@@ -66,7 +66,7 @@ def messages(payloads: list[bytes], batch: int) -> pa.RecordBatch:
             "codec": "plog",
             "payload": payload,
         }
-        for at, payload in enumerate(payloads)
+        for moment, payload in enumerate(payloads)
     ]
     return pa.RecordBatch.from_pylist(rows, schema=ROW)
 
@@ -76,9 +76,9 @@ def landed(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Landed]:
     layout = Layout.for_tables(tmp_path / "tables")
     table = begin_table(layout)
     commit = BatchCommit(table, layout.keys, WINDOW)
-    made = Landed(layout, commit, Job(table.folder, layout.keys, WINDOW), set())
-    made.land(range(request.param))
-    return made
+    written = Landed(layout, commit, Job(table.folder, layout.keys, WINDOW), set())
+    written.land(range(request.param))
+    return written
 
 
 def read_with(engine: str, landed: Landed, output: Path) -> list[str]:
@@ -94,8 +94,8 @@ def read_with(engine: str, landed: Landed, output: Path) -> list[str]:
         environment["SPARK_STATEMENTS"] = json.dumps(statements(landed.layout))
     command = [sys.executable, str(SCRIPT), engine, str(landed.layout.landed), str(output)]
     subprocess.run(command, check=True, timeout=240, env=environment, cwd=output.parent)
-    found: list[str] = json.loads(output.read_text())
-    return found
+    uuids_read: list[str] = json.loads(output.read_text())
+    return uuids_read
 
 
 def total(uuids: list[str]) -> int:
@@ -104,26 +104,26 @@ def total(uuids: list[str]) -> int:
 
 @pytest.mark.parametrize("engine", sorted(ENGINES))
 def test_each_engine_reads_each_event_once(engine: str, landed: Landed, tmp_path: Path) -> None:
-    found = read_with(engine, landed, tmp_path / "uuids.json")
-    assert len(found) == len(landed.uuids)
-    assert total(found) == total(sorted(landed.uuids))
+    uuids_read = read_with(engine, landed, tmp_path / "uuids.json")
+    assert len(uuids_read) == len(landed.uuids)
+    assert total(uuids_read) == total(sorted(landed.uuids))
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "polars", "pyarrow"])
-def test_after_files_were_merged_they_read_the_same(engine: str, landed: Landed, tmp_path: Path) -> None:
+def test_each_engine_reads_the_same_after_a_merge(engine: str, landed: Landed, tmp_path: Path) -> None:
     removed, added = compact_table(landed.layout.landed)
     assert removed > added
     assert sorted(read_with(engine, landed, tmp_path / "uuids.json")) == sorted(landed.uuids)
 
 
-def test_a_dataset_of_penstock_has_them_too(tmp_path: Path) -> None:
+def test_dataset_of_penstock_has_the_same_rows(tmp_path: Path) -> None:
     layout = Layout.for_tables(tmp_path)
     table = begin_table(layout)
-    made = Landed(layout, BatchCommit(table, layout.keys, WINDOW), Job(table.folder, layout.keys, WINDOW), set())
+    written = Landed(layout, BatchCommit(table, layout.keys, WINDOW), Job(table.folder, layout.keys, WINDOW), set())
     assert penstock.tables.open(tmp_path, "events").count_rows() == 0
-    made.land(range(3))
-    assert penstock.tables.open(tmp_path).count_rows() == len(made.uuids) + 3
-    assert set(penstock.tables.open(tmp_path, "events").to_table()["uuid"].to_pylist()) == made.uuids
+    written.land(range(3))
+    assert penstock.tables.open(tmp_path).count_rows() == len(written.uuids) + 3
+    assert set(penstock.tables.open(tmp_path, "events").to_table()["uuid"].to_pylist()) == written.uuids
     assert penstock.tables.open(tmp_path, "quarantine").count_rows() == 3
     with pytest.raises(penstock.tables.NoSuchView):
         penstock.tables.open(tmp_path, "nothing")

@@ -63,8 +63,8 @@ class Shared:
             self.uuids |= {str(event["uuid"]) for event in events}
             self._batches += 1
 
-    def spark(self, statement: str, *gone: str) -> list[dict[str, object]]:
-        self.uuids -= {*gone}
+    def spark(self, statement: str, *deleted: str) -> list[dict[str, object]]:
+        self.uuids -= {*deleted}
         return self._spark.sql(statement, self.landed)
 
     def delete(self, uuid: str) -> None:
@@ -90,9 +90,9 @@ class Shared:
 
 @pytest.fixture
 def table(tmp_path: Path, spark: ForeignSpark) -> Shared:
-    made = Shared(tmp_path / "tables", spark)
-    made.land(3)
-    return made
+    written = Shared(tmp_path / "tables", spark)
+    written.land(3)
+    return written
 
 
 VECTORS = "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
@@ -119,7 +119,7 @@ def test_deletion_vectors_hold_through_everything(table: Shared) -> None:
     table.delete("a-004")
     table.compact()
     table.check()
-    assert [one["host"] for one in table.spark("SELECT host FROM {} WHERE uuid = 'a-005'")] == ["changed"]
+    assert [row["host"] for row in table.spark("SELECT host FROM {} WHERE uuid = 'a-005'")] == ["changed"]
 
 
 def test_rows_deleted_updated_and_merged_without_vectors(table: Shared) -> None:
@@ -131,9 +131,9 @@ def test_rows_deleted_updated_and_merged_without_vectors(table: Shared) -> None:
     table.compact()
     table.delete("a-012")
     table.check()
-    foreign = [one for one in load_deletions(table.layout) if one.why == FOREIGN]
-    assert [one.operation for one in foreign] == ["DELETE", "MERGE"]
-    assert all("Apache-Spark" in one.engine for one in foreign)
+    foreign = [row for row in load_deletions(table.layout) if row.why == FOREIGN]
+    assert [row.operation for row in foreign] == ["DELETE", "MERGE"]
+    assert all("Apache-Spark" in row.engine for row in foreign)
 
 
 def test_columns_of_others_are_carried_through_every_rewrite(table: Shared) -> None:
@@ -217,8 +217,8 @@ def test_feature_that_is_not_written_stops_the_landing_with_one_line(
     for attempt in attempts:
         with pytest.raises(FeatureNotWritten, match=named):
             attempt()
-    for one in undo:
-        table.spark(one)
+    for row in undo:
+        table.spark(row)
     if undo:
         table.land()
         table.compact()

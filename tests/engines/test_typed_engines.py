@@ -49,12 +49,12 @@ print(json.dumps([list(row) for row in rows]))
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     """Twelve batches on two days; a column came with the last six."""
-    made = Layout.for_tables(tmp_path / "tables")
+    written = Layout.for_tables(tmp_path / "tables")
     wider = TypedTable("click", "click", (*CLICK.columns, Column("ok", "boolean", "ok")))
     for batch in range(12):
         rows = [(batch * 5 + n, event(f"u{batch * 5 + n:03}", ms=n, ok=True)) for n in range(5)]
-        Life(made, [CLICK if batch < 6 else wider]).land(batch, [source(rows, at=AT + DAY * (batch % 2))])
-    return made
+        Life(written, [CLICK if batch < 6 else wider]).land(batch, [source(rows, at=AT + DAY * (batch % 2))])
+    return written
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "polars", pytest.param("spark", marks=pytest.mark.spark)])
@@ -77,6 +77,8 @@ def asked(engine: str, layout: Layout, folder: Path) -> list[list[object]]:
         environment["SPARK_SETTINGS"] = json.dumps({**settings, **warehouse})
         environment["SPARK_STATEMENTS"] = json.dumps(statements(layout, typed_names(layout)))
     command = [sys.executable, "-c", SCRIPT, engine, str(layout.typed("click"))]
-    done = subprocess.run(command, check=True, timeout=240, env=environment, cwd=folder, capture_output=True, text=True)
-    found: list[list[object]] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    process = subprocess.run(
+        command, check=True, timeout=240, env=environment, cwd=folder, capture_output=True, text=True
+    )
+    uuids: list[list[object]] = json.loads(process.stdout.splitlines()[-1])
+    return uuids

@@ -43,11 +43,11 @@ def kill_pipelines(
 
 def plans(layout: Layout) -> set[tuple[str, int]]:
     """The batches that Spark has planned, with what tells the same one planned anew."""
-    found = set()
+    plans = set()
     for path in (layout.checkpoint / "offsets").glob("[0-9]*"):
         with suppress(FileNotFoundError):  # planned anew
-            found.add((path.name, path.stat().st_mtime_ns))
-    return found
+            plans.add((path.name, path.stat().st_mtime_ns))
+    return plans
 
 
 def proved_once(folder: Path, layout: Layout, kills: int) -> list[Proof]:

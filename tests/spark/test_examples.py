@@ -28,7 +28,7 @@ def run(name: str, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 @pytest.mark.spark
-def test_examples_and_watermarks_show_what_is_there(
+def test_examples_and_watermarks_show_the_stored_rows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     payloads = [*(event(n, data={"path": f"/{n % 2}"}) for n in range(3)), event(0), b"{bad"]

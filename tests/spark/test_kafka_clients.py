@@ -26,8 +26,8 @@ def test_spark_writes_and_reads_in_batches_and_as_a_stream(
     options = {"kafka.bootstrap.servers": endpoint.bound.kafka}
     rows = spark.range(1000).selectExpr("cast(id as string) as key", "concat('v', id) as value")
     rows.coalesce(1).write.format("kafka").options(**options, topic="t").save()
-    found = spark.read.format("kafka").options(**options, subscribe="t").load()
-    texts = [row[0] for row in found.selectExpr("cast(value as string)", "offset").orderBy("offset").collect()]
+    rows = spark.read.format("kafka").options(**options, subscribe="t").load()
+    texts = [row[0] for row in rows.selectExpr("cast(value as string)", "offset").orderBy("offset").collect()]
     assert texts == [f"v{number}" for number in range(1000)]
     stream = spark.readStream.format("kafka").options(**options, subscribe="t", startingOffsets="earliest").load()
     copied = stream.selectExpr("key", "value").writeStream.format("kafka").options(**options, topic="copy")

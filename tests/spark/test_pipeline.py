@@ -38,17 +38,17 @@ from tests.spark.spark_helpers import BUCKET, QUICK_START, event
 PATIENCE = 200.0
 
 
-def wait_for(what: Callable[[], object], patience: float = PATIENCE) -> None:
+def wait_for(condition: Callable[[], object], patience: float = PATIENCE) -> None:
     deadline = time.monotonic() + patience
-    while not what():
+    while not condition():
         assert time.monotonic() < deadline, "it does not happen"
         time.sleep(0.02)
 
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Daemon]:
-    with daemon(tmp_path) as found:
-        yield found
+    with daemon(tmp_path) as rows:
+        yield rows
 
 
 def start(
@@ -60,7 +60,7 @@ def start(
 ) -> subprocess.Popen[str]:
     command = [sys.executable, *program, "-o", f"data_dir={data}", "-o", f"log.http={http}"]
     settings = ["pipeline.spark.driver.memory=1g", f"pipeline.spark.driver.extraJavaOptions={QUICK_START}"]
-    settings = [part for one in [*settings, "pipeline.target_lag=200ms"] for part in ("-o", one)]
+    settings = [part for override in [*settings, "pipeline.target_lag=200ms"] for part in ("-o", override)]
     return subprocess.Popen([*command, *settings, *options], stderr=stderr, text=True, cwd=data)
 
 
@@ -89,7 +89,7 @@ def proved_to(layout: Layout) -> int:
 
 
 @pytest.mark.spark
-def test_killed_in_the_middle_of_a_batch_it_goes_on_exactly_and_stops_cleanly(tmp_path: Path, running: Daemon) -> None:
+def test_pipeline_killed_in_a_batch_continues_exactly_and_stops_cleanly(tmp_path: Path, running: Daemon) -> None:
     layout = Layout.for_tables(tmp_path / "tables")
     (tmp_path / "own_rows.py").write_text(Path(functions.__file__).read_text())
     transform = ("-o", "pipeline.transform=own_rows:drop_debug")
@@ -104,13 +104,13 @@ def test_killed_in_the_middle_of_a_batch_it_goes_on_exactly_and_stops_cleanly(tm
     assert children, "a JVM was running"
     append(running, 2000, 500)
 
-    again = start(tmp_path, running.http, *transform)
+    restarted = start(tmp_path, running.http, *transform)
     wait_for(lambda: running.ledger.landed()["t"].through == 1509)
     assert not any(Path(f"/proc/{pid}").exists() for pid in children), "the JVM did not outlive its driver"
-    again.send_signal(signal.SIGTERM)
-    said = again.communicate(timeout=60)[1]
-    assert again.returncode == 0, said
-    assert "ERROR" not in said, "it came to rest before it was stopped"
+    restarted.send_signal(signal.SIGTERM)
+    log_text = restarted.communicate(timeout=60)[1]
+    assert restarted.returncode == 0, log_text
+    assert "ERROR" not in log_text, "it came to rest before it was stopped"
 
     rows = read_rows(layout.landed, as_written(name for commit in read_journal(layout) for name in commit.files))
     offsets = rows["offset"].to_pylist()
@@ -125,7 +125,7 @@ def test_killed_in_the_middle_of_a_batch_it_goes_on_exactly_and_stops_cleanly(tm
     assert on_disk == {name for commit in read_journal(layout) for name in commit.files}, "no file of a lost batch"
 
 
-def test_two_never_run_at_once(tmp_path: Path) -> None:
+def test_second_pipeline_is_refused(tmp_path: Path) -> None:
     layout = Layout.for_tables(tmp_path)
     held = acquire_landing_lock(layout, threading.Event())
     with pytest.raises(PipelineRunning, match="another pipeline"):
@@ -134,17 +134,17 @@ def test_two_never_run_at_once(tmp_path: Path) -> None:
     os.close(acquire_landing_lock(layout, threading.Event(), patience=0.0))
 
 
-def test_the_lock_is_waited_for(tmp_path: Path) -> None:
+def test_pipeline_waits_for_the_lock(tmp_path: Path) -> None:
     layout = Layout.for_tables(tmp_path)
     held = acquire_landing_lock(layout, threading.Event())
     threading.Timer(0.5, os.close, [held]).start()
     later = acquire_landing_lock(layout, threading.Event(), patience=20.0)
-    with pytest.raises(BlockingIOError), open(layout.lock) as other:
-        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with pytest.raises(BlockingIOError), open(layout.lock) as second:
+        fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(later)
 
 
-def test_whoever_waits_for_the_lock_can_be_stopped(tmp_path: Path) -> None:
+def test_wait_for_the_lock_can_be_stopped(tmp_path: Path) -> None:
     layout, stop = Layout.for_tables(tmp_path), threading.Event()
     held = acquire_landing_lock(layout, stop)
     stop.set()
@@ -153,9 +153,9 @@ def test_whoever_waits_for_the_lock_can_be_stopped(tmp_path: Path) -> None:
     os.close(held)
 
 
-def test_a_thread_that_does_not_end_keeps_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_is_held_while_a_thread_has_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on, layout = threading.Event(), Layout.for_tables(tmp_path / "tables")
-    monkeypatch.setattr(pipeline, "SHUTDOWN_PATIENCE", 0.1)
+    monkeypatch.setattr(pipeline, "SHUTDOWN_TIMEOUT_S", 0.1)
     lock = contextlib.ExitStack()
     lock.callback(os.close, acquire_landing_lock(layout, threading.Event()))
     began = threading.Event()
@@ -166,25 +166,25 @@ def test_a_thread_that_does_not_end_keeps_the_lock(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(ProofWorker, "step", step)
     landing = Landing(tmp_path / "topics", layout.tables)
-    with lock, pipeline._at_work(landing, None, BelievedClock(layout, None), lock):
+    with lock, pipeline._background_work(landing, None, BelievedClock(layout, None), lock):
         assert began.wait(20)
     with pytest.raises(PipelineRunning):
         acquire_landing_lock(layout, threading.Event(), patience=0.0)
     go_on.set()
 
 
-def test_the_configuration_says_what_is_landed(tmp_path: Path) -> None:
+def test_configuration_decides_what_lands(tmp_path: Path) -> None:
     settings = load(None, [f"data_dir={tmp_path}", "pipeline.topics=['a','b.*']", "pipeline.duplicate_window=5m"], {})
     landing = landing_of(settings)
     assert (landing.topics, landing.tables, landing.topic) == (tmp_path / "topics", tmp_path / "tables", "a,b.*")
     assert (landing.duplicate_window, landing.window) == (300.0, 300_000_000)
 
 
-def test_the_log_daemon_is_read_where_the_configuration_names_it(tmp_path: Path) -> None:
+def test_pipeline_reads_the_configured_log_daemon(tmp_path: Path) -> None:
     tokens = 'security.tokens.spark = {token = "sixteen letters at least", read = ["*"]}'
-    given = [f"data_dir={tmp_path}", "pipeline.uri=127.0.0.1:8846"]
-    plain, closed = (landing_of(load(None, options, {})) for options in (given, [*given, tokens]))
-    named = landing_of(load(None, [*given, tokens, "pipeline.token=another one altogether"], {}))
+    options = [f"data_dir={tmp_path}", "pipeline.uri=127.0.0.1:8846"]
+    plain, closed = (landing_of(load(None, options, {})) for options in (options, [*options, tokens]))
+    named = landing_of(load(None, [*options, tokens, "pipeline.token=another one altogether"], {}))
     assert plain.log is not None
     assert (plain.log.address, plain.log.token, plain.log.tls) == ("127.0.0.1:8846", "", False)
     assert closed.log is not None
@@ -194,11 +194,11 @@ def test_the_log_daemon_is_read_where_the_configuration_names_it(tmp_path: Path)
     assert "another" not in repr(named)
 
 
-def test_a_bad_configuration_stops_the_start_with_its_key(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_configuration_is_refused_with_its_key(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-o", "pipeline.tabels=x"]) == 2
     assert "pipeline.tabels" in capsys.readouterr().err
     kafka = ["pipeline.source=kafka", "pipeline.kafka.bootstrap.servers=h:1", "pipeline.uri=h:1"]
-    assert main([part for one in kafka for part in ("-o", one)]) == 2
+    assert main([part for override in kafka for part in ("-o", override)]) == 2
     assert 'uri is for source = "penstock"' in capsys.readouterr().err
     assert main(["-o", "pipeline.spark.master=sc://127.0.0.1:15002"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -207,7 +207,7 @@ def test_a_bad_configuration_stops_the_start_with_its_key(capsys: pytest.Capture
 
 
 @pytest.mark.spark
-def test_a_python_worker_that_is_slow_to_start_ends_nothing(tmp_path: Path, running: Daemon) -> None:
+def test_query_restarts_after_a_slow_python_worker(tmp_path: Path, running: Daemon) -> None:
     """Spark gives each of its Python processes ten seconds; here the first one of the stream takes eleven."""
     slow, once = tmp_path / "python", tmp_path / "once"
     wait = f'case "$*" in *source_runner*) [ -e "{once}" ] || {{ touch "{once}"; sleep 11; }} ;; esac'
@@ -215,9 +215,9 @@ def test_a_python_worker_that_is_slow_to_start_ends_nothing(tmp_path: Path, runn
     slow.chmod(0o755)
     append(running, 0, 10)
     process = start(tmp_path, running.http, "--once", "-o", f"pipeline.spark.pyspark.python={slow}")
-    said = process.communicate(timeout=PATIENCE)[1]
-    assert process.returncode == 0, said
-    assert "trying again" in said
+    log_text = process.communicate(timeout=PATIENCE)[1]
+    assert process.returncode == 0, log_text
+    assert "trying again" in log_text
     assert proved_to(Layout.for_tables(tmp_path / "tables")) == 13
 
 
@@ -244,9 +244,7 @@ sys.exit(status)
 
 
 @pytest.mark.spark
-def test_where_the_jvm_is_killed_nobody_else_lands_before_the_commit_under_way_has_ended(
-    tmp_path: Path, running: Daemon
-) -> None:
+def test_lock_is_held_until_the_running_commit_ends_after_the_jvm_is_killed(tmp_path: Path, running: Daemon) -> None:
     append(running, 0, 10)
     layout = Layout.for_tables(tmp_path / "tables")
     process = start(tmp_path, running.http, program=("-c", SLOW_COMMIT))
@@ -256,18 +254,18 @@ def test_where_the_jvm_is_killed_nobody_else_lands_before_the_commit_under_way_h
     with pytest.raises(PipelineRunning):
         acquire_landing_lock(layout, threading.Event(), patience=3)
     (tmp_path / "go_on").touch()
-    said = process.communicate(timeout=PATIENCE)[1]
-    assert (process.returncode, "Java process has ended" in said.splitlines()[-1]) == (1, True), said
-    left = set((tmp_path / "threads").read_text().split("\n"))
-    assert not left & {"proof worker", "maintenance"}, "in native code they would crash when the interpreter ends"
+    log_text = process.communicate(timeout=PATIENCE)[1]
+    assert (process.returncode, "Java process has ended" in log_text.splitlines()[-1]) == (1, True), log_text
+    remaining = set((tmp_path / "threads").read_text().split("\n"))
+    assert not remaining & {"proof worker", "maintenance"}, "in native code they would crash when the interpreter ends"
     last = start(tmp_path, running.http, "--once")
-    said = last.communicate(timeout=PATIENCE)[1]
-    assert last.returncode == 0, said
+    log_text = last.communicate(timeout=PATIENCE)[1]
+    assert last.returncode == 0, log_text
     assert proved_to(layout) == 13
     assert sorted(read_rows(layout.landed, table_of(layout).active())["offset"].to_pylist()) == [*range(10), 12]
 
 
-def test_a_transformation_that_cannot_be_stops_the_start_before_anything_is_begun(tmp_path: Path) -> None:
+def test_bad_transformation_is_refused_before_the_start(tmp_path: Path) -> None:
     for rules, key in (
         (TransformRules("nowhere:f"), "transform = 'nowhere:f'"),
         (TransformRules(patterns=("(",)), "redact"),

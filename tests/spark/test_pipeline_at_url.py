@@ -45,8 +45,8 @@ def read_with(engine: str, layout: Layout, output: Path) -> list[str]:
     environment = {**os.environ, "STORAGE_OPTIONS": json.dumps(options)}
     command = [sys.executable, str(SCRIPT), engine, str(layout.landed), str(output)]
     subprocess.run(command, check=True, timeout=240, env=environment, cwd=output.parent)
-    found: list[str] = json.loads(output.read_text())
-    return found
+    rows: list[str] = json.loads(output.read_text())
+    return rows
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def away(s3: S3Server, seconds: float) -> Iterator[None]:
 @pytest.mark.spark
 @pytest.mark.timeout(4000)
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=SOAK)])
-def test_killed_and_cut_off_at_random_moments_everything_lands_once(tmp_path: Path, s3: S3Server, kills: int) -> None:
+def test_everything_lands_once_with_random_kills_and_outages(tmp_path: Path, s3: S3Server, kills: int) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -71,8 +71,8 @@ def test_killed_and_cut_off_at_random_moments_everything_lands_once(tmp_path: Pa
         last = start(tmp_path, running.http, *options, "--once")
         with s3.stopped():
             time.sleep(5)
-        said = last.communicate(timeout=300)[1]
-        assert last.returncode == 0, said
+        log_text = last.communicate(timeout=300)[1]
+        assert last.returncode == 0, log_text
         assert running.ledger.balance().unaccounted == 0
     uuids = sorted(f"u{number}" for number in range(2 * kills * ROWS))
     for engine in {*ENGINES} - {"spark", "spark-connect"}:
@@ -82,13 +82,13 @@ def test_killed_and_cut_off_at_random_moments_everything_lands_once(tmp_path: Pa
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_a_server_that_is_away_is_waited_for_and_a_second_writer_is_not(tmp_path: Path, s3: S3Server) -> None:
+def test_pipeline_waits_for_the_store_and_refuses_a_second_writer(tmp_path: Path, s3: S3Server) -> None:
     url = f"s3://{BUCKET}/away"
     options = given(url, s3.options())
     layout = layout_of(tmp_path, options)
-    with daemon(tmp_path) as running, (tmp_path / "said").open("w+") as said:
+    with daemon(tmp_path) as running, (tmp_path / "said").open("w+") as log_text:
         append(running, 0, ROWS)
-        pipeline = start(tmp_path, running.http, *options, stderr=said)
+        pipeline = start(tmp_path, running.http, *options, stderr=log_text)
         wait_for(lambda: proved_to(layout) == ROWS + 3)
         with s3.stopped():
             append(running, 1000, ROWS)
@@ -118,18 +118,18 @@ def ask(data: Path, options: list[str], http: str) -> list[object]:
     """What the commands on tables say: SQL, trace, and how many rows there are."""
     common = ["-o", f"data_dir={data}", "-o", f"log.http={http}", *options]
 
-    def said(*command: str) -> str:
-        done = run(*command, *common, folder=data)
-        assert done.status == 0, done
-        return done.output
+    def log_text(*command: str) -> str:
+        process = run(*command, *common, folder=data)
+        assert process.status == 0, process
+        return process.output
 
-    assert len(said("tables", "files").splitlines()) == len(penstock_files(data, options))
-    assert "********" in said("config", "explain")
-    assert "hadoop-aws" in said("tables", "spark-config")
-    said("pipeline", "compact")
-    rows = json.loads(said("sql", "select count(*) n from events", "--json"))
-    traced = json.loads(said("trace", "t:5", "--json"))
-    return [rows[0]["n"], traced["fate"], json.loads(said("tables", "rows", "--json"))["events"]]
+    assert len(log_text("tables", "files").splitlines()) == len(penstock_files(data, options))
+    assert "********" in log_text("config", "explain")
+    assert "hadoop-aws" in log_text("tables", "spark-config")
+    log_text("pipeline", "compact")
+    rows = json.loads(log_text("sql", "select count(*) n from events", "--json"))
+    traced = json.loads(log_text("trace", "t:5", "--json"))
+    return [rows[0]["n"], traced["fate"], json.loads(log_text("tables", "rows", "--json"))["events"]]
 
 
 def penstock_files(data: Path, options: list[str]) -> list[str]:
@@ -139,11 +139,11 @@ def penstock_files(data: Path, options: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("key", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
-def test_a_wrong_key_is_one_line_that_names_it(tmp_path: Path, s3: S3Server, key: str) -> None:
+def test_wrong_key_is_named_in_one_line(tmp_path: Path, s3: S3Server, key: str) -> None:
     options = given(f"s3://{BUCKET}/refused", s3.options(**{key: "guessed"}))
     pipeline = start(tmp_path, "127.0.0.1:1", *options)
-    said = pipeline.communicate(timeout=60)[1]
+    log_text = pipeline.communicate(timeout=60)[1]
     assert pipeline.returncode == 1
-    assert len(said.splitlines()) == 1
-    assert key in said
-    assert "guessed" not in said
+    assert len(log_text.splitlines()) == 1
+    assert key in log_text
+    assert "guessed" not in log_text

@@ -19,7 +19,7 @@ SOAK = pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.timeout(4000)
 @pytest.mark.parametrize("kills", [2, pytest.param(25, marks=SOAK)])
-def test_killed_at_random_moments_everything_lands_once(tmp_path: Path, kills: int) -> None:
+def test_everything_lands_once_with_random_kills(tmp_path: Path, kills: int) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance, layout = random.Random(seed), Layout.for_tables(tmp_path / "tables")
@@ -27,8 +27,8 @@ def test_killed_at_random_moments_everything_lands_once(tmp_path: Path, kills: i
     with daemon(tmp_path) as running:
         kill_pipelines(running, tmp_path, layout, options, kills, chance)
         last = start(tmp_path, running.http, *options, "--once")
-        said = last.communicate(timeout=300)[1]
-        assert last.returncode == 0, said
+        log_text = last.communicate(timeout=300)[1]
+        assert last.returncode == 0, log_text
         assert running.ledger.balance().unaccounted == 0
     sent = 2 * kills * ROWS
     assert uuids(layout.landed) == sorted(f"u{number}" for number in range(sent))

@@ -17,7 +17,7 @@ from penstock.landing.from_kafka.range_assembler import RangeAssembler
 from penstock.landing.from_kafka.read_back import LookBack, consumer, read
 from penstock.records import body
 from penstock.spark.query.landing_query import Landing, start_landing
-from penstock.spark.replay import chosen, replay
+from penstock.spark.replay import replay, select_rows
 from penstock.spark.views import register_views
 from penstock.upkeep.promote.kafka_writer import KafkaWriter
 from penstock.upkeep.quarantine.send_once import Resender
@@ -65,14 +65,14 @@ def messages(broker: Broker, topic: str) -> Iterator[tuple[bytes, dict[str, str]
                     yield row["payload"], dict(row["annotations"] or ())
 
 
-def test_rows_chosen_by_condition_and_time_are_sent_once(
+def test_rows_selected_by_condition_and_time_are_sent_once(
     spark: SparkSession, landing: Landing, kafka_broker: Broker, tmp_path: Path
 ) -> None:
     topic, kafka = f"r{uuid.uuid4().hex[:8]}", {"bootstrap.servers": kafka_broker.address}
-    clicks = chosen(spark, "events", "type = 'click'", None, None)
+    clicks = select_rows(spark, "events", "type = 'click'", None, None)
     assert [row.uuid for row in clicks.collect()] == ["u1", "u3", "u5"]
-    assert chosen(spark, "events", None, time.time() + 60, None).count() == 0
-    assert chosen(spark, "messages", None, 0.0, time.time() + 60).count() == 1
+    assert select_rows(spark, "events", None, time.time() + 60, None).count() == 0
+    assert select_rows(spark, "messages", None, 0.0, time.time() + 60).count() == 1
 
     out = KafkaWriter(kafka, topic)
     out.append_batch(topic, body([b"first"]))

@@ -8,16 +8,16 @@ from penstock.spark.session import _java_options, build_session, listens_on_loop
 
 
 @pytest.mark.parametrize("master", ["local", "local[2,3]", "local-cluster[2,1,512]", "spark://127.0.0.1:7077"])
-def test_what_runs_on_this_machine_listens_on_loopback_alone(master: str) -> None:
+def test_local_session_listens_on_loopback_only(master: str) -> None:
     assert listens_on_loopback(master)
 
 
 @pytest.mark.parametrize("master", ["spark://host:7077", "spark://localhost.example.org:1", "yarn", "k8s://localhost"])
-def test_a_cluster_elsewhere_is_reached_by_the_machines_name(master: str) -> None:
+def test_remote_cluster_reaches_the_driver_by_its_name(master: str) -> None:
     assert not listens_on_loopback(master)
 
 
-def test_what_is_said_of_the_jvms_memory_is_left_as_it_is_said() -> None:
+def test_jvm_memory_options_of_the_user_are_kept() -> None:
     assert "-XX:+UseParallelGC -XX:MaxNewSize=128m" in _java_options("", None)
     assert "MaxNewSize" not in _java_options("-XX:NewRatio=3", None)
     assert "ParallelGC" not in _java_options("-XX:+UseZGC", None)

@@ -22,14 +22,14 @@ def said(tables: Tables, text: str, seconds: float) -> str:
         return slowness(query)
 
 
-def test_an_answer_that_came_late_says_how_much_was_read(topics: Path, tmp_path: Path) -> None:
+def test_slow_answer_names_the_size_of_the_read_files(topics: Path, tmp_path: Path) -> None:
     tables = Tables(Layout.for_tables(tmp_path / "tables"))
     append(topics, "t", [event(0)])
     Pipeline(topics, tables.layout).land(0, 1)
     assert said(tables, COUNT, 0.9) == ""
-    told = said(tables, COUNT, 1.8)
-    assert told == "that took 1.8 s (1 files, 0 MB); a condition on date leaves files out"
+    text = said(tables, COUNT, 1.8)
+    assert text == "that took 1.8 s (1 files, 0 MB); a condition on date leaves files out"
 
 
-def test_a_late_answer_that_needed_no_table_says_how_late_it_was(tmp_path: Path) -> None:
+def test_slow_answer_without_a_table_names_its_duration(tmp_path: Path) -> None:
     assert said(Tables(Layout.for_tables(tmp_path / "tables")), "select 1", 2.5) == "that took 2.5 s"

@@ -30,8 +30,8 @@ START = datetime(2026, 11, 22, tzinfo=UTC)
 
 
 def row(n: int, reason: str, payload: bytes, **more: Any) -> dict[str, Any]:
-    place = {"topic": "t", "offset": n, "timestamp": START.timestamp() + n, "source": f"udp-{n % 2}"}
-    return {**place, "kind": "quarantine", "reason": reason, "payload": payload, **more}
+    position = {"topic": "t", "offset": n, "timestamp": START.timestamp() + n, "source": f"udp-{n % 2}"}
+    return {**position, "kind": "quarantine", "reason": reason, "payload": payload, **more}
 
 
 def written(folder: Path) -> Tables:
@@ -51,74 +51,76 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     return written(tmp_path_factory.mktemp("tables"))
 
 
-def test_the_newest_come_first_page_by_page(tables: Tables) -> None:
+def test_newest_messages_come_first_page_by_page(tables: Tables) -> None:
     first = newest(tables, Selection(), 4)
     assert [row.position for row in first] == ["t/2:9", "u:8", "t:7", "t:6"]
-    assert [one.offset for one in newest(tables, Selection(), 9, RowPosition.of(first[-1]))] == [5, 4, 3, 2, 1, 0]
-    assert [one.source for one in first] == ["udp-1", "udp-0", "udp-1", "udp-0"]
+    assert [row.offset for row in newest(tables, Selection(), 9, RowPosition.from_row(first[-1]))] == [5, 4, 3, 2, 1, 0]
+    assert [row.source for row in first] == ["udp-1", "udp-0", "udp-1", "udp-0"]
     assert first[1].payload == b""
 
 
-def test_messages_that_look_alike_are_one_group(tables: Tables) -> None:
-    found = {(one.reason, one.shape): one for one in groups(tables)}
-    alike = found["bad_json", '{"type": "...", "n": 9,}']
+def test_messages_of_one_shape_are_one_group(tables: Tables) -> None:
+    quarantine_groups = {(row.reason, row.shape): row for row in groups(tables)}
+    alike = quarantine_groups["bad_json", '{"type": "...", "n": 9,}']
     assert (alike.messages, sorted(alike.sources), alike.topics) == (6, ["udp-0", "udp-1"], ["t"])
     assert alike.newest == START + timedelta(seconds=5)
-    assert ("bad_json", r"{\x..") in found
-    assert ("missing_uuid", '{"type": "...", "timestamp": 9}') in found
-    assert sum(one.messages for one in found.values()) == 10
+    assert ("bad_json", r"{\x..") in quarantine_groups
+    assert ("missing_uuid", '{"type": "...", "timestamp": 9}') in quarantine_groups
+    assert sum(row.messages for row in quarantine_groups.values()) == 10
 
 
-def test_a_group_can_be_chosen(tables: Tables) -> None:
-    for one in groups(tables):
-        chosen = Selection(one.reason, shape=one.shape)
-        assert extent(tables, chosen).messages == one.messages, one
-    assert [one.offset for one in newest(tables, Selection(topic="u"), 9)] == [8]
+def test_selection_matches_a_group(tables: Tables) -> None:
+    for row in groups(tables):
+        chosen = Selection(row.reason, shape=row.shape)
+        assert extent(tables, chosen).messages == row.messages, row
+    assert [row.offset for row in newest(tables, Selection(topic="u"), 9)] == [8]
 
 
-def test_a_reason_that_nothing_has_is_refused_with_those_that_are(tables: Tables) -> None:
+def test_unknown_reason_is_refused_with_the_existing_reasons(tables: Tables) -> None:
     check(tables, Selection("missing_type"))
     check(tables, Selection("odd"))
-    with pytest.raises(UnknownReason, match=r"nothing is in quarantine for 'bad jsn'; the reasons are bad_json, .*odd"):
+    with pytest.raises(
+        UnknownReason, match=r"no quarantined message has the reason 'bad jsn'; the reasons are bad_json, .*odd"
+    ):
         check(tables, Selection("bad jsn"))
 
 
-def test_what_is_asked_with_is_no_sql(tables: Tables) -> None:
+def test_selection_is_quoted(tables: Tables) -> None:
     assert newest(tables, Selection("'; drop table landed --", "' or 1=1 --", "'"), 9) == []
 
 
-def test_a_selection_is_sent_back_once_whole_and_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_selection_is_sent_back_once_whole_and_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quarantined, "SEND_BATCH_ROWS", 2)
-    tables, log, told = written(tmp_path), Log(), []
+    tables, log, progress = written(tmp_path), Log(), []
     chosen = Selection("bad_json")
     about = extent(tables, chosen)
     assert (about.messages, about.of_log, about.before) == (8, 7, 0)
 
     def tell(looked: int) -> bool:
-        told.append(looked)
+        progress.append(looked)
         return looked < 4
 
     assert send_all(tables, chosen, SendBack(tables.layout, log), about.newest, tell) == (4, 0)
     assert extent(tables, chosen).before == 4
     assert send_all(tables, chosen, SendBack(tables.layout, log), about.newest, lambda _: True) == (3, 0)
-    assert told == [2, 4]
+    assert progress == [2, 4]
     assert [marks["replay_of"] for _, marks in log.stored["t"]] == [f"t:{n}" for n in (0, 1, 2, 3, 4, 5, 7)]
 
 
-def test_what_comes_back_to_quarantine_meanwhile_is_not_sent_again(tmp_path: Path) -> None:
+def test_message_quarantined_during_the_run_is_not_sent_again(tmp_path: Path) -> None:
     tables = written(tmp_path)
     about = extent(tables, Selection("bad_json"))
     HandWritten(tables.layout, batch=9).commit({}, [row(20, "bad_json", b"{")])
-    sent = [one.offset for rows in in_order(tables, Selection("bad_json"), about.newest) for one in rows]
+    sent = [row.offset for rows in in_order(tables, Selection("bad_json"), about.newest) for row in rows]
     assert sent == [0, 1, 2, 3, 4, 5, 7]
 
 
-def test_before_anything_has_landed_there_is_nothing(tmp_path: Path) -> None:
+def test_quarantine_is_empty_before_anything_lands(tmp_path: Path) -> None:
     tables = Tables(Layout.for_tables(tmp_path))
     assert (groups(tables), newest(tables, Selection(), 9), extent(tables, Selection()).messages) == ([], [], 0)
 
 
-def test_who_may_read_one_topic_sees_no_other(tables: Tables) -> None:
-    mine = Tables(tables.layout, readable=frozenset(["u"]))
-    assert [one.topic for one in newest(mine, Selection(), 9)] == ["u"]
-    assert [one.messages for one in groups(mine)] == [1]
+def test_user_sees_messages_of_readable_topics_only(tables: Tables) -> None:
+    own_tables = Tables(tables.layout, readable=frozenset(["u"]))
+    assert [row.topic for row in newest(own_tables, Selection(), 9)] == ["u"]
+    assert [row.messages for row in groups(own_tables)] == [1]

@@ -85,16 +85,16 @@ def uuids(tables: Tables) -> list[str]:
     return [str(uuid) for (uuid,) in ask(tables, NUMBERS)]
 
 
-def test_each_event_is_in_the_answer_once_wherever_it_is(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
+def test_each_event_is_in_the_answer_once(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
     append(topics, "t", [event(0), event(1), event(0)], [event(2), event(1), b"{", b"plain", event(3), event(3)])
     for end in (0, 1, 3, 4, 9):
         pipeline.land(pipeline.end.get("t", 0), end)
         assert uuids(tables) == ["u0", "u1", "u2", "u3"]
-        found = dict(ask(tables, "select kind, count(*) from landed group by 1"))
-        assert found == {"event": 4, "quarantine": 1, "message": 1}
+        rows = dict(ask(tables, "select kind, count(*) from landed group by 1"))
+        assert rows == {"event": 4, "quarantine": 1, "message": 1}
 
 
-def test_without_a_table_the_log_is_asked_alone(topics: Path, tables: Tables) -> None:
+def test_query_without_a_table_reads_the_log_only(topics: Path, tables: Tables) -> None:
     append(topics, "t", [event(0), event(0), b"plain"])
     append(topics, "other", [event(0)])
     assert ask(tables, "select topic, uuid, landed_at from events order by 1") == [
@@ -105,7 +105,7 @@ def test_without_a_table_the_log_is_asked_alone(topics: Path, tables: Tables) ->
         assert (query.batch, query.newer) == (-1, 4)
 
 
-def test_a_name_that_a_sender_repeats_is_joined_in_topics_and_before_and_after_landing(
+def test_repeated_annotation_name_is_joined_before_and_after_landing(
     topics: Path, tables: Tables, pipeline: Pipeline
 ) -> None:
     append(topics, "t", [event(0), b"plain"], codec="gelf", annotations=[[("_a", "1"), ("_a", "2")]] * 2)
@@ -116,17 +116,15 @@ def test_a_name_that_a_sender_repeats_is_joined_in_topics_and_before_and_after_l
         assert ask(tables, "select annotations from topics.t") == [([("_a", "1\0002")],)] * 2
 
 
-def test_topics_that_the_pipeline_does_not_read_are_not_in_the_views(topics: Path, tables: Tables) -> None:
+def test_views_leave_out_topics_that_the_pipeline_does_not_read(topics: Path, tables: Tables) -> None:
     append(topics, "t", [event(0)])
     append(topics, "other", [event(1)])
-    some = Tables(tables.layout, tables.store, ["t"], window=WINDOW)
-    assert uuids(some) == ["u0"]
-    assert ask(some, 'select "offset", payload from topics.other') == [(0, event(1))]
+    readable = Tables(tables.layout, tables.store, ["t"], window=WINDOW)
+    assert uuids(readable) == ["u0"]
+    assert ask(readable, 'select "offset", payload from topics.other') == [(0, event(1))]
 
 
-def test_what_is_planned_and_not_committed_is_taken_from_the_log(
-    topics: Path, tables: Tables, pipeline: Pipeline
-) -> None:
+def test_planned_uncommitted_rows_come_from_the_log(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
     append(topics, "t", [event(n) for n in range(4)])
     pipeline.land(0, 2)
     pipeline.plan(t=4)
@@ -135,9 +133,7 @@ def test_what_is_planned_and_not_committed_is_taken_from_the_log(
     assert uuids(tables) == ["u0", "u1", "u2", "u3"]
 
 
-def test_keys_that_were_not_kept_yet_or_are_lost_come_from_the_table(
-    topics: Path, tables: Tables, pipeline: Pipeline
-) -> None:
+def test_missing_keys_are_read_from_the_table(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
     append(topics, "t", [event(0), event(1), event(1), event(0)])
     pipeline.land(0, 1)
     before = (pipeline.layout.keys / MANIFEST).read_bytes()
@@ -148,15 +144,15 @@ def test_keys_that_were_not_kept_yet_or_are_lost_come_from_the_table(
     assert uuids(tables) == ["u0", "u1"]
 
 
-def test_a_batch_that_is_committed_meanwhile_is_no_matter(
+def test_commit_during_the_query_repeats_the_cut(
     topics: Path, tables: Tables, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(topics, "t", [event(n) for n in range(6)])
     pipeline.land(0, 2)
     genuine = module.take_cut
 
-    def landed_after(*given: Any) -> Any:
-        cut = genuine(*given)
+    def landed_after(*arguments: Any) -> Any:
+        cut = genuine(*arguments)
         pipeline.land(pipeline.end["t"], pipeline.end["t"] + 1)
         return cut
 
@@ -165,9 +161,7 @@ def test_a_batch_that_is_committed_meanwhile_is_no_matter(
         assert uuids(tables) == [f"u{n}" for n in range(6)]
 
 
-def test_offsets_that_landed_out_of_turn_are_not_taken_from_the_log_again(
-    topics: Path, tables: Tables, pipeline: Pipeline
-) -> None:
+def test_backfilled_offsets_are_not_read_from_the_log(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
     append(topics, "t", [b"a", b"b", b"c", b"d"])
     write_request(pipeline.layout.refills, "t", [(2, 3)])
     pipeline.plan(**{"t": 1, "t@1": 1})
@@ -189,22 +183,22 @@ def test_merged_files_give_the_same_answer(topics: Path, tables: Tables) -> None
     assert uuids(tables) == [f"u{n}" for n in range(20)]
 
 
-def test_only_what_landed_where_that_is_asked_for(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
+def test_landed_only_leaves_out_the_log(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
     append(topics, "t", [event(n) for n in range(4)])
     pipeline.land(0, 3)
     assert uuids(Tables(tables.layout, None, window=WINDOW)) == ["u0", "u1", "u2"]
 
 
-def test_times_are_times_and_data_is_json(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
+def test_columns_have_types_of_times_and_json(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
     append(topics, "t", [event(0, data={"cart": [7, 8]}), event(1, data={"cart": [9]})])
     pipeline.land(0, 1)
     text = "select data->'cart'->0, event_time > now() - interval 100 years, date_trunc('hour', event_time) from events"
-    found = ask(tables, f"{text} order by uuid")
-    assert [row[:2] for row in found] == [("7", True), ("9", True)]
-    assert str(found[0][2]) == "2023-11-14 22:00:00+00:00"
+    rows = ask(tables, f"{text} order by uuid")
+    assert [row[:2] for row in rows] == [("7", True), ("9", True)]
+    assert str(rows[0][2]) == "2023-11-14 22:00:00+00:00"
 
 
-def test_watermarks_are_as_they_were_kept(tables: Tables) -> None:
+def test_watermarks_are_the_stored_ones(tables: Tables) -> None:
     tables.layout.watermarks.parent.mkdir(parents=True)
     keep_watermarks(tables.layout, [{"table": "landed", "topic": "t", "until": 60.0, "landed": 7, "share": 1.0}])
     ((table, topic, until, landed, share),) = ask(tables, "select * from watermarks")
@@ -227,41 +221,41 @@ def test_watermarks_are_as_they_were_kept(tables: Tables) -> None:
         ("select 1 / 'x'", "Could not convert"),
     ],
 )
-def test_what_cannot_be_answered_says_why(text: str, words: str, tables: Tables) -> None:
+def test_bad_query_names_its_cause(text: str, words: str, tables: Tables) -> None:
     with pytest.raises(BadQuery, match=words):
         ask(tables, text)
 
 
-def test_a_query_that_needs_no_rows_reads_none(topics: Path, tables: Tables) -> None:
+def test_query_without_views_reads_no_rows(topics: Path, tables: Tables) -> None:
     append(topics, "t", [event(0)])
     with Query(tables, "select 42") as query:
         assert query.answer().to_pylist() == [{"42": 42}]
         assert (query.batch, query.newer) == (None, 0)
 
 
-def test_a_view_may_be_named_twice_in_a_query(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
+def test_query_may_name_a_view_twice(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
     append(topics, "t", [event(n) for n in range(4)])
     pipeline.land(0, 2)
     assert ask(tables, "select count(*) from events a join events b using (uuid)") == [(4,)]
 
 
-def test_who_may_not_read_a_topic_sees_nothing_of_it(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
+def test_user_sees_rows_of_readable_topics_only(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
     append(topics, "t", [event(0), event(1)])
     append(topics, "other", [event(2)])
     pipeline.land(0, 1)
-    some = Tables(tables.layout, tables.store, window=WINDOW, readable=frozenset({"other"}))
-    assert uuids(some) == ["u2"]
+    readable = Tables(tables.layout, tables.store, window=WINDOW, readable=frozenset({"other"}))
+    assert uuids(readable) == ["u2"]
     both = Tables(tables.layout, tables.store, window=WINDOW, readable=frozenset({"other", "t"}))
     assert sorted(uuids(both)) == ["u0", "u1", "u2"]
     with pytest.raises(BadQuery, match="does not exist"):
-        ask(some, "select * from topics.t")
+        ask(readable, "select * from topics.t")
     file = next(pipeline.layout.landed.rglob("*.parquet"))
     assert ask(tables, f"select count(*) from read_parquet('{file}'), events") == [(3,)]
     with pytest.raises(BadQuery, match="disabled"):
-        ask(some, f"select * from read_parquet('{file}'), events")
+        ask(readable, f"select * from read_parquet('{file}'), events")
 
 
-def test_a_query_that_takes_too_long_is_stopped(topics: Path, tables: Tables) -> None:
+def test_query_is_stopped_after_its_timeout(topics: Path, tables: Tables) -> None:
     with (
         pytest.raises(BadQuery, match="stopped after"),
         Query(tables, "select sum(a.range * b.range) from range(1000000) a, range(1000000) b", timeout_s=0.2) as query,
@@ -269,20 +263,18 @@ def test_a_query_that_takes_too_long_is_stopped(topics: Path, tables: Tables) ->
         query.answer()
 
 
-def test_what_is_redacted_on_its_way_is_redacted_in_the_answer(
-    topics: Path, tables: Tables, pipeline: Pipeline
-) -> None:
+def test_unlanded_rows_are_redacted_in_the_answer(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
     rules = TransformRules(patterns=("[0-9]{4}-[0-9]{4}",))
     pipeline._job = replace(pipeline._job, transform=rules)
     append(topics, "t", [event(0, data="card 1234-5678"), event(1, data="card 1234-5678")])
     pipeline.land(0, 1)
     redacted = replace(tables, transform=rules)
-    found = ask(redacted, "select data, payload from events order by uuid")
-    assert [data for data, _ in found] == ['"card ***"'] * 2
-    assert not any(b"1234" in payload for _, payload in found)
+    rows = ask(redacted, "select data, payload from events order by uuid")
+    assert [data for data, _ in rows] == ['"card ***"'] * 2
+    assert not any(b"1234" in payload for _, payload in rows)
 
 
-def test_of_a_request_under_way_what_has_not_landed_is_taken_from_the_log(
+def test_unlanded_offsets_of_an_open_backfill_come_from_the_log(
     topics: Path, tables: Tables, pipeline: Pipeline
 ) -> None:
     append(topics, "t", [b"%d" % n for n in range(8)])
@@ -290,13 +282,13 @@ def test_of_a_request_under_way_what_has_not_landed_is_taken_from_the_log(
     pipeline.plan(**{"t": 1, "t@1": 2})
     ranges = [Range("t", 0, 1), Range("t", 2, 4)]
     sources = [
-        MessageBatch(with_null_partition(rows)) for one in ranges for rows in FolderStore(topics).read(one, LOG_ROW)
+        MessageBatch(with_null_partition(rows)) for row in ranges for rows in FolderStore(topics).read(row, LOG_ROW)
     ]
     pipeline._commit.land(0, lambda: [write_part(sources, pipeline._job, 1)])
     assert sorted(ask(tables, "select payload from messages")) == [(b"%d" % n,) for n in range(8)]
 
 
-def test_names_of_columns_and_views_are_what_sql_says(topics: Path, tables: Tables) -> None:
+def test_column_and_view_names_are_case_insensitive(topics: Path, tables: Tables) -> None:
     append(topics, "mixed-1", [event(0)])
     with Query(tables, "select 1 as a, 2 as a, 3 as a_1 from EVENTS") as query:
         assert query.answer().to_pylist() == [{"a": 1, "a_1": 2, "a_1_1": 3}]
@@ -305,7 +297,7 @@ def test_names_of_columns_and_views_are_what_sql_says(topics: Path, tables: Tabl
     assert ask(tables, "select 'topics.mixed events' as text") == [("topics.mixed events",)]
 
 
-def test_a_deleted_row_is_in_no_answer_and_does_not_come_back(topics: Path, tables: Tables) -> None:
+def test_deleted_row_is_in_no_answer(topics: Path, tables: Tables) -> None:
     pipeline = Pipeline(topics, tables.layout)
     append(topics, "t", [event(0), event(1), event(0), event(2)])
     pipeline.land(0, 2)

@@ -36,17 +36,19 @@ def tables(topics: Path, tmp_path: Path) -> Tables:
         ("e", [3, 1, 0]),
     ],
 )
-def test_by_any_text(text: str, offsets: list[int], tables: Tables) -> None:
-    assert [found.place for found in containing(tables, text, 9)] == [f"t:{offset}" for offset in offsets]
+def test_search_matches_any_text(text: str, offsets: list[int], tables: Tables) -> None:
+    assert [matches.position for matches in containing(tables, text, 9)] == [f"t:{offset}" for offset in offsets]
 
 
-def test_the_newest_come_first_and_no_more_than_asked_for(tables: Tables) -> None:
-    (found,) = containing(tables, "e", 1)
-    assert (found.place, found.kind, found.payload) == ("t:3", "event", PAYLOADS[3])
+def test_newest_matches_come_first_up_to_the_limit(tables: Tables) -> None:
+    (matches,) = containing(tables, "e", 1)
+    assert (matches.position, matches.kind, matches.payload) == ("t:3", "event", PAYLOADS[3])
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(st.text(min_size=1, max_size=8))
-def test_whatever_is_asked_for(tables: Tables, text: str) -> None:
-    found = {one.place for one in containing(tables, text, 9)}
-    assert found >= {f"t:{at}" for at, payload in enumerate(PAYLOADS) if text.encode(errors="surrogatepass") in payload}
+def test_any_text_is_quoted(tables: Tables, text: str) -> None:
+    matches = {match.position for match in containing(tables, text, 9)}
+    assert matches >= {
+        f"t:{index}" for index, payload in enumerate(PAYLOADS) if text.encode(errors="surrogatepass") in payload
+    }

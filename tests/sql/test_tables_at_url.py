@@ -14,14 +14,14 @@ from penstock.sql.tables import Tables
 from tests.landing.writing.test_landing_at_url import Landing
 
 
-def test_they_answer_and_who_may_not_read_a_topic_sees_none_of_it(at_url: Layout) -> None:
+def test_tables_at_url_are_queried_within_the_readable_topics(at_url: Layout) -> None:
     Landing(at_url).land(0, range(10))
     for readable, rows in ((None, 10), (frozenset({"events"}), 10), (frozenset({"other"}), 0)):
-        with Query(Tables(at_url, readable=readable), "select count(*) n from events where type = 'click'") as asked:
-            assert asked.answer().to_pylist() == [{"n": rows}]
+        with Query(Tables(at_url, readable=readable), "select count(*) n from events where type = 'click'") as query:
+            assert query.answer().to_pylist() == [{"n": rows}]
 
 
-def test_where_the_state_is_elsewhere_that_is_said(at_url: Layout, tmp_path: Path) -> None:
+def test_tables_with_state_on_another_machine_are_refused(at_url: Layout, tmp_path: Path) -> None:
     Landing(at_url).land(0, range(10))
     assert at_url.store is not None
     here = Layout.for_tables(TablesUrl(at_url.store.root, tmp_path / "none", at_url.store.options))

@@ -57,7 +57,7 @@ ALL = [("u0", "/0", 0), ("u1", "/1", 1), ("u2", "/2", 2), ("u3", "/3", 3), ("u9"
 CLICKS = "select uuid, path, ms from events_click order by uuid"
 
 
-def test_each_event_is_there_once_wherever_it_is(topics: Path, layout: Layout, tables: Tables) -> None:
+def test_each_event_is_in_its_typed_view_once(topics: Path, layout: Layout, tables: Tables) -> None:
     assert ask(tables, CLICKS) == ALL
     life = Life(layout)
     for batch, end in enumerate((1, 2)):
@@ -76,22 +76,22 @@ def test_each_event_is_there_once_wherever_it_is(topics: Path, layout: Layout, t
     assert ask(tables, 'select count(*) from landed join events_click using (topic, "offset")') == [(5,)]
 
 
-def test_a_column_that_the_table_does_not_have_yet_is_null(topics: Path, layout: Layout, tables: Tables) -> None:
+def test_column_missing_in_the_table_is_null(topics: Path, layout: Layout, tables: Tables) -> None:
     plan(layout, 0, 2)
     Life(layout).land(0, sources(topics, 0, 2))
     more = TypedTable("click", "click", (*CLICK.columns, Column("more", "json", "more")))
-    found = ask(replace(tables, typed=(more,)), "select more from events_click where topic = 't' order by uuid")
-    assert found == [(None,), (None,), ('{"n":2}',), ('{"n":3}',)]
+    rows = ask(replace(tables, typed=(more,)), "select more from events_click where topic = 't' order by uuid")
+    assert rows == [(None,), (None,), ('{"n":2}',), ('{"n":3}',)]
 
 
-def test_who_may_not_read_a_topic_does_not_see_its_rows(topics: Path, layout: Layout, tables: Tables) -> None:
+def test_user_sees_typed_rows_of_readable_topics_only(topics: Path, layout: Layout, tables: Tables) -> None:
     plan(layout, 0, 2)
     Life(layout).land(0, sources(topics, 0, 2))
-    some = replace(tables, readable=frozenset({"other"}))
-    assert ask(some, CLICKS) == ALL[4:]
+    readable = replace(tables, readable=frozenset({"other"}))
+    assert ask(readable, CLICKS) == ALL[4:]
     assert ask(replace(tables, readable=frozenset({"other", "t"})), CLICKS) == ALL
 
 
-def test_names_that_there_could_be_are_told(tables: Tables) -> None:
+def test_unknown_view_error_names_existing_views(tables: Tables) -> None:
     with pytest.raises(BadQuery, match="events_click"):
         ask(tables, "select * from events_view")

@@ -6,7 +6,6 @@ import json
 import secrets
 import sys
 import time
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -90,7 +89,7 @@ class Reporter:
         if self._as_json:
             document: dict[str, Any] = {
                 "seed": seed,
-                "disasters": [asdict(incident) for incident in incidents],
+                "disasters": [incident.document() for incident in incidents],
                 "done": counts,
             }
             print(json.dumps(document | verdict.document(), indent=2))

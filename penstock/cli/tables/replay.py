@@ -68,10 +68,10 @@ def _send_rows(
     with errors.status("sending"), tables_session(settings) as session:
         from pyspark.errors import PySparkException
 
-        from penstock.spark.replay import chosen, replay
+        from penstock.spark.replay import replay, select_rows
 
         try:
-            rows = chosen(session, table, where, *bounds)
+            rows = select_rows(session, table, where, *bounds)
         except PySparkException as error:
             fail(f"--where: {str(error).strip().splitlines()[0]}", 2)
         return replay(rows, to, resender)

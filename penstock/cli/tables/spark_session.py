@@ -41,7 +41,7 @@ def tables_session(settings: Settings) -> Iterator[SparkSession]:
 
     with tempfile.TemporaryFile() as jvm_output:
         try:
-            session = build_session(settings.pipeline.spark, errors=jvm_output.fileno())
+            session = build_session(settings.pipeline.spark, stderr=jvm_output.fileno())
         except PySparkException as error:
             jvm_output.seek(0)
             fail(

@@ -50,7 +50,7 @@ def trace(
         outcome = _trace_message(tracer, message)
         matches = _search_text(settings, message) if outcome.trace is None else []
     if as_json:
-        containing = {"containing": [match.place for match in matches]} if matches else {}
+        containing = {"containing": [match.position for match in matches]} if matches else {}
         print(json.dumps({"asked": message, **outcome.document(), **containing}, indent=2))
     elif matches:
         _print_matches(message, matches)
@@ -107,7 +107,7 @@ def _search_text(settings: Settings, text: str) -> list[Match]:
 def _print_matches(text: str, matches: list[Match]) -> None:
     for match in matches:
         payload = visible(match.payload.decode(errors="replace")[:MAX_PAYLOAD_LENGTH])
-        line = Text(f"{match.place}  {match.timestamp:%Y-%m-%d %H:%M:%S}  {match.kind}  {payload}")
+        line = Text(f"{match.position}  {match.timestamp:%Y-%m-%d %H:%M:%S}  {match.kind}  {payload}")
         console.print(line, no_wrap=True, overflow="ellipsis")
     errors.print(
         Text(f"no event has this uuid; the newest messages that contain {text!r}: trace one by its TOPIC:OFFSET"),

@@ -160,7 +160,7 @@ def listing(query: str, matches: list[Match]) -> str:
         return f'<div class="bad">No message in the log or the tables contains {escape(repr(query))}.</div>'
     rows = [
         [
-            f'<a href="/find?q={quote(match.place)}">{escape(match.place)}</a>',
+            f'<a href="/find?q={quote(match.position)}">{escape(match.position)}</a>',
             f"{match.timestamp:%Y-%m-%d %H:%M:%S}",
             escape(match.kind),
             f"<code>{escape(_excerpt(match.payload, query))}</code>",

@@ -80,7 +80,7 @@ def parse_position(text: str) -> RowPosition | None:
 
 
 def _position_text(row: Row) -> str:
-    position = RowPosition.of(row)
+    position = RowPosition.from_row(row)
     return f"{position.timestamp.isoformat()} {position.partition} {position.offset} {position.topic}"
 
 

@@ -1,9 +1,10 @@
 """The landing: one streaming query from all topics into the one table ``landed``.
 
-Spark plans each micro-batch and writes its offsets down; tasks write files (``landing_tasks``); the driver decides
-which rows are duplicates and commits the files under the micro-batch's number
-(``penstock.landing.writing.batch_commit``). A batch that is done again is decided alike, and one that the table has is
-passed over: so each message lands once.
+Spark plans each micro-batch and stores its offsets; tasks write files (``landing_tasks``); the driver decides which
+rows are duplicates and commits the files under the micro-batch's number (``penstock.landing.writing.batch_commit``).
+
+Invariant: each message lands once. A repeated batch is decided in the same way, and a batch that the table already has
+is skipped. Start with ``start_landing``.
 """
 
 from __future__ import annotations
@@ -36,24 +37,23 @@ from penstock.landing.writing.part_writer import Job
 from penstock.spark.extensions import KAFKA
 from penstock.spark.package_zip import send_module
 from penstock.spark.query.kafka_source import EXPIRY_GAP, kafka_records
-from penstock.spark.query.landing_tasks import Sources, of_kafka, of_the_log, written_parts
+from penstock.spark.query.landing_tasks import Sources, kafka_messages, log_messages, run_tasks
 from penstock.spark.query.type_schemas import parse_schemas
 from penstock.spark.source.landing_ranges import register_landing
 from penstock.upkeep.checkpoint_repair import check_batches, check_source, take_back
 
-MIN_TRIGGER = 0.1
-"""Seconds. A micro-batch takes longer than that anyway."""
+MIN_TRIGGER_S = 0.1
+"""Shortest interval between micro-batches; a micro-batch takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """What is landed and how. ``topics`` is a folder, ``tables`` one or a URL; times in seconds.
+    """Settings of a landing; times in seconds. ``topics`` is a folder, ``tables`` a folder or a URL.
 
-    ``topic``: names or patterns with commas. ``log``: the log daemon, where its topics are read from there and not from
-    their folder. ``kafka``: properties of the client where the topics are Kafka's and not the log's; ``kafka_group``:
-    the consumer group that shows how far they landed; ``expiry_gap``: how many offsets a large message may span there.
-    ``max_rows``, ``max_bytes``: most of one micro-batch (bytes as stored; of the log alone). ``only_refills``: nothing
-    but what was asked for out of turn.
+    ``topic``: names or patterns separated by commas. ``log``: connection to the log daemon; None reads the folder.
+    ``kafka``: properties of the client if the source is Kafka; ``kafka_group``: consumer group that shows the
+    progress; ``expiry_gap``: offsets that a large message may span. ``max_rows``, ``max_bytes``: limits of one micro-
+    batch (bytes as stored; log only). ``only_refills``: land requested offsets only.
     """
 
     topics: Path
@@ -82,16 +82,16 @@ class Landing:
 
     @property
     def packages(self) -> list[str]:
-        """What the session has to have besides Spark itself."""
+        """Return the libraries that the session needs besides Spark."""
         return [KAFKA] if self.kafka is not None else []
 
     @property
     def window(self) -> int:
-        """The duplicate window in microseconds."""
+        """Return the duplicate window in microseconds."""
         return round(self.duplicate_window * 1_000_000)
 
     def rules(self, spark: SparkSession) -> Rules:
-        """What makes an event; schemas are kept for who has no Spark. Raises BadSchema."""
+        """Return the rules for valid events; schemas are stored for readers without Spark. Raises BadSchema."""
         schemas = parse_schemas(spark, self.schemas)
         if self.schemas:
             save_schemas(self.layout.type_schemas, self.schemas, schemas)
@@ -99,37 +99,37 @@ class Landing:
 
 
 class RunningLanding:
-    """The landing query, and the commit that may be under way when Spark takes its batch for done."""
+    """The landing query, and the commit that may still run in the background after Spark has ended its batch."""
 
     def __init__(self, query: StreamingQuery, commits: BackgroundCommit) -> None:
         self.query, self._commits = query, commits
 
-    def wait(self, patience: int) -> None:
-        """Wait until it has landed what there was. Raises what ended it, or TimeoutError after so many seconds."""
+    def wait(self, timeout_s: int) -> None:
+        """Wait until all messages have landed. Raises the error that ended the query, or TimeoutError."""
         try:
-            if not self.query.awaitTermination(patience):
-                raise TimeoutError(f"it goes on after {patience} s")
+            if not self.query.awaitTermination(timeout_s):
+                raise TimeoutError(f"the landing still runs after {timeout_s} s")
         finally:
             self.stop()
         self._commits.settle()
 
     @property
-    def goes_on(self) -> bool:
+    def is_running(self) -> bool:
         return self._commits.failure() is None and (self.query.isActive or self._commits.is_busy)
 
     def failure(self) -> BaseException | None:
-        """Why it does not go on; None where it has landed what there was."""
+        """Return why the query has ended; None if everything has landed."""
         return self._commits.failure() or self.query.exception()
 
     def uncommitted(self) -> BaseException | None:
-        """Why the last batch is not in the table, once it has been stopped."""
+        """Return why the last batch is not in the table, once the query is stopped."""
         return self._commits.failure()
 
     def stop(self) -> None:
-        """End it: a batch whose tasks run is done again, one that is written is committed."""
+        """Stop the query: a batch whose tasks run is repeated by the next start, a written batch is committed."""
         try:
             self.query.stop()
-        finally:  # also where the JVM is gone
+        finally:  # even if the JVM is gone
             self._commits.close()
 
 
@@ -142,51 +142,55 @@ def start_landing(
     under_way: CommitInProgress | None = None,
     latest_time: Callable[[], int] = lambda: NO_LIMIT,
 ) -> RunningLanding:
-    """Start the query from its checkpoint. ``available_now``: it ends when it has landed what there is. A store that is
-    away is waited for until ``stop`` is set. ``under_way`` is kept up to date for who enters what is committed.
-    ``latest_time`` returns what the clock should say, in microseconds: log times after it let no key of duplicates go.
+    """Start the query from its checkpoint.
 
-    Raises UnknownFormat where another version began the table, CheckpointLost where the checkpoint is
-    not the table's, SchemaDiffers and TypedTableAhead of typed tables, SourceDiffers where the table is landed from
-    another source, BadTransform.
+    ``available_now``: end when all messages have landed. ``stop``: ends the wait for an unavailable store.
+    ``under_way``: kept up to date for the reader that enters commits in the journal. ``latest_time`` returns the
+    plausible time in microseconds: rows with a later log time do not expire any key of duplicates.
+
+    Raises UnknownFormat (another version created the table), CheckpointLost, SchemaDiffers, TypedTableAhead,
+    SourceDiffers (the table was landed from another source), BadTransform.
     """
     layout = landing.layout
     send_module(spark, landing.transform.function)
     check_source(layout, landing.kafka is not None)
     table = begin_table(layout)
+    # Order: checks and repairs of the checkpoint before the query reads it; the table decides in each conflict.
     take_back(layout, table)
     check_batches(layout)
     typed = TypedTables(layout, table, landing.typed)
+    # Order: typed tables before ``landed``: a batch is complete once ``landed`` has it.
     typed.begin()
     commit = BatchCommit(
         table, layout.keys, landing.window, lambda: DeletionRecord(layout).keys(), typed.commit, latest_time
     )
     commits = BackgroundCommit(commit, stop or Event(), under_way or CommitInProgress())
-    frame, sources = _planned(spark, landing)
+    frame, sources = _source_of_ranges(spark, landing)
     job = Job(table.folder, layout.keys, landing.window, landing.rules(spark), landing.transform)
 
     def land(batch: DataFrame, number: int) -> None:
-        commits.land(number, lambda: written_parts(batch, sources, job, time.time_ns() // 1000, layout.scratch))
+        # The commit runs in the background during the next micro-batch's tasks; at most one at a time.
+        commits.land(number, lambda: run_tasks(batch, sources, job, time.time_ns() // 1000, layout.scratch))
 
     writer = frame.writeStream.queryName("landed").option("checkpointLocation", str(layout.checkpoint))
     writer = writer.foreachBatch(land).outputMode("append")
     if available_now:
         return RunningLanding(writer.trigger(availableNow=True).start(), commits)
-    interval = max(landing.target_lag / 2, MIN_TRIGGER)
+    interval = max(landing.target_lag / 2, MIN_TRIGGER_S)
     query = writer.trigger(processingTime=f"{round(interval * 1000)} milliseconds").start()
     return RunningLanding(query, commits)
 
 
-def _planned(spark: SparkSession, landing: Landing) -> tuple[DataFrame, Sources]:
-    """The stream of what there is to land, and how tasks read it."""
+def _source_of_ranges(spark: SparkSession, landing: Landing) -> tuple[DataFrame, Sources]:
+    """Return the stream of planned input, and the function by which tasks read it."""
     if landing.kafka is not None:
         records = kafka_records(spark, tuple(landing.topic.split(",")), landing.kafka, max_rows=landing.max_rows)
-        return records, of_kafka(dict(landing.kafka), landing.expiry_gap)
+        return records, kafka_messages(dict(landing.kafka), landing.expiry_gap)
     register_landing(spark)
-    where = landing.log.options() if landing.log else {"path": str(Path(landing.topics).absolute())}
+    source_options = landing.log.options() if landing.log else {"path": str(Path(landing.topics).absolute())}
     ranges = (
         spark.readStream.format("penstock_landing")
-        .options(**where)
+        .options(**source_options)
         .option("topic", landing.topic)
         .option("maxRowsPerTrigger", landing.max_rows)
         .option("maxBytesPerTrigger", landing.max_bytes)
@@ -195,4 +199,4 @@ def _planned(spark: SparkSession, landing: Landing) -> tuple[DataFrame, Sources]
         .option("onlyRefills", str(landing.only_refills).lower())
         .load()
     )
-    return ranges, of_the_log(where)
+    return ranges, log_messages(source_options)

@@ -1,4 +1,6 @@
-"""The tasks of a micro-batch: Python on Arrow batches, from what Spark planned to files, whose names go back."""
+"""The tasks of a micro-batch: from planned input to files, whose names return to the driver; Python on Arrow
+batches.
+"""
 
 from __future__ import annotations
 
@@ -17,45 +19,49 @@ from penstock.landing.storage.object_errors import TablesAway
 from penstock.landing.writing.part_writer import Job, MessageBatch, PartResult, write_part
 from penstock.process.tuning import freeze_loaded_objects
 from penstock.spark.query.kafka_source import as_records
-from penstock.spark.query.part_results import SharedFolder, packed, unpacked
+from penstock.spark.query.part_results import SharedFolder, pack_result, unpack_result
 from penstock.spark.source.landing_ranges import messages_in
 from penstock.spark.source.options import SourceOptions
 
 RESULT = "result binary"
 ROLE = "SPARK_WORKER_ROLE"
-"""An environment variable of Python workers."""
+"""Environment variable of Python workers; its value only separates groups of workers."""
 _LOGGER = logging.getLogger(__name__)
 Sources = Callable[[Iterator[pa.RecordBatch]], Iterable[MessageBatch]]
 
 
-def written_parts(frame: DataFrame, sources: Sources, job: Job, landed_at: int, scratch: Path) -> list[PartResult]:
-    """Run the tasks of a micro-batch; what they wrote. ``landed_at`` in microseconds; ``scratch``: a folder for
-    what goes as soon as it was looked at. Raises TablesAway.
+def run_tasks(frame: DataFrame, sources: Sources, job: Job, landed_at: int, scratch: Path) -> list[PartResult]:
+    """Run the tasks of a micro-batch and return their results. ``landed_at`` in microseconds.
+
+    ``scratch``: folder for temporary files, which are removed when they are read. Raises TablesAway.
     """
     shared = SharedFolder.offer(scratch)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        part = packed(write_part(sources(batches), job, landed_at), shared.visible_here())
+        part = pack_result(write_part(sources(batches), job, landed_at), shared.visible_here())
+        # Spark runs a garbage collection after each task; frozen objects are not scanned again.
         freeze_loaded_objects()
         yield pa.RecordBatch.from_arrays([pa.array([part], pa.binary())], names=["result"])
 
-    with _workers_of_their_own(frame.sparkSession):
+    with _landing_workers(frame.sparkSession):
         written = frame.mapInArrow(task, RESULT)
-    found: list[Any] = written.toArrow()["result"].to_pylist()
-    parts = [unpacked(one) for one in found]
+    packed_parts: list[Any] = written.toArrow()["result"].to_pylist()
+    parts = [unpack_result(packed_part) for packed_part in packed_parts]
+    # Logged by the driver: the output of workers is not in the pipeline's log.
     for failure in (failure for part in parts for failure in part.failures):
         _LOGGER.warning("%s", failure)
+    # One store is unavailable to all tasks, so the first message is enough.
     if away := next((part.away for part in parts if part.away), ""):
         raise TablesAway(away)
     return parts
 
 
 @contextmanager
-def _workers_of_their_own(spark: SparkSession) -> Iterator[None]:
-    """Functions made meanwhile run in Python workers that do nothing else.
+def _landing_workers(spark: SparkSession) -> Iterator[None]:
+    """Let functions that are defined in the block run in Python workers of their own.
 
-    Workers are shared by all functions of one environment: those that only read what is planned would become as large
-    as those that land it, and there would be twice as many.
+    Spark shares workers among all functions of one environment. Without a role, workers that only read plans would
+    also grow to the size of the ones that land, and there would be twice as many.
     """
     environment = spark.sparkContext.environment
     environment[ROLE] = "landing"
@@ -65,20 +71,20 @@ def _workers_of_their_own(spark: SparkSession) -> Iterator[None]:
         del environment[ROLE]
 
 
-def of_the_log(options: Mapping[str, str]) -> Sources:
-    """What is in ranges of topics of the log; ``options``: where they are, as the data source takes it."""
+def log_messages(options: Mapping[str, str]) -> Sources:
+    """Return the reader for ranges of the log's topics; ``options`` as the data source takes them."""
 
     def sources(batches: Iterator[pa.RecordBatch]) -> Iterable[MessageBatch]:
-        return messages_in(batches, SourceOptions.of(options).store())
+        return messages_in(batches, SourceOptions.from_options(options).store())
 
     return sources
 
 
-def of_kafka(kafka: Mapping[str, str], gap: int) -> Sources:
-    """What records of Kafka are, large messages whole. ``kafka``: properties of the client."""
+def kafka_messages(kafka: Mapping[str, str], gap: int) -> Sources:
+    """Return the reader for records of Kafka, with large messages assembled. ``kafka``: properties of the client."""
 
     def sources(batches: Iterator[pa.RecordBatch]) -> Iterable[MessageBatch]:
-        from penstock.landing.from_kafka.read_back import LookBack  # on the executor: only here is the client needed
+        from penstock.landing.from_kafka.read_back import LookBack  # the client is needed on executors only
 
         assembler = RangeAssembler(LookBack(kafka, gap), gap)
         for batch in batches:

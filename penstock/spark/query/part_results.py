@@ -1,6 +1,6 @@
-"""How what a task found comes to the driver: through Spark, but for columns of numbers where both are on one machine.
+"""Transport of task results to the driver: through Spark, and columns of numbers through a file on the same machine.
 
-The JVM would copy these several times, and keep room for them: a sixth of the landing's time, and 300 MB.
+Through the JVM they would be copied several times and held there: a sixth of the landing's time, and 300 MB.
 """
 
 from __future__ import annotations
@@ -39,37 +39,41 @@ class SharedFolder:
 
 
 Packed = tuple[bytes, str, list[int]]
-"""The pickled result without its columns, the file that has them ("" for none), and the bytes of each."""
+"""The pickled result without its columns, the file of the columns ("" for none), and the bytes of each column."""
 
 
-def packed(part: PartResult, folder: Path | None) -> bytes:
-    """For Spark; the columns in a file of ``folder``, which the driver has too, or with the rest where that is None."""
+def pack_result(part: PartResult, folder: Path | None) -> bytes:
+    """Return the bytes for Spark; columns go to a file of ``folder``, which the driver reads, or inline if it is
+    None.
+    """
     if folder is None:
         return pickle.dumps((pickle.dumps(part), "", []))
     columns: list[pickle.PickleBuffer] = []
-    rest = pickle.dumps(part, protocol=5, buffer_callback=columns.append)
+    # Protocol 5 hands out large buffers instead of copying them into the pickle.
+    pickled = pickle.dumps(part, protocol=5, buffer_callback=columns.append)
     path = folder / f"{uuid.uuid4().hex}.columns"
     with path.open("wb") as file:
         file.writelines(column.raw() for column in columns)
-    return pickle.dumps((rest, str(path), [column.raw().nbytes for column in columns]))
+    return pickle.dumps((pickled, str(path), [column.raw().nbytes for column in columns]))
 
 
-def unpacked(data: bytes) -> PartResult:
-    """What a task found; its file is removed. Raises OSError."""
-    rest, name, sizes = _loaded(data)
-    part: PartResult = pickle.loads(rest, buffers=_columns(Path(name), sizes) if name else [])  # noqa: S301  our own tasks
+def unpack_result(packed_result: bytes) -> PartResult:
+    """Return a task's result and remove its file. Raises OSError."""
+    pickled, name, sizes = _load_packed(packed_result)
+    part: PartResult = pickle.loads(pickled, buffers=_map_columns(Path(name), sizes) if name else [])  # noqa: S301  our own tasks
     return part
 
 
-def _loaded(data: bytes) -> Packed:
-    found: Packed = pickle.loads(data)  # noqa: S301  made by our own tasks
-    return found
+def _load_packed(packed_result: bytes) -> Packed:
+    loaded: Packed = pickle.loads(packed_result)  # noqa: S301  made by our own tasks
+    return loaded
 
 
-def _columns(path: Path, sizes: list[int]) -> list[memoryview]:
-    """The columns in a file, mapped as long as somebody has them."""
+def _map_columns(path: Path, sizes: list[int]) -> list[memoryview]:
+    """Return the columns of a file, mapped until the last reference goes."""
     with path.open("rb") as file:
-        whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if any(sizes) else b"")
+        mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if any(sizes) else b"")
+    # Crash: the mapping keeps the bytes; a file that a killed driver leaves behind goes with the scratch folder.
     path.unlink()
-    ends = [sum(sizes[: at + 1]) for at in range(len(sizes))]
-    return [whole[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    ends = [sum(sizes[: index + 1]) for index in range(len(sizes))]
+    return [mapped[end - size : end] for end, size in zip(ends, sizes, strict=True)]

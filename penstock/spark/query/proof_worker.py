@@ -1,6 +1,8 @@
-"""After each committed batch: enter it in the journal, prove it, write the proof down, post it to the ledger.
+"""The proof worker: enters each committed batch in the journal, proves it, stores the proof, and posts it to the
+ledger.
 
-What is long done is rolled up (``penstock.proof.rollup``).
+Order: journal, proof, post, cursor. Each step is repeated after a crash until the next one is stored. Old batches are
+rolled up (``penstock.proof.rollup``). Start with ``ProofWorker.step``.
 """
 
 from __future__ import annotations
@@ -30,18 +32,20 @@ from penstock.proof.watermarks import keep_watermarks
 from penstock.spark.query.landing_query import Landing
 from penstock.upkeep.believed_clock import BelievedClock
 
-FIRST_PAUSE = 0.5
-LONGEST_PAUSE = 30.0
-"""Seconds between tries while the daemon is away; each pause is twice the one before."""
-INTERVAL = 0.2
-"""Seconds between looks for a new commit: one listing of a folder."""
-PUBLISH_EVERY = 5.0
-"""Seconds between looks at the watermarks."""
+FIRST_PAUSE_S = 0.5
+MAX_PAUSE_S = 30.0
+"""Backoff while the daemon is unavailable; each pause doubles."""
+POLL_INTERVAL_S = 0.2
+"""Interval between checks for new commits; each lists a folder."""
+PUBLISH_INTERVAL_S = 5.0
+"""Interval between updates of the watermarks."""
 _LOGGER = logging.getLogger(__name__)
 
 
 class LedgerPosts(Protocol):
-    """What the proof worker needs of the ledger; all may raise LedgerAway, those that post or verify LedgerRefused."""
+    """The ledger's interface for proofs. All methods may raise LedgerAway, ``post``, ``post_refill``, ``verify``
+    and ``tell`` LedgerRefused.
+    """
 
     def through(self) -> dict[str, int]: ...
 
@@ -62,7 +66,7 @@ class LedgerPosts(Protocol):
 
 @dataclass(slots=True)
 class Progress:
-    """How far the proof worker is, since it was started (``batch``: the last one proved, -1 for none)."""
+    """Progress of the proof worker since its start; ``batch`` is the last proved one, -1 for none."""
 
     batch: int = -1
     with_posts: int = -1
@@ -74,11 +78,11 @@ class Progress:
 
 
 class ProofWorker:
-    """Proves and posts; ``step`` does what there is to do. One process at a time: hold the landing's lock. What is
-    ``under_way`` is left alone.
+    """The worker that proves and posts committed batches; ``under_way`` names a commit that it must not enter yet.
 
-    Proving needs no daemon; while it is away proofs are written down and posted later. Only a corrupt batch
-    has to wait for it, because it must be a gap before it can be counted.
+    Lock: one process at a time, the holder of the landing lock. ``step`` runs in the worker's thread, or in the
+    caller's after ``break_off``. Proving needs no daemon: proofs are stored and posted later. Only a corrupt batch
+    waits for the daemon, which has to record it as a gap before it can be counted.
     """
 
     def __init__(self, landing: Landing, ledger: LedgerPosts | None, clock: BelievedClock | None = None) -> None:
@@ -103,13 +107,13 @@ class ProofWorker:
         self._unproved = self._resume()
         self._through: dict[str, int] | None = None
         self._position = self._deletion = 0
-        self._pause = FIRST_PAUSE
+        self._pause = FIRST_PAUSE_S
         self._next_try = self._next_publication = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="proof worker", daemon=True)
 
     def _resume(self) -> list[Commit]:
-        """The batches in the journal that are not proved yet; the proved ones are remembered as evidence."""
+        """Return the unproved batches of the journal; proved ones are remembered as evidence for duplicates."""
         rolled, commits = latest(self._layout)
         self.progress.batch = rolled.batch
         self._ends.update(rolled.end)
@@ -125,31 +129,33 @@ class ProofWorker:
         return unproved
 
     def start(self) -> None:
-        """Go on in a thread of its own until ``stop``."""
+        """Run in a thread until ``stop``."""
         self._thread.start()
 
-    def stop(self, patience: float) -> bool:
-        """Do what is left to do, at most ``patience`` seconds long; whether everything is proved and posted."""
-        ended = self.break_off(patience)
+    def stop(self, timeout_s: float) -> bool:
+        """Prove and post the remaining batches, at most ``timeout_s`` seconds for the thread; return whether
+        nothing is left.
+        """
+        ended = self.break_off(timeout_s)
         self._next_try = 0.0
         is_done = ended and self._step_safely()
         if is_done and self._group is not None:
             self._group.flush(self._ends)
         return is_done
 
-    def break_off(self, patience: float) -> bool:
-        """Leave undone what is not begun; whether the thread has ended, which is waited for so many seconds, once."""
-        return stop_thread(self._thread, self._stop, patience)
+    def break_off(self, timeout_s: float) -> bool:
+        """Stop after the current step; return whether the thread has ended within ``timeout_s``."""
+        return stop_thread(self._thread, self._stop, timeout_s)
 
     def _run(self) -> None:
         while not self._stop.is_set():
             self._step_safely()
-            self._stop.wait(INTERVAL)
+            self._stop.wait(POLL_INTERVAL_S)
 
     def _step_safely(self) -> bool:
         try:
             return self.step()
-        except Exception as error:  # noqa: BLE001 - such as a full disk: reported, and tried again
+        except Exception as error:  # noqa: BLE001 - for example a full disk: logged and retried
             self._wait(f"{type(error).__name__}: {error}")
             return False
 
@@ -158,8 +164,8 @@ class ProofWorker:
         self._unproved += self._journal.update()
 
     def step(self) -> bool:
-        """Take in new commits, prove and post what can be; whether nothing is left."""
-        self.enter()  # also while proofs wait, because Spark forgets
+        """Enter new commits, prove and post them; return whether nothing is left."""
+        self.enter()  # even while proofs are delayed: Spark removes the offsets of old batches
         if time.monotonic() < self._next_try:
             return False
         try:
@@ -174,16 +180,17 @@ class ProofWorker:
             self._wait(str(error))
             return False
         if self.progress.away:
-            _LOGGER.info("proofs go on")
-        self.progress.away, self._pause = "", FIRST_PAUSE
+            _LOGGER.info("proofs continue")
+        self.progress.away, self._pause = "", FIRST_PAUSE_S
         return True
 
     def _wait(self, why: str) -> None:
         if why != self.progress.away:
-            _LOGGER.warning("proofs wait: %s", why)
+            _LOGGER.warning("proofs are delayed: %s", why)
         self.progress.away = why
+        # Backoff: a daemon that restarts is not asked five times a second.
         self._next_try = time.monotonic() + self._pause
-        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+        self._pause = min(self._pause * 2, MAX_PAUSE_S)
         self._through = None
 
     def _prove(self) -> None:
@@ -191,6 +198,8 @@ class ProofWorker:
             commit = self._unproved[0]
             proofs = self._prover.prove(commit)
             refills = self._prover.refills(commit)
+            # Order: the proof is stored before it is counted as done; a crash in between repeats it with the same
+            # outcome.
             write_proofs(self._layout, commit.batch, proofs, refills)
             self._count(commit, [*proofs, *(refill.proof for refill in refills)])
             del self._unproved[0]
@@ -200,7 +209,7 @@ class ProofWorker:
         try:
             self._ledger.verify(topic, begin, end)
         except LedgerRefused as error:
-            text = "offsets %d to %d of topic %s are corrupt, and the daemon does not enter it: %s"
+            text = "offsets %d to %d of topic %s are corrupt, and the daemon did not record them: %s"
             _LOGGER.error(text, begin, end, topic, error)
 
     def _count(self, commit: Commit, proofs: list[Proof]) -> None:
@@ -216,54 +225,58 @@ class ProofWorker:
                 _LOGGER.error("%s", _alarm(proof))
 
     def _post(self) -> None:
-        """Post the written proofs that the ledger has not, in order."""
+        """Post the stored proofs that the ledger does not have, in order."""
         if self._ledger is None:
             return
-        if self._through is None:  # it may have come back with another memory: ask what it has
+        # A daemon that was unavailable may have lost its ledger, so it is asked again what it has.
+        if self._through is None:
             self._through, self._position, self._deletion = self._ledger.through(), 0, 0
-            if self._lacks_old_ones(self._through):
+            if self._lacks_rolled_up(self._through):
                 for old in rolled_proofs(self._layout):
                     self._post_batch(self._ledger, self._through, old)
         for position, proved in read_lines_from(self._layout.proofs, ProvedBatch.of, self._position):
             self._post_batch(self._ledger, self._through, proved)
             self._position = position
 
-    def _lacks_old_ones(self, through: dict[str, int]) -> bool:
-        """Whether the ledger does not have all that was rolled up, as when it was lost."""
-        known = read_sum(self._layout).end
-        return any(end > through.get(topic, 0) for topic, end in known.items() if REFILL_MARK not in topic)
+    def _lacks_rolled_up(self, through: dict[str, int]) -> bool:
+        """Report whether the ledger lacks a rolled-up batch, for example after it was lost."""
+        rolled_up_ends = read_sum(self._layout).end
+        return any(end > through.get(topic, 0) for topic, end in rolled_up_ends.items() if REFILL_MARK not in topic)
 
     def _post_batch(self, ledger: LedgerPosts, through: dict[str, int], proved: ProvedBatch) -> None:
         for proof in proved.proofs:
             if proof.end > through.get(proof.topic, 0):
-                self._post_one(ledger, proof)
+                self._post_proof(ledger, proof)
                 through[proof.topic] = proof.end
         for refill in proved.refills:
             self._post_refill(ledger, refill)
 
     @property
     def settled(self) -> bool:
-        """Whether all that is in the table is proved: then rows may be taken out of it."""
+        """Report whether every batch of the table is proved; only then may rows be deleted."""
         return not self._unproved and self.progress.batch >= table_of(self._layout).newest()
 
     def _post_deletions(self) -> None:
-        """Tell the ledger what was taken out of the table, once it has been told that it had landed."""
+        """Post deletions of rows whose landing the ledger knows."""
         newest = newest_deletion(self._layout)
+        # A number up to which everything is posted saves reading all requests.
         if self._ledger is None or newest <= self._deletion:
             return
-        record, known = DeletionRecord(self._layout), self._ledger.deletions()
-        for batch, one in record.deleted(self._deletion):
+        record, posted_deletions = DeletionRecord(self._layout), self._ledger.deletions()
+        for batch, deletion in record.deleted(self._deletion):
             if batch > self.progress.batch:
                 return
-            if one.number > known.get(one.topic, 0):
+            if deletion.number > posted_deletions.get(deletion.topic, 0):
                 try:
-                    self._ledger.tell(one.document(batch))
+                    self._ledger.tell(deletion.document(batch))
                 except LedgerRefused as error:
-                    _LOGGER.error("the ledger refused deletion %d of topic %s: %s", one.number, one.topic, error)
-        self._deletion = max((one.number for one in record.deletions), default=0)
+                    _LOGGER.error(
+                        "the ledger refused deletion %d of topic %s: %s", deletion.number, deletion.topic, error
+                    )
+        self._deletion = max((deletion.number for deletion in record.deletions), default=0)
 
     def _roll_up(self) -> None:
-        """Take old lines out of journal and proofs, now that all of them are posted."""
+        """Roll up old lines of journal and proofs; all of them are posted."""
         if self._journal.lines >= ROLL_AT:
             rolled, since = latest_proofs(self._layout)
             through = since[-KEEP - 1].batch if len(since) > KEEP else rolled.batch
@@ -271,30 +284,30 @@ class ProofWorker:
             self._journal.lines, self._position = min(len(since), KEEP), 0
 
     def _publish(self) -> None:
-        """Keep how far the tables are complete where SQL finds it, now and then."""
+        """Store the watermarks for SQL."""
         if self._ledger is not None and time.monotonic() >= self._next_publication:
             keep_watermarks(self._layout, self._ledger.watermarks())
-            self._next_publication = time.monotonic() + PUBLISH_EVERY
+            self._next_publication = time.monotonic() + PUBLISH_INTERVAL_S
 
-    def _post_one(self, ledger: LedgerPosts, proof: Proof) -> None:
+    def _post_proof(self, ledger: LedgerPosts, proof: Proof) -> None:
         try:
             ledger.post(proof, self._kafka.end(proof.topic) if self._kafka else 0)
-        except LedgerRefused as error:  # such as a topic that was deleted: the proof stays written down
+        except LedgerRefused as error:  # for example a deleted topic; the proof stays stored
             _LOGGER.error("the ledger refused batch %d of topic %s: %s", proof.batch, proof.topic, error)
         self.progress.with_posts = proof.batch
 
     def _post_refill(self, ledger: LedgerPosts, refill: BackfillProof) -> None:
-        """The ledger knows by request and batch whether it has it."""
         try:
+            # The ledger recognizes a repeated post by request and batch.
             ledger.post_refill(refill)
         except LedgerRefused as error:
             batch = refill.proof.batch
-            _LOGGER.error("the ledger refused what landed out of turn in batch %d: %s", batch, error)
+            _LOGGER.error("the ledger refused the backfill of batch %d: %s", batch, error)
 
 
 def _alarm(proof: Proof) -> str:
     parts = [f"batch {proof.batch}, topic {proof.topic}, offsets {proof.begin} to {proof.end}:"]
-    for name, offsets in (("unaccounted", proof.unaccounted), ("not of this batch, or twice", proof.unexpected)):
+    for name, offsets in (("unaccounted", proof.unaccounted), ("not of this batch, or duplicate", proof.unexpected)):
         if offsets:
             shown = ", ".join(map(str, offsets[:10])) + (", ..." if len(offsets) > 10 else "")
             parts.append(f"{len(offsets)} {name} ({shown})")

@@ -1,4 +1,4 @@
-"""Schemas of event types, written as Spark writes columns (DDL)."""
+"""Schemas of event types, written as Spark's column definitions (DDL)."""
 
 from __future__ import annotations
 
@@ -43,19 +43,20 @@ _CASTS = {
 
 
 class BadSchema(PenstockError, ValueError):
-    """A type's schema is no DDL of columns; the text names the key."""
+    """A schema that is not a list of columns in DDL; the text names the key."""
 
 
 def parse_schemas(spark: SparkSession, schemas: Mapping[str, str]) -> tuple[TypeSchema, ...]:
-    """The schemas of ``pipeline.schemas``. Raises BadSchema.
+    """Parse the schemas of ``pipeline.schemas``. Raises BadSchema.
 
-    Lists, structs and maps must be lists and objects of JSON; what is in them is not looked at.
+    A list must be a JSON list, a struct or map a JSON object; their contents are not checked.
     """
     return tuple(_parse(spark, name, ddl) for name, ddl in schemas.items())
 
 
 def _parse(spark: SparkSession, name: str, ddl: str) -> TypeSchema:
     try:
+        # Spark parses the DDL itself, so every type that it knows is accepted.
         columns = spark.createDataFrame([], ddl).schema
     except PySparkException as error:
         raise BadSchema(f"pipeline.schemas.{name}: {ddl!r}: {str(error).strip().splitlines()[0]}") from None
@@ -67,11 +68,11 @@ def _field(column: StructField) -> Field:
     return Field(column.name, kind, _cast(column.dataType), not column.nullable)
 
 
-def _cast(wanted: DataType) -> str:
-    if isinstance(wanted, DecimalType):
-        return f"DECIMAL({wanted.precision}, {wanted.scale})"
-    if isinstance(wanted, DateType):
+def _cast(column_type: DataType) -> str:
+    if isinstance(column_type, DecimalType):
+        return f"DECIMAL({column_type.precision}, {column_type.scale})"
+    if isinstance(column_type, DateType):
         return "DATE"
-    if isinstance(wanted, TimestampType | TimestampNTZType):
+    if isinstance(column_type, TimestampType | TimestampNTZType):
         return "TIMESTAMP"
-    return _CASTS.get(wanted.simpleString(), "")
+    return _CASTS.get(column_type.simpleString(), "")

@@ -13,10 +13,9 @@ size of a topic's rows), ``columns`` (only these are read: Spark does no pruning
 expression on annotations, as the log daemon takes it), ``onDataLoss`` and ``partitions``. A topic that appears while a
 stream runs joins in, from its first offset.
 
-Both ways give the same rows, synced ones only; with ``path`` no daemon is needed. Gaps and corrupt batches are left
-out, as the balance counts them (``onDataLoss`` = count), or end the query with the offsets that are gone (fail). A
-stream's progress shows beside the ends of the topics how far it is behind (``_lag``: rows, and seconds that the oldest
-of them has waited).
+Both ways return the same synced rows; ``path`` needs no daemon. Gaps and corrupt batches are left out and counted by
+the balance (``onDataLoss`` = count), or end the query with the missing offsets (fail). A stream's progress shows the
+ends of the topics and the lag (``_lag``: rows, and seconds that the oldest of them has waited).
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ from penstock.spark.source.options import COLUMNS, LATEST, BadOption, SourceOpti
 from penstock.spark.source.sink import BatchWriter, SinkOptions, StreamWriter
 from penstock.spark.source.slices import Slice, plan, read_slice
 
-FEW_ROWS = 100
-"""So few rows are taken whatever their size: a message has 16 MiB at most by default."""
+ALWAYS_READ_ROWS = 100
+"""Rows that are read at any size: with the default limit of 16 MiB per message they fit into memory."""
 
 
 class PenstockSource(DataSource):
@@ -64,7 +63,7 @@ class PenstockSource(DataSource):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        self._given = dict(options)
+        self._raw_options = dict(options)
 
     @classmethod
     def name(cls) -> str:
@@ -72,10 +71,10 @@ class PenstockSource(DataSource):
 
     @property
     def _options(self) -> SourceOptions:
-        return SourceOptions.of(self._given)
+        return SourceOptions.from_options(self._raw_options)
 
     def schema(self) -> str:
-        """The columns asked for, as DDL."""
+        """Return the selected columns as DDL."""
         return ", ".join(f"`{name}` {COLUMNS[name]}" for name in self._options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -85,48 +84,49 @@ class PenstockSource(DataSource):
         return StreamReader(self._options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """See ``penstock.spark.source.sink``. A topic can only be appended to."""
+        """Return the writer; topics can only be appended to."""
         if overwrite:
             raise BadOption("a topic cannot be overwritten: write with mode append")
-        return BatchWriter(SinkOptions.of(self._given, schema))
+        return BatchWriter(SinkOptions.from_options(self._raw_options, schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        return StreamWriter(SinkOptions.of(self._given, schema))
+        return StreamWriter(SinkOptions.from_options(self._raw_options, schema))
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("penstock")`` known to a session, and let it push filters down to it."""
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # where it is off, pushFilters is an error
+    """Register ``format("penstock")`` in a session, and allow it to receive filters."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # if it is off, Spark raises for pushFilters
     spark.dataSource.register(PenstockSource)
 
 
 class BatchReader(DataSourceReader):
-    """Reads what there is when the query starts, narrowed by filters on topic, offset and timestamp."""
+    """Reader of the rows that exist when the query starts, narrowed by filters on topic, offset and timestamp."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = _arrow(schema)
+        self._schema = _arrow_schema(schema)
         self._bounds = Bounds()
 
     def pushFilters(self, filters: list[PushedFilter]) -> Iterable[PushedFilter]:  # noqa: N802
-        """Takes the filters that bound topic, offset or timestamp; gives the others back to Spark."""
-        for one in filters:
-            bounds = narrow(self._bounds, one)
+        """Take the filters that bound topic, offset or timestamp; yield the others for Spark."""
+        for pushed in filters:
+            bounds = narrow(self._bounds, pushed)
             if bounds is None:
-                yield one
+                yield pushed
             else:
                 self._bounds = bounds
 
     def partitions(self) -> list[Slice]:
         ranges = []
         for topic, view in self._options.store().views(self._options.topics).items():
-            with contextlib.suppress(FileNotFoundError):  # deleted a moment ago
+            with contextlib.suppress(FileNotFoundError):  # deleted since the listing
                 ranges.append(self._range(topic, view))
         return plan([part for part in ranges if part.rows > 0], self._options.partitions)
 
     def _range(self, topic: str, view: TopicView) -> Range:
         options = self._options
         begin, end = options.begin(topic, view), options.end(topic, view)
+        # A batch read skips expired rows, unless their loss must end the query.
         begin = begin if options.fail_on_loss else max(begin, view.start)
         return self._bounds.cut(view, Range(topic, begin, end))
 
@@ -135,36 +135,39 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows topics. A stream offset is ``{topic: next offset}``; a topic it does not name begins at 0.
+    """Reader that follows topics. A stream offset is ``{topic: next offset}``; a topic that it does not name begins
+    at 0.
 
-    It begins at 0 even where the first rows have expired, so that every offset of a topic is in some range
-    and can be accounted for.
+    Invariant: it begins at 0 even if the first rows have expired, so that every offset of a topic is in some range and
+    can be accounted for. Used in one thread of the driver; Spark sends a copy without the store to the workers.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = _arrow(schema)
+        self._schema = _arrow_schema(schema)
         self._store: TopicStore | None = None
         self._target: dict[str, int] | None = None
-        self._taken: dict[str, int] = {}
+        self._planned: dict[str, int] = {}
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         options = self._options
         if options.starting_word != LATEST and options.starting_at is None:
-            return _ordered(options.starting)
-        known = {}
+            return sorted_offsets(options.starting)
+        offsets_by_topic = {}
         for topic, view in self._views().items():
-            with contextlib.suppress(FileNotFoundError):  # deleted a moment ago
-                known[topic] = options.begin(topic, view)
-        return self._note(_ordered({**known, **options.starting}))
+            with contextlib.suppress(FileNotFoundError):  # deleted since the listing
+                offsets_by_topic[topic] = options.begin(topic, view)
+        return self._remember(sorted_offsets({**offsets_by_topic, **options.starting}))
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """As far as the limit lets it, shared by the topics in proportion to what waits in each."""
+        """Return the offsets up to the limit, shared by the topics in proportion to their waiting rows."""
         ends = self._ends() if self._target is None else self._target
         waiting = {topic: end - start.get(topic, 0) for topic, end in ends.items() if end > start.get(topic, 0)}
         if isinstance(limit, ReadMaxRows | ReadMaxBytes):
-            waiting = self._limited(waiting, limit)
-        return self._note(_ordered({**start, **{topic: start.get(topic, 0) + rows for topic, rows in waiting.items()}}))
+            waiting = self._limit(waiting, limit)
+        return self._remember(
+            sorted_offsets({**start, **{topic: start.get(topic, 0) + rows for topic, rows in waiting.items()}})
+        )
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         options = self._options
@@ -172,27 +175,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(options.max_rows)
         return ReadMaxBytes(options.max_bytes) if options.max_bytes else ReadAllAvailable()
 
-    def _limited(self, waiting: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """What the limits let through of the rows that wait in each topic; at least one row."""
+    def _limit(self, waiting: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """Return the rows of each topic that the limits allow; at least one row."""
         rows = sum(waiting.values())
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else rows
-        if self._options.max_bytes and rows > FEW_ROWS:
-            size = sum(n * self._topics.row_bytes(topic) for topic, n in waiting.items())
-            most = min(most, max(1, round(rows * self._options.max_bytes / max(size, 1))))
-        return share(waiting, most)
+        row_limit = limit.max_rows if isinstance(limit, ReadMaxRows) else rows
+        if self._options.max_bytes and rows > ALWAYS_READ_ROWS:
+            size = sum(count * self._topics.row_bytes(topic) for topic, count in waiting.items())
+            row_limit = min(row_limit, max(1, round(rows * self._options.max_bytes / max(size, 1))))
+        return share_rows(waiting, row_limit)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """The ends of the topics, which the query's progress shows beside what it has read, and the lag."""
+        """Return the ends of the topics and the lag, for the query's progress."""
         ends = self._ends()
-        behind = {topic: end - self._taken.get(topic, 0) for topic, end in ends.items()}
+        behind = {topic: end - self._planned.get(topic, 0) for topic, end in ends.items()}
         waiting = [topic for topic, rows in behind.items() if rows > 0]
-        since = (self._topics.waiting_since(topic, self._taken.get(topic, 0)) for topic in waiting)
-        oldest = min((at for at in since if at is not None), default=None)
+        waiting_since = (self._topics.waiting_since(topic, self._planned.get(topic, 0)) for topic in waiting)
+        oldest = min((since_us for since_us in waiting_since if since_us is not None), default=None)
         seconds = round(max(time.time() - oldest / 1e6, 0.0), 3) if oldest is not None else 0.0
-        return {**_ordered(ends), "_lag": {"rows": sum(behind.values()), "seconds": seconds}}
+        return {**sorted_offsets(ends), "_lag": {"rows": sum(behind.values()), "seconds": seconds}}
 
-    def _note(self, offsets: dict[str, int]) -> dict[str, int]:
-        self._taken = offsets
+    def _remember(self, offsets: dict[str, int]) -> dict[str, int]:
+        self._planned = offsets
         return offsets
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -214,39 +217,40 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._topics.views(self._options.topics)
 
     def _ends(self) -> dict[str, int]:
-        """The end of each topic there is."""
+        """Return the end of each existing topic."""
         ends = {}
         for topic, view in self._views().items():
-            with contextlib.suppress(FileNotFoundError):  # deleted a moment ago
+            with contextlib.suppress(FileNotFoundError):  # deleted since the listing
                 ends[topic] = view.end
         return ends
 
     def __getstate__(self) -> dict[str, Any]:
-        """A store holds open files and connections, and stays behind when Spark sends this object to a worker."""
+        """Return the state for a worker, without the store: it holds open files and connections."""
         return {**self.__dict__, "_store": None}
 
 
 def _read(options: SourceOptions, partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     ranges = partition.ranges if isinstance(partition, Slice) else ()
-    return read_slice(options.store(), ranges, schema, wanted=options.filter, fail=options.fail_on_loss)
+    return read_slice(options.store(), ranges, schema, annotation_filter=options.filter, fail=options.fail_on_loss)
 
 
-def share(waiting: Mapping[str, int], limit: int) -> dict[str, int]:
-    """At most ``limit`` rows in all, divided in proportion to what waits; what rounding leaves goes round."""
+def share_rows(waiting: Mapping[str, int], limit: int) -> dict[str, int]:
+    """Return at most ``limit`` rows in total, divided in proportion to the waiting rows."""
     total = sum(waiting.values())
     if total <= limit:
         return dict(waiting)
     shares = {topic: rows * limit // total for topic, rows in waiting.items()}
+    # Rows lost by rounding go to the topics with the most remaining rows, one each.
     for topic in sorted(waiting, key=lambda t: waiting[t] - shares[t], reverse=True)[: limit - sum(shares.values())]:
         shares[topic] += 1
     return shares
 
 
-def _ordered(offsets: Mapping[str, int]) -> dict[str, int]:
-    """Sorted by topic: Spark compares offsets by their text."""
+def sorted_offsets(offsets: Mapping[str, int]) -> dict[str, int]:
+    """Return offsets sorted by topic: Spark compares offsets by their text."""
     return {topic: int(offsets[topic]) for topic in sorted(offsets)}
 
 
-def _arrow(schema: StructType) -> pa.Schema:
+def _arrow_schema(schema: StructType) -> pa.Schema:
     converted: pa.Schema = to_arrow_schema(schema, timezone="UTC")
     return converted

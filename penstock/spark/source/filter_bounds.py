@@ -31,57 +31,60 @@ class Bounds:
     offsets: tuple[int, int] = (LOWEST, HIGHEST)
     times: tuple[int, int] = (LOWEST, HIGHEST)
 
-    def cut(self, view: TopicView, whole: Range) -> Range:
-        """The part of a topic's range that is inside; with no rows where nothing is."""
-        if self.topics is not None and whole.topic not in self.topics:
-            return Range(whole.topic, whole.begin, whole.begin)
-        begin, end = max(whole.begin, self.offsets[0]), min(whole.end, self.offsets[1])
+    def cut(self, view: TopicView, full_range: Range) -> Range:
+        """Return the part of a topic's range within the bounds; without rows if there is none."""
+        if self.topics is not None and full_range.topic not in self.topics:
+            return Range(full_range.topic, full_range.begin, full_range.begin)
+        begin, end = max(full_range.begin, self.offsets[0]), min(full_range.end, self.offsets[1])
         if self.times[0] > LOWEST:
             begin = max(begin, view.at_timestamp(self.times[0]))
         if self.times[1] < HIGHEST:
             end = min(end, view.at_timestamp(self.times[1]))
-        return Range(whole.topic, begin, max(begin, end))
+        return Range(full_range.topic, begin, max(begin, end))
 
 
-def narrow(bounds: Bounds, one: Filter) -> Bounds | None:
-    """``bounds`` with a filter applied; None where it bounds nothing that a reader can seek by."""
-    column, value = getattr(one, "attribute", None), getattr(one, "value", None)
+def narrow(bounds: Bounds, pushed: Filter) -> Bounds | None:
+    """Return the bounds with a filter applied; None if a reader cannot seek by it."""
+    column, operand = getattr(pushed, "attribute", None), getattr(pushed, "value", None)
     if column == ("topic",):
-        return _topics(bounds, one, value)
-    if column == ("offset",) and type(value) is int and (span := _span(one, value)):
-        return replace(bounds, offsets=_meet(bounds.offsets, span))
-    if column == ("timestamp",) and isinstance(value, datetime) and (span := _span(one, _micros(value))):
-        return replace(bounds, times=_meet(bounds.times, span))
+        return _narrow_topics(bounds, pushed, operand)
+    if column == ("offset",) and type(operand) is int and (span := _span(pushed, operand)):
+        return replace(bounds, offsets=_intersect(bounds.offsets, span))
+    if column == ("timestamp",) and isinstance(operand, datetime) and (span := _span(pushed, _micros(operand))):
+        return replace(bounds, times=_intersect(bounds.times, span))
     return None
 
 
-def _topics(bounds: Bounds, one: Filter, value: Any) -> Bounds | None:
-    names = frozenset([value]) if isinstance(one, EqualTo) else frozenset(value) if isinstance(one, In) else None
+def _narrow_topics(bounds: Bounds, pushed: Filter, operand: Any) -> Bounds | None:
+    names = (
+        frozenset([operand]) if isinstance(pushed, EqualTo) else frozenset(operand) if isinstance(pushed, In) else None
+    )
     if names is None:
         return None
     return replace(bounds, topics=names if bounds.topics is None else bounds.topics & names)
 
 
-def _span(one: Filter, value: int) -> tuple[int, int] | None:
-    """Values from the first to before the second."""
-    match one:
+def _span(pushed: Filter, number: int) -> tuple[int, int] | None:
+    """Return the range of values, end exclusive, that a comparison allows; None for others."""
+    match pushed:
         case EqualTo():
-            return value, value + 1
+            return number, number + 1
         case GreaterThan():
-            return value + 1, HIGHEST
+            return number + 1, HIGHEST
         case GreaterThanOrEqual():
-            return value, HIGHEST
+            return number, HIGHEST
         case LessThan():
-            return LOWEST, value
+            return LOWEST, number
         case LessThanOrEqual():
-            return LOWEST, value + 1
+            return LOWEST, number + 1
     return None
 
 
-def _meet(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    return max(one[0], other[0]), min(one[1], other[1])
+def _intersect(first: tuple[int, int], second: tuple[int, int]) -> tuple[int, int]:
+    return max(first[0], second[0]), min(first[1], second[1])
 
 
-def _micros(value: datetime) -> int:
-    since = (value if value.tzinfo else value.replace(tzinfo=UTC)) - EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+def _micros(moment: datetime) -> int:
+    # Integer arithmetic: a float of seconds loses microseconds.
+    elapsed = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH
+    return (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds

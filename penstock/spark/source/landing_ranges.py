@@ -1,6 +1,7 @@
-"""What a micro-batch of the landing is made of: ranges of offsets. Its tasks read the messages by themselves.
+"""The source of a micro-batch of the landing: its rows are ranges of offsets, and tasks read the messages
+themselves.
 
-So Spark plans, limits, writes down and tries again, and no message becomes a row of the JVM.
+So Spark plans, limits, stores offsets and retries, and no message becomes a row of the JVM.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from penstock.landing.requests.backfill_requests import load_requests, offsets_i
 from penstock.landing.topics.topic_store import Range, TopicStore
 from penstock.landing.writing.part_writer import MessageBatch
 from penstock.process.tuning import freeze_loaded_objects
-from penstock.spark.source.data_source import PenstockSource, StreamReader, _ordered
+from penstock.spark.source.data_source import PenstockSource, StreamReader, sorted_offsets
 from penstock.spark.source.options import SourceOptions
 from penstock.spark.source.slices import Slice, plan, read_slice
 
@@ -31,23 +32,23 @@ RANGES = pa.schema(_TYPES)
 
 @dataclass(frozen=True, slots=True)
 class LandingRange(Range):
-    """Offsets [begin, end) of a topic; ``again``: they were committed before, and are in the table no more."""
+    """Offsets [begin, end) of a topic; ``again``: they were committed before and are no longer in the table."""
 
     again: bool = False
 
 
 class LandingSource(PenstockSource):
-    """The source of the landing: its rows are ranges (RANGES).
+    """The data source of the landing; its rows are ranges (RANGES).
 
-    Options besides the usual ones: ``holdFile``: nothing new is taken while there is a file of that name;
-    ``refillsFolder``: requests to land offsets out of turn; ``onlyRefills``: nothing but these.
+    Further options: ``holdFile``: no new offsets are planned while this file exists; ``refillsFolder``: requests to
+    land offsets again; ``onlyRefills``: land requested offsets only.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        given = {name.lower(): value for name, value in options.items()}
-        self._hold = Path(given.pop("holdfile"))
-        self._refills = Path(given.pop("refillsfolder")), given.pop("onlyrefills", "false") == "true"
-        super().__init__(given)
+        lower_options = {name.lower(): value for name, value in options.items()}
+        self._hold = Path(lower_options.pop("holdfile"))
+        self._refills = Path(lower_options.pop("refillsfolder")), lower_options.pop("onlyrefills", "false") == "true"
+        super().__init__(lower_options)
 
     @classmethod
     def name(cls) -> str:
@@ -61,12 +62,12 @@ class LandingSource(PenstockSource):
 
 
 def register_landing(spark: SparkSession) -> None:
-    """Make ``format("penstock_landing")`` known to a session."""
+    """Register ``format("penstock_landing")`` in a session."""
     spark.dataSource.register(LandingSource)
 
 
 class RangeReader(StreamReader):
-    """A StreamReader whose rows are the ranges themselves, and that waits while it is held."""
+    """StreamReader whose rows are the ranges themselves; it plans nothing while the hold file exists."""
 
     def __init__(self, options: SourceOptions, schema: StructType, hold: Path, refills: tuple[Path, bool]) -> None:
         super().__init__(options, schema)
@@ -74,44 +75,50 @@ class RangeReader(StreamReader):
         self._refills, self._only_refills = refills
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """As the stream's; requests first, so that a topic passes over nothing that has not landed."""
+        """Return the next offsets; requested ones first, so that a topic does not skip unlanded offsets."""
+        # A pipeline that stops creates this file: the current micro-batch ends, and no new one is planned.
         if self._hold.exists():
             return start
-        found = super().latestOffset(start, limit)
-        asked = {name: end for name, end in found.items() if REFILL_MARK in name}
-        if any(end > start.get(name, 0) for name, end in asked.items()):
-            return self._note(_ordered({**start, **asked}))
-        return found
+        latest = super().latestOffset(start, limit)
+        requested = {name: end for name, end in latest.items() if REFILL_MARK in name}
+        if any(end > start.get(name, 0) for name, end in requested.items()):
+            return self._remember(sorted_offsets({**start, **requested}))
+        return latest
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Slice]:
-        """A topic's own turn leaves out what requests have taken that this micro-batch, as it was planned, knows of."""
-        known = load_requests(self._refills)
+        """Return the ranges of a micro-batch. A topic's own turn skips offsets of requests that the micro-batch's
+        plan knows.
+        """
+        # A request that `end` does not name came after the plan and takes nothing from a topic's turn: a repeated
+        # micro-batch has the same offsets.
+        backfills = load_requests(self._refills)
         ranges: list[Range] = []
         for name, last in end.items():
             first = start.get(name, 0)
-            runs = known[name].part(first, last) if name in known else offsets_in_turn(name, first, last, end, known)
-            again = name in known and known[name].lost
+            backfill = backfills.get(name)
+            runs = backfill.part(first, last) if backfill else offsets_in_turn(name, first, last, end, backfills)
+            again = backfill is not None and backfill.lost
             ranges += [LandingRange(name.partition(REFILL_MARK)[0], *run, again) for run in runs]
         return plan(ranges, self._options.partitions)
 
     def _ends(self) -> dict[str, int]:
-        asked = {name: request.rows for name, request in load_requests(self._refills).items()}
-        return asked if self._only_refills else {**super()._ends(), **asked}
+        requested = {name: request.rows for name, request in load_requests(self._refills).items()}
+        return requested if self._only_refills else {**super()._ends(), **requested}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         ranges = partition.ranges if isinstance(partition, Slice) else ()
         rows = [
-            {"topic": one.topic, "begin": one.begin, "end": one.end, "again": getattr(one, "again", False)}
-            for one in ranges
+            {"topic": part.topic, "begin": part.begin, "end": part.end, "again": getattr(part, "again", False)}
+            for part in ranges
         ]
         yield pa.RecordBatch.from_pylist(rows, schema=RANGES)
-        freeze_loaded_objects()  # Spark has a worker look for garbage after each task
+        freeze_loaded_objects()  # Spark runs a garbage collection in the worker after each task
 
 
 def messages_in(batches: Iterable[pa.RecordBatch], store: TopicStore) -> Iterator[MessageBatch]:
-    """The messages in ranges (RANGES)."""
+    """Yield the messages of ranges (RANGES)."""
     for batch in batches:
-        for one in batch.to_pylist():
-            ranges: Sequence[Range] = [Range(one["topic"], one["begin"], one["end"])]
+        for range_row in batch.to_pylist():
+            ranges: Sequence[Range] = [Range(range_row["topic"], range_row["begin"], range_row["end"])]
             for rows in read_slice(store, ranges, LOG_ROW):
-                yield MessageBatch(with_null_partition(rows), one["again"])
+                yield MessageBatch(with_null_partition(rows), range_row["again"])

@@ -1,4 +1,4 @@
-"""The options of the data source ``penstock``, checked."""
+"""Options of the data source ``penstock``, parsed and checked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COLUMNS = {
     "received": "timestamp",
     "codec": "string",
 }
-"""The columns there are, with their Spark types."""
+"""Existing columns with their Spark types."""
 EARLIEST = "earliest"
 LATEST = "latest"
 MIN_PARTITIONS = 2
@@ -43,15 +43,14 @@ class BadOption(PenstockError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """``where``: the folder of the topics, or the daemon's Flight server.
+    """Options of a read. ``location`` is the folder of the topics, or the daemon's Flight server.
 
-    ``starting`` and ``ending``: offsets by topic, with the word for all other topics. Offsets are exclusive ends.
-
-    ``starting_last``: how many rows before the latest; ``starting_at``, ``ending_at``: times of the log in
-    microseconds since the epoch. They hold for topics that ``starting`` and ``ending`` do not name.
+    ``starting`` and ``ending``: offsets by topic, end exclusive; ``starting_word`` and the defaults hold for all
+    others: ``starting_last`` rows before the latest; ``starting_at`` and ``ending_at``, log times in microseconds
+    since the epoch.
     """
 
-    where: Path | DaemonConnection
+    location: Path | DaemonConnection
     topics: tuple[str, ...]
     starting: Mapping[str, int]
     starting_word: str
@@ -67,41 +66,41 @@ class SourceOptions:
     fail_on_loss: bool = False
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> SourceOptions:
-        """From Spark's options (any case of letters). Raises BadOption."""
-        given = {name.lower(): value for name, value in options.items()}
-        _refuse_unknown(given)
-        where = _where(given)
-        given, last = _without_last(given)
-        starting_word, starting = _offsets(given, "startingoffsets", EARLIEST, (EARLIEST, LATEST))
-        _, ending = _offsets(given, "endingoffsets", LATEST, (LATEST,))
+    def from_options(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Parse Spark's options, in any case of letters. Raises BadOption."""
+        raw = {name.lower(): value for name, value in options.items()}
+        _refuse_unknown(raw)
+        location = _location(raw)
+        raw, rows_before_latest = _split_latest(raw)
+        starting_word, starting = _offsets(raw, "startingoffsets", EARLIEST, (EARLIEST, LATEST))
+        _, ending = _offsets(raw, "endingoffsets", LATEST, (LATEST,))
         return cls(
-            where=where,
-            topics=tuple(part.strip() for part in given.get("topic", "*").split(",") if part.strip()),
+            location=location,
+            topics=tuple(part.strip() for part in raw.get("topic", "*").split(",") if part.strip()),
             starting=starting,
             starting_word=starting_word,
             ending=ending,
-            max_rows=_number(given, "maxrowspertrigger", 0),
-            max_bytes=_number(given, "maxbytespertrigger", 0),
-            partitions=_number(given, "partitions", 0) or max(os.cpu_count() or 1, MIN_PARTITIONS),
-            columns=_columns(given),
-            starting_last=last,
-            starting_at=_moment(given, "startingtimestamp"),
-            ending_at=_moment(given, "endingtimestamp"),
-            filter=_filter(given),
-            fail_on_loss=_word(given, "ondataloss", "count", ("count", "fail")) == "fail",
+            max_rows=_number(raw, "maxrowspertrigger", 0),
+            max_bytes=_number(raw, "maxbytespertrigger", 0),
+            partitions=_number(raw, "partitions", 0) or max(os.cpu_count() or 1, MIN_PARTITIONS),
+            columns=_columns(raw),
+            starting_last=rows_before_latest,
+            starting_at=_moment(raw, "startingtimestamp"),
+            ending_at=_moment(raw, "endingtimestamp"),
+            filter=_filter(raw),
+            fail_on_loss=_word(raw, "ondataloss", "count", ("count", "fail")) == "fail",
         )
 
     def store(self) -> TopicStore:
-        """The place where the topics are; not to be shared by threads, nor sent to other processes."""
-        if isinstance(self.where, Path):
-            return FolderStore(self.where)
-        from penstock.landing.topics.from_flight import FlightStore  # brings Flight and gRPC
+        """Open the store of the topics; not thread safe, and not to send to other processes."""
+        if isinstance(self.location, Path):
+            return FolderStore(self.location)
+        from penstock.landing.topics.from_flight import FlightStore  # imports Flight and gRPC
 
-        return FlightStore(self.where)
+        return FlightStore(self.location)
 
     def begin(self, topic: str, view: TopicView) -> int:
-        """The offset a topic is read from."""
+        """Return the offset at which a read of a topic starts."""
         if topic in self.starting:
             return self.starting[topic]
         if self.starting_at is not None:
@@ -111,43 +110,43 @@ class SourceOptions:
         return view.start
 
     def end(self, topic: str, view: TopicView) -> int:
-        """The offset before which a batch read of a topic ends."""
+        """Return the exclusive end of a batch read of a topic."""
         end = view.end
         if topic in self.ending:
             return min(end, self.ending[topic])
         return end if self.ending_at is None else min(end, view.at_timestamp(self.ending_at))
 
 
-WRITTEN = (
+OPTION_NAMES = (
     *("path", "topic", "startingOffsets", "endingOffsets", "maxRowsPerTrigger", "maxBytesPerTrigger"),
     *("startingTimestamp", "endingTimestamp", "partitions", "columns", "filter", "onDataLoss"),
     *daemon_connection.OPTION_NAMES,
 )
-KNOWN = tuple(name.lower() for name in WRITTEN)
+LOWER_NAMES = tuple(name.lower() for name in OPTION_NAMES)
 
 
-def _refuse_unknown(given: Mapping[str, str]) -> None:
-    for name in given:
-        if name not in KNOWN:
-            close = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.5)
-            known = WRITTEN[KNOWN.index(close[0])] if close else ", ".join(WRITTEN)
-            raise BadOption(f"{name}: unknown option ({'did you mean' if close else 'known are'} {known}?)")
+def _refuse_unknown(raw: Mapping[str, str]) -> None:
+    for name in raw:
+        if name not in LOWER_NAMES:
+            close = difflib.get_close_matches(name, LOWER_NAMES, n=1, cutoff=0.5)
+            names = OPTION_NAMES[LOWER_NAMES.index(close[0])] if close else ", ".join(OPTION_NAMES)
+            raise BadOption(f"{name}: unknown option ({'did you mean' if close else 'known are'} {names}?)")
 
 
-def _where(given: Mapping[str, str]) -> Path | DaemonConnection:
-    if bool(given.get("path")) == bool(given.get("uri")):
-        raise BadOption("path or uri: say where the topics are, by one of them")
-    if given.get("path"):
-        return Path(given["path"])
+def _location(raw: Mapping[str, str]) -> Path | DaemonConnection:
+    if bool(raw.get("path")) == bool(raw.get("uri")):
+        raise BadOption("path or uri: set exactly one of them")
+    if raw.get("path"):
+        return Path(raw["path"])
     try:
-        return DaemonConnection.from_options(given)
+        return DaemonConnection.from_options(raw)
     except BadConnection as error:
         raise BadOption(str(error)) from None
 
 
-def _offsets(given: Mapping[str, str], name: str, default: str, words: tuple[str, ...]) -> tuple[str, dict[str, int]]:
-    """A word, or offsets by topic as JSON (for other topics the default word holds)."""
-    text = given.get(name, default).strip()
+def _offsets(raw: Mapping[str, str], name: str, default: str, words: tuple[str, ...]) -> tuple[str, dict[str, int]]:
+    """Return a word and no offsets, or the default word and offsets by topic from JSON."""
+    text = raw.get(name, default).strip()
     if text in words:
         return text, {}
     try:
@@ -156,19 +155,20 @@ def _offsets(given: Mapping[str, str], name: str, default: str, words: tuple[str
             raise ValueError
     except ValueError:
         expected = " or ".join([*words, 'JSON such as {"events": 10}'])
-        raise BadOption(f"{_written(name)}: {text!r} is not {expected}") from None
+        raise BadOption(f"{_spelling(name)}: {text!r} is not {expected}") from None
     return default, offsets
 
 
-def _without_last(given: Mapping[str, str]) -> tuple[dict[str, str], int]:
-    """``latest-100`` as the word and the number."""
-    match = re.fullmatch(r"\s*latest-(\d{1,15})\s*", given.get("startingoffsets", ""))
-    return ({**given, "startingoffsets": LATEST}, int(match[1])) if match else (dict(given), 0)
+def _split_latest(raw: Mapping[str, str]) -> tuple[dict[str, str], int]:
+    """Split ``latest-100`` into the word and the number."""
+    # Limit: 15 digits, as a JSON number is exact.
+    match = re.fullmatch(r"\s*latest-(\d{1,15})\s*", raw.get("startingoffsets", ""))
+    return ({**raw, "startingoffsets": LATEST}, int(match[1])) if match else (dict(raw), 0)
 
 
-def _moment(given: Mapping[str, str], name: str) -> int | None:
-    """Microseconds since the epoch of an ISO time (UTC where it has no zone) or of milliseconds."""
-    text = given.get(name, "").strip()
+def _moment(raw: Mapping[str, str], name: str) -> int | None:
+    """Return microseconds since the epoch of an ISO time (UTC without a zone) or of milliseconds; None if absent."""
+    text = raw.get(name, "").strip()
     if not text:
         return None
     try:
@@ -177,11 +177,11 @@ def _moment(given: Mapping[str, str], name: str) -> int | None:
         moment = datetime.fromisoformat(text)
         return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000_000)
     except (ValueError, OverflowError):
-        raise BadOption(f"{_written(name)}: {text!r} is not an ISO time, nor milliseconds since the epoch") from None
+        raise BadOption(f"{_spelling(name)}: {text!r} is not an ISO time, nor milliseconds since the epoch") from None
 
 
-def _filter(given: Mapping[str, str]) -> str:
-    text = given.get("filter", "")
+def _filter(raw: Mapping[str, str]) -> str:
+    text = raw.get("filter", "")
     if text:
         try:
             Filter.parse(text)
@@ -190,29 +190,29 @@ def _filter(given: Mapping[str, str]) -> str:
     return text
 
 
-def _word(given: Mapping[str, str], name: str, default: str, words: tuple[str, ...]) -> str:
-    text = given.get(name, default).strip().lower()
+def _word(raw: Mapping[str, str], name: str, default: str, words: tuple[str, ...]) -> str:
+    text = raw.get(name, default).strip().lower()
     if text not in words:
-        raise BadOption(f"{_written(name)}: {text!r} is not {' or '.join(words)}")
+        raise BadOption(f"{_spelling(name)}: {text!r} is not {' or '.join(words)}")
     return text
 
 
-def _written(name: str) -> str:
-    return WRITTEN[KNOWN.index(name)]
+def _spelling(name: str) -> str:
+    return OPTION_NAMES[LOWER_NAMES.index(name)]
 
 
-def _number(given: Mapping[str, str], name: str, default: int) -> int:
-    text = given.get(name, str(default))
+def _number(raw: Mapping[str, str], name: str, default: int) -> int:
+    text = raw.get(name, str(default))
     if not text.isdecimal():
-        raise BadOption(f"{_written(name)}: {text!r} is not a whole number")
+        raise BadOption(f"{_spelling(name)}: {text!r} is not a whole number")
     return int(text)
 
 
-def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in given.get("columns", "").split(",") if part.strip()) or tuple(COLUMNS)
+def _columns(raw: Mapping[str, str]) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in raw.get("columns", "").split(",") if part.strip()) or tuple(COLUMNS)
     for name in names:
         if name not in COLUMNS:
-            raise BadOption(f"columns: there is no column {name!r} (known are {', '.join(COLUMNS)})")
+            raise BadOption(f"columns: unknown column {name!r} (existing columns: {', '.join(COLUMNS)})")
     if len(set(names)) < len(names):
         raise BadOption("columns: a column is named twice")
     return names

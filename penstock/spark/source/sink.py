@@ -1,16 +1,15 @@
-"""Writing to a topic from Spark, batch and stream: what a task sends again is stored once.
+"""Writing to a topic from Spark, batch and stream; a repeated task stores its rows once.
 
     frame.write.format("penstock").option("uri", "127.0.0.1:8845").option("topic", "events").mode("append").save()
 
 The frame needs a column ``payload`` (or ``value``), binary or string; ``key``, ``type_url``, ``annotations`` and
-``topic`` are taken where there are such columns. Options: ``uri`` (the daemon's gRPC address), ``topic``, and those of
+``topic`` are optional columns. Options: ``uri`` (the daemon's gRPC address), ``topic``, and the options of
 ``penstock.landing.daemon_connection``.
 
-A task keeps its rows aside until it has them all, and stores them in one transaction (one after the other where they
-are more than PART_BYTES): of an attempt that fails nothing is stored. Appends have a producer's name made of the query,
-the micro-batch, the partition and the transaction, and numbers: what runs again with the same rows appends nothing
-twice, for as long as the log remembers producers (``transactions.producer_memory``); one whose rows are
-stored and that comes again with others is refused (OutOfSequence).
+Order: a task collects all its rows, then stores them in one transaction (several, one after the other, if they exceed
+PART_BYTES), so a failed attempt stores nothing. The producer's name consists of query, micro-batch, partition and
+transaction: a repeated task with the same rows appends nothing twice, for as long as the log remembers producers
+(``transactions.producer_memory``). A repeated task with other rows is refused (OutOfSequence).
 """
 
 from __future__ import annotations
@@ -32,53 +31,53 @@ from penstock.landing.daemon_connection import BadConnection, DaemonConnection
 from penstock.records import BODY
 from penstock.spark.source.options import BadOption
 
-WRITTEN = ("topic", *daemon_connection.OPTION_NAMES)
-KNOWN = tuple(name.lower() for name in WRITTEN)
-SPARKS_OWN = ("path", "checkpointlocation")
+OPTION_NAMES = ("topic", *daemon_connection.OPTION_NAMES)
+LOWER_NAMES = tuple(name.lower() for name in OPTION_NAMES)
+OPTIONS_OF_SPARK = ("path", "checkpointlocation")
 REQUEST_BYTES = 8 << 20
-"""Bytes of rows in one append."""
+"""Limit of the rows of one append."""
 PART_BYTES = 48 << 20
-"""Bytes of rows in one transaction, below the server's default for ``transactions.max_size``."""
+"""Limit of the rows of one transaction, below the server's default for ``transactions.max_size``."""
 PART_APPENDS = 200
-"""Appends in one transaction: fewer than the log remembers of a producer."""
+"""Limit of appends in one transaction, below the number that the log remembers of a producer."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Where rows go. ``topic`` is for rows that name none."""
+    """Options of a write. ``topic`` is for rows that name none."""
 
     connection: DaemonConnection
     topic: str
 
     @classmethod
-    def of(cls, options: Mapping[str, str], schema: StructType) -> SinkOptions:
-        """From Spark's options. Raises BadOption."""
-        given = {name.lower(): value for name, value in options.items() if name.lower() not in SPARKS_OWN}
-        for name in given:
-            if name not in KNOWN:
-                raise BadOption(f"{name}: unknown option for writing (known are {', '.join(WRITTEN)})")
-        if not given.get("uri"):
-            raise BadOption("uri: say where the log daemon is, as host:port of its gRPC address")
+    def from_options(cls, options: Mapping[str, str], schema: StructType) -> SinkOptions:
+        """Parse Spark's options. Raises BadOption."""
+        lower_options = {name.lower(): value for name, value in options.items() if name.lower() not in OPTIONS_OF_SPARK}
+        for name in lower_options:
+            if name not in LOWER_NAMES:
+                raise BadOption(f"{name}: unknown option for writing (existing options: {', '.join(OPTION_NAMES)})")
+        if not lower_options.get("uri"):
+            raise BadOption("uri: missing; set the host:port of the log daemon's gRPC address")
         columns = {field.name for field in schema.fields}
-        if "topic" not in columns and not given.get("topic"):
-            raise BadOption("topic: say which, by the option or by a column of that name")
+        if "topic" not in columns and not lower_options.get("topic"):
+            raise BadOption("topic: missing; set the option, or add a column of that name")
         if not columns & {"payload", "value"}:
             raise BadOption("the frame has no column payload (or value)")
         try:
-            return cls(DaemonConnection.from_options(given), given.get("topic", ""))
+            return cls(DaemonConnection.from_options(lower_options), lower_options.get("topic", ""))
         except BadConnection as error:
             raise BadOption(str(error)) from None
 
 
 @dataclass
 class Appended(WriterCommitMessage):
-    """How many rows one task appended."""
+    """Commit message of a task: the number of its rows."""
 
     rows: int
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Appends the rows of a batch query."""
+    """Writer of a batch query."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -89,22 +88,22 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Appends the rows of a stream's micro-batches."""
+    """Writer of a stream's micro-batches."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]  # as Spark's own
         context = TaskContext.get()
-        said = context.getLocalProperty if context else lambda _: None
-        query, epoch = said("sql.streaming.queryId"), said("streaming.sql.batchId")
+        property_of = context.getLocalProperty if context else lambda _: None
+        query, epoch = property_of("sql.streaming.queryId"), property_of("streaming.sql.batchId")
         return _append(self._options, f"spark-{query}-{epoch}-{_partition()}", iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Everything is in the log already."""
+        """Do nothing: the tasks have stored all rows."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """What the tasks that ended have appended stays; the micro-batch that runs again adds the rest."""
+        """Do nothing: rows of tasks that ended stay, and the repeated micro-batch adds the rest."""
 
 
 def _partition() -> int:
@@ -116,11 +115,12 @@ def _append(options: SinkOptions, producer: str, batches: Iterator[pa.RecordBatc
     from penstock.client import Log  # on the executor
 
     rows = 0
-    link, patience = options.connection.endpoint, options.connection.retry_for
-    with tempfile.SpooledTemporaryFile(PART_BYTES) as aside:
-        kept = _kept(aside, batches)
-        with Log(link.address, token=link.token, tls=link.tls, retry_for=patience) as log:
-            for number, part in enumerate(parts(kept, options.topic)):
+    link, retry_s = options.connection.endpoint, options.connection.retry_for
+    # Limit: rows of a task beyond PART_BYTES go to disk.
+    with tempfile.SpooledTemporaryFile(PART_BYTES) as buffer_file:
+        collected = _collect(buffer_file, batches)
+        with Log(link.address, token=link.token, tls=link.tls, retry_for=retry_s) as log:
+            for number, part in enumerate(parts(collected, options.topic)):
                 with log.transaction() as transaction:
                     for topic, piece, sequence in part:
                         transaction.append_batch(topic, piece, (f"{producer}.{number}", sequence))
@@ -128,30 +128,31 @@ def _append(options: SinkOptions, producer: str, batches: Iterator[pa.RecordBatc
     return Appended(rows)
 
 
-def _kept(aside: Any, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches again, once all of them have come: the transaction waits for none."""
+def _collect(buffer_file: Any, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Read all batches into a file, then return them again: a transaction must not wait for Spark."""
     first = next(batches, None)
     if first is None:
         return iter(())
-    with pa.ipc.new_stream(aside, first.schema) as stream:
+    with pa.ipc.new_stream(buffer_file, first.schema) as stream:
         stream.write_batch(first)
         for batch in batches:
             stream.write_batch(batch)
-    aside.seek(0)
-    return iter(pa.ipc.open_stream(aside))
+    buffer_file.seek(0)
+    return iter(pa.ipc.open_stream(buffer_file))
 
 
 Append = tuple[str, pa.RecordBatch, int]
-"""Topic, rows (BODY), and which append to the topic in its transaction this is."""
+"""Topic, rows (BODY), and the sequence number of the append to the topic in its transaction."""
 
 
 def parts(batches: Iterable[pa.RecordBatch], topic: str) -> Iterator[list[Append]]:
-    """The appends of each transaction; rows that name no topic go to ``topic``."""
+    """Yield the appends of each transaction; rows without a topic go to ``topic``."""
     part: list[Append] = []
     size, numbers = 0, dict[str, int]()
     for batch in batches:
         for name, body in bodies(batch, topic):
-            for piece in _pieces(body):
+            for piece in _split_by_size(body):
+                # A new transaction starts when the next append would exceed a limit of the server.
                 if part and (size + piece.nbytes > PART_BYTES or len(part) == PART_APPENDS):
                     yield part
                     part, size, numbers = [], 0, {}
@@ -162,7 +163,7 @@ def parts(batches: Iterable[pa.RecordBatch], topic: str) -> Iterator[list[Append
 
 
 def bodies(batch: pa.RecordBatch, topic: str) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of a batch as BODY, by topic."""
+    """Yield the rows of a batch as BODY, by topic."""
     names = batch.schema.names
     payload = batch.column("payload" if "payload" in names else "value")
     columns = [
@@ -180,11 +181,11 @@ def bodies(batch: pa.RecordBatch, topic: str) -> Iterator[tuple[str, pa.RecordBa
         yield name or topic, body.filter(pc.equal(named, pa.scalar(name)))  # type: ignore[arg-type]  # nulls are filled
 
 
-def _cast(values: pa.Array[Any], wanted: pa.DataType) -> pa.Array[Any]:
-    return values if values.type.equals(wanted) else values.cast(wanted)
+def _cast(column: pa.Array[Any], target_type: pa.DataType) -> pa.Array[Any]:
+    return column if column.type.equals(target_type) else column.cast(target_type)
 
 
-def _pieces(body: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _split_by_size(body: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     count = max(1, -(-body.nbytes // REQUEST_BYTES))
     size = max(1, -(-body.num_rows // count))
     for begin in range(0, body.num_rows, size):

@@ -73,7 +73,7 @@ def schema(*names: str) -> StructType:
 
 def rows(options: dict[str, str], *filters: PushedFilter) -> Rows:
     columns = [name for name in options.get("columns", "").split(",") if name]
-    reader = BatchReader(SourceOptions.of(options), schema(*columns))
+    reader = BatchReader(SourceOptions.from_options(options), schema(*columns))
     assert list(reader.pushFilters(list(filters))) == []
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
@@ -124,7 +124,7 @@ def test_filters_of_spark_bound_what_is_read(where: Callable[[], dict[str, str]]
 
 
 def test_many_rows_are_split_over_tasks(where: Callable[[], dict[str, str]]) -> None:
-    reader = BatchReader(SourceOptions.of({**where(), "topic": "b", "partitions": "2"}), schema("offset"))
+    reader = BatchReader(SourceOptions.from_options({**where(), "topic": "b", "partitions": "2"}), schema("offset"))
     parts = reader.partitions()
     found = [[o for b in reader.read(part) for o in b.column("offset").to_pylist()] for part in parts]
     assert [len(offsets) for offsets in found] == [12_500, 12_500]
@@ -133,7 +133,7 @@ def test_many_rows_are_split_over_tasks(where: Callable[[], dict[str, str]]) -> 
 
 def test_a_stream_goes_to_the_same_ends(where: Callable[[], dict[str, str]]) -> None:
     options = {**where(), "topic": "a,b"}
-    reader = StreamReader(SourceOptions.of(options), schema("topic", "offset"))
+    reader = StreamReader(SourceOptions.from_options(options), schema("topic", "offset"))
     assert reader.initialOffset() == {}
     assert reader.latestOffset({}, ReadAllAvailable()) == {"a": 5, "b": 25_000}
     taken = reader.latestOffset({"a": 1}, ReadMaxRows(100))
@@ -143,10 +143,10 @@ def test_a_stream_goes_to_the_same_ends(where: Callable[[], dict[str, str]]) -> 
     assert 0 < told["_lag"]["seconds"] < 600
     (part,) = reader.partitions({"a": 1}, {"a": 3, "b": 2})
     assert at([row for batch in reader.read(part) for row in batch.to_pylist()]) == [*A[1:3], ("b", 0), ("b", 1)]
-    small = SourceOptions.of({**options, "topic": "b", "maxBytesPerTrigger": "10000"})
+    small = SourceOptions.from_options({**options, "topic": "b", "maxBytesPerTrigger": "10000"})
     limited = StreamReader(small, schema("offset"))
     assert 20 <= limited.latestOffset({}, limited.getDefaultReadLimit())["b"] <= 300
-    last = SourceOptions.of({**options, "startingOffsets": "latest-1"})
+    last = SourceOptions.from_options({**options, "startingOffsets": "latest-1"})
     assert StreamReader(last, schema("offset")).initialOffset() == {"a": 4, "b": 24_999}
 
 
@@ -176,7 +176,7 @@ def test_what_had_gone_before_ends_the_query_that_asks_for_it(
 def test_a_topic_that_was_deleted_has_no_rows_or_ends_the_query(where: Callable[[], dict[str, str]]) -> None:
     opened = where()
     for fail, expected in (("count", []), ("fail", DataLoss)):
-        reader = StreamReader(SourceOptions.of({**opened, "onDataLoss": fail}), schema("offset"))
+        reader = StreamReader(SourceOptions.from_options({**opened, "onDataLoss": fail}), schema("offset"))
         (part,) = reader.partitions({}, {"gone": 3})
         if expected is DataLoss:
             with pytest.raises(DataLoss, match="topic gone was deleted"):

@@ -52,7 +52,7 @@ def expected(sent: list[bytes]) -> Counter[tuple[str, str | None]]:
 @pytest.mark.spark
 @pytest.mark.parametrize(("count", "kills"), [(400, 1), pytest.param(200_000, 10, marks=pytest.mark.soak)])
 @pytest.mark.timeout(3000)
-def test_killed_at_random_points_everything_lands_once(
+def test_everything_from_kafka_lands_once_with_random_kills(
     kafka_broker: Broker, tmp_path: Path, count: int, kills: int
 ) -> None:
     seed = random.randrange(1 << 32)
@@ -65,7 +65,7 @@ def test_killed_at_random_points_everything_lands_once(
         def pipeline(*more: str) -> subprocess.Popen[str]:
             named = [f"pipeline.kafka.{key}={value}" for key, value in kafka.items()]
             settings = ["pipeline.source=kafka", f"pipeline.topics={json.dumps([name])}", *named]
-            return start(tmp_path, running.http, *(part for one in settings for part in ("-o", one)), *more)
+            return start(tmp_path, running.http, *(part for expected in settings for part in ("-o", expected)), *more)
 
         def send(messages: list[bytes]) -> None:
             for payload in messages:
@@ -84,12 +84,12 @@ def test_killed_at_random_points_everything_lands_once(
             killed.wait()
         send(sent[kills * step :])
         last = pipeline("--once")
-        said = last.communicate(timeout=600)[1]
-        assert last.returncode == 0, said
+        log_text = last.communicate(timeout=600)[1]
+        assert last.returncode == 0, log_text
         assert running.ledger.balance().unaccounted == 0
     files = [name for commit in read_journal(layout) for name in commit.files]
     rows = read_rows(layout.landed, as_written(files))
-    found = Counter(zip(rows["kind"].to_pylist(), rows["uuid"].to_pylist(), strict=True))
-    assert found == expected(sent)
+    rows = Counter(zip(rows["kind"].to_pylist(), rows["uuid"].to_pylist(), strict=True))
+    assert rows == expected(sent)
     proofs = [proof for of_batch in read_proofs(layout) for proof in of_batch]
     assert all(proof.holds for proof in proofs), [proof.document() for proof in proofs if not proof.holds]

@@ -87,7 +87,7 @@ def landed(spark: SparkSession, tables: Path) -> list[tuple[object, ...]]:
     return [tuple(row) for row in found]
 
 
-def test_the_same_messages_make_the_same_tables_from_kafka_and_from_the_log(
+def test_kafka_and_log_give_the_same_tables(
     spark: SparkSession, kafka_broker: Broker, topic: str, topics: Path, tmp_path: Path
 ) -> None:
     large = [event(n, data={"text": "x" * size}) for n, size in ((100, 1_000_000), (101, 2_500_000))]
@@ -107,8 +107,8 @@ def test_the_same_messages_make_the_same_tables_from_kafka_and_from_the_log(
     log = Landing(topics, tmp_path / "log", topic="t")
     land(spark, log)
     assert landed(spark, kafka.tables) == landed(spark, log.tables)
-    places = spark.sql("select partition, offset from landed").collect()
-    assert all(row.partition is None for row in places), "those of the log"
+    offsets = spark.sql("select partition, offset from landed").collect()
+    assert all(row.partition is None for row in offsets), "those of the log"
 
     proofs = proofs_of(kafka)
     assert all(proof.holds for proof in proofs), [proof.document() for proof in proofs]
@@ -126,20 +126,20 @@ def test_the_same_messages_make_the_same_tables_from_kafka_and_from_the_log(
     }
 
 
-def test_a_message_that_did_not_land_is_found_missing(
+def test_message_that_did_not_land_is_unaccounted(
     spark: SparkSession, kafka_broker: Broker, topic: str, topics: Path, tmp_path: Path
 ) -> None:
     landing = Landing(topics, tmp_path / "tables", topic=topic, kafka={"bootstrap.servers": kafka_broker.address})
     send(kafka_broker, topic, [plain(event(1)), *segments(b"large" * 10, 20), plain(b"text")])
     land(spark, landing)
-    for gone in list((landing.layout.landed / "kind=message").rglob("*.parquet")):  # one or two, as their keys fall
-        gone.unlink()
+    for missing in list((landing.layout.landed / "kind=message").rglob("*.parquet")):  # one or two, as their keys fall
+        missing.unlink()
     (proof,) = proofs_of(landing)
     assert proof.unaccounted == [3, 4]
     assert proof.total("segment") == 2
 
 
-def test_rows_of_partitions_can_be_deleted_and_do_not_come_back(
+def test_deleted_rows_of_partitions_do_not_return(
     spark: SparkSession, kafka_broker: Broker, topic: str, topics: Path, tmp_path: Path
 ) -> None:
     kafka = {"bootstrap.servers": kafka_broker.address}
@@ -147,8 +147,8 @@ def test_rows_of_partitions_can_be_deleted_and_do_not_come_back(
     send(kafka_broker, topic, [plain(event(n)) for n in range(4)], 0)
     send(kafka_broker, topic, [plain(event(n, "view")) for n in range(10, 13)], 1)
     land(spark, landing)
-    gone = [json.loads(event(n))["uuid"] for n in (1, 2)]
-    request_deletion(landing.layout, REQUESTED, parse_conditions(f"uuid in ('{gone[0]}', '{gone[1]}')"))
+    missing = [json.loads(event(n))["uuid"] for n in (1, 2)]
+    request_deletion(landing.layout, REQUESTED, parse_conditions(f"uuid in ('{missing[0]}', '{missing[1]}')"))
     request_deletion(landing.layout, REQUESTED, parse_conditions("type = 'view'"))
     assert execute_deletions(landing.layout, 600_000_000) == 2
     send(kafka_broker, topic, [plain(event(2)), plain(event(5))], 0)
@@ -165,7 +165,7 @@ def test_rows_of_partitions_can_be_deleted_and_do_not_come_back(
     }
 
 
-def test_partitions_out_of_step_lose_nothing_and_keep_their_keys(
+def test_lagging_partition_loses_nothing_and_keeps_its_keys(
     spark: SparkSession, kafka_broker: Broker, topic: str, topics: Path, tmp_path: Path
 ) -> None:
     kafka = {"bootstrap.servers": kafka_broker.address}
@@ -183,9 +183,9 @@ def test_partitions_out_of_step_lose_nothing_and_keep_their_keys(
         for partition, records in enumerate((long, short))
         for offset, (value, key, _) in enumerate(records)
     }
-    same = [found.pop(place, None) for place in ((0, 3), (1, 1))]
+    same = [found.pop(offset, None) for offset in ((0, 3), (1, 1))]
     assert same.count(None) == 1, "one uuid in both partitions lands once"
-    assert found == {place: record for place, record in sent.items() if place not in ((0, 3), (1, 1))}
+    assert found == {offset: record for offset, record in sent.items() if offset not in ((0, 3), (1, 1))}
     proofs = proofs_of(landing)
     assert all(proof.holds for proof in proofs)
     assert len({proof.batch for proof in proofs}) > 2

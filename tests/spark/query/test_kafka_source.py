@@ -38,18 +38,18 @@ def as_spark_does(headers: list[tuple[str, bytes | None]] | None) -> str | None:
 
 
 @given(st.lists(st.none() | st.lists(HEADER), min_size=1))
-def test_headers_are_what_they_were(records: list[list[tuple[str, bytes | None]] | None]) -> None:
-    given = batch([record(b"x") for _ in records])
-    texts = pa.array([as_spark_does(headers) for headers in records], pa.string())
-    columns = [texts if f.name == "headers" else given.column(f.name) for f in TEXT]
-    found = as_records(pa.RecordBatch.from_arrays(columns, schema=TEXT))
-    assert found.schema == RECORD
-    expected = [[{"key": k, "value": v} for k, v in headers] if headers else None for headers in records]
-    assert found.column("headers").to_pylist() == expected
+def test_headers_survive_the_text_form(records: list[list[tuple[str, bytes | None]] | None]) -> None:
+    original = batch([record(b"x") for _ in records])
+    texts = pa.array([as_spark_does(pairs) for pairs in records], pa.string())
+    columns = [texts if f.name == "headers" else original.column(f.name) for f in TEXT]
+    decoded = as_records(pa.RecordBatch.from_arrays(columns, schema=TEXT))
+    assert decoded.schema == RECORD
+    expected = [[{"key": k, "value": v} for k, v in pairs] if pairs else None for pairs in records]
+    assert decoded.column("headers").to_pylist() == expected
 
 
 @pytest.mark.spark
-def test_what_a_producer_sent_comes_as_it_was(spark: SparkSession, kafka_broker: Broker) -> None:
+def test_records_are_read_unchanged(spark: SparkSession, kafka_broker: Broker) -> None:
     topic = f"t{uuid.uuid4().hex[:8]}"
     producer = Producer({"bootstrap.servers": kafka_broker.address})
     for headers in ([], ODD):
@@ -61,8 +61,8 @@ def test_what_a_producer_sent_comes_as_it_was(spark: SparkSession, kafka_broker:
     stored = spark.table(topic).orderBy("offset").toArrow().combine_chunks().to_batches()
     plain, odd = as_records(stored[0]).column("headers").to_pylist()
     assert plain is None
-    assert [(one["key"], one["value"]) for one in odd] == ODD
+    assert [(header["key"], header["value"]) for header in odd] == ODD
 
 
-def test_a_pattern_leaves_internal_topics_out() -> None:
+def test_pattern_excludes_internal_topics() -> None:
     assert topic_pattern(("a.b*", "_own")) == r"(?!_)a\.b.*|_own"

@@ -71,7 +71,7 @@ def test_messages_of_every_kind_land_once_and_are_proved(spark: SparkSession, la
     assert syslog.holds
 
 
-def test_a_restart_goes_on_from_the_checkpoint_and_remembers_uuids(
+def test_restart_continues_at_the_checkpoint_and_remembers_uuids(
     spark: SparkSession, landing: Landing, topics: Path
 ) -> None:
     append(topics, "events", [event(1), event(2)])
@@ -80,8 +80,8 @@ def test_a_restart_goes_on_from_the_checkpoint_and_remembers_uuids(
     append(topics, "later", [event(1)])
     land(spark, landing)
     land(spark, landing)
-    found = read_landed(spark, landing.tables)
-    assert sorted((r.topic, r.offset) for r in found.collect()) == [
+    rows = read_landed(spark, landing.tables)
+    assert sorted((r.topic, r.offset) for r in rows.collect()) == [
         ("events", 0),
         ("events", 1),
         ("events", 3),
@@ -98,9 +98,7 @@ def test_a_restart_goes_on_from_the_checkpoint_and_remembers_uuids(
     ]
 
 
-def test_a_topic_far_behind_another_loses_nothing_and_shares_no_uuids_with_it(
-    spark: SparkSession, topics: Path, tmp_path: Path
-) -> None:
+def test_lagging_topic_loses_nothing_and_has_its_own_uuids(spark: SparkSession, topics: Path, tmp_path: Path) -> None:
     landing = Landing(topics, tmp_path / "tables", max_rows=200)
     append(topics, "ahead", [event(number) for number in range(50)])
     land(spark, landing)
@@ -109,8 +107,8 @@ def test_a_topic_far_behind_another_loses_nothing_and_shares_no_uuids_with_it(
         append(topics, "behind", [event(number) for number in range(first, first + 50)], bucket=BUCKET - days)
     append(topics, "ahead", [event(50), event(3)])
     land(spark, landing)
-    found = read_landed(spark, landing.tables).groupBy("topic").agg({"offset": "max", "*": "count"}).collect()
-    assert {tuple(row) for row in found} == {("ahead", 50, 51), ("behind", 599, 600)}
+    rows = read_landed(spark, landing.tables).groupBy("topic").agg({"offset": "max", "*": "count"}).collect()
+    assert {tuple(row) for row in rows} == {("ahead", 50, 51), ("behind", 599, 600)}
     proofs = proofs_of(landing)
     assert all(proof.holds for proof in proofs)
     assert len({proof.batch for proof in proofs if proof.topic == "behind"}) > 2
@@ -133,30 +131,30 @@ NASTY = [
 ]
 
 
-def test_a_type_of_any_letters_comes_back_as_it_was(spark: SparkSession, landing: Landing, topics: Path) -> None:
+def test_event_type_of_any_characters_is_stored_unchanged(spark: SparkSession, landing: Landing, topics: Path) -> None:
     append(topics, "t", [event(number, kind) for number, kind in enumerate(NASTY)])
     land(spark, landing)
-    found = {row.uuid: row.type for row in read_landed(spark, landing.tables).collect()}
-    assert found == {f"u{number}": kind for number, kind in enumerate(NASTY)}
+    rows = {row.uuid: row.type for row in read_landed(spark, landing.tables).collect()}
+    assert rows == {f"u{number}": kind for number, kind in enumerate(NASTY)}
     (proof,) = proofs_of(landing)
     assert proof.holds
     assert proof.total("landed.event") == len(NASTY)
 
 
-def test_payloads_of_events_may_be_left_out(spark: SparkSession, topics: Path, tmp_path: Path) -> None:
+def test_event_payloads_are_optional(spark: SparkSession, topics: Path, tmp_path: Path) -> None:
     append(topics, "t", [event(1, data={"b": 1.5}), b"{bad"])
     landing = Landing(topics, tmp_path / "tables", keep_payload=False)
     land(spark, landing)
-    found = read_landed(spark, landing.tables).orderBy("offset").collect()
-    assert [(row.data, row.payload) for row in found] == [('{"b":1.5}', None), (None, b"{bad")]
+    rows = read_landed(spark, landing.tables).orderBy("offset").collect()
+    assert [(row.data, row.payload) for row in rows] == [('{"b":1.5}', None), (None, b"{bad")]
 
 
-def test_types_and_data_are_held_to_what_was_set(spark: SparkSession, topics: Path, tmp_path: Path) -> None:
+def test_configured_types_and_data_are_enforced(spark: SparkSession, topics: Path, tmp_path: Path) -> None:
     append(topics, "t", [event(1), event(2, "other"), event(3, data={"ms": 1}), event(4, data={"ms": "1"})])
     landing = Landing(topics, tmp_path / "tables", event_types=("click",), schemas={"click": "ms int"})
     land(spark, landing)
-    found = read_landed(spark, landing.tables).orderBy("offset").collect()
-    assert [row.reason for row in found] == ["schema_not_met", "type_not_allowed", None, "schema_not_met"]
+    rows = read_landed(spark, landing.tables).orderBy("offset").collect()
+    assert [row.reason for row in rows] == ["schema_not_met", "type_not_allowed", None, "schema_not_met"]
     assert all(proof.holds for proof in proofs_of(landing))
 
 
@@ -168,7 +166,7 @@ def killed(*_: object) -> None:
     raise Killed
 
 
-def test_where_a_commit_fails_spark_does_its_batch_again_and_plans_anew_what_came_after(
+def test_failed_commit_repeats_its_batch_and_replans_the_next(
     spark: SparkSession, landing: Landing, topics: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark took the batch for done, and was at the next one."""
@@ -191,13 +189,13 @@ def test_where_a_commit_fails_spark_does_its_batch_again_and_plans_anew_what_cam
     assert (landing.layout.checkpoint / "commits" / "2").exists()
     assert [proof.end for proof in proofs_of(landing)] == [4, 8]
     land(spark, landing)
-    found = sorted(row.offset for row in read_landed(spark, landing.tables).collect())
-    assert found == [0, 1, *range(2, 24, 2)], "event -1 and the first of each other"
+    rows = sorted(row.offset for row in read_landed(spark, landing.tables).collect())
+    assert rows == [0, 1, *range(2, 24, 2)], "event -1 and the first of each other"
     assert all(proof.holds for proof in proofs_of(landing))
 
 
 @pytest.mark.parametrize("where", ["commit", "add"])
-def test_a_batch_that_is_done_again_lands_once(
+def test_repeated_batch_lands_once(
     spark: SparkSession, landing: Landing, topics: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """Before the table had it; and when it has it already, and the keys have not."""
@@ -217,7 +215,7 @@ def test_a_batch_that_is_done_again_lands_once(
     assert [(proof.begin, proof.end, proof.total("duplicate")) for proof in proofs] == [(0, 2, 0), (2, 6, 2), (6, 8, 2)]
 
 
-def test_keys_that_are_lost_are_read_from_the_table(spark: SparkSession, landing: Landing, topics: Path) -> None:
+def test_lost_keys_are_read_from_the_table(spark: SparkSession, landing: Landing, topics: Path) -> None:
     append(topics, "t", [event(n) for n in range(20)])
     land(spark, landing)
     shutil.rmtree(landing.layout.keys)
@@ -229,20 +227,18 @@ def test_keys_that_are_lost_are_read_from_the_table(spark: SparkSession, landing
     assert all(proof.holds for proof in proofs_of(landing))
 
 
-def test_many_tasks_with_duplicates_between_them_land_each_event_once(
-    spark: SparkSession, landing: Landing, topics: Path
-) -> None:
+def test_duplicates_across_tasks_land_once(spark: SparkSession, landing: Landing, topics: Path) -> None:
     numbers = [number % 7_000 for number in range(30_000)]
     append(topics, "t", *[[event(n) for n in numbers[first : first + 3_000]] for first in range(0, 30_000, 3_000)])
     land(spark, landing)
-    found = read_landed(spark, landing.tables)
-    assert found.selectExpr("count(*)", "count(distinct uuid)", "max(offset)").first() == (7_000, 7_000, 6_999)
+    rows = read_landed(spark, landing.tables)
+    assert rows.selectExpr("count(*)", "count(distinct uuid)", "max(offset)").first() == (7_000, 7_000, 6_999)
     (proof,) = proofs_of(landing)
     assert proof.holds
     assert proof.total("duplicate") == 23_000
 
 
-def test_what_delta_rs_reads_is_what_landed(spark: SparkSession, topics: Path, tmp_path: Path) -> None:
+def test_delta_rs_reads_the_landed_rows(spark: SparkSession, topics: Path, tmp_path: Path) -> None:
     landing = Landing(topics, tmp_path / "tables")
     for batch in range(3):
         append(topics, "t", [event(batch * 2), event(batch * 2 + 1), b"text"])
@@ -256,18 +252,18 @@ def test_what_delta_rs_reads_is_what_landed(spark: SparkSession, topics: Path, t
     assert all(proof.holds for proof in proofs_of(landing)), "merged files are no reason to miss a row"
 
 
-def test_before_anything_has_landed_the_views_are_empty(spark: SparkSession, tmp_path: Path) -> None:
+def test_views_are_empty_before_anything_lands(spark: SparkSession, tmp_path: Path) -> None:
     register_views(spark, tmp_path / "tables")
     for view in ("landed", "events", "syslog", "messages", "quarantine"):
         assert rows(spark, f"select count(*) from {view}") == [(0,)]
 
 
-def test_the_schema_for_readers_is_the_one_that_is_written(spark: SparkSession, landing: Landing, topics: Path) -> None:
+def test_schema_for_readers_equals_the_written_one(spark: SparkSession, landing: Landing, topics: Path) -> None:
     append(topics, "t", [event(1)])
     land(spark, landing)
     (written,) = {tuple(pq.read_schema(path)) for path in landing.layout.landed.rglob("kind=*/**/*.parquet")}
     declared = spark.createDataFrame([], landed_schema()).schema
-    assert declared.names == [one.name for one in written] + ["kind", "date"]
+    assert declared.names == [column.name for column in written] + ["kind", "date"]
     assert read_landed(spark, landing.tables).schema.names == declared.names
     (row,) = read_landed(spark, landing.tables).collect()
     assert (row.kind, row.type, row.uuid) == ("event", "click", "u1")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.spark.query.landing_tasks import ROLE, _workers_of_their_own
+from penstock.spark.query.landing_tasks import ROLE, _landing_workers
 
 pytestmark = pytest.mark.spark
 
@@ -20,13 +20,13 @@ def workers_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"pid": [os.getpid()], "role": [os.environ.get(ROLE, "")]})
 
 
-def test_what_lands_runs_in_workers_that_do_nothing_else(spark: SparkSession) -> None:
+def test_landing_tasks_run_in_workers_of_their_own(spark: SparkSession) -> None:
     rows = spark.range(4, numPartitions=2)
     schema = "pid bigint, role string"
-    with _workers_of_their_own(spark):
+    with _landing_workers(spark):
         landing = rows.mapInArrow(workers_of, schema)
-    others = rows.mapInArrow(workers_of, schema)
-    mine, theirs = ({tuple(row) for row in frame.collect()} for frame in (landing, others))
-    assert {role for _, role in mine} == {"landing"}
+    plain_workers = rows.mapInArrow(workers_of, schema)
+    landing_workers, theirs = ({tuple(row) for row in frame.collect()} for frame in (landing, plain_workers))
+    assert {role for _, role in landing_workers} == {"landing"}
     assert {role for _, role in theirs} == {""}
-    assert not {pid for pid, _ in mine} & {pid for pid, _ in theirs}
+    assert not {pid for pid, _ in landing_workers} & {pid for pid, _ in theirs}

@@ -34,7 +34,7 @@ def make(landing: Landing, running: Daemon | None = None) -> ProofWorker:
     return ProofWorker(landing, client)
 
 
-def test_each_commit_is_proved_written_down_and_posted(tmp_path: Path, landing: Landing, table: HandWritten) -> None:
+def test_each_commit_is_proved_stored_and_posted(tmp_path: Path, landing: Landing, table: HandWritten) -> None:
     with daemon(tmp_path) as running:
         worker = make(landing, running)
         assert worker.step()
@@ -47,17 +47,15 @@ def test_each_commit_is_proved_written_down_and_posted(tmp_path: Path, landing: 
     assert (worker.progress.batch, worker.progress.rows, worker.progress.duplicates) == (1, 3, 1)
 
 
-def test_a_restart_proves_only_what_is_not_proved_and_finds_duplicates_of_before(
-    landing: Landing, table: HandWritten
-) -> None:
+def test_restart_proves_unproved_batches_and_finds_earlier_duplicates(landing: Landing, table: HandWritten) -> None:
     assert make(landing).step()
     table.commit({"t": 3}, [])
-    again = make(landing)
-    assert again.step()
-    assert (again.progress.batch, again.progress.rows, again.progress.unaccounted) == (1, 1, 0)
+    restarted = make(landing)
+    assert restarted.step()
+    assert (restarted.progress.batch, restarted.progress.rows, restarted.progress.unaccounted) == (1, 1, 0)
 
 
-def test_while_the_daemon_is_away_proofs_are_written_down_and_posted_when_it_is_back(
+def test_proofs_are_stored_while_the_daemon_is_unavailable_and_posted_later(
     tmp_path: Path, landing: Landing, table: HandWritten, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "penstock.spark")
@@ -69,16 +67,16 @@ def test_while_the_daemon_is_away_proofs_are_written_down_and_posted_when_it_is_
     worker._next_try = 0.0
     assert not worker.step()
     assert len(list(read_proofs(landing.layout))) == 2
-    waits = [line for line in caplog.messages if line.startswith("proofs wait")]
+    waits = [line for line in caplog.messages if line.startswith("proofs are delayed")]
     assert len(waits) == 1, "one line while it stays away for the same reason"
     with daemon(tmp_path, http) as running:
         worker._next_try = 0.0
         assert worker.step()
         assert running.ledger.landed()["t"].through == 3
-    assert "proofs go on" in caplog.messages
+    assert "proofs continue" in caplog.messages
 
 
-def test_a_daemon_that_lost_its_ledger_is_told_everything_again(tmp_path: Path, landing: Landing) -> None:
+def test_lost_ledger_receives_all_proofs_again(tmp_path: Path, landing: Landing) -> None:
     with daemon(tmp_path) as running:
         assert make(landing, running).step()
     for path in (tmp_path / "topics" / "_ledger").iterdir():
@@ -88,7 +86,7 @@ def test_a_daemon_that_lost_its_ledger_is_told_everything_again(tmp_path: Path, 
         assert running.ledger.landed()["t"].through == 2
 
 
-def test_a_corrupt_batch_is_entered_as_a_gap_by_the_daemon(tmp_path: Path, topics: Path, table: HandWritten) -> None:
+def test_corrupt_batch_is_recorded_as_a_gap(tmp_path: Path, topics: Path, table: HandWritten) -> None:
     append(topics, "t", [b"one"], [b"damaged"])
     table.commit({"t": 2}, [landed_message(0)])
     with daemon(tmp_path) as running:
@@ -97,7 +95,7 @@ def test_a_corrupt_batch_is_entered_as_a_gap_by_the_daemon(tmp_path: Path, topic
         assert running.ledger.landed()["t"].counts[PLACE] == {"landed.message": 1, "gap.corrupt": 1}
 
 
-def test_what_is_unaccounted_is_said_and_does_not_stop_the_rest(
+def test_unaccounted_rows_are_logged_and_do_not_stop_later_batches(
     landing: Landing, table: HandWritten, caplog: pytest.LogCaptureFixture
 ) -> None:
     table.commit({"t": 3}, [landed_event(2, "u1"), landed_message(9)])
@@ -106,21 +104,21 @@ def test_what_is_unaccounted_is_said_and_does_not_stop_the_rest(
     assert worker.step()
     assert worker.progress.unaccounted == 1
     assert caplog.messages == [
-        "batch 1, topic t, offsets 2 to 3: 1 not of this batch, or twice (9)",
+        "batch 1, topic t, offsets 2 to 3: 1 not of this batch, or duplicate (9)",
         "batch 2, topic t, offsets 3 to 4: 1 unaccounted (3)",
     ]
 
 
-def test_a_torn_proof_is_made_again(landing: Landing, table: HandWritten) -> None:
+def test_torn_proof_is_repeated(landing: Landing, table: HandWritten) -> None:
     assert make(landing).step()
     proofs = landing.layout.proofs
-    whole = list(read_lines(proofs, dict))
+    complete = list(read_lines(proofs, dict))
     proofs.write_bytes(proofs.read_bytes()[:-20])
     assert make(landing).step()
-    assert list(read_lines(proofs, dict)) == whole != []
+    assert list(read_lines(proofs, dict)) == complete != []
 
 
-def test_a_full_disk_is_said_and_tried_again(
+def test_full_disk_is_logged_and_retried(
     landing: Landing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = make(landing)
@@ -138,7 +136,7 @@ def test_a_full_disk_is_said_and_tried_again(
     assert worker.progress.rows == 2
 
 
-def test_the_thread_follows_commits_and_stops_when_everything_is_done(landing: Landing, table: HandWritten) -> None:
+def test_thread_follows_commits_and_stops_when_all_are_proved(landing: Landing, table: HandWritten) -> None:
     worker = make(landing)
     worker.start()
     table.commit({"t": 3}, [])
@@ -150,19 +148,19 @@ def test_pauses_grow_to_a_limit(landing: Landing) -> None:
     worker = make(landing)
     for _ in range(20):
         worker._wait("away")
-    assert worker._pause == module.LONGEST_PAUSE
+    assert worker._pause == module.MAX_PAUSE_S
 
 
-def test_a_duplicate_of_what_landed_long_before_a_restart_is_found(landing: Landing, table: HandWritten) -> None:
+def test_duplicate_of_a_row_from_before_a_restart_is_found(landing: Landing, table: HandWritten) -> None:
     """The log went on while the pipeline did not run: by its timestamps the two are close together."""
     assert make(landing).step()
     table.commit({"t": 3}, [], LANDED_AT + 7_200_000)
-    again = make(landing)
-    assert again.step()
-    assert (again.progress.duplicates, again.progress.unaccounted) == (1, 0)
+    restarted = make(landing)
+    assert restarted.step()
+    assert (restarted.progress.duplicates, restarted.progress.unaccounted) == (1, 0)
 
 
-def test_a_duplicate_of_what_was_rolled_up_is_found_in_the_table(
+def test_duplicate_of_a_rolled_up_row_is_found_in_the_table(
     landing: Landing, table: HandWritten, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ROLL_AT", 3)
@@ -170,14 +168,14 @@ def test_a_duplicate_of_what_was_rolled_up_is_found_in_the_table(
     for end in (2, 2, 2):
         table.commit({"t": end}, [])
     assert make(landing).step()
-    assert [(one.first, one.batch) for one in stretches(landing.layout)] == [(0, 2)]
+    assert [(message.first, message.batch) for message in stretches(landing.layout)] == [(0, 2)]
     table.commit({"t": 3}, [])
-    again = make(landing)
-    assert again.step()
-    assert (again.progress.duplicates, again.progress.unaccounted) == (1, 0)
+    restarted = make(landing)
+    assert restarted.step()
+    assert (restarted.progress.duplicates, restarted.progress.unaccounted) == (1, 0)
 
 
-def test_a_ledger_that_was_lost_is_told_what_was_rolled_up(
+def test_lost_ledger_receives_rolled_up_proofs(
     tmp_path: Path, landing: Landing, table: HandWritten, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ROLL_AT", 3)

@@ -62,7 +62,7 @@ def fates(spark: SparkSession, landing: Landing) -> dict[tuple[str, int], str]:
     return {(row.topic, row.offset): row.kind for row in read_landed(spark, landing.tables).collect()}
 
 
-def test_all_that_lands_goes_through_the_transformation_and_the_balance_closes(
+def test_all_sources_are_transformed_and_the_balance_closes(
     spark: SparkSession, topics: Path, tmp_path: Path, rules: TransformRules
 ) -> None:
     mail = event(1, data={"user": "ann", "to": "ann@example.org", "n": 1})
@@ -129,7 +129,7 @@ class _Appends:
         return [opened.end - 1]
 
 
-def test_records_of_kafka_go_through_the_transformation(
+def test_records_of_kafka_are_transformed(
     spark: SparkSession,
     kafka_broker: Broker,
     kafka_topic: str,  # noqa: F811
@@ -148,9 +148,7 @@ def test_records_of_kafka_go_through_the_transformation(
     assert sum(proof.total("transformed.dropped") for proof in proofs) == 1
 
 
-def test_a_start_with_a_function_that_is_not_there_names_the_key(
-    spark: SparkSession, topics: Path, tmp_path: Path
-) -> None:
+def test_missing_function_is_refused_with_its_key(spark: SparkSession, topics: Path, tmp_path: Path) -> None:
     landing = Landing(topics, tmp_path / "tables", transform=TransformRules("nowhere_at_all:f"))
     with pytest.raises(BadTransform, match=r"^pipeline\.transform = 'nowhere_at_all:f'"):
         start_landing(spark, landing)

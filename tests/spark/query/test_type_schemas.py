@@ -48,13 +48,13 @@ def event(kind: str, data: object) -> bytes:
     return json.dumps({"type": kind, "uuid": "u", "timestamp": 1, "data": data}).encode()
 
 
-def test_an_event_is_what_its_types_schema_says_or_in_quarantine(spark: SparkSession) -> None:
+def test_event_that_violates_its_schema_is_quarantined(spark: SparkSession) -> None:
     payloads = [event("click", data) for data in GOOD + BAD] + [event("view", data) for data in BAD]
     rules = EventRules(schemas=parse_schemas(spark, DDL))
-    found = event_columns(pa.array(payloads, pa.binary()), rules)["reason"].to_pylist()
-    assert found == [*[None] * len(GOOD), *["schema_not_met"] * len(BAD), *[None] * len(BAD)]
+    reasons = event_columns(pa.array(payloads, pa.binary()), rules)["reason"].to_pylist()
+    assert reasons == [*[None] * len(GOOD), *["schema_not_met"] * len(BAD), *[None] * len(BAD)]
 
 
-def test_a_schema_that_is_none_is_refused_with_its_key(spark: SparkSession) -> None:
+def test_bad_schema_is_refused_with_its_key(spark: SparkSession) -> None:
     with pytest.raises(BadSchema, match=r"pipeline\.schemas\.click: 'path strng'"):
         parse_schemas(spark, {"click": "path strng"})

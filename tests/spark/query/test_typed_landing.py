@@ -33,16 +33,14 @@ def proofs_of(landing: Landing) -> list[Proof]:
     return [proof for commit in Journal(landing.layout).update() for proof in prover.prove(commit)]
 
 
-def test_events_are_in_the_table_of_their_type_and_the_books_know_nothing_of_it(
-    spark: SparkSession, topics: Path, tmp_path: Path
-) -> None:
+def test_typed_tables_have_their_events_without_counts(spark: SparkSession, topics: Path, tmp_path: Path) -> None:
     landing = Landing(topics, tmp_path / "tables", typed=(CLICK, STRICT))
     good = [event(1, data={"path": "/", "ms": 5}), event(2, data=[1]), event(1), event(3, "view", data={"path": "/"})]
     append(topics, "t", good, [event(4, "view", data={"path": 1}), event(5, "other"), b"text", b"{bad"])
     land(spark, landing)
     register_views(spark, landing.tables)
-    found = spark.sql("select uuid, path, ms, rest from events_click order by uuid").collect()
-    assert [tuple(row) for row in found] == [("u1", "/", 5, None), ("u2", None, None, "[1]")]
+    rows = spark.sql("select uuid, path, ms, rest from events_click order by uuid").collect()
+    assert [tuple(row) for row in rows] == [("u1", "/", 5, None), ("u2", None, None, "[1]")]
     assert [row.uuid for row in spark.sql("select uuid from events_seen").collect()] == ["u3"]
     assert [row.reason for row in spark.sql("select reason from quarantine order by offset").collect()] == [
         "schema_not_met",
@@ -58,7 +56,7 @@ def test_events_are_in_the_table_of_their_type_and_the_books_know_nothing_of_it(
     assert list(rebuild(topics, landing.layout)) == [proof]
 
 
-def test_a_driver_that_ends_between_the_two_commits_does_the_batch_again(
+def test_batch_is_repeated_after_a_crash_between_the_two_commits(
     spark: SparkSession, topics: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     landing = Landing(topics, tmp_path / "tables", typed=(CLICK,))
@@ -83,7 +81,7 @@ def test_a_driver_that_ends_between_the_two_commits_does_the_batch_again(
     assert {row["landed_at"] for row in read(typed)} == {row["landed_at"] for row in read(landed)}
 
 
-def test_what_comes_from_kafka_is_in_it_too(
+def test_typed_tables_have_events_of_kafka(
     spark: SparkSession, kafka_broker: Broker, topics: Path, tmp_path: Path
 ) -> None:
     client = {"bootstrap.servers": kafka_broker.address}

@@ -12,7 +12,7 @@ from tests.landing.writing.test_landing_at_url import Landing, uuids_of
 
 
 @pytest.mark.spark
-def test_a_session_reads_them_without_a_jar(spark: SparkSession, at_url: Layout) -> None:
+def test_session_reads_tables_at_url_without_a_jar(spark: SparkSession, at_url: Layout) -> None:
     assert at_url.store is not None
     landing = Landing(at_url)
     landing.land(0, range(10))

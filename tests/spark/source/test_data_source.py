@@ -18,7 +18,7 @@ from penstock.counts import Origin
 from penstock.log import Log
 from penstock.records import BODY, body
 from penstock.server.auth.rights import TokenAuthenticator
-from penstock.spark.source.data_source import StreamReader, share
+from penstock.spark.source.data_source import StreamReader, share_rows
 from penstock.spark.source.options import SourceOptions
 from tests.spark.spark_flight import served
 from tests.spark.spark_helpers import BUCKET, append, flip
@@ -56,7 +56,7 @@ def test_options_narrow_topics_offsets_and_columns(spark: SparkSession, two: Pat
     assert [tuple(row) for row in frame.collect()] == [(1, b"a1")]
 
 
-def test_filters_are_taken_by_the_source_and_exact(spark: SparkSession, two: Path) -> None:
+def test_pushed_filters_are_exact(spark: SparkSession, two: Path) -> None:
     frame = read(spark, two).where("topic = 'a' and offset >= 1 and payload <> 'a1'")
     assert offsets(frame) == [("a", 2)]
     times = [row.timestamp for row in read(spark, two, topic="a").orderBy("offset").collect()]
@@ -139,7 +139,7 @@ def test_the_log_daemon_is_read_like_a_folder_and_its_token_is_shown_to_nobody_e
 
 
 def test_a_stream_from_the_latest_offsets_sees_only_what_comes(two: Path) -> None:
-    options = SourceOptions.of({"path": str(two), "startingOffsets": "latest"})
+    options = SourceOptions.from_options({"path": str(two), "startingOffsets": "latest"})
     reader = StreamReader(options, StructType([]))
     start = reader.initialOffset()
     assert start == {"a": 3, "b": 2}
@@ -149,13 +149,13 @@ def test_a_stream_from_the_latest_offsets_sees_only_what_comes(two: Path) -> Non
 
 
 def test_the_lag_is_reported_by_topic(two: Path) -> None:
-    reader = StreamReader(SourceOptions.of({"path": str(two), "topic": "b"}), StructType([]))
+    reader = StreamReader(SourceOptions.from_options({"path": str(two), "topic": "b"}), StructType([]))
     reader.latestOffset({"b": 1}, ReadMaxRows(1))
     append(two, "b", [b"b2", b"b3", b"b4"])
-    told = reader.reportLatestOffset()
-    assert told["b"] == 5
-    assert told["_lag"]["rows"] == 3
-    assert 0 <= told["_lag"]["seconds"] < 60
+    progress = reader.reportLatestOffset()
+    assert progress["b"] == 5
+    assert progress["_lag"]["rows"] == 3
+    assert 0 <= progress["_lag"]["seconds"] < 60
     reader.latestOffset({"b": 2}, ReadAllAvailable())
     assert json.dumps(reader.reportLatestOffset()) == '{"b": 5, "_lag": {"rows": 0, "seconds": 0.0}}'
 
@@ -167,7 +167,9 @@ def test_reading_begins_at_a_time_or_a_number_of_rows_before_the_end(spark: Spar
         *(("a", n) for n in range(3)),
         *(("b", n) for n in range(2)),
     ]
-    later = StreamReader(SourceOptions.of({"path": str(two), "startingTimestamp": "2100-01-01"}), StructType([]))
+    later = StreamReader(
+        SourceOptions.from_options({"path": str(two), "startingTimestamp": "2100-01-01"}), StructType([])
+    )
     assert later.initialOffset() == {"a": 3, "b": 2}
 
 
@@ -183,39 +185,39 @@ def test_a_filter_lets_through_rows_whose_annotations_match(spark: SparkSession,
         read(spark, topics, filter="k:(")
 
 
-def test_data_that_is_gone_ends_the_query_where_that_is_asked_for(spark: SparkSession, two: Path) -> None:
+def test_lost_data_ends_the_query_with_option_fail(spark: SparkSession, two: Path) -> None:
     flip(two, "a", b"a0")
     with pytest.raises(Exception, match="topic a: offsets 0 to 2 are corrupt"):
         offsets(read(spark, two, topic="a", onDataLoss="fail"))
     assert offsets(read(spark, two, topic="b", onDataLoss="fail")) == [("b", 0), ("b", 1)]
 
 
-def test_available_now_goes_to_what_there_was_and_no_further(two: Path) -> None:
-    reader = StreamReader(SourceOptions.of({"path": str(two)}), StructType([]))
+def test_available_now_ends_at_the_initial_ends(two: Path) -> None:
+    reader = StreamReader(SourceOptions.from_options({"path": str(two)}), StructType([]))
     reader.prepareForTriggerAvailableNow()
     append(two, "a", [b"a3"])
     append(two, "c", [b"c0"])
     assert reader.latestOffset({}, ReadMaxRows(100)) == {"a": 3, "b": 2}
 
 
-def test_a_limit_is_shared_in_proportion_and_never_exceeded() -> None:
-    assert share({"a": 90, "b": 10}, 10) == {"a": 9, "b": 1}
-    assert sum(share({"a": 5, "b": 5, "c": 5}, 2).values()) == 2
-    assert share({"a": 3}, 10) == {"a": 3}
+def test_limit_is_shared_in_proportion_and_never_exceeded() -> None:
+    assert share_rows({"a": 90, "b": 10}, 10) == {"a": 9, "b": 1}
+    assert sum(share_rows({"a": 5, "b": 5, "c": 5}, 2).values()) == 2
+    assert share_rows({"a": 3}, 10) == {"a": 3}
 
 
 def test_a_batch_has_about_as_many_bytes_as_asked_for_but_at_least_one_row(topics: Path) -> None:
     append(topics, "large", [b"x" * 100_000] * 150)
     append(topics, "small", [b"x"] * 150)
     for size, rows in ((1_000_000, range(15, 25)), (1, range(1, 2)), (1 << 30, range(300, 301))):
-        options = SourceOptions.of({"path": str(topics), "maxBytesPerTrigger": str(size)})
+        options = SourceOptions.from_options({"path": str(topics), "maxBytesPerTrigger": str(size)})
         reader = StreamReader(options, StructType([]))
-        taken = reader.latestOffset({}, reader.getDefaultReadLimit())
-        assert sum(taken.values()) in rows
+        planned = reader.latestOffset({}, reader.getDefaultReadLimit())
+        assert sum(planned.values()) in rows
     assert sum(reader.latestOffset({}, ReadAllAvailable()).values()) == 300
 
 
-def test_a_topic_that_was_removed_keeps_its_place(two: Path) -> None:
-    reader = StreamReader(SourceOptions.of({"path": str(two)}), StructType([]))
+def test_removed_topic_keeps_its_offset(two: Path) -> None:
+    reader = StreamReader(SourceOptions.from_options({"path": str(two)}), StructType([]))
     assert reader.latestOffset({"gone": 7}, ReadAllAvailable()) == {"a": 3, "b": 2, "gone": 7}
     assert reader.partitions({"gone": 7, "a": 3}, {"gone": 7, "a": 3}) == []

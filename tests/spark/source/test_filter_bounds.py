@@ -25,8 +25,8 @@ from tests.spark.spark_helpers import append
 
 def cut(topics: Path, *filters: Filter) -> tuple[int, int]:
     bounds = Bounds()
-    for one in filters:
-        narrowed = narrow(bounds, one)
+    for pushed in filters:
+        narrowed = narrow(bounds, pushed)
         assert narrowed is not None
         bounds = narrowed
     reader = TopicReader(topics / "t")
@@ -66,7 +66,7 @@ def test_offsets_and_topics_are_cut_exactly(ten: Path, filters: list[Filter], ex
         [GreaterThan(("offset",), 50)],
     ],
 )
-def test_filters_that_meet_nowhere_leave_no_rows(ten: Path, filters: list[Filter]) -> None:
+def test_contradicting_filters_leave_no_rows(ten: Path, filters: list[Filter]) -> None:
     begin, end = cut(ten, *filters)
     assert begin == end
 
@@ -83,7 +83,8 @@ def test_timestamps_are_cut_exactly_in_any_time_zone(ten: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "one", [EqualTo(("payload",), b"x"), IsNotNull(("offset",)), EqualTo(("offset",), None), LessThan(("topic",), "t")]
+    "pushed",
+    [EqualTo(("payload",), b"x"), IsNotNull(("offset",)), EqualTo(("offset",), None), LessThan(("topic",), "t")],
 )
-def test_other_filters_are_left_to_spark(one: Filter) -> None:
-    assert narrow(Bounds(), one) is None
+def test_other_filters_are_returned_to_spark(pushed: Filter) -> None:
+    assert narrow(Bounds(), pushed) is None

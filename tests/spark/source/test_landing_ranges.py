@@ -27,7 +27,7 @@ class Planner:
     def __init__(self, topics: Path, folder: Path, only_refills: bool = False, **options: str) -> None:
         self.hold, self.refills = folder / "hold", folder / "refills"
         self.refills.mkdir(parents=True, exist_ok=True)
-        asked = SourceOptions.of({"path": str(topics), **options})
+        asked = SourceOptions.from_options({"path": str(topics), **options})
         self.reader = RangeReader(asked, StructType(), self.hold, (self.refills, only_refills))
 
     def ask(self, topic: str, runs: Sequence[OffsetRange], again: bool = False) -> None:
@@ -53,20 +53,20 @@ def planner(two: Path, tmp_path: Path) -> Planner:
     return Planner(two, tmp_path)
 
 
-def test_a_batch_is_a_range_of_each_topic(planner: Planner) -> None:
+def test_batch_is_a_range_per_topic(planner: Planner) -> None:
     assert planner.reader.latestOffset({}, EVERYTHING) == {"a": 10, "b": 3}
     assert planner.ranges({}, {"a": 10, "b": 3}) == [("a", 0, 10, False), ("b", 0, 3, False)]
     assert planner.ranges({"a": 4, "b": 3}, {"a": 6, "b": 3}) == [("a", 4, 6, False)]
 
 
-def test_while_it_is_held_nothing_new_is_taken(planner: Planner) -> None:
+def test_hold_file_stops_planning(planner: Planner) -> None:
     planner.hold.touch()
     assert planner.reader.latestOffset({"a": 4}, EVERYTHING) == {"a": 4}
     planner.hold.unlink()
     assert planner.reader.latestOffset({"a": 4}, EVERYTHING) == {"a": 10, "b": 3}
 
 
-def test_a_batch_is_no_larger_than_its_limit(planner: Planner) -> None:
+def test_batch_is_within_its_limit(planner: Planner) -> None:
     start: dict[str, int] = {}
     taken = []
     while (end := planner.reader.latestOffset(start, ReadMaxRows(4))) != start:
@@ -76,7 +76,7 @@ def test_a_batch_is_no_larger_than_its_limit(planner: Planner) -> None:
     assert max(taken) <= 4
 
 
-def test_what_is_asked_for_out_of_turn_comes_first_and_alone_and_its_turn_passes_over_it(planner: Planner) -> None:
+def test_requested_offsets_come_first_and_are_skipped_later(planner: Planner) -> None:
     planner.ask("a", [(2, 4), (7, 8)])
     end = planner.reader.latestOffset({"a": 1}, EVERYTHING)
     assert end == {"a": 1, "a@1": 3}
@@ -91,25 +91,25 @@ def test_what_is_asked_for_out_of_turn_comes_first_and_alone_and_its_turn_passes
     ]
 
 
-def test_what_is_asked_for_again_says_so_and_belongs_to_no_turn(planner: Planner) -> None:
+def test_repeated_landing_is_marked_and_takes_no_turn(planner: Planner) -> None:
     planner.ask("a", [(2, 4)], again=True)
     assert planner.ranges({"a": 10}, {"a": 10, "a@1": 2}) == [("a", 2, 4, True)]
     assert planner.ranges({}, {"a": 10}) == [("a", 0, 10, False)]
 
 
-def test_a_batch_that_was_planned_before_a_request_is_done_again_as_it_was_planned(planner: Planner) -> None:
+def test_batch_planned_before_a_request_is_repeated_unchanged(planner: Planner) -> None:
     planner.ask("a", [(2, 4)])
     assert planner.ranges({}, {"a": 10}) == [("a", 0, 10, False)]
 
 
-def test_only_what_was_asked_for_may_be_wanted(two: Path, tmp_path: Path) -> None:
+def test_only_refills_plans_requested_offsets_only(two: Path, tmp_path: Path) -> None:
     planner = Planner(two, tmp_path, only_refills=True)
     assert planner.reader.latestOffset({}, EVERYTHING) == {}
     planner.ask("b", [(0, 2)])
     assert planner.reader.latestOffset({}, EVERYTHING) == {"b@1": 2}
 
 
-def test_spark_gives_the_options_in_any_case(two: Path, tmp_path: Path) -> None:
+def test_option_names_are_case_insensitive(two: Path, tmp_path: Path) -> None:
     options = {"path": str(two), "holdFile": str(tmp_path / "hold"), "refillsFolder": str(tmp_path / "refills")}
     source = LandingSource({**options, "ONLYREFILLS": "false"})
     assert source.schema() == "topic string, begin bigint, end bigint, again boolean"
@@ -126,7 +126,7 @@ def messages(topics: Path, *ranges: Named) -> list[dict[str, object]]:
     return found
 
 
-def test_the_messages_in_ranges_have_their_place_and_origin(two: Path) -> None:
+def test_messages_of_ranges_have_position_and_origin(two: Path) -> None:
     found = messages(two, ("a", 8, 10, False), ("b", 1, 3, True))
     assert [(row["topic"], row["offset"], row["payload"], row["again"]) for row in found] == [
         ("a", 8, b"8", False),
@@ -140,7 +140,7 @@ def test_the_messages_in_ranges_have_their_place_and_origin(two: Path) -> None:
     ]
 
 
-def test_a_corrupt_batch_and_a_topic_that_is_gone_are_passed_over(two: Path) -> None:
+def test_corrupt_batch_and_missing_topic_are_skipped(two: Path) -> None:
     flip(two, "b", b"xy")
     found = messages(two, ("b", 0, 3, False), ("gone", 0, 5, False))
     assert [(row["topic"], row["offset"]) for row in found] == [("b", 2)]

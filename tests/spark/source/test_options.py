@@ -12,19 +12,21 @@ from hypothesis import strategies as st
 from penstock.spark.source.options import COLUMNS, BadOption, SourceOptions
 
 
-def test_the_path_alone_means_everything_from_the_beginning(tmp_path: Path) -> None:
-    options = SourceOptions.of({"path": str(tmp_path)})
+def test_path_alone_reads_everything_from_the_start(tmp_path: Path) -> None:
+    options = SourceOptions.from_options({"path": str(tmp_path)})
     assert (options.topics, options.starting_word, options.starting, options.max_rows) == (("*",), "earliest", {}, 0)
     assert options.columns == tuple(COLUMNS)
 
 
-def test_names_of_options_may_be_written_in_any_case(tmp_path: Path) -> None:
-    options = SourceOptions.of({"PATH": str(tmp_path), "MaxRowsPerTrigger": "7", "startingoffsets": '{"a": 3}'})
+def test_option_names_are_case_insensitive(tmp_path: Path) -> None:
+    options = SourceOptions.from_options(
+        {"PATH": str(tmp_path), "MaxRowsPerTrigger": "7", "startingoffsets": '{"a": 3}'}
+    )
     assert (options.max_rows, options.starting) == (7, {"a": 3})
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "message"),
     [
         ({"topics": "a"}, "did you mean topic?"),
         ({"zzz": "a"}, "known are path, topic"),
@@ -33,25 +35,25 @@ def test_names_of_options_may_be_written_in_any_case(tmp_path: Path) -> None:
         ({"startingOffsets": '{"a": true}'}, "startingOffsets"),
         ({"endingOffsets": "earliest"}, "endingOffsets"),
         ({"maxRowsPerTrigger": "many"}, "maxRowsPerTrigger: 'many' is not a whole number"),
-        ({"columns": "topic,nothing"}, "there is no column 'nothing'"),
+        ({"columns": "topic,nothing"}, "unknown column 'nothing'"),
         ({"columns": "topic,topic"}, "named twice"),
     ],
 )
-def test_what_cannot_be_used_is_named(option: dict[str, str], said: str) -> None:
+def test_bad_option_is_named(option: dict[str, str], message: str) -> None:
     with pytest.raises(BadOption) as error:
-        SourceOptions.of({"path": "x", **option})
-    assert said in str(error.value)
+        SourceOptions.from_options({"path": "x", **option})
+    assert message in str(error.value)
 
 
-@pytest.mark.parametrize("given", [{}, {"path": "x", "uri": "127.0.0.1:1"}, {"path": "", "uri": ""}])
-def test_the_path_or_the_uri_has_to_be_given(given: dict[str, str]) -> None:
+@pytest.mark.parametrize("options", [{}, {"path": "x", "uri": "127.0.0.1:1"}, {"path": "", "uri": ""}])
+def test_path_or_uri_is_required(options: dict[str, str]) -> None:
     with pytest.raises(BadOption, match="path or uri"):
-        SourceOptions.of(given)
+        SourceOptions.from_options(options)
 
 
-def test_what_cannot_be_used_of_a_connection_is_named() -> None:
+def test_bad_connection_option_is_named() -> None:
     with pytest.raises(BadOption, match="uri: 'here' is not host:port"):
-        SourceOptions.of({"uri": "here"})
+        SourceOptions.from_options({"uri": "here"})
 
 
 @given(
@@ -60,6 +62,6 @@ def test_what_cannot_be_used_of_a_connection_is_named() -> None:
         st.text(),
     )
 )
-def test_no_text_raises_anything_but_bad_option(options: dict[str, str]) -> None:
+def test_any_text_is_parsed_or_refused(options: dict[str, str]) -> None:
     with contextlib.suppress(BadOption):
-        SourceOptions.of(options)
+        SourceOptions.from_options(options)

@@ -36,7 +36,7 @@ def test_rows_are_appended_with_their_keys_and_annotations(spark: SparkSession, 
         assert len(entries(running, "odd")) == 5
 
 
-def test_a_task_that_runs_again_appends_nothing_twice(tmp_path: Path) -> None:
+def test_repeated_task_appends_once(tmp_path: Path) -> None:
     rows = [pa.record_batch({"payload": pa.array([b"a", b"b"])}), pa.record_batch({"payload": pa.array([b"c"])})]
     with daemon(tmp_path) as running:
         writer = BatchWriter(SinkOptions(DaemonConnection(running.grpc), "t"))
@@ -45,7 +45,7 @@ def test_a_task_that_runs_again_appends_nothing_twice(tmp_path: Path) -> None:
         assert [payload for payload, _, _ in entries(running, "t")] == [b"a", b"b", b"c"]
 
 
-def test_a_task_of_many_appends_runs_again_and_appends_nothing_twice(tmp_path: Path) -> None:
+def test_repeated_task_of_many_appends_appends_once(tmp_path: Path) -> None:
     rows = [pa.record_batch({"payload": [f"{n}-{m}".encode() for m in range(3)]}) for n in range(30)]
     with daemon(tmp_path) as running:
         writer = BatchWriter(SinkOptions(DaemonConnection(running.grpc), "t"))
@@ -58,7 +58,7 @@ def test_a_task_of_many_appends_runs_again_and_appends_nothing_twice(tmp_path: P
             writer.write(iter([pa.record_batch({"payload": [b"other"]})]))
 
 
-def test_of_an_attempt_that_fails_nothing_is_stored_and_the_next_one_may_have_other_rows(tmp_path: Path) -> None:
+def test_failed_attempt_stores_nothing_and_may_be_replaced(tmp_path: Path) -> None:
     def rows(failing: bool) -> Iterator[pa.RecordBatch]:
         for number in range(20):
             if failing and number == 15:
@@ -74,9 +74,7 @@ def test_of_an_attempt_that_fails_nothing_is_stored_and_the_next_one_may_have_ot
         assert [payload for payload, _, _ in entries(running, "odd")] == [b"%d" % n for n in range(19, 0, -2)]
 
 
-def test_what_is_more_than_a_transaction_takes_is_several_and_comes_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_task_uses_several_transactions_and_appends_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink, "PART_BYTES", 3_000)
     rows = [pa.record_batch({"payload": [b"%d" % n * 500]}) for n in range(9)]
     assert [len(part) for part in sink.parts(rows, "t")] == [5, 4]
@@ -87,7 +85,7 @@ def test_what_is_more_than_a_transaction_takes_is_several_and_comes_once(
         assert [payload for payload, _, _ in entries(running, "t")] == [b"%d" % n * 500 for n in range(9)]
 
 
-def test_a_micro_batch_that_runs_again_appends_nothing_twice(spark: SparkSession, tmp_path: Path) -> None:
+def test_repeated_micro_batch_appends_once(spark: SparkSession, tmp_path: Path) -> None:
     source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     spark.range(100).selectExpr("cast(id as string) value").write.text(str(source))
     with daemon(tmp_path) as running:
@@ -105,14 +103,14 @@ def test_a_micro_batch_that_runs_again_appends_nothing_twice(spark: SparkSession
         assert sorted(int(payload) for payload, _, _ in entries(running, "t")) == list(range(100))
 
 
-def test_what_cannot_be_written_is_named(spark: SparkSession) -> None:
+def test_bad_write_option_is_named(spark: SparkSession) -> None:
     frame = spark.range(1).selectExpr("cast(id as string) value")
-    for options, said in (
-        ({"topic": "t"}, "uri: say where"),
-        ({"uri": "x:1"}, "topic: say which"),
+    for options, message in (
+        ({"topic": "t"}, "uri: missing"),
+        ({"uri": "x:1"}, "topic: missing"),
         ({"uri": "x:1", "topic": "t", "tpic": "t"}, "tpic: unknown option"),
     ):
-        with pytest.raises(AnalysisException, match=said):
+        with pytest.raises(AnalysisException, match=message):
             frame.write.format("penstock").options(**options).mode("append").save()
     with pytest.raises(AnalysisException, match="no column payload"):
         spark.range(1).write.format("penstock").options(uri="x:1", topic="t").mode("append").save()

@@ -25,9 +25,7 @@ SCHEMA = pa.schema([pa.field(name, TYPES.get(kind, records.ANNOTATIONS)) for nam
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 60_000)), max_size=4),
     st.integers(1, 6),
 )
-def test_a_plan_covers_every_offset_once_in_slices_of_nearly_one_size(
-    spans: list[tuple[int, int]], workers: int
-) -> None:
+def test_plan_covers_every_offset_once_in_even_slices(spans: list[tuple[int, int]], workers: int) -> None:
     ranges = [Range(f"t{n}", begin, begin + rows) for n, (begin, rows) in enumerate(spans)]
     planned = plan(ranges, workers)
     merged: dict[str, list[tuple[int, int]]] = {}
@@ -83,5 +81,5 @@ def test_a_corrupt_batch_is_left_out_and_the_rest_is_read(topics: Path) -> None:
     assert [payload for batch in batches for payload in batch.column("payload").to_pylist()] == [b"one", b"three"]
 
 
-def test_a_topic_that_is_gone_has_no_rows(topics: Path) -> None:
+def test_missing_topic_has_no_rows(topics: Path) -> None:
     assert list(read_slice(FolderStore(topics), [Range("gone", 0, 4)], SCHEMA)) == []
