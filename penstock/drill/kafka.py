@@ -36,8 +36,8 @@ def marks_in(address: str) -> Counter[tuple[str, int]]:
     try:
         topics = consumer.list_topics(timeout=RESPONSE_TIMEOUT_S).topics.values()
         # Topics of two underscores are the broker's own.
-        own = [topic for topic in topics if not topic.topic.startswith("__")]
-        partitions = [TopicPartition(topic.topic, number, 0) for topic in own for number in topic.partitions]
+        user_topics = [topic for topic in topics if not topic.topic.startswith("__")]
+        partitions = [TopicPartition(topic.topic, number, 0) for topic in user_topics for number in topic.partitions]
         consumer.assign(partitions)
         return Counter(filter(None, (mark_of(value) for value in _values(consumer, len(partitions)))))
     finally:

@@ -83,9 +83,9 @@ class DrillPipe:
         stat = self.get("/stat")
         return bool(stat) and all(stat["listeners"].get(name, {}).get("pid") for name in listeners)
 
-    def _until(self, done: Callable[[], bool], timeout_s: float) -> None:
+    def _until(self, condition: Callable[[], bool], timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
-        while not done():
+        while not condition():
             if time.monotonic() > deadline:
                 raise NotBack(f"the pipe is not back after {timeout_s:g} s; see {self.folder}/serve.log")
             time.sleep(POLL_INTERVAL_S)

@@ -127,7 +127,7 @@ class Drill:
             time.sleep(0.2)
         return balance
 
-    def done(self) -> str:
+    def summary(self) -> str:
         """Summarize the disasters so far in words."""
         return self._scene.summary()
 

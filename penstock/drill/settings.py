@@ -70,8 +70,8 @@ def _is_foreign(handler: HandlerConfig, kafka: str) -> bool:
 def _with_kafka(listeners: list[dict[str, Any]], kafka: str) -> list[dict[str, Any]]:
     handlers = [handler for listener in listeners for handler in listener["handlers"]]
     if kafka and listeners and not any(handler["type"] == "kafka" for handler in handlers):
-        own = {"type": "kafka", "default_topic": KAFKA_TOPIC, "producer": {"bootstrap.servers": kafka}}
-        listeners[0]["handlers"].append(own)
+        kafka_handler = {"type": "kafka", "default_topic": KAFKA_TOPIC, "producer": {"bootstrap.servers": kafka}}
+        listeners[0]["handlers"].append(kafka_handler)
     return listeners
 
 

@@ -128,9 +128,9 @@ class Stored:
         for batch in log.batches(topic, "earliest"):
             columns = (batch.column(name).to_pylist() for name in ("offset", "payload"))
             for offset, payload in zip(*columns, strict=True):
-                self._take(topic, offset, payload)
+                self._count_message(topic, offset, payload)
 
-    def _take(self, topic: str, offset: int, payload: bytes) -> None:
+    def _count_message(self, topic: str, offset: int, payload: bytes) -> None:
         mark = mark_of(payload or b"")
         if mark is None:
             self.unknown += 1

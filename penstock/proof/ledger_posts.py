@@ -85,7 +85,7 @@ class LedgerClient:
         fields = {name: document[name] for name in ("topic", "counts", "refill", "ahead")}
         self._request("POST", "/ledger", json={"tier": TIER, "version": refill.proof.batch, "through": 0, **fields})
 
-    def tell(self, document: Mapping[str, Any]) -> None:
+    def post_document(self, document: Mapping[str, Any]) -> None:
         """Post a document. Raises LedgerAway, LedgerRefused."""
         self._request("POST", "/ledger", json=document)
 

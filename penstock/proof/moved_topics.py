@@ -71,4 +71,4 @@ def post_moves(topics: Path, layout: Layout, ledger: LedgerClient) -> None:
             raise LedgerAway(f"it does not have all yet that has landed of {offset_map.topic}")
         for document in documents(topics, offset_map, through.get(offset_map.topic, 0)):
             if document["topic"] not in through or document["through"] > through[document["topic"]]:
-                ledger.tell(document)
+                ledger.post_document(document)

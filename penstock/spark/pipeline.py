@@ -140,8 +140,8 @@ def _background_work(
     try:
         yield proof_worker, maintenance
     finally:
-        ended = [maintenance.stop(SHUTDOWN_TIMEOUT_S), proof_worker.break_off(SHUTDOWN_TIMEOUT_S)]
-        if not all(ended):
+        stopped = [maintenance.stop(SHUTDOWN_TIMEOUT_S), proof_worker.break_off(SHUTDOWN_TIMEOUT_S)]
+        if not all(stopped):
             # Lock: a thread that has not ended may still write, so nobody else may start.
             lock.pop_all()  # the lock is held until this process ends
 

@@ -170,8 +170,10 @@ def _setting_text(setting: object) -> str:
 def _prepare_environment(master: str, python: str | None, is_local: bool) -> None:
     """Set the environment of the JVM and the Python workers; call it before the JVM starts."""
     os.environ["JAVA_HOME"] = str(find_java().home)
-    own = sys.executable if _IN_PROCESS.fullmatch(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
-    os.environ["PYSPARK_PYTHON"] = python or own
+    default_python = (
+        sys.executable if _IN_PROCESS.fullmatch(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
+    )
+    os.environ["PYSPARK_PYTHON"] = python or default_python
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if _IN_PROCESS.fullmatch(master) and os.environ["PYSPARK_PYTHON"] == sys.executable:
         _set_home()

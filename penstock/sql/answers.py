@@ -75,7 +75,8 @@ def slowness(query: Query) -> str:
     if query.took <= SLOW_AFTER_S:
         return ""
     size = sum(file.size for file in query.files)
-    table = f"{len(query.files):,} files, {size / 1e6:,.0f} MB"
+    noun = "file" if len(query.files) == 1 else "files"
+    table = f"{len(query.files):,} {noun}, {size / 1e6:,.0f} MB"
     return f"that took {query.took:.1f} s" + (f" ({table}); a condition on date leaves files out" if size else "")
 
 

@@ -38,28 +38,28 @@ class StateElsewhere(PenstockError, RuntimeError):
 @dataclass(frozen=True, slots=True)
 class Cut:
     """The table through ``batch`` (-1: no batch): its ``files``, and the offsets at which each topic and backfill
-    request had ``ended``.
+    request ends in ``ends``.
 
     ``keys`` belong to landed events; ``typed`` the files of typed tables by view.
     """
 
     batch: int = -1
     files: list[TableFile] = field(default_factory=list)
-    ended: Mapping[str, int] = field(default_factory=dict)
+    ends: Mapping[str, int] = field(default_factory=dict)
     keys: list[HashRun] = field(default_factory=list)
     requests: Mapping[str, Request] = field(default_factory=dict)
     typed: Mapping[str, list[TableFile]] = field(default_factory=dict)
 
     def beyond(self, topic: str, start: int, end: int) -> list[OffsetRange]:
         """Return the offsets in [start, end) of a topic that have not landed, in order or by a request."""
-        ordered_end = max(start, self.ended.get(topic, 0))
+        ordered_end = max(start, self.ends.get(topic, 0))
         topic_requests = [
             request
             for request in self.requests.values()
-            if request.topic == topic and not request.lost and request.name in self.ended
+            if request.topic == topic and not request.lost and request.name in self.ends
         ]
-        landed_runs = [run for request in topic_requests for run in request.part(0, self.ended[request.name])]
-        open_runs = [run for request in topic_requests for run in request.part(self.ended[request.name], request.rows)]
+        landed_runs = [run for request in topic_requests for run in request.part(0, self.ends[request.name])]
+        open_runs = [run for request in topic_requests for run in request.part(self.ends[request.name], request.rows)]
         clipped_runs = [(max(low, start), min(high, ordered_end)) for low, high in open_runs]
         return [
             *sorted((low, high) for low, high in clipped_runs if low < high),
@@ -104,12 +104,12 @@ def _try_cut(layout: Layout, window: int) -> Cut:
 
 def _end_offsets(layout: Layout, batch: int) -> dict[str, int]:
     """Return the end offsets of a batch from Spark's plan, or from the journal if Spark removed the plan."""
-    ended: dict[str, int] = {}
+    ends: dict[str, int] = {}
     if batch >= 0:
         try:
             return read_plan(layout.checkpoint, batch).end
         except FileNotFoundError:
             for commit in read_journal(layout, moves=True):
                 if commit.batch <= batch:
-                    ended.update(commit.end)
-    return ended
+                    ends.update(commit.end)
+    return ends

@@ -42,7 +42,7 @@ def kill_pipelines(
 
 
 def plans(layout: Layout) -> set[tuple[str, int]]:
-    """The batches that Spark has planned, with what tells the same one planned anew."""
+    """Return the planned batches, with an identity that changes if a batch is planned again."""
     plans = set()
     for path in (layout.checkpoint / "offsets").glob("[0-9]*"):
         with suppress(FileNotFoundError):  # planned anew
@@ -51,7 +51,7 @@ def plans(layout: Layout) -> set[tuple[str, int]]:
 
 
 def proved_once(folder: Path, layout: Layout, kills: int) -> list[Proof]:
-    """The proofs of all batches, which hold, and which anybody can make anew."""
+    """Check the proofs of all batches, stored and recomputed."""
     assert proved_to(layout) == 2 * kills * (ROWS + 3)
     proofs = [proof for proofs in read_proofs(layout) for proof in proofs]
     assert all(proof.holds for proof in proofs)

@@ -63,7 +63,7 @@ class Served:
 def served(
     topics: Path, guard: TokenAuthenticator | None = None, credentials: grpc.ServerCredentials | None = None
 ) -> Iterator[Served]:
-    """The topics of a folder, served; with TLS where there are ``credentials``."""
+    """Serve the topics of a folder, with TLS if ``credentials`` are set."""
     found = Served(topics, guard, credentials)
     try:
         yield found

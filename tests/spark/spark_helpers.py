@@ -1,4 +1,4 @@
-"""What the tests of the Spark room share: topics with messages, and tables written as the pipeline writes them."""
+"""Shared helpers of Spark tests: topics with messages, and tables written as the pipeline writes them."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run(name: str, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
-    """What an example prints, as the cells of its table."""
+    """Return the cells of the table that an example prints."""
     monkeypatch.setattr(sys, "argv", [name, str(data)])
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     lines = capsys.readouterr().out.splitlines()

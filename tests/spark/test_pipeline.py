@@ -65,7 +65,7 @@ def start(
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that a process started, and those that they did."""
+    """Return all descendants of a process."""
     try:
         children = [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except FileNotFoundError:
@@ -74,7 +74,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def append(log: Daemon, first: int, count: int) -> None:
-    """Events with new uuids, one of them twice, one that is to be dropped, and a broken one."""
+    """Return events with new uuids: one repeated, one for the transformation to drop, one broken."""
     from penstock.counts import Origin
     from penstock.records import body
 
@@ -240,7 +240,7 @@ status = main(sys.argv[1:])
 Path("threads").write_text("\\n".join(thread.name for thread in threading.enumerate()))
 sys.exit(status)
 """
-"""The pipeline with a table that commits only when it is told to."""
+"""The pipeline with a table that commits on request."""
 
 
 @pytest.mark.spark

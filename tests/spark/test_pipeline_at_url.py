@@ -28,7 +28,7 @@ SCRIPT = Path(__file__).parents[1] / "engines" / "read_uuids.py"
 SOAK = pytest.mark.soak
 
 
-def given(url: str, options: dict[str, str]) -> list[str]:
+def configure(url: str, options: dict[str, str]) -> list[str]:
     """A configuration, as options of a command."""
     settings = {"tables": url, **{f"storage_options.{name}": value for name, value in options.items()}}
     return [part for name, value in settings.items() for part in ("-o", f"pipeline.{name}={json.dumps(value)}")]
@@ -39,7 +39,7 @@ def layout_of(data: Path, options: list[str]) -> Layout:
 
 
 def read_with(engine: str, layout: Layout, output: Path) -> list[str]:
-    """As a script that knows nothing of Penstock."""
+    """Read the table with delta-rs, without Penstock."""
     assert layout.store is not None
     options = {name: value for name, value in layout.store.options.items() if name.startswith("AWS_")}
     environment = {**os.environ, "STORAGE_OPTIONS": json.dumps(options)}
@@ -51,7 +51,7 @@ def read_with(engine: str, layout: Layout, output: Path) -> list[str]:
 
 @contextmanager
 def away(s3: S3Server, seconds: float) -> Iterator[None]:
-    """The server is away from some time before until what is to be done is done."""
+    """Stop the server shortly before the block and start it again afterwards."""
     with s3.stopped():
         time.sleep(seconds)
         yield
@@ -64,7 +64,7 @@ def test_everything_lands_once_with_random_kills_and_outages(tmp_path: Path, s3:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    options = [*given(f"s3://{BUCKET}/kills{seed}", s3.options()), "-o", "pipeline.merge_files_every=1s"]
+    options = [*configure(f"s3://{BUCKET}/kills{seed}", s3.options()), "-o", "pipeline.merge_files_every=1s"]
     layout = layout_of(tmp_path, options)
     with daemon(tmp_path) as running:
         kill_pipelines(running, tmp_path, layout, options, kills, chance, lambda: away(s3, chance.random() * 4))
@@ -84,7 +84,7 @@ def test_everything_lands_once_with_random_kills_and_outages(tmp_path: Path, s3:
 @pytest.mark.timeout(600)
 def test_pipeline_waits_for_the_store_and_refuses_a_second_writer(tmp_path: Path, s3: S3Server) -> None:
     url = f"s3://{BUCKET}/away"
-    options = given(url, s3.options())
+    options = configure(url, s3.options())
     layout = layout_of(tmp_path, options)
     with daemon(tmp_path) as running, (tmp_path / "said").open("w+") as log_text:
         append(running, 0, ROWS)
@@ -101,7 +101,7 @@ def test_pipeline_waits_for_the_store_and_refuses_a_second_writer(tmp_path: Path
         assert second.returncode == 1
         assert f"{url}/landed is written by another pipeline" in refused.splitlines()[-1]
 
-        answers = ask(tmp_path, options, running.http)
+        answers = run_commands(tmp_path, options, running.http)
         pipeline.terminate()
         assert pipeline.wait(60) == 0, (tmp_path / "said").read_text()
         assert running.ledger.balance().unaccounted == 0
@@ -114,8 +114,8 @@ def test_pipeline_waits_for_the_store_and_refuses_a_second_writer(tmp_path: Path
     assert opened.count_rows() == 2 * ROWS
 
 
-def ask(data: Path, options: list[str], http: str) -> list[object]:
-    """What the commands on tables say: SQL, trace, and how many rows there are."""
+def run_commands(data: Path, options: list[str], http: str) -> list[object]:
+    """Run the commands on tables: SQL, trace, and a count of rows."""
     common = ["-o", f"data_dir={data}", "-o", f"log.http={http}", *options]
 
     def log_text(*command: str) -> str:
@@ -140,7 +140,7 @@ def penstock_files(data: Path, options: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("key", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
 def test_wrong_key_is_named_in_one_line(tmp_path: Path, s3: S3Server, key: str) -> None:
-    options = given(f"s3://{BUCKET}/refused", s3.options(**{key: "guessed"}))
+    options = configure(f"s3://{BUCKET}/refused", s3.options(**{key: "guessed"}))
     pipeline = start(tmp_path, "127.0.0.1:1", *options)
     log_text = pipeline.communicate(timeout=60)[1]
     assert pipeline.returncode == 1

@@ -1,4 +1,4 @@
-"""Where a session runs."""
+"""Addresses and memory of a Spark session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said beside an answer."""
+"""Notes on the duration of an answer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.sql.test_query import Pipeline
 COUNT = "select count(*) from events"
 
 
-def said(tables: Tables, text: str, seconds: float) -> str:
-    """What is said of an answer when the clock goes on by ``seconds`` each time."""
+def slowness_text(tables: Tables, text: str, seconds: float) -> str:
+    """Return the note for an answer while each clock reading adds ``seconds``."""
     with Query(tables, text, clock=itertools.count(0.0, seconds).__next__) as query:
         query.answer()
         return slowness(query)
@@ -26,10 +26,10 @@ def test_slow_answer_names_the_size_of_the_read_files(topics: Path, tmp_path: Pa
     tables = Tables(Layout.for_tables(tmp_path / "tables"))
     append(topics, "t", [event(0)])
     Pipeline(topics, tables.layout).land(0, 1)
-    assert said(tables, COUNT, 0.9) == ""
-    text = said(tables, COUNT, 1.8)
-    assert text == "that took 1.8 s (1 files, 0 MB); a condition on date leaves files out"
+    assert slowness_text(tables, COUNT, 0.9) == ""
+    text = slowness_text(tables, COUNT, 1.8)
+    assert text == "that took 1.8 s (1 file, 0 MB); a condition on date leaves files out"
 
 
 def test_slow_answer_without_a_table_names_its_duration(tmp_path: Path) -> None:
-    assert said(Tables(Layout.for_tables(tmp_path / "tables")), "select 1", 2.5) == "that took 2.5 s"
+    assert slowness_text(Tables(Layout.for_tables(tmp_path / "tables")), "select 1", 2.5) == "that took 2.5 s"

@@ -96,11 +96,11 @@ def test_selection_is_sent_back_once_whole_and_in_steps(tmp_path: Path, monkeypa
     about = extent(tables, chosen)
     assert (about.messages, about.of_log, about.before) == (8, 7, 0)
 
-    def tell(looked: int) -> bool:
+    def report_progress(looked: int) -> bool:
         progress.append(looked)
         return looked < 4
 
-    assert send_all(tables, chosen, SendBack(tables.layout, log), about.newest, tell) == (4, 0)
+    assert send_all(tables, chosen, SendBack(tables.layout, log), about.newest, report_progress) == (4, 0)
     assert extent(tables, chosen).before == 4
     assert send_all(tables, chosen, SendBack(tables.layout, log), about.newest, lambda _: True) == (3, 0)
     assert progress == [2, 4]

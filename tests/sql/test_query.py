@@ -1,4 +1,4 @@
-"""One answer from the table and from what of the log has not landed."""
+"""Queries over the table and the unlanded part of the log."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def tables(topics: Path, tmp_path: Path) -> Tables:
     return Tables(Layout.for_tables(tmp_path / "tables"), FolderStore(topics), window=WINDOW)
 
 
-def ask(tables: Tables, text: str) -> list[tuple[Any, ...]]:
+def run_query(tables: Tables, text: str) -> list[tuple[Any, ...]]:
     with Query(tables, text) as query:
         return [tuple(row.values()) for row in query.answer().to_pylist()]
 
 
 def uuids(tables: Tables) -> list[str]:
-    return [str(uuid) for (uuid,) in ask(tables, NUMBERS)]
+    return [str(uuid) for (uuid,) in run_query(tables, NUMBERS)]
 
 
 def test_each_event_is_in_the_answer_once(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
@@ -90,14 +90,14 @@ def test_each_event_is_in_the_answer_once(topics: Path, tables: Tables, pipeline
     for end in (0, 1, 3, 4, 9):
         pipeline.land(pipeline.end.get("t", 0), end)
         assert uuids(tables) == ["u0", "u1", "u2", "u3"]
-        rows = dict(ask(tables, "select kind, count(*) from landed group by 1"))
+        rows = dict(run_query(tables, "select kind, count(*) from landed group by 1"))
         assert rows == {"event": 4, "quarantine": 1, "message": 1}
 
 
 def test_query_without_a_table_reads_the_log_only(topics: Path, tables: Tables) -> None:
     append(topics, "t", [event(0), event(0), b"plain"])
     append(topics, "other", [event(0)])
-    assert ask(tables, "select topic, uuid, landed_at from events order by 1") == [
+    assert run_query(tables, "select topic, uuid, landed_at from events order by 1") == [
         ("other", "u0", None),
         ("t", "u0", None),
     ]
@@ -111,9 +111,9 @@ def test_repeated_annotation_name_is_joined_before_and_after_landing(
     append(topics, "t", [event(0), b"plain"], codec="gelf", annotations=[[("_a", "1"), ("_a", "2")]] * 2)
     for landed in (0, 1, 2):
         pipeline.land(0, landed) if landed else None
-        assert ask(tables, 'select annotations from landed order by "offset"') == [([("_a", "1\0002")],)] * 2
-        assert ask(tables, "select annotations['_a'] from events") == [("1\0002",)]
-        assert ask(tables, "select annotations from topics.t") == [([("_a", "1\0002")],)] * 2
+        assert run_query(tables, 'select annotations from landed order by "offset"') == [([("_a", "1\0002")],)] * 2
+        assert run_query(tables, "select annotations['_a'] from events") == [("1\0002",)]
+        assert run_query(tables, "select annotations from topics.t") == [([("_a", "1\0002")],)] * 2
 
 
 def test_views_leave_out_topics_that_the_pipeline_does_not_read(topics: Path, tables: Tables) -> None:
@@ -121,7 +121,7 @@ def test_views_leave_out_topics_that_the_pipeline_does_not_read(topics: Path, ta
     append(topics, "other", [event(1)])
     readable = Tables(tables.layout, tables.store, ["t"], window=WINDOW)
     assert uuids(readable) == ["u0"]
-    assert ask(readable, 'select "offset", payload from topics.other') == [(0, event(1))]
+    assert run_query(readable, 'select "offset", payload from topics.other') == [(0, event(1))]
 
 
 def test_planned_uncommitted_rows_come_from_the_log(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
@@ -171,7 +171,7 @@ def test_backfilled_offsets_are_not_read_from_the_log(topics: Path, tables: Tabl
         for r in FolderStore(topics).read(Range("t", *run), LOG_ROW)
     ]
     pipeline._commit.land(0, lambda: [write_part(sources, pipeline._job, 1)])
-    assert sorted(ask(tables, "select payload from messages")) == [(b"a",), (b"b",), (b"c",), (b"d",)]
+    assert sorted(run_query(tables, "select payload from messages")) == [(b"a",), (b"b",), (b"c",), (b"d",)]
 
 
 def test_merged_files_give_the_same_answer(topics: Path, tables: Tables) -> None:
@@ -193,7 +193,7 @@ def test_columns_have_types_of_times_and_json(topics: Path, tables: Tables, pipe
     append(topics, "t", [event(0, data={"cart": [7, 8]}), event(1, data={"cart": [9]})])
     pipeline.land(0, 1)
     text = "select data->'cart'->0, event_time > now() - interval 100 years, date_trunc('hour', event_time) from events"
-    rows = ask(tables, f"{text} order by uuid")
+    rows = run_query(tables, f"{text} order by uuid")
     assert [row[:2] for row in rows] == [("7", True), ("9", True)]
     assert str(rows[0][2]) == "2023-11-14 22:00:00+00:00"
 
@@ -201,7 +201,7 @@ def test_columns_have_types_of_times_and_json(topics: Path, tables: Tables, pipe
 def test_watermarks_are_the_stored_ones(tables: Tables) -> None:
     tables.layout.watermarks.parent.mkdir(parents=True)
     keep_watermarks(tables.layout, [{"table": "landed", "topic": "t", "until": 60.0, "landed": 7, "share": 1.0}])
-    ((table, topic, until, landed, share),) = ask(tables, "select * from watermarks")
+    ((table, topic, until, landed, share),) = run_query(tables, "select * from watermarks")
     assert (table, topic, landed, share) == ("landed", "t", 7, 1.0)
     assert until.timestamp() == 60.0
 
@@ -223,7 +223,7 @@ def test_watermarks_are_the_stored_ones(tables: Tables) -> None:
 )
 def test_bad_query_names_its_cause(text: str, words: str, tables: Tables) -> None:
     with pytest.raises(BadQuery, match=words):
-        ask(tables, text)
+        run_query(tables, text)
 
 
 def test_query_without_views_reads_no_rows(topics: Path, tables: Tables) -> None:
@@ -236,7 +236,7 @@ def test_query_without_views_reads_no_rows(topics: Path, tables: Tables) -> None
 def test_query_may_name_a_view_twice(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
     append(topics, "t", [event(n) for n in range(4)])
     pipeline.land(0, 2)
-    assert ask(tables, "select count(*) from events a join events b using (uuid)") == [(4,)]
+    assert run_query(tables, "select count(*) from events a join events b using (uuid)") == [(4,)]
 
 
 def test_user_sees_rows_of_readable_topics_only(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
@@ -248,11 +248,11 @@ def test_user_sees_rows_of_readable_topics_only(topics: Path, tables: Tables, pi
     both = Tables(tables.layout, tables.store, window=WINDOW, readable=frozenset({"other", "t"}))
     assert sorted(uuids(both)) == ["u0", "u1", "u2"]
     with pytest.raises(BadQuery, match="does not exist"):
-        ask(readable, "select * from topics.t")
+        run_query(readable, "select * from topics.t")
     file = next(pipeline.layout.landed.rglob("*.parquet"))
-    assert ask(tables, f"select count(*) from read_parquet('{file}'), events") == [(3,)]
+    assert run_query(tables, f"select count(*) from read_parquet('{file}'), events") == [(3,)]
     with pytest.raises(BadQuery, match="disabled"):
-        ask(readable, f"select * from read_parquet('{file}'), events")
+        run_query(readable, f"select * from read_parquet('{file}'), events")
 
 
 def test_query_is_stopped_after_its_timeout(topics: Path, tables: Tables) -> None:
@@ -269,7 +269,7 @@ def test_unlanded_rows_are_redacted_in_the_answer(topics: Path, tables: Tables, 
     append(topics, "t", [event(0, data="card 1234-5678"), event(1, data="card 1234-5678")])
     pipeline.land(0, 1)
     redacted = replace(tables, transform=rules)
-    rows = ask(redacted, "select data, payload from events order by uuid")
+    rows = run_query(redacted, "select data, payload from events order by uuid")
     assert [data for data, _ in rows] == ['"card ***"'] * 2
     assert not any(b"1234" in payload for _, payload in rows)
 
@@ -285,16 +285,16 @@ def test_unlanded_offsets_of_an_open_backfill_come_from_the_log(
         MessageBatch(with_null_partition(rows)) for row in ranges for rows in FolderStore(topics).read(row, LOG_ROW)
     ]
     pipeline._commit.land(0, lambda: [write_part(sources, pipeline._job, 1)])
-    assert sorted(ask(tables, "select payload from messages")) == [(b"%d" % n,) for n in range(8)]
+    assert sorted(run_query(tables, "select payload from messages")) == [(b"%d" % n,) for n in range(8)]
 
 
 def test_column_and_view_names_are_case_insensitive(topics: Path, tables: Tables) -> None:
     append(topics, "mixed-1", [event(0)])
     with Query(tables, "select 1 as a, 2 as a, 3 as a_1 from EVENTS") as query:
         assert query.answer().to_pylist() == [{"a": 1, "a_1": 2, "a_1_1": 3}]
-    assert ask(tables, 'select count(*) from topics."mixed-1" a, TOPICS."MIXED-1" b') == [(1,)]
-    assert ("events",) in ask(tables, "show tables")
-    assert ask(tables, "select 'topics.mixed events' as text") == [("topics.mixed events",)]
+    assert run_query(tables, 'select count(*) from topics."mixed-1" a, TOPICS."MIXED-1" b') == [(1,)]
+    assert ("events",) in run_query(tables, "show tables")
+    assert run_query(tables, "select 'topics.mixed events' as text") == [("topics.mixed events",)]
 
 
 def test_deleted_row_is_in_no_answer(topics: Path, tables: Tables) -> None:

@@ -48,7 +48,7 @@ def plan(layout: Layout, batch: int, end: int) -> None:
     path.write_text("\n".join(["v1", PLAN, json.dumps({"t": end})]))
 
 
-def ask(tables: Tables, text: str) -> list[tuple[Any, ...]]:
+def run_query(tables: Tables, text: str) -> list[tuple[Any, ...]]:
     with Query(tables, text) as query:
         return [tuple(row.values()) for row in query.answer().to_pylist()]
 
@@ -58,29 +58,29 @@ CLICKS = "select uuid, path, ms from events_click order by uuid"
 
 
 def test_each_event_is_in_its_typed_view_once(topics: Path, layout: Layout, tables: Tables) -> None:
-    assert ask(tables, CLICKS) == ALL
+    assert run_query(tables, CLICKS) == ALL
     life = Life(layout)
     for batch, end in enumerate((1, 2)):
         plan(layout, batch, end)
         life.land(batch, sources(topics, batch, end))
-        assert ask(tables, CLICKS) == ALL
+        assert run_query(tables, CLICKS) == ALL
     plan(layout, 2, 4)
     kill_before_landed(life, 2, sources(topics, 2, 4))
-    assert ask(tables, CLICKS) == ALL, "the typed table is one batch ahead"
-    assert ask(tables, "select rest from events_click where uuid in ('u3', 'u9') order by uuid") == [
+    assert run_query(tables, CLICKS) == ALL, "the typed table is one batch ahead"
+    assert run_query(tables, "select rest from events_click where uuid in ('u3', 'u9') order by uuid") == [
         ('{"more":{"n":3}}',),
         ('{"ms":"9"}',),
     ]
     alone = replace(tables, store=None)
-    assert ask(alone, CLICKS) == ALL[:2], "as of the newest batch of the table"
-    assert ask(tables, 'select count(*) from landed join events_click using (topic, "offset")') == [(5,)]
+    assert run_query(alone, CLICKS) == ALL[:2], "as of the newest batch of the table"
+    assert run_query(tables, 'select count(*) from landed join events_click using (topic, "offset")') == [(5,)]
 
 
 def test_column_missing_in_the_table_is_null(topics: Path, layout: Layout, tables: Tables) -> None:
     plan(layout, 0, 2)
     Life(layout).land(0, sources(topics, 0, 2))
     more = TypedTable("click", "click", (*CLICK.columns, Column("more", "json", "more")))
-    rows = ask(replace(tables, typed=(more,)), "select more from events_click where topic = 't' order by uuid")
+    rows = run_query(replace(tables, typed=(more,)), "select more from events_click where topic = 't' order by uuid")
     assert rows == [(None,), (None,), ('{"n":2}',), ('{"n":3}',)]
 
 
@@ -88,10 +88,10 @@ def test_user_sees_typed_rows_of_readable_topics_only(topics: Path, layout: Layo
     plan(layout, 0, 2)
     Life(layout).land(0, sources(topics, 0, 2))
     readable = replace(tables, readable=frozenset({"other"}))
-    assert ask(readable, CLICKS) == ALL[4:]
-    assert ask(replace(tables, readable=frozenset({"other", "t"})), CLICKS) == ALL
+    assert run_query(readable, CLICKS) == ALL[4:]
+    assert run_query(replace(tables, readable=frozenset({"other", "t"})), CLICKS) == ALL
 
 
 def test_unknown_view_error_names_existing_views(tables: Tables) -> None:
     with pytest.raises(BadQuery, match="events_click"):
-        ask(tables, "select * from events_view")
+        run_query(tables, "select * from events_view")

@@ -57,7 +57,7 @@ def drill(
                 incidents.append(incident)
                 reporter.incident(incident)
             reporter.progress("senders have stopped; reading all messages")
-            verdict, counts = running.verdict(), running.done()
+            verdict, counts = running.verdict(), running.summary()
             if keep:
                 reporter.progress(f"kept folder: {running.folder}")
     except PenstockError as error:

@@ -44,7 +44,7 @@ _LOGGER = logging.getLogger(__name__)
 
 class LedgerPosts(Protocol):
     """The ledger's interface for proofs. All methods may raise LedgerAway, ``post``, ``post_refill``, ``verify``
-    and ``tell`` LedgerRefused.
+    and ``post_document`` LedgerRefused.
     """
 
     def through(self) -> dict[str, int]: ...
@@ -57,7 +57,7 @@ class LedgerPosts(Protocol):
 
     def deletions(self) -> dict[str, int]: ...
 
-    def tell(self, document: Mapping[str, Any]) -> None: ...
+    def post_document(self, document: Mapping[str, Any]) -> None: ...
 
     def watermarks(self) -> list[dict[str, Any]]: ...
 
@@ -136,9 +136,9 @@ class ProofWorker:
         """Prove and post the remaining batches, at most ``timeout_s`` seconds for the thread; return whether
         nothing is left.
         """
-        ended = self.break_off(timeout_s)
+        has_stopped = self.break_off(timeout_s)
         self._next_try = 0.0
-        is_done = ended and self._step_safely()
+        is_done = has_stopped and self._step_safely()
         if is_done and self._group is not None:
             self._group.flush(self._ends)
         return is_done
@@ -268,7 +268,7 @@ class ProofWorker:
                 return
             if deletion.number > posted_deletions.get(deletion.topic, 0):
                 try:
-                    self._ledger.tell(deletion.document(batch))
+                    self._ledger.post_document(deletion.document(batch))
                 except LedgerRefused as error:
                     _LOGGER.error(
                         "the ledger refused deletion %d of topic %s: %s", deletion.number, deletion.topic, error

@@ -32,9 +32,9 @@ RANGES = pa.schema(_TYPES)
 
 @dataclass(frozen=True, slots=True)
 class LandingRange(Range):
-    """Offsets [begin, end) of a topic; ``again``: they were committed before and are no longer in the table."""
+    """Offsets [begin, end) of a topic; ``relands``: they were committed before and are no longer in the table."""
 
-    again: bool = False
+    relands: bool = False
 
 
 class LandingSource(PenstockSource):
@@ -97,8 +97,8 @@ class RangeReader(StreamReader):
             first = start.get(name, 0)
             backfill = backfills.get(name)
             runs = backfill.part(first, last) if backfill else offsets_in_turn(name, first, last, end, backfills)
-            again = backfill is not None and backfill.lost
-            ranges += [LandingRange(name.partition(REFILL_MARK)[0], *run, again) for run in runs]
+            relands = backfill is not None and backfill.lost
+            ranges += [LandingRange(name.partition(REFILL_MARK)[0], *run, relands) for run in runs]
         return plan(ranges, self._options.partitions)
 
     def _ends(self) -> dict[str, int]:
@@ -108,7 +108,7 @@ class RangeReader(StreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         ranges = partition.ranges if isinstance(partition, Slice) else ()
         rows = [
-            {"topic": part.topic, "begin": part.begin, "end": part.end, "again": getattr(part, "again", False)}
+            {"topic": part.topic, "begin": part.begin, "end": part.end, "again": getattr(part, "relands", False)}
             for part in ranges
         ]
         yield pa.RecordBatch.from_pylist(rows, schema=RANGES)

@@ -1,4 +1,4 @@
-"""The pipeline from a real Kafka, killed at random points: the tables are those of a run that nobody disturbed."""
+"""The pipeline from a real Kafka, killed at random points: the tables equal the ones of an undisturbed run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task found is the same for the driver, by whichever way its columns come."""
+"""Task results arrive unchanged at the driver, with columns inline or in a file."""
 
 from __future__ import annotations
 

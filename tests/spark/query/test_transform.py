@@ -106,7 +106,7 @@ def _backfill(spark: SparkSession, landing: Landing, ledger: LedgerClient) -> No
 
 
 def _send_back(spark: SparkSession, landing: Landing, log: object, ledger: LedgerClient) -> None:
-    """What failed, mended: it comes again as a message of the log, and goes the same way."""
+    """Send failed messages back: they return as messages of the log and are transformed."""
     chosen = newest(Tables(landing.layout), Selection(topic="a"), 10)
     sent, _ = SendBack(landing.layout, _Appends(log), lambda _: b"mended").run(chosen)
     assert sent == 1

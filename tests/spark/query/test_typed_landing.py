@@ -1,4 +1,4 @@
-"""Typed tables beside the landing query in a real Spark, from the log and from Kafka."""
+"""Typed tables of the landing query in a real Spark, from the log and from Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a micro-batch of the landing is made of: ranges, out of turn or in it, and the messages in them."""
+"""Ranges of a micro-batch of the landing, in turn or requested, and their messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Planner:
         asked = SourceOptions.from_options({"path": str(topics), **options})
         self.reader = RangeReader(asked, StructType(), self.hold, (self.refills, only_refills))
 
-    def ask(self, topic: str, runs: Sequence[OffsetRange], again: bool = False) -> None:
+    def request_offsets(self, topic: str, runs: Sequence[OffsetRange], again: bool = False) -> None:
         write_request(self.refills, topic, runs, lost=again)
 
     def ranges(self, start: dict[str, int], end: dict[str, int]) -> list[Named]:
