@@ -39,7 +39,7 @@ def layout_of(data: Path, options: list[str]) -> Layout:
 
 
 def read_with(engine: str, layout: Layout, output: Path) -> list[str]:
-    """Read the table with delta-rs, without Penstock."""
+    """Read the uuids with an engine, without Penstock."""
     assert layout.store is not None
     options = {name: value for name, value in layout.store.options.items() if name.startswith("AWS_")}
     environment = {**os.environ, "STORAGE_OPTIONS": json.dumps(options)}
@@ -51,7 +51,7 @@ def read_with(engine: str, layout: Layout, output: Path) -> list[str]:
 
 @contextmanager
 def away(s3: S3Server, seconds: float) -> Iterator[None]:
-    """Stop the server shortly before the block and start it again afterwards."""
+    """Stop the server until the block has ended; the block starts after ``seconds``."""
     with s3.stopped():
         time.sleep(seconds)
         yield

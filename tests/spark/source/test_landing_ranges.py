@@ -77,7 +77,7 @@ def test_batch_is_within_its_limit(planner: Planner) -> None:
 
 
 def test_requested_offsets_come_first_and_are_skipped_later(planner: Planner) -> None:
-    planner.ask("a", [(2, 4), (7, 8)])
+    planner.request_offsets("a", [(2, 4), (7, 8)])
     end = planner.reader.latestOffset({"a": 1}, EVERYTHING)
     assert end == {"a": 1, "a@1": 3}
     assert planner.ranges({"a": 1}, end) == [("a", 2, 4, False), ("a", 7, 8, False)]
@@ -92,20 +92,20 @@ def test_requested_offsets_come_first_and_are_skipped_later(planner: Planner) ->
 
 
 def test_repeated_landing_is_marked_and_takes_no_turn(planner: Planner) -> None:
-    planner.ask("a", [(2, 4)], again=True)
+    planner.request_offsets("a", [(2, 4)], again=True)
     assert planner.ranges({"a": 10}, {"a": 10, "a@1": 2}) == [("a", 2, 4, True)]
     assert planner.ranges({}, {"a": 10}) == [("a", 0, 10, False)]
 
 
 def test_batch_planned_before_a_request_is_repeated_unchanged(planner: Planner) -> None:
-    planner.ask("a", [(2, 4)])
+    planner.request_offsets("a", [(2, 4)])
     assert planner.ranges({}, {"a": 10}) == [("a", 0, 10, False)]
 
 
 def test_only_refills_plans_requested_offsets_only(two: Path, tmp_path: Path) -> None:
     planner = Planner(two, tmp_path, only_refills=True)
     assert planner.reader.latestOffset({}, EVERYTHING) == {}
-    planner.ask("b", [(0, 2)])
+    planner.request_offsets("b", [(0, 2)])
     assert planner.reader.latestOffset({}, EVERYTHING) == {"b@1": 2}
 
 
