@@ -19,14 +19,14 @@ _DRIVER = uuid.uuid4().hex
 
 @dataclass(frozen=True, slots=True)
 class SharedFolder:
-    """A folder of the driver that executors may see, too. ``probe``: a file in it that tells."""
+    """A folder of the driver; an executor shares it if it sees the file ``probe`` in it."""
 
     folder: Path
     probe: Path
 
     @classmethod
     def offer(cls, folder: Path) -> SharedFolder:
-        """Put the probe into the driver's folder. On the driver."""
+        """Create the probe in the driver's folder; called on the driver."""
         probe = folder / f"{_DRIVER}.probe"
         if not probe.exists():
             folder.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ class SharedFolder:
         return cls(folder, probe)
 
     def visible_here(self) -> Path | None:
-        """Return the folder if this executor shares the driver's disk, else None. On an executor, in each task."""
+        """Return the folder if this executor shares the driver's disk, else None; called in each task."""
         return self.folder if self.probe.exists() else None
 
 
