@@ -3,7 +3,7 @@
 Read ``main`` (its process), ``login``, ``daemon_poll`` with ``history``, ``pages/``, then what pages are made of:
 ``theme``, ``search_input``, ``topic_reading``, ``message_view``, ``pipe_picture``, ``charts``, ``receipt_details``,
 ``findings``, ``wording``.
-Imports ``config``, ``client``,
+Imports ``config``, ``client``, ``handover``,
 ``landing``, ``upkeep``, ``sql``, ``ledger`` and ``process``; pages get the state of the daemon over HTTP.
 """
 

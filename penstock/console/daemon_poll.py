@@ -19,6 +19,7 @@ import httpx
 
 from penstock.console.history import LAGS_INTERVAL_POLLS, History, Lags
 from penstock.errors import PenstockError
+from penstock.handover.heartbeat import STOPPED_AFTER_S
 from penstock.ledger.receipt import Receipt, receipt
 
 POLL_INTERVAL_S = 1.0
@@ -113,6 +114,16 @@ class Daemon:
     def topic_exists(self, topic: str) -> bool:
         """Report whether a topic exists. True while the names are unknown, and for partitions of Kafka."""
         return self.latest.names is None or topic in self.latest.names or "/" in topic
+
+    def stopped_s(self, listener: str) -> float:
+        """Return how long the listener's receiver has been stopped or hung (seconds); 0 while it runs."""
+        silent_s = float(self.stat.get("listeners", {}).get(listener, {}).get("silent_s", 0))
+        return silent_s if silent_s > STOPPED_AFTER_S else 0.0
+
+    @property
+    def stopped_receivers(self) -> dict[str, float]:
+        """Return the listeners whose receiver is stopped or hung, and for how long (seconds)."""
+        return {name: stopped_s for name in self.stat.get("listeners", {}) if (stopped_s := self.stopped_s(name))}
 
     def rate(self, *names: str) -> float | None:
         """Return the summed growth of some counters per second; None while the state is unknown."""

@@ -56,7 +56,13 @@ def findings(daemon: Daemon, pipeline_runs: bool = False) -> list[Finding]:
     """Return the findings, worst first. While a pipeline runs, an unread topic is none: its first batch may be in
     progress.
     """
-    problems = [*_unbalanced(daemon), *_losses(daemon), *_missed_by_handlers(daemon), *_topics(daemon)]
+    problems = [
+        *_unbalanced(daemon),
+        *_stopped(daemon),
+        *_losses(daemon),
+        *_missed_by_handlers(daemon),
+        *_topics(daemon),
+    ]
     # A pipeline that runs may be in its first batch, so a topic that it has not read is no finding.
     problems += [] if pipeline_runs else _unread(daemon)
     return sorted(problems, key=lambda finding: (BAD, WARN, NOTE).index(finding.level))
@@ -68,6 +74,16 @@ def _unbalanced(daemon: Daemon) -> Iterator[Finding]:
     if warning := daemon.balance.get("clock"):
         problem, _, advice = warning.rpartition(": ")
         yield Finding(BAD, problem[:1].upper() + problem[1:], advice)
+
+
+def _stopped(daemon: Daemon) -> Iterator[Finding]:
+    for name, stopped_s in daemon.stopped_receivers.items():
+        pid = daemon.stat["listeners"][name].get("pid", "")
+        yield Finding(
+            WARN,
+            f"{name}: receiver stopped for {stopped_s:.0f} s, its messages wait in the kernel",
+            f"continue it: kill -CONT {pid}, or end it: kill -KILL {pid} (it is restarted)",
+        )
 
 
 def _losses(daemon: Daemon) -> Iterator[Finding]:

@@ -66,7 +66,8 @@ def _tall_picture(stations: Stations, daemon: Daemon) -> str:
         if pending is not None:
             parts.append(_down(y - GAP, y - GAP + GROUP_GAP - 16, _sum(boxes)))
             middle = y + GROUP_GAP / 2 - 14
-            parts.append(f'<text x="{TALL_WIDTH / 2 + 18}" y="{middle}" class="beside">{_pending_text(pending)}</text>')
+            pending_text = _pending_text(daemon, column, pending)
+            parts.append(f'<text x="{TALL_WIDTH / 2 + 18}" y="{middle}" class="beside">{pending_text}</text>')
             y += GROUP_GAP - GAP
     return _svg_start("tall-pipe", TALL_WIDTH, y) + "".join(parts) + "</svg>"
 
@@ -98,6 +99,8 @@ def _loss_text(losses: Counts) -> str:
 def _listener(daemon: Daemon, name: str, counts: dict[str, int], losses: Losses) -> Box:
     leak = _loss_text(losses.get(name, Counts()))
     accepted = daemon.rate(f"listener/{name}/accepted")
+    if stopped_s := daemon.stopped_s(name):
+        return Box(name, accepted, f"receiver stopped for {stopped_s:.0f} s", leak or "stopped", "/listeners", "aside")
     return Box(name, accepted, f"{short(counts.get('accepted', 0))} accepted", leak, "/listeners")
 
 
@@ -172,7 +175,9 @@ def _pending_between(daemon: Daemon) -> dict[tuple[str, str], int]:
     }
 
 
-def _pending_text(pending: int) -> str:
+def _pending_text(daemon: Daemon, left: str, pending: int) -> str:
+    if left == "listeners" and daemon.stopped_receivers:
+        return "messages wait in the kernel"  # how many is unknown
     return f"{short(pending)} waiting" if pending else "nothing pending"
 
 
@@ -185,7 +190,7 @@ def _flows(stations: Stations, rows: int, daemon: Daemon) -> Iterable[str]:
             for box, y in zip(boxes, _box_tops(len(boxes), rows), strict=True):
                 yield _pipe(edge, y + ROW / 2, hub, middle, box.rate)
         yield _pipe(x1 + 44, middle, x2 - 44, middle, _sum(stations[left]))
-        yield f'<text x="{(x1 + x2) / 2}" y="{middle - 12}" class="head">{_pending_text(pending)}</text>'
+        yield f'<text x="{(x1 + x2) / 2}" y="{middle - 12}" class="head">{_pending_text(daemon, left, pending)}</text>'
 
 
 def _pipe(x1: float, y1: float, x2: float, y2: float, rate: float | None) -> str:

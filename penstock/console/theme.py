@@ -66,13 +66,23 @@ def frame(path: str, daemon: Daemon, title: str = "") -> Iterator[None]:
 
     def show_state() -> None:
         is_unknown = daemon.unknown
-        state.set_text("unknown" if is_unknown else "live")
-        state.classes(replace="state bad" if is_unknown else "state good")
+        text, level = _state(daemon)
+        state.set_text(text)
+        state.classes(replace=f"state {level}")
         banner.set_text(daemon.unknown_since())
         banner.set_visibility(is_unknown)
         page.classes(add="unknown") if is_unknown else page.classes(remove="unknown")
 
     ui.timer(STATE_CHECK_INTERVAL_S, show_state)
+
+
+def _state(daemon: Daemon) -> tuple[str, str]:
+    """Return the text of the page's state, and its level."""
+    if daemon.unknown:
+        return "unknown", "bad"
+    if stopped := daemon.stopped_receivers:
+        return f"receiver stopped for {max(stopped.values()):.0f} s", "warn"
+    return "live", "good"
 
 
 def live(refresh: Callable[[], object]) -> None:

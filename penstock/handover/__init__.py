@@ -5,7 +5,8 @@ and ``state_page`` (small mapped files that outlive their writers), ``buffer`` (
 with ``dropped_frames`` (the receiver's side) and ``stored_waits`` (acknowledgements of senders), ``reader`` (a reader's
 side) with ``accounts`` (a forwarder's books), then ``drain`` (the log daemon's reader) with ``splitter``,
 ``topic_requests`` and ``listener_drains``; ``held_frames`` saves claimed frames of a stopped daemon, ``lock_holder``
-kills a reader that holds its lock too long, ``lost_position`` restores a lost position file. Imports ``records``,
+kills a reader that holds its lock too long, ``heartbeat`` shows
+that a process is stopped, ``lost_position`` restores a lost position file. Imports ``records``,
 ``errors``, ``config``, ``counts``, ``process``, ``files``, ``wire``, ``logbuffer`` and ``log``; every room of the pipe
 after it imports it.
 
@@ -57,4 +58,5 @@ __all__ = [  # noqa: RUF022 reading order
     "held_frames",
     "lost_position",
     "lock_holder",
+    "heartbeat",
 ]

@@ -48,7 +48,8 @@ class FrameWriter:
 
     ``before`` is the metadata of the previous receiver's last frame, ``published`` its round number and slot end.
     ``on_counts`` receives the counts of each round. ``give_up_at`` is the monotonic time after which waiting for room
-    ends with GaveUp; 0 waits for ever. ``on_skip`` receives a reader that misses frames, and their bounds.
+    ends with GaveUp; 0 waits for ever. ``on_skip`` receives a reader that misses frames, and their bounds;
+    ``on_wait`` is called about every millisecond while the writer waits for room.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class FrameWriter:
         self.clock = BucketClock(bucket=self.before.origin.bucket)
         self.give_up_at = 0.0
         self.on_skip: Callable[[str, int, int], None] = lambda reader, begin, end: None
+        self.on_wait: Callable[[], None] = lambda: None
         self._locked_since = 0.0
         self._stalled_state, self._stalled_since, self._held_mark = (0, 0), 0.0, UNKNOWN
         self._missed = DroppedFrameCounts(page, self.before.missed, {r.name: r.position.floor for r in readers})
@@ -176,6 +178,7 @@ class FrameWriter:
         if not may_skip:
             if self.give_up_at and time.monotonic() > self.give_up_at:
                 raise GaveUp("the log buffer is full and its reader does not advance")
+            self.on_wait()
             time.sleep(ROOM_POLL_S)
         self._raise_limit()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.config import ListenerConfig
+from penstock.handover.heartbeat import take_pulse
 from penstock.handover.paths import account_file
 from penstock.handover.state_page import STATISTICS, StatePage
 
@@ -27,7 +28,10 @@ def statistics_reader(folder: Path, listener: ListenerConfig) -> StatisticsReade
         # A page is opened once: a handler that starts later creates its file then.
         if handler not in pages and path.exists():
             pages[handler] = StatePage(path, texts=STATISTICS + 1)
-        return dict(pages[handler].read(STATISTICS) or {}) if handler in pages else {}
+        statistics = dict(pages[handler].read(STATISTICS) or {}) if handler in pages else {}
+        # The log daemon reads heartbeats itself: this copy would be as old as the receiver's.
+        take_pulse(statistics)
+        return statistics
 
     return lambda: [{**read(handler.label), "name": handler.label} for handler in listener.routed]
 

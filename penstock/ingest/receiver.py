@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from penstock.config import BufferConfig, ListenerConfig
 from penstock.handover.buffer import HandlerPosition, open_buffer
+from penstock.handover.heartbeat import Heartbeat
 from penstock.handover.paths import slots_file, state_file
 from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.handover.writer import FrameWriter, GaveUp
@@ -81,6 +82,9 @@ class Receiver:
         self._losses = LossReports()
         self._readers = readers
         self._publisher = FrameWriter(listener.name, listener.codec, publication, readers, self._page, self._losses.add)
+        self._heartbeat, self._published_at_s = Heartbeat(), 0.0
+        self._published: dict[str, Any] = {}
+        self._publisher.on_wait = self._beat_while_waiting
         self._io: Io = self._make_request_receiver(listener, readers) or self._make_message_receiver(
             listener, folder, buffer
         )
@@ -151,15 +155,22 @@ class Receiver:
         return {**self._decoder.statistics.as_dict(), **socket_statistics}
 
     def _publish_statistics(self) -> None:
-        self._page.write(
-            STATISTICS,
-            {
-                "pid": os.getpid(),
-                "incarnation": self._publisher.incarnation,
-                "total": self._publisher.total,
-                **self._commands.stat(),
-            },
-        )
+        self._published = {
+            "pid": os.getpid(),
+            "incarnation": self._publisher.incarnation,
+            "total": self._publisher.total,
+            **self._commands.stat(),
+        }
+        self._beat()
+
+    def _beat(self) -> None:
+        self._page.write(STATISTICS, {**self._published, **self._heartbeat.beat()})
+        self._published_at_s = time.monotonic()
+
+    def _beat_while_waiting(self) -> None:
+        # The statistics stay as they were: the total already has the messages whose frame waits for room.
+        if self._published and time.monotonic() - self._published_at_s >= TICK_INTERVAL_S:
+            self._beat()
 
 
 def main() -> None:

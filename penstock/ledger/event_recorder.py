@@ -1,9 +1,11 @@
-"""The recorder of the timeline: growing losses, a full disk, a wrong clock, what retention dropped.
+"""The recorder of the timeline: stopped receivers, growing losses, a full disk, a wrong clock,
+what retention dropped.
 
 Other processes post what only they know: the supervisor posts restarts and reloads, ``penstock up`` restarts of
-the pipeline. A loss during a restart becomes a part of the restart. Each version of a growing event is a post, so a
-growing event is posted at increasing intervals and shown from memory in between. Crash: a daemon that dies in between
-loses nothing; the next one finds the difference between the losses in the book and the losses that events report.
+the pipeline. A loss while a process is restarted or stopped becomes a part of that event. Each version of a growing
+event is a post, so a growing event is posted at increasing intervals and shown from memory in between. Crash: a daemon
+that dies in between loses nothing; the next one finds the difference between the losses in the book and the losses
+that events report.
 """
 
 from __future__ import annotations
@@ -11,11 +13,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.counts import Counts, Name
 from penstock.errors import PenstockError
+from penstock.handover.heartbeat import Pulse
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import EventPost
 from penstock.ledger.receipt import losses_of
@@ -49,6 +52,8 @@ LOST_BY_ABSENCE = (
     Name.CORRUPT,
 )
 """Losses that a stopped process causes; other losses in that time have other causes."""
+STOPPED = "stopped"
+"""Kind of the event of a receiver that was stopped or hung."""
 EVERY_PLACE = "*"
 """Place of a restart that concerns all places: that of the log daemon."""
 _LOGGER = logging.getLogger(__name__)
@@ -82,8 +87,11 @@ class EventRecorder:
     losses that are years apart.
     """
 
-    def __init__(self, ledger: Ledger, log: Log) -> None:
-        self._ledger, self._log = ledger, log
+    def __init__(self, ledger: Ledger, log: Log, receiver_pulses: Callable[[], Mapping[str, Pulse]] = dict) -> None:
+        """Create the recorder; ``receiver_pulses`` returns what the heartbeats of receivers show, by listener."""
+        self._ledger, self._log, self._receiver_pulses = ledger, log, receiver_pulses
+        self._stopped: dict[str, _Draft] = {}
+        self._paused_at_s: dict[str, float] = {}
         self._drafts: dict[str, _Draft] = {}
         self._looks = 0
         self._swept: list[Swept] = []
@@ -118,6 +126,8 @@ class EventRecorder:
     def look(self, last: bool = False) -> None:
         """Record new events; with ``last``, post all of them."""
         now = int(self._log.clock.expected() * 1000)
+        # Order: before the losses, so that they find the pause that caused them.
+        self._record_stopped_receivers(now)
         for origin, grown in self._unreported_losses():
             self._record_loss(origin, grown, now)
         state = self._log.clock.state()
@@ -126,6 +136,34 @@ class EventRecorder:
         self._record_retention(now)
         self._post_due(now, last)
         self._looks += 1
+
+    def _record_stopped_receivers(self, now: int) -> None:
+        if not self._looks:
+            open_events = [event for event in self._ledger.events() if event.kind == STOPPED and not event.until]
+            self._stopped = {event.place: self._draft(event) for event in open_events}
+        pulses = self._receiver_pulses()
+        for listener in {**pulses, **self._stopped}:
+            pulse, draft = pulses.get(listener, Pulse()), self._stopped.get(listener)
+            has_paused = pulse.paused_at_s != self._paused_at_s.get(listener, pulse.paused_at_s)
+            self._paused_at_s[listener] = pulse.paused_at_s
+            if pulse.is_stopped and draft is None:
+                self._stopped[listener] = self._stopped_draft(listener, now - round(pulse.silent_s * 1000))
+            elif draft and not pulse.is_stopped:
+                # A receiver that was killed, or a listener that was removed, has not reported how long it paused.
+                pause_ms = round(pulse.pause_s * 1000) if has_paused else max(now - draft.event.at, 1)
+                draft.change(until=draft.event.at + pause_ms)
+                draft.due = 0.0  # it has ended: posted with this look
+                del self._stopped[listener]
+            elif has_paused and pulse.pause_s:
+                # The pause began and ended between two looks.
+                ended_at = now - round(pulse.silent_s * 1000)
+                draft = self._stopped_draft(listener, ended_at - round(pulse.pause_s * 1000))
+                draft.change(until=ended_at)
+
+    def _stopped_draft(self, listener: str, at: int) -> _Draft:
+        return self._draft(
+            EventPost(f"{STOPPED} {listener} {at}", 0, STOPPED, at, what=f"receiver {listener}", place=listener)
+        )
 
     def _unreported_losses(self) -> Iterator[tuple[str, Counts]]:
         """Yield the losses that no event reports, by place."""
@@ -158,16 +196,17 @@ class EventRecorder:
 
     def _record_loss(self, origin: str, growth: Counts, now: int) -> None:
         by_absence = Counts({name: n for name, n in growth.items() if name.startswith(LOST_BY_ABSENCE)})
-        if by_absence and (draft := self._draft_of_restart(origin, now)):
+        if by_absence and (draft := self._draft_of_absence(origin, now)):
             _add(draft, by_absence, now)
             growth -= by_absence
         if growth:
             _add(self._draft_of_loss(origin, now), growth, now)
 
-    def _draft_of_restart(self, origin: str, now: int) -> _Draft | None:
-        """Return the losses of a restart that is in progress."""
-        for event in reversed(self._ledger.events()):
-            matches = event.kind == "restart" and event.place in (origin, EVERY_PLACE)
+    def _draft_of_absence(self, origin: str, now: int) -> _Draft | None:
+        """Return the losses of a restart or pause that is in progress or has just ended."""
+        # The drafts are newer than the stored events, and a pause may have been noticed in this look.
+        for event in reversed([*self._ledger.events(), *(draft.event for draft in self._drafts.values())]):
+            matches = event.kind in ("restart", STOPPED) and event.place in (origin, EVERY_PLACE)
             # The supervisor dates a restart by its own clock, so ``until`` may be later than ``now``.
             if matches and (not event.until or abs(now - event.until) < RESTART_GRACE_MS):
                 loss = EventPost(f"{event.id} {origin}", 0, "loss", event.at, now, place=origin, during=event.id)
@@ -187,7 +226,7 @@ class EventRecorder:
     def _draft(self, event: EventPost) -> _Draft:
         if event.id not in self._drafts:
             posted = self._ledger.event(event.id)
-            self._drafts[event.id] = _Draft(event, posted.version if posted else -1)
+            self._drafts[event.id] = _Draft(event, written=posted.version if posted else -1)
         return self._drafts[event.id]
 
     def _record_state(self, kind: str, cause: str, now: int) -> None:

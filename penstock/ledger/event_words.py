@@ -10,7 +10,7 @@ from penstock.counts import Counts
 from penstock.ledger.receipt_words import reasons
 
 Event = Mapping[str, Any]
-DAY = 86_400
+MINUTE, DAY = 60, 86_400
 
 
 def merged(events: Sequence[Event]) -> list[dict[str, Any]]:
@@ -50,6 +50,16 @@ def _restart(event: Event) -> str:
     return f"{event['what']} {event['cause']}, {return_text}{loss_text}"
 
 
+def _stopped(event: Event) -> str:
+    if not event["until"]:
+        return f"{event['what']} is stopped"
+    seconds = (event["until"] - event["at"]) / 1000
+    # Tenths also above 10 s: a stopped receiver loses messages as soon as the kernel's buffer is full.
+    pause_text = f"{seconds:.1f} s" if seconds < 2 * MINUTE else duration_text(event)
+    loss_text = f"{reasons(event['lost'])} while " if event["lost"] else ""
+    return f"{loss_text}{event['what']} was stopped for {pause_text}"
+
+
 def _loss(event: Event) -> str:
     origin = event["place"]
     duration = f" within {duration_text(event)}" if event["until"] - event["at"] >= 1000 else ""
@@ -83,6 +93,7 @@ def _reload(event: Event) -> str:
 
 _WORDS: dict[str, Callable[[Event], str]] = {
     "restart": _restart,
+    "stopped": _stopped,
     "loss": _loss,
     "retention": _retention,
     "disk": _disk,

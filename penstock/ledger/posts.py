@@ -84,7 +84,7 @@ class AuditPost:
     counts: dict[SourceBucket, Counts]
 
 
-EVENT_KINDS = ("start", "stop", "restart", "reload", "disk", "retention", "clock", "loss")
+EVENT_KINDS = ("start", "stop", "restart", "stopped", "reload", "disk", "retention", "clock", "loss")
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,11 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     delivery = AlarmDelivery(settings.alarms)
     reports = MonitoringApi(settings, log, ledger, lambda: refused_family(limits), delivery.family)
     api = EntriesApi(log, TokenAuthenticator.from_config(settings.security, internal), reports.post)
-    sweeper, keeper, recorder = Sweeper(log), CheckpointKeeper(ledger), EventRecorder(ledger, log)
+    sweeper, keeper, recorder = (
+        Sweeper(log),
+        CheckpointKeeper(ledger),
+        EventRecorder(ledger, log, reports.receiver_pulses),
+    )
     sweeper.start()
     keeper.start()
     recorder.start()

@@ -29,6 +29,7 @@ from penstock.handover.accounts import CORRUPT, DELIVERED, DROPPED, FAILED, TAKE
 from penstock.handover.dropped_frames import dropped
 from penstock.handover.frame import decode_frame, is_intact, read_frame_metadata
 from penstock.handover.frame_metadata import FrameMetadata
+from penstock.handover.heartbeat import Heartbeat
 from penstock.handover.paths import hung_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import FrameGroup, FrameReader
@@ -68,6 +69,7 @@ class Forwarder(FrameReader):
         self._accounts = Accounts(folder, listener, name)
         self._account = self._accounts.read()
         self._statistics_written_at = 0.0
+        self._heartbeat = Heartbeat()
         self._traceback_file: IO[bytes] | None = None
 
     # Position and account
@@ -239,7 +241,7 @@ class Forwarder(FrameReader):
         totals = Counts()
         for name, count in self._account.fates.items():
             totals[name.rpartition("@")[2]] += count
-        self._accounts.write_statistics({**stat(), **totals.pruned()})
+        self._accounts.write_statistics({**stat(), **totals.pruned(), **self._heartbeat.beat()})
 
 
 def _read_metadata(frames: Iterable[Frame]) -> Iterator[FrameMetadata]:

@@ -28,6 +28,16 @@ def test_implausible_clock_is_bad() -> None:
     assert clock_finding.problem == "The clock is 365 days ahead: say that it is right"
 
 
+def test_stopped_receiver_is_a_finding() -> None:
+    state = daemon(balance())
+    state.stat["listeners"]["in"] |= {"silent_s": 3.0, "pid": 42}
+    assert problems(state) == []
+    state.stat["listeners"]["in"]["silent_s"] = 12.4
+    (finding,) = findings(state)
+    assert finding.problem == "in: receiver stopped for 12 s, its messages wait in the kernel"
+    assert finding.advice == "continue it: kill -CONT 42, or end it: kill -KILL 42 (it is restarted)"
+
+
 def test_losses_of_the_hour_have_a_remedy() -> None:
     state = daemon(balance(kernel_dropped=5000))
     state.hour = balance(1000, kernel_dropped=7, **{"refused.oversize": 1, "invalid.header": 2})

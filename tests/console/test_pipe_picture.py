@@ -41,6 +41,16 @@ def test_losses_are_shown() -> None:
     assert listeners(daemon(balance()))[0].leak == ""
 
 
+def test_stopped_receiver_is_shown_instead_of_nothing_pending() -> None:
+    state = daemon(balance())
+    assert draw(state).count("nothing pending") == 2
+    state.stat["listeners"]["in"]["silent_s"] = 12.4
+    (box, _) = listeners(state)
+    assert (box.below, box.leak, box.kind) == ("receiver stopped for 12 s", "stopped", "aside")
+    assert draw(state).count("messages wait in the kernel") == 2
+    assert "nothing pending" not in draw(state)
+
+
 def test_picture_is_valid_svg_for_any_name() -> None:
     odd = balance()
     odd["topics"][0]["topic"] = '<script>&"'

@@ -123,8 +123,11 @@ def test_stopping_receiver_gives_up_waiting(tmp_path: Path) -> None:
     life.publisher.give_up_at = time.monotonic() + 0.2
     full = [b"x" * 1000] * 50
     publish(life, *full[:6])
+    waits: list[float] = []
+    life.publisher.on_wait = lambda: waits.append(time.monotonic())
     with pytest.raises(GaveUp):
         [publish(life, *full[:6]) for _ in range(20)]
+    assert len(waits) > 10, "a receiver that waits reports that it lives"
 
 
 def test_totals_continue_after_a_lost_buffer(tmp_path: Path) -> None:

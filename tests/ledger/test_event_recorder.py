@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.counts import Counts, Origin
+from penstock.handover.heartbeat import Pulse
 from penstock.ledger import checkpoint
 from penstock.ledger.book import MAX_EVENTS, Book
 from penstock.ledger.book_from_topics import load
@@ -31,12 +32,13 @@ class Watched:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.clock = folder, FakeClock(NOW)
+        self.pulses: dict[str, Pulse] = {}
         self.open()
 
     def open(self) -> None:
         self.log = Log(self.folder / "topics", clock=self.clock)
         self.ledger = Ledger(self.log, self.folder, ["in"], now=self.clock.time)
-        self.recorder = EventRecorder(self.ledger, self.log)
+        self.recorder = EventRecorder(self.ledger, self.log, lambda: self.pulses)
         self.recorder.look()
 
     def reopen(self) -> None:
@@ -275,3 +277,36 @@ def test_highest_version_of_an_event_counts() -> None:
     versions = [EventPost("x", n, "loss", 0, place="in", lost=Counts({"corrupt": 10 * n})) for n in (1, 3, 2)]
     assert [book.post(version) for version in versions] == [True, True, False]
     assert (book.event_losses(), book.events()["x"].version) == ({"in": {"corrupt": 30}}, 3)
+
+
+def test_stopped_receiver_is_one_event_with_its_losses(watched: Watched) -> None:
+    watched.pulses = {"in": Pulse(0.4), "other": Pulse(0.4)}
+    assert watched.check_again() == []
+    watched.pulses["in"] = Pulse(4.0)
+    assert watched.check_again() == ["receiver in is stopped"]
+    watched.pulses["in"] = Pulse(0.1, paused_at_s=100.0, pause_s=12.4)
+    watched.lose(kernel_dropped=9918)
+    text = "9,918 dropped by the kernel while receiver in was stopped for 12.4 s"
+    assert watched.check_again(8.5) == [text]
+    watched.reopen()
+    assert watched.check_again(60) == [text]
+
+
+def test_pause_between_two_looks_is_an_event(watched: Watched) -> None:
+    watched.pulses = {"in": Pulse(0.4)}
+    watched.check_again()
+    watched.pulses["in"] = Pulse(0.4, paused_at_s=100.0, pause_s=3.2)
+    watched.lose(kernel_dropped=3)
+    assert watched.check_again() == ["3 dropped by the kernel while receiver in was stopped for 3.2 s"]
+    assert watched.check_again() == watched.texts()
+
+
+def test_pause_ends_when_its_receiver_is_replaced_during_an_absence_of_the_daemon(watched: Watched) -> None:
+    watched.pulses = {"in": Pulse(4.0)}
+    watched.check_again()
+    watched.pulses = {"in": Pulse(0.1)}
+    watched.reopen()
+    assert watched.check_again() == ["receiver in was stopped for 4.0 s"]
+    # The supervisor reports a process that has ended.
+    watched.pulses = {"in": Pulse(9.0, is_running=False)}
+    assert len(watched.check_again()) == 1

@@ -26,6 +26,13 @@ def test_loss_during_a_restart_is_part_of_its_text() -> None:
     assert merged([RESTART])[0]["text"] == "receiver in was killed by SIGKILL, back after 0.4 s"
 
 
+def test_stopped_receiver_is_the_cause_of_its_loss() -> None:
+    stopped = event("stopped", id="s", end_ms=13_400, what="receiver in", place="in")
+    lost = event("loss", id="s in", place="in", during="s", lost=Counts({"kernel_dropped": 9918}))
+    (merged_event,) = merged([stopped, lost])
+    assert merged_event["text"] == "9,918 dropped by the kernel while receiver in was stopped for 12.4 s"
+
+
 def test_loss_without_its_restart_has_a_text() -> None:
     lost = event("loss", place="in", during="r", lost=Counts({"kernel_dropped": 5}))
     assert [entry["text"] for entry in merged([lost])] == ["in: 5 dropped by the kernel"]
@@ -47,6 +54,9 @@ def test_newest_event_is_first() -> None:
             event("restart", end_ms=0, what="log daemon", cause="ended with status 1"),
             "log daemon ended with status 1, not back yet",
         ),
+        (event("stopped", end_ms=0, what="receiver in"), "receiver in is stopped"),
+        (event("stopped", end_ms=13_400, what="receiver in"), "receiver in was stopped for 12.4 s"),
+        (event("stopped", end_ms=181_000, what="receiver in"), "receiver in was stopped for 3 min"),
         (event("disk", end_ms=0, cause="no space left"), "the disk is full: no space left"),
         (event("disk", end_ms=61_000), "the disk was full for 60 s"),
         (event("clock", end_ms=0, cause="the clock is 2 days ahead"), "the clock is 2 days ahead"),

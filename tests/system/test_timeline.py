@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from penstock.testing.pipe import Pipe, until
@@ -54,3 +56,23 @@ def test_reload_is_recorded_with_its_changes(pipe: Pipe) -> None:
     pipe.process.send_signal(signal.SIGHUP)
     text = "the configuration is reloaded: no key differs"
     until(lambda: text in happened(pipe), what="the reload is told")
+
+
+def test_stopped_receiver_is_visible_and_named_as_the_cause_of_its_loss(pipe: Pipe) -> None:
+    def silent_s() -> float:
+        return float(pipe.get("/stat")["listeners"]["events-udp"]["silent_s"])
+
+    pipe.datagrams(b"x")
+    until(lambda: pipe.counts("events-udp").get("accepted") == 1, what="it runs")
+    assert silent_s() < 3
+    with pipe.paused("receiver events-udp"):
+        pipe.datagrams(*[b"x" * 1000] * 500)
+        until(lambda: silent_s() > 3, what="the receiver is silent")
+        metrics = httpx.get(f"http://{pipe.http}/metrics").text.splitlines()
+        sample = 'penstock_receiver_silent_seconds{listener="events-udp"} '
+        assert [float(line.removeprefix(sample)) > 3 for line in metrics if line.startswith(sample)] == [True]
+        until(lambda: "receiver events-udp is stopped" in happened(pipe), what="the stop is recorded")
+    until(lambda: "receiver events-udp was stopped for" in happened(pipe), what="the return is recorded")
+    dropped = r"[0-9,]+ dropped by the kernel while receiver events-udp was stopped for [0-9.]+ s"
+    until(lambda: re.search(dropped, happened(pipe)) is not None, what="the loss is part of it")
+    until(lambda: silent_s() < 3, what="it runs again")

@@ -108,7 +108,7 @@ def events(
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="Number of newest events to print.")] = 20,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new events until Ctrl-C.")] = False,
 ) -> None:
-    """Print the timeline: restarts with their cause, reloads, losses, full disk, retention, clock.
+    """Print the timeline: restarts with their cause, stopped receivers, reloads, losses, full disk, retention, clock.
 
     The newest event is the last line.
     """

@@ -82,6 +82,8 @@ def _counts(daemon: Daemon, name: str) -> dict[str, int]:
 
 
 def _rates_html(daemon: Daemon, name: str, stat: dict[str, Any]) -> str:
+    stopped_s = daemon.stopped_s(name)
+    banner = f'<div class="finding warn-edge">receiver stopped for {stopped_s:.0f} s</div>' if stopped_s else ""
     pairs = (
         (rate(daemon.rate(f"listener/{name}/accepted")), "messages"),
         (rate(daemon.rate(f"listener/{name}/taken", f"listener/{name}/lines")), "datagrams or lines"),
@@ -91,6 +93,7 @@ def _rates_html(daemon: Daemon, name: str, stat: dict[str, Any]) -> str:
         (exact(stat.get("incarnation", 0)), "times started"),
     )
     return (
+        f"{banner}"
         '<div style="display:flex;flex-wrap:wrap;gap:14px 40px">'
         + "".join(f'<div><div class="number">{text}</div><div class="dim">{word}</div></div>' for text, word in pairs)
         + "</div>"

@@ -32,7 +32,7 @@ WATERMARKS_INTERVAL_S = 5.0
 MAX_EVENTS = 12
 MAX_FINDINGS = 20
 MAX_WATERMARKS = 12
-BAD_EVENT_KINDS = ("restart", "loss", "disk")
+BAD_EVENT_KINDS = ("restart", "stopped", "loss", "disk")
 
 
 def build(daemon: Daemon, settings: Settings) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from penstock.server.alarms.rules import Behind, Condition, Growth, NotZero, Share, Stuck
+from penstock.server.alarms.rules import Above, Behind, Condition, Growth, NotZero, Share, Stuck
 from penstock.server.metrics.prometheus import Family
 
 Key = tuple[str, ...]
@@ -19,7 +19,7 @@ NO_LABELS: Key = ()
 def labels_of(condition: Condition) -> tuple[str, ...]:
     """Return the names of the labels in a key."""
     match condition:
-        case Growth() | Behind():
+        case Growth() | Above() | Behind():
             return condition.by
         case Share():
             return condition.of.by
@@ -56,6 +56,9 @@ class Evaluation:
                 return _positive_values(self._growth("named", condition, families, now))
             case NotZero():
                 return {key: value for key, value in _sum_by(families, condition.metric, ()).items() if value}
+            case Above():
+                values = _sum_by(families, condition.metric, condition.by)
+                return {key: value for key, value in values.items() if value > condition.limit}
             case Behind():
                 # Times in metrics are wall-clock times, so they are not compared with the monotonic clock.
                 times = _sum_by(families, condition.metric, condition.by)

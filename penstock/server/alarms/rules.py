@@ -28,6 +28,15 @@ class NotZero:
 
 
 @dataclass(frozen=True, slots=True)
+class Above:
+    """A gauge, by labels, is above a limit."""
+
+    metric: str
+    by: tuple[str, ...]
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
 class Behind:
     """A time, by labels, is more than ``seconds`` ago."""
 
@@ -59,7 +68,7 @@ class Away:
     metric: str
 
 
-Condition = Growth | NotZero | Behind | Share | Stuck | Away
+Condition = Growth | NotZero | Above | Behind | Share | Stuck | Away
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +102,13 @@ RULES = (
         Away("penstock_unaccounted"),
         "the log daemon does not answer; receivers go on until their log buffers are full",
         2 * MINUTE,
+    ),
+    Rule(
+        "PenstockReceiverStopped",
+        "warning",
+        Above("penstock_receiver_silent_seconds", LISTENER, 3),
+        "the receiver of listener {listener} has been stopped for {value} s",
+        advice="the kernel drops datagrams once its buffer is full; continue the process with kill -CONT, or kill it",
     ),
     Rule(
         "PenstockKernelDrops",
@@ -192,6 +208,8 @@ def expression(condition: Condition) -> str:
             return f"{_promql_sum('increase', condition)} > 0"
         case NotZero():
             return f"{condition.metric} != 0"
+        case Above():
+            return f"max by ({', '.join(condition.by)}) ({condition.metric}) > {condition.limit:g}"
         case Behind():
             return f"time() - {condition.metric} > {condition.seconds}"
         case Share():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from penstock.config import Settings
 from penstock.config.explain import keys_of
-from penstock.handover.paths import state_file
-from penstock.handover.state_page import STATISTICS, StatePage
+from penstock.handover.heartbeat import Pulse, take_pulse
+from penstock.handover.paths import account_file, state_file
+from penstock.handover.state_page import STATISTICS, TEXTS, StatePage
 from penstock.ledger.balance import LAST, Within, minutes
 from penstock.ledger.event_words import merged
 from penstock.ledger.ledger import Ledger
@@ -24,7 +26,11 @@ MAX_DIGITS = 15
 """Limit: digits of a number in a query."""
 MAX_EVENTS = 100
 """Default number of events in an answer."""
-NOT_SUMMED = ("version", "uptime", "handlers", "pid", "incarnation", "receive_buffer")
+SILENT = "silent_s"
+"""Key of the seconds since a process last published."""
+FORWARDER_TEXTS = 2
+"""Texts in the page of a forwarder."""
+NOT_SUMMED = ("version", "uptime", "handlers", "pid", "incarnation", "receive_buffer", SILENT)
 """Statistics of a process, whose sum over listeners has no meaning."""
 ROUTE_FATES = ("delivered", "policy_drop", "handler_failed", "corrupt")
 
@@ -39,14 +45,24 @@ class MonitoringApi:
     def stat(self) -> dict[str, Any]:
         """Return plog's statistics by listener, and their sum."""
         listeners: dict[str, Any] = {}
-        # A listener that has not started yet has no state file.
+        folder = self.settings.buffers
         for listener in self.settings.listener:
-            path = state_file(self.settings.buffers, listener.name)
-            if path.exists():
-                page = StatePage(path)
-                listeners[listener.name] = page.read(STATISTICS) or {}
-                page.close()
+            # A listener that has not started yet has no state file.
+            if statistics := _published(state_file(folder, listener.name), TEXTS):
+                statistics[SILENT] = round(take_pulse(statistics).silent_s, 1)
+                for handler in statistics.get("handlers", ()):
+                    if forwarder := _published(account_file(folder, listener.name, handler["name"]), FORWARDER_TEXTS):
+                        handler[SILENT] = round(take_pulse(forwarder).silent_s, 1)
+                listeners[listener.name] = statistics
         return {"listeners": listeners, "sum": add_up(list(listeners.values()))}
+
+    def receiver_pulses(self) -> dict[str, Pulse]:
+        """Return what the heartbeat of each listener's receiver shows."""
+        folder = self.settings.buffers
+        statistics = {
+            listener.name: _published(state_file(folder, listener.name), TEXTS) for listener in self.settings.listener
+        }
+        return {name: take_pulse(published) for name, published in statistics.items() if published}
 
     def balance(self, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the balance; ``bucket`` selects one minute, ``since`` and ``until`` a range (seconds since the
@@ -78,9 +94,12 @@ class MonitoringApi:
             for fate in ROUTE_FATES
         ]
         waits = [({"listener": route.source, "handler": route.handler}, route.in_buffer) for route in balance.routes]
+        statistics = self.stat()["listeners"]
+        silences = [({"listener": name}, published[SILENT]) for name, published in statistics.items()]
         marks = [({"table": mark.table, "topic": mark.topic}, mark.until) for mark in self._ledger.watermarks()]
         return [
-            *statistics_families(self.stat()["listeners"]),
+            *statistics_families(statistics),
+            Family("penstock_receiver_silent_seconds", "gauge", "Time since the receiver last reported", silences),
             Family("penstock_listener_count_total", "counter", "What a listener counted, by name", counts),
             Family("penstock_route_fate_total", "counter", "What became of a listener's messages, by handler", routes),
             Family("penstock_route_in_buffer", "gauge", "Messages that wait for a handler", waits),
@@ -165,6 +184,17 @@ class MonitoringApi:
         except LogError as error:
             raise Exhausted(str(error)) from None
         return {"gaps": [{"begin": gap.begin, "end": gap.end, "reason": gap.reason} for gap in gaps]}
+
+
+def _published(path: Path, texts: int) -> dict[str, Any]:
+    """Return the statistics that a process has published in its page; empty if it has published none."""
+    if not path.exists():
+        return {}
+    page = StatePage(path, texts)
+    try:
+        return dict(page.read(STATISTICS) or {})
+    finally:
+        page.close()
 
 
 def _within(query: Mapping[str, str]) -> Within:

@@ -85,7 +85,7 @@ STATISTICS_HELP: Mapping[str, str] = {
 }
 """Meaning of STAT's keys."""
 _GAUGES = frozenset({"uptime", "receive_buffer"})
-_NO_METRICS = frozenset({"pid", "incarnation"})
+_NO_METRICS = frozenset({"pid", "incarnation", "silent_s"})
 
 
 def statistics_families(listeners: Mapping[str, Mapping[str, Any]]) -> list[Family]:

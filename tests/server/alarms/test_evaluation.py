@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.server.alarms.evaluation import Evaluation, Moment
-from penstock.server.alarms.rules import Behind, Growth, NotZero, Share, Stuck
+from penstock.server.alarms.rules import Above, Behind, Growth, NotZero, Share, Stuck
 from penstock.server.metrics.prometheus import Family
 
 GROWTH = Growth("fates", ("topic",), "fate", ("gap.*", "lost"), window=60)
@@ -72,3 +72,10 @@ def test_growth_is_measured_by_the_monotonic_clock() -> None:
     assert evaluation.holds(fates(lost=100), Moment(15, 1e9 - 86_400)) == {("t",): 100}
     assert evaluation.holds(fates(lost=100), Moment(90, 1e9 - 86_400)) == {}
     assert evaluation.holds(fates(lost=105), Moment(105, 1e9 + 365 * 86_400)) == {("t",): 5}
+
+
+def test_gauge_above_its_limit_holds() -> None:
+    silences = {
+        "silent": Family("silent", "gauge", "", [({"listener": "a"}, 3.0), ({"listener": "b"}, 12.4)]),
+    }
+    assert Evaluation(Above("silent", ("listener",), 3)).holds(silences, moment(0)) == {("b",): 12.4}
