@@ -42,7 +42,7 @@ NO_ROWS = ROWS.empty_table()
 LANDING_DELAY_MS = 60_000
 """Limit: a row may land this much later than the log stored it, when a pipeline starts."""
 CACHE_BYTES = 64 << 20
-"""Limit: memory for uuids of recent batches; those of older batches are read from their files."""
+"""Limit: memory for uuids of recent batches; uuids of older batches are read from their files."""
 
 
 def read_rows(table: TablePath, files: Iterable[TableFile]) -> pa.Table:
@@ -158,12 +158,12 @@ def in_gaps(missing: Runs, gaps: Iterable[Gap]) -> tuple[Runs, dict[SourceBucket
         low, high = np.searchsorted(covered[:, 1], begin, "right"), np.searchsorted(covered[:, 0], gap.end)
         if low < high and begin < gap.end:
             in_gap = intersection(covered[low:high], as_runs([(begin, gap.end)]))
-            for origin, number in _places(gap, in_gap).items():
+            for origin, number in _count_by_origin(gap, in_gap).items():
                 counts.setdefault(origin, Counter())[gap.reason] += number
     return difference(missing, ranges), counts
 
 
-def _places(gap: Gap, covered: Runs) -> Counter[SourceBucket]:
+def _count_by_origin(gap: Gap, covered: Runs) -> Counter[SourceBucket]:
     """Source and bucket of offsets inside a gap."""
     origins, begins, _ = zip(*gap.spans_by_bucket(), strict=True)
     numbers = np.diff(count_below(covered, np.array([*begins, gap.end], np.int64))).tolist()
@@ -205,7 +205,7 @@ class LandedUuids:
         self._forget()
 
     def _forget(self) -> None:
-        """Batches whose topics have all gone on by more than the window; of those not looked at, by time of landing."""
+        """Drop batches older than the window in all of their topics; of unread batches the time of landing counts."""
         latest: dict[str, int] = {}
         for batch in self._batches:
             for topic, micros in (batch.newest or {}).items():
@@ -221,7 +221,7 @@ class LandedUuids:
             )
         ]
 
-    def find(self, wanted_uuids: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, dict[str, list[int]]]:
+    def find_landed(self, wanted_uuids: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, dict[str, list[int]]]:
         """Return the timestamps of landed events by topic and uuid, for wanted uuids with their timestamps.
 
         The newest batches are searched first, until each wanted timestamp has an event within the window. All

@@ -41,7 +41,7 @@ class LedgerClient:
         self._http = httpx.Client(base_url=url, timeout=TIMEOUT_S, headers=headers, verify=verify, trust_env=False)
 
     @classmethod
-    def of(cls, settings: Settings) -> LedgerClient:
+    def from_settings(cls, settings: Settings) -> LedgerClient:
         """Return the client of the daemon in these settings."""
         access = Access(settings)
         return cls(access.http_url, access.headers, access.verify)

@@ -86,8 +86,8 @@ class Proof:
         return {**document, "counts": counts}
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Proof:
-        """From ``document``. Raises KeyError, TypeError or ValueError."""
+    def from_document(cls, document: Mapping[str, Any]) -> Proof:
+        """Read the fields of ``document``. Raises KeyError, TypeError or ValueError."""
         counts = {(str(c["source"]), int(c["bucket"])): Counts(c["counts"]) for c in document["counts"]}
         unaccounted, unexpected = (
             [int(offset) for offset in document.get(name, ())] for name in ("unaccounted", "unexpected")
@@ -115,10 +115,10 @@ class BackfillProof:
         return {**self.proof.document(), "refill": self.number, "ahead": ahead, "rows": self.rows}
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> BackfillProof:
-        """From ``document``. Raises KeyError, TypeError or ValueError."""
+    def from_document(cls, document: Mapping[str, Any]) -> BackfillProof:
+        """Read the fields of ``document``. Raises KeyError, TypeError or ValueError."""
         ahead = tuple((int(begin), int(end)) for begin, end in document["ahead"])
-        return cls(int(document["refill"]), Proof.of(document), ahead, int(document["rows"]))
+        return cls(int(document["refill"]), Proof.from_document(document), ahead, int(document["rows"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +130,10 @@ class ProvedBatch:
     refills: list[BackfillProof]
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> ProvedBatch:
-        """From a line. Raises KeyError, TypeError, ValueError or AttributeError."""
-        refills = [BackfillProof.of(fields) for fields in document.get("refills", ())]
-        return cls(int(document["batch"]), [Proof.of(fields) for fields in document["proofs"]], refills)
+    def from_document(cls, document: Mapping[str, Any]) -> ProvedBatch:
+        """Read a line. Raises KeyError, TypeError, ValueError or AttributeError."""
+        refills = [BackfillProof.from_document(fields) for fields in document.get("refills", ())]
+        return cls(int(document["batch"]), [Proof.from_document(fields) for fields in document["proofs"]], refills)
 
     @property
     def settled(self) -> list[Proof]:
@@ -153,7 +153,7 @@ class ProvedBatch:
 
 def latest_proofs(layout: Layout) -> tuple[Sum, list[ProvedBatch]]:
     """Return the sum of rolled-up batches, and the proofs since."""
-    batches = list(read_lines(layout.proofs, ProvedBatch.of))
+    batches = list(read_lines(layout.proofs, ProvedBatch.from_document))
     # Order: lines first, then the sum. A rollup writes the sum before it drops lines, so no batch is missed.
     rolled = read_sum(layout)
     return rolled, [batch for batch in batches if batch.batch > rolled.batch]
@@ -161,7 +161,7 @@ def latest_proofs(layout: Layout) -> tuple[Sum, list[ProvedBatch]]:
 
 def proved_batches(layout: Layout) -> Iterator[ProvedBatch]:
     """Yield all proofs, rolled-up ones first."""
-    recent = list(read_lines(layout.proofs, ProvedBatch.of))
+    recent = list(read_lines(layout.proofs, ProvedBatch.from_document))
     last = -1
     for batch in rolled_proofs(layout):
         yield batch
@@ -173,7 +173,9 @@ def rolled_proofs(layout: Layout) -> Iterator[ProvedBatch]:
     """Yield the rolled-up proofs."""
     for stretch in stretches(layout):
         with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
-            yield ProvedBatch.of({"batch": stretch.batch, "proofs": stretch.proofs, "refills": stretch.refills})
+            yield ProvedBatch.from_document(
+                {"batch": stretch.batch, "proofs": stretch.proofs, "refills": stretch.refills}
+            )
 
 
 def read_proofs(layout: Layout) -> Iterator[list[Proof]]:

@@ -171,7 +171,7 @@ class Prover:
             # Order: the owner of the log enters the gap, then the gaps are read again below. A reader must not write
             # to the log.
             self._verify(proof.topic, begin, end)  # type: ignore[misc]
-        unexplained, gap_counts = in_gaps(missing, [*records.gaps(proof.topic), *reread.gone])
+        unexplained, gap_counts = in_gaps(missing, [*records.gaps(proof.topic), *reread.absent])
         # The log has expired since the first proof. Its rows cannot be read again, so the first proof counts.
         if gap_counts and earlier and _agrees(proof, earlier, count_offsets(missing), deleted):
             proof.counts_by, proof.unaccounted = _earlier_counts(proof, earlier), earlier.unaccounted
@@ -197,7 +197,7 @@ class Prover:
         # Duplicates are looked for in all partitions: a repeated message may have another key, and so another
         # partition.
         topic = proof.topic.partition(PARTITION_MARK)[0]
-        landed = self._landed.find({topic: wanted_uuids}).get(topic, {})
+        landed = self._landed.find_landed({topic: wanted_uuids}).get(topic, {})
         without_survivor = {
             uuid: self._without_survivor(times, landed.get(uuid, ())) for uuid, times in wanted_uuids.items()
         }
@@ -209,7 +209,7 @@ class Prover:
             for uuid, times in self._deleted_survivors(proof, without_survivor).items():
                 landed[uuid] = [*landed.get(uuid, ()), *times]
         duplicates = {
-            s.offset: (s.place, s.event.uuid)
+            s.offset: (s.origin, s.event.uuid)
             for s in suspects
             if s.event and self._landed.within(s.micros, landed.get(s.event.uuid, ()))
         }

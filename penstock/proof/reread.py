@@ -34,7 +34,7 @@ class Suspect:
     """A message at an offset that is neither in the table nor in a gap; the log stored it at ``micros``."""
 
     offset: int
-    place: SourceBucket
+    origin: SourceBucket
     event: Event | None
     micros: int = 0
 
@@ -44,13 +44,13 @@ class Reread:
     """Messages read again, and the offsets without one.
 
     ``corrupt``: ranges of damaged batches. Of a partition of Kafka: ``segments``, records that are a part of a large
-    message only, and ``gone``, offsets without a record.
+    message only, and ``absent``, offsets without a record.
     """
 
     suspects: list[Suspect] = field(default_factory=list)
     corrupt: list[tuple[int, int]] = field(default_factory=list)
     segments: Mapping[int, SourceBucket] = field(default_factory=dict)
-    gone: Sequence[Gap] = ()
+    absent: Sequence[Gap] = ()
 
 
 class RereadSource(Protocol):

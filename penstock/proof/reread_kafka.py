@@ -63,17 +63,17 @@ class KafkaRecords:
         reread, origins = Reread(), {}
         assembler = RangeAssembler(LookBack(self._kafka, self._gap), self._gap)
         for batch in self._read(partition_key, runs):
-            origins.update(_places(batch))
+            origins.update(_origins_by_offset(batch))
             for rows in assembler.add_batch(batch):
                 reread.suspects += self._suspects(rows)
         for rows in assembler.finish():
             reread.suspects += self._suspects(rows)
         messages = {suspect.offset for suspect in reread.suspects}
         reread.segments = {offset: origin for offset, origin in origins.items() if offset not in messages}
-        absent = difference(runs, runs_of(np.array(sorted(origins), np.int64)))
-        reread.gone = [
+        absent_runs = difference(runs, runs_of(np.array(sorted(origins), np.int64)))
+        reread.absent = [
             Gap(span.begin, span.end, _gap_reason(span), {SOURCE: {0: span.end - span.begin}})
-            for span in self._absent_offsets.classify(partition_key, absent.tolist())
+            for span in self._absent_offsets.classify(partition_key, absent_runs.tolist())
             if span.absence in GAP_REASONS
         ]
         return reread
@@ -87,7 +87,7 @@ class KafkaRecords:
                     yield batch.filter(pa.array(is_inside(batch.column("offset").to_numpy(), part)))
 
     def _suspects(self, rows: pa.RecordBatch) -> Iterator[Suspect]:
-        origins = _places(rows)
+        origins = _origins_by_offset(rows)
         return suspects_in(rows, [origins[offset] for offset in rows["offset"].to_numpy().tolist()], self._event_types)
 
 
@@ -96,7 +96,7 @@ def _gap_reason(span: ClassifiedRange) -> str:
     return EXPIRED_BEFORE if is_head else GAP_REASONS[span.absence]
 
 
-def _places(records: pa.RecordBatch) -> dict[int, SourceBucket]:
+def _origins_by_offset(records: pa.RecordBatch) -> dict[int, SourceBucket]:
     """Source and bucket of each offset."""
     rows = records if "bucket" in records.schema.names else rows_from_records(records)
     buckets = rows.column("bucket").cast(pa.int64()).to_numpy() // 1_000_000

@@ -62,7 +62,7 @@ def roll_up(layout: Layout, through: int, now: Callable[[], float | None], fs: F
 
 def _single(layout: Layout) -> list[Stretch]:
     """Return each batch in journal and proofs as a stretch."""
-    proofs = {proved.batch: proved for proved in read_lines(layout.proofs, ProvedBatch.of)}
+    proofs = {proved.batch: proved for proved in read_lines(layout.proofs, ProvedBatch.from_document)}
     batches: list[Stretch] = []
     for line in read_lines(layout.journal, dict):
         commit = Commit.from_document(line)
@@ -145,7 +145,7 @@ class _Group:
         proofs: dict[str, Proof] = {}
         for member in self._members:
             totals.absorb(member.totals)
-            for proof in map(Proof.of, member.proofs):
+            for proof in map(Proof.from_document, member.proofs):
                 if proof.topic in proofs:
                     proofs[proof.topic].absorb(proof)
                 else:
@@ -188,7 +188,7 @@ def _without_minutes(layout: Layout, before: date, fs: FileSystem) -> None:
 
 
 def _sum_by_day(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    proof = Proof.of(document)
+    proof = Proof.from_document(document)
     late = 1 << 60
     proof.counts_by, proof.uuids = roll_counts(proof.counts_by, late), roll_counts(proof.uuids, late)
     return proof.document()

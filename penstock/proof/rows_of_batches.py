@@ -74,12 +74,12 @@ class SnapshotRows:
 
     def __call__(self, commit: Commit) -> pa.Table:
         """Return the rows of a batch: from its topics' turns and from requests."""
-        wanted_runs = self._wanted(commit)
+        wanted_runs = self._offsets_by_topic(commit)
         files = [f for f in self._files if any(f.may_have(topic, runs) for topic, runs in wanted_runs.items())]
         parts = [_with_offsets(self._rows(file.name), wanted_runs) for file in files]
         return pa.concat_tables([NO_ROWS, *parts])
 
-    def _wanted(self, commit: Commit) -> dict[str, list[OffsetRange]]:
+    def _offsets_by_topic(self, commit: Commit) -> dict[str, list[OffsetRange]]:
         wanted_runs = {topic: self._own_turn(topic, *span) for topic, span in commit.ranges().items()}
         for name, span in commit.refills().items():
             if request := self._requests.get(name):

@@ -57,7 +57,7 @@ class Status:
 
 
 class View(Protocol):
-    """A topic or a partition of Kafka as it is now."""
+    """A topic or a partition of Kafka at this moment."""
 
     @property
     def end(self) -> int: ...

@@ -22,8 +22,8 @@ _TYPES: dict[str, pa.DataType] = {
     "share": pa.float64(),
 }
 WATERMARKS = pa.schema(_TYPES)
-"""Columns of the view ``watermarks``: the table holds all it ever will of what a topic received before ``until``, so
-many rows; ``share`` (0 to 1) of those that are known to have come."""
+"""Columns of the view ``watermarks``: the table is complete for what a topic received before ``until``. ``landed``:
+number of its rows. ``share``: the part (0 to 1) of the received messages that these rows are."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -42,5 +42,5 @@ def kept_watermarks(layout: Layout) -> list[tuple[str, str, datetime, int, float
     except FileNotFoundError:
         return []
     except (DamagedFile, KeyError, TypeError, ValueError):
-        _LOGGER.warning("%s cannot be read: the running pipeline makes it anew", layout.watermarks)
+        _LOGGER.warning("%s cannot be read: the running pipeline writes it again", layout.watermarks)
         return []

@@ -311,7 +311,7 @@ def main(arguments: list[str] | None = None) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    ledger = None if parsed.no_ledger else LedgerClient.of(settings)
+    ledger = None if parsed.no_ledger else LedgerClient.from_settings(settings)
     try:
         return run(landing_of(settings), spark=settings.pipeline.spark, ledger=ledger, once=parsed.once, stop=stop)
     except (PenstockError, RuntimeError, ValueError) as error:

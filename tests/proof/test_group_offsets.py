@@ -1,4 +1,4 @@
-"""The consumer group that shows how far the pipeline is."""
+"""Committed offsets of the consumer group that shows the pipeline's progress."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def committed(broker: Broker, group: str, *partitions: tuple[str, int]) -> list[
     return [partition.offset for partition in offsets]
 
 
-def test_offsets_are_committed_and_committed_again_when_they_change(kafka_broker: Broker) -> None:
+def test_changed_offsets_are_committed(kafka_broker: Broker) -> None:
     topic, group = f"g{secrets.token_hex(4)}", f"lag-{secrets.token_hex(4)}"
     admin = AdminClient({"bootstrap.servers": kafka_broker.address})
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
@@ -46,7 +46,7 @@ def test_refused_commits_are_logged_once_and_never_raised(
     assert len(caplog.records) == 1
 
 
-def test_bad_properties_are_no_error_of_the_landing() -> None:
+def test_bad_properties_do_not_stop_landing() -> None:
     offsets = GroupOffsets({"bootstrap.servers": "127.0.0.1:1", "no.such.property": "x"}, "lag")
     offsets.flush({"events/0": 1})
     assert "no.such.property" in offsets.problem

@@ -17,18 +17,18 @@ from tests.spark.spark_helpers import BUCKET, append, flip
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Daemon]:
     append(tmp_path / "topics", "t", [b"one"], [b"damaged"])
-    with daemon(tmp_path) as posts:
+    with daemon(tmp_path) as ledger_daemon:
         flip(tmp_path / "topics", "t", b"damaged")
-        yield posts
+        yield ledger_daemon
 
 
 def proof(batch: int, begin: int, end: int, topic: str = "t") -> Proof:
-    requests = Proof(batch, topic, begin, end)
-    requests.add(("events-udp", BUCKET), "landed.message", end - begin)
-    return requests
+    counted_proof = Proof(batch, topic, begin, end)
+    counted_proof.add(("events-udp", BUCKET), "landed.message", end - begin)
+    return counted_proof
 
 
-def test_what_is_posted_is_in_the_ledger_with_how_far_it_goes(running: Daemon) -> None:
+def test_post_adds_counts_and_end_once(running: Daemon) -> None:
     client = LedgerClient(running.http)
     assert client.through() == {}
     client.post(proof(0, 0, 1))
@@ -37,21 +37,21 @@ def test_what_is_posted_is_in_the_ledger_with_how_far_it_goes(running: Daemon) -
     assert running.ledger.landed()["t"].counts == {("events-udp", BUCKET): {"landed.message": 1}}
 
 
-def test_a_corrupt_range_becomes_a_gap_when_the_daemon_verifies_it(running: Daemon) -> None:
+def test_verify_turns_corrupt_range_into_gap(running: Daemon) -> None:
     LedgerClient(running.http).verify("t", 0, 2)
     assert [(gap.begin, gap.end) for gap in running.log.topic("t").gaps()] == [(1, 2)]
 
 
-def test_a_topic_that_the_log_does_not_know_is_refused(running: Daemon) -> None:
+def test_unknown_topic_is_refused(running: Daemon) -> None:
     client = LedgerClient(running.http)
     with pytest.raises(LedgerRefused):
         client.post(proof(0, 0, 1, topic="unknown"))
 
 
-def test_a_daemon_that_is_not_there_is_away() -> None:
-    with socket.socket() as rows:
-        rows.bind(("127.0.0.1", 0))
-        client = LedgerClient(f"127.0.0.1:{rows.getsockname()[1]}")
-        for ask in (client.through, lambda: client.post(proof(0, 0, 1)), lambda: client.verify("t", 0, 1)):
+def test_unreachable_daemon_raises_ledger_away() -> None:
+    with socket.socket() as closed_port:
+        closed_port.bind(("127.0.0.1", 0))
+        client = LedgerClient(f"127.0.0.1:{closed_port.getsockname()[1]}")
+        for request in (client.through, lambda: client.post(proof(0, 0, 1)), lambda: client.verify("t", 0, 1)):
             with pytest.raises(LedgerAway):
-                ask()
+                request()

@@ -15,16 +15,16 @@ from penstock.proof.proofs import Proof, read_proofs, write_proofs
 from penstock.proof.prover import Prover, rebuild
 from tests.spark.spark_helpers import BUCKET, HandWritten, append, event, flip, landed_event, landed_message
 
-PLACE = ("events-udp", BUCKET)
+ORIGIN = ("events-udp", BUCKET)
 
 
 def prove(topics: Path, table: HandWritten, **options: object) -> list[Proof]:
-    """All batches of a table."""
+    """Return the proofs of all batches of a table."""
     prover = Prover(topics, table.layout, **options)  # type: ignore[arg-type]
     return [proof for commit in Journal(table.layout).update() for proof in prover.prove(commit)]
 
 
-def test_a_batch_with_every_row_in_the_table_is_proved_by_its_files_alone(topics: Path, table: HandWritten) -> None:
+def test_complete_batch_is_proved_from_files_only(topics: Path, table: HandWritten) -> None:
     rows = [
         landed_event(0, "u0"),
         landed_message(1),
@@ -33,24 +33,22 @@ def test_a_batch_with_every_row_in_the_table_is_proved_by_its_files_alone(topics
     table.commit({"t": 3}, rows)
     (proof,) = prove(topics, table)
     assert proof.holds
-    assert proof.counts_by == {PLACE: {"landed.event": 1, "landed.message": 1, "quarantined.bad_json": 1}}
+    assert proof.counts_by == {ORIGIN: {"landed.event": 1, "landed.message": 1, "quarantined.bad_json": 1}}
     assert (proof.batch, proof.topic, proof.begin, proof.end) == (0, "t", 0, 3)
 
 
 DROPPED = {"topic": "t", "offset": 1, "kind": "dropped"}
 
 
-def test_what_a_transformation_dropped_is_proved_by_its_row_and_what_it_changed_has_landed(
-    topics: Path, table: HandWritten
-) -> None:
+def test_row_of_dropped_message_proves_the_drop(topics: Path, table: HandWritten) -> None:
     table.commit({"t": 3}, [landed_event(0, "u1"), DROPPED, landed_event(2, "u2", reason="redacted")])
     (proof,) = prove(topics, table)
     assert proof.holds
-    assert proof.counts_by == {PLACE: {"landed.event": 2, "transformed.dropped": 1, "transformed.redacted": 1}}
+    assert proof.counts_by == {ORIGIN: {"landed.event": 2, "transformed.dropped": 1, "transformed.redacted": 1}}
     assert proof.total() == 3
 
 
-def test_that_something_was_dropped_is_not_believed_without_its_row(topics: Path, table: HandWritten) -> None:
+def test_dropped_message_without_row_is_unaccounted(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [event(1), event(2), event(3)])
     table.commit({"t": 3}, [landed_event(0, "u1"), DROPPED, landed_event(2, "u3")])
     proofs = prove(topics, table)
@@ -61,53 +59,53 @@ def test_that_something_was_dropped_is_not_believed_without_its_row(topics: Path
     assert (proofs[0].unaccounted, second.unaccounted) == ([], [1])
 
 
-def test_an_offset_that_was_dropped_and_landed_is_there_twice(topics: Path, table: HandWritten) -> None:
+def test_offset_that_was_dropped_and_landed_is_unexpected(topics: Path, table: HandWritten) -> None:
     table.commit({"t": 3}, [landed_event(0, "u1"), landed_message(1), DROPPED, landed_message(2)])
     (proof,) = prove(topics, table)
     assert proof.unexpected == [1]
 
 
-def test_counts_are_kept_by_source_and_bucket(topics: Path, table: HandWritten) -> None:
+def test_proof_counts_by_source_and_bucket(topics: Path, table: HandWritten) -> None:
     table.commit({"t": 2}, [landed_message(0), landed_message(1, source="tcp", bucket=BUCKET + 60)])
     (proof,) = prove(topics, table)
-    assert proof.counts_by == {PLACE: {"landed.message": 1}, ("tcp", BUCKET + 60): {"landed.message": 1}}
+    assert proof.counts_by == {ORIGIN: {"landed.message": 1}, ("tcp", BUCKET + 60): {"landed.message": 1}}
 
 
-def test_an_event_whose_uuid_landed_in_the_same_batch_is_a_duplicate(topics: Path, table: HandWritten) -> None:
+def test_uuid_of_same_batch_makes_duplicate(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [event(1), event(2), event(1)])
     table.commit({"t": 3}, [landed_event(1, "u2"), landed_event(2, "u1")])
     (proof,) = prove(topics, table)
     assert proof.holds
-    assert proof.counts_by == {PLACE: {"landed.event": 2, "duplicate": 1}}
+    assert proof.counts_by == {ORIGIN: {"landed.event": 2, "duplicate": 1}}
 
 
-def test_an_event_whose_uuid_landed_in_an_earlier_batch_is_a_duplicate(topics: Path, table: HandWritten) -> None:
+def test_uuid_of_earlier_batch_makes_duplicate(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [event(1), b"x", event(1)])
     table.commit({"t": 1}, [landed_event(0, "u1")])
     table.commit({"t": 3}, [landed_message(1)])
     proofs = prove(topics, table)
-    assert [proof.counts_by[PLACE] for proof in proofs] == [{"landed.event": 1}, {"landed.message": 1, "duplicate": 1}]
+    assert [proof.counts_by[ORIGIN] for proof in proofs] == [{"landed.event": 1}, {"landed.message": 1, "duplicate": 1}]
 
 
-def test_a_message_whose_id_of_its_protocol_landed_is_a_duplicate(topics: Path, table: HandWritten) -> None:
+def test_landed_protocol_id_makes_duplicate(topics: Path, table: HandWritten) -> None:
     second = {"annotations": [{"uuid": uuid} for uuid in ("c-0", "c-1", "c-0", "c-9")]}
     append(topics, "t", [b'{"m":1}'] * 4, codec="forward", **second)
     table.commit({"t": 4}, [landed_message(0, uuid="c-0"), landed_message(1, uuid="c-1")])
     (proof,) = prove(topics, table)
-    assert proof.counts_by == {PLACE: {"landed.message": 2, "duplicate": 1}}
+    assert proof.counts_by == {ORIGIN: {"landed.message": 2, "duplicate": 1}}
     assert proof.unaccounted == [3]
-    assert proof.uuids[PLACE]["rows.landed.message"] == 2
-    assert proof.uuids[PLACE]["rows.duplicate"] == 1
+    assert proof.uuids[ORIGIN]["rows.landed.message"] == 2
+    assert proof.uuids[ORIGIN]["rows.duplicate"] == 1
 
 
-def test_of_a_codec_without_ids_nothing_is_a_duplicate(topics: Path, table: HandWritten) -> None:
+def test_codec_without_ids_has_no_duplicates(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [b"one", b"two"], codec="loki", annotations=[{"uuid": "c-0"}, {"uuid": "c-0"}])
     table.commit({"t": 2}, [landed_message(0)])
     (proof,) = prove(topics, table)
     assert proof.unaccounted == [1]
 
 
-def test_the_same_uuid_in_another_topic_proves_nothing(topics: Path, table: HandWritten) -> None:
+def test_uuid_of_another_topic_proves_nothing(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [event(1)])
     append(topics, "s", [event(1)])
     table.commit({"t": 1, "s": 1}, [landed_event(0, "u1", topic="s")])
@@ -120,7 +118,9 @@ def test_the_same_uuid_in_another_topic_proves_nothing(topics: Path, table: Hand
     [b"plain", b"{bad", event(1, kind=""), event(1) + b" x", None, event(9)],
     ids=["message", "broken", "no type", "trailing", "null", "another uuid"],
 )
-def test_what_is_not_a_duplicate_is_unaccounted(topics: Path, table: HandWritten, payload: bytes | None) -> None:
+def test_missing_message_without_landed_uuid_is_unaccounted(
+    topics: Path, table: HandWritten, payload: bytes | None
+) -> None:
     append(topics, "t", [event(1), payload, event(2)])
     table.commit({"t": 3}, [landed_event(0, "u1"), landed_event(2, "u2")])
     (proof,) = prove(topics, table)
@@ -128,49 +128,49 @@ def test_what_is_not_a_duplicate_is_unaccounted(topics: Path, table: HandWritten
     assert not proof.holds
 
 
-def test_a_syslog_row_is_never_a_duplicate(topics: Path, table: HandWritten) -> None:
+def test_syslog_row_is_no_duplicate(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [event(1)], [event(1)], codec="syslog")
     table.commit({"t": 2}, [landed_event(0, "u1")])
     assert [proof.unaccounted for proof in prove(topics, table)] == [[1]]
 
 
-def test_an_event_of_a_type_that_is_not_allowed_is_no_duplicate(topics: Path, table: HandWritten) -> None:
+def test_event_of_forbidden_type_is_no_duplicate(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [event(1), event(1, kind="other")])
     table.commit({"t": 2}, [landed_event(0, "u1")])
     assert [proof.unaccounted for proof in prove(topics, table, event_types=("click",))] == [[1]]
 
 
-def test_rows_that_are_twice_in_the_table_or_not_of_the_batch_are_unexpected(topics: Path, table: HandWritten) -> None:
+def test_doubled_and_foreign_rows_are_unexpected(topics: Path, table: HandWritten) -> None:
     table.commit(
         {"t": 2},
         [landed_message(0), landed_message(1), landed_event(1, "u"), landed_message(7), landed_message(0, "s")],
     )
-    found = {proof.topic: proof for proof in prove(topics, table)}
-    assert found["t"].unexpected == [7, 1]
-    assert found["s"].unexpected == [0]
-    assert not found["t"].holds
-    assert not found["s"].holds
+    proofs = {proof.topic: proof for proof in prove(topics, table)}
+    assert proofs["t"].unexpected == [7, 1]
+    assert proofs["s"].unexpected == [0]
+    assert not proofs["t"].holds
+    assert not proofs["s"].holds
 
 
-def test_a_file_of_the_table_that_is_gone_leaves_its_rows_unaccounted(topics: Path, table: HandWritten) -> None:
+def test_rows_of_missing_file_are_unaccounted(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [event(1), event(2), b"x"])
     table.commit({"t": 3}, [landed_event(0, "u1"), landed_event(1, "u2"), landed_message(2)])
     (table.layout.landed / table.files[0]).unlink()
     assert [proof.unaccounted for proof in prove(topics, table)] == [[0, 1]]
 
 
-def test_offsets_in_gaps_are_counted_by_their_reason(topics: Path, table: HandWritten) -> None:
+def test_offsets_in_gaps_are_counted_by_reason(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [b"a"] * 5)
     gap = Gap(1, 4, "expired_unread", {"tcp": {BUCKET: 2}, "udp": {BUCKET + 60: 1}})
     (topics / "t" / "gaps.jsonl").write_bytes(encode_gap(gap))
     table.commit({"t": 3}, [landed_message(0)])
     table.commit({"t": 5}, [landed_message(4)])
     first, second = prove(topics, table)
-    assert first.counts_by == {PLACE: {"landed.message": 1}, ("tcp", BUCKET): {"gap.expired_unread": 2}}
-    assert second.counts_by == {PLACE: {"landed.message": 1}, ("udp", BUCKET + 60): {"gap.expired_unread": 1}}
+    assert first.counts_by == {ORIGIN: {"landed.message": 1}, ("tcp", BUCKET): {"gap.expired_unread": 2}}
+    assert second.counts_by == {ORIGIN: {"landed.message": 1}, ("udp", BUCKET + 60): {"gap.expired_unread": 1}}
 
 
-def test_what_expired_before_the_first_batch_costs_nothing_for_each_offset(topics: Path, table: HandWritten) -> None:
+def test_offsets_expired_before_first_batch_take_no_memory_each(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [b"a"])
     rows = 200_000_000
     (topics / "t" / "gaps.jsonl").write_bytes(encode_gap(Gap(1, 1 + rows, "expired_unread", {"udp": {BUCKET: rows}})))
@@ -184,7 +184,7 @@ def test_what_expired_before_the_first_batch_costs_nothing_for_each_offset(topic
     assert peak < 10 << 20
 
 
-def test_a_corrupt_batch_is_verified_by_its_owner_and_then_a_gap(topics: Path, table: HandWritten) -> None:
+def test_owner_turns_corrupt_batch_into_gap(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [b"one"], [b"damaged", event(1)], [b"three"])
     flip(topics, "t", b"damaged")
     table.commit({"t": 4}, [landed_message(0), landed_message(3)])
@@ -203,16 +203,14 @@ def test_a_corrupt_batch_is_verified_by_its_owner_and_then_a_gap(topics: Path, t
     assert proof.total() == 4
 
 
-def test_a_corrupt_batch_that_nobody_enters_is_unaccounted(topics: Path, table: HandWritten) -> None:
+def test_corrupt_batch_without_gap_is_unaccounted(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [b"one"], [b"damaged"])
     flip(topics, "t", b"damaged")
     table.commit({"t": 2}, [landed_message(0)])
     assert [proof.unaccounted for proof in prove(topics, table)] == [[1]]
 
 
-def test_when_the_owner_cannot_be_asked_nothing_is_decided_and_the_proof_can_be_made_later(
-    topics: Path, table: HandWritten
-) -> None:
+def test_unreachable_owner_postpones_proof(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [event(1)], [b"damaged"], [event(1)])
     flip(topics, "t", b"damaged")
     table.commit({"t": 1}, [landed_event(0, "u1")])
@@ -237,12 +235,12 @@ def test_when_the_owner_cannot_be_asked_nothing_is_decided_and_the_proof_can_be_
     assert (proof.total("gap.corrupt"), proof.total("duplicate")) == (1, 1)
 
 
-def test_a_topic_that_was_deleted_leaves_only_what_is_in_the_table(topics: Path, table: HandWritten) -> None:
+def test_deleted_topic_is_proved_from_table_only(topics: Path, table: HandWritten) -> None:
     table.commit({"t": 2}, [landed_message(0)])
     assert [proof.unaccounted for proof in prove(topics, table)] == [[1]]
 
 
-def test_a_proof_is_the_same_after_it_was_written_down(table: HandWritten) -> None:
+def test_written_proof_reads_back_equal(table: HandWritten) -> None:
     proof = Proof(3, "t", 5, 9, {}, [7], [12])
     proof.add(("udp", 60), "landed.event", 2)
     proof.add(("udp", 120), "duplicate")
@@ -251,7 +249,7 @@ def test_a_proof_is_the_same_after_it_was_written_down(table: HandWritten) -> No
     assert list(read_proofs(table.layout)) == [[proof]]
 
 
-def test_a_rebuild_from_nothing_but_table_and_log_agrees(topics: Path, table: HandWritten) -> None:
+def test_rebuild_from_table_and_log_equals_proofs(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [event(1), event(1), b"x"])
     table.commit({"t": 1}, [landed_event(0, "u1")])
     table.commit({"t": 3}, [landed_message(2)])
@@ -259,7 +257,7 @@ def test_a_rebuild_from_nothing_but_table_and_log_agrees(topics: Path, table: Ha
     assert list(rebuild(topics, table.layout)) == proofs
 
 
-def test_a_rebuild_agrees_also_when_the_log_has_expired_since(topics: Path, table: HandWritten) -> None:
+def test_rebuild_after_expiry_equals_proofs(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [event(1), event(1), b"x", b"y"])
     changed = landed_event(0, "u1", reason="redacted")
     table.commit({"t": 4}, [changed, landed_message(2), {"topic": "t", "offset": 3, "kind": "dropped"}])
@@ -272,7 +270,7 @@ def test_a_rebuild_agrees_also_when_the_log_has_expired_since(topics: Path, tabl
     assert list(rebuild(topics, table.layout)) == proofs
 
 
-def test_a_rebuild_believes_the_table_more_than_an_earlier_proof(topics: Path, table: HandWritten) -> None:
+def test_rebuild_trusts_table_over_earlier_proof(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [event(1), event(1), b"x"])
     table.commit({"t": 3}, [landed_event(0, "u1"), landed_message(2)])
     (commit,) = Journal(table.layout).update()
@@ -282,7 +280,7 @@ def test_a_rebuild_believes_the_table_more_than_an_earlier_proof(topics: Path, t
     assert second.unaccounted == [2]
 
 
-def test_the_log_of_a_proof_may_be_read_while_it_is_written(topics: Path, table: HandWritten) -> None:
+def test_proofs_can_be_read_during_write(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [event(1), event(1)])
     log = Log(topics, TopicSettings())
     try:

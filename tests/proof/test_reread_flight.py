@@ -25,7 +25,7 @@ def prove(topics: Path, table: HandWritten, records: FlightRecords | LogRecords)
     return [proof for commit in Journal(table.layout).update() for proof in prover.prove(commit)]
 
 
-def test_duplicates_gaps_and_what_is_missing_are_found_the_same(topics: Path, table: HandWritten) -> None:
+def test_proof_over_flight_equals_proof_of_folder(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [event(1), event(1)], [event(2), b"{damaged"], [b"missing", event(3)])
     flip(topics, "t", b"{damaged")
     table.commit({"t": 6}, [landed_event(0, "u1"), landed_event(5, "u3")])
@@ -38,7 +38,7 @@ def test_duplicates_gaps_and_what_is_missing_are_found_the_same(topics: Path, ta
     assert prove(topics, table, LogRecords(topics)) == [proof]
 
 
-def test_what_an_offset_holds_is_the_same(topics: Path) -> None:
+def test_suspects_over_flight_equal_suspects_of_folder(topics: Path) -> None:
     append(topics, "t", [event(n) for n in range(50)], [b"{x", None], codec="syslog")
     append(topics, "t", [event(n, kind="other") for n in range(50)], [b"<1>x"])
     offsets = np.array([1, 7, 49, 50, 51, 60, 102])
@@ -50,7 +50,7 @@ def test_what_an_offset_holds_is_the_same(topics: Path) -> None:
 
 
 @pytest.mark.parametrize(("rows", "size"), [(1, 1 << 30), (1 << 30, 1), (3, 200)])
-def test_however_many_are_looked_at_together_they_are_the_same(
+def test_size_of_parts_does_not_change_suspects(
     topics: Path, monkeypatch: pytest.MonkeyPatch, rows: int, size: int
 ) -> None:
     append(topics, "t", *([event(n), b"{x", event(n + 1)] for n in range(0, 20, 2)))
@@ -62,7 +62,7 @@ def test_however_many_are_looked_at_together_they_are_the_same(
     assert [suspect.offset for suspect in expected] == offsets_of(runs).tolist()
 
 
-def test_a_topic_that_is_gone_has_nothing(topics: Path) -> None:
+def test_missing_topic_has_no_suspects(topics: Path) -> None:
     with served(topics) as server:
         records = FlightRecords(DaemonConnection(server.address))
         assert records.gaps("gone") == []
@@ -70,7 +70,7 @@ def test_a_topic_that_is_gone_has_nothing(topics: Path) -> None:
         assert records.read_again("gone", NO_RUNS).suspects == []
 
 
-def test_while_the_daemon_is_away_nothing_is_decided() -> None:
+def test_unreachable_daemon_raises_unavailable() -> None:
     records = log_records(DaemonConnection("127.0.0.1:1", retry_for=0.1))
     assert records is not None
     with pytest.raises(Unavailable):

@@ -1,4 +1,4 @@
-"""What a partition of Kafka still has of offsets that are not in the table."""
+"""Absent offsets of a partition of Kafka, and records that can still be read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.spark.spark_helpers import event
 FAR_END = 200_000_000
 
 
-def test_absent_offsets_cost_nothing_each(kafka_broker: Broker) -> None:
+def test_absent_offsets_take_no_memory_each(kafka_broker: Broker) -> None:
     admin = AdminClient({"bootstrap.servers": kafka_broker.address})
     admin.create_topics([NewTopic("mostly-gone", 1)])["mostly-gone"].result(30)
     producer = Producer({"bootstrap.servers": kafka_broker.address})
@@ -30,6 +30,6 @@ def test_absent_offsets_cost_nothing_each(kafka_broker: Broker) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert [suspect.offset for suspect in records.suspects] == [3, 4, 6, 7, 8, 9]
-    gaps = [(gap.begin, gap.end, gap.reason, gap.counts["kafka"][0]) for gap in records.gone]
+    gaps = [(gap.begin, gap.end, gap.reason, gap.counts["kafka"][0]) for gap in records.absent]
     assert gaps == [(0, 3, "expired_before", 3), (10, FAR_END, "expired_unread", FAR_END - 10)]
     assert peak < 10 << 20

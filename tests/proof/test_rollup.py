@@ -1,4 +1,4 @@
-"""Old lines of journal and proofs rolled up: nobody notices but by the size."""
+"""Rollup of old lines of journal and proofs: all readers get the same content."""
 
 from __future__ import annotations
 
@@ -33,19 +33,21 @@ MIDNIGHT = LANDED_AT // DAY * DAY
 
 
 def roll_up(layout: Layout, through: int, fs: FileSystem = OS, day: int = 0) -> int:
-    """As it is done on the day of the first batch, or days later."""
+    """Roll up on the day of the first batch, or ``day`` days later."""
     return rollup.roll_up(layout, through, lambda: MIDNIGHT / 1000 + day * DAY / 1000, fs)
 
 
-def proved(topics: Path, table: HandWritten) -> None:
-    """All that was committed is in the journal, and proved."""
+def prove_all(topics: Path, table: HandWritten) -> None:
+    """Prove all committed batches and write their proofs."""
     prover = Prover(topics, table.layout)
     for commit in Journal(table.layout).update():
         write_proofs(table.layout, commit.batch, prover.prove(commit), prover.refills(commit))
 
 
-def ten_batches(topics: Path, table: HandWritten, days: int = 1) -> None:
-    """Of two topics, with a duplicate and a lost message; each batch three offsets of one of them."""
+def commit_ten_batches(topics: Path, table: HandWritten, days: int = 1) -> None:
+    """Commit ten batches of two topics, with a duplicate and a lost message; each batch has three offsets of a
+    topic.
+    """
     for n in range(10):
         append(topics, "a", [event(n), b"x", event(n)])
         end, begin = {"a": 3 * n + 3}, 3 * n
@@ -54,20 +56,20 @@ def ten_batches(topics: Path, table: HandWritten, days: int = 1) -> None:
             append(topics, "b", [b"x", b"lost"])
             end, rows = end | {"b": 2}, [*rows, landed_message(0, "b")]
         table.commit(end, rows, MIDNIGHT + n * days * DAY // 10)
-    proved(topics, table)
+    prove_all(topics, table)
 
 
-def covered(layout: Layout) -> dict[str, list[int]]:
-    """The offsets of all commits, by topic, in their order."""
-    stretches_now: dict[str, list[int]] = {}
+def offsets_by_topic(layout: Layout) -> dict[str, list[int]]:
+    """Return the offsets of all commits by topic, in order."""
+    offsets: dict[str, list[int]] = {}
     for commit in read_journal(layout):
         for topic, (begin, end) in commit.ranges().items():
-            stretches_now.setdefault(topic, []).extend(range(begin, end))
-    return stretches_now
+            offsets.setdefault(topic, []).extend(range(begin, end))
+    return offsets
 
 
 def fates(proofs: Iterator[Proof]) -> dict[tuple[str, str, int], dict[str, int]]:
-    """All counts and sums of uuids by topic, source and minute."""
+    """Return all counts and sums of uuids by topic, source and minute."""
     total: dict[tuple[str, str, int], Counts] = {}
     for proof in proofs:
         for (source, bucket), counts in [*proof.counts_by.items(), *proof.uuids.items()]:
@@ -75,55 +77,63 @@ def fates(proofs: Iterator[Proof]) -> dict[tuple[str, str, int], dict[str, int]]
     return {origin: {name: count % (1 << 64) for name, count in of.pruned().items()} for origin, of in total.items()}
 
 
-def written(layout: Layout) -> dict[tuple[str, str, int], dict[str, int]]:
+def written_fates(layout: Layout) -> dict[tuple[str, str, int], dict[str, int]]:
     return fates(proof for proofs in read_proofs(layout) for proof in proofs)
 
 
-def test_many_batches_become_one_stretch_that_says_the_same(topics: Path, table: HandWritten) -> None:
-    ten_batches(topics, table)
+def test_many_batches_become_one_stretch(topics: Path, table: HandWritten) -> None:
+    commit_ten_batches(topics, table)
     layout = table.layout
-    before = covered(layout), written(layout), status(topics, layout, ["*"], now=2e9), landed_ends(layout)
+    before = (
+        offsets_by_topic(layout),
+        written_fates(layout),
+        status(topics, layout, ["*"], now=2e9),
+        landed_ends(layout),
+    )
     assert roll_up(layout, 7) == 8
-    assert (covered(layout), written(layout), status(topics, layout, ["*"], now=2e9), landed_ends(layout)) == before
+    assert (
+        offsets_by_topic(layout),
+        written_fates(layout),
+        status(topics, layout, ["*"], now=2e9),
+        landed_ends(layout),
+    ) == before
     assert [(stretch.first, stretch.batch) for stretch in stretches(layout)] == [(0, 7)]
     assert [commit.batch for commit in latest(layout)[1]] == [8, 9]
     assert [stretch.batch for stretch in latest_proofs(layout)[1]] == [8, 9]
     assert before[2].unaccounted == 1
 
 
-def test_what_is_rolled_up_later_joins_the_stretch_of_its_day(topics: Path, table: HandWritten) -> None:
-    ten_batches(topics, table)
-    before = covered(table.layout), written(table.layout)
+def test_later_rollup_extends_stretch_of_day(topics: Path, table: HandWritten) -> None:
+    commit_ten_batches(topics, table)
+    before = offsets_by_topic(table.layout), written_fates(table.layout)
     for through in (2, 3, 8):
         roll_up(table.layout, through)
     assert [(stretch.first, stretch.batch) for stretch in stretches(table.layout)] == [(0, 8)]
-    assert (covered(table.layout), written(table.layout)) == before
+    assert (offsets_by_topic(table.layout), written_fates(table.layout)) == before
 
 
 def test_each_day_has_its_file(topics: Path, table: HandWritten) -> None:
-    ten_batches(topics, table, days=5)
-    before = covered(table.layout), written(table.layout)
+    commit_ten_batches(topics, table, days=5)
+    before = offsets_by_topic(table.layout), written_fates(table.layout)
     roll_up(table.layout, 9)
     assert len(days(table.layout)) == 5
     assert [(stretch.first, stretch.batch) for stretch in stretches(table.layout)] == [
         (n, n + 1) for n in range(0, 10, 2)
     ]
-    assert (covered(table.layout), written(table.layout)) == before
+    assert (offsets_by_topic(table.layout), written_fates(table.layout)) == before
 
 
-def test_a_stretch_has_no_more_offsets_than_a_rebuild_can_hold(
-    topics: Path, table: HandWritten, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stretch_has_bounded_offsets(topics: Path, table: HandWritten, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollup, "MOST_OFFSETS", 9)
-    ten_batches(topics, table)
-    before = covered(table.layout)
+    commit_ten_batches(topics, table)
+    before = offsets_by_topic(table.layout)
     roll_up(table.layout, 9)
     assert [stretch.batch - stretch.first + 1 for stretch in stretches(table.layout)] == [3, 2, 3, 2]
-    assert covered(table.layout) == before
+    assert offsets_by_topic(table.layout) == before
 
 
-def test_the_journal_goes_on_where_it_was(topics: Path, table: HandWritten) -> None:
-    ten_batches(topics, table)
+def test_journal_continues_after_rollup(topics: Path, table: HandWritten) -> None:
+    commit_ten_batches(topics, table)
     roll_up(table.layout, 9)
     journal = Journal(table.layout)
     assert journal.update() == []
@@ -132,9 +142,9 @@ def test_the_journal_goes_on_where_it_was(topics: Path, table: HandWritten) -> N
     assert [commit.ranges() for commit in Journal(table.layout).update()] == []
 
 
-def test_a_rebuild_proves_stretches_from_the_table(topics: Path, table: HandWritten) -> None:
-    ten_batches(topics, table)
-    before = written(table.layout)
+def test_rebuild_proves_stretches_from_table(topics: Path, table: HandWritten) -> None:
+    commit_ten_batches(topics, table)
+    before = written_fates(table.layout)
     roll_up(table.layout, 7)
     second = list(rebuild(topics, table.layout))
     assert fates(proof for proof in second if isinstance(proof, Proof)) == before
@@ -142,16 +152,16 @@ def test_a_rebuild_proves_stretches_from_the_table(topics: Path, table: HandWrit
     assert {proof.topic: proof.unaccounted for proof in second[:2] if isinstance(proof, Proof)} == {"a": [], "b": [1]}
 
 
-def test_what_is_not_proved_stands_alone(topics: Path, table: HandWritten) -> None:
-    ten_batches(topics, table)
+def test_batch_without_proof_is_a_stretch_of_its_own(topics: Path, table: HandWritten) -> None:
+    commit_ten_batches(topics, table)
     lines = table.layout.proofs.read_bytes().splitlines(keepends=True)
     table.layout.proofs.write_bytes(b"".join(lines[:3] + lines[4:]))
     roll_up(table.layout, 9)
     assert [(stretch.first, stretch.batch) for stretch in stretches(table.layout)] == [(0, 2), (3, 3), (4, 9)]
 
 
-def test_where_another_source_began_is_remembered(topics: Path, table: HandWritten) -> None:
-    ten_batches(topics, table)
+def test_rollup_keeps_begin_of_moved_topic(topics: Path, table: HandWritten) -> None:
+    commit_ten_batches(topics, table)
     after_move = {
         "batch": 9,
         "landed_at": MIDNIGHT,
@@ -165,16 +175,14 @@ def test_where_another_source_began_is_remembered(topics: Path, table: HandWritt
     assert [commit.ranges() for commit in Journal(table.layout).update()] == [{"k/0": (70, 72)}]
     write_proofs(table.layout, 10, [Proof(10, "k/0", 70, 72)])
     roll_up(table.layout, 10)
-    assert covered(table.layout)["k/0"] == [70, 71]
+    assert offsets_by_topic(table.layout)["k/0"] == [70, 71]
     assert Journal(table.layout)._end["k/0"] == 72
     roll_up(table.layout, 10)
     assert read_sum(table.layout).end == {"a": 30, "b": 2, "k/0": 72}
 
 
-def test_a_damaged_sum_is_made_again_from_the_days(
-    topics: Path, table: HandWritten, caplog: pytest.LogCaptureFixture
-) -> None:
-    ten_batches(topics, table, days=3)
+def test_damaged_sum_is_computed_from_days(topics: Path, table: HandWritten, caplog: pytest.LogCaptureFixture) -> None:
+    commit_ten_batches(topics, table, days=3)
     roll_up(table.layout, 7)
     total = read_sum(table.layout)
     table.layout.rolled.write_bytes(b"00000000{}")
@@ -184,41 +192,41 @@ def test_a_damaged_sum_is_made_again_from_the_days(
     assert read_sum(table.layout) == total != Sum()
 
 
-def test_of_days_long_past_minutes_are_not_told_apart(topics: Path, table: HandWritten) -> None:
+def test_old_days_have_one_bucket_per_day(topics: Path, table: HandWritten) -> None:
     rows = [landed_message(0, "a"), landed_message(1, "a", bucket=BUCKET + 60)]
     table.commit({"a": 2}, rows, MIDNIGHT)
     table.commit({"a": 3}, [landed_message(2, "a")], MIDNIGHT + 40 * DAY)
-    proved(topics, table)
+    prove_all(topics, table)
     roll_up(table.layout, 0)
-    assert sorted(bucket for _, _, bucket in written(table.layout)) == [BUCKET, BUCKET + 60]
+    assert sorted(bucket for _, _, bucket in written_fates(table.layout)) == [BUCKET, BUCKET + 60]
     roll_up(table.layout, 1, day=40)
-    assert written(table.layout)["a", "events-udp", BUCKET // 86_400 * 86_400] == {"landed.message": 2}
+    assert written_fates(table.layout)["a", "events-udp", BUCKET // 86_400 * 86_400] == {"landed.message": 2}
 
 
-def test_minutes_of_old_days_stay_while_the_clock_is_not_believed(topics: Path, table: HandWritten) -> None:
+def test_minutes_stay_while_clock_is_not_trusted(topics: Path, table: HandWritten) -> None:
     table.commit({"a": 1}, [landed_message(0, "a")], MIDNIGHT)
     table.commit({"a": 2}, [landed_message(1, "a")], MIDNIGHT + 40 * DAY)
-    proved(topics, table)
+    prove_all(topics, table)
     rollup.roll_up(table.layout, 1, lambda: None)
-    assert ("a", "events-udp", BUCKET) in written(table.layout)
+    assert ("a", "events-udp", BUCKET) in written_fates(table.layout)
 
 
-def seen(layout: Layout, topics: Path) -> tuple[object, ...]:
-    """All that readers are told."""
+def readable_content(layout: Layout, topics: Path) -> tuple[object, ...]:
+    """Return everything that readers get from the files."""
     return (
-        covered(layout),
-        written(layout),
+        offsets_by_topic(layout),
+        written_fates(layout),
         landed_ends(layout),
         status(topics, layout, ["*"], now=2e9),
         sum(1 for _ in proved_refills(layout)),
     )
 
 
-def test_whatever_is_killed_each_batch_is_there_once(topics: Path, table: HandWritten, tmp_path: Path) -> None:
-    ten_batches(topics, table, days=2)
+def test_killed_rollup_keeps_each_batch_once(topics: Path, table: HandWritten, tmp_path: Path) -> None:
+    commit_ten_batches(topics, table, days=2)
     layout = table.layout
     roll_up(layout, 1)
-    before, stop = seen(layout, topics), 0
+    before, stop = readable_content(layout, topics), 0
     while True:
         fs = CrashingFileSystem(layout.journal.parent, seed=stop)
         fs.stop_after = stop
@@ -228,9 +236,9 @@ def test_whatever_is_killed_each_batch_is_there_once(topics: Path, table: HandWr
             break
         except Crashed:
             fs.crash()
-        assert seen(layout, topics) == before, f"stopped after {stop} operations"
+        assert readable_content(layout, topics) == before, f"stopped after {stop} operations"
         roll_up(layout, 8)
-        assert seen(layout, topics) == before, f"done again after {stop} operations"
+        assert readable_content(layout, topics) == before, f"done again after {stop} operations"
         assert [stretch.batch for stretch in proved_batches(layout)][-1] == 9
         for path in [path for path in layout.journal.parent.rglob("*") if path.is_file()]:
             path.unlink()
@@ -238,11 +246,11 @@ def test_whatever_is_killed_each_batch_is_there_once(topics: Path, table: HandWr
             path.write_bytes(data)
         stop += 1
     assert stop > 20
-    assert seen(layout, topics) == before
+    assert readable_content(layout, topics) == before
 
 
-def test_one_that_reads_while_lines_go_finds_each_batch(topics: Path, table: HandWritten) -> None:
-    ten_batches(topics, table)
+def test_reader_finds_each_batch_during_rollup(topics: Path, table: HandWritten) -> None:
+    commit_ten_batches(topics, table)
     reading = read_journal(table.layout)
     first = next(reading)
     roll_up(table.layout, 8)
@@ -250,16 +258,16 @@ def test_one_that_reads_while_lines_go_finds_each_batch(topics: Path, table: Han
     assert rest == list(range(30))
 
 
-def test_a_commit_that_stands_for_several_says_so(topics: Path, table: HandWritten) -> None:
-    ten_batches(topics, table)
+def test_stretch_reads_as_commit_of_several_batches(topics: Path, table: HandWritten) -> None:
+    commit_ten_batches(topics, table)
     roll_up(table.layout, 7)
     first = next(read_journal(table.layout))
     assert (first.first, first.batch, first.files) == (0, 7, ())
     assert Commit.from_document(first.document()) == first
 
 
-def work(layout: Layout, topics: Path) -> tuple[int, int]:
-    """How many files a status and a start open, and how many bytes these have."""
+def measure_reads(layout: Layout, topics: Path) -> tuple[int, int]:
+    """Return the number and bytes of the files that a status and a start open."""
     opened: list[int] = []
     watching = True
 
@@ -276,8 +284,8 @@ def work(layout: Layout, topics: Path) -> tuple[int, int]:
     return len(opened), sum(opened)
 
 
-def grown(table: HandWritten, first: int, last: int) -> None:
-    """So many batches more, each with a line in the journal and one of proofs, rolled up when it is time."""
+def append_batches(table: HandWritten, first: int, last: int) -> None:
+    """Append batches [first, last) to journal and proofs, and roll up the old ones."""
     commits = [Commit(n, {"a": 100 * n}, {"a": 100 * n + 100}, MIDNIGHT + n * 1000, 0, ()) for n in range(first, last)]
     for offset in range(0, len(commits), 50):
         append_lines(table.layout.journal, [stretch.document() for stretch in commits[offset : offset + 50]])
@@ -288,12 +296,12 @@ def grown(table: HandWritten, first: int, last: int) -> None:
         roll_up(table.layout, commits[offset : offset + 50][-1].batch - 100)
 
 
-def test_status_and_start_read_as_little_after_many_batches_as_after_few(topics: Path, table: HandWritten) -> None:
+def test_reads_of_status_do_not_grow_with_batches(topics: Path, table: HandWritten) -> None:
     table.layout.journal.parent.mkdir(parents=True)
-    grown(table, 0, 200)
-    few = work(table.layout, topics)
-    grown(table, 200, 3000)
-    many = work(table.layout, topics)
+    append_batches(table, 0, 200)
+    few = measure_reads(table.layout, topics)
+    append_batches(table, 200, 3000)
+    many = measure_reads(table.layout, topics)
     assert few[0] == many[0]
     assert many[1] < 1.2 * few[1]
     assert landed_ends(table.layout) == {"a": 300_000}

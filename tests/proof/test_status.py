@@ -1,4 +1,4 @@
-"""How the pipeline is doing, from its files alone."""
+"""The pipeline's status, read from files only."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tests.spark.spark_flight import served
 from tests.spark.spark_helpers import HandWritten, append, event, landed_event, landed_message
 
 
-def test_lag_is_what_has_not_landed_and_how_long_it_has_waited(topics: Path, table: HandWritten) -> None:
+def test_lag_counts_waiting_rows_and_their_seconds(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [event(1), b"x", event(1)], [b"waits", b"too"])
     append(topics, "other", [b"unread"])
     table.commit({"t": 3}, [landed_event(0, "u1"), landed_message(1)])
     assert ProofWorker(Landing(topics, table.layout.tables), None).step()
     state = status(topics, table.layout, ["t"])
-    (one,) = state.topics
-    assert (one.end, one.landed, one.proved, one.lag_rows) == (5, 3, 3, 2)
-    assert 0 < one.lag < 60
+    (topic_status,) = state.topics
+    assert (topic_status.end, topic_status.landed, topic_status.proved, topic_status.lag_rows) == (5, 3, 3, 2)
+    assert 0 < topic_status.lag < 60
     assert (state.rows, state.duplicates, state.unaccounted, state.last_batch) == (3, 1, 0, 0)
     assert [topic.topic for topic in status(topics, table.layout, ["*"]).topics] == ["other", "t"]
 
 
-def test_over_flight_it_is_the_same(topics: Path, table: HandWritten) -> None:
+def test_status_over_flight_equals_status_of_folder(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [b"x"] * 5)
     table.commit({"t": 3}, [landed_message(n) for n in range(3)])
     folder = status(topics, table.layout, ["*"], now=2e9)
@@ -39,7 +39,7 @@ def test_over_flight_it_is_the_same(topics: Path, table: HandWritten) -> None:
     assert (folder.topics[0].end, folder.topics[0].lag_rows) == (5, 5)
 
 
-def test_rates_are_those_of_the_last_minute(topics: Path, table: HandWritten) -> None:
+def test_rate_covers_last_minute(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [b"x"] * 120)
     table.commit({"t": 60}, [landed_message(n) for n in range(60)], landed_at=1_000_000)
     table.commit({"t": 120}, [landed_message(n) for n in range(60, 120)], landed_at=1_090_000)
@@ -48,13 +48,13 @@ def test_rates_are_those_of_the_last_minute(topics: Path, table: HandWritten) ->
     assert (state.rate, state.last_batch_age) == (1.0, 10.0)
 
 
-def test_a_pipeline_that_never_ran_has_everything_before_it(topics: Path, table: HandWritten) -> None:
+def test_all_rows_wait_before_first_run(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [b"x"])
     state = status(topics, table.layout, ["*"])
     assert (state.running, state.last_batch, state.last_batch_age, state.topics[0].lag_rows) == (False, -1, None, 1)
 
 
-def test_it_is_known_whether_a_pipeline_runs(topics: Path, table: HandWritten) -> None:
+def test_landing_lock_shows_that_pipeline_runs(topics: Path, table: HandWritten) -> None:
     handle = acquire_landing_lock(table.layout, threading.Event())
     assert status(topics, table.layout, ["*"]).running
     os.close(handle)

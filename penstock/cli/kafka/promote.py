@@ -90,7 +90,7 @@ def _move_pipeline(settings: Settings, layout: Layout) -> None:
             markup=False,
         )
     try:
-        post_moves(settings.topics, layout, LedgerClient.of(settings))
+        post_moves(settings.topics, layout, LedgerClient.from_settings(settings))
     except (LedgerAway, LedgerRefused) as error:
         fail(f"the ledger does not know of the move ({error}): run this command again while the log daemon runs")
     if settings.pipeline.source != "kafka":

@@ -104,7 +104,7 @@ def _land_requests(settings: Settings, landing: Landing, requests: Sequence[Requ
     if are_done(landing.layout, requests):
         return 0
     configure("backfill")
-    ledger = LedgerClient.of(settings)
+    ledger = LedgerClient.from_settings(settings)
     return run(replace(landing, only_refills=True), spark=settings.pipeline.spark, ledger=ledger, once=True)
 
 

@@ -87,7 +87,7 @@ def _delete_here(settings: Settings, layout: Layout) -> None:
 
     landing = landing_of(settings)
     mend(layout)
-    ledger = LedgerClient.of(settings)
+    ledger = LedgerClient.from_settings(settings)
     clock = BelievedClock(layout, ledger)
     worker = ProofWorker(landing, ledger, clock)
     worker.stop(0)

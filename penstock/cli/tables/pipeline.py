@@ -140,7 +140,7 @@ def compact(settings: ConfiguredData) -> None:
     with errors.status("merging small files"):
         removed, added = compact_all(layout)
         # Replaced files are removed by age: with a wrong clock, files that a reader still has open could go.
-        believed = BelievedClock(layout, LedgerClient.of(settings)).now() is not None
+        believed = BelievedClock(layout, LedgerClient.from_settings(settings)).now() is not None
         if believed:
             remove_old(layout)
     console.print(f"{removed:,} files became {added:,}")
@@ -159,7 +159,7 @@ def land(settings: Settings, once: bool = False) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    ledger = LedgerClient.of(settings)
+    ledger = LedgerClient.from_settings(settings)
     try:
         return run_landing(landing_of(settings), spark=settings.pipeline.spark, ledger=ledger, once=once, stop=stop)
     except (RuntimeError, ValueError) as error:
