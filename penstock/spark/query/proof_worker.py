@@ -234,7 +234,7 @@ class ProofWorker:
             if self._lacks_rolled_up(self._through):
                 for old in rolled_proofs(self._layout):
                     self._post_batch(self._ledger, self._through, old)
-        for position, proved in read_lines_from(self._layout.proofs, ProvedBatch.of, self._position):
+        for position, proved in read_lines_from(self._layout.proofs, ProvedBatch.from_document, self._position):
             self._post_batch(self._ledger, self._through, proved)
             self._position = position
 
