@@ -264,6 +264,18 @@ def test_audit_that_cannot_be_decided_never_says_complete(topics: Topics, tmp_pa
     assert run_audit(topics, topic, tmp_path / "empty")[0] == 2
 
 
+def test_table_of_penstock_is_left_to_its_balance(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    write_delta(tmp_path / "t", rows, topic, files=1)
+    committed = deltalake.CommitProperties(app_transactions=[deltalake.Transaction("penstock", 1)])
+    deltalake.write_deltalake(
+        str(tmp_path / "t"), rows_table(rows, topic), mode="overwrite", commit_properties=committed
+    )
+    status, report, errors = run_audit(topics, topic, tmp_path / "t")
+    assert (status, report) == (2, {})
+    assert "is landed by Penstock; `penstock balance --rebuild` proves it" in errors
+
+
 def test_receipt_is_the_report_without_payloads_or_credentials(topics: Topics, tmp_path: Path) -> None:
     topic, rows = filled_topic(topics)
     write_parquet(tmp_path / "t", rows[1:], topic)
