@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from penstock.counts import Counts, Name
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import MessageKind, Reason
 from penstock.landing.rows.engine import sql_literal
@@ -113,6 +114,34 @@ class Extent(NamedTuple):
     newest: datetime | None
 
 
+def _is_open(tables: Tables, is_open: bool = True) -> str:
+    """Return the SQL condition for rows that were not sent back; with False, for rows that were."""
+    sent = sorted((topic, int(offset)) for topic, offset in sent_before(tables.layout))[-MAX_CHECKED_ROWS:]
+    runs: list[list[Any]] = []
+    for topic, offset in sent:
+        if runs and runs[-1][0] == topic and runs[-1][2] == offset:
+            runs[-1][2] = offset + 1
+        else:
+            runs.append([topic, offset, offset + 1])
+    if not runs:
+        return "" if is_open else " AND false"
+    values = ", ".join(f"({sql_literal(topic)}, {begin}, {end})" for topic, begin, end in runs)
+    rows = f"SELECT topic, unnest(range(first, beyond)) FROM (VALUES {values}) AS sent(topic, first, beyond)"  # noqa: S608  quoted
+    # Only rows of the log are sent back: offsets of Kafka's partitions are others.
+    return f' AND {"NOT " * is_open}("partition" IS NULL AND (topic, "offset") IN ({rows}))'
+
+
+def sent_back_counts(tables: Tables) -> dict[str, Counts]:
+    """Return how many quarantined rows were sent back, by topic and fate: they are resolved."""
+    counts: dict[str, Counts] = {}
+    if sent_before(tables.layout):
+        resolved = _is_open(tables, is_open=False)
+        query = f"SELECT topic, reason, count(*) AS messages {_FROM_QUARANTINE}{resolved} GROUP BY ALL"
+        for row in _query_table(tables, query):
+            counts.setdefault(row["topic"], Counts())[f"{Name.QUARANTINED}{row['reason']}"] = row["messages"]
+    return counts
+
+
 def check(tables: Tables, selection: Selection) -> None:
     """Raise UnknownReason for a reason that is neither Penstock's nor of a quarantined message."""
     if not selection.reason or selection.reason in set(Reason):
@@ -124,8 +153,9 @@ def check(tables: Tables, selection: Selection) -> None:
 
 
 def groups(tables: Tables) -> list[Group]:
-    """Return the newest messages by reason and shape, the largest group first."""
-    newest = f"SELECT *, {SHAPE} AS shape {_FROM_QUARANTINE} ORDER BY timestamp DESC LIMIT {MAX_GROUPED_ROWS}"
+    """Return the newest messages that were not sent back, by reason and shape, the largest group first."""
+    is_open = _is_open(tables)
+    newest = f"SELECT *, {SHAPE} AS shape {_FROM_QUARANTINE}{is_open} ORDER BY timestamp DESC LIMIT {MAX_GROUPED_ROWS}"
     query = (
         "SELECT reason, shape, count(*) AS messages, list(DISTINCT source) AS sources, list(DISTINCT topic) AS topics, "  # noqa: S608  quoted
         f"max(timestamp) AS newest FROM ({newest}) GROUP BY ALL ORDER BY messages DESC, newest DESC LIMIT {MAX_GROUPS}"
@@ -133,12 +163,18 @@ def groups(tables: Tables) -> list[Group]:
     return [Group(**row) for row in _query_table(tables, query)]
 
 
-def newest(tables: Tables, selection: Selection, limit: int, before: RowPosition | None = None) -> list[Row]:
-    """Return the messages of a selection, newest first."""
+def newest(
+    tables: Tables, selection: Selection, limit: int, before: RowPosition | None = None, *, is_open: bool = True
+) -> list[Row]:
+    """Return the messages of a selection that were not sent back, or with ``is_open`` False those that were, the
+    newest first.
+    """
     beyond = f" AND ({_SORT_KEY}) < {before.sql()}" if before else ""
     # The order of the index columns is the one of `_SORT_KEY`, so that a page continues exactly behind the last one.
     order = ", ".join(f"{column} DESC" for column in _SORT_KEY.split(", ", 2)[:2])
-    return _quarantined_rows(tables, f'{selection.sql()}{beyond} ORDER BY {order}, "offset" DESC LIMIT {limit}')
+    return _quarantined_rows(
+        tables, f'{selection.sql()}{_is_open(tables, is_open)}{beyond} ORDER BY {order}, "offset" DESC LIMIT {limit}'
+    )
 
 
 def extent(tables: Tables, selection: Selection) -> Extent:

@@ -20,6 +20,7 @@ from penstock.sql.quarantined import (
     in_order,
     newest,
     send_all,
+    sent_back_counts,
 )
 from penstock.sql.tables import Tables
 from penstock.upkeep.quarantine.send_back import SendBack
@@ -102,6 +103,10 @@ def test_selection_is_sent_back_once_whole_and_in_steps(tmp_path: Path, monkeypa
 
     assert send_all(tables, chosen, SendBack(tables.layout, log), about.newest, report_progress) == (4, 0)
     assert extent(tables, chosen).before == 4
+    assert [row.offset for row in newest(tables, chosen, 9)] == [9, 7, 5, 4], "sent rows are resolved; 9 is Kafka's"
+    assert [row.offset for row in newest(tables, chosen, 9, is_open=False)] == [3, 2, 1, 0]
+    assert sum(group.messages for group in groups(tables)) == 6
+    assert sent_back_counts(tables) == {"t": {"quarantined.bad_json": 4}}
     assert send_all(tables, chosen, SendBack(tables.layout, log), about.newest, lambda _: True) == (3, 0)
     assert progress == [2, 4]
     assert [marks["replay_of"] for _, marks in log.stored["t"]] == [f"t:{n}" for n in (0, 1, 2, 3, 4, 5, 7)]

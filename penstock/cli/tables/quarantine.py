@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -18,11 +20,21 @@ from penstock.config import Settings
 from penstock.errors import PenstockError
 from penstock.process.terminal import visible
 from penstock.sql.configured import tables_of
-from penstock.sql.quarantined import Extent, Selection, UnknownReason, check, extent, groups, newest, send_all
+from penstock.sql.quarantined import (
+    Extent,
+    Selection,
+    UnknownReason,
+    check,
+    extent,
+    groups,
+    newest,
+    send_all,
+    sent_back_counts,
+)
 from penstock.sql.tables import Tables
-from penstock.upkeep.quarantine.fixes import BadFix, Fix, keep_payload, load_fix, replace_text, set_field
+from penstock.upkeep.quarantine.fixes import BadFix, Fix, describe_fix, keep_payload, load_fix, replace_text, set_field
 from penstock.upkeep.quarantine.preview import SAMPLES, Sample, preview
-from penstock.upkeep.quarantine.send_back import SendBack, hold_send_lock
+from penstock.upkeep.quarantine.send_back import Row, SendBack, hold_send_lock, rows_sent_back
 
 quarantine = Commands(no_args_is_help=True, help="Inspect and replay messages that are not valid events.")
 Reason = Annotated[
@@ -45,7 +57,8 @@ def show_groups(
     as_json: AsJson = False,
 ) -> None:
     """Print the number of quarantined messages by reason and shape, the largest first."""
-    matches = groups(tables_of(settings))[:limit]
+    tables = tables_of(settings)
+    matches = groups(tables)[:limit]
     if as_json:
         documents = [{**group._asdict(), "newest": group.newest.isoformat()} for group in matches]
         print(json.dumps(documents, indent=2))
@@ -54,6 +67,8 @@ def show_groups(
     for group in matches:
         table.add_row(group.reason, f"{group.messages:,}", f"{group.newest:%Y-%m-%d %H:%M:%S}", _shorten(group.shape))
     console.print(table if matches else "the quarantine is empty")
+    if resolved := sum(counts.total() for counts in sent_back_counts(tables).values()):
+        console.print(f"{resolved:,} more were sent back: penstock pipeline quarantine list --resolved")
 
 
 @quarantine.command("list")
@@ -63,11 +78,17 @@ def list_rows(
     topic: TopicOption = "",
     shape: Shape = "",
     limit: Annotated[int, typer.Option("-n", help="Maximum number of rows to print.")] = 20,
+    resolved: Annotated[
+        bool, typer.Option("--resolved", help="Print messages that were sent back, with their new offsets.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print quarantined messages with their reason, the newest first."""
     tables, selection = _select(settings, where, topic, shape)
-    matches = newest(tables, selection, limit)
+    matches = newest(tables, selection, limit, is_open=not resolved)
+    if resolved:
+        _show_resolved(tables, matches, as_json)
+        return
     if as_json:
         print(json.dumps([row.document() for row in matches], indent=2))
         return
@@ -76,6 +97,22 @@ def list_rows(
         payload = row.payload.decode(errors="replace")
         table.add_row(row.position, f"{row.timestamp:%m-%d %H:%M:%S}", row.source, row.reason, _shorten(payload))
     console.print(table if matches else "the quarantine is empty")
+
+
+def _show_resolved(tables: Tables, matches: list[Row], as_json: bool) -> None:
+    positions = {(row.topic, row.offset) for row in matches}
+    sent = {(row.topic, row.key): row for row in rows_sent_back(tables.layout) if (row.topic, row.key) in positions}
+    if as_json:
+        documents = [row.document() | asdict(sent[row.topic, row.offset]) for row in matches]
+        print(json.dumps(documents, indent=2))
+        return
+    table = Table("message", "reason", "sent back (UTC)", "as", "fix", box=None)
+    for row in matches:
+        sent_row = sent[row.topic, row.offset]
+        moment = datetime.fromtimestamp(sent_row.sent_at / 1000, UTC)
+        successor = "" if sent_row.successor is None else f"{row.topic}:{sent_row.successor}"
+        table.add_row(row.position, row.reason, f"{moment:%Y-%m-%d %H:%M:%S}", successor, _shorten(sent_row.fix))
+    console.print(table if matches else "no message was sent back")
 
 
 @quarantine.command()
@@ -123,7 +160,8 @@ def replay(
             return True
 
         try:
-            sent, skipped = send_all(tables, selection, SendBack(tables.layout, log, correction), counts.newest, report)
+            sender = SendBack(tables.layout, log, correction, describe_fix(fix, replace, put))
+            sent, skipped = send_all(tables, selection, sender, counts.newest, report)
         except BadFix as error:
             fail(error)
     console.print(f"{sent:,} sent again, {skipped:,} skipped by the fix, {counts.before:,} sent before")

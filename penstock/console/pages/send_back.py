@@ -21,7 +21,7 @@ from penstock.console.wording import counted, exact
 from penstock.errors import PenstockError
 from penstock.sql.quarantined import Extent, Selection, extent, newest, send_all
 from penstock.sql.tables import Tables
-from penstock.upkeep.quarantine.fixes import Fix, keep_payload, load_fix, replace_text, set_field
+from penstock.upkeep.quarantine.fixes import Fix, describe_fix, keep_payload, load_fix, replace_text, set_field
 from penstock.upkeep.quarantine.preview import SAMPLES, Sample, preview
 from penstock.upkeep.quarantine.send_back import SendBack, hold_send_lock
 
@@ -106,6 +106,13 @@ class SendBackPanel:
             return (replace_text if choice == REPLACE else set_field)(first_text, second_text)
         return load_fix(choice) if choice in self._settings.pipeline.fixes else keep_payload
 
+    def _fix_text(self) -> str:
+        choice = self._fix_choice.value
+        texts = (self._first_field.value or "", self._second_field.value or "")
+        if choice == REPLACE:
+            return describe_fix(replaced=texts)
+        return describe_fix(field=texts) if choice == SET else describe_fix(choice if choice != UNCHANGED else "")
+
     async def _preview(self) -> None:
         self._discard_preview()
         if self._tables is None:
@@ -149,7 +156,8 @@ class SendBackPanel:
         self._stop_button.set_visibility(True)
         try:
             # In a thread: sending takes minutes, and the page must stay responsive to the stop button.
-            sent, skipped = await asyncio.to_thread(self._send_in_thread, tables, self._selected_fix(), selected_extent)
+            fix, fix_text = self._selected_fix(), self._fix_text()
+            sent, skipped = await asyncio.to_thread(self._send_in_thread, tables, fix, fix_text, selected_extent)
             ending = "" if self._processed >= selected_extent.of_log else "; stopped"
             earlier = exact(selected_extent.before)
             summary = f"{exact(sent)} sent back, {exact(skipped)} skipped by the fix, {earlier} sent before{ending}"
@@ -178,10 +186,10 @@ class SendBackPanel:
         self._processed = processed
         return self._is_sending
 
-    def _send_in_thread(self, tables: Tables, fix: Fix, selected_extent: Extent) -> tuple[int, int]:
+    def _send_in_thread(self, tables: Tables, fix: Fix, fix_text: str, selected_extent: Extent) -> tuple[int, int]:
         token = self._daemon.token
         return send_selection_back(
-            self._settings, tables, self._selection, fix, selected_extent, self._report_progress, token
+            self._settings, tables, self._selection, fix, selected_extent, self._report_progress, token, fix_text
         )
 
 
@@ -193,6 +201,7 @@ def send_selection_back(
     selected_extent: Extent,
     report_progress: Callable[[int], bool],
     token: str = "",
+    fix_text: str = "",
 ) -> tuple[int, int]:
     """Send a selection back and return how many messages were sent, and how many the fix skipped.
 
@@ -201,7 +210,8 @@ def send_selection_back(
     access = Access(settings)
     # Lock: one sender per table, shared with ``penstock pipeline quarantine``; each records what it has sent.
     with hold_send_lock(tables.layout), Log(access.rpc_address, token=token or access.token, retry_for=5.0) as log:
-        return send_all(tables, selection, SendBack(tables.layout, log, fix), selected_extent.newest, report_progress)
+        sender = SendBack(tables.layout, log, fix, fix_text)
+        return send_all(tables, selection, sender, selected_extent.newest, report_progress)
 
 
 def describe_effect(selected_extent: Extent, selection: Selection, previewed: Sequence[Sample]) -> str:

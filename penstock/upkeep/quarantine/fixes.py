@@ -77,6 +77,17 @@ def _json_or_text(text: str) -> Any:
         return text
 
 
+def describe_fix(
+    function: str = "", replaced: tuple[str, str] | None = None, field: tuple[str, str] | None = None
+) -> str:
+    """Return a correction in words; without arguments, that the payload is sent unchanged."""
+    if function:
+        return f"fix {function}"
+    if replaced:
+        return f"replaced {replaced[0]!r} by {replaced[1]!r}"
+    return f"set {field[0]} to {field[1]}" if field else "unchanged"
+
+
 def apply_fix(fix: Fix, payload: bytes, position: str) -> bytes | None:
     """Return the corrected payload. Raises BadFix with the position of the row if the correction fails."""
     try:

@@ -13,9 +13,20 @@ from penstock.errors import PenstockError
 from penstock.landing.landing_lock import hold_lock
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.quarantine.fixes import Fix, apply_fix, keep_payload
-from penstock.upkeep.quarantine.send_once import Appends, Resender, RowIdentity, Sent, sent_keys, to_body
+from penstock.upkeep.quarantine.send_once import (
+    Appends,
+    Resender,
+    RowIdentity,
+    Sent,
+    SentRow,
+    sent_keys,
+    sent_rows,
+    to_body,
+)
 
 MAX_BATCH_ROWS = 500
+MAX_FIX_TEXT = 200
+"""Limit for the characters of the description of a correction, which is stored with each batch."""
 REPLAY_OF = "replay_of"
 """Annotation of a row that was sent back: ``topic:offset`` of its row in quarantine."""
 
@@ -54,8 +65,9 @@ class Row:
 class SendBack:
     """The sender of rows into their topics. One instance per folder of tables at a time: see ``hold_send_lock``."""
 
-    def __init__(self, layout: Layout, log: Appends, fix: Fix | None = None) -> None:
-        self._fix = fix or keep_payload
+    def __init__(self, layout: Layout, log: Appends, fix: Fix | None = None, fix_text: str = "") -> None:
+        """Create the sender; ``fix_text`` describes the correction for people who trace a row."""
+        self._fix, self._fix_text = fix or keep_payload, fix_text[:MAX_FIX_TEXT]
         self._resender = Resender(_journal_path(layout), log)
         self._resender.finish()
 
@@ -75,7 +87,10 @@ class SendBack:
             for begin in range(0, len(corrected), MAX_BATCH_ROWS):
                 chunk = corrected[begin : begin + MAX_BATCH_ROWS]
                 self._resender.send(
-                    topic, [row.offset for row, _ in chunk], to_body([_to_sent(*pair) for pair in chunk])
+                    topic,
+                    [row.offset for row, _ in chunk],
+                    to_body([_to_sent(*pair) for pair in chunk]),
+                    self._fix_text,
                 )
             sent += len(corrected)
         return sent, skipped
@@ -84,6 +99,11 @@ class SendBack:
 def sent_before(layout: Layout) -> frozenset[tuple[str, RowIdentity]]:
     """Return topic and offset of the rows that were sent back before."""
     return sent_keys(_journal_path(layout))
+
+
+def rows_sent_back(layout: Layout) -> Iterator[SentRow]:
+    """Yield the rows that were sent back, in order."""
+    return sent_rows(_journal_path(layout))
 
 
 @contextmanager

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
@@ -74,8 +75,8 @@ class Resender:
             is_stored = self._has_batch is not None and self._has_batch(plan["topic"], (name, number), plan["at"])
             self._append(plan, None if is_stored else read_body(self._body_file(plan), plan["crc32c"]))
 
-    def send(self, topic: str, keys: Sequence[RowIdentity], body: pa.RecordBatch) -> None:
-        """Send rows (``records.BODY``) that have these keys."""
+    def send(self, topic: str, keys: Sequence[RowIdentity], body: pa.RecordBatch, fix: str = "") -> None:
+        """Send rows (``records.BODY``) that have these keys; ``fix`` describes their correction."""
         sequence = len(self._plans)
         plan: dict[str, Any] = {
             "sequence": sequence,
@@ -83,6 +84,7 @@ class Resender:
             "at": int(time.time() * 1000),
             "topic": topic,
             "keys": list(keys),
+            "fix": fix,
         }
         # Order: the rows are synced before the plan that names them, and the plan before the rows are sent.
         plan["crc32c"] = _write_body(self._body_file(plan), body)
@@ -93,10 +95,11 @@ class Resender:
         self._append(plan, body)
 
     def _append(self, plan: dict[str, Any], body: pa.RecordBatch | None) -> None:
+        offsets: list[int] = []
         if body is not None:
             name, number = plan["producer"]
-            self._receiver.append_batch(plan["topic"], body, (name, number))
-        append_lines(self._path, [{"ended": plan["sequence"]}])
+            offsets = self._receiver.append_batch(plan["topic"], body, (name, number))
+        append_lines(self._path, [{"ended": plan["sequence"], "offsets": offsets}])
         self._completed.add(plan["sequence"])
         # Order: after the end is synced; until then a crash needs the rows again.
         self._body_file(plan).unlink(missing_ok=True)
@@ -109,6 +112,31 @@ def sent_keys(path: Path) -> frozenset[tuple[str, RowIdentity]]:
     """Return topic and key of all rows with a plan in ``path``."""
     plans = (line for line in read_lines(path, _parse_line) if "keys" in line)
     return frozenset((plan["topic"], key) for plan in plans for key in plan["keys"])
+
+
+@dataclass(frozen=True, slots=True)
+class SentRow:
+    """A row that was sent: its topic and key, when (milliseconds since the epoch), and how it was corrected.
+
+    ``successor`` is the offset at which it was stored; None while it is sent, and for rows of versions before 0.2.
+    """
+
+    topic: str
+    key: RowIdentity
+    sent_at: int
+    fix: str
+    successor: int | None
+
+
+def sent_rows(path: Path) -> Iterator[SentRow]:
+    """Yield the rows with a plan in ``path``, in the order in which they were sent."""
+    lines = list(read_lines(path, _parse_line))
+    offsets = {line["ended"]: line["offsets"] for line in lines if "ended" in line}
+    for plan in lines:
+        if "keys" in plan:
+            successors = offsets.get(plan["sequence"]) or [None] * len(plan["keys"])
+            for key, successor in zip(plan["keys"], successors, strict=False):
+                yield SentRow(plan["topic"], key, plan["at"], plan.get("fix", ""), successor)
 
 
 def to_body(rows: Sequence[Sent]) -> pa.RecordBatch:
@@ -125,7 +153,7 @@ def to_body(rows: Sequence[Sent]) -> pa.RecordBatch:
 def _parse_line(line: dict[str, Any]) -> dict[str, Any]:
     """Parse a line of the file. Raises an error if a field is missing."""
     if "ended" in line:
-        return {"ended": int(line["ended"])}
+        return {"ended": int(line["ended"]), "offsets": list(line.get("offsets", ()))}
     name, number = line["producer"]
     return {
         **line,

@@ -1,6 +1,6 @@
 """Trace one message through all stages, or find where and why it stopped.
 
-Read ``tracer``, ``stations``, ``find_message``. Imports ``landing``, ``proof`` and ``log``.
+Read ``tracer``, ``stations``, ``find_message``. Imports ``landing``, ``proof``, ``log`` and ``upkeep.quarantine``.
 """
 
 __all__ = ["tracer", "stations", "find_message"]  # noqa: RUF022 reading order

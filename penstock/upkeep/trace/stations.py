@@ -75,17 +75,15 @@ def _listener_step(seen: Sighting) -> Step:
     if seen.stored is not None:
         origin = seen.stored.origin
         details = {name: getattr(origin, name) for name in ("source", "bucket", "first", "last", "codec")}
-        when = f"its batch from {_format_time(origin.first)} to {_format_time(origin.last)}"
-        return Step(
-            "received", f"by {origin.source}, minute {_format_time(origin.bucket * 1_000_000)}, {when}", details
-        )
+        when = f"its batch from {format_time(origin.first)} to {format_time(origin.last)}"
+        return Step("received", f"by {origin.source}, minute {format_time(origin.bucket * 1_000_000)}, {when}", details)
     if seen.row is not None:
         details = {name: _to_plain(seen.row[name]) for name in ("source", "bucket", "received")}
         return Step("received", f"by {details['source']}, minute {details['bucket']}, {details['received']}", details)
     buckets = seen.gap.rows_by_bucket(seen.offset, seen.offset + 1) if seen.gap else {}
     for source, bucket in buckets:
         if source:
-            text = f"by {source}, about the minute {_format_time(bucket * 1_000_000)}"
+            text = f"by {source}, about the minute {format_time(bucket * 1_000_000)}"
             return Step("received", text, {"source": source, "bucket": bucket})
     return Step("received", "not known any more" if not is_partition(seen.topic) else "by Kafka")
 
@@ -104,7 +102,7 @@ def _log_step(seen: Sighting) -> Step:
     details: dict[str, Any] = {"topic": seen.topic, "offset": seen.offset}
     text = f"topic {seen.topic}, offset {seen.offset:,}"
     if seen.stored is not None:
-        return Step("log", f"{text}, {_format_time(seen.stored.first)}", details | {"timestamp": seen.stored.first})
+        return Step("log", f"{text}, {format_time(seen.stored.first)}", details | {"timestamp": seen.stored.first})
     if seen.gap is not None:
         details |= {"gap": {"begin": seen.gap.begin, "end": seen.gap.end, "reason": seen.gap.reason}}
         return Step("log", f"{text}: gap from {seen.gap.begin:,} to {seen.gap.end:,}: {seen.gap.reason}", details)
@@ -120,7 +118,7 @@ def _batch_step(seen: Sighting) -> Step:
         return Step("micro-batch", "not in the journal")
     begin, end = seen.span
     details = {"batch": seen.commit.batch, "begin": begin, "end": end, "landed_at": seen.commit.landed_at}
-    when, name = _format_time(seen.commit.landed_at * 1000), f"{seen.commit.batch}"
+    when, name = format_time(seen.commit.landed_at * 1000), f"{seen.commit.batch}"
     # Old commits are rolled up: one entry stands for several batches.
     if seen.commit.first is not None:
         name, when = f"one of {seen.commit.first} to {name}", f"until {when}"
@@ -139,7 +137,7 @@ def _proof_step(seen: Sighting) -> Step:
     return Step("proof", f"does not hold: {bad}", details)
 
 
-def _format_time(micros: int) -> str:
+def format_time(micros: int) -> str:
     """Format a time in UTC; a number out of range stays a number."""
     try:
         return datetime.fromtimestamp(micros / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"

@@ -32,6 +32,8 @@ from penstock.log.read.topic_reader import TopicReader
 from penstock.proof.proofs import Proof, proved_refills, read_proofs
 from penstock.proof.prover import requested
 from penstock.proof.reread import is_partition
+from penstock.upkeep.quarantine.send_back import rows_sent_back
+from penstock.upkeep.quarantine.send_once import SentRow
 from penstock.upkeep.trace.find_message import (
     Report,
     find_in_log,
@@ -41,7 +43,7 @@ from penstock.upkeep.trace.find_message import (
     likely_kinds,
     read_row,
 )
-from penstock.upkeep.trace.stations import Sighting, Step, build_steps
+from penstock.upkeep.trace.stations import Sighting, Step, build_steps, format_time
 
 LANDED, QUARANTINED, DUPLICATE, GAP = "landed.", "quarantined.", "duplicate", "gap."
 DROPPED = "transformed.dropped"
@@ -63,6 +65,8 @@ MEANING = {
 }
 
 
+SENT_BACK = "sent back"
+"""Name of the step of a quarantined message that was sent back."""
 MESSAGE_POSITION = re.compile(r"(?P<topic>[A-Za-z0-9_\-.]+(?:/[0-9]{1,9})?):(?P<offset>[0-9]{1,18})")
 """``TOPIC:OFFSET``, or for Kafka ``TOPIC/PARTITION:OFFSET``."""
 
@@ -162,6 +166,10 @@ class Tracer:
         fate = self._decide_fate(sighting)
         meaning = _describe_fate(sighting, fate)
         steps = [*build_steps(sighting), *self._kafka_steps(sighting)]
+        for step in self._sent_back_steps(sighting):
+            steps.append(step)
+            if step.step == SENT_BACK:
+                meaning = f"was in quarantine and was {step.text}"
         if fate in (PENDING, NOT_READ, PASSED_OVER) and steps[-1].step == "kafka":
             fate, meaning = PROMOTED, f"{MEANING[PROMOTED]} {steps[-1].details['topic']}:{steps[-1].details['offset']}"
         return Trace(topic, offset, sighting.uuid, fate, meaning, steps)
@@ -175,6 +183,26 @@ class Tracer:
         if offset_map and position:
             name, kafka_offset = offset_map.partition_name(position[0]), position[1]
             yield Step("kafka", f"copied to {name}, offset {kafka_offset:,}", {"topic": name, "offset": kafka_offset})
+
+    def _sent_back_steps(self, sighting: Sighting) -> Iterator[Step]:
+        """Yield where the message was sent back to from quarantine, and from where it was sent back."""
+        if is_partition(sighting.topic):
+            return
+        for row in rows_sent_back(self._layout):
+            if row.topic == sighting.topic and row.key == sighting.offset:
+                yield self._successor_step(row)
+            elif row.topic == sighting.topic and row.successor == sighting.offset:
+                text = f"{row.topic}:{row.key} on {format_time(row.sent_at * 1000)} ({row.fix})"
+                yield Step("sent back from", text, {"topic": row.topic, "offset": row.key, "fix": row.fix})
+
+    def _successor_step(self, row: SentRow) -> Step:
+        sent = f"sent back on {format_time(row.sent_at * 1000)}" + (f" ({row.fix})" if row.fix else "")
+        details = {"at": row.sent_at, "fix": row.fix, "topic": row.topic, "offset": row.successor}
+        if row.successor is None:
+            return Step(SENT_BACK, f"{sent}; its new offset is not recorded", details)
+        successor = self.trace(row.topic, row.successor)
+        text = f"{sent} as {row.topic}:{row.successor}, which {successor.meaning}"
+        return Step(SENT_BACK, text, details | {"fate": successor.fate})
 
     def _look_in_log(self, sighting: Sighting) -> None:
         reader = TopicReader(self._topics / sighting.topic)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.landing.table_paths import Layout
-from penstock.upkeep.quarantine.send_back import Row, SendBack, SendingBack, hold_send_lock, sent_before
+from penstock.upkeep.quarantine.send_back import Row, SendBack, SendingBack, hold_send_lock, rows_sent_back, sent_before
 
 ROWS = [
     ("a", 0, "bad_json", b"{x"),
@@ -112,3 +112,17 @@ def test_two_at_once_are_told_of_each_other(layout: Layout) -> None:
         pass
     with hold_send_lock(layout):
         assert sent_before(layout) == frozenset()
+
+
+def test_successors_and_fixes_of_sent_rows_are_recorded(layout: Layout) -> None:
+    log = Log()
+    SendBack(layout, log, fix_text="unchanged").run(rows(layout, topic="a"))
+    log.dies = "after"
+    with pytest.raises(Killed):
+        SendBack(layout, log, bytes.upper, "f" * 1000).run(rows(layout))
+    sent = [(row.topic, row.key, row.successor, row.fix) for row in rows_sent_back(layout)]
+    first = [("a", 0, 0, "unchanged"), ("a", 4, 1, "unchanged"), ("a", 9, 2, "unchanged")]
+    assert sent == [*first, ("b", 1, None, "f" * 200)], "the last one is not known to have arrived"
+    log.dies = ""
+    SendBack(layout, log)
+    assert [row.successor for row in rows_sent_back(layout)] == [0, 1, 2, 0]

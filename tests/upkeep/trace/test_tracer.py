@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from penstock.proof.proofs import write_proofs
 from penstock.proof.prover import Prover
 from penstock.records import ANNOTATIONS, body
 from penstock.upkeep.deletion.removal import execute_deletions
+from penstock.upkeep.quarantine.send_back import Row, SendBack
 from penstock.upkeep.trace.tracer import NoSuchTopic, Trace, Tracer
 from tests.spark.spark_helpers import BUCKET, HandWritten, append, event, flip, landed_event, landed_message
 
@@ -188,3 +190,24 @@ def test_a_row_that_was_deleted_is_deleted_while_its_file_is_still_there_and_aft
         assert (traced.trace("t", 0).fate, traced.trace("t", 1).fate) == ("deleted", "landed.event")
         assert traced.landed("u1") is None
         (table.layout.landed / table.files[0]).unlink(missing_ok=True)
+
+
+def test_row_that_was_sent_back_is_resolved_and_both_ends_are_shown(
+    topics: Path, tracer: Tracer, table: HandWritten
+) -> None:
+    class Client:
+        def append_batch(self, topic: str, body: pa.RecordBatch, producer: object = None) -> list[int]:
+            append(topics, topic, [row["payload"] for row in body.to_pylist()])
+            return [5]
+
+    assert tracer.trace("t", 2).meaning == "is in quarantine: bad_json"
+    quarantined = Row("t", None, 2, datetime(2026, 1, 1, tzinfo=UTC), "udp", "bad_json", b"{no json", None, [])
+    SendBack(table.layout, Client(), lambda _: event(7), "fix m:f").run([quarantined])
+    waiting = tracer.trace("t", 2)
+    assert (waiting.fate, details(waiting, "sent back")["fate"]) == ("quarantined.bad_json", "pending")
+    table.commit({"t": 6}, [landed_event(4, "u2"), landed_event(5, "u7")])
+    origin, successor = (Tracer(topics, table.layout, ["t"]).trace("t", offset) for offset in (2, 5))
+    assert origin.meaning.startswith("was in quarantine and was sent back on 2")
+    assert origin.meaning.endswith("(fix m:f) as t:5, which has landed: event")
+    assert details(successor, "sent back from") == {"topic": "t", "offset": 2, "fix": "fix m:f"}
+    assert (successor.fate, successor.meaning) == ("landed.event", "has landed: event")
