@@ -1,4 +1,4 @@
-"""What ``mkdocs build`` calls: pages that are made from the code join those of ``docs/``."""
+"""Hooks of ``mkdocs build``: add generated pages to the ones of ``docs/``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # MkDocs has it nowhere
+sys.path.insert(0, str(Path(__file__).parents[1]))  # MkDocs does not add the repository to the path
 
 from docsite.commands import commands_page
 from docsite.metrics import metrics_page
@@ -20,7 +20,7 @@ GENERATED = {"commands.md": commands_page, "metrics.md": metrics_page, "python.m
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages."""
+    """Add the generated pages."""
     from mkdocs.structure.files import File
 
     for name, page in GENERATED.items():

@@ -1,4 +1,4 @@
-"""The page of all metrics: what ``/metrics`` has of a listener with its handlers, its topic and its table."""
+"""The page of all metrics, from the ``/metrics`` of a pipe with one listener, handler, topic, cursor and table."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from penstock.wire.plog.statistics import Statistics
 STAT = "penstock_plog_"
 INTRODUCTION = """# Metrics
 
-`GET /metrics` at `log.http` (127.0.0.1:8844) is Prometheus text; with `otel.endpoint` the same go to an
-OpenTelemetry collector. The names stay ([compatibility](compatibility.md)). With `security.tokens` the scraper needs
-a token with the right `monitor`; one that may read some topics gets theirs alone.
+`GET /metrics` at `log.http` (127.0.0.1:8844) returns Prometheus text; with `otel.endpoint` the same metrics go to an
+OpenTelemetry collector. Names are stable ([compatibility](compatibility.md)). With `security.tokens` the scraper needs
+a token with the right `monitor`; a token for some topics gets the metrics of these topics only.
 
 Values of the label `name`, and of `fate` by topic, are the counts of the [glossary](glossary.md#counts); by handler
 `fate` is `delivered`, `policy_drop`, `handler_failed` or `corrupt`. `examples/prometheus` has alert rules
@@ -39,15 +39,15 @@ curl -s 127.0.0.1:8844/metrics | grep penstock_unaccounted
 OF_STAT = """
 ## Of the receivers
 
-What a listener's `STAT` answers, since its receiver started: `{stat}` and plog's key. Counts by size have the labels
+The values of a listener's `STAT` since its receiver started: `{stat}` and plog's key. Counts by size have the labels
 `fragments` (class of a message's number of fragments, by log2) and `index` (class of a fragment's index)."""
 
 
-def families_of_everything(folder: Path) -> list[Family]:
-    """What /metrics has where there is one of each: a listener with a handler, its topic, a cursor, its table."""
+def sample_families(folder: Path) -> list[Family]:
+    """Return the metrics of a pipe that has one of each: listener, handler, topic, cursor, table."""
     settings = Settings.model_validate({"data_dir": str(folder), "listener": [{"name": "in", "protocol": "udp"}]})
     settings.buffers.mkdir()
-    _leave_statistics(settings)
+    _write_statistics(settings)
     log = Log(settings.topics)
     ledger = Ledger(log, settings.buffers, ["in"])
     counts = Counts({"taken": 2, "unboxed": 2, "seen": 2, "accepted": 2})
@@ -58,31 +58,46 @@ def families_of_everything(folder: Path) -> list[Family]:
     landed = [{"source": "in", "bucket": 60, "counts": {"landed.message": 2}}]
     ledger.post({"tier": "landed", "topic": "t", "version": 0, "through": 2, "counts": landed})
     alarms = AlarmDelivery(settings.alarms)
-    made = MonitoringApi(settings, log, ledger, lambda: refused_family(HttpLimits()), alarms.family).metrics()
+    families = MonitoringApi(settings, log, ledger, lambda: refused_family(HttpLimits()), alarms.family).metrics()
     log.close()
-    return made
+    return families
 
 
-def _leave_statistics(settings: Settings) -> None:
-    """As the receiver leaves them: arrays of zeros would not be shown."""
+def _write_statistics(settings: Settings) -> None:
+    """Write statistics as a receiver does; arrays of zeros would not be shown."""
     statistics = Statistics()
     statistics.add_invalid(np.array([2]), np.array([1]))
     statistics.add_dropped(2, np.array([1]))
     handlers = [{"name": "kafka", "failed_to_send": 0, "refused_topics": 0}]
-    told = {"uptime": 1, "receive_buffer": 1, "kernel_dropped": 0, "total": 0, "version": "0.2.0", "handlers": handlers}
+    state = {
+        "uptime": 1,
+        "receive_buffer": 1,
+        "kernel_dropped": 0,
+        "total": 0,
+        "version": "0.2.0",
+        "handlers": handlers,
+    }
     page = StatePage(state_file(settings.buffers, "in"))
-    page.write(STATISTICS, statistics.as_dict() | told)
+    page.write(STATISTICS, statistics.as_dict() | state)
     page.close()
 
 
 def metrics_page() -> str:
-    """The page, as Markdown."""
+    """Return the page as Markdown."""
     with tempfile.TemporaryDirectory() as folder:
-        families = families_of_everything(Path(folder))
-    own = [family for family in families if not family.name.startswith(STAT)]
-    of_stat = [family for family in families if family.name.startswith(STAT)]
+        families = sample_families(Path(folder))
+    pipe_families = [family for family in families if not family.name.startswith(STAT)]
+    stat_families = [family for family in families if family.name.startswith(STAT)]
     return "\n".join(
-        [INTRODUCTION, "\n## Of the pipe\n", *_table(own), OF_STAT.format(stat=STAT), "", *_table(of_stat), ""]
+        [
+            INTRODUCTION,
+            "\n## Of the pipe\n",
+            *_table(pipe_families),
+            OF_STAT.format(stat=STAT),
+            "",
+            *_table(stat_families),
+            "",
+        ]
     )
 
 

@@ -1,4 +1,4 @@
-"""``python -m docsite.pictures [session|console]``: record a terminal session, and the console, of a real run."""
+"""Pictures of the documentation: ``python -m docsite.pictures [session|console]`` records a real run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from docsite.terminal import Line, drawn, recorded
+from docsite.terminal import Line, draw_session, record_session
 from penstock.testing.pipe import Pipe, install_command, until
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
@@ -28,27 +28,27 @@ SESSION = (
 PAGES = {"console": ("/", 760), "trace": ("/find?q=o-1", 420)}
 """The console's pages by name of their picture: path and height."""
 WIDTH = 1180
-ENOUGH = 4000
-"""Events that have landed before there is anything to look at."""
-SETTLING = 8000
-"""Milliseconds until a page has all that it shows."""
+MIN_LANDED_EVENTS = 4000
+"""Events that land before the pictures are taken."""
+SETTLE_MS = 8000
+"""Time until a page shows all of its data."""
 
 
-def meant(pipe: Pipe, command: str) -> str:
-    """A command of the documentation, with this pipe's ports in the place of those that ``penstock up`` has."""
+def with_ports_of(pipe: Pipe, command: str) -> str:
+    """Return a command of the documentation with this pipe's ports instead of the default ones."""
     command = command.replace("127.0.0.1:8844", pipe.http).replace("127.0.0.1:8845", pipe.grpc)
     command = command.replace("/dev/udp/127.0.0.1/23456", f"/dev/udp/127.0.0.1/{pipe.address('events-udp')[1]}")
     return command.replace("--port 5514", f"--port {pipe.address('syslog-tcp')[1]}")
 
 
 def session(pipe: Pipe) -> list[Line]:
-    """The session of the home page, run on a pipe."""
-    return recorded(SESSION, pipe.environment(), lambda command: meant(pipe, command))
+    """Record the session of the home page on a pipe."""
+    return record_session(SESSION, pipe.environment(), lambda command: with_ports_of(pipe, command))
 
 
 @contextmanager
 def running_pipe(folder: Path) -> Iterator[Pipe]:
-    """A pipe of its own."""
+    """Run a pipe during the block."""
     install_command(folder)
     pipe = Pipe(folder)
     pipe.start()
@@ -60,7 +60,7 @@ def running_pipe(folder: Path) -> Iterator[Pipe]:
 
 @contextmanager
 def landing(pipe: Pipe) -> Iterator[None]:
-    """Meanwhile a pipeline runs, and messages come, so that there are rows and rates to be seen."""
+    """Run a pipeline and senders during the block, so that pages show rows and rates."""
     command = [sys.executable, "-m", "penstock.cli.main", "pipeline", "run", *pipe.options]
     with pipe.output.open("ab") as output:
         pipeline = subprocess.Popen(command, stdout=output, stderr=output)
@@ -68,7 +68,7 @@ def landing(pipe: Pipe) -> Iterator[None]:
     thread = threading.Thread(target=_trickle, args=[pipe, stop])
     thread.start()
     try:
-        until(lambda: pipe.fates("events")["landed.event"] > ENOUGH, 180, "events land")
+        until(lambda: pipe.fates("events")["landed.event"] > MIN_LANDED_EVENTS, 180, "events land")
         yield
     finally:
         stop.set()
@@ -78,7 +78,7 @@ def landing(pipe: Pipe) -> Iterator[None]:
 
 
 def _trickle(pipe: Pipe, stop: threading.Event) -> None:
-    """Some hundred events a second; a few are none, and a few come twice."""
+    """Send some hundred events per second; a few are invalid, and a few are repeated."""
     number = 0
     while not stop.wait(0.02):
         number += 1
@@ -89,7 +89,7 @@ def _trickle(pipe: Pipe, stop: threading.Event) -> None:
 
 
 def screenshots(pipe: Pipe, folder: Path) -> Iterator[Path]:
-    """The console's pages in both themes, of a pipe through which messages go."""
+    """Yield screenshots of the console's pages in both themes, of a pipe with traffic."""
     from tests.system.browser import browser
     from tests.system.console_process import opened, running_console
 
@@ -98,17 +98,17 @@ def screenshots(pipe: Pipe, folder: Path) -> Iterator[Path]:
             for dark in (False, True):
                 page, _ = opened(chromium, console, path, width=WIDTH, dark=dark)
                 page.set_viewport_size({"width": WIDTH, "height": height})
-                page.wait_for_timeout(SETTLING)
-                made = folder / f"{name}-{'dark' if dark else 'light'}.png"
-                page.screenshot(path=made)
-                yield made
+                page.wait_for_timeout(SETTLE_MS)
+                path_of_picture = folder / f"{name}-{'dark' if dark else 'light'}.png"
+                page.screenshot(path=path_of_picture)
+                yield path_of_picture
 
 
 def main() -> None:
-    """Make the pictures of the part that is named, else all, anew."""
+    """Create the pictures of the named parts, by default all."""
     parts = sys.argv[1:] or ["session", "console"]
     with tempfile.TemporaryDirectory() as folder, running_pipe(Path(folder)) as pipe:
-        recording = drawn(session(pipe), TITLE)
+        recording = draw_session(session(pipe), TITLE)
         if "session" in parts:
             (IMAGES / "session.svg").write_text(recording)
         for path in screenshots(pipe, IMAGES) if "console" in parts else ():

@@ -1,4 +1,4 @@
-"""A terminal session as a moving picture: commands are run for real, and their lines come when they came."""
+"""A terminal session as an animated SVG: commands run for real, and lines appear with their record_session timing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 COLUMNS, ROWS = 100, 40
-TYPING = 0.03
-"""Seconds for each letter of a command."""
-READING = 1.2
-"""Seconds from the end of a command to the next one."""
-WAITING = 2.0
-"""Seconds after which nobody likes to watch a command: a longer wait is shown as this."""
+TYPING_S = 0.03
+"""Time per typed letter of a command."""
+READING_S = 1.2
+"""Pause between the end of a command and the next one."""
+MAX_WAIT_S = 2.0
+"""Longest pause that is shown while a command runs."""
 LINE, LEFT, TOP, WIDTH = 19, 16, 44, 880
 ESCAPE = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])|\x1b\][^\x07]*\x07|\x1b[()=>].?")
 COLOURS = {1: "b", 2: "d", 31: "r", 32: "g", 33: "y", 34: "u", 36: "c", 91: "r", 92: "g", 93: "y", 94: "u", 96: "c"}
@@ -44,48 +44,53 @@ FRAME = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the session: when it came (seconds from the beginning), its text with escape sequences."""
+    """A line of the session: seconds since its start, the text with escape sequences, and whether a user typed it."""
 
-    at: float
+    time_s: float
     text: str
     typed: bool = False
 
 
-def recorded(commands: Sequence[str], environment: Mapping[str, str], meant: Callable[[str], str] = str) -> list[Line]:
-    """The session of ``commands``, each run by bash as ``meant`` has it. Raises CalledProcessError."""
+def record_session(
+    commands: Sequence[str], environment: Mapping[str, str], translate: Callable[[str], str] = str
+) -> list[Line]:
+    """Run ``commands`` in bash and return the session; ``translate`` changes what runs, not what is shown. Raises
+    CalledProcessError.
+    """
     lines: list[Line] = []
     now = 0.5
     for command in commands:
         lines.append(Line(now, command, typed=True))
-        now += TYPING * len(command)
-        said = _run(meant(command), {**environment, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)})
-        lines += [Line(now + min(at, WAITING), text) for at, text in said]
-        now = max(now, lines[-1].at) + READING
+        now += TYPING_S * len(command)
+        output = _run_in_terminal(translate(command), environment)
+        lines += [Line(now + min(second, MAX_WAIT_S), text) for second, text in output]
+        now = max(now, lines[-1].time_s) + READING_S
     return lines
 
 
-def _run(command: str, environment: Mapping[str, str]) -> list[tuple[float, str]]:
-    """What a command says on a terminal: seconds since its start, and line."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+def _run_in_terminal(command: str, environment: Mapping[str, str]) -> list[tuple[float, str]]:
+    """Run a command on a terminal; return seconds since its start and text of each line."""
+    master_end, terminal_end = pty.openpty()
+    fcntl.ioctl(terminal_end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    terminal_environment = {**environment, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
     began = time.monotonic()
     process = subprocess.Popen(
-        ["bash", "-c", command], env=dict(environment), stdin=theirs, stdout=theirs, stderr=theirs
+        ["bash", "-c", command], env=terminal_environment, stdin=terminal_end, stdout=terminal_end, stderr=terminal_end
     )
-    os.close(theirs)
+    os.close(terminal_end)
     lines, rest = [], b""
-    while chunk := _read(ours):
-        *whole, rest = (rest + chunk).split(b"\n")
-        lines += [(time.monotonic() - began, one.decode(errors="replace")) for one in whole]
-    os.close(ours)
+    while chunk := _read(master_end):
+        *complete_lines, rest = (rest + chunk).split(b"\n")
+        lines += [(time.monotonic() - began, line.decode(errors="replace")) for line in complete_lines]
+    os.close(master_end)
     if process.wait():
         raise subprocess.CalledProcessError(process.returncode, command, "\n".join(text for _, text in lines))
-    shown = [(at, text.rstrip("\r").rpartition("\r")[2]) for at, text in lines]
-    return [(at, text) for at, text in shown if plain(text)]
+    visible_lines = [(second, text.rstrip("\r").rpartition("\r")[2]) for second, text in lines]
+    return [(second, text) for second, text in visible_lines if plain(text)]
 
 
 def _read(descriptor: int) -> bytes:
-    """What comes next, empty at the end."""
+    """Return the next bytes of the terminal, empty at its end."""
     select.select([descriptor], [], [])
     try:
         return os.read(descriptor, 1 << 16)
@@ -94,34 +99,34 @@ def _read(descriptor: int) -> bytes:
 
 
 def plain(text: str) -> str:
-    """Without escape sequences."""
+    """Return a text without escape sequences."""
     return ESCAPE.sub("", text).rstrip()
 
 
-def drawn(lines: Sequence[Line], title: str) -> str:
-    """The session as SVG, which shows each line when it came and stays as it is at the end."""
+def draw_session(lines: Sequence[Line], title: str) -> str:
+    """Return the session as SVG; each line appears at its time and stays."""
     height = TOP + LINE * len(lines) + 10
-    shown = [_shown(line, TOP + LINE * place) for place, line in enumerate(lines)]
+    elements = [_line_element(line, TOP + LINE * row) for row, line in enumerate(lines)]
     frame = FRAME.format(
         width=WIDTH, height=height, inner=WIDTH - 8, middle=WIDTH / 2, style=STYLE, title=escape(title)
     )
-    return "\n".join([frame, *shown, "</svg>", ""])
+    return "\n".join([frame, *elements, "</svg>", ""])
 
 
-def _shown(line: Line, y: int) -> str:
+def _line_element(line: Line, y: int) -> str:
     typed = f'<tspan class="g">$</tspan> <tspan class="typed">{escape(line.text)}</tspan>'
-    place = f'class="line" x="{LEFT}" y="{y}" xml:space="preserve" style="animation-delay: {line.at:.2f}s"'
-    return f"<text {place}>{typed if line.typed else _spans(line.text)}</text>"
+    attributes = f'class="line" x="{LEFT}" y="{y}" xml:space="preserve" style="animation-delay: {line.time_s:.2f}s"'
+    return f"<text {attributes}>{typed if line.typed else _spans(line.text)}</text>"
 
 
 def _spans(text: str) -> str:
-    """A line's pieces, each with the classes of its colours."""
+    """Return the parts of a line, each with the classes of its colors."""
     pieces, classes, end = [], "", 0
-    for found in ESCAPE.finditer(text):
-        pieces.append((classes, text[end : found.start()]))
-        end = found.end()
-        if found[2] == "m":
-            codes = [int(code or 0) for code in found[1].split(";")]
+    for sequence in ESCAPE.finditer(text):
+        pieces.append((classes, text[end : sequence.start()]))
+        end = sequence.end()
+        if sequence[2] == "m":
+            codes = [int(code or 0) for code in sequence[1].split(";")]
             classes = " ".join(COLOURS[code] for code in codes if code in COLOURS)
     pieces.append((classes, text[end:].rstrip()))
     return "".join(_span(classes, escape(piece)) for classes, piece in pieces if piece)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from docsite.metrics import families_of_everything
+from docsite.metrics import sample_families
 from penstock.counts import Name
 from penstock.server.api.monitoring import ROUTE_FATES
 from penstock.server.metrics.prometheus import Family, render
@@ -33,7 +33,7 @@ def expressions() -> Iterator[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def families(tmp_path_factory: pytest.TempPathFactory) -> list[Family]:
     """The metric families of a listener, its topic and its table."""
-    return families_of_everything(tmp_path_factory.mktemp("metrics"))
+    return sample_families(tmp_path_factory.mktemp("metrics"))
 
 
 def test_each_family_has_samples_help_and_type(families: list[Family]) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from docsite.commands import commands_page, walked
+from docsite.commands import commands_page, walk_commands
 from penstock.cli.main import build
 
 PAGE = commands_page()
-ALL = dict(walked(typer.main.get_command(build(None)), "penstock"))
+ALL = dict(walk_commands(typer.main.get_command(build(None)), "penstock"))
 
 
 def section_of(name: str) -> str:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from docsite.hooks import GENERATED
-from docsite.pictures import meant
+from docsite.pictures import with_ports_of
 from penstock.testing.pipe import Pipe
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -34,7 +34,7 @@ def commands_of(page: str) -> list[str]:
 
 
 def run(pipe: Pipe, command: str) -> str:
-    return pipe.run("bash", "-c", meant(pipe, command))
+    return pipe.run("bash", "-c", with_ports_of(pipe, command))
 
 
 def test_each_page_with_commands_is_tested() -> None:
@@ -55,7 +55,7 @@ def test_commands_of_a_page_run_in_order(one_pipe: Pipe, page: str) -> None:
 def test_program_of_the_tutorial_reads_the_sent_messages(one_pipe: Pipe) -> None:
     one_pipe.run("bash", "-c", "echo kite | penstock produce kites")
     (program,) = blocks_of("tutorial", "python")
-    program = meant(one_pipe, program).replace('"events"', '"kites"')
+    program = with_ports_of(one_pipe, program).replace('"events"', '"kites"')
     assert one_pipe.run(sys.executable, "-c", program).endswith("b'kite'\n")
 
 
