@@ -19,7 +19,7 @@ from penstock.server.metrics.prometheus import Family, render
 EXAMPLES = Path(__file__).parents[1] / "examples"
 DASHBOARD = json.loads((EXAMPLES / "grafana" / "penstock.json").read_text())
 RULES = yaml.safe_load((EXAMPLES / "prometheus" / "penstock.rules.yml").read_text())
-FUNCTIONS = {"sum", "rate", "increase", "time", "min", "absent", "by", "and"}
+FUNCTIONS = {"sum", "rate", "increase", "time", "min", "max", "absent", "by", "and"}
 
 
 def expressions() -> Iterator[tuple[str, str]]:
