@@ -1,8 +1,9 @@
 """Everything that imports pyspark: the session, the data source ``penstock``, and the landing query.
 
 Read ``session`` with ``extensions`` and ``package_zip``, ``views`` (the tables for readers), ``source/``, ``query/``,
-``pipeline`` (all of it as one process), ``replay``. Public names are imported on first use: pyspark is an optional
-dependency. Imports ``landing``, ``proof``, ``upkeep``, ``log``, ``client``, ``config``, ``java`` and ``process``.
+``pipeline`` (all of it as one process) with ``stall_watch``, ``replay``. Public names are imported on first use:
+pyspark is an optional dependency. Imports ``landing``, ``proof``, ``upkeep``, ``log``, ``client``, ``config``, ``java``
+and ``process``.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ from penstock.proof.ledger_posts import LedgerClient
 from penstock.spark.extensions import package_settings
 from penstock.spark.query.landing_query import Landing, RunningLanding, start_landing
 from penstock.spark.query.proof_worker import LedgerPosts, ProofWorker
-from penstock.spark.session import build_session
+from penstock.spark.session import build_session, jvm_pid, runs_in_process
+from penstock.spark.stall_watch import StallWatch, batch_state
 from penstock.upkeep.believed_clock import BelievedClock
 from penstock.upkeep.checkpoint_repair import mend, sweep
 from penstock.upkeep.maintenance import Maintenance, Upkeep
@@ -56,6 +57,8 @@ SHUTDOWN_TIMEOUT_S = 10.0
 REPORT_INTERVAL_S = 10.0
 QUERY_POLL_S = 0.5
 """Interval between two checks of the query; each is a call into the JVM."""
+NOTE_INTERVAL_S = 5.0
+"""Interval between two checks of the tasks of a batch; each makes about ten calls into the JVM."""
 SLOW_WORKER = "failed to connect back"
 """A part of Spark's error for a Python worker that took more than ten seconds to start. Restarting the query costs less
 than restarting the JVM.
@@ -185,7 +188,7 @@ def _run_query(
                 latest_time=clock.expected_micros,
             )
             _LOGGER.info("landing %s from %s into %s", landing.topic, _source(landing), landing.layout.landed)
-            error = _watch_closely(running, proof_worker, stop)
+            error = _watch_closely(session, running, proof_worker, stop)
             if SLOW_WORKER not in error:
                 return running, error
             running.stop()
@@ -202,20 +205,37 @@ def _source(landing: Landing) -> str:
     return landing.log.address if landing.log else str(landing.topics)
 
 
-def _watch_closely(running: RunningLanding, proof_worker: ProofWorker, stop: threading.Event) -> str:
+def _watch_closely(
+    session: SparkSession, running: RunningLanding, proof_worker: ProofWorker, stop: threading.Event
+) -> str:
     """Watch the query, and stop it before an error is raised: nothing may be committed after the error is reported."""
     try:
-        return _watch(running, proof_worker, stop)
+        with StallWatch(jvm_pid()) as stall_watch:
+            return _watch(session, running, proof_worker, stop, stall_watch)
     except BaseException:
         stop.set()
         running.stop()
         raise
 
 
-def _watch(running: RunningLanding, proof_worker: ProofWorker, stop: threading.Event) -> str:
+def _watch(
+    session: SparkSession,
+    running: RunningLanding,
+    proof_worker: ProofWorker,
+    stop: threading.Event,
+    stall_watch: StallWatch,
+) -> str:
     """Wait until the query ends or ``stop`` is set, and log progress; return why it failed ("" if it did not)."""
     reported_batch, reported_at = proof_worker.progress.batch, time.monotonic()
+    is_remote, next_note = not runs_in_process(str(session.sparkContext.master)), 0.0
     while running.is_running and not stop.wait(QUERY_POLL_S):
+        if time.monotonic() >= next_note:
+            next_note = time.monotonic() + NOTE_INTERVAL_S
+            # A commit waits for an unreachable store without a limit, so it is no stall of Spark.
+            is_committing = running.is_committing
+            stall_watch.note(
+                None if is_committing else batch_state(session.sparkContext, running.query, is_remote=is_remote)
+            )
         has_progress = proof_worker.progress.batch != reported_batch or proof_worker.progress.away
         if has_progress and time.monotonic() - reported_at >= REPORT_INTERVAL_S:
             reported_batch, reported_at = proof_worker.progress.batch, time.monotonic()

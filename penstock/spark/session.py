@@ -137,6 +137,16 @@ def build_session(
     return session
 
 
+def runs_in_process(master: str) -> bool:
+    """Return whether driver and executors are one JVM."""
+    return bool(_IN_PROCESS.fullmatch(master))
+
+
+def jvm_pid() -> int:
+    """Return the process id of the JVM that ``build_session`` has started."""
+    return int(SparkContext._gateway.proc.pid)  # type: ignore[union-attr]  # set by launch_gateway
+
+
 def listens_on_loopback(master: str) -> bool:
     """Return whether the driver listens on loopback only, unless ``spark.driver.host`` is set.
 

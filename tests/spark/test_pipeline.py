@@ -221,6 +221,64 @@ def test_query_restarts_after_a_slow_python_worker(tmp_path: Path, running: Daem
     assert proved_to(Layout.for_tables(tmp_path / "tables")) == 13
 
 
+STALLED = """
+import sys, threading, time
+from pathlib import Path
+from penstock.spark import pipeline, stall_watch
+
+pipeline.NOTE_INTERVAL_S = 0.2
+take_state = pipeline.batch_state
+
+def lose_patience():
+    while not Path("impatient").exists():
+        time.sleep(0.1)
+    stall_watch.REPORT_AFTER_S, stall_watch.RESTART_AFTER_S = 3.0, 8.0
+
+def stop_dispatcher(context, query, **options):
+    if Path("stop_dispatcher").exists():
+        for thread in context._jvm.java.lang.Thread.getAllStackTraces().keySet().toArray():
+            if thread.getName().startswith("dispatcher-"):
+                thread.interrupt()
+        Path("stop_dispatcher").unlink()
+    return take_state(context, query, **options)
+
+pipeline.batch_state = stop_dispatcher
+threading.Thread(target=lose_patience, daemon=True).start()
+sys.exit(pipeline.main(sys.argv[1:]))
+"""
+"""The pipeline, on request with little patience, and with Spark's threads that dispatch messages dead."""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("cause", ["dead dispatcher", "stopped JVM"])
+def test_a_batch_without_progress_is_reported_and_ends_the_pipeline(
+    tmp_path: Path, running: Daemon, cause: str
+) -> None:
+    layout = Layout.for_tables(tmp_path / "tables")
+    append(running, 0, 10)
+    process = start(tmp_path, running.http, program=("-c", STALLED))
+    wait_for(lambda: proved_to(layout) == 13)
+    (java,) = (pid for pid in descendants(process.pid) if Path(f"/proc/{pid}/comm").read_text() == "java\n")
+    if cause == "stopped JVM":
+        os.kill(java, signal.SIGSTOP)
+    else:
+        (tmp_path / "stop_dispatcher").touch()
+    append(running, 1000, 10)
+    if cause == "dead dispatcher":
+        wait_for(lambda: not (tmp_path / "stop_dispatcher").exists())
+        append(running, 2000, 10)
+    (tmp_path / "impatient").touch()
+    stderr = process.communicate(timeout=PATIENCE)[1]
+    assert process.returncode == 1, stderr
+    assert "s Spark is ended and the pipeline starts again" in stderr, stderr
+    assert "Spark is ended, so that the pipeline starts again" in stderr, stderr
+    wait_for(lambda: not Path(f"/proc/{java}").exists())
+    last = start(tmp_path, running.http, "--once")
+    stderr = last.communicate(timeout=PATIENCE)[1]
+    assert last.returncode == 0, stderr
+    assert proved_to(layout) == (26 if cause == "stopped JVM" else 39)
+
+
 SLOW_COMMIT = """
 import sys, threading, time
 from pathlib import Path

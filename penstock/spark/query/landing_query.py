@@ -114,6 +114,11 @@ class RunningLanding:
         self._commits.settle()
 
     @property
+    def is_committing(self) -> bool:
+        """Whether a written batch is being committed to the table."""
+        return self._commits.is_busy
+
+    @property
     def is_running(self) -> bool:
         return self._commits.failure() is None and (self.query.isActive or self._commits.is_busy)
 
