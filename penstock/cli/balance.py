@@ -25,6 +25,7 @@ from penstock.cli.tables.wait import parse_moment
 from penstock.config import parse_time
 from penstock.config.daemon_access import Access
 from penstock.counts import LOST_BEFORE, Counts, Name
+from penstock.errors import PenstockError
 from penstock.ledger.event_words import event_line
 from penstock.ledger.receipt import receipt
 from penstock.ledger.receipt_words import bar, reasons, remarks, sentence, verdict
@@ -115,12 +116,39 @@ class BalanceQuery:
         self._keys, self._query_parameters, self._by, self._rebuild = keys, parameters, by, rebuild
         self.full = full
         self._tallies: RowCounts | None = None
+        self._quarantined, self._sent_back = 0, dict[str, Counts]()
 
     def now(self) -> dict[str, Any]:
         """Return the balance with its receipt, and with rows if ``by`` is set."""
         document = self._rebuilt() if self._rebuild else query_daemon(self._keys, "/balance", **self._query_parameters)
+        document |= self.local_facts(document)
         document |= {"receipt": receipt(document).document()}
         return document | ({"by": self._by, "rows": self._rows(document)} if self._by else {})
+
+    def local_facts(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Return what only this machine knows (see ``receipt``): nothing for a part of the time."""
+        topics = document["topics"]
+        quarantined = sum(Counts(topic["fates"]).total(Name.QUARANTINED) for topic in topics)
+        is_unread = topics and not any(topic["read_by_pipeline"] for topic in topics)
+        if self._query_parameters or not (is_unread or quarantined):
+            return {}
+        # Imports Parquet.
+        from penstock.landing.landing_lock import is_running
+        from penstock.landing.table_paths import Layout
+        from penstock.upkeep.quarantine.send_back import sent_before
+
+        layout = Layout.for_tables(self._keys.load_all().tables)
+        facts: dict[str, Any] = {"pipeline_starts": is_running(layout)} if is_unread else {}
+        if quarantined != self._quarantined:
+            # Fast path: with --watch the rows are counted again when the quarantine has changed.
+            self._quarantined, self._sent_back = quarantined, {}
+            if sent_before(layout):
+                from penstock.sql.quarantined import sent_back_counts
+                from penstock.sql.tables import Tables
+
+                with contextlib.suppress(PenstockError, OSError):
+                    self._sent_back = sent_back_counts(Tables(layout))
+        return facts | ({"sent_back": self._sent_back} if self._sent_back else {})
 
     def show(self, document: dict[str, Any], out: Callable[[Any], None]) -> None:
         """Print the receipt, or the rows or books that the options ask for."""

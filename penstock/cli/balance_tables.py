@@ -65,7 +65,7 @@ def show(document: dict[str, Any], out: Callable[[Any], None]) -> None:
     for listener in document["listeners"]:
         out(_listener_table(listener))
     out(_routes_table(document["routes"]))
-    out(_topics_table(document["topics"]))
+    out(_topics_table(document["topics"], bool(document.get("pipeline_starts"))))
     if document.get("audits"):
         out(_audits_table(document["audits"]))
     out(f"pending: {document['pending']}")
@@ -97,7 +97,7 @@ def _routes_table(routes: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _topics_table(topics: list[dict[str, Any]]) -> Table:
+def _topics_table(topics: list[dict[str, Any]], pipeline_starts: bool) -> Table:
     table = Table(title="topics: logged = fates + pending", title_justify="left", box=None)
     for column in ("topic", "logged"):
         table.add_column(column)
@@ -107,7 +107,8 @@ def _topics_table(topics: list[dict[str, Any]]) -> Table:
     for topic in topics:
         fates = ", ".join(f"{fate} {count}" for fate, count in sorted(topic["fates"].items()))
         if not topic["read_by_pipeline"]:
-            fates = ", ".join(filter(None, ("kept in the log (no pipeline reads it)", fates)))
+            why = "the pipeline is starting" if pipeline_starts else "no pipeline reads it"
+            fates = ", ".join(filter(None, (f"kept in the log ({why})", fates)))
         table.add_row(topic["topic"], str(topic["logged"]), fates, str(topic["pending"]), str(topic["unaccounted"]))
     return table
 

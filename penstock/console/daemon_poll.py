@@ -56,6 +56,9 @@ class Latest:
     """Time of the last complete answer, in seconds since the epoch."""
     history: History = field(default_factory=History)
     lags: Lags = field(default_factory=Lags)
+    pipeline_runs: bool = False
+    sent_back: Document = field(default_factory=dict)
+    """Rows of the quarantine that were sent back, by topic and fate."""
 
 
 def _of_latest(name: str) -> Any:
@@ -132,7 +135,13 @@ class Daemon:
     @property
     def receipt(self) -> Receipt | None:
         """Return the receipt of the latest balance; None before the first one."""
-        return receipt(self.balance) if self.balance else None
+        return receipt(self.local_balance()) if self.balance else None
+
+    def local_balance(self) -> Document:
+        """Return the latest balance with the facts that only this machine knows (see ``receipt``)."""
+        starts = self.latest.pipeline_runs and not any(t["read_by_pipeline"] for t in self.balance.get("topics", ()))
+        balance: Document = self.balance
+        return balance | {"pipeline_starts": starts, "sent_back": self.latest.sent_back}
 
     async def poll_forever(self) -> None:
         """Poll until the task is cancelled; an unreachable daemon is polled again."""

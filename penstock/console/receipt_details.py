@@ -24,12 +24,14 @@ MAX_SAMPLE_CHARS = 160
 PART_MEANINGS = {
     "landed": "rows of the tables",
     "quarantined": "messages that look like events but are invalid: rows of the table quarantine, stored unchanged",
+    "sent_back": "messages that were sent back from quarantine: resolved, and counted again as what they became",
     "duplicate": "events whose uuid has already landed; the table has one of each",
     "deleted": "landed rows that were deleted from the table, by request or by retention",
     "dropped": "messages that pipeline.transform dropped; the table records their offsets",
     "kept": "messages of topics that no pipeline reads: they stay in the log until retention drops them",
+    "starting": "messages in the log; the pipeline is starting and has not reported yet",
     "handed_on": "messages of listeners that send to other handlers than the log",
-    "expired": "messages that retention dropped from the log after all readers had read them",
+    "expired": "messages that retention dropped from the log after all readers, if there were any, had read them",
     "lost": "messages that no table, topic or handler has",
     "unaccounted": "messages that the ledger cannot explain: penstock balance --rebuild recomputes it from the files",
     "on_the_way": "messages in log buffers, in topics but not landed yet, or waiting for missing fragments",
@@ -120,11 +122,13 @@ def _messages_by_origin(part: str, balance: Mapping[str, Any]) -> list[tuple[str
             for route in routes
             if route["handler"] != "log"
         ]
-    if part == "kept":
+    if part in ("kept", "starting"):
         return [(topic["topic"], topic["logged"]) for topic in topics if not topic["read_by_pipeline"]]
     if part == "unaccounted":
         return [(f"topic {topic['topic']}", topic["unaccounted"]) for topic in topics]
     # The fates of a topic that a part sums up; a part that is not listed is a fate itself.
+    if part == "sent_back":
+        return [(topic, sum(counts.values())) for topic, counts in balance.get("sent_back", {}).items()]
     prefixes = {"expired": (EXPIRED_READ,), "dropped": (Name.DROPPED,), "deleted": (Name.DELETED, GAP_DELETED)}
     prefix = prefixes.get(part, (part,))
     return [

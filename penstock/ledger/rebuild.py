@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +61,34 @@ def differences(ledger: Document, computed: Document) -> list[str]:
             for d in (computed, ledger)
         )
         lines += [
-            f"{part} {key}: {ledger_entries.get(key)} in the ledger, {computed_entries.get(key)} computed"
+            f"{part.removesuffix('s')} {key}: {_difference(ledger_entries.get(key), computed_entries.get(key))}"
             for key in sorted({*computed_entries, *ledger_entries})
             if _comparable(computed_entries.get(key), ledger_entries.get(key)) != ledger_entries.get(key)
         ]
     return lines
+
+
+def _difference(ledger: Document | None, computed: Document | None) -> str:
+    """Return what differs: ``landed.event 3 in the ledger, 2 computed; pending 0 in the ledger, 1 computed``."""
+    if ledger is None or computed is None:
+        return f"missing {'in the ledger' if ledger is None else 'in the files'}"
+    ledger_counts, computed_counts = dict(_flatten(ledger)), dict(_flatten(computed))
+    return "; ".join(
+        f"{name} {ledger_counts.get(name, 0)} in the ledger, {computed_counts.get(name, 0)} computed"
+        for name in dict.fromkeys([*ledger_counts, *computed_counts])
+        if ledger_counts.get(name) != computed_counts.get(name)
+    )
+
+
+def _flatten(entry: Document, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Yield names and counts; counts in ``fates`` and ``counts`` are named without these keys."""
+    for key, field in entry.items():
+        if isinstance(field, dict):
+            yield from _flatten(field, prefix if key in ("fates", "counts") else f"{prefix}{key}.")
+        elif isinstance(field, bool):
+            yield prefix + key, "yes" if field else "no"
+        else:
+            yield prefix + key, field
 
 
 def _fates_alone(entry: Document) -> Document:

@@ -18,12 +18,14 @@ ROUTE_LOSSES = (Name.POLICY_DROP, Name.HANDLER_FAILED, Name.CORRUPT)
 PARTS = {
     "landed": "landed",
     "quarantined": "quarantined",
+    "sent_back": "sent back from quarantine",
     "duplicate": "duplicates",
     "deleted": "deleted",
     "dropped": "dropped by the transformation",
     "kept": "in the log only",
+    "starting": "waiting for the pipeline to start",
     "handed_on": "handed on",
-    "expired": "read and expired",
+    "expired": "expired in the log",
     "lost": "lost",
     "unaccounted": "unaccounted for",
     "on_the_way": "on the way",
@@ -67,7 +69,7 @@ class Receipt:
 
     def visible_parts(self) -> dict[str, int]:
         """Return the parts to display: all that are not 0, and some in any case."""
-        always = ALWAYS_SHOWN if self.parts["kept"] else ("landed", *ALWAYS_SHOWN)
+        always = ALWAYS_SHOWN if self.parts["kept"] or self.parts["starting"] else ("landed", *ALWAYS_SHOWN)
         return {name: count for name in PARTS if (count := self.parts[name]) or name in always}
 
     def document(self) -> dict[str, Any]:
@@ -86,28 +88,31 @@ class Receipt:
 
 
 def receipt(balance: Mapping[str, Any]) -> Receipt:
-    """Return the receipt of a balance."""
+    """Return the receipt of a balance.
+
+    Two facts are local, and those who know them add them to the balance: ``pipeline_starts`` (a pipeline runs and has
+    reported nothing yet), and ``sent_back``, the resolved rows of the quarantine by topic and fate.
+    """
     losses = losses_of(balance)
+    quarantined, sent_back = _split_quarantine(balance)
+    in_log_only = sum(_in_log_only(topic) for topic in balance["topics"])
+    starts = bool(balance.get("pipeline_starts"))
     fates = summed(topic["fates"] for topic in balance["topics"])
     main_routes = _main_routes(balance)
     parts = {
         "landed": fates.total(Name.LANDED),
-        "quarantined": fates.total(Name.QUARANTINED),
+        "quarantined": sum(counts.total() for counts in quarantined.values()),
+        "sent_back": sent_back,
         "duplicate": fates[Name.DUPLICATE],
         "deleted": fates.total(Name.DELETED) + fates[GAP_DELETED],
         "dropped": fates[Name.DROPPED],
-        "kept": sum(_in_log_only(topic) for topic in balance["topics"]),
+        "kept": 0 if starts else in_log_only,
+        "starting": in_log_only if starts else 0,
         "handed_on": _handed_on(balance, main_routes),
         "expired": fates[EXPIRED_READ],
         "lost": sum(counts.total() for counts in losses.values()),
         "unaccounted": balance["unaccounted"],
         "on_the_way": _on_the_way(balance, main_routes),
-    }
-    quarantined = {
-        topic["topic"]: Counts(
-            {name: count for name, count in topic["fates"].items() if name.startswith(Name.QUARANTINED)}
-        )
-        for topic in balance["topics"]
     }
     listeners = balance["listeners"]
     return Receipt(
@@ -126,6 +131,22 @@ def receipt(balance: Mapping[str, Any]) -> Receipt:
         sum(listener["counts"].get(Name.SKIPPED_BYTES, 0) for listener in listeners),
         Counts({name: count for name, count in fates.items() if count and name.startswith(WITHOUT_MESSAGE)}),
     )
+
+
+def _split_quarantine(balance: Mapping[str, Any]) -> tuple[Losses, int]:
+    """Return the open rows of the quarantine by topic and fate, and the number of rows that were sent back."""
+    quarantined, resolved = {}, 0
+    for topic in balance["topics"]:
+        sent_back = balance.get("sent_back", {}).get(topic["topic"], {})
+        counts = Counts()
+        for name, count in topic["fates"].items():
+            if name.startswith(Name.QUARANTINED):
+                # A row that was deleted after it was sent back is no longer counted as quarantined.
+                of_fate = min(sent_back.get(name, 0), count)
+                counts[name] = count - of_fate
+                resolved += of_fate
+        quarantined[topic["topic"]] = counts
+    return quarantined, resolved
 
 
 def losses_of(balance: Mapping[str, Any]) -> Losses:

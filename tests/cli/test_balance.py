@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -22,10 +23,16 @@ from penstock.cli.balance import BalanceQuery, _render, balance, parse_moment_or
 from penstock.cli.balance_tables import ByTable
 from penstock.cli.options import Commands
 from penstock.config import Settings
+from penstock.config.daemon_keys import DaemonKeys
 from penstock.counts import Counts, Origin
+from penstock.landing.landing_lock import acquire_landing_lock
 from penstock.records import body
+from penstock.sql.quarantined import Selection, newest
+from penstock.sql.tables import Tables
+from penstock.upkeep.quarantine.send_back import SendBack
 from tests.spark.spark_daemon import Daemon, daemon
 from tests.spark.spark_helpers import HandWritten, landed_event
+from tests.upkeep.quarantine.test_send_back import Log
 
 MINUTES = (6000, 6060, 6120)
 
@@ -229,4 +236,21 @@ def test_rebuild_of_a_minute_is_compared_with_the_same_minute(running: Daemon, t
     document = json.loads(text)
     assert [topic["logged"] for topic in document["topics"]] == [3]
     (line,) = document["differs"]  # no table: the ledger alone says that a pipeline reads the topic
-    assert (status, line.startswith("topics events: ")) == (1, True)
+    assert (status, line.startswith("topic events: ")) == (1, True)
+
+
+def test_receipt_knows_that_the_pipeline_starts_and_what_was_sent_back(tmp_path: Path, table: HandWritten) -> None:
+    settings = Settings.model_validate({"data_dir": str(tmp_path), "pipeline": {"tables": str(table.layout.tables)}})
+    query = BalanceQuery(DaemonKeys(load_all=lambda: settings), {}, None, rebuild=False)
+    unread = {"topics": [{"topic": "t", "fates": {}, "read_by_pipeline": False}]}
+    assert query.local_facts(unread) == {"pipeline_starts": False}
+    handle = acquire_landing_lock(table.layout, threading.Event())
+    assert query.local_facts(unread) == {"pipeline_starts": True}
+    os.close(handle)
+    bad = {"topic": "t", "offset": 0, "kind": "quarantine", "reason": "bad_json", "payload": b"{"}
+    table.commit({"t": 2}, [bad, bad | {"offset": 1}])
+    read = {"topics": [{"topic": "t", "fates": {"quarantined.bad_json": 2}, "read_by_pipeline": True}]}
+    assert query.local_facts(read) == {}
+    SendBack(table.layout, Log()).run(newest(Tables(table.layout), Selection(), 1))
+    query = BalanceQuery(DaemonKeys(load_all=lambda: settings), {}, None, rebuild=False)
+    assert query.local_facts(read) == {"sent_back": {"t": {"quarantined.bad_json": 1}}}

@@ -47,7 +47,10 @@ def test_table_with_missing_rows_differs_from_the_ledger(ledger: Ledger, tmp_pat
     now = ledger.balance().document()
     rebuilt = rebuild_balance(tmp_path / "topics", tmp_path, [], [], lambda: now)
     (line,) = rebuilt["differs"]
-    assert line.startswith("topics events: ")
+    assert (
+        line
+        == "topic events: landed.message 3 in the ledger, 0 computed; read_by_pipeline yes in the ledger, no computed"
+    )
 
 
 def test_without_a_daemon_nothing_is_compared(ledger: Ledger, tmp_path: Path) -> None:
@@ -63,7 +66,7 @@ def landed_topic(**uuids: tuple[int, str]) -> dict[str, Any]:
 def test_topic_with_another_sum_of_uuids_differs() -> None:
     assert differences(landed_topic(event=(2, "0a")), landed_topic(event=(2, "0a"))) == []
     (line,) = differences(landed_topic(event=(2, "0a")), landed_topic(event=(2, "0b")))
-    assert line.startswith("topics t: ")
+    assert line == "topic t: uuids.event.sum 0a in the ledger, 0b computed"
 
 
 def test_proofs_without_sums_of_uuids_are_not_compared_by_them() -> None:
@@ -77,3 +80,14 @@ def test_former_fate_of_a_deleted_row_is_no_difference() -> None:
     computed = ledger | {"topics": [entry | {"fates": {"deleted.asked": 1}}]}
     assert differences(ledger, computed) == []
     assert differences(ledger, ledger | {"topics": [entry | {"fates": {"landed.event": 1}}]}) != []
+
+
+def test_difference_is_one_plain_line_and_names_what_is_missing() -> None:
+    entry = {"topic": "t", "logged": 3, "read_by_pipeline": True, "fates": {"landed.event": 3}}
+    ledger: dict[str, Any] = {"listeners": [], "routes": [], "topics": [entry]}
+    changed = entry | {"read_by_pipeline": False, "fates": {"landed.event": 2, "duplicate": 1}}
+    assert differences(ledger, ledger | {"topics": [changed]}) == [
+        "topic t: read_by_pipeline yes in the ledger, no computed; landed.event 3 in the ledger, 2 computed; "
+        "duplicate 0 in the ledger, 1 computed"
+    ]
+    assert differences(ledger, ledger | {"topics": []}) == ["topic t: missing in the files"]

@@ -173,3 +173,19 @@ def test_offsets_of_kafka_without_a_message_are_neither_lost_nor_sent() -> None:
     assert (nonzero_parts(summary), summary.sent) == ({"landed": 10, "lost": 1}, 11)
     assert summary.without_message.total() == 42
     assert summary.document()["without_message"]["not_a_message.aborted"] == 30
+
+
+def test_unread_topics_wait_while_the_pipeline_starts() -> None:
+    books = balance([], [], [topic(logged=9, read=False)])
+    assert nonzero_parts(receipt(books)) == {"kept": 9}
+    starting = receipt(books | {"pipeline_starts": True})
+    assert (nonzero_parts(starting), starting.sent) == ({"starting": 9}, 9)
+
+
+def test_rows_that_were_sent_back_are_not_open() -> None:
+    books = balance([], [], [topic(logged=9, quarantined__bad_json=5, quarantined__no_uuid=1, landed__event=3)])
+    resolved = {"events": {"quarantined.bad_json": 4, "quarantined.no_uuid": 7}, "gone": {"quarantined.bad_json": 2}}
+    summary = receipt(books | {"sent_back": resolved})
+    assert nonzero_parts(summary) == {"landed": 3, "quarantined": 1, "sent_back": 5}
+    assert summary.quarantined == {"events": {"quarantined.bad_json": 1, "quarantined.no_uuid": 0}}
+    assert summary.sent == 9

@@ -104,7 +104,7 @@ class ReceiptPanel:
             return
         if part == self._open:
             # Another part may have been opened while this one's request was running.
-            self._detail.show(detail(part, receipt, self._daemon.balance, series) + self._samples)
+            self._detail.show(detail(part, receipt, self._daemon.local_balance(), series) + self._samples)
 
     async def _newest(self) -> list[Row]:
         """Return the newest quarantined messages of topics that may be read. Raises DaemonUnavailable, PenstockError,
