@@ -30,6 +30,7 @@ PenstockError
         DamagedFile
         Locked
         UnknownFormat
+        UnsafeFile
     RoutesUnknown  (handover.drain)
     GaveUp  (handover.writer)
     CannotListen  (ingest.sockets)
@@ -157,7 +158,7 @@ PenstockError
     NoSuchView  (tables)
     PipeFailed  (testing.pipe)
     CannotBackfill  (upkeep.backfill_planner)
-    CheckpointLost  (upkeep.checkpoint_repair)
+    CheckpointLost  (upkeep.checkpoint_rebuild)
     SourceDiffers  (upkeep.checkpoint_repair)
     CannotSend  (upkeep.promote.kafka_writer)
     CannotMove  (upkeep.promote.promotion)

@@ -177,17 +177,23 @@ class BalanceQuery:
         return f"last event: {event_line(events[0])}" if events else ""
 
     def _rebuilt(self) -> dict[str, Any]:
+        from penstock.landing.table_paths import Layout
         from penstock.ledger.rebuild import rebuild_balance
 
         # Imports pyarrow.dataset.
         from penstock.proof.table_posts import table_posts
+        from penstock.upkeep.scrub import find_damaged_files
 
         settings = self._keys.load_all()
         listeners = [listener.name for listener in settings.listener]
         posts = table_posts(settings)
-        return rebuild_balance(
+        document = rebuild_balance(
             settings.topics, settings.buffers, listeners, posts, self._running_balance, self._within()
         )
+        damaged = [
+            f"{name} is damaged: {reason}" for name, reason in find_damaged_files(Layout.for_tables(settings.tables))
+        ]
+        return document | ({"differs": [*document.get("differs", []), *damaged]} if damaged else {})
 
     def _running_balance(self) -> dict[str, Any] | None:
         # Without a running daemon there is nothing to compare the rebuilt balance with.

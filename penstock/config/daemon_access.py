@@ -5,7 +5,7 @@ If ``[security]`` has tokens, they use an internal one in the data directory, wh
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,8 @@ from urllib.parse import urlencode
 from penstock.config.keys.renewed_tls import RenewedContext
 from penstock.config.keys.tls import checked_name, client_context, first_certificate
 from penstock.config.units import split_address
-from penstock.files.errors import DamagedFile
+from penstock.files.errors import DamagedFile, UnsafeFile
+from penstock.files.secret_files import read_secret
 
 if TYPE_CHECKING:
     import httpx
@@ -28,13 +29,25 @@ if TYPE_CHECKING:
 
 TOKEN_FILE = "token"  # noqa: S105 - the name of a file
 """Name of the file in the data directory, mode 0600."""
+_LOGGER = logging.getLogger(__name__)
 
 
-def internal_token(data_dir: Path) -> str:
-    """Return the internal token of a data directory; the first call creates it. Raises OSError and DamagedFile."""
+def internal_token(data_dir: Path, *, replace: bool = False) -> str:
+    """Return the internal token of a data directory; the first call creates it.
+
+    With ``replace``, for a start, a token that is damaged or that others could read or plant gives way to a new one,
+    and a line in the log says so. Raises OSError, DamagedFile and UnsafeFile.
+    """
     path = data_dir / TOKEN_FILE
-    with contextlib.suppress(FileNotFoundError):
+    try:
         return read_token(path)
+    except FileNotFoundError:
+        pass
+    except (DamagedFile, UnsafeFile) as error:
+        if not replace:
+            raise type(error)(f"{error}; the next start of Penstock makes a new token") from None
+        _LOGGER.warning("%s; a new token is made", error)
+        path.unlink()
     import secrets
 
     from penstock.files.file_system import create_once  # here, because it is only needed once
@@ -46,13 +59,11 @@ def internal_token(data_dir: Path) -> str:
 
 
 def read_token(path: Path) -> str:
-    """Return the token in a file without surrounding blanks. Raises OSError and DamagedFile."""
-    token = path.read_bytes().strip()
+    """Return the token in a file without surrounding blanks. Raises OSError, DamagedFile and UnsafeFile."""
+    token = read_secret(path).strip()
     # A header cannot carry other bytes; an empty token would let everybody in.
     if not token or not all(0x20 <= byte < 0x7F for byte in token):
-        raise DamagedFile(
-            f"{path} is damaged or not a token; the data directory's own may be removed: the next start creates another"
-        )
+        raise DamagedFile(f"{path} is damaged or not a token")
     return token.decode()
 
 

@@ -19,3 +19,7 @@ class DamagedFile(FileError, ValueError):
 
 class Locked(FileError):
     """A folder that another process has open for writing."""
+
+
+class UnsafeFile(FileError, ValueError):
+    """A file with a secret that other accounts can read, write or have planted."""

@@ -31,6 +31,8 @@ from penstock.process.http_limits import (
     TinyChunks,
     TooManyBodies,
 )
+from penstock.process.kernel import limit_connections, raise_file_limit
+from penstock.process.server_loop import ServerLoop
 from penstock.wire.request_protocols import REQUEST_PROTOCOLS
 from penstock.wire.requests import (
     Answer,
@@ -65,9 +67,13 @@ class HttpReceiver:
     ) -> None:
         self._submissions = Submissions(listener, writer, readers, wake)
         self._tls = ListenerTls(listener) if listener.tls_cert else None
-        self._loop = asyncio.new_event_loop()
+        self._loop = ServerLoop()
         self._sock, self._large = sock, LargeRequests()
-        limits = HttpLimits(listener.max_unfinished, listener.request_timeout, listener.max_connections, LIMIT_KEYS)
+        # The process has other descriptors too: sockets, mapped files, its log.
+        connections = limit_connections(
+            listener.max_connections, raise_file_limit() // 2, f"listener.{listener.name}.max_connections"
+        )
+        limits = HttpLimits(listener.max_unfinished, listener.request_timeout, connections, LIMIT_KEYS)
         app = LimitedBodies(
             RequestApp(listener, self._submissions, [make() for make in REQUEST_PROTOCOLS], self._large), limits
         )

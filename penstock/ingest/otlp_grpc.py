@@ -25,6 +25,7 @@ from penstock.ingest.sockets import CannotListen
 from penstock.ingest.submissions import BUSY, LATE, Sender, Submissions
 from penstock.ingest.tls import admitted_name
 from penstock.process.bounded_calls import BoundedCalls
+from penstock.process.kernel import limit_connections, raise_file_limit
 from penstock.wire.otlp.protocol import logs_of, response, status_of
 from penstock.wire.otlp.records import Logs
 from penstock.wire.requests import SYNTAX, Answer, Received, Refused
@@ -270,12 +271,15 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], refusal: Refused) 
 
 
 def _options(listener: ListenerConfig) -> list[tuple[str, int]]:
+    connections = limit_connections(
+        listener.max_connections, raise_file_limit() // 2, f"listener.{listener.name}.max_connections"
+    )
     return [
         ("grpc.so_reuseport", 1),
         ("grpc.max_concurrent_streams", MAX_STREAMS),
         ("grpc.max_receive_message_length", listener.max_body),
         ("grpc.per_message_decompression", 0),
-        ("grpc.max_allowed_incoming_connections", listener.max_connections),
+        ("grpc.max_allowed_incoming_connections", connections),
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", int(listener.request_timeout * 1000)),

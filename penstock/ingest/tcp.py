@@ -6,6 +6,7 @@ Limits: ROUND_SIZE per round, ``max_unfinished`` bytes of unfinished lines in al
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import selectors
@@ -30,7 +31,7 @@ from penstock.ingest.connections import Connection, Connections, make_joiner, ma
 from penstock.ingest.networks import networks_of
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.udp import FILL_TIME_S, FINISH_TIME_S, MIN_PAUSE_S
-from penstock.process.kernel import raise_file_limit
+from penstock.process.kernel import limit_connections, raise_file_limit
 from penstock.records import EMPTY_BODY
 from penstock.wire.codecs import codec_of
 from penstock.wire.decoded import Decoded
@@ -299,6 +300,11 @@ class TcpReceiver:
         connection = self._connections.next_to_evict()
         if connection is None:
             return False
+        # The sender may have written complete lines that were not read yet. Once: others wait for its descriptor.
+        if connection.dialogue is None and not connection.shaking:
+            with contextlib.suppress(OSError):
+                received = self._receive_into(connection.sock, memoryview(self._buffer))
+                self._add_lines(connection, connection.feed(memoryview(self._buffer)[:received]))
         # Only the last line is unfinished: lines that wait for the framing to be decided are complete.
         self._add_lines(connection, connection.settled_lines())
         # The evicted lines are counted as lost before the connection is forgotten.
@@ -428,11 +434,11 @@ def _tls_sockets(listener: ListenerConfig) -> TlsSockets | None:
 
 def connection_limit(listener: ListenerConfig) -> int:
     """Return the limit of a listener's connections: its configuration, and the file descriptors available."""
-    is_allowed = max(raise_file_limit() - RESERVED_FILES, 1)
-    if is_allowed < listener.max_connections:
-        text = "tcp: max_connections is %d, but RLIMIT_NOFILE allows only %d"
-        _LOGGER.warning(text, listener.max_connections, is_allowed)
-    return min(listener.max_connections, is_allowed)
+    return limit_connections(
+        listener.max_connections,
+        raise_file_limit() - RESERVED_FILES,
+        f"listener.{listener.name}.max_connections",
+    )
 
 
 def _send(sock: socket.socket, reply: bytes) -> None:

@@ -14,6 +14,7 @@ __all__ = [  # noqa: RUF022 reading order
     "table_schema",
     "history",
     "journal",
+    "damaged_files",
     "landing_lock",
     "daemon_connection",
     "storage",

@@ -127,6 +127,11 @@ class Layout:
         return self.tables / "_checkpoints" / "refills"
 
     @property
+    def damaged(self) -> Path:
+        """Damaged files of the tables, and what became of them."""
+        return self.tables / "_checkpoints" / "damaged.jsonl"
+
+    @property
     def deletions(self) -> Path:
         """Requested deletions, and what they deleted."""
         return self.tables / "_checkpoints" / "deletions"

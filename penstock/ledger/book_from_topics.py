@@ -209,7 +209,7 @@ def usable(topics: Path, orderly: Mapping[str, IntactTopic] = _NONE) -> tuple[Ti
     except FileNotFoundError:
         return None, "there is no checkpoint"
     except (BadCheckpoint, OSError) as error:
-        return None, f"the checkpoint cannot be used: {error}"
+        return None, f"{topics / checkpoint.FILE} cannot be used: {error}"
     why = differs(topics, pages, orderly)
     return (None, f"the checkpoint is left alone: {why}") if why else (pages, "")
 

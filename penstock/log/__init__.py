@@ -3,7 +3,8 @@
 Read ``log`` and ``topic``, ``store/`` (the files), ``commit/`` (what makes an append durable), ``read/``,
 ``retention/``, ``transactions/``, then ``cursors``, ``settings``, ``topic_state`` (what is kept with a topic),
 ``topic_patterns``, ``plausible_clock``, ``resources`` (what topics share) and ``documents``. Names are imported when
-they are asked for: who only reads does without what writes. Imports ``files``, ``records``, ``counts`` and ``errors``.
+they are asked for: who only reads does without what writes. Imports ``files``, ``records``, ``counts``,
+``process.kernel`` and ``errors``.
 """
 
 from __future__ import annotations

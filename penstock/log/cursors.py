@@ -1,11 +1,19 @@
-"""Named cursors of a topic: the offset up to which a reader has read, one small file each."""
+"""Named cursors of a topic: the offset up to which a reader has read, one small file each and a copy of it.
+
+Invariant: damage of one file never moves a cursor forward. A cursor whose file and copy are both damaged restarts at 0,
+where it protects all entries of its topic.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from penstock.files.file_system import FileSystem, replace_durably
 from penstock.log.documents import decode, encode
@@ -17,6 +25,8 @@ FOLDER = "cursors"
 LAST_OFFSET = 2**63 - 1
 _NAME = re.compile(r"[a-z0-9_\-.]+")
 _SUFFIX = ".cursor"
+_COPY_SUFFIX = ".cursor.copy"
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +53,13 @@ def lags(directory: Path, cursors: Mapping[str, int], now: int) -> dict[str, Lag
 
 
 class Cursors:
-    """The cursors of the topic in ``directory``."""
+    """The cursors of the topic in ``directory``. From any thread."""
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._fs = fs
         self._folder = directory / FOLDER
+        # A repair writes what it read before: without the lock it could undo a commit.
+        self._lock = threading.Lock()
 
     def commit(self, name: str, offset: int, note: str = "") -> None:
         """Set a cursor; durable on return. ``note`` is stored for the owner of the cursor.
@@ -59,46 +71,72 @@ class Cursors:
         if not 0 <= offset <= LAST_OFFSET:
             raise ValueError(f"offset {offset} of a cursor is not one of 0 to {LAST_OFFSET}")
         try:
-            if not self._folder.exists():
-                self._fs.make_directory(self._folder)
-                self._fs.sync_directory(self._folder.parent)
-            replace_durably(
-                self._fs,
-                self._folder / (name + _SUFFIX),
-                encode({"offset": offset, **({"note": note} if note else {})}),
-            )
+            with self._lock:
+                self._write(name, encode({"offset": offset, **({"note": note} if note else {})}))
         except OSError as error:
             raise write_error(error) from error
 
+    def _write(self, name: str, content: bytes) -> None:
+        if not self._folder.exists():
+            self._fs.make_directory(self._folder)
+            self._fs.sync_directory(self._folder.parent)
+        # Order: the file before its copy. Crash: the copy is not synced, so that a commit costs no second sync; a power
+        # failure may leave it old or damaged, but then the file is good.
+        replace_durably(self._fs, self._folder / (name + _SUFFIX), content)
+        with contextlib.suppress(OSError):
+            replace_durably(self._fs, self._folder / (name + _COPY_SUFFIX), content, synced=False)
+
     def note(self, name: str) -> str:
-        """Return the note of a cursor; empty if it has none or its file is damaged."""
-        path = self._folder / (name + _SUFFIX)
-        try:
-            return str((decode(self._fs.read(path), path) or {}).get("note", ""))
-        except FileNotFoundError:
-            return ""
+        """Return the note of a cursor; empty if it has none or its files are damaged."""
+        return str((self._load(name) or {}).get("note", ""))
 
     def remove(self, name: str) -> None:
         """Remove a cursor if it exists."""
-        if name in self.offsets():
-            self._fs.remove(self._folder / (name + _SUFFIX))
-            self._fs.sync_directory(self._folder)
+        with self._lock:
+            # Order: the copy first. Crash: in between the cursor still exists; a copy alone would restore it.
+            for suffix in (_COPY_SUFFIX, _SUFFIX):
+                with contextlib.suppress(FileNotFoundError):
+                    self._fs.remove(self._folder / (name + suffix))
+            if self._folder.exists():
+                self._fs.sync_directory(self._folder)
 
     def offsets(self) -> dict[str, int]:
-        """Return all cursors by name; a damaged one is at 0. Raises UnknownFormat."""
+        """Return all cursors by name; one whose file and copy are damaged is set to 0. Raises UnknownFormat."""
         try:
-            names = [name for name in self._fs.names(self._folder) if name.endswith(_SUFFIX)]
+            files = [name for name in self._fs.names(self._folder) if name.endswith((_SUFFIX, _COPY_SUFFIX))]
         except FileNotFoundError:
             return {}
-        offsets = {name.removesuffix(_SUFFIX): self._read(self._folder / name) for name in sorted(names)}
-        return {name: offset for name, offset in offsets.items() if offset is not None}
+        names = sorted({name.removesuffix(_COPY_SUFFIX).removesuffix(_SUFFIX) for name in files})
+        documents = {name: self._load(name) for name in names}
+        return {name: document["offset"] for name, document in documents.items() if document is not None}
 
-    def _read(self, path: Path) -> int | None:
-        try:
-            offset = int((decode(self._fs.read(path), path) or {})["offset"])
-        except FileNotFoundError:  # removed during the call
-            return None
-        except (ValueError, KeyError, TypeError):
-            offset = -1
-        # A damaged cursor still protects its topic: at 0, retention drops nothing as read that its reader has not read.
-        return offset if 0 <= offset <= LAST_OFFSET else 0
+    def _load(self, name: str) -> dict[str, Any] | None:
+        """Return the document of a cursor; None if there is no such cursor. Raises UnknownFormat."""
+        # Fast path: a good file needs neither the lock nor its copy.
+        if (document := self._read(name + _SUFFIX)) is not None:
+            return document
+        with self._lock:
+            if (document := self._read(name + _SUFFIX)) is not None:
+                return document
+            if not any((self._folder / (name + suffix)).exists() for suffix in (_SUFFIX, _COPY_SUFFIX)):
+                return None
+            path, document = self._folder / (name + _SUFFIX), self._read(name + _COPY_SUFFIX)
+            if document is not None:
+                _LOGGER.warning("%s was damaged or lost and is restored from its copy", path)
+            else:
+                # Retention then drops nothing as read that the reader has not read.
+                _LOGGER.error("%s and its copy are damaged: the cursor is set to 0", path)
+                document = {"offset": 0}
+            with contextlib.suppress(OSError):  # on a full disk the next reading does it
+                self._write(name, encode(document))
+            return document
+
+    def _read(self, file: str) -> dict[str, Any] | None:
+        """Return the document in a file; None if it is missing or damaged. Raises UnknownFormat."""
+        path = self._folder / file
+        with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError, OverflowError):
+            document = decode(self._fs.read(path), path) or {}
+            offset = int(document["offset"])
+            if 0 <= offset <= LAST_OFFSET:
+                return {"offset": offset, "note": str(document.get("note", ""))}
+        return None

@@ -6,6 +6,7 @@ import errno
 
 from penstock.errors import PenstockError
 from penstock.files import errors as file_errors
+from penstock.process.kernel import file_shortage
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -59,7 +60,7 @@ class MessageTooLarge(LogError):
 
 
 class LogFull(LogError):
-    """The disk is full, or a limit is reached. Nothing of the append is stored; a retry works when there is space."""
+    """The disk is full, or a limit is reached. Nothing of the append is stored; a retry works when there is room."""
 
 
 class WriteFailed(LogError):
@@ -85,6 +86,8 @@ class CorruptBatch(LogError):
 
 def write_error(error: OSError) -> LogError:
     """Return the LogError for a failed write. Its text reaches clients and therefore names no file."""
+    if text := file_shortage(error):
+        return LogFull(text)
     if error.errno in NO_SPACE:
         return LogFull(f"no space left: {error.strerror}")
     return WriteFailed(f"cannot write: {error.strerror or error}")

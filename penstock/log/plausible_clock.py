@@ -85,7 +85,10 @@ class PlausibleClock:
     def _load_time(self) -> float:
         try:
             return float((decode(self._fs.read(self._path), self._path) or {})["time"])
+        except FileNotFoundError:
+            return 0.0
         except (OSError, KeyError, TypeError, ValueError, UnknownFormat):
+            _LOGGER.warning("%s is damaged: the clock is compared with the newest entry instead", self._path)
             return 0.0
 
     def micros(self) -> int:

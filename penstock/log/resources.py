@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import resource
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -15,10 +16,12 @@ from penstock.files.file_system import FileSystem
 from penstock.log.commit.committer_threads import Committers
 from penstock.log.errors import LogFull
 from penstock.log.plausible_clock import PlausibleClock
+from penstock.process.kernel import file_shortage
 
 T = TypeVar("T")
 MAX_OPEN_TOPICS = 200
-"""Topics with files open for writing, four each: within the usual limit of 1,024 descriptors per process."""
+FILES_PER_TOPIC = 4
+"""Descriptors of a topic that is open for writing."""
 PRODUCER_MEMORY_S = 86_400.0
 RESERVE_BYTES = 256 << 10
 """Space for some gaps with many counts and for a new segment, which deletions need on a full disk."""
@@ -36,8 +39,11 @@ class FileHolder(Protocol):
 class OpenFiles:
     """The owners of open files, most recent last; at most ``limit`` keep them open. From any thread."""
 
-    def __init__(self, limit: int = MAX_OPEN_TOPICS) -> None:
-        self._limit = limit
+    def __init__(self, limit: int = 0) -> None:
+        """``limit`` 0 is derived from the limit of open files."""
+        # Limit: a quarter of all descriptors, because connections, sockets and readers need the others.
+        allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4 // FILES_PER_TOPIC
+        self._limit = limit or max(1, min(MAX_OPEN_TOPICS, allowed))
         self._lock = threading.Lock()
         self._holders: OrderedDict[int, FileHolder] = OrderedDict()
 
@@ -49,14 +55,38 @@ class OpenFiles:
             self._holders[id(holder)] = holder
             self._holders.move_to_end(id(holder))
             extra = list(self._holders.values())[: max(0, len(self._holders) - self._limit)]
-        for idle_holder in extra:
+        self._release(extra)
+
+    def retry_with_room(self, holder: FileHolder, action: Callable[[], T]) -> T:
+        """Return ``action()``; if no descriptor is free, close the files of all other holders and call it again.
+
+        Raises the exceptions of ``action``, which must be repeatable.
+        """
+        try:
+            return action()
+        except OSError as error:
+            if not file_shortage(error):
+                raise
+            with self._lock:
+                others = [other for other in self._holders.values() if other is not holder]
+            if not self._release(others):
+                raise
+            return action()
+
+    def _release(self, holders: Iterable[FileHolder]) -> bool:
+        """Close the files of those that are not in use; return whether there was one."""
+        has_released = False
+        for holder in holders:
             # Never wait: two writers that wait for each other's lock would deadlock. A busy holder keeps its files.
-            if idle_holder.lock.acquire(blocking=False):
+            if holder.lock.acquire(blocking=False):
                 try:
-                    idle_holder.release()
+                    holder.release()
+                    # Order: within the lock. Behind it the holder may open its files again, and would not be counted.
+                    self.forget(holder)
                 finally:
-                    idle_holder.lock.release()
-                self.forget(idle_holder)
+                    holder.lock.release()
+                has_released = True
+        return has_released
 
     def forget(self, holder: FileHolder) -> None:
         """Record that ``holder`` has no open files."""

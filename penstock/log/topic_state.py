@@ -59,7 +59,7 @@ def read_changes(fs: FileSystem, directory: Path) -> dict[str, Any]:
 
 def _rewrite_copies(fs: FileSystem, directory: Path, content: bytes) -> None:
     """Rewrite both copies before the good one is damaged too; on a full disk the next reading does it."""
-    _LOGGER.warning("%s: a copy of the settings was damaged or missing and is rewritten", directory)
+    _LOGGER.warning("%s: a copy was damaged or missing and is rewritten", directory / SETTINGS[0])
     with contextlib.suppress(OSError):
         for name in reversed(SETTINGS):
             replace_durably(fs, directory / name, content)

@@ -1,7 +1,8 @@
 """The life of a process: tuning, child processes, the end, reports, and the limits of servers.
 
 Read ``tuning`` (what each process calls first), ``child`` (a process that is restarted), ``forked`` (a child that
-shares loaded code), ``process_end``, ``kernel`` (requests to Linux), ``port_owner``, ``reporting`` (log lines),
+shares loaded code), ``process_end``, ``kernel`` (requests to Linux),
+``server_loop``, ``port_owner``, ``reporting`` (log lines),
 ``terminal`` (text that is safe to print), ``in_flight_bytes``, ``http_limits`` and ``bounded_calls`` (limits of
 servers). Imports ``errors`` only.
 """
@@ -12,6 +13,7 @@ __all__ = [  # noqa: RUF022 reading order
     "forked",
     "process_end",
     "kernel",
+    "server_loop",
     "port_owner",
     "reporting",
     "terminal",

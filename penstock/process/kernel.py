@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import logging
 import os
 import resource
 import signal
@@ -10,6 +12,7 @@ import sys
 from pathlib import Path
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_LOGGER = logging.getLogger(__name__)
 PR_SET_PDEATHSIG = 1
 """An option of prctl(2), from linux/prctl.h."""
 
@@ -26,6 +29,25 @@ def raise_file_limit() -> int:
         # Sockets, eventfds and mapped files count too; the usual soft limit of 1,024 ends at a thousand connections.
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
+
+
+def limit_connections(configured: int, allowed: int, key: str) -> int:
+    """Return how many connections a server may take: ``configured``, or ``allowed`` by the limit of open files.
+
+    A warning names the ``key`` of the configuration.
+    """
+    allowed = max(allowed, 1)
+    if allowed < configured:
+        _LOGGER.warning("%s is %d, but RLIMIT_NOFILE allows only %d", key, configured, allowed)
+    return min(configured, allowed)
+
+
+def file_shortage(error: BaseException) -> str:
+    """Return a text for clients if ``error`` says that no file descriptor is free; empty for other errors."""
+    if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+        return ""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return f"no file descriptor is free: RLIMIT_NOFILE (ulimit -n, LimitNOFILE) is {limit}; try again"
 
 
 def die_with_parent() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.counts import Counts
+from penstock.landing.damaged_files import damaged_files
 from penstock.landing.history import TOTALS
 from penstock.landing.journal import Commit, latest
 from penstock.landing.landing_lock import is_running
@@ -49,6 +50,7 @@ class Status:
     quarantined: int
     duplicates: int
     unaccounted: int
+    damaged_files: int
     topics: list[TopicStatus]
 
     def document(self) -> dict[str, Any]:
@@ -90,6 +92,7 @@ def status(topics: Path | StatusSource, layout: Layout, patterns: Sequence[str],
         last_batch_age=round(max(now - last.landed_at / 1000, 0.0), 3) if last else None,
         rate=_rate(commits, now),
         **{name: totals[name] for name in TOTALS},
+        damaged_files=len(damaged_files(layout)),
         topics=[
             _topic(store, name, view.end, landed.get(name, 0), proved.get(name, 0), now)
             for name, view in store.views(patterns).items()

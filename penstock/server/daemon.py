@@ -29,9 +29,10 @@ from penstock.ledger.event_recorder import EventRecorder
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, Sweeper
 from penstock.process.http_limits import HttpLimits
-from penstock.process.kernel import die_with_parent, raise_file_limit
+from penstock.process.kernel import die_with_parent, limit_connections, raise_file_limit
 from penstock.process.process_end import end_process
 from penstock.process.reporting import configure, starting
+from penstock.process.server_loop import ServerLoop
 from penstock.server.alarms.delivery import AlarmDelivery
 from penstock.server.alarms.watch import AlarmWatch, WatchClock, words_of
 from penstock.server.api.entries import EntriesApi
@@ -69,12 +70,14 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         log = open_log(settings)
     with starting(f"cannot start in {settings.data_dir}"):
         ledger = Ledger(log, settings.buffers, [listener.name for listener in settings.listener])
-        internal = internal_token(settings.data_dir) if settings.security.tokens else None
+        internal = internal_token(settings.data_dir, replace=True) if settings.security.tokens else None
         drains = Drains(settings.buffers, log)
         # Also for listeners that are no longer configured: their buffers may hold messages.
         drains.start({**dict.fromkeys(listeners_in(settings.buffers)), **wakes})
         drains.retain(wakes)
-    limits = HttpLimits(settings.log.max_bodies, settings.log.request_timeout, settings.log.max_connections)
+    # Limit: gRPC and HTTP get a quarter of the descriptors each, topics another one.
+    connections = limit_connections(settings.log.max_connections, raise_file_limit() // 4, "log.max_connections")
+    limits = HttpLimits(settings.log.max_bodies, settings.log.request_timeout, connections)
     delivery = AlarmDelivery(settings.alarms)
     reports = MonitoringApi(settings, log, ledger, lambda: refused_family(limits), delivery.family)
     api = EntriesApi(log, TokenAuthenticator.from_config(settings.security, internal), reports.post)
@@ -156,8 +159,7 @@ def main() -> None:
     # Connections and open topics take descriptors.
     raise_file_limit()
     task: dict[str, Any] = json.load(sys.stdin)
-    # Named explicitly, so that an installed uvloop does not change the daemon.
-    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+    with asyncio.Runner(loop_factory=ServerLoop) as runner:
         runner.run(run(Settings.model_validate(task["settings"]), task["wakes"], task.get("channel")))
     # Crash: everything is synced here. A stalled Flight stream may still hold a thread, so the process ends at once.
     end_process(0)

@@ -137,7 +137,7 @@ def _background_work(
     shutil.rmtree(landing.layout.scratch, ignore_errors=True)
     landing.layout.scratch.mkdir()
     upkeep = Upkeep(landing.merge_files_every, landing.window, landing.retention)
-    maintenance = Maintenance(landing.layout, upkeep, clock, lambda: proof_worker.settled)
+    maintenance = Maintenance(landing.layout, upkeep, clock, lambda: proof_worker.settled, _local_topics(landing))
     proof_worker.start()
     maintenance.start()
     try:
@@ -197,6 +197,11 @@ def _run_query(
                 raise
         _LOGGER.warning("no Python worker started within 10 s because the machine is overloaded; restarting the query")
     raise MachineTooBusy(f"no Python worker started in {MAX_QUERY_STARTS} attempts")
+
+
+def _local_topics(landing: Landing) -> Path | None:
+    """Return the folder of the log; None if the pipeline reads it from another machine, or reads Kafka."""
+    return Path(landing.topics) if landing.log is None and landing.kafka is None else None
 
 
 def _source(landing: Landing) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.config import ConfigError, ListenerConfig, Settings
+from penstock.config.daemon_access import internal_token
 from penstock.config.reloadable import differing, in_force
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS, replace_durably
@@ -105,6 +106,9 @@ class Supervisor:
 
     def start(self) -> None:
         """Start all children."""
+        if self._settings.security.tokens:
+            # Order: before the processes that read it, and while no other process of this data directory runs.
+            internal_token(self._settings.data_dir, replace=True)
         _load_shared_modules(self._settings.listener)
         unclean = (self._settings.data_dir / ENDPOINTS).exists()
         self.timeline.record("start", "the previous run was killed" if unclean else "")

@@ -97,7 +97,7 @@ def kind_of(name: str) -> str:
 
 def _original_name(name: str) -> str:
     """Return the name of the original of a copy."""
-    return name.replace(".copy.", ".").replace(".copies", ".arrows")
+    return name.replace(".copy.", ".").replace(".copies", ".arrows").removesuffix(".copy")
 
 
 def damage(data_dir: Path, dice: random.Random, number: int = 1) -> list[Damage]:

@@ -68,7 +68,11 @@ class BackfillPlanner:
     ``running`` is whether a pipeline lands at the same time; offsets ahead of it in its own topics are left to it.
     """
 
-    def __init__(self, topics: Path, layout: Layout, selected: Sequence[str], *, running: bool) -> None:
+    def __init__(
+        self, topics: Path, layout: Layout, selected: Sequence[str], *, running: bool, without: str = ""
+    ) -> None:
+        """``without``: a damaged file, which counts as gone."""
+        self._without = without
         self._topics, self._layout, self._selected, self._running = topics, layout, set(selected), running
         self._committed, self._planned = load_positions(layout)
         self._runs = NO_RUNS
@@ -166,7 +170,7 @@ class BackfillPlanner:
     ) -> Iterator[pa.Table]:
         """Yield columns of the rows of a topic of the log, file by file."""
         for name in table_of(self._layout).active():
-            if partition_value(name, "kind") not in kinds:
+            if name == self._without or partition_value(name, "kind") not in kinds:
                 continue
             try:
                 with open_rows(self._layout.landed, name) as file:

@@ -14,13 +14,10 @@ from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.table_paths import Layout
+from penstock.upkeep.checkpoint_rebuild import CheckpointLost, rebuild_checkpoint
 
 FILE_TIME_SLACK_MS = 10_000
 """Limit for the difference between a file's time and its batch's, from clocks and the resolution of file systems."""
-
-
-class CheckpointLost(PenstockError, RuntimeError):
-    """The table has batches that the checkpoint knows nothing of; going on would drop rows in silence."""
 
 
 class SourceDiffers(PenstockError, ValueError):
@@ -60,6 +57,7 @@ def mend(layout: Layout) -> list[str]:
     removed = [*_drop_torn(commits, -1), *take_back(layout, table)]
     last_batch = max(committed_batches(layout.checkpoint), default=-1)
     removed += _drop_torn(offsets, last_batch)
+    rebuild_checkpoint(layout)
     return removed
 
 

@@ -1,4 +1,4 @@
-"""Background maintenance of a landed table: deletes rows, merges small files, removes obsolete files.
+"""Background maintenance of a landed table: deletes rows, merges small files, removes obsolete files, checks all files.
 
 Runs in one thread of the pipeline process, in parallel with the landing. Rows and files are removed by age only while
 the clock is believed (``believed_clock``).
@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from penstock.landing.requests.deletions import newest_request, pending_deletions
 from penstock.landing.table.delta_table import KEEP_HOURS
@@ -21,11 +22,14 @@ from penstock.upkeep.believed_clock import BelievedClock
 from penstock.upkeep.compaction.typed_compaction import compact_all, remove_old
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions, request_expired
+from penstock.upkeep.scrub import Scrub
 
 REQUEST_POLL_S = 2.0
 """Interval between checks for deletion requests; each is one directory listing."""
 RETENTION_INTERVAL_S = 600.0
 FIRST_SWEEP_DELAY_S, SWEEP_INTERVAL_S = 60.0, 1800.0
+SCRUB_INTERVAL_S = 60.0
+"""Time between checks of one file of the tables: 1,440 files a day, at most 128 MB each."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -49,8 +53,15 @@ class Maintenance:
     """
 
     def __init__(
-        self, layout: Layout, upkeep: Upkeep, clock: BelievedClock, settled: Callable[[], bool] = lambda: True
+        self,
+        layout: Layout,
+        upkeep: Upkeep,
+        clock: BelievedClock,
+        settled: Callable[[], bool] = lambda: True,
+        topics: Path | None = None,
     ) -> None:
+        """``topics``: the folder of the log, if it is on this machine."""
+        self._scrub, self._scrub_at = Scrub(layout, topics), time.monotonic() + SCRUB_INTERVAL_S
         self._layout, self._upkeep, self._clock, self._settled = layout, upkeep, clock, settled
         self._expire_at = time.monotonic()
         self._merge_at = time.monotonic() + upkeep.merge_every
@@ -71,8 +82,9 @@ class Maintenance:
         delay_s = REQUEST_POLL_S
         while not self._stop.wait(delay_s):
             self._clock.watch()
-            # Both run even if one fails: on a full disk a deletion may fail while the sweep still frees space.
-            failures = [task for task in (self._run_due_deletions, self._merge_and_sweep) if not self._try(task)]
+            # All run even if one fails: on a full disk a deletion may fail while the sweep still frees space.
+            tasks = (self._run_due_deletions, self._merge_and_sweep, self._check_file)
+            failures = [task for task in tasks if not self._try(task)]
             delay_s = min(delay_s * 2, RETENTION_INTERVAL_S) if failures else REQUEST_POLL_S
 
     def _try(self, task: Callable[[], None]) -> bool:
@@ -118,6 +130,13 @@ class Maintenance:
         if self._upkeep.merge_every and now >= self._merge_at:
             self._merge_at = now + self._upkeep.merge_every
             self._merge()
+
+    def _check_file(self) -> None:
+        """Check one file of the tables. A proof reads the files of its batch, so only once all are proved."""
+        now = time.monotonic()
+        if now >= self._scrub_at and self._settled():
+            self._scrub_at = now + SCRUB_INTERVAL_S
+            self._scrub.check_next()
 
     def _has_open_requests(self) -> bool:
         # Fast path: reading all requests is slow, so the number up to which all are executed is remembered.

@@ -222,6 +222,7 @@ def test_renewed_certificate_is_shown_and_removed_client_ca_is_not_trusted(tmp_p
     def install(server: str, ca: str) -> None:
         files["cert"].write_bytes(made[server].cert.read_bytes())
         files["key"].write_bytes(made[server].key.read_bytes())
+        files["key"].chmod(0o600)
         files["ca"].write_bytes(made[ca].cert.read_bytes())
 
     install("server", "old")

@@ -339,6 +339,20 @@ def test_a_connection_that_has_to_go_loses_its_unfinished_line_alone(tmp_path: P
     assert (totals["lines"], totals["line.evicted"], open_books(totals)) == (3, 1, [])
 
 
+def test_lines_that_an_evicted_connection_had_sent_are_read_first(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, codec="raw", max_connections=1)
+    with connect(sock) as first:
+        receiving.rounds()
+        sent = [b"line %d" % number for number in range(43)]
+        first.sendall(b"\n".join(sent) + b"\nunfinished")
+        with connect(sock):
+            receiving.receiver._accept_waiting()
+            receiving.rounds()
+    totals = receiving.life.totals()
+    assert receiving.life.payloads() == sent
+    assert (totals["lines"], totals["line.evicted"], open_books(totals)) == (44, 1, [])
+
+
 @pytest.mark.parametrize("codec", ["syslog", "gelf", "raw", "plog"])
 def test_an_empty_line_is_counted_and_is_no_message_but_for_plog(
     tmp_path: Path, sock: socket.socket, codec: str

@@ -9,7 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.config.daemon_access import internal_token
 from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
 from penstock.landing.from_kafka.offset_map import OffsetMap
@@ -114,14 +113,6 @@ def test_map_without_beginning_is_refused_in_one_line(tmp_path: Path) -> None:
     flip(path, 100)
     with pytest.raises(DamagedFile, match="first line is damaged"):
         OffsetMap.load(path)
-
-
-def test_unsendable_token_is_refused_in_one_line(tmp_path: Path) -> None:
-    token = internal_token(tmp_path)
-    assert internal_token(tmp_path) == token
-    (tmp_path / "token").write_bytes(b"\xff" + token.encode()[1:])
-    with pytest.raises(DamagedFile, match="token is damaged"):
-        internal_token(tmp_path)
 
 
 def _map(path: Path) -> object:

@@ -7,13 +7,12 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given
 
-from penstock.files.file_system import OS
 from penstock.log import Gap, Lag, LogFull, TopicSettings, UnknownFormat, WriteFailed
 from penstock.log.cursors import LAST_OFFSET, Cursors
 from penstock.log.store.batch_format import PREAMBLE
 from penstock.testing import CrashingFileSystem, FakeClock
 from tests.fuzzed import documents
-from tests.log.log_helpers import fill, opened
+from tests.log.log_helpers import UNSYNCED, fill, opened
 
 
 def test_cursor_survives_a_restart_and_can_be_removed(tmp_path):
@@ -35,12 +34,36 @@ def test_bad_names_and_offsets_are_value_errors(tmp_path, name, offset):
         topic.cursors.commit(name, offset)
 
 
-def test_damaged_cursor_starts_again_at_the_beginning(tmp_path):
+def test_damaged_or_lost_cursor_is_restored_from_its_copy(tmp_path, caplog):
+    with opened(tmp_path) as topic:
+        folder = topic.path / "cursors"
+        for name in ("flipped", "empty", "lost"):
+            topic.cursors.commit(name, 5)
+            topic.cursors.commit(name, 7, "note")
+        (folder / "flipped.cursor").write_bytes(b"garbage")
+        (folder / "empty.cursor").write_bytes(b"")
+        (folder / "lost.cursor").unlink()
+        assert topic.cursors.note("empty") == "note"
+        assert topic.cursors.offsets() == {"flipped": 7, "empty": 7, "lost": 7}
+        reports = [record.getMessage() for record in caplog.records]
+        assert sorted(reports) == [
+            f"{folder / name}.cursor was damaged or lost and is restored from its copy"
+            for name in ("empty", "flipped", "lost")
+        ]
+        topic.cursors.offsets()
+        assert len(caplog.records) == 3, "a repaired cursor is reported once"
+        assert (folder / "lost.cursor").read_bytes() == (folder / "lost.cursor.copy").read_bytes()
+
+
+def test_cursor_with_both_copies_damaged_is_set_to_0_and_reported_once(tmp_path, caplog):
     with opened(tmp_path) as topic:
         topic.cursors.commit("a", 1)
         (topic.path / "cursors" / "a.cursor").write_bytes(b"garbage")
-        (topic.path / "cursors" / "b.cursor").write_bytes(b"")
-        assert topic.cursors.offsets() == {"a": 0, "b": 0}
+        (topic.path / "cursors" / "a.cursor.copy").write_bytes(b"")
+        assert topic.cursors.offsets() == topic.cursors.offsets() == {"a": 0}, "at 0 retention drops nothing as read"
+        assert [record.getMessage() for record in caplog.records] == [
+            f"{topic.path}/cursors/a.cursor and its copy are damaged: the cursor is set to 0"
+        ]
 
 
 def test_topic_with_cursors_of_another_format_is_not_opened(tmp_path):
@@ -122,4 +145,4 @@ def test_random_bytes_give_a_readable_offset(tmp_path_factory, data):
     (folder / "cursors").mkdir()
     (folder / "cursors" / "a.cursor").write_bytes(data)
     with suppress(UnknownFormat):
-        assert 0 <= Cursors(OS, folder).offsets()["a"] <= LAST_OFFSET
+        assert 0 <= Cursors(UNSYNCED, folder).offsets()["a"] <= LAST_OFFSET

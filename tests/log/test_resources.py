@@ -1,11 +1,15 @@
 """Resources shared by topics: the budget of bytes, and open files."""
 
+import errno
 import os
+import resource
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from penstock.log import Log, LogFull, TopicSettings
+from penstock.log.errors import write_error
 from penstock.log.resources import OpenFiles
 from penstock.testing import FakeClock
 from tests.log.log_helpers import UNSYNCED, fill, origin, payloads, rows
@@ -53,6 +57,48 @@ def test_no_files_are_closed_below_the_limit():
     for holder in many:
         handles.touch(holder)
     assert [holder.released for holder in many] == [0] * 5
+
+
+def test_action_without_descriptors_is_repeated_once_the_other_holders_have_closed_their_files():
+    handles, many = OpenFiles(5), [Holder() for _ in range(3)]
+    for holder in many:
+        handles.touch(holder)
+
+    def open_files():
+        if sum(holder.released for holder in many) < 2:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return "opened"
+
+    assert handles.retry_with_room(many[0], open_files) == "opened"
+    assert [holder.released for holder in many] == [0, 1, 1]
+    with pytest.raises(OSError, match="disk"):
+        handles.retry_with_room(many[0], lambda: (_ for _ in ()).throw(OSError(errno.EIO, "disk")))
+
+
+def test_append_without_descriptors_is_refused_with_the_name_of_the_limit():
+    error = write_error(OSError(errno.EMFILE, "Too many open files"))
+    assert isinstance(error, LogFull)
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert str(error) == f"no file descriptor is free: RLIMIT_NOFILE (ulimit -n, LimitNOFILE) is {limit}; try again"
+
+
+def test_topics_share_a_quarter_of_the_descriptors(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 256))
+    handles, many = OpenFiles(), [Holder() for _ in range(17)]
+    for holder in many:
+        handles.touch(holder)
+    assert [holder.released for holder in many] == [1] + [0] * 16
+
+
+def test_holder_is_forgotten_before_its_lock_is_released():
+    handles = OpenFiles(1)
+
+    holder = Holder()
+    # Another thread opens the files again as soon as the lock is free.
+    holder.lock = SimpleNamespace(acquire=lambda blocking: True, release=lambda: handles.touch(holder))
+    handles.touch(holder)
+    handles.touch(Holder())
+    assert id(holder) in handles._holders, "open files are tracked"
 
 
 def test_active_writer_retains_its_files():

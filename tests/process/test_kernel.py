@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.process.kernel import boot_id, raise_file_limit
+from penstock.process.kernel import boot_id, file_shortage, limit_connections, raise_file_limit
 from penstock.testing.pipe import until
 from penstock.testing.processes import alive
 
@@ -37,6 +38,19 @@ print(child.pid, flush=True)
 time.sleep(60)
 """
 GRANDCHILD = "import time\nfrom penstock.process.kernel import die_with_parent\ndie_with_parent()\ntime.sleep(60)\n"
+
+
+def test_connections_are_limited_by_open_files_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert limit_connections(100, 100, "log.max_connections") == 100
+    assert caplog.messages == []
+    assert limit_connections(1000, 64, "log.max_connections") == 64
+    assert limit_connections(1000, -36, "log.max_connections") == 1
+    assert caplog.messages[0] == "log.max_connections is 1000, but RLIMIT_NOFILE allows only 64"
+
+
+def test_only_a_lack_of_descriptors_is_a_shortage_of_files() -> None:
+    assert "RLIMIT_NOFILE (ulimit -n, LimitNOFILE) is " in file_shortage(OSError(errno.ENFILE, "full"))
+    assert file_shortage(OSError(errno.ENOSPC, "full")) == file_shortage(ValueError("24")) == ""
 
 
 def test_child_dies_with_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,4 +50,5 @@ def make(folder: Path, name: str, *, issuer: Pair | None = None, server_only: bo
     pair.key.write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, plain)
     )
+    pair.key.chmod(0o600)
     return pair

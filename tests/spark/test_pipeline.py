@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -331,3 +332,35 @@ def test_bad_transformation_is_refused_before_the_start(tmp_path: Path) -> None:
         with pytest.raises(BadTransform, match=rf"^pipeline\.{key}"):
             run(Landing(tmp_path / "topics", tmp_path / "tables", transform=rules))
     assert not (tmp_path / "tables").exists()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda layout: shutil.rmtree(layout.checkpoint),
+        lambda layout: (layout.checkpoint / "metadata").unlink(),
+        lambda layout: (layout.checkpoint / "metadata").write_bytes(b"\0" * 45),
+    ],
+    ids=["all", "no metadata", "damaged metadata"],
+)
+def test_lost_checkpoint_is_made_again_and_each_message_lands_once(
+    tmp_path: Path, running: Daemon, harm: Callable[[Layout], None]
+) -> None:
+    layout = Layout.for_tables(tmp_path / "tables")
+    append(running, 0, 100)
+    first = start(tmp_path, running.http, "--once")
+    report = first.communicate(timeout=PATIENCE)[1]
+    assert first.returncode == 0, report
+    harm(layout)
+    append(running, 1000, 100)
+    second = start(tmp_path, running.http, "--once")
+    report = second.communicate(timeout=PATIENCE)[1]
+    assert second.returncode == 0, report
+    assert "is lost or damaged" in report
+    rows = read_rows(layout.landed, as_written(name for commit in read_journal(layout) for name in commit.files))
+    offsets = rows["offset"].to_pylist()
+    duplicates = {100, 203}
+    assert sorted(offsets) == [offset for offset in range(206) if offset not in duplicates]
+    assert all(proof.holds for proofs in read_proofs(layout) for proof in proofs)
+    assert (running.ledger.landed()["t"].through, running.ledger.balance().unaccounted) == (206, 0)

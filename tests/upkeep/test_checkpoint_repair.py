@@ -13,7 +13,8 @@ from penstock.landing.journal import Journal
 from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
-from penstock.upkeep.checkpoint_repair import CheckpointLost, check_batches, mend, sweep
+from penstock.upkeep.checkpoint_rebuild import CheckpointLost
+from penstock.upkeep.checkpoint_repair import check_batches, mend, sweep
 from penstock.upkeep.compaction.compaction import compact_table
 from tests.landing.table.table_rows import write_file
 from tests.spark.spark_helpers import LANDED_AT, HandWritten, landed_event, landed_message

@@ -118,6 +118,8 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
         f"proved: {report.rows:,} rows, {report.quarantined:,} quarantined, {report.duplicates:,} duplicates, "
         f"{report.unaccounted:,} unaccounted"
     )
+    if report.damaged_files:
+        console.print(f"{report.damaged_files:,} damaged files of the tables were found, see the pipeline's log")
     table = Table("topic", "end", "landed", "proved", "rows behind", "seconds behind", box=None)
     for topic in report.topics:
         numbers = (topic.end, topic.landed, topic.proved, topic.lag_rows)

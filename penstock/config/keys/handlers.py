@@ -16,6 +16,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, field_v
 from penstock.config.keys.secrets import SECRET
 from penstock.config.keys.values import OwnTopic, Seconds, Section
 from penstock.config.nearest_name import nearest
+from penstock.files.secret_files import read_secret
 
 ENTRY_POINTS = "penstock.handlers"
 HANDLER_NAME = r"^[a-z0-9_\-]+$"
@@ -136,7 +137,7 @@ class EncryptionConfig(Section):
             return _check_key("key", self.key.encode())
         assert self.key_file
         try:
-            data = self.key_file.read_bytes()
+            data = read_secret(self.key_file)
         except OSError as error:
             raise ValueError(f"key_file {self.key_file} cannot be read: {error.strerror}") from None
         # Editors append a line end: it is removed unless the file has exactly a key's length.

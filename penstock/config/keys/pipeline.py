@@ -13,6 +13,7 @@ from penstock.config.keys.secrets import SECRET
 from penstock.config.keys.typed import TypedConfig
 from penstock.config.keys.values import AddressOrOff, Seconds, Section, Size
 from penstock.config.tables_url import UNSAFE_RENAME_OPTION, check_place, is_url
+from penstock.files.secret_files import read_secret
 
 FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
 KINDS = ("event", "syslog", "message", "quarantine", "dropped")
@@ -42,10 +43,10 @@ class RedactConfig(Section):
         return self
 
     def secret(self) -> bytes:
-        """Return the key of the hashes. Raises OSError, KeyError (the variable) and ValueError for an empty key."""
+        """Return the key of the hashes. Raises OSError, UnsafeFile, KeyError (variable); ValueError if it is empty."""
         if not self.hash:
             return b""
-        salt = self.salt_file.read_bytes().strip() if self.salt_file else os.environ[self.salt_env].encode()
+        salt = read_secret(self.salt_file).strip() if self.salt_file else os.environ[self.salt_env].encode()
         if not salt:
             raise ValueError("the key is empty")
         return salt

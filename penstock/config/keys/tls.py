@@ -10,11 +10,14 @@ from __future__ import annotations
 import contextlib
 import re
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from penstock.config.units import ConfigError
 from penstock.errors import PenstockError
+from penstock.files.errors import UnsafeFile
+from penstock.files.secret_files import read_secret
 
 _CERTIFICATE = re.compile(rb"-----BEGIN ((?:X509 |TRUSTED )?CERTIFICATE)-----.*?-----END \1-----\n?", re.DOTALL)
 
@@ -89,8 +92,8 @@ def _name_in_certificate(certificate: dict[str, Any]) -> str:
 
 
 def _load_pair(context: ssl.SSLContext, cert: Path, key: Path) -> None:
-    for name, path in (("tls_cert", cert), ("tls_key", key)):
-        _check_readable(name, path)
+    for name, read, path in (("tls_cert", Path.read_bytes, cert), ("tls_key", read_secret, key)):
+        _check_readable(name, path, read)
     try:
         # Without a callback OpenSSL would prompt on the terminal and block the start.
         context.load_cert_chain(cert, key, password=_no_password)
@@ -125,9 +128,11 @@ def first_certificate(pem: bytes) -> bytes:
     return match[0]
 
 
-def _check_readable(name: str, path: Path) -> None:
+def _check_readable(name: str, path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> None:
     try:
-        path.read_bytes()
+        read(path)
+    except UnsafeFile as error:
+        raise Unusable(f"{name}: {error}") from None
     except OSError as error:
         raise Unusable(f"{name}: {path} cannot be read: {error.strerror}") from None
 

@@ -199,10 +199,12 @@ class RowReader:
 def open_rows(table: TablePath, file: TableFile, dictionaries: Sequence[str] = ()) -> RowReader:
     """Open a file of a table; the columns ``dictionaries`` are read as dictionaries.
 
-    Raises FileNotFoundError, ArrowInvalid, OSError; of an object store TablesAway and TablesRefused.
+    Raises FileNotFoundError, ArrowInvalid, OSError; of an object store TablesAway and TablesRefused. Reading raises
+    OSError without a number for a page that differs from its checksum.
     """
     # Workaround: Spark writes INT96 times by default, which Arrow reads as nanoseconds: years beyond 2262 do not fit.
-    options: dict[str, Any] = {"coerce_int96_timestamp_unit": "us"}
+    # Pages without a checksum, such as other engines write, are read unverified.
+    options: dict[str, Any] = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
     if dictionaries:
         options["read_dictionary"] = list(dictionaries)
     return RowReader(parquet_file(table / file, **options), file.live)
@@ -218,7 +220,7 @@ def copy_live_rows(table: TablePath, file: TableFile, folder: Path) -> Path:
     if not copy.exists():
         copy.parent.mkdir(parents=True, exist_ok=True)
         draft = copy.with_name(f"{copy.name}.{uuid4().hex}")
-        with open_rows(table, file) as rows, pq.ParquetWriter(draft, rows.schema) as writer:
+        with open_rows(table, file) as rows, pq.ParquetWriter(draft, rows.schema, write_page_checksum=True) as writer:
             for batch in rows.batches():
                 writer.write_batch(batch)
         # Order: complete before it has its name; two processes may make the same copy.

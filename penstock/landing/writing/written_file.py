@@ -81,6 +81,8 @@ class FileWriter:
             compression_level=1,
             use_dictionary=list(form.dictionaries),  # type: ignore[arg-type]  # the stub knows all or none
             store_schema=False,
+            # Readers of this package verify them; a flipped bit in a page is otherwise read as other content.
+            write_page_checksum=True,
         )
         self._seen: list[EventsSeen] = []
         self._bounds: _Bounds = {}

@@ -63,7 +63,7 @@ class Writer:
                 # Order: rows of an aborted transaction are cut before the next append could follow them.
                 self.pending_rollback()
                 self.pending_rollback = None
-            return self._segment or self._recover()
+            return self._segment or self._shared.handles.retry_with_room(self, self._recover)
         except OSError as error:
             raise write_error(error) from error
 
@@ -153,7 +153,8 @@ class Writer:
             self._shared.budget.check(size)
         try:
             # One write for the whole group, so that an error cuts all of it: the group is stored or refused as a whole.
-            active.append(parts, list(map(index.record, messages)), copies)
+            records = list(map(index.record, messages))
+            self._shared.handles.retry_with_room(self, lambda: active.append(parts, records, copies))
         except OSError as error:
             raise write_error(error) from error
         self._shared.budget.add(size)
@@ -266,7 +267,10 @@ class Writer:
             # Order: the old segment is complete on the disk before the next one exists. Crash: in between, recovery
             # resumes the sealed segment.
             active.seal()
-            following = segment.create(self._shared.fs, self._path, active.state.end, start_state, active.state.last)
+            state, fs = active.state, self._shared.fs
+            following = self._shared.handles.retry_with_room(
+                self, lambda: segment.create(fs, self._path, state.end, start_state, state.last)
+            )
         except OSError as error:
             raise write_error(error) from error
         self._segment = following

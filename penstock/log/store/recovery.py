@@ -9,6 +9,7 @@ Each step may be repeated, so a crash during recovery only makes the next one re
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from penstock.log.store.segment import Segment, SegmentFiles, SegmentState, Star
 from penstock.records import BadBatch
 
 QUARANTINE = "quarantine"
+_LOGGER = logging.getLogger(__name__)
 REWRITE_CHUNK_BYTES = 1 << 20
 """Size of one write while unsynced data is rewritten; bounds the memory of the copy."""
 
@@ -101,6 +103,7 @@ class Recovery:
         """Set positions and producers as of the start of the segment, then apply its batches."""
         start_state = segment.read_start_state(self._fs, files)
         if start_state is None:
+            _LOGGER.warning("%s is damaged or missing: all batches are read instead", files.start_state)
             self._read_all_batches(earlier)
         else:
             self._positions = dict(start_state.positions)
@@ -194,11 +197,17 @@ class Recovery:
     def _repair_companions(self, files: SegmentFiles, records: index.IndexRecords, scanned: Scan) -> None:
         """Rewrite the index and the synced length if they differ from the data."""
         expected = index.header(fingerprint=files.fingerprint) + records.tobytes()
-        if not self._has_content(files.index, expected):
+        if (content := self._content(files.index)) != expected:
+            # After a kill the index may lack batches, or have some that were cut: that is no damage.
+            stored = index.read(content, files.fingerprint)[: len(records)]
+            if index.form(content, files.fingerprint) is None or not index.valid(stored).all():
+                _LOGGER.warning("%s was damaged and is rebuilt from its segment", files.index)
             replace_durably(self._fs, files.index, expected)
         end, _ = index.end_of(records, files.first, scanned.preamble)
         claim = segment.read_synced(self._fs, files)
         if claim != (scanned.length, end):
+            if claim is None:
+                _LOGGER.warning("%s was damaged or missing and is rebuilt from its segment", files.synced)
             # Order: the rows behind the stored length become visible with the new one, so they must be on the disk
             # first.
             self._rewrite_unsynced(files, claim[0] if claim else 0, scanned.length)
@@ -217,11 +226,11 @@ class Recovery:
             file.truncate(length)
             file.sync()
 
-    def _has_content(self, path: Path, data: bytes) -> bool:
+    def _content(self, path: Path) -> bytes:
         try:
-            return self._fs.read(path) == data
+            return self._fs.read(path)
         except FileNotFoundError:
-            return False
+            return b""
 
     def _add_gaps_for_missing_offsets(self, begin: int, end: int, reason: str = DELETED) -> None:
         """Add gaps for the offsets [begin, end) that are in no segment."""

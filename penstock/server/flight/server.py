@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from penstock.process.bounded_calls import BoundedCalls
+from penstock.process.kernel import file_shortage
 from penstock.records import SCHEMA
 from penstock.server.auth.permitted_topics import PermittedTopics
 from penstock.server.auth.rights import Principal, TokenAuthenticator
@@ -39,7 +40,7 @@ from penstock.server.grpc.call_server import MAX_CONNECTIONS_OPTION, CallServer
 from penstock.server.grpc.calls import Call
 from penstock.server.grpc.closed_calls import TokenForServices
 from penstock.server.grpc.pulled_answers import PAUSE, PulledAnswers
-from penstock.slogd.errors import ApiError, BadRequest, Code, Stopping
+from penstock.slogd.errors import ApiError, BadRequest, Code, Exhausted, Stopping
 
 SERVICE = "arrow.flight.protocol.FlightService"
 FLIGHT_THREADS = 8
@@ -179,6 +180,8 @@ def status_of(error: Exception) -> tuple[int, str]:
     """
     if isinstance(error, pa.ArrowException | BadFlightData):  # the client sent invalid Arrow data
         error = BadRequest(str(error))
+    if text := file_shortage(error):
+        error = Exhausted(text)
     if not isinstance(error, ApiError):
         _LOGGER.error("a request failed", exc_info=error)
         return Code.INTERNAL, "Internal error"

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import DecodeError
 
+from penstock.process.kernel import file_shortage
 from penstock.server.auth.rights import Principal, TokenAuthenticator
 from penstock.server.grpc.calls import Call, LoopCall
 from penstock.slogd.errors import ApiError, BadRequest, Code
@@ -36,6 +37,8 @@ def status_of(error: Exception) -> tuple[Code, str]:
     """Return code and text of an error. An unexpected error is logged, and its text is not sent."""
     if isinstance(error, ApiError):
         return error.code, error.message
+    if text := file_shortage(error):
+        return Code.RESOURCE_EXHAUSTED, text
     _LOGGER.error("a request failed", exc_info=error)
     return Code.INTERNAL, "Internal error"
 

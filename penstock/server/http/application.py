@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.config.browser_access import FRAME_HEADERS, STATIC_PAGE_POLICY, BrowserAccess
 from penstock.process.http_limits import HttpLimits, LimitedBodies
+from penstock.process.kernel import file_shortage
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.http.body_limits import api_error
 from penstock.server.http.described_routes import DescribedRoute, json_response, starlette_route
@@ -99,6 +100,8 @@ async def _answer_api_error(request: Request, error: Exception) -> Response:
 
 
 async def _answer_unexpected(request: Request, error: Exception) -> Response:
+    if text := file_shortage(error):
+        return json_response({"error": text, "code": int(Code.RESOURCE_EXHAUSTED)}, HTTPStatus.TOO_MANY_REQUESTS)
     # uvicorn logs the error; its text may contain details that callers must not see.
     return json_response({"error": "Internal error", "code": int(Code.INTERNAL)}, 500)
 

@@ -74,6 +74,7 @@ def test_commands_take_what_the_configuration_has_or_what_they_are_given(
     secured: Running, pair: Pair, tmp_path: Path
 ) -> None:
     (tmp_path / "token").write_text(WRITER + "\n")
+    (tmp_path / "token").chmod(0o600)
     config = tmp_path / "penstock.toml"
     config.write_text(
         f'data_dir = "{tmp_path}"\n[security]\ntls_cert = "{pair.cert}"\ntls_key = "{pair.key}"\n'

@@ -71,9 +71,18 @@ def test_incomplete_encryption_is_an_error(encryption: dict[str, Any], expected:
         listener({**KAFKA, "encryption": encryption})
 
 
+def test_key_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(b"0123456789abcdef")
+    file.chmod(0o640)
+    with pytest.raises(ValueError, match=r"key has mode 0640, so that others have access to it: chmod 600"):
+        EncryptionConfig(algorithm="AES", key_file=file).key_bytes()
+
+
 def test_default_mode_of_encryption_is_gcm(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_bytes(b"0123456789abcdef0123456789abcdef\n")
+    file.chmod(0o600)
     (handler,) = listener({**KAFKA, "encryption": {"key_file": str(file), "algorithm": "AES"}}).handlers
     assert (handler.encryption.mode, handler.encryption.padded) == ("GCM", False)
     assert handler.encryption.key_bytes() == b"0123456789abcdef0123456789abcdef"
@@ -146,6 +155,7 @@ def test_secrets_are_masked_everywhere() -> None:
 def test_arbitrary_key_file_is_a_key_or_an_error(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("etc") / "key"
     path.write_bytes(data)
+    path.chmod(0o600)
     try:
         assert len(EncryptionConfig(algorithm="AES", key_file=path).key_bytes()) in KEY_LENGTHS
     except ValueError as error:

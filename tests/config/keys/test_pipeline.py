@@ -36,11 +36,19 @@ def test_invalid_row_settings_name_the_key(options: list[str], text: str) -> Non
 
 def test_hash_key_comes_from_file_or_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "salt").write_text("pepper\n")
+    (tmp_path / "salt").chmod(0o600)
     monkeypatch.setenv("SALT", "pepper")
     for salt in (f"pipeline.redact.salt_file={tmp_path}/salt", "pipeline.redact.salt_env=SALT"):
         rules = landing_of(load(None, [HASHED, salt, "pipeline.transform=m.n:f"], {})).transform
         assert (rules.salt, rules.fields, rules.function) == (b"pepper", ("data.user", "host"), "m.n:f")
     assert not landing_of(load(None, [], {})).transform
+
+
+def test_hash_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "salt").write_text("pepper\n")
+    (tmp_path / "salt").chmod(0o644)
+    with pytest.raises(BadTransform, match=r"^pipeline\.redact: no salt: .*/salt has mode 0644"):
+        landing_of(load(None, [HASHED, f"pipeline.redact.salt_file={tmp_path}/salt"], {}))
 
 
 @pytest.mark.parametrize("salt", ["salt_file=/no/such/file", "salt_env=NO_SUCH_VARIABLE", "salt_file=/dev/null"])

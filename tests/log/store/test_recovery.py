@@ -192,6 +192,18 @@ def test_missing_or_damaged_synced_file_is_rebuilt(tmp_path, harm):
         assert files.synced.read_bytes() == good
 
 
+@pytest.mark.parametrize("kind", ["index", "synced", "start_state"])
+def test_damaged_companion_is_named_in_the_log(tmp_path, caplog, kind):
+    path = make(tmp_path)
+    with opened(tmp_path):
+        assert caplog.messages == []
+    file = getattr(last_files(path), kind)
+    file.write_bytes(bytes(byte ^ 0x55 for byte in file.read_bytes()))
+    with opened(tmp_path) as topic:
+        assert payloads(topic) == ALL
+    assert [message.partition(" ")[0] for message in caplog.messages] == [str(file)]
+
+
 def test_damaged_schema_message_is_rewritten(tmp_path):
     files = last_files(make(tmp_path))
     good = files.data.read_bytes()

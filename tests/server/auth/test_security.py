@@ -161,6 +161,7 @@ def test_own_processes_connect_by_tls_and_internal_token(
         tls_cert=pairs[server].cert, tls_key=pairs[server].key, client_ca=authority, tokens=TOKENS
     )
     (tmp_path / TOKEN_FILE).write_text(INTERNAL_TOKEN)
+    (tmp_path / TOKEN_FILE).chmod(0o600)
     running = Running(tmp_path / "topics", security)
     try:
         access = Access(settings_of(tmp_path, running, security))

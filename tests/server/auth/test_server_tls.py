@@ -119,6 +119,7 @@ def test_own_processes_follow_a_renewal(
 ) -> None:
     (tmp_path / TOKEN_FILE).write_text(INTERNAL_TOKEN)
     (tmp_path / TOKEN_FILE).chmod(0o600)
+    (tmp_path / TOKEN_FILE).chmod(0o600)
     access = Access(settings_of(tmp_path, running, security))
     with access.client() as before:
         assert before.get("/topics").status_code == 200

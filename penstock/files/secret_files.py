@@ -1,0 +1,41 @@
+"""Files with secrets: tokens, keys, salts. Others may neither read nor plant them.
+
+The rule is that of PostgreSQL's private keys: the file belongs to the account of the process and other accounts have no
+access, or it belongs to root and its group can read it, as secrets do that are mounted into containers.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from penstock.files.errors import UnsafeFile
+
+MAX_SECRET_BYTES = 1 << 20
+"""Limit: certificate chains are the largest such files, with some 10 KB."""
+
+
+def read_secret(path: Path) -> bytes:
+    """Return the content of a file with a secret. Raises OSError and UnsafeFile."""
+    # A FIFO without a writer would block a plain open for ever.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        # The open file is judged, not the path: another file may take its name in between.
+        if reason := _unsafe(os.fstat(descriptor), path):
+            raise UnsafeFile(f"{path} {reason}")
+        os.set_blocking(descriptor, True)
+        return file.read(MAX_SECRET_BYTES)
+
+
+def _unsafe(status: os.stat_result, path: Path) -> str:
+    """Return why a file is not safe for a secret; empty if it is."""
+    mode, user = stat.S_IMODE(status.st_mode), os.geteuid()
+    # Commands of root read the token of the account that owns the data directory.
+    owners = {user, 0} | ({path.parent.stat().st_uid} if user == 0 else set())
+    if status.st_uid not in owners:
+        return f"belongs to user {status.st_uid}, not to user {user} or root: remove it, or change its owner"
+    allowed = 0o600 if status.st_uid == user else 0o640
+    if mode & 0o077 & ~allowed:
+        return f"has mode {mode:04o}, so that others have access to it: chmod {allowed:o} {path}"
+    return ""

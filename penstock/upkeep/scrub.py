@@ -1,0 +1,159 @@
+"""A slow check of all files of the tables, and the repair of damaged ones from the log.
+
+Every page of a file is read and compared with its checksum. A damaged file is reported and counted; if the log still
+has all of its rows, the file leaves the table and its rows land again, as a request of ``backfill_planner``.
+
+Crash: the name of a file is written down before it leaves the table, so that the next start asks for its rows if this
+one did not.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.landing.damaged_files import REMOVING, REPAIRED, REPORTED, files_being_removed, note_damaged_file
+from penstock.landing.journal import PARTITION_MARK, REFILL_MARK, landed_ends
+from penstock.landing.landing_lock import hold_upkeep_lock
+from penstock.landing.storage.object_path import TablePath
+from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.landed_table import has_landed_table, table_of
+from penstock.landing.table.table_file import TableFile, open_rows
+from penstock.landing.table_paths import Layout
+from penstock.landing.typed.typed_delta import existing_typed_tables
+from penstock.upkeep.backfill_planner import (
+    BackfillPlan,
+    BackfillPlanner,
+    CannotBackfill,
+    hold_backfill_lock,
+    request_backfill,
+)
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def find_damage(folder: TablePath, file: TableFile) -> str:
+    """Return what is wrong with a file; empty if all of it can be read."""
+    try:
+        with open_rows(folder, file) as rows:
+            for _ in rows.batches():
+                pass
+    except FileNotFoundError:
+        return "the file is missing"
+    except pa.ArrowInvalid as error:
+        return str(error)
+    except OSError as error:
+        # Workaround: pyarrow raises OSError without a number for content that it cannot read.
+        if error.errno is not None:
+            raise
+        return str(error)
+    return ""
+
+
+def find_damaged_files(layout: Layout) -> list[tuple[str, str]]:
+    """Return the damaged files of all tables, each with the reason."""
+    if not has_landed_table(layout):
+        return []
+    damaged = []
+    for table in (table_of(layout), *existing_typed_tables(layout)):
+        damaged += [
+            (f"{table.folder}/{file}", reason) for file in table.active() if (reason := find_damage(table.folder, file))
+        ]
+    return damaged
+
+
+class Scrub:
+    """The check of one set of tables. ``topics``: the folder of the log; without it damaged files are only reported."""
+
+    def __init__(self, layout: Layout, topics: Path | None = None) -> None:
+        self._layout, self._topics = layout, topics
+        self._queue: deque[tuple[DeltaTable, TableFile]] = deque()
+        self._has_resumed = False
+
+    def check_next(self) -> None:
+        """Check one file. Raises OSError and the errors of a store."""
+        if not self._has_resumed:
+            self._resume()
+            self._has_resumed = True
+        if not self._queue:
+            tables = (table_of(self._layout), *existing_typed_tables(self._layout))
+            files = [(table, file) for table in tables for file in table.active()]
+            # In any order: a pipeline that is often restarted also comes to the last files.
+            random.shuffle(files)
+            self._queue.extend(files)
+        if self._queue:
+            self._check(*self._queue.pop())
+
+    def _check(self, table: DeltaTable, file: TableFile) -> None:
+        reason = find_damage(table.folder, file)
+        # A file that was merged or deleted since it was listed is no longer in the table.
+        if not reason or file not in table.active():
+            return
+        name = f"{table.folder}/{file}"
+        plans = self._plan(table, file)
+        if not plans:
+            _LOGGER.error(
+                "%s is damaged and stays in the table, because the log lacks some of its rows: %s", name, reason
+            )
+            note_damaged_file(self._layout, name, REPORTED)
+            return
+        with hold_backfill_lock(self._layout), hold_upkeep_lock(self._layout):
+            ranges = {plan.topic: (plan.begin, plan.end) for plan in plans}
+            note_damaged_file(self._layout, name, REMOVING, ranges)
+            table.replace([file], [])
+            self._ask(name, plans)
+        rows = sum(len(plan.lost) for plan in plans)
+        _LOGGER.error(
+            "%s is damaged and has left the table; its %d rows land again from the log: %s", name, rows, reason
+        )
+
+    def _plan(self, table: DeltaTable, file: TableFile) -> list[BackfillPlan]:
+        """Return what must land again in place of a file; nothing if the log does not have all of its rows."""
+        if self._topics is None or table.folder != self._layout.landed:
+            return []
+        try:
+            with open_rows(table.folder, file) as rows:
+                count, topics, offsets = rows.rows, rows.bounds("topic"), rows.bounds("offset")
+        except (pa.ArrowInvalid, OSError):
+            return []
+        if topics is None or offsets is None:
+            return []
+        names = [topic for topic in landed_ends(self._layout) if topics[0] <= topic <= topics[1]]
+        plans = self._survey(dict.fromkeys(names, (offsets[0], offsets[1] + 1)), file)
+        return plans if sum(len(plan.lost) for plan in plans) >= count else []
+
+    def _survey(self, ranges: Mapping[str, tuple[int, int]], without: str) -> list[BackfillPlan]:
+        assert self._topics is not None
+        planner = BackfillPlanner(self._topics, self._layout, (), running=True, without=without)
+        plans = []
+        for topic, (begin, end) in ranges.items():
+            if PARTITION_MARK in topic or REFILL_MARK in topic:
+                continue
+            try:
+                plan = planner.survey(topic, begin, end)
+            except CannotBackfill:  # the topic was deleted
+                continue
+            plan.ahead = np.zeros(0, np.int64)  # left to the pipeline's own turn
+            if len(plan.lost):
+                plans.append(plan)
+        return plans
+
+    def _ask(self, name: str, plans: list[BackfillPlan]) -> None:
+        for plan in plans:
+            request_backfill(self._layout, plan)
+        note_damaged_file(self._layout, name, REPAIRED)
+
+    def _resume(self) -> None:
+        """Ask for the rows of files that had left the table when the process was killed."""
+        removing = files_being_removed(self._layout) if self._topics is not None else {}
+        active = {f"{self._layout.landed}/{file}" for file in table_of(self._layout).active()} if removing else set()
+        for name, ranges in removing.items():
+            if name not in active:
+                with hold_backfill_lock(self._layout):
+                    self._ask(name, self._survey(ranges, without=""))
