@@ -94,6 +94,7 @@ TARGETS = {
     "kafka/large/chunks.py": "kafka/large/test_chunks.py::test_any_bytes_are_decoded_without_an_error",
     "landing/requests/backfill_requests.py": DAMAGED_FILES,
     "upkeep/checkpoint_repair.py": DAMAGED_FILES,
+    "landing/damaged_files.py": DAMAGED_FILES,
     "landing/daemon_connection.py": (
         "landing/test_daemon_connection.py::test_no_text_raises_anything_but_bad_connection"
     ),
@@ -262,7 +263,7 @@ TARGETS = {
 KERNEL, PARENT, COMPARED = "what the kernel says", "a pipe from its own parent", "compared as bytes, not parsed"
 PASSED_ON, OWN, PACKAGE = "bytes passed on as they are", "the process's own memory", "a file of the package"
 NO_PARSERS = {
-    "config/keys/pipeline.py": "the key of hashes, which may be any bytes",
+    "upkeep/checkpoint_rebuild.py": "the id of Spark's query; what is not one is replaced",
     "cli/balance.py": "what the daemon answered, parsed in client and config",
     "cli/common.py": "what the daemon answered, parsed in client and config",
     "cli/log/topic_list.py": "what the daemon answered, parsed in client and config",
