@@ -62,7 +62,7 @@ def test_token_with_the_right_to_watch_logs_in_and_sees_its_topics(
     page, wrong = opened(chromium, console)
     expect(page).to_have_url(f"{console}/login")
     page.screenshot(path=tmp_path / "login.png")
-    for secret, alert_text in (("nobody's secret", "not known"), (WRITER, "lacks the right to watch")):
+    for secret, alert_text in (("nobody's secret", "is unknown"), (WRITER, "lacks the right to watch")):
         page.get_by_label("Token").fill(secret)
         with page.expect_console_message(lambda message: message.type == "error"):  # told a little later, at times
             page.get_by_role("button", name="Log in").click()
@@ -80,7 +80,7 @@ def test_token_with_the_right_to_watch_logs_in_and_sees_its_topics(
     page.goto(f"{console}/topic/payroll?q=x")
     expect(page.get_by_role("alert").filter(has_text="may not be read")).to_be_visible(timeout=WAIT)
     page.goto(f"{console}/quarantine?topic=payroll")
-    expect(page.get_by_text("No message.")).to_be_visible(timeout=WAIT)
+    expect(page.get_by_text("No messages.")).to_be_visible(timeout=WAIT)
     assert wrong == []
     assert WATCHER not in json.dumps(page.context.cookies())
     page.get_by_role("link", name="Log out").click()
