@@ -74,7 +74,7 @@ class OpenFiles:
             return action()
 
     def _release(self, holders: Iterable[FileHolder]) -> bool:
-        """Close the files of those that are not in use; return whether there was one."""
+        """Close the files of idle holders; report whether there was one."""
         has_released = False
         for holder in holders:
             # Never wait: two writers that wait for each other's lock would deadlock. A busy holder keeps its files.

@@ -166,9 +166,7 @@ def groups(tables: Tables) -> list[Group]:
 def newest(
     tables: Tables, selection: Selection, limit: int, before: RowPosition | None = None, *, is_open: bool = True
 ) -> list[Row]:
-    """Return the messages of a selection that were not sent back, or with ``is_open`` False those that were, the
-    newest first.
-    """
+    """Return the open messages of a selection, the newest first; with ``is_open`` False the messages sent back."""
     beyond = f" AND ({_SORT_KEY}) < {before.sql()}" if before else ""
     # The order of the index columns is the one of `_SORT_KEY`, so that a page continues exactly behind the last one.
     order = ", ".join(f"{column} DESC" for column in _SORT_KEY.split(", ", 2)[:2])
