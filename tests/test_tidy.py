@@ -56,6 +56,7 @@ REWRITTEN = [
     "supervise",
     "tables",
     "testing",
+    "upkeep",
     "wire",
 ]
 """Rooms of the package that follow the rules, with their tests."""
@@ -155,6 +156,12 @@ SHORT_FILES: dict[str, str] = {
     "penstock/server/kafka/schema/stored_answers.py": "a fast path of its own",
     "penstock/server/metrics/topic_metrics.py": "reads files of topics, apart from the text format",
     "penstock/server/read_ahead/limits.py": "all limits of the room, which tests lower",
+    "penstock/upkeep/compaction/annotation_repair.py": "a workaround for rows of an earlier version",
+    "penstock/upkeep/compaction/typed_compaction.py": "typed tables, apart from the landed table",
+    "penstock/upkeep/deletion/foreign.py": "deletions of other programs, apart from requested ones",
+    "penstock/upkeep/deletion/typed_removal.py": "typed tables, apart from the landed table",
+    "penstock/upkeep/quarantine/preview.py": "reads only, apart from the code that sends",
+    "penstock/upkeep/typed/fill.py": "one command",
 }
 """Reason of each file with fewer lines. ``__init__``, ``__main__`` and ``errors`` files need none."""
 
@@ -314,6 +321,13 @@ TESTED_BY: dict[str, str] = {
     "penstock/server/kafka/records/headers.py": "tests/server/kafka/records/test_decode.py",
     "penstock/server/kafka/schema/reading.py": "tests/server/kafka/schema/test_messages.py",
     "penstock/server/read_ahead/limits.py": "tests/server/read_ahead/test_page_cache.py",
+    "penstock/upkeep/compaction/typed_compaction.py": "tests/upkeep/deletion/test_typed_removal.py",
+    "penstock/upkeep/maintenance.py": "tests/upkeep/deletion/test_removal.py",
+    "penstock/upkeep/promote/kafka_writer.py": "tests/upkeep/promote/test_promotion.py",
+    "penstock/upkeep/quarantine/send_once.py": "tests/upkeep/quarantine/test_send_back.py",
+    "penstock/upkeep/trace/find_message.py": "tests/upkeep/trace/test_tracer.py",
+    "penstock/upkeep/trace/stations.py": "tests/upkeep/trace/test_tracer.py",
+    "penstock/upkeep/typed/found_fields.py": "tests/upkeep/typed/test_differences.py",
 }
 """Test of a module that has no test file of its own name."""
 

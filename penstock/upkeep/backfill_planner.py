@@ -222,7 +222,7 @@ def request_backfill(layout: Layout, plan: BackfillPlan) -> list[Request]:
     return requests
 
 
-def are_done(layout: Layout, requests: Sequence[Request]) -> bool:
+def are_proved(layout: Layout, requests: Sequence[Request]) -> bool:
     """Return whether all requests are landed and proved."""
     proved: Counter[int] = Counter()
     for refill in proved_refills(layout):

@@ -1,4 +1,4 @@
-"""Clocks for tests of what goes by age: the daemon's answers, and a clock that everybody believes."""
+"""Clocks for tests of retention: the daemon's answers, and a clock that is trusted."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Later:
 
 
 def believed(layout: Layout, seconds: float = 0.0) -> BelievedClock:
-    """A clock that is believed, some seconds from now."""
+    """Return a trusted clock that is ``seconds`` ahead."""
     clock = Later(seconds)
-    made = BelievedClock(layout, DaemonAnswers(clock, accepted=True), clock)
-    assert made.now() is not None
-    return made
+    trusted_clock = BelievedClock(layout, DaemonAnswers(clock, accepted=True), clock)
+    assert trusted_clock.now() is not None
+    return trusted_clock

@@ -1,4 +1,4 @@
-"""A process that works on tables, killed at a random moment; and what a reader that is not ours finds then."""
+"""A process that works on tables and is killed at a random moment, and independent readers of these tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def killed(module: str, folder: Path, seed: int, chance: random.Random) -> None:
-    """Lets ``module`` live for a while."""
+    """Run ``module`` and kill it after a random time."""
     command = [sys.executable, "-m", module, str(folder), str(seed)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, text=True) as child:
         assert child.stdout is not None
@@ -25,11 +25,11 @@ def killed(module: str, folder: Path, seed: int, chance: random.Random) -> None:
         child.kill()
 
 
-def uuids_by_duckdb(folder: Path, which: str = "true") -> list[str]:
-    """Of the rows of a table that a condition of SQL is true of, sorted."""
+def uuids_by_duckdb(folder: Path, condition: str = "true") -> list[str]:
+    """Return the sorted uuids of the rows that match a condition of SQL."""
     system = SubTreeFileSystem(str(folder), LocalFileSystem())
     rows = deltalake.DeltaTable(str(folder)).to_pyarrow_dataset(filesystem=system)
     with duckdb.connect() as connection:
         connection.register("rows", rows)
-        found = connection.execute(f"select uuid from rows where {which} order by 1").fetchall()
-        return [uuid for (uuid,) in found]
+        matches = connection.execute(f"select uuid from rows where {condition} order by 1").fetchall()
+        return [uuid for (uuid,) in matches]

@@ -1,4 +1,4 @@
-"""Landing out of turn in a real Spark: what is not in the tables, once, and in the balance."""
+"""Backfill in a real Spark: missing rows land once and are in the balance."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from penstock.upkeep.backfill_planner import (
     BackfillPlan,
     BackfillPlanner,
     CannotBackfill,
-    are_done,
+    are_proved,
     hold_backfill_lock,
     outcome,
     request_backfill,
@@ -38,7 +38,7 @@ from tests.spark.spark_helpers import HandWritten, append, event, landed_event, 
 
 
 def land(spark: SparkSession, landing: Landing, ledger: LedgerClient) -> None:
-    """As the pipeline does, once."""
+    """Land and prove all available rows."""
     start_landing(spark, landing, available_now=True).wait(120)
     assert ProofWorker(landing, ledger).step()
 
@@ -56,30 +56,30 @@ def rows(spark: SparkSession, landing: Landing) -> list[tuple[str, int]]:
 def running(tmp_path: Path, topics: Path) -> Iterator[Daemon]:
     append(topics, "a", [event(1), b"text", event(1), b"{bad", event(2)])
     append(topics, "b", [event(n) for n in range(6)] + [event(3), b"text"])
-    with daemon(tmp_path) as found:
-        yield found
+    with daemon(tmp_path) as running_daemon:
+        yield running_daemon
 
 
 @pytest.mark.spark
-def test_what_was_lost_and_what_was_never_read_lands_once_and_is_in_the_balance(
+def test_backfill_lands_lost_and_unread_rows_once(
     spark: SparkSession, running: Daemon, topics: Path, tmp_path: Path
 ) -> None:
     landing, ledger = Landing(topics, tmp_path / "tables", topic="a"), LedgerClient(running.http)
     land(spark, landing, ledger)
     everything = [("a", 0), ("a", 1), ("a", 3), ("a", 4)]
     assert rows(spark, landing) == everything
-    found = survey(landing, "a", 0)
-    assert (len(found.lost), len(found.ahead), dict(+found.fates)) == (0, 0, {"landed": 4, "duplicate": 1})
+    plan = survey(landing, "a", 0)
+    assert (len(plan.lost), len(plan.ahead), dict(+plan.fates)) == (0, 0, {"landed": 4, "duplicate": 1})
 
-    for gone in (landing.layout.landed / "kind=message").rglob("*.parquet"):
-        gone.unlink()
+    for file in (landing.layout.landed / "kind=message").rglob("*.parquet"):
+        file.unlink()
     lost, unread = survey(landing, "a", 0), survey(landing, "b", 2, 7)
     assert (lost.lost.tolist(), unread.ahead.tolist()) == ([1], [2, 3, 4, 5, 6])
-    asked = [*request_backfill(landing.layout, lost), *request_backfill(landing.layout, unread)]
-    assert not are_done(landing.layout, asked)
+    requests = [*request_backfill(landing.layout, lost), *request_backfill(landing.layout, unread)]
+    assert not are_proved(landing.layout, requests)
     land(spark, replace(landing, only_refills=True), ledger)
-    assert are_done(landing.layout, asked)
-    assert outcome(landing.layout, asked) == {"rows": 5, "duplicate": 1, "unaccounted": 0, "gap": 0}
+    assert are_proved(landing.layout, requests)
+    assert outcome(landing.layout, requests) == {"rows": 5, "duplicate": 1, "unaccounted": 0, "gap": 0}
     spark.catalog.clearCache()
     assert sorted(rows_in_files(landing)) == sorted([*everything, ("b", 2), ("b", 3), ("b", 4), ("b", 5)])
     assert dict(+survey(landing, "b", 2, 7).fates) == {"landed": 4, "duplicate": 1}
@@ -92,39 +92,37 @@ def test_what_was_lost_and_what_was_never_read_lands_once_and_is_in_the_balance(
     balance = running.ledger.balance()
     assert (balance.unaccounted, balance.pending) == (0, 0)
     tracer = Tracer(topics, landing.layout, ["a"])
-    assert [tracer.trace(*at).fate for at in (("a", 1), ("b", 2), ("b", 6))] == [
+    assert [tracer.trace(*position).fate for position in (("a", 1), ("b", 2), ("b", 6))] == [
         "landed.message",
         "landed.event",
         "duplicate",
     ]
     assert status(topics, landing.layout, ["*"]).rows == 13
-    assert rebuilt(landing) == balance.document()["topics"]
+    assert rebuilt_balance(landing) == balance.document()["topics"]
 
 
 def rows_in_files(landing: Landing) -> Iterator[tuple[str, int]]:
-    """The rows of the files that there are: Spark would fail for the one that is gone."""
+    """Yield topic and offset of the rows in existing files: Spark would fail for a missing one."""
     surveyor = BackfillPlanner(landing.topics, landing.layout, [], running=False)
     for topic in ("a", "b"):
         for part in surveyor._read_columns(topic, ["offset"]):
             yield from ((topic, offset) for offset in part["offset"].to_pylist())
 
 
-def rebuilt(landing: Landing) -> object:
+def rebuilt_balance(landing: Landing) -> object:
     book: Book = load(landing.topics, (ClientPost,))
-    for found in rebuild(landing.topics, landing.layout):
-        if isinstance(found, BackfillProof):
-            proof = found.proof
+    for proved in rebuild(landing.topics, landing.layout):
+        if isinstance(proved, BackfillProof):
+            proof = proved.proof
             book.post(
-                LandedPost(proof.topic, proof.batch, 0, proof.counts_by, 0, proof.uuids, found.number, found.ahead)
+                LandedPost(proof.topic, proof.batch, 0, proof.counts_by, 0, proof.uuids, proved.number, proved.ahead)
             )
         else:
-            book.post(LandedPost(found.topic, found.batch, found.end, found.counts_by, 0, found.uuids))
+            book.post(LandedPost(proved.topic, proved.batch, proved.end, proved.counts_by, 0, proved.uuids))
     return balance_of(book.snapshot(), landing.topics, {}).document()["topics"]
 
 
-def test_what_no_proof_counted_is_owed_to_the_balance_and_what_is_planned_waits(
-    topics: Path, table: HandWritten
-) -> None:
+def test_plan_owes_uncounted_rows_and_skips_planned_ones(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [event(0), b"lost", event(0), b"counted", b"planned", b"new"])
     rows = [landed_event(0, "u0")]
     table.commit({"t": 4}, rows)
@@ -132,14 +130,14 @@ def test_what_no_proof_counted_is_owed_to_the_balance_and_what_is_planned_waits(
     ProofWorker(landing, None).step()
     plan = table.layout.checkpoint / "offsets" / "1"
     plan.write_text("\n".join(["v1", '{"batchWatermarkMs":0,"batchTimestampMs":1}', json.dumps({"t": 5})]))
-    found = BackfillPlanner(topics, table.layout, ["t"], running=False).survey("t", 0, None)
-    assert (found.lost.tolist(), found.owed, found.ahead.tolist()) == ([1, 3], (1, 3), [5])
-    assert dict(+found.fates) == {"landed": 1, "duplicate": 1, "waiting": 1}
+    surveyed = BackfillPlanner(topics, table.layout, ["t"], running=False).survey("t", 0, None)
+    assert (surveyed.lost.tolist(), surveyed.owed, surveyed.ahead.tolist()) == ([1, 3], (1, 3), [5])
+    assert dict(+surveyed.fates) == {"landed": 1, "duplicate": 1, "waiting": 1}
     left_to_it = BackfillPlanner(topics, table.layout, ["t"], running=True).survey("t", 0, None)
     assert (len(left_to_it.ahead), left_to_it.fates["waiting"]) == (0, 2)
 
 
-def test_what_was_asked_for_is_not_asked_for_again(topics: Path, table: HandWritten) -> None:
+def test_requested_rows_are_not_requested_again(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [b"x"] * 6)
     table.commit({"u": 1}, [landed_message(0, "u")])
     first = BackfillPlanner(topics, table.layout, [], running=False).survey("t", 1, 4)
@@ -151,7 +149,7 @@ def test_what_was_asked_for_is_not_asked_for_again(topics: Path, table: HandWrit
     assert np.array_equal(first.ahead, np.arange(1, 4))
 
 
-def test_a_topic_that_is_none_and_a_second_backfill_are_refused(topics: Path, table: HandWritten) -> None:
+def test_unknown_topic_and_second_backfill_are_refused(topics: Path, table: HandWritten) -> None:
     topics.mkdir()
     with pytest.raises(CannotBackfill, match="no topic 'x'"):
         BackfillPlanner(topics, table.layout, [], running=False).survey("x", 0, None)
@@ -161,20 +159,18 @@ def test_a_topic_that_is_none_and_a_second_backfill_are_refused(topics: Path, ta
 
 
 @pytest.mark.spark
-def test_events_that_were_lost_land_again_though_their_keys_are_known(
-    spark: SparkSession, topics: Path, tmp_path: Path
-) -> None:
+def test_lost_events_with_landed_keys_land_again(spark: SparkSession, topics: Path, tmp_path: Path) -> None:
     append(topics, "a", [event(n) for n in range(5)] + [event(1)])
     with daemon(tmp_path) as running:
         landing, ledger = Landing(topics, tmp_path / "tables", topic="a"), LedgerClient(running.http)
         land(spark, landing, ledger)
-        for gone in (landing.layout.landed / "kind=event").rglob("*.parquet"):
-            gone.unlink()
+        for file in (landing.layout.landed / "kind=event").rglob("*.parquet"):
+            file.unlink()
         lost = survey(landing, "a", 0)
-        asked = request_backfill(landing.layout, lost)
+        requests = request_backfill(landing.layout, lost)
         land(spark, replace(landing, only_refills=True), ledger)
-        assert are_done(landing.layout, asked)
-        found = sorted(rows_in_files(landing))
-        assert {("a", n) for n in range(5)} <= {*found}
-        assert len(found) == 5
+        assert are_proved(landing.layout, requests)
+        topics_and_offsets = sorted(rows_in_files(landing))
+        assert {("a", n) for n in range(5)} <= {*topics_and_offsets}
+        assert len(topics_and_offsets) == 5
         assert running.ledger.balance().unaccounted == 0

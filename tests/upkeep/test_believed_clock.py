@@ -1,4 +1,4 @@
-"""Nothing goes by age while the clock is not believed."""
+"""Retention and sweeps stop while the clock is not trusted."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ START = 1_790_000_000.0
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    made = Layout.for_tables(tmp_path / "tables")
-    made.clock.parent.mkdir(parents=True)
-    return made
+    layout = Layout.for_tables(tmp_path / "tables")
+    layout.clock.parent.mkdir(parents=True)
+    return layout
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def daemon(clock: FakeClock) -> DaemonAnswers:
 
 
 def let_pass(believed: BelievedClock, clock: FakeClock, seconds: float) -> None:
-    """As the maintenance does: it watches all the time."""
+    """Advance the clock in small steps, as the maintenance loop sees it."""
     for _ in range(round(seconds / 300)):
         clock.advance(300)
         believed.watch()

@@ -1,4 +1,4 @@
-"""Putting table and checkpoint in order before a start."""
+"""Repair of table and Spark checkpoint before a start."""
 
 from __future__ import annotations
 
@@ -21,107 +21,105 @@ from tests.spark.spark_helpers import LANDED_AT, HandWritten, landed_event, land
 
 
 @pytest.fixture
-def two(table: HandWritten) -> HandWritten:
+def table_of_two_batches(table: HandWritten) -> HandWritten:
     table.commit({"t": 1}, [landed_message(0)])
     table.commit({"t": 2}, [landed_message(1)])
     return table
 
 
-def test_nothing_is_mended_where_nothing_is_torn(two: HandWritten) -> None:
-    assert mend(two.layout) == []
-    check_batches(two.layout)
+def test_intact_checkpoint_is_not_changed(table_of_two_batches: HandWritten) -> None:
+    assert mend(table_of_two_batches.layout) == []
+    check_batches(table_of_two_batches.layout)
 
 
 @pytest.mark.parametrize("content", [b"", b"v1\n{", b"\x00" * 40])
-def test_a_torn_commit_is_removed_so_that_spark_does_the_batch_again(two: HandWritten, content: bytes) -> None:
-    entry = two.layout.checkpoint / "commits" / "1"
+def test_torn_commit_is_removed(table_of_two_batches: HandWritten, content: bytes) -> None:
+    entry = table_of_two_batches.layout.checkpoint / "commits" / "1"
     entry.write_bytes(content)
-    assert mend(two.layout) == [str(entry)]
-    assert (two.layout.checkpoint / "offsets" / "1").exists()
+    assert mend(table_of_two_batches.layout) == [str(entry)]
+    assert (table_of_two_batches.layout.checkpoint / "offsets" / "1").exists()
 
 
-def test_a_torn_plan_of_a_batch_without_commit_is_removed(two: HandWritten) -> None:
-    checkpoint = two.layout.checkpoint
+def test_torn_plan_without_commit_is_removed(table_of_two_batches: HandWritten) -> None:
+    checkpoint = table_of_two_batches.layout.checkpoint
     (checkpoint / "commits" / "1").unlink()
     (checkpoint / "offsets" / "1").write_bytes(b"")
-    assert mend(two.layout) == [str(checkpoint / "offsets" / "1")]
+    assert mend(table_of_two_batches.layout) == [str(checkpoint / "offsets" / "1")]
     assert (checkpoint / "offsets" / "0").exists()
 
 
 @pytest.mark.parametrize("planned", [False, True])
 @pytest.mark.parametrize("torn", [False, True])
-def test_a_batch_that_spark_took_for_done_and_the_table_does_not_have_is_done_again(
-    two: HandWritten, planned: bool, torn: bool
-) -> None:
-    """What was planned after it goes, else Spark would go on with that."""
-    offsets, commits = (two.layout.checkpoint / name for name in ("offsets", "commits"))
+def test_batch_missing_from_table_is_repeated(table_of_two_batches: HandWritten, planned: bool, torn: bool) -> None:
+    """Remove later plans too; otherwise Spark would continue with them."""
+    offsets, commits = (table_of_two_batches.layout.checkpoint / name for name in ("offsets", "commits"))
     (offsets / "2").write_text((offsets / "1").read_text())
     (commits / "2").write_bytes(b"" if torn else (commits / "1").read_bytes())
     (commits / ".2.crc").touch()
     later = [str(offsets / "3")] if planned else []
     if planned:
         (offsets / "3").write_text((offsets / "1").read_text())
-    assert sorted(mend(two.layout)) == sorted([*later, str(commits / "2")])
+    assert sorted(mend(table_of_two_batches.layout)) == sorted([*later, str(commits / "2")])
     assert (sorted(os.listdir(commits)), sorted(os.listdir(offsets))) == (["0", "1"], ["0", "1", "2"])
-    assert mend(two.layout) == []
+    assert mend(table_of_two_batches.layout) == []
 
 
-def test_where_the_table_is_a_new_one_spark_does_not_begin_anew(two: HandWritten) -> None:
-    two.commit({"t": 3}, [])
-    shutil.rmtree(two.layout.landed)
-    assert mend(two.layout) == []
+def test_new_table_keeps_old_checkpoint(table_of_two_batches: HandWritten) -> None:
+    table_of_two_batches.commit({"t": 3}, [])
+    shutil.rmtree(table_of_two_batches.layout.landed)
+    assert mend(table_of_two_batches.layout) == []
 
 
-def test_a_table_without_its_checkpoint_is_refused(two: HandWritten) -> None:
-    check_batches(two.layout)
-    shutil.rmtree(two.layout.checkpoint)
+def test_table_without_checkpoint_is_refused(table_of_two_batches: HandWritten) -> None:
+    check_batches(table_of_two_batches.layout)
+    shutil.rmtree(table_of_two_batches.layout.checkpoint)
     with pytest.raises(CheckpointLost, match="up to 1"):
-        check_batches(two.layout)
+        check_batches(table_of_two_batches.layout)
 
 
-def test_files_that_no_batch_committed_are_removed_and_no_others(two: HandWritten) -> None:
-    two.commit({"t": 3}, [landed_event(2, "u")], landed_at=LANDED_AT + 20_000)
-    Journal(two.layout).update()
-    orphan = two.layout.landed / "kind=quarantine/date=2023-11-14/part-9.parquet"
+def test_only_uncommitted_files_are_removed(table_of_two_batches: HandWritten) -> None:
+    table_of_two_batches.commit({"t": 3}, [landed_event(2, "u")], landed_at=LANDED_AT + 20_000)
+    Journal(table_of_two_batches.layout).update()
+    orphan = table_of_two_batches.layout.landed / "kind=quarantine/date=2023-11-14/part-9.parquet"
     orphan.parent.mkdir(parents=True)
-    shutil.copy(two.layout.landed / two.files[0], orphan)
-    assert sweep(two.layout) == 1
+    shutil.copy(table_of_two_batches.layout.landed / table_of_two_batches.files[0], orphan)
+    assert sweep(table_of_two_batches.layout) == 1
     assert sorted(os.listdir(orphan.parent)) == []
-    assert all((two.layout.landed / name).exists() for name in two.files)
+    assert all((table_of_two_batches.layout.landed / name).exists() for name in table_of_two_batches.files)
 
 
-def test_files_in_the_tables_list_stay_also_before_their_batch_is_committed(two: HandWritten) -> None:
-    (two.layout.checkpoint / "commits" / "1").unlink()
-    Journal(two.layout).update()
-    assert sweep(two.layout) == 0
+def test_listed_files_stay_before_commit(table_of_two_batches: HandWritten) -> None:
+    (table_of_two_batches.layout.checkpoint / "commits" / "1").unlink()
+    Journal(table_of_two_batches.layout).update()
+    assert sweep(table_of_two_batches.layout) == 0
 
 
-def test_before_the_first_commit_everything_is_an_orphan(two: HandWritten) -> None:
-    shutil.rmtree(two.layout.landed / "_delta_log")
-    shutil.rmtree(two.layout.checkpoint)
-    assert sweep(two.layout) == 2
+def test_all_files_are_removed_before_first_commit(table_of_two_batches: HandWritten) -> None:
+    shutil.rmtree(table_of_two_batches.layout.landed / "_delta_log")
+    shutil.rmtree(table_of_two_batches.layout.checkpoint)
+    assert sweep(table_of_two_batches.layout) == 2
 
 
-def test_files_of_a_delta_table_that_no_batch_committed_are_removed_and_no_others(tmp_path: Path) -> None:
+def test_only_uncommitted_files_of_delta_table_are_removed(tmp_path: Path) -> None:
     layout = Layout.for_tables(tmp_path)
     table = begin_table(layout)
-    kept, orphan = (write_file(table, [offset]) for offset in range(2))
-    table.commit(0, [kept])
+    committed, orphan = (write_file(table, [offset]) for offset in range(2))
+    table.commit(0, [committed])
     assert sweep(layout) == 1
     assert not (layout.landed / orphan.name).exists()
-    assert table.active() == [kept.name]
+    assert table.active() == [committed.name]
     compact_table(layout.landed)
     table.commit(1, [write_file(table, [5])])
     compact_table(layout.landed)
     assert sweep(layout) == 0 or (layout.landed / table.active()[0]).exists()
 
 
-def test_without_a_table_there_is_nothing_to_do(table: HandWritten) -> None:
+def test_missing_table_needs_no_repair(table: HandWritten) -> None:
     check_batches(table.layout)
     assert (sweep(table.layout), mend(table.layout)) == (0, [])
 
 
-def test_a_file_that_somebody_is_about_to_commit_is_waited_for(tmp_path: Path) -> None:
+def test_sweep_waits_for_file_of_running_commit(tmp_path: Path) -> None:
     layout = Layout.for_tables(tmp_path)
     table = begin_table(layout)
     with hold_upkeep_lock(layout):

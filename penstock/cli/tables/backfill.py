@@ -95,13 +95,13 @@ def _land_requests(settings: Settings, landing: Landing, requests: Sequence[Requ
     from penstock.landing.landing_lock import is_running
     from penstock.proof.ledger_posts import LedgerClient
     from penstock.spark.pipeline import run
-    from penstock.upkeep.backfill_planner import are_done
+    from penstock.upkeep.backfill_planner import are_proved
 
     with errors.status("waiting for the running pipeline"):
         # The pipeline may end before it reaches the requests. Then this command lands them itself.
-        while is_running(landing.layout) and not are_done(landing.layout, requests):
+        while is_running(landing.layout) and not are_proved(landing.layout, requests):
             time.sleep(POLL_INTERVAL_S)
-    if are_done(landing.layout, requests):
+    if are_proved(landing.layout, requests):
         return 0
     configure("backfill")
     ledger = LedgerClient.from_settings(settings)

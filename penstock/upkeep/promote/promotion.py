@@ -66,7 +66,7 @@ class Promotion:
         if self.map.kafka_topic != name:
             raise CannotMove(f"{topic} is already copied to {self.map.kafka_topic}, not to {name}")
 
-    def copy(self, report: Tell = lambda done, of: None) -> int:
+    def copy(self, report: Tell = lambda copied, total: None) -> int:
         """Copy all rows of the log that are not in Kafka and return their number. Raises CannotSend."""
         self._recover()
         copied, end = 0, self._reader.end

@@ -22,7 +22,7 @@ class NotBegun(PenstockError, RuntimeError):
     """The table does not exist yet, or no pipeline writes it."""
 
 
-def fill(layout: Layout, configured: TypedTable, report: Tell = lambda finished, of: None) -> int:
+def fill(layout: Layout, configured: TypedTable, report: Tell = lambda finished, total: None) -> int:
     """Add missing rows and return their number. A pipeline may land at the same time. Raises NotBegun.
 
     Crash: rows that are already in the table are skipped, so a killed run is continued by the next one. ``report`` is

@@ -23,7 +23,7 @@ from penstock.spark.query.proof_worker import ProofWorker
 from penstock.spark.views import read_landed, register_views
 from penstock.sql.quarantined import Selection, newest
 from penstock.sql.tables import Tables
-from penstock.upkeep.backfill_planner import BackfillPlanner, are_done, request_backfill
+from penstock.upkeep.backfill_planner import BackfillPlanner, are_proved, request_backfill
 from penstock.upkeep.quarantine.send_back import SendBack
 from tests.spark.query.test_kafka_landing import GAP, plain, send
 from tests.spark.query.test_kafka_landing import topic as kafka_topic  # noqa: F401  a fixture
@@ -100,7 +100,7 @@ def _backfill(spark: SparkSession, landing: Landing, ledger: LedgerClient) -> No
         survey = BackfillPlanner(landing.topics, landing.layout, ["a"], running=False).survey("b", 0, None)
     asked = request_backfill(landing.layout, survey)
     land(spark, replace(landing, only_refills=True), ledger)
-    assert are_done(landing.layout, asked)
+    assert are_proved(landing.layout, asked)
     found = {place: kind for place, kind in fates(spark, landing).items() if place[0] == "b"}
     assert found == {("b", 0): "syslog", ("b", 1): "syslog", ("b", 2): "quarantine"}
 

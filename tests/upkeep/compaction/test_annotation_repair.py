@@ -35,7 +35,7 @@ def read_by_duckdb(layout: Layout) -> list[tuple[Any, ...]]:
     return duckdb.execute('select "offset", annotations from read_parquet(?) order by 1', [files]).fetchall()
 
 
-def test_repair_makes_the_table_readable_and_keeps_each_row(table: HandWritten) -> None:
+def test_repair_makes_table_readable_with_all_rows(table: HandWritten) -> None:
     with pytest.raises(duckdb.Error, match="must be unique"):
         read_by_duckdb(table.layout)
     assert repair_annotations(table.layout) == 1
@@ -45,7 +45,7 @@ def test_repair_makes_the_table_readable_and_keeps_each_row(table: HandWritten) 
         assert query.answer()["annotations"].to_pylist() == [ONCE, [("b", "y")], None]
 
 
-def test_sql_names_the_repair_until_it_is_done(table: HandWritten) -> None:
+def test_sql_names_repair_until_it_ran(table: HandWritten) -> None:
     readable = Tables(table.layout, readable=frozenset({"t"}))
     with pytest.raises(BadQuery, match="penstock tables repair"), Query(readable, "from landed") as query:
         query.answer()
@@ -54,7 +54,7 @@ def test_sql_names_the_repair_until_it_is_done(table: HandWritten) -> None:
         assert query.answer().num_rows == 3
 
 
-def test_merging_repairs_too(tmp_path: Path) -> None:
+def test_merge_repairs_annotations(tmp_path: Path) -> None:
     table = HandWritten(Layout.for_tables(tmp_path / "tables"))
     for number in range(2):
         table.commit({"t": number + 1}, [landed_message(number, annotations=TWICE)])

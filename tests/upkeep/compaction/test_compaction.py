@@ -1,4 +1,4 @@
-"""Small files merged: few are left of a day, sorted by type, on the disk before they count."""
+"""Merging of small files: few files remain of a day, sorted by type and synced before the commit."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from tests.spark.spark_helpers import HandWritten, landed_event, landed_message
 
 @pytest.fixture
 def table(tmp_path: Path) -> DeltaTable:
-    found = DeltaTable(tmp_path / "landed")
-    found.begin()
-    return found
+    delta_table = DeltaTable(tmp_path / "landed")
+    delta_table.begin()
+    return delta_table
 
 
 def listed(sizes: dict[str, int]) -> list[TableFile]:
     return [TableFile.listed(name, size) for name, size in sizes.items()]
 
 
-def test_of_a_day_with_a_file_a_second_few_files_are_left() -> None:
+def test_file_per_second_of_a_day_leaves_few_files() -> None:
     """At 100 events/s, merged every ten minutes, as sizes go: 22 bytes a row."""
     sizes: dict[str, int] = {}
     copied = 0
@@ -54,11 +54,11 @@ def test_of_a_day_with_a_file_a_second_few_files_are_left() -> None:
     assert copied < 10 * sum(sizes.values()), "each row was copied a few times, and not at each merge"
 
 
-def test_files_of_the_full_size_are_left_alone() -> None:
+def test_full_files_are_not_merged() -> None:
     assert group_files(listed({"a/1": 90, "a/2": 60, "a/3": 60, "b/1": 1, "b/2": 1}), target=100) == [["b/1", "b/2"]]
 
 
-def test_rows_lie_by_type(table: DeltaTable) -> None:
+def test_merged_rows_are_sorted_by_type(table: DeltaTable) -> None:
     for batch in range(6):
         writer = FileWriter(table.folder, MessageKind.EVENT, date(2026, 1, 1))
         base = {"topic": "t", "timestamp": AT, "landed_at": AT, "bucket": AT}
@@ -68,11 +68,11 @@ def test_rows_lie_by_type(table: DeltaTable) -> None:
     assert compact_table(table.folder) == (6, 1)
     types = pq.read_table(table.folder / table.active()[0], partitioning=None)["type"].to_pylist()
     assert types == sorted(types)
-    (told,) = pa.table(deltalake.DeltaTable(str(table.folder)).get_add_actions(flatten=True)).to_pylist()
-    assert (told["num_records"], told["min.type"], told["max.type"]) == (18, "type-0", "type-2")
+    (added_file,) = pa.table(deltalake.DeltaTable(str(table.folder)).get_add_actions(flatten=True)).to_pylist()
+    assert (added_file["num_records"], added_file["min.type"], added_file["max.type"]) == (18, "type-0", "type-2")
 
 
-def test_one_that_is_killed_has_changed_nothing(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_merge_changes_nothing(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
     for batch in range(3):
         table.commit(batch, [write_file(table, [batch])])
     real = os.fsync
@@ -88,25 +88,27 @@ def test_one_that_is_killed_has_changed_nothing(table: DeltaTable, monkeypatch: 
     assert compact_table(table.folder) == (3, 1)
 
 
-def test_files_that_an_earlier_version_merged_are_merged_and_written_without_rows(tmp_path: Path) -> None:
-    made = HandWritten(Layout.for_tables(tmp_path / "tables"))
+def test_files_merged_by_earlier_version_are_merged(tmp_path: Path) -> None:
+    table = HandWritten(Layout.for_tables(tmp_path / "tables"))
     for n in range(4):
         annotations = [("a", "1"), ("b", None)] if n % 2 else None
         event = landed_event(2 * n, f"u{n}", host="x" if n % 2 else "y", annotations=annotations)
-        made.commit({"t": 2 * n + 2}, [event, landed_message(2 * n + 1, annotations=annotations)])
-        deltalake.DeltaTable(str(made.layout.landed)).optimize.compact()
-    request_deletion(made.layout, REQUESTED, parse_conditions("host = 'x'"))
-    assert execute_deletions(made.layout, 1) == 1
-    compact_table(made.layout.landed)
-    rows = deltalake.DeltaTable(str(made.layout.landed)).to_pyarrow_table()
+        table.commit({"t": 2 * n + 2}, [event, landed_message(2 * n + 1, annotations=annotations)])
+        deltalake.DeltaTable(str(table.layout.landed)).optimize.compact()
+    request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
+    assert execute_deletions(table.layout, 1) == 1
+    compact_table(table.layout.landed)
+    rows = deltalake.DeltaTable(str(table.layout.landed)).to_pyarrow_table()
     assert sorted(rows["offset"].to_pylist()) == [0, 1, 3, 4, 5, 7]
     assert sum(annotations is not None for annotations in rows["annotations"].to_pylist()) == 2
 
 
-def test_the_commit_says_that_no_data_changed(table: DeltaTable) -> None:
+def test_commit_of_merge_has_no_data_change(table: DeltaTable) -> None:
     for batch in range(3):
         table.commit(batch, [write_file(table, [batch])])
     compact_table(table.folder)
     newest = max((table.folder / DELTA_LOG).glob("*.json"))
-    told = [json.loads(line) for line in newest.read_text().splitlines()]
-    assert {next(iter(one.values())).get("dataChange") for one in told if {*one} & {"add", "remove"}} == {False}
+    actions = [json.loads(line) for line in newest.read_text().splitlines()]
+    assert {next(iter(action.values())).get("dataChange") for action in actions if {*action} & {"add", "remove"}} == {
+        False
+    }

@@ -1,4 +1,4 @@
-"""Rows that other programs deleted are a fate of their own, in the running balance and in the one computed again."""
+"""Rows that other programs deleted have a fate of their own, in the running balance and in the rebuilt one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.upkeep.maintenance import Maintenance, Upkeep
 from tests.landing.table.foreign_writer import ENGINE, commit, delete_by_vector, latest_add
 from tests.spark.spark_daemon import daemon
 from tests.spark.spark_helpers import HandWritten, append, event, landed_event, landed_message
-from tests.upkeep.deletion.test_removal import believed, fates, kept, rebuilt, worker
+from tests.upkeep.deletion.test_removal import believed, fates, ledger_sums, rebuilt_sums, worker
 
 WINDOW = 600_000_000
 
@@ -26,11 +26,11 @@ WINDOW = 600_000_000
 @pytest.fixture
 def table(tmp_path: Path, topics: Path) -> HandWritten:
     """Two batches: events u0 to u4 and a message."""
-    made = HandWritten(Layout.for_tables(tmp_path / "tables"))
+    table = HandWritten(Layout.for_tables(tmp_path / "tables"))
     append(topics, "t", [event(0), event(1), event(2), b"text"], [event(3), event(4)])
-    made.commit({"t": 4}, [*(landed_event(n, f"u{n}", host="x") for n in range(3)), landed_message(3)])
-    made.commit({"t": 6}, [landed_event(n, f"u{n - 1}", host="y") for n in (4, 5)])
-    return made
+    table.commit({"t": 4}, [*(landed_event(n, f"u{n}", host="x") for n in range(3)), landed_message(3)])
+    table.commit({"t": 6}, [landed_event(n, f"u{n - 1}", host="y") for n in (4, 5)])
+    return table
 
 
 def file_of(layout: Layout, host: str) -> str:
@@ -39,51 +39,51 @@ def file_of(layout: Layout, host: str) -> str:
     return next(n for n in names if pq.read_table(layout.tables / "landed" / n)["host"][0].as_py() == host)
 
 
-def maintain(made: object, table: HandWritten) -> None:
+def maintain(proof_worker: object, table: HandWritten) -> None:
     Maintenance(table.layout, Upkeep(window=WINDOW), believed(table.layout)).step()
-    assert made.step()  # type: ignore[attr-defined]
+    assert proof_worker.step()  # type: ignore[attr-defined]
 
 
 BEFORE = {"landed.event": 5, "landed.message": 1}
 AFTER = {"landed.event": 3, "landed.message": 1, "deleted.foreign": 2}
 
 
-def test_rows_that_another_program_deleted_are_in_the_next_balance(
+def test_next_balance_counts_rows_deleted_by_another_program(
     tmp_path: Path, topics: Path, table: HandWritten, caplog: pytest.LogCaptureFixture
 ) -> None:
     landed = table.layout.tables / "landed"
     with daemon(tmp_path) as running:
-        made = worker(topics, table, running)
-        maintain(made, table)
+        proof_worker = worker(topics, table, running)
+        maintain(proof_worker, table)
         assert fates(running) == BEFORE
         name = file_of(table.layout, "x")
         version = delete_by_vector(landed, name, [1])
         delete_by_vector(landed, name, [1, 2])
-        maintain(made, table)
+        maintain(proof_worker, table)
         assert fates(running) == AFTER
-        assert kept(running) == rebuilt(topics, table.layout)
+        assert ledger_sums(running) == rebuilt_sums(topics, table.layout)
         first, second = load_deletions(table.layout)
         assert (first.why, first.version, first.engine, first.operation) == (FOREIGN, version, ENGINE, "DELETE")
         assert second.version == version + 1
         assert f"version {version} is DELETE of {ENGINE}: it deleted 1 rows" in caplog.text
         compact_table(table.layout.landed)
         request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'u3'"))
-        maintain(made, table)
+        maintain(proof_worker, table)
         assert fates(running) == {**AFTER, "landed.event": 2, "deleted.asked": 1}
-        assert kept(running) == rebuilt(topics, table.layout)
+        assert ledger_sums(running) == rebuilt_sums(topics, table.layout)
         assert len(load_deletions(table.layout)) == 3, "our own commits are not another program's"
 
 
-def test_rebuilt_balance_has_them_though_no_pipeline_runs(topics: Path, table: HandWritten) -> None:
+def test_rebuilt_balance_counts_foreign_deletions_without_pipeline(topics: Path, table: HandWritten) -> None:
     worker(topics, table)
-    assert rebuilt(topics, table.layout)[0] == BEFORE
+    assert rebuilt_sums(topics, table.layout)[0] == BEFORE
     delete_by_vector(table.layout.tables / "landed", file_of(table.layout, "x"), [0, 2])
-    assert rebuilt(topics, table.layout)[0] == AFTER
+    assert rebuilt_sums(topics, table.layout)[0] == AFTER
     note_foreign_changes(table.layout)
-    assert rebuilt(topics, table.layout)[0] == AFTER, "asked for, and not carried out"
+    assert rebuilt_sums(topics, table.layout)[0] == AFTER, "requested, not executed"
     execute_deletions(table.layout, WINDOW)
-    assert rebuilt(topics, table.layout)[0] == AFTER
-    assert [one.fate for _, one in DeletionRecord(table.layout).deleted()] == ["deleted.foreign"]
+    assert rebuilt_sums(topics, table.layout)[0] == AFTER
+    assert [deleted_rows.fate for _, deleted_rows in DeletionRecord(table.layout).deleted()] == ["deleted.foreign"]
 
 
 def test_rows_in_other_files_are_not_deleted(
@@ -103,10 +103,10 @@ def test_rows_in_other_files_are_not_deleted(
     assert "is UPDATE of" in caplog.text
     assert "it deleted 0 rows and changed rows" in caplog.text
     assert not load_deletions(table.layout)
-    assert rebuilt(topics, table.layout)[0] == BEFORE
+    assert rebuilt_sums(topics, table.layout)[0] == BEFORE
 
 
-def test_each_commit_is_accounted_for_once_though_killed_in_between(topics: Path, table: HandWritten) -> None:
+def test_foreign_commit_is_counted_once_after_kill(topics: Path, table: HandWritten) -> None:
     worker(topics, table)
     delete_by_vector(table.layout.tables / "landed", file_of(table.layout, "y"), [0])
     note_foreign_changes(table.layout)
@@ -114,4 +114,4 @@ def test_each_commit_is_accounted_for_once_though_killed_in_between(topics: Path
     note_foreign_changes(table.layout)
     assert len(load_deletions(table.layout)) == 1
     assert execute_deletions(table.layout, WINDOW) == 1
-    assert rebuilt(topics, table.layout)[0] == {**BEFORE, "landed.event": 4, "deleted.foreign": 1}
+    assert rebuilt_sums(topics, table.layout)[0] == {**BEFORE, "landed.event": 4, "deleted.foreign": 1}

@@ -1,5 +1,5 @@
-"""Killed at random moments in and between batches, merges, deletions and the removal of files: the table is exact, as
-readers that are not ours see it.
+"""Kills at random moments in and between batches, merges, deletions and sweeps: independent readers find exact
+tables.
 """
 
 from __future__ import annotations
@@ -18,38 +18,43 @@ from tests.upkeep.deletion.upkeep_life import uuids
 from tests.upkeep.killed_life import killed, uuids_by_duckdb
 
 
-def by_polars(folder: Path) -> list[str]:
-    found: list[str] = polars.scan_delta(str(folder)).select("uuid").collect()["uuid"].to_list()
-    return found
+def uuids_by_polars(folder: Path) -> list[str]:
+    uuid_list: list[str] = polars.scan_delta(str(folder)).select("uuid").collect()["uuid"].to_list()
+    return uuid_list
 
 
-def expected(layout: Layout) -> list[str]:
-    """Of all batches in the table, without what was deleted."""
+def expected_uuids(layout: Layout) -> list[str]:
+    """Return the uuids of all batches in the table without the deleted ones."""
     table = DeltaTable(layout.landed)
-    done, newest = table.last_deletion(), table.newest()
-    gone = {uuid for one in load_deletions(layout) if one.number <= done for uuid in one.conditions[0].values}
-    return sorted({uuid for batch in range(newest + 1) for uuid in uuids(batch)} - gone)
+    last_deletion, newest = table.last_deletion(), table.newest()
+    deleted_uuids = {
+        uuid
+        for request in load_deletions(layout)
+        if request.number <= last_deletion
+        for uuid in request.conditions[0].values
+    }
+    return sorted({uuid for batch in range(newest + 1) for uuid in uuids(batch)} - deleted_uuids)
 
 
 def campaign(folder: Path, kills: int) -> tuple[int, int]:
-    """How many batches and deletions came of it."""
+    """Kill the process ``kills`` times; return the number of batches and deletions."""
     layout, chance = Layout.for_tables(folder), random.Random(20261122)
-    readers: list[Callable[[Path], list[str]]] = [by_polars, uuids_by_duckdb]
+    readers: list[Callable[[Path], list[str]]] = [uuids_by_polars, uuids_by_duckdb]
     for kill in range(kills):
         killed("tests.upkeep.deletion.upkeep_life", folder, kill, chance)
-        assert sorted(readers[kill % 2](layout.landed)) == expected(layout), f"after kill {kill + 1}"
+        assert sorted(readers[kill % 2](layout.landed)) == expected_uuids(layout), f"after kill {kill + 1}"
     table = DeltaTable(layout.landed)
     return table.newest() + 1, table.last_deletion()
 
 
-def test_a_table_is_exact_whatever_is_killed(tmp_path: Path) -> None:
+def test_table_is_exact_after_kills(tmp_path: Path) -> None:
     batches, deletions = campaign(tmp_path / "tables", 4)
     assert batches > 10
     assert deletions > 0
 
 
 @pytest.mark.soak
-def test_a_table_is_exact_after_fifty_kills(tmp_path: Path) -> None:
+def test_table_is_exact_after_fifty_kills(tmp_path: Path) -> None:
     batches, deletions = campaign(tmp_path / "tables", 50)
     assert batches > 200
     assert deletions > 20

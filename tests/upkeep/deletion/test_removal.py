@@ -1,4 +1,4 @@
-"""Rows that are taken out: once, with a fate, and for good."""
+"""Deletion of rows: each row once, counted by fate, and for good."""
 
 from __future__ import annotations
 
@@ -57,24 +57,24 @@ DAY = 86_400
 @pytest.fixture
 def table(tmp_path: Path, topics: Path) -> HandWritten:
     """Two batches: events u0 to u5, of which u2 came twice, a message and a quarantined one."""
-    made = HandWritten(Layout.for_tables(tmp_path / "tables"))
+    table = HandWritten(Layout.for_tables(tmp_path / "tables"))
     append(topics, "t", [event(0), event(1), event(2), b"text"], [event(2), event(3), b"{bad", event(4), event(5)])
     hosts = ["x", "x", "y"]
-    made.commit({"t": 4}, [*(landed_event(n, f"u{n}", host=hosts[n]) for n in range(3)), landed_message(3)])
+    table.commit({"t": 4}, [*(landed_event(n, f"u{n}", host=hosts[n]) for n in range(3)), landed_message(3)])
     bad = {"topic": "t", "offset": 6, "kind": "quarantine", "reason": "bad_json"}
     rows = [landed_event(5, "u3", host="x"), landed_event(7, "u4", host="y"), landed_event(8, "u5", host="y")]
-    made.commit({"t": 9}, [*rows, bad])
-    return made
+    table.commit({"t": 9}, [*rows, bad])
+    return table
 
 
 def worker(topics: Path, table: HandWritten, running: Daemon | None = None) -> ProofWorker:
-    made = ProofWorker(Landing(topics, table.layout.tables), LedgerClient(running.http) if running else None)
-    assert made.step()
-    return made
+    proof_worker = ProofWorker(Landing(topics, table.layout.tables), LedgerClient(running.http) if running else None)
+    assert proof_worker.step()
+    return proof_worker
 
 
-def read(layout: Layout) -> list[int]:
-    """As anybody who has deltalake."""
+def read_offsets(layout: Layout) -> list[int]:
+    """Return the offsets that deltalake reads."""
     return sorted(deltalake.DeltaTable(str(layout.landed)).to_pyarrow_table()["offset"].to_pylist())
 
 
@@ -84,65 +84,65 @@ def fates(running: Daemon) -> dict[str, int]:
     return topic.fates
 
 
-def rebuilt(topics: Path, layout: Layout) -> tuple[dict[str, int], dict[str, int]]:
-    """Fates and uuids of the topic, from table, log and what is known of deletions."""
+def rebuilt_sums(topics: Path, layout: Layout) -> tuple[dict[str, int], dict[str, int]]:
+    """Return fates and uuids of the topic, rebuilt from table, log and deletions."""
     book = Book()
     for post in posts_of(topics, layout):
         book.post(post)
     landed = book.snapshot().landed["t"]
     counts: dict[str, int] = {}
     uuids: dict[str, int] = {}
-    for told, total in ((landed.counts, counts), (landed.uuids, uuids)):
-        for of in told.values():
-            for name, n in of.items():
+    for sums_by_origin, total in ((landed.counts, counts), (landed.uuids, uuids)):
+        for sums in sums_by_origin.values():
+            for name, n in sums.items():
                 total[name] = (total.get(name, 0) + n) % (1 << 64)
     return {name: n for name, n in counts.items() if n}, {name: n for name, n in uuids.items() if n}
 
 
-def kept(running: Daemon) -> tuple[dict[str, int], dict[str, int]]:
-    """The same as the ledger has them."""
+def ledger_sums(running: Daemon) -> tuple[dict[str, int], dict[str, int]]:
+    """Return fates and uuids of the topic in the ledger."""
     landed = running.ledger.landed()["t"]
-    found: list[dict[str, int]] = []
-    for told in (landed.counts, landed.uuids):
+    totals: list[dict[str, int]] = []
+    for sums_by_origin in (landed.counts, landed.uuids):
         total: dict[str, int] = {}
-        for of in told.values():
-            for name, n in of.items():
+        for sums in sums_by_origin.values():
+            for name, n in sums.items():
                 total[name] = (total.get(name, 0) + n) % (1 << 64)
-        found.append({name: n for name, n in total.items() if n})
-    return found[0], found[1]
+        totals.append({name: n for name, n in total.items() if n})
+    return totals[0], totals[1]
 
 
 BEFORE = {"landed.event": 6, "landed.message": 1, "quarantined.bad_json": 1, "duplicate": 1}
 AFTER = {"landed.event": 3, "landed.message": 1, "quarantined.bad_json": 1, "duplicate": 1, "deleted.asked": 3}
 
 
-def test_rows_go_and_the_balance_says_so(tmp_path: Path, topics: Path, table: HandWritten) -> None:
+def test_deleted_rows_are_counted_in_balance(tmp_path: Path, topics: Path, table: HandWritten) -> None:
     with daemon(tmp_path) as running:
-        made = worker(topics, table, running)
+        proof_worker = worker(topics, table, running)
         assert fates(running) == BEFORE
         assert count_rows(table.layout, parse_conditions("host = 'x'")) == (3, 2)
         request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
         assert execute_deletions(table.layout, WINDOW) == 1
-        assert made.step()
+        assert proof_worker.step()
         assert fates(running) == AFTER
-        assert read(table.layout) == [2, 3, 6, 7, 8]
-        told = receipt(running.ledger.balance().document())
-        assert (told.parts["deleted"], told.lost, told.parts["unaccounted"]) == (3, 0, 0)
-        assert kept(running) == rebuilt(topics, table.layout)
+        assert read_offsets(table.layout) == [2, 3, 6, 7, 8]
+        summary = receipt(running.ledger.balance().document())
+        assert (summary.parts["deleted"], summary.lost, summary.parts["unaccounted"]) == (3, 0, 0)
+        assert ledger_sums(running) == rebuilt_sums(topics, table.layout)
         assert execute_deletions(table.layout, WINDOW) == 0
-        assert made.step()
+        assert proof_worker.step()
         assert fates(running) == AFTER
 
 
-def test_what_no_row_has_is_a_deletion_of_nothing(topics: Path, table: HandWritten) -> None:
+def test_condition_without_rows_deletes_nothing(topics: Path, table: HandWritten) -> None:
     version = deltalake.DeltaTable(str(table.layout.landed)).version()
-    one = request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'nobody'"))
+    request = request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'nobody'"))
     assert execute_deletions(table.layout, WINDOW) == 1
-    assert (DeletionRecord(table.layout).rows(one.number), len(read(table.layout))) == (0, 8)
+    assert (DeletionRecord(table.layout).rows(request.number), len(read_offsets(table.layout))) == (0, 8)
     assert deltalake.DeltaTable(str(table.layout.landed)).version() == version + 1
 
 
-def test_whole_files_go_without_being_written_again(topics: Path, table: HandWritten) -> None:
+def test_deletion_of_whole_files_rewrites_none(topics: Path, table: HandWritten) -> None:
     before = set(table_of(table.layout).active())
     request_deletion(table.layout, REQUESTED, parse_conditions("kind in ('message', 'quarantine')"))
     execute_deletions(table.layout, WINDOW)
@@ -151,36 +151,36 @@ def test_whole_files_go_without_being_written_again(topics: Path, table: HandWri
     assert {name.partition("/")[0] for name in after} == {"kind=event"}
 
 
-def test_readers_that_are_at_it_find_their_files(topics: Path, table: HandWritten) -> None:
+def test_open_reader_finds_its_files_after_deletion(topics: Path, table: HandWritten) -> None:
     reader = deltalake.DeltaTable(str(table.layout.landed))
     request_deletion(table.layout, REQUESTED, parse_conditions("topic = 't'"))
     execute_deletions(table.layout, WINDOW)
     compact_table(table.layout.landed)
     assert len(reader.to_pyarrow_table()) == 8
-    assert read(table.layout) == []
+    assert read_offsets(table.layout) == []
 
 
-def test_batches_that_land_meanwhile_stay(topics: Path, table: HandWritten, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_that_lands_during_deletion_stays(
+    topics: Path, table: HandWritten, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = removal.write_record
 
-    def slow(*given: Any) -> None:
-        real(*given)
+    def slow(*arguments: Any) -> None:
+        real(*arguments)
         table.commit({"t": 10}, [landed_event(9, "u9", host="x")])
 
     monkeypatch.setattr(removal, "write_record", slow)
     request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
     execute_deletions(table.layout, WINDOW)
-    assert read(table.layout) == [2, 3, 6, 7, 8, 9]
+    assert read_offsets(table.layout) == [2, 3, 6, 7, 8, 9]
     assert table_of(table.layout).newest() == 2
 
 
-def test_who_merges_files_waits_until_it_is_done(
-    topics: Path, table: HandWritten, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_merge_waits_for_deletion(topics: Path, table: HandWritten, monkeypatch: pytest.MonkeyPatch) -> None:
     real, merging = removal.write_record, threading.Thread(target=compact_table, args=[table.layout.landed])
 
-    def slow(*given: Any) -> None:
-        real(*given)
+    def slow(*arguments: Any) -> None:
+        real(*arguments)
         merging.start()
         merging.join(0.2)
         assert merging.is_alive()
@@ -189,16 +189,16 @@ def test_who_merges_files_waits_until_it_is_done(
     request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
     execute_deletions(table.layout, WINDOW)
     merging.join(20)
-    assert read(table.layout) == [2, 3, 6, 7, 8]
+    assert read_offsets(table.layout) == [2, 3, 6, 7, 8]
 
 
-def test_where_another_engine_has_merged_files_meanwhile_it_is_done_the_next_time(
+def test_deletion_retries_after_merge_by_another_engine(
     topics: Path, table: HandWritten, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = removal.write_record
 
-    def slow(*given: Any) -> None:
-        real(*given)
+    def slow(*arguments: Any) -> None:
+        real(*arguments)
         deltalake.DeltaTable(str(table.layout.landed)).optimize.compact()
 
     monkeypatch.setattr(removal, "write_record", slow)
@@ -206,86 +206,82 @@ def test_where_another_engine_has_merged_files_meanwhile_it_is_done_the_next_tim
     with pytest.raises(TableChanged):
         execute_deletions(table.layout, WINDOW)
     monkeypatch.undo()
-    assert len(read(table.layout)) == 8
+    assert len(read_offsets(table.layout)) == 8
     assert execute_deletions(table.layout, WINDOW) == 1
-    assert read(table.layout) == [2, 3, 6, 7, 8]
+    assert read_offsets(table.layout) == [2, 3, 6, 7, 8]
 
 
-def test_a_deleted_uuid_does_not_land_again(topics: Path, table: HandWritten) -> None:
-    """Also where the keys are lost, and are made again from the table."""
+def test_deleted_uuid_stays_a_landed_key(topics: Path, table: HandWritten) -> None:
+    """Load keys that were lost from the table and the deletions."""
     layout = table.layout
     before = load_landed_keys(table_of(layout), layout.keys, WINDOW)
     request_deletion(layout, REQUESTED, parse_conditions("uuid in ('u1', 'u5')"))
     execute_deletions(layout, WINDOW)
     shutil.rmtree(layout.keys)
-    again = load_landed_keys(table_of(layout), layout.keys, WINDOW, DeletionRecord(layout).keys)
+    rebuilt_keys = load_landed_keys(table_of(layout), layout.keys, WINDOW, DeletionRecord(layout).keys)
 
-    def keys(of: Any) -> set[tuple[int, int]]:
-        return {(int(h), int(low)) for run in of.runs for h, low in zip(run.high, run.low, strict=True)}
+    def keys(landed_keys: Any) -> set[tuple[int, int]]:
+        return {(int(h), int(low)) for run in landed_keys.runs for h, low in zip(run.high, run.low, strict=True)}
 
-    assert keys(again) == keys(before)
-    assert len(keys(again)) == 6
+    assert keys(rebuilt_keys) == keys(before)
+    assert len(keys(rebuilt_keys)) == 6
 
 
-def test_a_deleted_message_with_an_id_does_not_land_again_and_its_neighbours_stay_known(
-    topics: Path, table: HandWritten
-) -> None:
+def test_deleted_message_id_stays_a_landed_key(topics: Path, table: HandWritten) -> None:
     layout = table.layout
     rows = [landed_message(20, uuid="c-0"), landed_message(21), landed_message(22, uuid="c-1"), landed_message(23)]
     table.commit({"t": 24}, rows)
     request_deletion(layout, REQUESTED, parse_conditions("uuid = 'c-1'"))
     execute_deletions(layout, WINDOW)
     shutil.rmtree(layout.keys, ignore_errors=True)
-    again = load_landed_keys(table_of(layout), layout.keys, WINDOW, DeletionRecord(layout).keys)
-    wanted = key_hashes(pa.array(["t", "t"]), pa.array(["c-0", "c-1"]))[0]
-    assert set(wanted.tolist()) <= {int(high) for run in again.runs for high in run.high}
-    assert read(layout)[-3:] == [20, 21, 23]
+    rebuilt_keys = load_landed_keys(table_of(layout), layout.keys, WINDOW, DeletionRecord(layout).keys)
+    expected_keys = key_hashes(pa.array(["t", "t"]), pa.array(["c-0", "c-1"]))[0]
+    assert set(expected_keys.tolist()) <= {int(high) for run in rebuilt_keys.runs for high in run.high}
+    assert read_offsets(layout)[-3:] == [20, 21, 23]
 
 
-def test_a_backfill_does_not_bring_it_back(topics: Path, table: HandWritten) -> None:
+def test_backfill_skips_deleted_rows(topics: Path, table: HandWritten) -> None:
     worker(topics, table)
     request_deletion(table.layout, REQUESTED, parse_conditions("uuid in ('u2', 'u3')"))
     execute_deletions(table.layout, WINDOW)
-    found = BackfillPlanner(topics, table.layout, ["t"], running=False).survey("t", 0, None)
-    assert (found.lost.tolist(), found.ahead.tolist()) == ([], [])
-    assert found.fates["deleted"] == 2
-    assert found.fates["duplicate"] == 1, "of one that was deleted"
+    plan = BackfillPlanner(topics, table.layout, ["t"], running=False).survey("t", 0, None)
+    assert (plan.lost.tolist(), plan.ahead.tolist()) == ([], [])
+    assert plan.fates["deleted"] == 2
+    assert plan.fates["duplicate"] == 1, "the duplicate of a deleted event"
 
 
-def test_a_rebuild_knows_the_duplicate_of_a_deleted_row(tmp_path: Path, topics: Path, table: HandWritten) -> None:
+def test_rebuild_counts_duplicate_of_deleted_row(tmp_path: Path, topics: Path, table: HandWritten) -> None:
     with daemon(tmp_path) as running:
-        made = worker(topics, table, running)
+        proof_worker = worker(topics, table, running)
         request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'u2'"))
         execute_deletions(table.layout, WINDOW)
-        assert made.step()
-        assert kept(running) == rebuilt(topics, table.layout)
+        assert proof_worker.step()
+        assert ledger_sums(running) == rebuilt_sums(topics, table.layout)
         assert fates(running)["duplicate"] == 1
         table.commit({"t": 10}, [])
     append(topics, "t", [event(2)])
-    again = ProofWorker(Landing(topics, table.layout.tables), None)
-    assert again.step()
-    assert (again.progress.duplicates, again.progress.unaccounted) == (1, 0)
+    second_worker = ProofWorker(Landing(topics, table.layout.tables), None)
+    assert second_worker.step()
+    assert (second_worker.progress.duplicates, second_worker.progress.unaccounted) == (1, 0)
 
 
-def test_a_rebuild_agrees_when_the_log_has_expired_and_all_is_rolled_up(
-    tmp_path: Path, topics: Path, table: HandWritten
-) -> None:
+def test_rebuild_equals_ledger_after_expiry_and_rollup(tmp_path: Path, topics: Path, table: HandWritten) -> None:
     with daemon(tmp_path) as running:
-        made = worker(topics, table, running)
+        proof_worker = worker(topics, table, running)
         roll_up(table.layout, 1, time.time)
         for where in ("host = 'x'", "kind = 'quarantine'"):
             request_deletion(table.layout, REQUESTED, parse_conditions(where))
             execute_deletions(table.layout, WINDOW)
-        assert made.step()
+        assert proof_worker.step()
         compact_table(table.layout.landed)
-        expected = kept(running)
+        expected = ledger_sums(running)
     gap = Gap(0, 9, "expired_read", {"events-udp": {BUCKET: 9}})
     (topics / "t" / "gaps.jsonl").write_bytes(encode_gap(gap))
-    assert rebuilt(topics, table.layout) == expected
+    assert rebuilt_sums(topics, table.layout) == expected
     assert expected[0] == {"landed.event": 3, "landed.message": 1, "duplicate": 1, "deleted.asked": 4}
 
 
-def test_row_that_vanished_from_a_file_is_unaccounted(topics: Path, table: HandWritten) -> None:
+def test_row_missing_from_file_is_unaccounted(topics: Path, table: HandWritten) -> None:
     worker(topics, table)
     request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
     execute_deletions(table.layout, WINDOW)
@@ -298,41 +294,43 @@ def test_row_that_vanished_from_a_file_is_unaccounted(topics: Path, table: HandW
 
 
 class Killed(BaseException):
-    """As if by SIGKILL."""
+    """A stand-in for SIGKILL."""
 
 
 @pytest.fixture
 def kill_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, int]:
-    """Ends this thread as it brings its so manieth file of the tables to the disk, before or after."""
-    left, real, mine = {"before": -1, "after": -1}, os.fsync, threading.get_ident()
+    """End this thread before or after its n-th sync of a file of the tables."""
+    remaining, real, test_thread = {"before": -1, "after": -1}, os.fsync, threading.get_ident()
 
     def fsync(handle: int) -> None:
-        here = threading.get_ident() == mine and str(tmp_path / "tables") in os.readlink(f"/proc/self/fd/{handle}")
+        here = threading.get_ident() == test_thread and str(tmp_path / "tables") in os.readlink(
+            f"/proc/self/fd/{handle}"
+        )
         for moment in ("before", "after"):
             if here:
-                left[moment] -= 1
-                if left[moment] == 0:
+                remaining[moment] -= 1
+                if remaining[moment] == 0:
                     raise Killed
             if moment == "before":
                 real(handle)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    return left
+    return remaining
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_whatever_is_killed_it_is_done_and_counted_once(
+def test_killed_deletion_is_executed_and_counted_once(
     tmp_path: Path, topics: Path, table: HandWritten, kill_at: dict[str, int], moment: str
 ) -> None:
     with daemon(tmp_path) as running:
         expected, stop, kills = dict(BEFORE), 1, 0
         for number, uuid in enumerate([f"u{n}" for n in range(6)] * 3):
-            made = worker(topics, table, running)
+            proof_worker = worker(topics, table, running)
             request_deletion(table.layout, REQUESTED, parse_conditions(f"uuid = '{uuid}'"))
             kill_at[moment] = stop
             try:
                 execute_deletions(table.layout, WINDOW)
-                made.step()
+                proof_worker.step()
             except Killed:
                 kills += 1
             stop = stop + 1 if kill_at[moment] <= 0 else 1
@@ -344,14 +342,12 @@ def test_whatever_is_killed_it_is_done_and_counted_once(
                 expected["landed.event"] -= 1
                 expected["deleted.asked"] = expected.get("deleted.asked", 0) + 1
             assert fates(running) == {name: n for name, n in expected.items() if n}
-            assert kept(running) == rebuilt(topics, table.layout)
-        assert read(table.layout) == [3, 6]
+            assert ledger_sums(running) == rebuilt_sums(topics, table.layout)
+        assert read_offsets(table.layout) == [3, 6]
         assert kills > 8
 
 
-def test_killed_before_the_ledger_was_told_it_is_told_by_the_next_one(
-    tmp_path: Path, topics: Path, table: HandWritten
-) -> None:
+def test_next_worker_posts_deletion_after_kill(tmp_path: Path, topics: Path, table: HandWritten) -> None:
     with daemon(tmp_path) as running:
         worker(topics, table, running)
         request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
@@ -367,67 +363,67 @@ def test_killed_before_the_ledger_was_told_it_is_told_by_the_next_one(
         path.unlink()
     with daemon(tmp_path) as running:
         worker(topics, table, running)
-        assert fates(running) == AFTER, "a ledger that was lost is told again"
+        assert fates(running) == AFTER, "a lost ledger gets the posts again"
 
 
-def test_rows_older_than_their_kind_is_kept_go_by_whole_days(topics: Path, table: HandWritten) -> None:
+def test_retention_deletes_whole_days_by_kind(topics: Path, table: HandWritten) -> None:
     now = time.time()
     assert request_expired(table.layout, {"event": 10 * DAY, "message": 3 * DAY}, now + 2 * DAY) == []
-    asked = request_expired(table.layout, {"event": 10 * DAY, "message": 3 * DAY}, now + 5 * DAY)
-    assert [one.why for one in asked] == ["retention"]
+    requests = request_expired(table.layout, {"event": 10 * DAY, "message": 3 * DAY}, now + 5 * DAY)
+    assert [request.why for request in requests] == ["retention"]
     execute_deletions(table.layout, WINDOW)
-    assert read(table.layout) == [0, 1, 2, 5, 6, 7, 8]
+    assert read_offsets(table.layout) == [0, 1, 2, 5, 6, 7, 8]
     assert request_expired(table.layout, {"event": 10 * DAY, "message": 3 * DAY}, now + 5 * DAY) == []
 
 
-def test_much_that_is_old_goes_some_days_at_once(tmp_path: Path, topics: Path) -> None:
+def test_retention_deletes_many_days_in_few_requests(tmp_path: Path, topics: Path) -> None:
     table = HandWritten(Layout.for_tables(tmp_path / "tables"))
     for day in range(16):
-        at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day)
-        table.commit({"t": 1 + day}, [landed_event(day, f"u{day}", timestamp=at.timestamp())])
-    asked = request_expired(table.layout, {"event": DAY}, datetime(2026, 1, 17, 12, tzinfo=UTC).timestamp())
-    assert len(asked) == 3
+        landed_at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day)
+        table.commit({"t": 1 + day}, [landed_event(day, f"u{day}", timestamp=landed_at.timestamp())])
+    requests = request_expired(table.layout, {"event": DAY}, datetime(2026, 1, 17, 12, tzinfo=UTC).timestamp())
+    assert len(requests) == 3
     assert execute_deletions(table.layout, WINDOW) == 3
-    assert read(table.layout) == [15]
-    assert rebuilt(topics, table.layout)[0]["deleted.retention"] == 15
+    assert read_offsets(table.layout) == [15]
+    assert rebuilt_sums(topics, table.layout)[0]["deleted.retention"] == 15
     assert DeletionRecord(table.layout).runs()["t"].tolist() == [[0, 15]]
 
 
-def test_what_says_that_a_row_was_dropped_may_have_an_age_too(tmp_path: Path, topics: Path) -> None:
+def test_retention_deletes_rows_of_dropped_messages(tmp_path: Path, topics: Path) -> None:
     table = HandWritten(Layout.for_tables(tmp_path / "tables"))
     rows = [landed_event(0, "u0"), landed_event(1, None, kind="dropped", reason="transformed", type=None)]
     table.commit({"t": 2}, rows)
     request_expired(table.layout, {"dropped": 5 * DAY}, time.time() + 10 * DAY)
     execute_deletions(table.layout, WINDOW)
-    assert read(table.layout) == [0]
-    assert rebuilt(topics, table.layout)[0]["deleted.retention"] == 1
+    assert read_offsets(table.layout) == [0]
+    assert rebuilt_sums(topics, table.layout)[0]["deleted.retention"] == 1
 
 
-def test_a_type_may_have_an_age_of_its_own(tmp_path: Path, topics: Path) -> None:
+def test_retention_of_a_type_overrides_its_kind(tmp_path: Path, topics: Path) -> None:
     table = HandWritten(Layout.for_tables(tmp_path / "tables"))
     table.commit({"t": 3}, [landed_event(n, f"u{n}", type=name) for n, name in enumerate(("click", "view", "click"))])
     ages = {"event": 5 * DAY, "event/click": 20 * DAY}
     request_expired(table.layout, ages, time.time() + 10 * DAY)
     execute_deletions(table.layout, WINDOW)
-    assert read(table.layout) == [0, 2]
+    assert read_offsets(table.layout) == [0, 2]
     request_expired(table.layout, ages, time.time() + 30 * DAY)
     execute_deletions(table.layout, WINDOW)
-    assert read(table.layout) == []
+    assert read_offsets(table.layout) == []
 
 
-def test_maintenance_takes_nothing_out_that_is_not_proved(topics: Path, table: HandWritten) -> None:
+def test_maintenance_deletes_only_proved_rows(topics: Path, table: HandWritten) -> None:
     settled = False
     upkeep = Maintenance(table.layout, Upkeep(0.0, WINDOW, {"event": 0.0}), believed(table.layout), lambda: settled)
     request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
     upkeep.step()
-    assert len(read(table.layout)) == 8
+    assert len(read_offsets(table.layout)) == 8
     settled = True
     upkeep.step()
-    assert read(table.layout) == [2, 3, 6, 7, 8]
+    assert read_offsets(table.layout) == [2, 3, 6, 7, 8]
     assert pending_deletions(table.layout) == []
 
 
-def test_a_deletion_that_is_still_being_written_is_not_taken_for_done(topics: Path, table: HandWritten) -> None:
+def test_unfinished_request_file_is_not_skipped(topics: Path, table: HandWritten) -> None:
     upkeep = Maintenance(table.layout, Upkeep(0.0, WINDOW), believed(table.layout))
     table.layout.deletions.mkdir(parents=True)
     being_written = table.layout.deletions / "000001.json.new"
@@ -439,30 +435,28 @@ def test_a_deletion_that_is_still_being_written_is_not_taken_for_done(topics: Pa
     assert pending_deletions(table.layout) == []
 
 
-def test_a_deletion_of_before_that_is_damaged_is_named(topics: Path, table: HandWritten) -> None:
+def test_damaged_request_is_named(topics: Path, table: HandWritten) -> None:
     request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
     (table.layout.deletions / "000001.json").write_text(json.dumps({"why": "asked"}))
     with pytest.raises(ValueError, match=r"000001\.json is damaged"):
         load_deletions(table.layout)
 
 
-def test_maintenance_deletes_expired_rows_while_clock_is_believed(
+def test_maintenance_deletes_expired_rows_while_clock_is_trusted(
     tmp_path: Path, topics: Path, table: HandWritten
 ) -> None:
     with daemon(tmp_path) as running:
-        made = worker(topics, table, running)
+        proof_worker = worker(topics, table, running)
         upkeep = Upkeep(0.0, WINDOW, {"quarantine": 30.0 * DAY})
         clock = believed(table.layout, 40 * DAY)
-        Maintenance(table.layout, upkeep, clock, lambda: made.settled).step()
-        assert made.step()
+        Maintenance(table.layout, upkeep, clock, lambda: proof_worker.settled).step()
+        assert proof_worker.step()
         assert fates(running) == {"landed.event": 6, "landed.message": 1, "duplicate": 1, "deleted.retention": 1}
-        assert kept(running) == rebuilt(topics, table.layout)
+        assert ledger_sums(running) == rebuilt_sums(topics, table.layout)
     assert len(load_deletions(table.layout)) == 1
 
 
-def test_maintenance_deletes_no_row_by_a_clock_that_is_not_believed(
-    tmp_path: Path, topics: Path, table: HandWritten
-) -> None:
+def test_maintenance_deletes_no_row_by_untrusted_clock(tmp_path: Path, topics: Path, table: HandWritten) -> None:
     worker(topics, table)
     ages = dict.fromkeys(("event", "message", "quarantine"), 400.0 * DAY)
     for answers in (
@@ -474,11 +468,11 @@ def test_maintenance_deletes_no_row_by_a_clock_that_is_not_believed(
         clock = BelievedClock(table.layout, answers, Later(730 * DAY))
         Maintenance(table.layout, Upkeep(0.0, WINDOW, ages), clock).step()
         assert load_deletions(table.layout) == []
-    assert len(read(table.layout)) == 8
+    assert len(read_offsets(table.layout)) == 8
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_maintenance_removes_replaced_files_only_while_clock_is_believed(
+def test_maintenance_removes_replaced_files_only_while_clock_is_trusted(
     table: HandWritten, right: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "FIRST_SWEEP_DELAY_S", 0.0)
@@ -496,36 +490,34 @@ def test_maintenance_removes_replaced_files_only_while_clock_is_believed(
     assert any(path.exists() for path in replaced) != right
 
 
-def test_a_table_that_is_begun_later_is_maintained_too(
-    tmp_path: Path, topics: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_maintenance_starts_with_later_table(tmp_path: Path, topics: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "REQUEST_POLL_S", 0.01)
     monkeypatch.setattr(maintenance, "RETENTION_INTERVAL_S", 0.1)  # so long it waits after looks at a table half begun
     layout = Layout.for_tables(tmp_path / "later")
     upkeep = Maintenance(layout, Upkeep(window=WINDOW), believed(layout))
     upkeep.start()
-    made = HandWritten(layout)
+    table = HandWritten(layout)
     append(topics, "t", [event(0), event(1)])
-    made.commit({"t": 2}, [landed_event(0, "u0", host="x"), landed_event(1, "u1", host="y")])
-    assert worker(topics, made)
+    table.commit({"t": 2}, [landed_event(0, "u0", host="x"), landed_event(1, "u1", host="y")])
+    assert worker(topics, table)
     request_deletion(layout, REQUESTED, parse_conditions("host = 'x'"))
     deadline = time.monotonic() + 30
     while pending_deletions(layout):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     upkeep.stop(10)
-    assert read(layout) == [1]
+    assert read_offsets(layout) == [1]
 
 
-def test_a_deletion_that_fails_leaves_no_files_and_merging_goes_on(
+def test_failed_deletion_leaves_no_files_and_merging_continues(
     table: HandWritten, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "REQUEST_POLL_S", 0.005)
     files = sorted(table.layout.landed.rglob("*.parquet"))
     request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
     damaged = max(files, key=lambda path: path.name if "kind=event" in str(path) else "")
-    whole = damaged.read_bytes()
-    damaged.write_bytes(whole[:-8] + bytes(8))
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:-8] + bytes(8))
     merged: list[Layout] = []
     monkeypatch.setattr(maintenance, "compact_all", lambda layout: merged.append(layout) or (0, 0))
     upkeep = Maintenance(table.layout, Upkeep(merge_every=0.01, window=WINDOW), believed(table.layout))
@@ -537,11 +529,11 @@ def test_a_deletion_that_fails_leaves_no_files_and_merging_goes_on(
     upkeep.stop(10)
     assert pending_deletions(table.layout)
     assert sorted(table.layout.landed.rglob("*.parquet")) == files
-    damaged.write_bytes(whole)
+    damaged.write_bytes(content)
     assert execute_deletions(table.layout, WINDOW) == 1
 
 
-def test_files_with_rows_that_went_are_removed_though_checkpoints_have_forgotten_them(table: HandWritten) -> None:
+def test_old_files_are_removed_after_checkpoint_without_them(table: HandWritten) -> None:
     old = {path for path in table.layout.landed.rglob("*.parquet") if "kind=event" in str(path)}
     request_deletion(table.layout, REQUESTED, parse_conditions("type = 'x'"))
     execute_deletions(table.layout, WINDOW)
@@ -551,7 +543,7 @@ def test_files_with_rows_that_went_are_removed_though_checkpoints_have_forgotten
     long_ago = time.time() - 7 * 3600
     for path in old:
         os.utime(path, (long_ago, long_ago))
-    before = read(table.layout)
+    before = read_offsets(table.layout)
     remove_old_files(table.layout.landed)
     assert not any(path.exists() for path in old)
-    assert read(table.layout) == before
+    assert read_offsets(table.layout) == before

@@ -1,4 +1,4 @@
-"""What is taken out of the table is taken out of typed tables, no more and no less, killed anywhere."""
+"""Deletions from the table delete the same rows from typed tables, also after a kill at any point."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from tests.landing.writing.messages import AT, source
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    made = Layout.for_tables(tmp_path / "tables")
-    life = Life(made)
+    layout = Layout.for_tables(tmp_path / "tables")
+    life = Life(layout)
     for batch in range(3):
-        rows = [(2 * batch + at, event(f"{name}{batch}")) for at, name in enumerate("ab")]
+        rows = [(2 * batch + index, event(f"{name}{batch}")) for index, name in enumerate("ab")]
         life.land(batch, [source(rows, topic=f"t{batch % 2}")])
-    return made
+    return layout
 
 
-def agree(layout: Layout) -> list[str]:
+def equal_uuids(layout: Layout) -> list[str]:
     assert uuids(layout.typed("click")) == uuids(layout.landed)
     return uuids(layout.landed)
 
 
 @pytest.mark.parametrize(
-    ("where", "left"),
+    ("where", "remaining"),
     [
         ("uuid in ('a0', 'b2')", ["a1", "a2", "b0", "b1"]),
         ("topic = 't1'", ["a0", "a2", "b0", "b2"]),
@@ -45,30 +45,28 @@ def agree(layout: Layout) -> list[str]:
         ("host = 'web-1' and date = '2026-02-02'", []),
     ],
 )
-def test_both_agree(layout: Layout, where: str, left: list[str]) -> None:
+def test_typed_table_loses_the_same_rows(layout: Layout, where: str, remaining: list[str]) -> None:
     request_deletion(layout, REQUESTED, parse_conditions(where))
     assert execute_deletions(layout, WINDOW) == 1
-    assert agree(layout) == left
+    assert equal_uuids(layout) == remaining
     compact_typed(layout)
-    assert agree(layout) == left
+    assert equal_uuids(layout) == remaining
 
 
-def test_retention_by_type_is_theirs_too(layout: Layout) -> None:
+def test_retention_by_type_applies_to_typed_table(layout: Layout) -> None:
     request_expired(layout, {"event/click": 86_400}, AT / 1_000_000 + 10 * 86_400)
     execute_deletions(layout, WINDOW)
-    assert agree(layout) == []
+    assert equal_uuids(layout) == []
 
 
-def test_one_that_is_no_longer_configured_forgets_as_well(layout: Layout) -> None:
+def test_unconfigured_typed_table_loses_deleted_rows(layout: Layout) -> None:
     Life(layout, [])
     request_deletion(layout, REQUESTED, parse_conditions("uuid = 'a0'"))
     execute_deletions(layout, WINDOW)
-    assert len(agree(layout)) == 5
+    assert len(equal_uuids(layout)) == 5
 
 
-def test_killed_in_between_and_done_again_later_for_what_landed_until_then(
-    layout: Layout, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_deletion_is_repeated_for_later_rows(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     request_deletion(layout, REQUESTED, parse_conditions("host = 'web-1'"))
 
     def killed(*_: Any) -> None:
@@ -80,14 +78,14 @@ def test_killed_in_between_and_done_again_later_for_what_landed_until_then(
     monkeypatch.undo()
     Life(layout).land(3, [source([(9, event("c"))])])
     execute_deletions(layout, WINDOW)
-    assert agree(layout) == []
+    assert equal_uuids(layout) == []
 
 
-def test_rows_of_a_batch_that_the_table_does_not_have_yet_stay(layout: Layout) -> None:
+def test_rows_of_uncommitted_batch_stay(layout: Layout) -> None:
     rows = [source([(9, event("c"))])]
     kill_before_landed(Life(layout), 3, rows)
     request_deletion(layout, REQUESTED, parse_conditions("host = 'web-1'"))
     execute_deletions(layout, WINDOW)
     assert (uuids(layout.landed), uuids(layout.typed("click"))) == ([], ["c"])
     Life(layout).land(3, rows)
-    assert agree(layout) == ["c"]
+    assert equal_uuids(layout) == ["c"]

@@ -1,4 +1,4 @@
-"""A process that lands, merges, deletes and removes old files, in random order, until somebody kills it."""
+"""A process that lands, merges, deletes and sweeps in random order until it is killed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.landing.writing.messages import AT, event, source
 
 WINDOW = 600_000_000
 EVENTS = 20
-"""In a batch; the first of each comes again in the next one."""
+"""Events per batch; the next batch repeats the first event."""
 
 
 def uuids(batch: int) -> list[str]:
-    """Of the events that a batch lands."""
+    """Return the uuids of the events that a batch lands."""
     return [f"{batch}-{n}" for n in range(EVENTS)]
 
 
@@ -36,18 +36,18 @@ def main() -> None:
     print("ready", flush=True)
     while True:
         batch = table.newest() + 1
-        again = [f"{batch - 1}-0"] if batch else []
-        rows = list(enumerate(map(event, [*uuids(batch), *again]), batch * (EVENTS + 1)))
+        repeated = [f"{batch - 1}-0"] if batch else []
+        rows = list(enumerate(map(event, [*uuids(batch), *repeated]), batch * (EVENTS + 1)))
         commit.land(batch, lambda rows=rows: [write_part([source(rows)], job, AT)])  # type: ignore[misc]
-        what = chance.random()
-        if what < 0.2:
+        choice = chance.random()
+        if choice < 0.2:
             compact_table(layout.landed)
-        elif what < 0.4:
-            wanted = tuple(chance.sample(uuids(chance.randint(max(0, batch - 5), batch)), 3))
-            request_deletion(layout, REQUESTED, [Condition("uuid", IN, wanted)])
-        elif what < 0.6:
+        elif choice < 0.4:
+            deleted_uuids = tuple(chance.sample(uuids(chance.randint(max(0, batch - 5), batch)), 3))
+            request_deletion(layout, REQUESTED, [Condition("uuid", IN, deleted_uuids)])
+        elif choice < 0.6:
             execute_deletions(layout, WINDOW)
-        elif what < 0.7:
+        elif choice < 0.7:
             DeltaTable(layout.landed).vacuum(0)
 
 

@@ -1,4 +1,4 @@
-"""A topic from the log to a real Kafka, with its pipeline: nothing lost, nothing twice, also when it is killed."""
+"""Promotion of a topic and its pipeline to a real Kafka: no row is lost or doubled, also after kills."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def land(spark: SparkSession, landing: Landing, ledger: LedgerClient) -> None:
     assert ProofWorker(landing, ledger).step()
 
 
-def test_killed_while_it_copies_it_goes_on_and_copies_each_row_once(kafka_broker: Broker, tmp_path: Path) -> None:
+def test_killed_copy_resumes_and_copies_each_row_once(kafka_broker: Broker, tmp_path: Path) -> None:
     append(tmp_path / "topics", "t", *[[b"%d" % n for n in range(m, m + 1000)] for m in range(0, ROWS, 1000)])
     landing = Landing(tmp_path / "topics", tmp_path / "tables")
     path, name = map_path(landing.layout, "t"), f"p{uuid.uuid4().hex[:8]}"
@@ -62,15 +62,15 @@ def test_killed_while_it_copies_it_goes_on_and_copies_each_row_once(kafka_broker
         for offset, value in read_header_values(kafka, (name, partition), 0, FROM_HEADER)
     }
     assert sorted(there) == list(range(ROWS))
-    found = OffsetMap.load(path)
-    assert found is not None
-    assert [found.kafka_position(n) for n in range(ROWS)] == [there[n] for n in range(ROWS)]
+    offset_map = OffsetMap.load(path)
+    assert offset_map is not None
+    assert [offset_map.kafka_position(n) for n in range(ROWS)] == [there[n] for n in range(ROWS)]
     with pytest.raises(CannotMove, match=f"is already copied to {name}"):
         Promotion(landing.topics, landing.layout, "t", kafka, "other")
 
 
 @pytest.mark.spark
-def test_the_pipeline_goes_on_in_kafka_where_it_was_in_the_log(
+def test_pipeline_continues_in_kafka_at_its_offset(
     spark: SparkSession, kafka_broker: Broker, topics: Path, tmp_path: Path
 ) -> None:
     name, kafka = f"p{uuid.uuid4().hex[:8]}", {"bootstrap.servers": kafka_broker.address}
@@ -108,7 +108,7 @@ def test_the_pipeline_goes_on_in_kafka_where_it_was_in_the_log(
     )
     tracer = Tracer(topics, landing.layout)
     assert tracer.trace(name, 0).steps[-1].step == "kafka"
-    found = tracer.trace(name, 6)
-    assert found.fate == "promoted"
-    there = found.steps[-1].details
+    trace = tracer.trace(name, 6)
+    assert trace.fate == "promoted"
+    there = trace.steps[-1].details
     assert tracer.trace(there["topic"], there["offset"]).fate == "landed.event"

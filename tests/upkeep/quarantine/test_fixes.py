@@ -1,4 +1,4 @@
-"""What mends payloads."""
+"""Fixes for payloads in quarantine."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from penstock.upkeep.quarantine.fixes import BadFix, apply_fix, load_fix, replac
 from tests.fuzzed import RAW, json_texts
 
 
-def test_a_fix_that_is_none_is_refused_with_its_name() -> None:
+def test_unknown_fix_is_refused_by_name() -> None:
     assert load_fix("json:dumps")
     for named in ("json:nothing", "no_such_module:x", "json", "json:__doc__"):
         with pytest.raises(BadFix, match=named):
             load_fix(named)
 
 
-def test_a_text_is_replaced_where_it_is_and_other_payloads_stay() -> None:
+def test_replace_text_changes_only_matching_payloads() -> None:
     fix = replace_text(",}", "}")
     assert (fix(b'{"a": 1,}'), fix(b"{}")) == (b'{"a": 1}', None)
     with pytest.raises(BadFix):
         replace_text("", "x")
 
 
-def test_a_field_is_set_in_objects_alone() -> None:
+def test_set_field_changes_only_objects() -> None:
     fix = set_field("uuid", "made-{hash}")
     first, second = fix(b'{"type": "a"}'), fix(b'{"type": "b"}')
     assert first
@@ -40,12 +40,12 @@ def test_a_field_is_set_in_objects_alone() -> None:
 
 
 @given(RAW | json_texts("uuid"))
-def test_any_payload_is_mended_or_left(payload: bytes) -> None:
+def test_fixes_accept_any_payload(payload: bytes) -> None:
     for fix in (replace_text("a", "b"), set_field("uuid", "{hash}")):
         assert isinstance(apply_fix(fix, payload, "t:1"), bytes | None)
 
 
-def test_a_fix_that_fails_names_the_message() -> None:
+def test_failing_fix_names_message() -> None:
     def fails(payload: bytes) -> Any:
         return json.loads(payload)["x"]
 

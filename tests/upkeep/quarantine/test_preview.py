@@ -1,4 +1,4 @@
-"""What would become of messages that are sent back."""
+"""Preview of the messages that would be sent back."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ BROKEN = row(b'{"type": "a", "uuid": "1", "timestamp": 1,}')
 NAMELESS = row(b'{"type": "a", "timestamp": 1}')
 
 
-def becomes(fix: object, *rows: Row, rules: EventRules | None = None) -> list[str]:
-    return [one.becomes for one in preview(rows, fix, rules or EventRules())]  # type: ignore[arg-type]
+def preview_outcomes(fix: object, *rows: Row, rules: EventRules | None = None) -> list[str]:
+    return [sample.preview_outcomes for sample in preview(rows, fix, rules or EventRules())]  # type: ignore[arg-type]
 
 
-def test_a_sample_says_what_it_would_be() -> None:
-    assert becomes(keep_payload, BROKEN, NAMELESS) == ["bad_json", "missing_uuid"]
-    assert becomes(replace_text(",}", "}"), BROKEN, NAMELESS) == ["event", "skipped by the fix"]
-    assert becomes(set_field("uuid", "{hash}"), NAMELESS) == ["event"]
-    assert becomes(replace_text("{", "x{"), BROKEN) == ["message"]
+def test_preview_shows_outcome_of_each_message() -> None:
+    assert preview_outcomes(keep_payload, BROKEN, NAMELESS) == ["bad_json", "missing_uuid"]
+    assert preview_outcomes(replace_text(",}", "}"), BROKEN, NAMELESS) == ["event", "skipped by the fix"]
+    assert preview_outcomes(set_field("uuid", "{hash}"), NAMELESS) == ["event"]
+    assert preview_outcomes(replace_text("{", "x{"), BROKEN) == ["message"]
 
 
-def test_the_rules_of_the_pipeline_are_those_of_the_preview() -> None:
-    assert becomes(replace_text(",}", "}"), BROKEN, rules=EventRules(("b",))) == ["type_not_allowed"]
+def test_preview_applies_rules_of_pipeline() -> None:
+    assert preview_outcomes(replace_text(",}", "}"), BROKEN, rules=EventRules(("b",))) == ["type_not_allowed"]
 
 
-def test_a_fix_that_fails_is_told_and_the_others_are_shown() -> None:
+def test_preview_shows_failing_fix_next_to_other_messages() -> None:
     def fails(payload: bytes) -> bytes:
         if b"uuid" in payload:
             raise RuntimeError("no")
         return b"x"
 
-    found = preview([BROKEN, NAMELESS], fails, EventRules())
-    assert found[0].becomes == "the fix failed on t:1: RuntimeError: no"
-    assert [one.lands for one in found] == [False, True]
+    samples = preview([BROKEN, NAMELESS], fails, EventRules())
+    assert samples[0].preview_outcomes == "the fix failed on t:1: RuntimeError: no"
+    assert [sample.lands for sample in samples] == [False, True]

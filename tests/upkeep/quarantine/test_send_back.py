@@ -1,4 +1,4 @@
-"""Messages in quarantine, and their way back: each once."""
+"""Sending messages back from quarantine: each message once."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def rows(_: Layout, reason: str = "", topic: str = "") -> list[Row]:
     return [row for row in FOUND if reason in ("", row.reason) and topic in ("", row.topic)]
 
 
-def test_each_row_is_sent_back_once_with_where_it_came_from(layout: Layout) -> None:
+def test_each_row_is_sent_once_with_its_origin(layout: Layout) -> None:
     log = Log()
     assert SendBack(layout, log).run(rows(layout, reason="bad_json")) == (2, 0)
     assert SendBack(layout, log).run(rows(layout)) == (2, 0)
@@ -75,7 +75,7 @@ def test_each_row_is_sent_back_once_with_where_it_came_from(layout: Layout) -> N
     assert log.stored["b"] == [(b"{}", {"replay_of": "b:1"})]
 
 
-def test_a_fix_mends_payloads_and_may_leave_some(layout: Layout) -> None:
+def test_fix_changes_payloads_and_skips_some(layout: Layout) -> None:
     log = Log()
     fixed = SendBack(layout, log, lambda payload: payload + b"}" if payload != b"{}" else None)
     assert fixed.run(rows(layout)) == (3, 1)
@@ -84,7 +84,7 @@ def test_a_fix_mends_payloads_and_may_leave_some(layout: Layout) -> None:
 
 
 @pytest.mark.parametrize("dies", ["before", "after"])
-def test_killed_in_the_middle_it_goes_on_and_sends_nothing_twice(layout: Layout, dies: str) -> None:
+def test_killed_sending_resumes_without_repeats(layout: Layout, dies: str) -> None:
     log = Log()
     log.dies = dies
     with pytest.raises(Killed):
@@ -95,19 +95,19 @@ def test_killed_in_the_middle_it_goes_on_and_sends_nothing_twice(layout: Layout,
     assert [payload for payload, _ in log.stored["b"]] == [b"{}"]
 
 
-def test_what_came_from_kafka_stays(layout: Layout) -> None:
+def test_rows_from_kafka_are_not_sent(layout: Layout) -> None:
     log = Log()
     assert SendBack(layout, log).run([replace(FOUND[0], partition=0)]) == (0, 0)
     assert log.stored == {}
 
 
-def test_what_was_sent_is_known_afterwards(layout: Layout) -> None:
+def test_sent_rows_are_recorded(layout: Layout) -> None:
     assert sent_before(layout) == frozenset()
     SendBack(layout, Log()).run(rows(layout, topic="a"))
     assert sent_before(layout) == {("a", 0), ("a", 4), ("a", 9)}
 
 
-def test_two_at_once_are_told_of_each_other(layout: Layout) -> None:
+def test_second_sender_is_refused(layout: Layout) -> None:
     with hold_send_lock(layout), pytest.raises(SendingBack, match="another process is sending"), hold_send_lock(layout):
         pass
     with hold_send_lock(layout):

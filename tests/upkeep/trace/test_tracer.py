@@ -1,4 +1,4 @@
-"""A message is found wherever it is, or where it stopped; with hand-written tables and a real log."""
+"""Traces of messages, also of lost ones, with hand-written tables and a real log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PAYLOADS = [event(1), b"plain", b"{no json", event(1), event(2)]
 
 
 def prove(topics: Path, table: HandWritten) -> None:
-    """As the proof worker does."""
+    """Write the proofs of all committed batches."""
     prover = Prover(topics, table.layout)
     for commit in Journal(table.layout).update():
         write_proofs(table.layout, commit.batch, prover.prove(commit))
@@ -47,50 +47,50 @@ def tracer(topics: Path, table: HandWritten) -> Tracer:
     return Tracer(topics, table.layout, ["t"])
 
 
-def details(trace: Trace, step: str) -> dict[str, Any]:
-    (found,) = (one for one in trace.steps if one.step == step)
-    return found.details
+def details_of_step(trace: Trace, step: str) -> dict[str, Any]:
+    (trace_step,) = (trace_step for trace_step in trace.steps if trace_step.step == step)
+    return trace_step.details_of_step
 
 
-def test_a_landed_event_is_followed_from_the_listener_to_the_proof(tracer: Tracer, table: HandWritten) -> None:
+def test_trace_follows_event_from_listener_to_proof(tracer: Tracer, table: HandWritten) -> None:
     trace = tracer.trace("t", 0)
     assert (trace.fate, trace.uuid, trace.is_explained) == ("landed.event", "u1", True)
     assert [step.step for step in trace.steps] == ["received", "log buffer", "log", "micro-batch", "table", "proof"]
-    received = details(trace, "received")
+    received = details_of_step(trace, "received")
     assert (received["source"], received["bucket"], received["first"]) == ("events-udp", BUCKET, BUCKET * 1_000_000 + 5)
-    batch = details(trace, "micro-batch")
+    batch = details_of_step(trace, "micro-batch")
     assert (batch["batch"], batch["begin"], batch["end"]) == (0, 0, 2)
-    assert details(trace, "table")["file"] == table.files[0]
-    assert details(trace, "proof") == {"proved": True, "holds": True, "unaccounted": 0}
+    assert details_of_step(trace, "table")["file"] == table.files[0]
+    assert details_of_step(trace, "proof") == {"proved": True, "holds": True, "unaccounted": 0}
     json.dumps(trace.document())
 
 
-def test_what_a_transformation_did_with_a_message_is_told(topics: Path, table: HandWritten) -> None:
+def test_trace_names_drop_and_change_by_transformation(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [event(1), event(2)])
     table.commit({"t": 2}, [{"topic": "t", "offset": 0, "kind": "dropped"}, landed_message(1)])
     tracer = Tracer(topics, table.layout, ["t"])
-    dropped, moved = tracer.trace("t", 0), tracer.trace("t", 1)
+    dropped, changed = tracer.trace("t", 0), tracer.trace("t", 1)
     assert (dropped.fate, dropped.is_explained) == ("transformed.dropped", True)
     assert dropped.meaning == "was dropped by the transformation of the pipeline"
-    assert moved.fate == "landed.message", "an event that was given another kind"
+    assert changed.fate == "landed.message", "an event that was given another kind"
 
 
-def test_every_fate_is_told(tracer: Tracer) -> None:
+def test_trace_names_every_fate(tracer: Tracer) -> None:
     fates = [tracer.trace("t", offset).fate for offset in range(6)]
     assert fates == ["landed.event", "landed.message", "quarantined.bad_json", "duplicate", "pending", "absent"]
     assert tracer.trace("t", 3).meaning == "is a duplicate of t:0, which has landed"
     assert not tracer.trace("t", 5).is_explained
 
 
-def test_the_place_in_the_log_buffer_is_told(topics: Path, table: HandWritten) -> None:
+def test_trace_names_position_in_log_buffer(topics: Path, table: HandWritten) -> None:
     log = Log(topics)
     log.topic("t", create=True).append(body([b"x"]), Origin("udp", 60, 1, 2, "plog", {}, "udp", 96, 192)).result(20)
     log.close()
     trace = Tracer(topics, table.layout).trace("t", 0)
-    assert details(trace, "log buffer") == {"buffer": "udp", "begin": 96, "end": 192}
+    assert details_of_step(trace, "log buffer") == {"buffer": "udp", "begin": 96, "end": 192}
 
 
-def test_a_uuid_is_found_where_it_landed_last(tracer: Tracer, topics: Path, table: HandWritten) -> None:
+def test_uuid_leads_to_its_last_landed_event(tracer: Tracer, topics: Path, table: HandWritten) -> None:
     assert tracer.landed("u1") == ("t", 0)
     append(topics, "t", [event(1)])
     table.commit({"t": 6}, [landed_event(4, "u2"), landed_event(5, "u1")])
@@ -100,18 +100,18 @@ def test_a_uuid_is_found_where_it_landed_last(tracer: Tracer, topics: Path, tabl
     assert Tracer(topics, table.layout).landed("u1") == ("t", 5)
 
 
-def test_a_uuid_that_waits_is_found_behind_what_has_landed(tracer: Tracer) -> None:
+def test_waiting_uuid_is_found_after_landed_offsets(tracer: Tracer) -> None:
     assert tracer.landed("u2") is None
     assert tracer.waiting("u2") == ("t", 4)
     assert tracer.waiting("u1") is None, "it has landed: only what is behind is looked at"
     assert tracer.waiting("u") is None
 
 
-def test_a_message_is_found_by_what_its_protocol_knows_it_by(topics: Path, table: HandWritten) -> None:
-    known: Any = pa.array([[("uuid", f"c{number}")] for number in (1, 2, 1)], ANNOTATIONS)
+def test_message_is_found_by_id_of_its_protocol(topics: Path, table: HandWritten) -> None:
+    annotations: Any = pa.array([[("uuid", f"c{number}")] for number in (1, 2, 1)], ANNOTATIONS)
     log = Log(topics)
     for rows in (slice(0, 2), slice(2, 3)):
-        batch = body([b"line"] * (rows.stop - rows.start), annotations=known[rows])
+        batch = body([b"line"] * (rows.stop - rows.start), annotations=annotations[rows])
         log.topic("t", create=True).append(batch, Origin("requests", 60, 1, 2, "forward")).result(20)
     log.close()
     tracer = Tracer(topics, table.layout, ["t"])
@@ -120,11 +120,11 @@ def test_a_message_is_found_by_what_its_protocol_knows_it_by(topics: Path, table
     assert tracer.trace("t", 1).uuid == "c2"
     table.commit({"t": 3}, [landed_message(0, uuid="c1"), landed_message(1, uuid="c2")])
     prove(topics, table)
-    again = Tracer(topics, table.layout, ["t"]).trace("t", 2)
-    assert (again.fate, again.meaning) == ("duplicate", "is a duplicate of t:0, which has landed")
+    duplicate = Tracer(topics, table.layout, ["t"]).trace("t", 2)
+    assert (duplicate.fate, duplicate.meaning) == ("duplicate", "is a duplicate of t:0, which has landed")
 
 
-def test_what_no_file_has_and_no_duplicate_is_is_unaccounted(topics: Path, table: HandWritten) -> None:
+def test_message_without_row_or_survivor_is_unaccounted(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [event(1), b"x", event(2)])
     table.commit({"t": 3}, [landed_event(0, "u1")])
     tracer = Tracer(topics, table.layout)
@@ -132,25 +132,25 @@ def test_what_no_file_has_and_no_duplicate_is_is_unaccounted(topics: Path, table
     prove(topics, table)
     tracer = Tracer(topics, table.layout)
     assert [tracer.trace("t", offset).fate for offset in (1, 2)] == ["unaccounted", "unaccounted"]
-    assert details(tracer.trace("t", 1), "proof")["holds"] is False
+    assert details_of_step(tracer.trace("t", 1), "proof")["holds"] is False
 
 
-def test_a_file_that_is_gone_is_no_loss_in_the_pipe(tracer: Tracer, table: HandWritten) -> None:
+def test_message_of_removed_file_is_no_loss(tracer: Tracer, table: HandWritten) -> None:
     for path in table.layout.landed.glob("kind=message/*/*.parquet"):
         path.unlink()
     assert tracer.trace("t", 1).fate == "removed"
     assert tracer.trace("t", 0).fate == "landed.event"
 
 
-def test_what_expired_after_it_landed_has_landed_all_the_same(tracer: Tracer, topics: Path, table: HandWritten) -> None:
+def test_message_that_expired_after_landing_has_landed(tracer: Tracer, topics: Path, table: HandWritten) -> None:
     Gaps(OS, topics / "t").add([Gap(0, 5, "expired_unread", {"events-udp": {BUCKET: 5}})])
-    again = Tracer(topics, table.layout, ["t"])
-    assert [again.trace("t", n).fate for n in (0, 4)] == ["landed.event", "gap.expired_unread"]
-    assert again.trace("t", 3).meaning.endswith("proved to be a duplicate before)")
-    assert details(again.trace("t", 4), "received") == {"source": "events-udp", "bucket": BUCKET}
+    later_tracer = Tracer(topics, table.layout, ["t"])
+    assert [later_tracer.trace("t", n).fate for n in (0, 4)] == ["landed.event", "gap.expired_unread"]
+    assert later_tracer.trace("t", 3).meaning.endswith("proved to be a duplicate before)")
+    assert details_of_step(later_tracer.trace("t", 4), "received") == {"source": "events-udp", "bucket": BUCKET}
 
 
-def test_a_corrupt_batch_is_named(topics: Path, table: HandWritten) -> None:
+def test_trace_names_corrupt_batch(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [b"needle"])
     append(topics, "t", [event(7)])
     flip(topics, "t", b"needle")
@@ -159,7 +159,7 @@ def test_a_corrupt_batch_is_named(topics: Path, table: HandWritten) -> None:
     assert tracer.waiting("u7") == ("t", 1), "the search goes on behind it"
 
 
-def test_topics_that_no_pipeline_reads_keep_it(topics: Path, table: HandWritten) -> None:
+def test_message_of_unread_topic_stays_in_log(topics: Path, table: HandWritten) -> None:
     append(topics, "other", [b"x"])
     assert Tracer(topics, table.layout, ["t"]).trace("other", 0).fate == "kept"
     for name in ("none", "a/b", "..", "t/0"):
@@ -167,7 +167,7 @@ def test_topics_that_no_pipeline_reads_keep_it(topics: Path, table: HandWritten)
             Tracer(topics, table.layout).trace(name, 0)
 
 
-def test_partitions_of_kafka_are_known_by_the_journal_alone(topics: Path, table: HandWritten) -> None:
+def test_partition_of_kafka_is_traced_by_journal(topics: Path, table: HandWritten) -> None:
     table.commit({"events/0": 2}, [{"topic": "events", "partition": 0, "offset": 0, "kind": "event", "uuid": "u1"}])
     topics.mkdir()
     Journal(table.layout).update()
@@ -176,9 +176,7 @@ def test_partitions_of_kafka_are_known_by_the_journal_alone(topics: Path, table:
     assert tracer.landed("u1") == ("events/0", 0)
 
 
-def test_a_row_that_was_deleted_is_deleted_while_its_file_is_still_there_and_after(
-    tmp_path: Path, topics: Path
-) -> None:
+def test_deleted_row_is_deleted_before_and_after_removal_of_file(tmp_path: Path, topics: Path) -> None:
     table = HandWritten(Layout.for_tables(tmp_path / "tables"))
     append(topics, "t", [event(1), event(2)])
     table.commit({"t": 2}, [landed_event(0, "u1"), landed_event(1, "u2")])

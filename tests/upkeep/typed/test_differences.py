@@ -1,4 +1,4 @@
-"""How configuration, table and events differ, and in words what that means."""
+"""Differences between the configuration, the table and the events, with their consequences in words."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from tests.landing.typed.typed_life import CLICK, Life, event
 from tests.landing.writing.messages import AT, DAY, source
 
 
-def told(layout: Layout, table: TypedTable, rows: int = 100) -> dict[str, tuple[str, ...]]:
+def describe_differences(layout: Layout, table: TypedTable, rows: int = 100) -> dict[str, tuple[str, ...]]:
     data = recent_data(layout, "click", rows)
-    found = differences(layout, table, find_fields(data), len(data))
-    return {one.name: tuple(one.document().values())[1:] for one in found}
+    rows_of_fields = differences(layout, table, find_fields(data), len(data))
+    return {row.name: tuple(row.document().values())[1:] for row in rows_of_fields}
 
 
-def test_nothing_differs_where_all_fits(tmp_path: Path) -> None:
+def test_matching_fields_have_no_consequence(tmp_path: Path) -> None:
     layout = Layout.for_tables(tmp_path)
     Life(layout).land(
         0, [source([(0, event("a", path="/", ms=1)), (1, event("b", "view", more=1)), (2, event("c", ms=2))])]
     )
-    assert told(layout, CLICK) == {
+    assert describe_differences(layout, CLICK) == {
         "path": ("string", "string", "string in 50 % of the events", ""),
         "ms": ("int", "int", "bigint in every event", ""),
     }
 
 
-def test_what_differs_is_said(tmp_path: Path) -> None:
+def test_consequence_of_each_difference_is_named(tmp_path: Path) -> None:
     layout = Layout.for_tables(tmp_path)
     Life(layout).land(0, [source([(0, event("a", path="/", ms="1", more=[1])), (1, event("b", path=2, ms=2))])])
     columns = (Column("ms", "bigint", "ms"), Column("more", "json", "more"), Column("never", "date", "never"))
-    found = told(layout, TypedTable("click", "click", columns))
-    assert found["ms"] == (
+    differing_fields = describe_differences(layout, TypedTable("click", "click", columns))
+    assert differing_fields["ms"] == (
         "bigint",
         "int",
         "json in every event",
         "the pipeline does not start: the type of a column cannot change",
     )
-    assert found["more"][3] == "is added at the next start of the pipeline"
-    assert found["never"][2] == ""
-    assert found["path"] == ("", "string", "json in every event", "no longer configured: null in new rows")
-    assert told(layout, CLICK)["path"][3] == "1 of 2 do not fit: rest"
-    assert told(layout, CLICK)["more"] == ("", "", "json in 50 % of the events", "no column: rest")
+    assert differing_fields["more"][3] == "is added at the next start of the pipeline"
+    assert differing_fields["never"][2] == ""
+    assert differing_fields["path"] == ("", "string", "json in every event", "no longer configured: null in new rows")
+    assert describe_differences(layout, CLICK)["path"][3] == "1 of 2 do not fit: rest"
+    assert describe_differences(layout, CLICK)["more"] == ("", "", "json in 50 % of the events", "no column: rest")
     strict = TypedTable("click", "click", (Column("path", "string", "path"), Column("ms", "int", "ms", True)), True)
-    assert told(layout, strict)["path"][3] == "1 of 2 do not fit: quarantine"
+    assert describe_differences(layout, strict)["path"][3] == "1 of 2 do not fit: quarantine"
 
 
-def test_only_so_many_events_of_late_are_looked_at(tmp_path: Path) -> None:
+def test_differences_cover_only_recent_events(tmp_path: Path) -> None:
     layout = Layout.for_tables(tmp_path)
     life = Life(layout)
     life.land(0, [source([(n, event(f"a{n}", old=1)) for n in range(5)])])
     life.land(1, [source([(n + 5, event(f"b{n}", new=1)) for n in range(5)], at=AT + DAY)])
-    assert "old" not in told(layout, CLICK, 5)
-    assert told(layout, CLICK, 6)["old"][2] == "bigint in 16.7 % of the events"
+    assert "old" not in describe_differences(layout, CLICK, 5)
+    assert describe_differences(layout, CLICK, 6)["old"][2] == "bigint in 16.7 % of the events"

@@ -1,4 +1,4 @@
-"""What landed before a typed table began comes into it, each row once."""
+"""Filling a typed table with rows that landed before it began: each row once."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from tests.landing.writing.messages import AT, DAY, source
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     """Four batches on two days; the typed table began with the last one."""
-    made = Layout.for_tables(tmp_path / "tables")
-    before = Life(made, [])
+    layout = Layout.for_tables(tmp_path / "tables")
+    before = Life(layout, [])
     for batch in range(3):
         rows = [(2 * batch, event(f"u{batch}", ms=batch)), (2 * batch + 1, event(f"v{batch}", "view"))]
         partition = None if batch < 2 else 1
         before.land(batch, [source(rows, at=AT + DAY * (batch // 2), partition=partition)])
-    Life(made).land(3, [source([(6, event("u3", ms=3))], at=AT + DAY)])
-    assert uuids(made.typed("click")) == ["u3"]
-    return made
+    Life(layout).land(3, [source([(6, event("u3", ms=3))], at=AT + DAY)])
+    assert uuids(layout.typed("click")) == ["u3"]
+    return layout
 
 
-def test_all_of_it_and_nothing_twice(layout: Layout) -> None:
+def test_fill_adds_each_earlier_row_once(layout: Layout) -> None:
     assert read_starts(layout) == {"click": 2}
     days: list[tuple[int, int]] = []
-    assert fill(layout, CLICK, lambda done, of: days.append((done, of))) == 3
+    assert fill(layout, CLICK, lambda finished, total: days.append((finished, total))) == 3
     assert [(row["uuid"], row["ms"]) for row in read(layout.typed("click"))] == [(f"u{n}", n) for n in (0, 1, 3, 2)]
     assert (days, read_starts(layout)) == ([(0, 2), (1, 2)], {"click": BEFORE_FIRST_BATCH})
     assert fill(layout, CLICK) == 0
@@ -40,7 +40,7 @@ def test_all_of_it_and_nothing_twice(layout: Layout) -> None:
     assert uuids(layout.typed("click")) == uuids(layout.landed)
 
 
-def test_a_table_that_the_pipeline_does_not_write_now_is_not_filled(layout: Layout) -> None:
+def test_table_that_pipeline_does_not_write_is_not_filled(layout: Layout) -> None:
     life = Life(layout, [])
     with pytest.raises(NotBegun, match="does not write events_click"):
         fill(layout, CLICK)
@@ -51,7 +51,7 @@ def test_a_table_that_the_pipeline_does_not_write_now_is_not_filled(layout: Layo
     assert uuids(layout.typed("click")) == uuids(layout.landed)
 
 
-def test_killed_between_two_days_it_goes_on_where_it_was(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_fill_resumes_at_next_day(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     real, calls = TypedDelta.add, list[int]()
 
     def dies_later(table: TypedDelta, files: Any) -> None:
@@ -69,24 +69,24 @@ def test_killed_between_two_days_it_goes_on_where_it_was(layout: Layout, monkeyp
     assert uuids(layout.typed("click")) == uuids(layout.landed)
 
 
-def test_after_files_were_merged_it_is_the_same(layout: Layout) -> None:
+def test_fill_reads_merged_files(layout: Layout) -> None:
     compact_table(layout.landed)
     assert fill(layout, CLICK) == 3
     assert uuids(layout.typed("click")) == uuids(layout.landed)
 
 
-def test_a_batch_that_lands_meanwhile_is_there_once(layout: Layout) -> None:
+def test_batch_that_lands_during_fill_is_there_once(layout: Layout) -> None:
     life, landed = Life(layout), []
 
-    def land(done: int, _: int) -> None:
-        landed.append(done)
-        life.land(3 + len(landed), [source([(100 + done, event(f"w{done}"))], at=AT + DAY * done)])
+    def land(day: int, _: int) -> None:
+        landed.append(day)
+        life.land(3 + len(landed), [source([(100 + day, event(f"w{day}"))], at=AT + DAY * day)])
 
     fill(layout, CLICK, land)
     assert len(landed) == 2
     assert uuids(layout.typed("click")) == uuids(layout.landed)
 
 
-def test_a_table_that_did_not_begin_is_none(tmp_path: Path) -> None:
+def test_table_that_did_not_begin_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotBegun, match="begins when the pipeline starts"):
         fill(Layout.for_tables(tmp_path), CLICK)

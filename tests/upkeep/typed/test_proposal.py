@@ -1,4 +1,4 @@
-"""What is proposed for events that landed can be configured, and then all of it fits."""
+"""Proposed columns for landed events can be configured, and all of these events fit."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from penstock.upkeep.typed.proposal import column_names, propose, table_name
 from tests.landing.typed.test_columns import JSON, TEXT
 
 
-def proposed(objects: list[Any], of_type: str = "click") -> str:
-    texts = pa.array([json.dumps(one, separators=(",", ":")) for one in objects])
+def propose_table(objects: list[Any], of_type: str = "click") -> str:
+    texts = pa.array([json.dumps(fields, separators=(",", ":")) for fields in objects])
     return propose(of_type, find_fields(texts), len(texts))
 
 
-def test_types_are_the_narrowest_that_hold_all_values() -> None:
+def test_proposed_types_are_narrowest_for_all_values() -> None:
     first = {
         "path": "/",
         "ms": 1,
@@ -34,7 +34,7 @@ def test_types_are_the_narrowest_that_hold_all_values() -> None:
         "user": {},
     }
     second = {"path": "2026-01-01", "ms": 1 << 40, "share": 0.5, "mixed": 1, "nothing": None}
-    assert proposed([first, second, {"mixed": "a", "path": None}, [1]]).splitlines() == [
+    assert propose_table([first, second, {"mixed": "a", "path": None}, [1]]).splitlines() == [
         "# proposed from 4 events that landed",
         "[pipeline.typed.click]",
         "",
@@ -51,7 +51,7 @@ def test_types_are_the_narrowest_that_hold_all_values() -> None:
     ]
 
 
-def test_names_that_no_column_can_have_are_given_another() -> None:
+def test_invalid_column_names_are_replaced() -> None:
     assert list(column_names(["host", "Host", "a b", "a.b", "", "1", "é", "Path", "path"])) == [
         "data_host",
         "data_Host_2",
@@ -63,8 +63,13 @@ def test_names_that_no_column_can_have_are_given_another() -> None:
         "Path",
         "path_2",
     ]
-    assert [table_name(one) for one in ("click", "Page.View", "1", "é")] == ["click", "page_view", "t_1", "t__"]
-    text = proposed([{"host": 1}], "Page.View")
+    assert [table_name(event_type) for event_type in ("click", "Page.View", "1", "é")] == [
+        "click",
+        "page_view",
+        "t_1",
+        "t__",
+    ]
+    text = propose_table([{"host": 1}], "Page.View")
     assert 'type = "Page.View"\n' in text
     assert 'data_host = { type = "bigint", field = "host" }  # in every event\n' in text
 
@@ -73,9 +78,9 @@ def test_names_that_no_column_can_have_are_given_another() -> None:
     st.lists(st.dictionaries(TEXT, JSON, max_size=4), min_size=1, max_size=4),
     st.text(st.characters(codec="utf-8"), min_size=1),
 )
-def test_what_is_proposed_can_be_configured_and_all_fits(objects: list[dict[str, Any]], of_type: str) -> None:
-    told = tomllib.loads(proposed(objects, of_type))["pipeline"]
-    (table,) = configured_tables(PipelineConfig.model_validate(told))
+def test_all_events_fit_proposed_columns(objects: list[dict[str, Any]], of_type: str) -> None:
+    pipeline_keys = tomllib.loads(propose_table(objects, of_type))["pipeline"]
+    (table,) = configured_tables(PipelineConfig.model_validate(pipeline_keys))
     assert table.type == of_type
-    texts = pa.array([json.dumps(one, separators=(",", ":")) for one in objects])
+    texts = pa.array([json.dumps(fields, separators=(",", ":")) for fields in objects])
     assert compute({"fits": table.condition}, table.inputs, data=texts)["fits"].to_pylist() == [True] * len(objects)

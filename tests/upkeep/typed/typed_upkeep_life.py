@@ -1,5 +1,6 @@
-"""A process that lands into a table and a typed one, merges, deletes, fills and removes old files, in random order,
-until somebody kills it. Now and then it runs without the typed table, which then has to be filled.
+"""A process that lands into two tables, merges, deletes, fills and sweeps in random order until it is killed.
+
+Now and then it runs without the typed table, which a later life fills.
 """
 
 from __future__ import annotations
@@ -20,16 +21,15 @@ from tests.landing.typed.typed_life import CLICK, WINDOW, Life, event
 from tests.landing.writing.messages import source
 
 EVENTS = 10
-"""In a batch, of two types in turn; the first of each batch comes again in the next one."""
+"""Events per batch, of two types in turn; the next batch repeats the first event."""
 
 
 def uuids(batch: int) -> list[str]:
-    """Of the events that a batch lands."""
+    """Return the uuids of the events that a batch lands."""
     return [f"{batch}-{n}" for n in range(EVENTS)]
 
 
 def payload(uuid: str) -> bytes:
-    """The event."""
     number = int(uuid.partition("-")[2])
     return event(uuid, "click" if number % 2 else "view", path=uuid, ms=number if number % 3 else "x")
 
@@ -41,22 +41,22 @@ def main() -> None:
     print("ready", flush=True)
     while True:
         batch = life.table.newest() + 1
-        again = [f"{batch - 1}-0"] if batch else []
-        rows = list(enumerate(map(payload, [*uuids(batch), *again]), batch * (EVENTS + 1)))
+        repeated = [f"{batch - 1}-0"] if batch else []
+        rows = list(enumerate(map(payload, [*uuids(batch), *repeated]), batch * (EVENTS + 1)))
         life.land(batch, [source(rows[:6])], [source(rows[6:])])
-        what = chance.random()
-        if what < 0.15:
+        choice = chance.random()
+        if choice < 0.15:
             compact_table(layout.landed)
-        elif what < 0.3:
+        elif choice < 0.3:
             compact_typed(layout)
-        elif what < 0.45:
-            wanted = tuple(chance.sample(uuids(chance.randint(max(0, batch - 5), batch)), 3))
-            request_deletion(layout, REQUESTED, [Condition("uuid", IN, wanted)])
-        elif what < 0.6:
+        elif choice < 0.45:
+            deleted_uuids = tuple(chance.sample(uuids(chance.randint(max(0, batch - 5), batch)), 3))
+            request_deletion(layout, REQUESTED, [Condition("uuid", IN, deleted_uuids)])
+        elif choice < 0.6:
             execute_deletions(layout, WINDOW)
-        elif what < 0.7 and "click" in read_starts(layout):
+        elif choice < 0.7 and "click" in read_starts(layout):
             fill(layout, CLICK)
-        elif what < 0.75:
+        elif choice < 0.75:
             for table in existing_typed_tables(layout):
                 table.vacuum(0)
 
