@@ -19,7 +19,7 @@ NAMELESS = row(b'{"type": "a", "timestamp": 1}')
 
 
 def preview_outcomes(fix: object, *rows: Row, rules: EventRules | None = None) -> list[str]:
-    return [sample.preview_outcomes for sample in preview(rows, fix, rules or EventRules())]  # type: ignore[arg-type]
+    return [sample.becomes for sample in preview(rows, fix, rules or EventRules())]  # type: ignore[arg-type]
 
 
 def test_preview_shows_outcome_of_each_message() -> None:
@@ -40,5 +40,5 @@ def test_preview_shows_failing_fix_next_to_other_messages() -> None:
         return b"x"
 
     samples = preview([BROKEN, NAMELESS], fails, EventRules())
-    assert samples[0].preview_outcomes == "the fix failed on t:1: RuntimeError: no"
+    assert samples[0].becomes == "the fix failed on t:1: RuntimeError: no"
     assert [sample.lands for sample in samples] == [False, True]

@@ -49,7 +49,7 @@ def tracer(topics: Path, table: HandWritten) -> Tracer:
 
 def details_of_step(trace: Trace, step: str) -> dict[str, Any]:
     (trace_step,) = (trace_step for trace_step in trace.steps if trace_step.step == step)
-    return trace_step.details_of_step
+    return trace_step.details
 
 
 def test_trace_follows_event_from_listener_to_proof(tracer: Tracer, table: HandWritten) -> None:

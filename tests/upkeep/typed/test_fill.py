@@ -88,5 +88,5 @@ def test_batch_that_lands_during_fill_is_there_once(layout: Layout) -> None:
 
 
 def test_table_that_did_not_begin_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotBegun, match="begins when the pipeline starts"):
+    with pytest.raises(NotBegun, match="does not exist yet: start the pipeline"):
         fill(Layout.for_tables(tmp_path), CLICK)
