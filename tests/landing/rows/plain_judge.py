@@ -38,25 +38,28 @@ def _number(text: str) -> Decimal:
 
 
 def depth(value: Any) -> int:
-    """Levels of lists and objects."""
+    """Return the number of nested lists and objects."""
     deepest, level = 0, [value]
-    while level := [one for one in level if isinstance(one, list | dict)]:
+    while level := [container for container in level if isinstance(container, list | dict)]:
         deepest += 1
-        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+        level = [
+            inner for container in level for inner in (container.values() if isinstance(container, dict) else container)
+        ]
     return deepest
 
 
-def parsed(payload: bytes) -> dict[str, Any]:
-    """Numbers with a point or an exponent are Decimals, of a key that is there twice the first counts. Raises
-    ValueError (also for what UTF-8 cannot say).
+def parse_fields(payload: bytes) -> dict[str, Any]:
+    """Parse JSON with exact numbers; of a repeated key the first member counts.
+
+    Raises ValueError, also for text that UTF-8 cannot encode.
     """
     text = payload.decode()
     json.dumps(json.loads(text, object_pairs_hook=list, parse_int=str), ensure_ascii=False).encode()
-    found = parsed_exactly(text)
-    if depth(found) > MAX_DEPTH:
+    fields = parsed_exactly(text)
+    if depth(fields) > MAX_DEPTH:
         raise ValueError("too deep")
-    assert isinstance(found, dict)
-    return found
+    assert isinstance(fields, dict)
+    return fields
 
 
 def parsed_exactly(text: str) -> Any:
@@ -76,14 +79,14 @@ def deep_recursion() -> Iterator[None]:
         sys.setrecursionlimit(limit)
 
 
-def judged(payload: bytes) -> Reason | dict[str, Any]:
+def judge(payload: bytes) -> Reason | dict[str, Any]:
     """The reason, or the fields: ``type``, ``uuid``, ``host``, ``event_time`` (microseconds) and ``data``."""
     try:
         with deep_recursion():
-            found = parsed(payload)
+            fields = parse_fields(payload)
     except ValueError:
         return Reason.BAD_JSON
-    kind, uuid, millis = (found.get(name) for name in ("type", "uuid", "timestamp"))
+    kind, uuid, millis = (fields.get(name) for name in ("type", "uuid", "timestamp"))
     if kind is None:
         return Reason.MISSING_TYPE
     if not _is_name(kind, MAX_TYPE_BYTES) or any(ord(letter) < 32 or ord(letter) == 127 for letter in kind):
@@ -94,13 +97,13 @@ def judged(payload: bytes) -> Reason | dict[str, Any]:
         return Reason.BAD_UUID
     if not isinstance(millis, Decimal) or not in_bounds(millis):
         return Reason.BAD_TIMESTAMP
-    host = found.get("host")
+    host = fields.get("host")
     return {
         "type": kind,
         "uuid": uuid,
         "host": host if isinstance(host, str) else None,
         "event_time": micros_of(millis),
-        "data": found.get("data"),
+        "data": fields.get("data"),
     }
 
 
@@ -140,9 +143,9 @@ def near_events(draw: st.DrawFn) -> bytes:
     names = st.sampled_from(["type", "uuid", "timestamp", "data", "host", "x"])
     fields.update(draw(st.dictionaries(names, VALUES, max_size=2)))
     text = json.dumps(fields, ensure_ascii=draw(st.booleans())).encode("utf-8", "surrogatepass")
-    at, length = draw(st.integers(1, len(text))), draw(st.integers(0, 3))
+    offset, length = draw(st.integers(1, len(text))), draw(st.integers(0, 3))
     piece = draw(st.lists(SCRAPS, max_size=2).map("".join).map(str.encode) | st.binary(max_size=2) | st.just(b""))
-    return text[:at] + piece + text[at + length :]
+    return text[:offset] + piece + text[offset + length :]
 
 
 def scraps() -> st.SearchStrategy[bytes]:

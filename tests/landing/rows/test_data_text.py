@@ -1,4 +1,4 @@
-"""The column ``data`` is the text that was sent, without blanks between values."""
+"""The column ``data``: the sent text without blanks between values."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ FIELDS = '"type":"a","uuid":"u","timestamp":1'
 
 
 def data_of(*payloads: str) -> list[str | None]:
-    columns = event_columns(pa.array([one.encode() for one in payloads], pa.binary()), EventRules())
+    columns = event_columns(pa.array([payload.encode() for payload in payloads], pa.binary()), EventRules())
     assert columns["reason"].null_count == len(payloads)
-    found: list[str | None] = columns["data"].to_pylist()
-    return found
+    texts: list[str | None] = columns["data"].to_pylist()
+    return texts
 
 
 TEXTS = [
@@ -59,19 +59,19 @@ KEYS = ['"data":%s', '"data" : %s ', '"data"\t:\n%s', '"\\u0064ata":%s']
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
-def test_data_is_letter_by_letter_what_was_sent_wherever_it_stands(text: str) -> None:
+def test_data_equals_sent_text_in_any_position(text: str) -> None:
     payloads = [shape % (key % text) for shape in SHAPES for key in KEYS]
     assert data_of(*payloads) == [text] * len(payloads)
     assert [data_of(payload) for payload in payloads] == [[text]] * len(payloads)
 
 
-def test_blanks_between_values_go_and_those_inside_of_texts_stay() -> None:
+def test_only_blanks_between_values_are_removed() -> None:
     sent = '{ "a b" : [ 1.10 ,\t" x  \\" y " ] ,\n"c":{ } }'
-    (found,) = data_of(f'{{{FIELDS}, "data": {sent} }}')
-    assert found == '{"a b":[1.10," x  \\" y "],"c":{}}'
+    (text,) = data_of(f'{{{FIELDS}, "data": {sent} }}')
+    assert text == '{"a b":[1.10," x  \\" y "],"c":{}}'
 
 
-def test_an_event_without_data_has_none() -> None:
+def test_event_without_data_has_null() -> None:
     assert data_of(f"{{{FIELDS}}}", f'{{{FIELDS},"x":{{"data":1.10}}}}') == [None, None]
 
 
@@ -89,20 +89,22 @@ VALUES: Any = st.recursive(
 )
 
 
-def spelled(value: Any, blanks: bool, ascii_only: bool) -> str:
-    """As JSON, with the digits that the decimals have."""
+def format_json(value: Any, blanks: bool, ascii_only: bool) -> str:
+    """Return JSON with the digits of the decimals."""
     if isinstance(value, Decimal):
         return str(value)
     comma, colon = (", ", ": ") if blanks else (",", ":")
     if isinstance(value, list):
-        return f"[{comma.join(spelled(one, blanks, ascii_only) for one in value)}]"
+        return f"[{comma.join(format_json(element, blanks, ascii_only) for element in value)}]"
     if isinstance(value, dict):
-        pairs = (spelled(k, blanks, ascii_only) + colon + spelled(v, blanks, ascii_only) for k, v in value.items())
+        pairs = (
+            format_json(k, blanks, ascii_only) + colon + format_json(v, blanks, ascii_only) for k, v in value.items()
+        )
         return f"{{{comma.join(pairs)}}}"
     return json.dumps(value, ensure_ascii=ascii_only)
 
 
-def exact(text: str) -> Any:
+def parse_exactly(text: str) -> Any:
     return json.loads(text, parse_int=Decimal, parse_float=Decimal)
 
 
@@ -114,18 +116,18 @@ def exact(text: str) -> Any:
         max_size=20,
     )
 )
-def test_data_says_to_the_last_digit_what_the_payload_says(rows: list[tuple[dict[str, Any], str, bool, bool]]) -> None:
-    sent = [spelled(value, blanks, ascii_only) for value, _, blanks, ascii_only in rows]
+def test_data_keeps_every_digit(rows: list[tuple[dict[str, Any], str, bool, bool]]) -> None:
+    sent = [format_json(value, blanks, ascii_only) for value, _, blanks, ascii_only in rows]
     payloads = [shape % f'"data":{text}' for text, (_, shape, _, _) in zip(sent, rows, strict=True)]
-    for found, text, (value, _, _, ascii_only) in zip(data_of(*payloads), sent, rows, strict=True):
-        assert found is not None
-        assert exact(found) == exact(text) == value
-        assert found == spelled(value, blanks=False, ascii_only=ascii_only)
+    for data, text, (value, _, _, ascii_only) in zip(data_of(*payloads), sent, rows, strict=True):
+        assert data is not None
+        assert parse_exactly(data) == parse_exactly(text) == value
+        assert data == format_json(value, blanks=False, ascii_only=ascii_only)
 
 
-def test_ordinary_events_are_not_parsed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ordinary_events_are_parsed_as_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object) -> str:
-        raise AssertionError("a row was parsed by itself")
+        raise AssertionError("a row was parsed alone")
 
     monkeypatch.setattr(data_text, "_single_data_member", never)
     value = {"path": "/catalogue/item", "user": "vip-1", "n": 17, "ok": True}
@@ -135,7 +137,7 @@ def test_ordinary_events_are_not_parsed_one_by_one(monkeypatch: pytest.MonkeyPat
     assert len(data_of(*payloads)) == 4
 
 
-def test_a_member_that_is_not_there_is_told() -> None:
+def test_missing_member_raises_key_error() -> None:
     assert find_member(' { "a" : 1.0 , "b":[2] }', "b") == "[2]"
     for text in ("{}", '{"a":1}', '{"a":{"b":1}}'):
         with pytest.raises(KeyError):

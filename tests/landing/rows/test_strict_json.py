@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.landing.rows import strict_json
 from penstock.landing.rows.engine import compute
 from penstock.landing.rows.strict_json import MAX_DEPTH, is_strict, loads, not_strict
-from tests.landing.rows.plain_judge import Reason, judged
+from tests.landing.rows.plain_judge import Reason, judge
 
 LAX = [
     '{"a":NaN}',
@@ -35,17 +35,17 @@ STRICT = [
 ]
 
 
-def refused(texts: list[str | None]) -> list[bool]:
-    found: list[bool] = not_strict(pa.array(texts, pa.string())).tolist()
-    return found
+def find_refused(texts: list[str | None]) -> list[bool]:
+    flags: list[bool] = not_strict(pa.array(texts, pa.string())).tolist()
+    return flags
 
 
-def test_what_is_lax_is_refused_and_what_only_looks_so_is_not() -> None:
-    assert refused([*LAX, *STRICT, None]) == [True] * len(LAX) + [False] * (len(STRICT) + 1)
+def test_only_lax_json_is_refused() -> None:
+    assert find_refused([*LAX, *STRICT, None]) == [True] * len(LAX) + [False] * (len(STRICT) + 1)
 
 
 @pytest.mark.parametrize("text", LAX)
-def test_duckdb_would_have_taken_it_and_so_it_is_worth_asking(text: str) -> None:
+def test_duckdb_accepts_lax_json(text: str) -> None:
     assert compute({"valid": "json_valid(text)"}, text=pa.array([text]))["valid"].to_pylist() == [True]
 
 
@@ -76,32 +76,34 @@ PIECES = [
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.lists(st.sampled_from(PIECES), max_size=14).map("".join), max_size=30), st.integers(1, 50))
-def test_what_neither_of_the_two_refuses_is_json(tails: list[str], at_once: int) -> None:
+def test_text_that_passes_both_checks_is_json(tails: list[str], at_once: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(strict_json, "_PIECE", at_once)
-        check(tails)
+        check_against_judge(tails)
 
 
-def check(tails: list[str]) -> None:
+def check_against_judge(tails: list[str]) -> None:
     texts = pa.array(["{" + tail for tail in tails], pa.string())
     valid = compute({"valid": "json_valid(text)"}, text=texts)["valid"].to_pylist() if tails else []
-    for text, known, lax in zip(texts.to_pylist(), valid, refused(texts.to_pylist()), strict=True):
-        assert (known and not lax) == (judged(str(text).encode()) != Reason.BAD_JSON), text
+    for text, is_valid, lax in zip(texts.to_pylist(), valid, find_refused(texts.to_pylist()), strict=True):
+        assert (is_valid and not lax) == (judge(str(text).encode()) != Reason.BAD_JSON), text
 
 
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
-def test_nesting_ends_where_other_parsers_end(opening: str, closing: str) -> None:
+def test_nesting_limit_equals_limit_of_parsers(opening: str, closing: str) -> None:
     def nested(depth: int) -> str:
         return opening * depth + "1" + closing * depth
 
-    assert refused([nested(MAX_DEPTH), nested(MAX_DEPTH + 1), nested(10 * MAX_DEPTH)]) == [False, True, True]
+    assert find_refused([nested(MAX_DEPTH), nested(MAX_DEPTH + 1), nested(10 * MAX_DEPTH)]) == [False, True, True]
 
 
-def test_brackets_in_texts_are_no_nesting() -> None:
-    assert refused(['["' + "[{" * 5000 + '"]', '["' + '\\"[' * 5000 + '"]', "[" * 3 + '"]"' + "]" * 3]) == [False] * 3
+def test_brackets_in_strings_are_no_nesting() -> None:
+    assert (
+        find_refused(['["' + "[{" * 5000 + '"]', '["' + '\\"[' * 5000 + '"]', "[" * 3 + '"]"' + "]" * 3]) == [False] * 3
+    )
 
 
-def test_deep_texts_are_parsed_in_any_thread_and_the_recursion_limit_is_left_alone() -> None:
+def test_deep_texts_do_not_change_recursion_limit() -> None:
     limit, answers = sys.getrecursionlimit(), []
     text = "[" * MAX_DEPTH + "1.50" + "]" * MAX_DEPTH
     thread = threading.Thread(target=lambda: answers.extend([is_strict(text), loads(text)]))

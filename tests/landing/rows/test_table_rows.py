@@ -1,4 +1,4 @@
-"""What kind a message is, and its columns."""
+"""Kinds of messages and their columns."""
 
 from __future__ import annotations
 
@@ -30,36 +30,36 @@ def messages(payloads: list[bytes | None], codec: str | None = "plog", **more: o
     return pa.RecordBatch.from_pylist([{**base, "offset": n, "payload": p} for n, p in enumerate(payloads)], schema=ROW)
 
 
-def classified(batch: pa.RecordBatch, rules: Rules | None = None) -> list[Row]:
-    """The rows in the order of their offsets, each with its kind."""
-    found: list[Row] = []
+def classify(batch: pa.RecordBatch, rules: Rules | None = None) -> list[Row]:
+    """Return the rows in order of offsets, each with its kind."""
+    classified_rows: list[Row] = []
     for kind, rows in table_rows(batch, rules or Rules(), 1_700_000_000_000_005):
         assert rows.schema == FILE_SCHEMA
-        found += [{"kind": kind, **row} for row in rows.to_pylist()]
-    return sorted(found, key=lambda row: row["offset"])
+        classified_rows += [{"kind": kind, **row} for row in rows.to_pylist()]
+    return sorted(classified_rows, key=lambda row: row["offset"])
 
 
-def test_every_payload_of_the_table_is_what_it_should_be() -> None:
-    found = classified(messages([*EVENTS, *(payload for _, payload in QUARANTINED)]))
-    assert [row["kind"] for row in found] == ["event"] * len(EVENTS) + ["quarantine"] * len(QUARANTINED)
-    assert [row["reason"] for row in found] == [None] * len(EVENTS) + [reason for reason, _ in QUARANTINED]
+def test_each_payload_has_its_kind_and_reason() -> None:
+    rows = classify(messages([*EVENTS, *(payload for _, payload in QUARANTINED)]))
+    assert [row["kind"] for row in rows] == ["event"] * len(EVENTS) + ["quarantine"] * len(QUARANTINED)
+    assert [row["reason"] for row in rows] == [None] * len(EVENTS) + [reason for reason, _ in QUARANTINED]
 
 
-def test_what_does_not_begin_with_a_brace_is_a_message() -> None:
+def test_payload_without_brace_is_message() -> None:
     payloads = [b"text", b"", None, b" {}", b"\xef\xbb\xbf{}", b"\xff\x00"]
-    found = classified(messages(payloads))
-    assert [(row["kind"], row["reason"], row["type"]) for row in found] == [("message", None, None)] * 6
-    assert [row["payload"] for row in found] == payloads
+    rows = classify(messages(payloads))
+    assert [(row["kind"], row["reason"], row["type"]) for row in rows] == [("message", None, None)] * 6
+    assert [row["payload"] for row in rows] == payloads
 
 
 @pytest.mark.parametrize("codec", ["plog", "lines", None])
-def test_of_any_other_codec_events_are_events(codec: str | None) -> None:
-    assert [row["kind"] for row in classified(messages([EVENTS[0], b"x"], codec))] == ["event", "message"]
+def test_own_codecs_have_events(codec: str | None) -> None:
+    assert [row["kind"] for row in classify(messages([EVENTS[0], b"x"], codec))] == ["event", "message"]
 
 
-def test_what_the_syslog_codec_took_is_syslog_whatever_it_looks_like() -> None:
-    found = classified(messages([b"<34>1 x", EVENTS[0], b"{bad", None], codec="syslog"))
-    assert [(row["kind"], row["reason"], row["uuid"]) for row in found] == [("syslog", None, None)] * 4
+def test_all_payloads_of_syslog_are_syslog() -> None:
+    rows = classify(messages([b"<34>1 x", EVENTS[0], b"{bad", None], codec="syslog"))
+    assert [(row["kind"], row["reason"], row["uuid"]) for row in rows] == [("syslog", None, None)] * 4
 
 
 @settings(max_examples=40, deadline=None)
@@ -70,16 +70,16 @@ def test_what_the_syslog_codec_took_is_syslog_whatever_it_looks_like() -> None:
         max_size=60,
     )
 )
-def test_every_message_is_one_row_and_only_quarantined_ones_have_a_reason(rows: list[tuple[bytes | None, str]]) -> None:
+def test_each_message_is_one_row(rows: list[tuple[bytes | None, str]]) -> None:
     batch = messages([payload for payload, _ in rows])
     codecs = pa.array([codec for _, codec in rows], pa.string())
     batch = batch.set_column(batch.schema.get_field_index("codec"), "codec", codecs)
-    found = classified(batch)
-    assert [row["offset"] for row in found] == list(range(len(rows)))
-    assert [row["payload"] for row in found] == [payload for payload, _ in rows]
-    assert all((row["reason"] is not None) == (row["kind"] == "quarantine") for row in found)
-    assert all((row["uuid"] is not None) == (row["kind"] == "event") for row in found)
-    assert found == classified(batch), "always the same"
+    classified_rows = classify(batch)
+    assert [row["offset"] for row in classified_rows] == list(range(len(rows)))
+    assert [row["payload"] for row in classified_rows] == [payload for payload, _ in rows]
+    assert all((row["reason"] is not None) == (row["kind"] == "quarantine") for row in classified_rows)
+    assert all((row["uuid"] is not None) == (row["kind"] == "event") for row in classified_rows)
+    assert classified_rows == classify(batch), "the same again"
 
 
 @pytest.mark.parametrize(
@@ -104,26 +104,33 @@ def test_every_message_is_one_row_and_only_quarantined_ones_have_a_reason(rows: 
         (None, None),
     ],
 )
-def test_syslog_has_its_host_and_its_time_where_it_says_the_zone(stamp: str | None, time: str | None) -> None:
+def test_syslog_has_host_and_zoned_time(stamp: str | None, time: str | None) -> None:
     annotations = {"hostname": "web-1"} | ({"timestamp": stamp} if stamp is not None else {})
-    (row,) = classified(messages([b"<34>1 x"], codec="syslog", annotations=list(annotations.items())))
+    (row,) = classify(messages([b"<34>1 x"], codec="syslog", annotations=list(annotations.items())))
     assert row["host"] == "web-1"
     assert row["event_time"] == (datetime.fromisoformat(time).replace(tzinfo=UTC) if time else None)
 
 
-def test_what_syslog_says_of_itself_are_columns() -> None:
-    said = {"severity": "crit", "facility": "auth", "app_name": "su", "proc_id": "7", "msg_id": "ID47", "more": "x"}
-    (row,) = classified(messages([b"<34>1 x"], codec="syslog", annotations=list(said.items())))
+def test_syslog_fields_are_columns() -> None:
+    annotations = {
+        "severity": "crit",
+        "facility": "auth",
+        "app_name": "su",
+        "proc_id": "7",
+        "msg_id": "ID47",
+        "more": "x",
+    }
+    (row,) = classify(messages([b"<34>1 x"], codec="syslog", annotations=list(annotations.items())))
     columns = ("severity", "facility", "app_name", "procid", "msgid")
     assert [row[name] for name in columns] == ["crit", "auth", "su", "7", "ID47"]
-    assert dict(row["annotations"]) == said
-    (row,) = classified(messages([EVENTS[0]], annotations=list(said.items())))
+    assert dict(row["annotations"]) == annotations
+    (row,) = classify(messages([EVENTS[0]], annotations=list(annotations.items())))
     assert [row[name] for name in columns] == [None] * 5
 
 
-def test_an_event_has_its_fields_and_a_quarantined_one_only_its_payload() -> None:
+def test_quarantined_row_has_only_its_payload() -> None:
     valid = b'{"type":"a","uuid":"u","host":"h\\"","timestamp":1700000000000.25,"data":{"b":[1,"x"],"a":null}}'
-    good, bad = classified(messages([valid, valid + b"x"]))
+    good, bad = classify(messages([valid, valid + b"x"]))
     assert [good[name] for name in ("type", "uuid", "host", "payload")] == ["a", "u", 'h"', valid]
     assert json.loads(good["data"]) == {"b": [1, "x"], "a": None}
     assert good["event_time"] == datetime(2023, 11, 14, 22, 13, 20, 250, tzinfo=UTC)
@@ -131,8 +138,8 @@ def test_an_event_has_its_fields_and_a_quarantined_one_only_its_payload() -> Non
     assert bad["payload"] == valid + b"x"
 
 
-def test_where_a_row_comes_from_is_kept() -> None:
-    (row,) = classified(messages([b"text"], key=b"k", type_url="type.x/y", partition=3, annotations=[("a", "b")]))
+def test_row_has_its_origin() -> None:
+    (row,) = classify(messages([b"text"], key=b"k", type_url="type.x/y", partition=3, annotations=[("a", "b")]))
     assert [row[name] for name in ("topic", "partition", "offset", "source", "key", "type_url")] == [
         *("t", 3, 0, "s", b"k", "type.x/y")
     ]
@@ -141,22 +148,22 @@ def test_where_a_row_comes_from_is_kept() -> None:
     assert row["annotations"] == [("a", "b")]
 
 
-def test_what_makes_an_event_is_asked_of_the_rules() -> None:
-    found = classified(messages([EVENTS[0]]), Rules(EventRules(("other",))))
-    assert [(row["kind"], row["reason"]) for row in found] == [("quarantine", "type_not_allowed")]
+def test_rules_decide_on_events() -> None:
+    rows = classify(messages([EVENTS[0]]), Rules(EventRules(("other",))))
+    assert [(row["kind"], row["reason"]) for row in rows] == [("quarantine", "type_not_allowed")]
 
 
-def test_no_messages_are_no_rows() -> None:
-    assert classified(messages([])) == []
+def test_empty_batch_has_no_rows() -> None:
+    assert classify(messages([])) == []
 
 
-def test_json_of_other_protocols_that_is_no_event_is_a_message_and_what_is_meant_as_one_is_judged() -> None:
+def test_foreign_json_is_message_unless_it_is_nearly_an_event() -> None:
     payloads = [EVENTS[0], b'{"message":"m"}', b"{bad", b"text", b'{"type":"t","uuid":5}', b'{"type":5}']
     kinds = ["event", "message", "message", "message", "quarantine", "message"]
     for codec in FOREIGN_CODECS:
-        found = classified(messages(list(payloads), codec))
-        assert [row["kind"] for row in found] == kinds
-        assert [row["reason"] for row in found] == [None, None, None, None, "bad_uuid", None]
+        rows = classify(messages(list(payloads), codec))
+        assert [row["kind"] for row in rows] == kinds
+        assert [row["reason"] for row in rows] == [None, None, None, None, "bad_uuid", None]
 
 
 def test_codecs_of_request_protocols_are_foreign() -> None:
@@ -184,13 +191,13 @@ def test_codecs_of_request_protocols_are_foreign() -> None:
         ("NaN", None),
     ],
 )
-def test_the_unit_of_a_time_is_told_by_its_magnitude(codec: str, name: str, number: str, time: str | None) -> None:
-    (row,) = classified(messages([b"text"], codec, annotations=[(name, number)]))
+def test_magnitude_of_time_decides_its_unit(codec: str, name: str, number: str, time: str | None) -> None:
+    (row,) = classify(messages([b"text"], codec, annotations=[(name, number)]))
     assert row["event_time"] == (datetime.fromisoformat(time).replace(tzinfo=UTC) if time else None)
 
 
 @pytest.mark.parametrize(
-    ("codec", "said", "columns"),
+    ("codec", "annotations", "columns"),
     [
         (
             "otlp",
@@ -229,7 +236,7 @@ def test_the_unit_of_a_time_is_told_by_its_magnitude(codec: str, name: str, numb
         ("raw", {"time": "1700000000.25", "host": "h", "trace_id": "x"}, {}),
     ],
 )
-def test_what_other_protocols_say_of_a_message_are_columns(codec: str, said: dict[str, str], columns: Row) -> None:
-    (row,) = classified(messages([b"text"], codec, annotations=list(said.items())))
+def test_annotations_of_protocols_are_columns(codec: str, annotations: dict[str, str], columns: Row) -> None:
+    (row,) = classify(messages([b"text"], codec, annotations=list(annotations.items())))
     names = ("event_time", "severity", "trace_id", "span_id", "host")
     assert {name: row[name] for name in names} == {**dict.fromkeys(names), **columns}

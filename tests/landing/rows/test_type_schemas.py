@@ -33,43 +33,43 @@ KINDS: dict[str, Any] = {
 ODD = ["a", "a b", "a'b", 'a"b', "a\\b", "a.b", "$", "a[0]", "*", "é", "", "~", "/", "~1", "0", "#", " "]
 
 
-def meets(data: object, *fields: Field) -> bool:
-    found = violates_schema(pa.array(["t"]), pa.array([json.dumps(data)]), [TypeSchema("t", fields)])
-    return not found[0]
+def meets_schema(data: object, *fields: Field) -> bool:
+    violations = violates_schema(pa.array(["t"]), pa.array([json.dumps(data)]), [TypeSchema("t", fields)])
+    return not violations[0]
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.data(), st.sampled_from(sorted(KINDS)), st.sampled_from(sorted(KINDS)))
-def test_a_value_of_the_kind_fits_and_one_of_another_does_not(data: st.DataObject, kind: str, other: str) -> None:
-    value = data.draw(KINDS[other])
+def test_value_fits_only_its_kind(data: st.DataObject, kind: str, value_kind: str) -> None:
+    value = data.draw(KINDS[value_kind])
     fits = (
-        kind == other
-        or (kind == NUMBER and other == WHOLE)
-        or (kind == WHOLE and isinstance(value, int) and other == NUMBER)
+        kind == value_kind
+        or (kind == NUMBER and value_kind == WHOLE)
+        or (kind == WHOLE and isinstance(value, int) and value_kind == NUMBER)
     )
-    assert meets({"f": value}, Field("f", kind)) is fits
+    assert meets_schema({"f": value}, Field("f", kind)) is fits
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_a_name_of_any_letters_is_that_field(name: str) -> None:
-    assert meets({name: 1}, Field(name, WHOLE, required=True))
-    assert not meets({name: "1", "a": "1"}, Field(name, WHOLE, required=True))
-    assert not meets({name + "x": 1}, Field(name, WHOLE, required=True))
+def test_field_name_may_have_any_characters(name: str) -> None:
+    assert meets_schema({name: 1}, Field(name, WHOLE, required=True))
+    assert not meets_schema({name: "1", "a": "1"}, Field(name, WHOLE, required=True))
+    assert not meets_schema({name + "x": 1}, Field(name, WHOLE, required=True))
 
 
-def test_a_field_may_be_missing_or_null_unless_it_is_required() -> None:
+def test_only_required_field_must_be_present() -> None:
     for data in ({}, {"f": None}):
-        assert meets(data, Field("f", WHOLE))
-        assert not meets(data, Field("f", WHOLE, required=True))
+        assert meets_schema(data, Field("f", WHOLE))
+        assert not meets_schema(data, Field("f", WHOLE, required=True))
 
 
 @pytest.mark.parametrize("data", [None, [], "text", 5, True])
-def test_data_has_to_be_an_object(data: object) -> None:
-    assert not meets(data, Field("f", WHOLE))
+def test_data_must_be_an_object(data: object) -> None:
+    assert not meets_schema(data, Field("f", WHOLE))
     assert not violates_schema(pa.array(["other"]), pa.array([json.dumps(data)]), [TypeSchema("t", ())])[0]
 
 
-def test_an_event_without_data_does_not_meet_a_schema() -> None:
+def test_event_without_data_violates_schema() -> None:
     assert violates_schema(pa.array(["t"]), pa.array([None], pa.string()), [TypeSchema("t", ())])[0]
 
 
@@ -88,8 +88,8 @@ def test_an_event_without_data_does_not_meet_a_schema() -> None:
         ("TIMESTAMP", "yesterday", False),
     ],
 )
-def test_a_value_fits_into_its_type(cast: str, value: object, fits: bool) -> None:
-    assert meets({"f": value}, Field("f", "", cast)) is fits
+def test_value_fits_its_type(cast: str, value: object, fits: bool) -> None:
+    assert meets_schema({"f": value}, Field("f", "", cast)) is fits
 
 
 def test_each_type_has_its_schema() -> None:

@@ -56,7 +56,7 @@ def test_columns_without_repeated_names_are_the_same_object() -> None:
         assert unique_annotations(column) is column
 
 
-def test_more_names_than_bits_of_a_word_are_told_apart() -> None:
+def test_more_names_than_bits_of_a_word_stay_distinct() -> None:
     many: Pairs = [(f"n{number}", str(number)) for number in range(200)]
     column = maps([many, many])
     assert unique_annotations(column) is column

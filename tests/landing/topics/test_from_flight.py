@@ -38,46 +38,46 @@ TOKEN = "sixteen letters at least"
 @pytest.fixture
 def server(topics: Path) -> Iterator[Served]:
     append(topics, "t", *[[b"x" * 100] * 1_000] * (ROWS // 1_000))
-    with served(topics) as found:
-        yield found
+    with served(topics) as running:
+        yield running
 
 
 def store(address: str, retry_for: float = 60.0, token: str = "") -> FlightStore:
     return FlightStore(DaemonConnection(address, token, retry_for=retry_for))
 
 
-def away(server: Served, seconds: float) -> None:
+def close_for_a_while(server: Served, seconds: float) -> None:
     """Close the server, and open it again after a while."""
     server.close()
     threading.Timer(seconds, server.open).start()
 
 
-def test_a_stream_of_rows_goes_on_where_it_was_when_the_server_comes_back(server: Served) -> None:
+def test_stream_resumes_when_server_returns(server: Served) -> None:
     batches = store(server.address).read(Range("t", 0, ROWS), OFFSETS)
-    found = next(batches).column("offset").to_pylist()
-    away(server, 1.0)
+    offsets = next(batches).column("offset").to_pylist()
+    close_for_a_while(server, 1.0)
     for batch in batches:
-        found += batch.column("offset").to_pylist()
-    assert found == list(range(ROWS))
+        offsets += batch.column("offset").to_pylist()
+    assert offsets == list(range(ROWS))
 
 
-def test_questions_wait_for_the_server_too(server: Served) -> None:
-    asking = store(server.address)
-    assert asking.views(["t"])["t"].end == ROWS
-    away(server, 0.5)
-    assert asking.views(["t"])["t"].end == ROWS
-    assert asking.waiting_since("t", ROWS) is None
+def test_calls_wait_for_server(server: Served) -> None:
+    flight_store = store(server.address)
+    assert flight_store.views(["t"])["t"].end == ROWS
+    close_for_a_while(server, 0.5)
+    assert flight_store.views(["t"])["t"].end == ROWS
+    assert flight_store.waiting_since("t", ROWS) is None
 
 
-def test_a_server_that_stays_away_is_an_error_within_the_bound(topics: Path) -> None:
-    begun = time.monotonic()
+def test_unreachable_server_raises_within_retry_time(topics: Path) -> None:
+    start = time.monotonic()
     with pytest.raises(
         Unavailable, match=r"Flight server 127.0.0.1:1 does not answer .*log.flight.*; retried for 0.5 s"
     ):
         store("127.0.0.1:1", 0.5).views(["*"])
     with pytest.raises(Unavailable, match=r"tried for 0\.1 s"):
         list(store("127.0.0.1:1", 0.1).read(Range("t", 0, 5), OFFSETS))
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - start < 30
 
 
 def test_address_of_grpc_is_refused_with_the_key_to_use() -> None:
@@ -100,9 +100,7 @@ threading.Event().wait()
 """
 
 
-def test_a_server_that_stands_still_is_waited_for_and_not_for_ever(
-    topics: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopped_server_is_waited_for_within_timeout(topics: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append(topics, "t", *[[b"x" * 100] * 1_000] * (ROWS // 1_000))
     command = [sys.executable, "-c", SERVER, str(topics)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -113,29 +111,27 @@ def test_a_server_that_stands_still_is_waited_for_and_not_for_ever(
         monkeypatch.setattr(from_flight, "CALL_TIMEOUT_S", 0.3)
         monkeypatch.setattr(from_flight, "STREAM_TIMEOUT_S", 0.5)
         batches = store(address).read(Range("t", 0, ROWS), OFFSETS)
-        found = next(batches).column("offset").to_pylist()
+        offsets = next(batches).column("offset").to_pylist()
         os.kill(process.pid, signal.SIGSTOP)
         with pytest.raises(Unavailable, match="does not answer"):
             store(address, 0.2).views(["t"])
         threading.Timer(1.0, os.kill, [process.pid, signal.SIGCONT]).start()
         for batch in batches:
-            found += batch.column("offset").to_pylist()
-        assert found == list(range(ROWS))
+            offsets += batch.column("offset").to_pylist()
+        assert offsets == list(range(ROWS))
     finally:
         process.kill()
         process.wait()
 
 
-def test_a_filter_that_lets_nothing_pass_goes_through_a_topic_in_pieces(
-    server: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_filter_without_matches_reads_topic_in_parts(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(from_flight, "FILTERED_ROWS_PER_STREAM", 7_000)
     assert list(store(server.address).read(Range("t", 0, ROWS), OFFSETS, filter_text="k:none")) == []
     every = store(server.address).read(Range("t", 5, ROWS), OFFSETS, filter_text="NOT k:none")
     assert [o for batch in every for o in batch.column("offset").to_pylist()] == list(range(5, ROWS))
 
 
-def test_a_token_is_shown_and_a_wrong_one_is_no_reason_to_wait(topics: Path) -> None:
+def test_wrong_token_is_refused_without_retry(topics: Path) -> None:
     append(topics, "t", [b"x"])
     with served(topics, TokenAuthenticator({"reader": TokenConfig(token=TOKEN, read=("t",))})) as server:
         assert store(server.address, token=TOKEN).views(["*"])["t"].end == 1
@@ -147,21 +143,26 @@ def test_a_token_is_shown_and_a_wrong_one_is_no_reason_to_wait(topics: Path) -> 
             list(store(server.address).read(Range("t", 0, 1), OFFSETS))
 
 
-def test_over_tls_both_sides_show_who_they_are(topics: Path, tmp_path: Path) -> None:
+def test_tls_authenticates_both_sides(topics: Path, tmp_path: Path) -> None:
     append(topics, "t", [b"x"])
     server, client = make(tmp_path, "server"), make(tmp_path, "client")
     pair = (server.key.read_bytes(), server.cert.read_bytes())
     credentials = grpc.ssl_server_credentials([pair], client.cert.read_bytes(), True)
-    given = {"tlsca": str(server.cert), "tlscert": str(client.cert), "tlskey": str(client.key), "tlsname": "server"}
+    tls_options = {
+        "tlsca": str(server.cert),
+        "tlscert": str(client.cert),
+        "tlskey": str(client.key),
+        "tlsname": "server",
+    }
     with served(topics, credentials=credentials) as running:
-        known = {"uri": f"grpc+tls://{running.address}", **given}
-        assert FlightStore(DaemonConnection.from_options(known)).views(["t"])["t"].end == 1
-        stranger = {"uri": known["uri"], "tlsca": known["tlsca"], "retryfor": "200ms"}
+        options = {"uri": f"grpc+tls://{running.address}", **tls_options}
+        assert FlightStore(DaemonConnection.from_options(options)).views(["t"])["t"].end == 1
+        stranger = {"uri": options["uri"], "tlsca": options["tlsca"], "retryfor": "200ms"}
         with pytest.raises(Unavailable, match="does not answer"):
             FlightStore(DaemonConnection.from_options(stranger)).views(["t"])
 
 
 @given(json_texts("topic", "start", "micros"))
-def test_any_answer_is_a_document_or_an_error_of_the_client(data: bytes) -> None:
+def test_any_answer_is_parsed_or_raises_client_error(data: bytes) -> None:
     with contextlib.suppress(ClientError):
         assert isinstance(from_flight.parse_answer(data), dict)

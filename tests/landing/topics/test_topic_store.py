@@ -78,8 +78,8 @@ def rows(options: dict[str, str], *filters: PushedFilter) -> Rows:
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
 
-def at(found: Rows) -> list[tuple[object, object]]:
-    return sorted((row["topic"], row["offset"]) for row in found)  # type: ignore[type-var]
+def sorted_offsets(read_rows: Rows) -> list[tuple[object, object]]:
+    return sorted((row["topic"], row["offset"]) for row in read_rows)  # type: ignore[type-var]
 
 
 def times(topics: Path) -> list[int]:
@@ -100,10 +100,10 @@ CASES = [
 ]
 
 
-def test_options_choose_the_same_rows(where: Callable[[], dict[str, str]]) -> None:
+def test_options_choose_same_rows_in_folder_and_over_flight(where: Callable[[], dict[str, str]]) -> None:
     opened = where()
     for options, expected in CASES:
-        assert at(rows({**opened, **options, "columns": "topic,offset"})) == expected, options
+        assert sorted_offsets(rows({**opened, **options, "columns": "topic,offset"})) == expected, options
 
 
 def test_rows_have_the_same_values_in_all_columns(marked: Path) -> None:
@@ -116,33 +116,37 @@ def test_rows_have_the_same_values_in_all_columns(marked: Path) -> None:
     assert {row["codec"] for row in plain} == {"plog", "raw", "syslog"}
 
 
-def test_filters_of_spark_bound_what_is_read(where: Callable[[], dict[str, str]], marked: Path) -> None:
+def test_filters_of_spark_bound_read_rows(where: Callable[[], dict[str, str]], marked: Path) -> None:
     third, opened = times(marked)[3], where()
     only_a = EqualTo(("topic",), "a")
-    assert at(rows(opened, only_a, GreaterThan(("offset",), 2))) == A[3:]
-    assert at(rows(opened, only_a, GreaterThanOrEqual(("timestamp",), third))) == A[3:]
+    assert sorted_offsets(rows(opened, only_a, GreaterThan(("offset",), 2))) == A[3:]
+    assert sorted_offsets(rows(opened, only_a, GreaterThanOrEqual(("timestamp",), third))) == A[3:]
 
 
 def test_many_rows_are_split_over_tasks(where: Callable[[], dict[str, str]]) -> None:
     reader = BatchReader(SourceOptions.from_options({**where(), "topic": "b", "partitions": "2"}), schema("offset"))
     parts = reader.partitions()
-    found = [[o for b in reader.read(part) for o in b.column("offset").to_pylist()] for part in parts]
-    assert [len(offsets) for offsets in found] == [12_500, 12_500]
-    assert [*found[0], *found[1]] == list(range(25_000))
+    offsets_by_part = [[o for b in reader.read(part) for o in b.column("offset").to_pylist()] for part in parts]
+    assert [len(offsets) for offsets in offsets_by_part] == [12_500, 12_500]
+    assert [*offsets_by_part[0], *offsets_by_part[1]] == list(range(25_000))
 
 
-def test_a_stream_goes_to_the_same_ends(where: Callable[[], dict[str, str]]) -> None:
+def test_stream_has_same_ends_in_folder_and_over_flight(where: Callable[[], dict[str, str]]) -> None:
     options = {**where(), "topic": "a,b"}
     reader = StreamReader(SourceOptions.from_options(options), schema("topic", "offset"))
     assert reader.initialOffset() == {}
     assert reader.latestOffset({}, ReadAllAvailable()) == {"a": 5, "b": 25_000}
-    taken = reader.latestOffset({"a": 1}, ReadMaxRows(100))
-    assert sum(taken.values()) == 101
-    told = reader.reportLatestOffset()
-    assert (told["a"], told["b"], told["_lag"]["rows"]) == (5, 25_000, 24_904)
-    assert 0 < told["_lag"]["seconds"] < 600
+    limited_ends = reader.latestOffset({"a": 1}, ReadMaxRows(100))
+    assert sum(limited_ends.values()) == 101
+    reported_ends = reader.reportLatestOffset()
+    assert (reported_ends["a"], reported_ends["b"], reported_ends["_lag"]["rows"]) == (5, 25_000, 24_904)
+    assert 0 < reported_ends["_lag"]["seconds"] < 600
     (part,) = reader.partitions({"a": 1}, {"a": 3, "b": 2})
-    assert at([row for batch in reader.read(part) for row in batch.to_pylist()]) == [*A[1:3], ("b", 0), ("b", 1)]
+    assert sorted_offsets([row for batch in reader.read(part) for row in batch.to_pylist()]) == [
+        *A[1:3],
+        ("b", 0),
+        ("b", 1),
+    ]
     small = SourceOptions.from_options({**options, "topic": "b", "maxBytesPerTrigger": "10000"})
     limited = StreamReader(small, schema("offset"))
     assert 20 <= limited.latestOffset({}, limited.getDefaultReadLimit())["b"] <= 300
@@ -150,30 +154,28 @@ def test_a_stream_goes_to_the_same_ends(where: Callable[[], dict[str, str]]) -> 
     assert StreamReader(last, schema("offset")).initialOffset() == {"a": 4, "b": 24_999}
 
 
-def test_what_is_corrupt_is_left_out_or_ends_the_query(where: Callable[[], dict[str, str]], marked: Path) -> None:
+def test_corrupt_rows_are_skipped_or_end_query(where: Callable[[], dict[str, str]], marked: Path) -> None:
     opened = where()
-    assert at(rows({**opened, "topic": "a"})) == A
+    assert sorted_offsets(rows({**opened, "topic": "a"})) == A
     flip(marked, "a", b"a0a1")
     with pytest.raises(DataLoss, match="topic a: offsets 0 to 2 are corrupt"):
         rows({**opened, "topic": "a", "onDataLoss": "fail"})
-    assert at(rows({**opened, "topic": "a"})) == A[2:]
+    assert sorted_offsets(rows({**opened, "topic": "a"})) == A[2:]
     assert len(rows({**opened, "topic": "b", "onDataLoss": "fail"})) == 25_000
 
 
-def test_what_had_gone_before_ends_the_query_that_asks_for_it(
-    where: Callable[[], dict[str, str]], marked: Path
-) -> None:
+def test_rows_of_gap_are_skipped_or_end_query(where: Callable[[], dict[str, str]], marked: Path) -> None:
     flip(marked, "a", b"a0a1")
     log = Log(marked)
     log.topic("a")  # when it is opened this becomes a gap
     log.close()
     options = {**where(), "topic": "a", "startingOffsets": '{"a": 1}'}
-    assert at(rows(options)) == A[2:]
+    assert sorted_offsets(rows(options)) == A[2:]
     with pytest.raises(DataLoss, match="topic a: offsets 0 to 2 are corrupt"):
         rows({**options, "onDataLoss": "fail"})
 
 
-def test_a_topic_that_was_deleted_has_no_rows_or_ends_the_query(where: Callable[[], dict[str, str]]) -> None:
+def test_deleted_topic_has_no_rows_or_ends_query(where: Callable[[], dict[str, str]]) -> None:
     opened = where()
     for fail, expected in (("count", []), ("fail", DataLoss)):
         reader = StreamReader(SourceOptions.from_options({**opened, "onDataLoss": fail}), schema("offset"))
@@ -185,7 +187,7 @@ def test_a_topic_that_was_deleted_has_no_rows_or_ends_the_query(where: Callable[
             assert list(reader.read(part)) == expected
 
 
-def test_a_place_with_no_topics_has_no_rows(tmp_path: Path) -> None:
+def test_folder_without_topics_has_no_rows(tmp_path: Path) -> None:
     assert rows({"path": str(tmp_path / "none")}) == []
     with served(tmp_path / "empty") as server:
         assert rows({"uri": server.address}) == []
