@@ -32,7 +32,7 @@ _LOGGER = logging.getLogger(__name__)
 class Stretch:
     """The batches ``first`` to ``batch`` of one day, merged.
 
-    ``commit``, ``proofs`` and ``refills`` cover all offsets of these batches as if of one batch; ``end`` is the end offset of
+    ``commit``, ``proofs`` and ``refills`` are the merged ones of all batches; ``end`` is the end offset of
     each topic or request afterwards, ``totals`` are numbers of rows by fate.
     """
 
