@@ -202,10 +202,10 @@ def test_row_that_was_sent_back_is_resolved_and_both_ends_are_shown(
     quarantined = Row("t", None, 2, datetime(2026, 1, 1, tzinfo=UTC), "udp", "bad_json", b"{no json", None, [])
     SendBack(table.layout, Client(), lambda _: event(7), "fix m:f").run([quarantined])
     waiting = tracer.trace("t", 2)
-    assert (waiting.fate, details(waiting, "sent back")["fate"]) == ("quarantined.bad_json", "pending")
+    assert (waiting.fate, details_of_step(waiting, "sent back")["fate"]) == ("quarantined.bad_json", "pending")
     table.commit({"t": 6}, [landed_event(4, "u2"), landed_event(5, "u7")])
     origin, successor = (Tracer(topics, table.layout, ["t"]).trace("t", offset) for offset in (2, 5))
     assert origin.meaning.startswith("was in quarantine and was sent back on 2")
     assert origin.meaning.endswith("(fix m:f) as t:5, which has landed: event")
-    assert details(successor, "sent back from") == {"topic": "t", "offset": 2, "fix": "fix m:f"}
+    assert details_of_step(successor, "sent back from") == {"topic": "t", "offset": 2, "fix": "fix m:f"}
     assert (successor.fate, successor.meaning) == ("landed.event", "has landed: event")
