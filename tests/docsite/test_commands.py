@@ -12,7 +12,7 @@ ALL = dict(walk_commands(typer.main.get_command(build(None)), "penstock"))
 
 
 def section_of(name: str) -> str:
-    """What the page says of a command, to the next one's heading."""
+    """Return the text about a command, up to the next heading."""
     for hashes in ("##", "###"):
         _, heading, rest = PAGE.partition(f"\n{hashes} `{name}`\n")
         if heading:

@@ -1,7 +1,7 @@
-"""Reads the uuids of all events with one engine, without Penstock: ``python read_uuids.py ENGINE FOLDER OUTPUT``.
+"""Read the uuids of all events with one engine, without Penstock: ``python read_uuids.py ENGINE FOLDER OUTPUT``.
 
-For ``spark`` the environment has the session's settings as JSON in SPARK_SETTINGS; for a FOLDER that is a URL the
-options of the store in STORAGE_OPTIONS.
+The environment has the settings of Spark's session as JSON in SPARK_SETTINGS, and the options of the store of a URL in
+STORAGE_OPTIONS.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 OPTIONS: dict[str, str] = json.loads(os.environ.get("STORAGE_OPTIONS", "{}"))
 
 
-def of(folder: str) -> Any:
-    """PyArrow's own file system; with that of delta-rs an interpreter may abort as it ends, after all is read."""
+def file_system_of(folder: str) -> Any:
+    """Return PyArrow's file system: with the one of delta-rs the interpreter may abort at its end, after all reads."""
     from pyarrow.fs import LocalFileSystem, S3FileSystem, SubTreeFileSystem
 
     if not OPTIONS:
@@ -38,18 +38,22 @@ def delta(folder: str) -> Any:
 
 
 def with_deltalake(folder: str) -> Iterable[str]:
-    return delta(folder).to_pyarrow_table(filesystem=of(folder), filters=[("kind", "=", "event")])["uuid"].to_pylist()
+    return (
+        delta(folder)
+        .to_pyarrow_table(filesystem=file_system_of(folder), filters=[("kind", "=", "event")])["uuid"]
+        .to_pylist()
+    )
 
 
 def with_pyarrow(folder: str) -> Iterable[str]:
     import pyarrow.dataset as ds
 
-    rows = delta(folder).to_pyarrow_dataset(filesystem=of(folder))
+    rows = delta(folder).to_pyarrow_dataset(filesystem=file_system_of(folder))
     return rows.to_table(columns=["uuid"], filter=ds.field("kind") == "event")["uuid"].to_pylist()
 
 
 def with_pandas(folder: str) -> Iterable[str]:
-    frame = delta(folder).to_pandas(columns=["kind", "uuid"], filesystem=of(folder))
+    frame = delta(folder).to_pandas(columns=["kind", "uuid"], filesystem=file_system_of(folder))
     return list(frame[frame["kind"] == "event"]["uuid"])
 
 
@@ -63,7 +67,7 @@ def with_polars(folder: str) -> Iterable[str]:
 def with_duckdb(folder: str) -> Iterable[str]:
     import duckdb
 
-    rows = delta(folder).to_pyarrow_dataset(filesystem=of(folder))  # noqa: F841  named in the statement
+    rows = delta(folder).to_pyarrow_dataset(filesystem=file_system_of(folder))  # noqa: F841  named in the statement
     return [uuid for (uuid,) in duckdb.sql("select uuid from rows where kind = 'event'").fetchall()]
 
 

@@ -44,7 +44,7 @@ class Landed:
     uuids: set[str]
 
     def land(self, batches: range) -> None:
-        """One event in each batch comes again in the next one, and one row is no event."""
+        """Land batches; each one repeats an event of the batch before and has a row that is no event."""
         for batch in batches:
             numbers = [*range(batch * ROWS - 1, batch * ROWS + ROWS)]
             payloads = [*(event(number) for number in numbers if number >= 0), b"{no json"]

@@ -68,7 +68,7 @@ class Shared:
         return self._spark.sql(statement, self.landed)
 
     def delete(self, uuid: str) -> None:
-        """By Penstock."""
+        """Delete a row with Penstock."""
         request_deletion(self.layout, REQUESTED, parse_conditions(f"uuid = '{uuid}'"))
         note_foreign_changes(self.layout)
         execute_deletions(self.layout, WINDOW)

@@ -62,13 +62,13 @@ def test_each_engine_reads_each_row_once_with_its_columns(engine: str, layout: L
     expected = sorted(
         [row["uuid"], row["offset"] % 5, True if row["offset"] >= 30 else None] for row in read(layout.landed)
     )
-    assert asked(engine, layout, tmp_path) == expected
+    assert read_rows(engine, layout, tmp_path) == expected
     if engine != "spark":
         assert compact_typed(layout)[1] == 2
-        assert asked(engine, layout, tmp_path) == expected
+        assert read_rows(engine, layout, tmp_path) == expected
 
 
-def asked(engine: str, layout: Layout, folder: Path) -> list[list[object]]:
+def read_rows(engine: str, layout: Layout, folder: Path) -> list[list[object]]:
     environment = dict(os.environ)
     if engine == "spark":
         jars = {name: value for name, value in package_settings(["delta"]).items() if name == "spark.jars"}
