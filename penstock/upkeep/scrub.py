@@ -107,7 +107,7 @@ class Scrub:
             ranges = {plan.topic: (plan.begin, plan.end) for plan in plans}
             note_damaged_file(self._layout, name, REMOVING, ranges)
             table.replace([file], [])
-            self._ask(name, plans)
+            self._request_rows(name, plans)
         rows = sum(len(plan.lost) for plan in plans)
         _LOGGER.error(
             "%s is damaged and has left the table; its %d rows land again from the log: %s", name, rows, reason
@@ -144,7 +144,7 @@ class Scrub:
                 plans.append(plan)
         return plans
 
-    def _ask(self, name: str, plans: list[BackfillPlan]) -> None:
+    def _request_rows(self, name: str, plans: list[BackfillPlan]) -> None:
         for plan in plans:
             request_backfill(self._layout, plan)
         note_damaged_file(self._layout, name, REPAIRED)
@@ -156,4 +156,4 @@ class Scrub:
         for name, ranges in removing.items():
             if name not in active:
                 with hold_backfill_lock(self._layout):
-                    self._ask(name, self._survey(ranges, without=""))
+                    self._request_rows(name, self._survey(ranges, without=""))

@@ -91,7 +91,7 @@ def test_rows_are_asked_for_after_a_kill_behind_the_removal(
     layout, name = landed.layout, landed.files[0]
     flip_page(layout.landed / name)
     with monkeypatch.context() as patch:
-        patch.setattr(Scrub, "_ask", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(Scrub, "_request_rows", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             check_all(layout, topics)
     assert name not in table_of(layout).active()
