@@ -156,9 +156,6 @@ SHORT_FILES: dict[str, str] = {
     "penstock/upkeep/quarantine/preview.py": "reads only, apart from the code that sends",
     "penstock/upkeep/typed/fill.py": "one command",
     "penstock/landing/damaged_files.py": "a file format of its own",
-    "penstock/proof/kafka_records.py": "imports Kafka's client only if a table lands from Kafka",
-    "penstock/proof/reread_flight.py": "reads over Flight, apart from the folder's reader",
-    "penstock/proof/watermarks.py": "one file of the tables, read without the prover",
 }
 """Reason of each file with fewer lines. ``__init__``, ``__main__`` and ``errors`` files need none."""
 
@@ -326,15 +323,6 @@ TESTED_BY: dict[str, str] = {
     "penstock/upkeep/trace/find_message.py": "tests/upkeep/trace/test_tracer.py",
     "penstock/upkeep/trace/stations.py": "tests/upkeep/trace/test_tracer.py",
     "penstock/upkeep/typed/found_fields.py": "tests/upkeep/typed/test_differences.py",
-    "penstock/proof/deleted_rows.py": "tests/upkeep/deletion/test_removal.py",
-    "penstock/proof/foreign_deletions.py": "tests/upkeep/deletion/test_foreign.py",
-    "penstock/proof/kafka_records.py": "tests/spark/test_kafka_balance.py",
-    "penstock/proof/moved_topics.py": "tests/upkeep/promote/test_promotion.py",
-    "penstock/proof/proofs.py": "tests/proof/test_prover.py",
-    "penstock/proof/reread.py": "tests/proof/test_reread_flight.py",
-    "penstock/proof/rows_of_batches.py": "tests/engines/test_foreign_writers.py",
-    "penstock/proof/table_posts.py": "tests/spark/test_kafka_balance.py",
-    "penstock/proof/watermarks.py": "tests/landing/test_damaged_files.py",
 }
 """Test of a module that has no test file of its own name."""
 
