@@ -218,7 +218,7 @@ def test_query_restarts_after_a_slow_python_worker(tmp_path: Path, running: Daem
     process = start(tmp_path, running.http, "--once", "-o", f"pipeline.spark.pyspark.python={slow}")
     log_text = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 0, log_text
-    assert "trying again" in log_text
+    assert "restarting the query" in log_text
     assert proved_to(Layout.for_tables(tmp_path / "tables")) == 13
 
 

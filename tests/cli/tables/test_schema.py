@@ -50,7 +50,7 @@ def test_proposed_table_is_configured_and_filled(run: Run, layout: Layout, tmp_p
         file.write(out)
     status, out, _ = run("schema", "diff", "click", "--json")
     assert (status, out.count("is added at the next start of the pipeline")) == (1, 2)
-    assert "it begins when the pipeline starts" in run("tables", "fill", "click")[2]
+    assert "does not exist yet: start the pipeline, which creates it" in run("tables", "fill", "click")[2]
 
     tables = configured_tables(config.load(tmp_path / "penstock.toml", environment={}).pipeline)
     Life(layout, tables).land(1, [source([(3, event("u3", path="/", ms=3))])])

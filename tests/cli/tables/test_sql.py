@@ -90,7 +90,7 @@ def test_invalid_query_is_one_error(run: Run) -> None:
 def test_unknown_table_schema_is_rejected(run: Run) -> None:
     status, _, err = run("select 1 from events", "-o", 'pipeline.schemas={click="price double"}')
     assert status == 1
-    assert "let it run once" in err
+    assert "differs from the last run of the pipeline: run it once" in err
     assert run("select count(*) from events", "--landed", "-o", 'pipeline.schemas={click="price double"}')[0] == 0
 
 
