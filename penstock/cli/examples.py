@@ -27,6 +27,10 @@ EXAMPLES = {
     "cleanup": ["penstock cleanup"],
     "promote": ["penstock promote orders --to kafka --bootstrap kafka1:9092"],
     "balance": ["penstock balance", "penstock balance --since 1h --by listener", "penstock balance --rebuild"],
+    "audit": [
+        "penstock audit kafka://broker:9092/orders /data/orders",
+        "penstock audit kafka://broker:9092/orders s3://lake/orders --since 24h --json",
+    ],
     "events": ["penstock events --since 1h", "penstock events --follow"],
     "trace": ["penstock trace 4b0e9c53", "penstock trace events:1200", "penstock trace 'connection reset'"],
     "sql": [

@@ -61,7 +61,7 @@ SECTIONS = {
     "Run": ["up", "serve", "reload", "console", "config", "doctor", "clock", "drill"],
     "Send": ["send", "tail", "produce", "ctl", "stress"],
     "Read": ["consume", "topics", "topic", "sql", "trace"],
-    "Account": ["balance", "events"],
+    "Account": ["balance", "events", "audit"],
     "Tables": ["pipeline", "tables", "schema"],
     "Files": ["log", "cleanup", "inspect"],
     "Kafka": ["kafka", "promote"],

@@ -60,7 +60,7 @@ def test_record_becomes_an_event(receiver: socket.socket, logger: logging.Logger
     data = event["data"]
     assert (data["message"], data["level"], data["logger"]) == ("3 of four", "WARNING", logger.name)
     assert (data["order"], data["what"], data["rate"]) == (7, "{1}", "nan")
-    assert data["function"] == "test_a_record_becomes_an_event"
+    assert data["function"] == "test_record_becomes_an_event"
 
 
 def test_exceptions_and_stacks_are_included(receiver: socket.socket, logger: logging.Logger) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from penstock.process.port_owner import describe_bind_error, port_owner
 
-THIS_PROCESS = (os.getpid(), Path("/proc/self/comm").read_text().strip())
 IN_USE = OSError(errno.EADDRINUSE, "Address already in use")
 
 
@@ -23,8 +22,8 @@ def test_owner_of_bound_port_is_named(transport: str, kind: int, family: int, ho
         if transport == "tcp":
             sock.listen()
         port = sock.getsockname()[1]
-        assert port_owner(transport, port) == THIS_PROCESS
-        pid, name = THIS_PROCESS
+        pid, name = os.getpid(), Path("/proc/self/comm").read_text().strip()
+        assert port_owner(transport, port) == (pid, name)
         text = describe_bind_error(IN_USE, transport, port)
         assert text == f"Address already in use by process {pid} ({name})"
     assert port_owner(transport, port) is None

@@ -59,4 +59,4 @@ def test_equal_balances_have_no_differences() -> None:
     assert differences(BALANCE, BALANCE) == []
     second = BALANCE | {"topics": [BALANCE["topics"][0] | {"logged": 2}]}
     (line,) = differences(BALANCE, second)
-    assert line.startswith("topics events:")
+    assert line.startswith("topic events:")

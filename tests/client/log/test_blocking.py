@@ -45,7 +45,7 @@ def test_method_blocks_for_the_result_or_error_of_the_coroutine() -> None:
     assert shell.double(3, times=2) == 12
     with pytest.raises(ValueError, match="negative"):
         shell.double(-1)
-    assert Shell.double.__doc__ == "Twice the number."
+    assert Shell.double.__doc__ == "Return twice the number."
     assert list(inspect.signature(shell.double).parameters) == ["number", "times"]
 
 

@@ -109,7 +109,7 @@ class ByFirstByte:
 
 
 def test_custom_partitioner_is_configured_and_used() -> None:
-    partitioner = load_partitioner("tests.kafka.client.test_java_partitioner:Own", {"own.shift": 2})
+    partitioner = load_partitioner("tests.kafka.client.test_java_partitioner:ByFirstByte", {"own.shift": 2})
     assert choose_partition(partitioner, "topic", None, b"\x01", 4) == 3
     with pytest.raises(ValueError, match="chose 7, but 'topic' has 4 partitions"):
         choose_partition(partitioner, "topic", None, b"\x05", 4)

@@ -29,7 +29,7 @@ from tests.spark.query.test_kafka_landing import GAP, plain, send
 from tests.spark.query.test_kafka_landing import topic as kafka_topic  # noqa: F401  a fixture
 from tests.spark.spark_daemon import daemon
 from tests.spark.spark_helpers import append, event
-from tests.upkeep.test_backfill_planner import rebuilt
+from tests.upkeep.test_backfill_planner import rebuilt_balance
 
 pytestmark = pytest.mark.spark
 MODULE = """
@@ -92,7 +92,7 @@ def test_all_sources_are_transformed_and_the_balance_closes(
         told = sum((Counter(one.fates) for one in balance.topics), Counter())
         assert (told["transformed.dropped"], told["transformed.redacted"]) == (1, 2)
         assert (told["quarantined.transform_failed"], told["duplicate"]) == (2, 1)
-        assert rebuilt(landing) == balance.document()["topics"]
+        assert rebuilt_balance(landing) == balance.document()["topics"]
 
 
 def _backfill(spark: SparkSession, landing: Landing, ledger: LedgerClient) -> None:
