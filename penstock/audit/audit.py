@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from penstock.audit.columns import NoOffsets, OffsetColumns, find_columns
 from penstock.audit.kafka_source import Expected, KafkaSource, Record
-from penstock.audit.offset_ranges import OffsetRanges, Range, intersection, total
+from penstock.audit.offset_ranges import OffsetRanges
 from penstock.audit.tables.table import AuditedTable, Loss, OffsetRows
 from penstock.kafka.absent_offsets import Absence
+from penstock.landing.offset_runs import (
+    NO_RUNS,
+    OffsetRange,
+    Runs,
+    as_runs,
+    count_offsets,
+    difference,
+    intersection,
+    is_inside,
+    runs_of,
+)
 
 DEFAULT_GRACE_S = 900.0
 """Age of a record from which on a table must have it."""
@@ -49,9 +60,9 @@ class PartitionReport:
     partition: int
     expected: Expected
     rows: int = 0
-    missing: list[Range] = field(default_factory=list)
-    doubled: list[Range] = field(default_factory=list)
-    unexplained: list[Range] = field(default_factory=list)
+    missing: Runs = field(default_factory=NO_RUNS.copy)
+    doubled: Runs = field(default_factory=NO_RUNS.copy)
+    unexplained: Runs = field(default_factory=NO_RUNS.copy)
     """Offsets in the table that the topic never had."""
     absences: Counter[str] = field(default_factory=Counter)
     """Absent offsets that need no row, by reason."""
@@ -67,6 +78,11 @@ class PartitionReport:
     """Files with doubled rows, and the commit that added each."""
     orphans: dict[str, int] = field(default_factory=dict)
     """Files that hold missing rows but belong to no version of the table."""
+
+    @property
+    def has_findings(self) -> bool:
+        """Whether rows are missing, doubled or unexplained."""
+        return any(len(ranges) for ranges in (self.missing, self.doubled, self.unexplained))
 
 
 @dataclass(slots=True)
@@ -91,15 +107,15 @@ class Report:
 
     @property
     def missing(self) -> int:
-        return sum(total(part.missing) for part in self.partitions)
+        return sum(count_offsets(part.missing) for part in self.partitions)
 
     @property
     def doubled(self) -> int:
-        return sum(total(part.doubled) for part in self.partitions)
+        return sum(count_offsets(part.doubled) for part in self.partitions)
 
     @property
     def unexplained(self) -> int:
-        return sum(total(part.unexplained) for part in self.partitions) + self.rows_of_unknown_partitions
+        return sum(count_offsets(part.unexplained) for part in self.partitions) + self.rows_of_unknown_partitions
 
     @property
     def undecided(self) -> int:
@@ -147,7 +163,7 @@ def audit(
         _judge(source, part, held[number], request)
     _find_files(table, columns, report)
     for part in report.partitions:
-        if part.missing:
+        if len(part.missing):
             progress(f"history of partition {part.partition}")
             part.losses = table.losses(columns, source.topic, part.partition, part.missing)
             part.orphans = table.orphans(columns, source.topic, part.partition, part.missing)
@@ -175,15 +191,16 @@ def _add(held: dict[int, OffsetRanges], rows: OffsetRows, numbers: list[int], re
 def _judge(source: KafkaSource, part: PartitionReport, held: OffsetRanges, request: Request) -> None:
     expected, ranges = part.expected, held.ranges
     part.rows = held.rows
-    part.newest = ranges[-1][1] - 1 if ranges else -1
+    part.newest = int(ranges[-1, 1]) - 1 if len(ranges) else -1
     begin = 0 if request.since_s is None else expected.begin
-    part.doubled = intersection(held.repeated, begin, BEYOND)
-    beyond = intersection(ranges, expected.end, BEYOND)
-    # A row beyond the first end may have been produced during the audit; a new partition is created empty.
-    part.unexplained = intersection(beyond, source.end(part.partition), BEYOND) if beyond else []
-    part.unexplained += intersection(ranges, -BEYOND, 0)
-    absent = held.missing(expected.begin, expected.due)
-    present: list[Range] = []
+    part.doubled = intersection(held.repeated, as_runs([(begin, BEYOND)]))
+    beyond = intersection(ranges, as_runs([(expected.end, BEYOND)]))
+    if len(beyond):
+        # A row beyond the first end may have been produced during the audit; a new partition is created empty.
+        beyond = intersection(beyond, as_runs([(source.end(part.partition), BEYOND)]))
+    part.unexplained = as_runs(np.concatenate([beyond, intersection(ranges, as_runs([(-BEYOND, 0)]))]))
+    absent = difference(as_runs([(expected.begin, expected.due)]), ranges)
+    present: list[OffsetRange] = []
     for span in source.classify(part.partition, absent):
         if span.absence is Absence.PRESENT:
             present.append((span.begin, span.end))
@@ -191,39 +208,35 @@ def _judge(source: KafkaSource, part: PartitionReport, held: OffsetRanges, reque
             part.undecided += span.end - span.begin
         else:
             part.absences[span.absence.value] += span.end - span.begin
-    _read_evidence(source, part, present, request)
+    _read_evidence(source, part, as_runs(present), request)
 
 
-def _read_evidence(source: KafkaSource, part: PartitionReport, present: list[Range], request: Request) -> None:
+def _read_evidence(source: KafkaSource, part: PartitionReport, present: Runs, request: Request) -> None:
     """Read records that the table lacks: tombstones need no row, the others are evidence."""
-    tombstones = OffsetRanges()
+    tombstones = []
     for record in source.records(part.partition, present, MAX_EVIDENCE):
         if record.value is None and not request.counts_tombstones:
-            tombstones.add_range(record.offset, record.offset + 1)
+            tombstones.append(record.offset)
             continue
         if record.timestamp > 0:
             part.missing_by_hour[record.timestamp // 3_600_000] += 1
         if len(part.evidence) < SHOWN_RECORDS:
             part.evidence.append(record)
-    if tombstones.rows:
-        part.absences["tombstone"] = tombstones.rows
-    part.missing = [gap for begin, end in present for gap in tombstones.missing(begin, end)]
+    if tombstones:
+        part.absences["tombstone"] = len(tombstones)
+    part.missing = difference(present, runs_of(np.array(tombstones, np.int64)))
 
 
 def _find_files(table: AuditedTable, columns: OffsetColumns, report: Report) -> None:
     """Name the files with doubled rows; the table is read once more, only if there are any."""
-    doubled = {part.partition: part for part in report.partitions if part.doubled}
+    doubled = {part.partition: part for part in report.partitions if len(part.doubled)}
     if not doubled:
         return
     for rows in table.rows(columns, report.topic):
         for number, part in doubled.items():
             offsets = rows.offset if rows.partition is None else rows.offset[rows.partition == number]
-            if rows.file not in part.doubled_in and _holds(offsets, part.doubled):
+            if rows.file not in part.doubled_in and is_inside(offsets, part.doubled).any():
                 part.doubled_in[rows.file] = ""
     commits = table.commits_of({name for part in doubled.values() for name in part.doubled_in})
     for part in doubled.values():
         part.doubled_in = {name: commits.get(name, "") for name in part.doubled_in}
-
-
-def _holds(offsets: np.ndarray, ranges: Iterable[Range]) -> bool:
-    return any(bool(((offsets >= begin) & (offsets < end)).any()) for begin, end in ranges)

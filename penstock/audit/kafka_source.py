@@ -13,9 +13,10 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from penstock.audit.offset_ranges import Range
 from penstock.errors import PenstockError
 from penstock.kafka.absent_offsets import AbsentOffsets, ClassifiedRange, watermarks
+from penstock.kafka.client.broker_answers import partition_numbers
+from penstock.landing.offset_runs import Runs
 
 TIMEOUT_S = 30.0
 READ_TIMEOUT_S = 60.0
@@ -70,10 +71,7 @@ class KafkaSource:
     def partitions(self) -> list[int]:
         """Return the numbers of the topic's partitions. Raises SourceUnavailable."""
         with self._answered():
-            metadata = self._consumer.list_topics(self.topic, TIMEOUT_S).topics[self.topic]
-            if metadata.error is not None:
-                raise SourceUnavailable(f"topic {self.topic}: {metadata.error.str()}")
-            return sorted(metadata.partitions)
+            return partition_numbers(self._consumer, self.topic)
 
     def expected(
         self,
@@ -120,15 +118,15 @@ class KafkaSource:
         finally:
             reader.close()
 
-    def classify(self, partition: int, absent: list[Range]) -> list[ClassifiedRange]:
+    def classify(self, partition: int, absent: Runs) -> list[ClassifiedRange]:
         """Return why each absent offset shows no row. Raises SourceUnavailable."""
         with self._answered():
-            return self._absent.classify((self.topic, partition), absent)
+            return self._absent.classify((self.topic, partition), absent.tolist())
 
-    def records(self, partition: int, ranges: list[Range], limit: int) -> Iterator[Record]:
+    def records(self, partition: int, ranges: Runs, limit: int) -> Iterator[Record]:
         """Yield the records in ``ranges``, at most ``limit``."""
         remaining = limit
-        for begin, end in ranges:
+        for begin, end in ranges.tolist():
             if remaining <= 0:
                 return
             for record in self._records(partition, begin, min(end, begin + remaining)):

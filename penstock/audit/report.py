@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.audit.audit import PartitionReport, Report
 from penstock.audit.kafka_source import Record
-from penstock.audit.offset_ranges import Range, total
+from penstock.landing.offset_runs import Runs, count_offsets
 
 MAX_RANGES = 20
 """Ranges and files of one kind that the text lists; the JSON document has all."""
@@ -39,7 +39,7 @@ def verdict(report: Report) -> str:
     checked = f"{report.required:,} records checked"
     if not problems:
         return f"{report.topic}: complete: {checked}, each once"
-    partitions = [part.partition for part in report.partitions if part.missing or part.doubled or part.unexplained]
+    partitions = [part.partition for part in report.partitions if part.has_findings]
     where = f"; {_plural(len(partitions), 'partition')} {', '.join(map(str, partitions))}" if partitions else ""
     hours = sorted({hour for part in report.partitions for hour in part.missing_by_hour})
     when = f", {_hour(hours[0])} to {_hour(hours[-1] + 1)} UTC" if hours else ""
@@ -82,10 +82,10 @@ def _partition_lines(part: PartitionReport) -> Iterator[str]:
         ("doubled", part.doubled),
         ("unknown to the topic", part.unexplained),
     ):
-        if ranges:
-            yield f"  {name}: {total(ranges):,} in {_ranges(ranges)}"
+        if len(ranges):
+            yield f"  {name}: {count_offsets(ranges):,} in {_ranges(ranges)}"
     for loss in part.losses:
-        yield f"    {total(loss.ranges):,} lost by {loss.commit}"
+        yield f"    {count_offsets(loss.ranges):,} lost by {loss.commit}"
     for name, count in _first(part.orphans.items()):
         yield f"    {count:,} recoverable from {name}, a file of no version"
     for name, commit in _first(part.doubled_in.items()):
@@ -138,20 +138,20 @@ def _partition_document(part: PartitionReport) -> dict[str, Any]:
         "due": expected.due,
         "rows": part.rows,
         "newest": part.newest,
-        "missing": part.missing,
-        "doubled": part.doubled,
-        "unexplained": part.unexplained,
+        "missing": part.missing.tolist(),
+        "doubled": part.doubled.tolist(),
+        "unexplained": part.unexplained.tolist(),
         "absences": dict(part.absences),
         "undecided": part.undecided,
         "missing_by_hour": {_iso_hour(hour): count for hour, count in sorted(part.missing_by_hour.items())},
-        "losses": [{"commit": loss.commit, "ranges": loss.ranges} for loss in part.losses],
+        "losses": [{"commit": loss.commit, "ranges": loss.ranges.tolist()} for loss in part.losses],
         "doubled_in": part.doubled_in,
         "orphans": part.orphans,
     }
 
 
-def _ranges(ranges: list[Range]) -> str:
-    texts = [str(begin) if end == begin + 1 else f"{begin} to {end - 1}" for begin, end in ranges[:MAX_RANGES]]
+def _ranges(ranges: Runs) -> str:
+    texts = [str(begin) if end == begin + 1 else f"{begin} to {end - 1}" for begin, end in ranges[:MAX_RANGES].tolist()]
     return ", ".join(texts) + (f", and {len(ranges) - MAX_RANGES:,} more ranges" if len(ranges) > MAX_RANGES else "")
 
 

@@ -27,16 +27,18 @@ def load(
 
 
 def notices(
-    file: Path | None = None, overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    settings: Settings,
+    file: Path | None = None,
+    overrides: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Return what a start says about the configuration: keys without effect, and the default listeners."""
+    """Return what a start says about its ``settings``: keys without effect, and the default listeners."""
     raw = gather(file, overrides, environment)
     lines = []
     if raw.ignored:
         lines.append(f"without effect: {', '.join(f'{key} ({reason})' for key, reason in raw.ignored.items())}")
     if raw.has_default_listeners:
-        listeners = check(raw).listener
-        names = ", ".join(f"{listener.name} ({listener.host}:{listener.port})" for listener in listeners)
+        names = ", ".join(f"{listener.name} ({listener.host}:{listener.port})" for listener in settings.listener)
         source = raw.file or "the configuration"
         lines.append(f"{source} has no [[listener]]: the default listeners are used: {names}")
     return lines

@@ -7,6 +7,7 @@ the first ``[[listener]]`` of a file replaces them all.
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
@@ -18,7 +19,6 @@ from penstock.config.default_listeners import default_listener_tables
 from penstock.config.explain import format_value
 from penstock.config.keys.listeners import ListenerConfig
 from penstock.config.keys.tree import Settings
-from penstock.config.units import parse_size, parse_time
 
 WIDTH = 110
 HEAD = """\
@@ -194,6 +194,6 @@ def _literal(default: Any, field: FieldInfo) -> str:
     if isinstance(default, tuple):
         return json.dumps(list(default))
     text = format_value(default, field)
-    has_unit = any(getattr(mark, "func", None) in (parse_size, parse_time) for mark in field.metadata)
-    is_number = isinstance(default, bool | int | float) and not (has_unit and not text.isdigit())
-    return text if is_number else json.dumps(text)
+    # Sizes and times have units, so they are texts in TOML although their defaults are numbers.
+    is_plain = isinstance(default, bool | int | float) and re.fullmatch(r"true|false|[0-9.]+", text)
+    return text if is_plain else json.dumps(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import logging
@@ -9,8 +10,10 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+PROCESSES = Path("/proc")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LOGGER = logging.getLogger(__name__)
 PR_SET_PDEATHSIG = 1
@@ -20,6 +23,16 @@ PR_SET_PDEATHSIG = 1
 def boot_id() -> str:
     """Return an id that changes with each start of the machine; empty when the kernel has none."""
     return BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
+
+
+def open_files() -> Iterator[tuple[int, str]]:
+    """Yield process id and target of each open file of all processes that this user may see, as /proc/PID/fd has it."""
+    for process in PROCESSES.iterdir():
+        # Processes of other users, and processes and files that end in this moment, are left out.
+        with contextlib.suppress(OSError):
+            for descriptor in (process / "fd").iterdir() if process.name.isdigit() else ():
+                with contextlib.suppress(OSError):
+                    yield int(process.name), os.readlink(descriptor)
 
 
 def raise_file_limit() -> int:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
-PROC = Path("/proc")
+from penstock.process.kernel import PROCESSES, open_files
+
 LOCAL_ADDRESS, INODE = 1, 9
 """Columns of /proc/net/tcp and /proc/net/udp, see proc(5)."""
 
@@ -28,14 +27,10 @@ def describe_bind_error(error: Exception, transport: str, port: int) -> str:
 def port_owner(transport: str, port: int) -> tuple[int, str] | None:
     """Return process id and name of a process with a socket bound to ``port``; None if this user can see none."""
     links = {f"socket:[{inode}]" for inode in _inodes_of_port(transport, port)}
-    if not links:
-        return None
-    for process in PROC.iterdir():
-        # Processes of other users, and those that end in this moment, are left out.
-        with contextlib.suppress(OSError, ValueError):
-            pid = int(process.name)
-            if any(os.readlink(descriptor) in links for descriptor in (process / "fd").iterdir()):
-                return pid, (process / "comm").read_text().strip()
+    for pid, target in open_files() if links else ():
+        if target in links:
+            with contextlib.suppress(OSError):  # it has ended
+                return pid, (PROCESSES / str(pid) / "comm").read_text().strip()
     return None
 
 
@@ -43,7 +38,7 @@ def _inodes_of_port(transport: str, port: int) -> Iterator[str]:
     suffix = f":{port:04X}"
     for table in (transport, f"{transport}6"):
         with contextlib.suppress(OSError):
-            for line in (PROC / "net" / table).read_text().splitlines()[1:]:
+            for line in (PROCESSES / "net" / table).read_text().splitlines()[1:]:
                 fields = line.split()
                 if fields[LOCAL_ADDRESS].endswith(suffix):
                     yield fields[INODE]

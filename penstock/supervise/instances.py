@@ -8,14 +8,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.errors import PenstockError
+from penstock.process.kernel import open_files
 from penstock.supervise.endpoints import ENDPOINTS, LOCK, endpoints
-
-PROCESSES = Path("/proc")
 
 
 class NotRunning(PenstockError, RuntimeError):
@@ -38,7 +36,8 @@ class Instance(NamedTuple):
 
 def running_instances() -> list[Instance]:
     """Return the instances whose files this user may see, by process id."""
-    folders = {folder for pid in _process_ids() for folder in _folders_with_open_lock(pid)}
+    locks = {Path(target) for _, target in open_files() if target.endswith(f"/{LOCK}")}
+    folders = {lock.parent for lock in locks if (lock.parent / ENDPOINTS).exists()}
     instances = [
         Instance(pid, folder, str(endpoints(folder).get("http", "")))
         for folder in folders
@@ -55,20 +54,6 @@ def describe_instances() -> str:
     return (
         "no penstock runs on this machine" + (" as this user" if os.geteuid() else "") + " (`penstock up` starts one)"
     )
-
-
-def _process_ids() -> Iterator[int]:
-    return (int(entry.name) for entry in PROCESSES.iterdir() if entry.name.isdigit())
-
-
-def _folders_with_open_lock(pid: int) -> Iterator[Path]:
-    # A process of another user, or one that ends in this moment, is left out.
-    with contextlib.suppress(OSError):
-        for descriptor in (PROCESSES / str(pid) / "fd").iterdir():
-            with contextlib.suppress(OSError):
-                target = Path(os.readlink(descriptor))
-                if target.name == LOCK and (target.parent / ENDPOINTS).exists():
-                    yield target.parent
 
 
 def running_supervisor(data_dir: Path) -> int | None:

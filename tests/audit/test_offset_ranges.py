@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.audit import offset_ranges
-from penstock.audit.offset_ranges import OffsetRanges, intersection, total
+from penstock.audit.offset_ranges import OffsetRanges
+from penstock.landing.offset_runs import as_runs, count_offsets, difference, intersection
 
 
 @given(st.lists(st.lists(st.integers(0, 60), max_size=30), max_size=8), st.integers(1, 20))
@@ -26,7 +27,7 @@ def test_ranges_hold_the_offsets_and_those_that_repeat(batches: list[list[int]],
     repeated = {offset for begin, end in held.repeated for offset in range(begin, end)}
     assert repeated == {offset for offset, count in counts.items() if count > 1}
     assert held.rows == sum(counts.values())
-    missing = {offset for begin, end in held.missing(10, 50) for offset in range(begin, end)}
+    missing = {offset for begin, end in difference(as_runs([(10, 50)]), held.ranges) for offset in range(begin, end)}
     assert missing == set(range(10, 50)) - set(counts)
     for ranges in (held.ranges, held.repeated):
         assert all(first[1] < second[0] for first, second in pairwise(ranges))
@@ -36,6 +37,6 @@ def test_consecutive_offsets_of_many_batches_are_one_range() -> None:
     held = OffsetRanges()
     for begin in (2_000_000, 0, 1_000_000):
         held.add(np.arange(begin, begin + 1_000_000, dtype=np.int64))
-    assert (held.ranges, held.repeated) == ([(0, 3_000_000)], [])
-    assert intersection(held.ranges, 5, 8) == [(5, 8)]
-    assert total(held.ranges) == 3_000_000
+    assert (held.ranges.tolist(), held.repeated.tolist()) == ([[0, 3_000_000]], [])
+    assert intersection(held.ranges, as_runs([(5, 8)])).tolist() == [[5, 8]]
+    assert count_offsets(held.ranges) == 3_000_000

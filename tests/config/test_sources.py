@@ -76,14 +76,14 @@ def test_keys_of_slogd_are_ignored_and_named(tmp_path: Path) -> None:
     file = tmp_path / "p.toml"
     file.write_text(SLOGD)
     assert load(file, environment={}).topic["events"].rotate_after == 3600
-    line = notices(file, environment={})[0]
+    line = notices(load(file, environment={}), file, environment={})[0]
     assert "log.topic_defaults.index_after_bytes (" in line
     assert "topic.events.index_after_bytes (" in line
     assert "\n" not in line
 
 
 def test_effective_keys_are_not_named() -> None:
-    (line,) = notices(overrides=["topic.events.rotate_after=1h"], environment={})
+    (line,) = notices(Settings(), overrides=["topic.events.rotate_after=1h"], environment={})
     assert "without effect" not in line
 
 
@@ -91,10 +91,10 @@ def test_default_listeners_are_named_at_the_start_unless_one_is_configured(tmp_p
     file = tmp_path / "p.toml"
     file.write_text("[log]\nhttp = '127.0.0.1:1'\n")
     names = "events-udp (127.0.0.1:23456), events-tcp (127.0.0.1:23456), syslog-udp (127.0.0.1:5514)"
-    (line,) = notices(file, environment={})
+    (line,) = notices(load(file, environment={}), file, environment={})
     assert line.startswith(f"{file} has no [[listener]]: the default listeners are used: {names}")
     file.write_text("[[listener]]\nname = 'web'\nprotocol = 'http'\nport = 4318\n")
-    assert notices(file, environment={}) == []
+    assert notices(load(file, environment={}), file, environment={}) == []
 
 
 def test_ignored_key_at_another_place_is_an_error() -> None:

@@ -2,7 +2,7 @@
 
 Read ``table`` (the methods of each, and the kind of an address), ``parquet_folder``, ``delta`` and ``sql_databases``. A
 new kind of table is one class with the methods of ``table.AuditedTable``, and one line in ``table.open_table``. Imports
-``audit``, ``landing.storage`` and ``landing.table``.
+``audit``, ``landing.offset_runs``, ``landing.storage`` and ``landing.table``.
 """
 
 __all__ = ["delta", "parquet_folder", "sql_databases", "table"]

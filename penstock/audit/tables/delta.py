@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
@@ -10,14 +11,23 @@ from typing import Any
 from urllib.parse import unquote
 
 import deltalake
-import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from penstock.audit.columns import OffsetColumns
-from penstock.audit.offset_ranges import OffsetRanges, Range, intersection, total
+from penstock.audit.offset_ranges import OffsetRanges
 from penstock.audit.tables.parquet_folder import rows_of_file
-from penstock.audit.tables.table import BATCH_ROWS, Loss, OffsetRows, TableUnreadable, dotted_names, offset_rows
+from penstock.audit.tables.table import (
+    BATCH_ROWS,
+    AuditedTable,
+    Loss,
+    OffsetRows,
+    TableUnreadable,
+    dotted_names,
+    offset_rows,
+    translate_errors,
+)
 from penstock.errors import PenstockError
+from penstock.landing.offset_runs import Runs, count_offsets, difference, intersection
 from penstock.landing.storage.object_path import ObjectPath, TablePath, delta_rs_options
 from penstock.landing.table.table_file import TableFile, open_rows
 from penstock.landing.table.table_reader import DELTA_LOG, TableReader
@@ -28,10 +38,8 @@ MAX_VERSIONS = 1000
 
 def is_delta(address: str, options: Mapping[str, str]) -> bool:
     """Report whether a Delta table is at ``address``. Raises TableUnreadable if a store does not answer."""
-    try:
+    with translate_errors(address, DeltaError):
         return TableReader(_path(address, options)).exists
-    except (PenstockError, DeltaError, OSError) as error:
-        raise TableUnreadable(f"{address} cannot be read: {error}") from None
 
 
 def _path(address: str, options: Mapping[str, str]) -> TablePath:
@@ -40,7 +48,7 @@ def _path(address: str, options: Mapping[str, str]) -> TablePath:
     return Path(unquote(address.removeprefix("file://")))
 
 
-class DeltaTable:
+class DeltaTable(AuditedTable):
     """The version that is newest when the object is created."""
 
     kind = "Delta"
@@ -48,7 +56,7 @@ class DeltaTable:
     def __init__(self, address: str, options: Mapping[str, str]) -> None:
         self._folder = _path(address, options)
         self._reader = TableReader(self._folder)
-        with _Translated(address):
+        with translate_errors(address, DeltaError):
             self._number = self._reader.version()
             self._files = self._reader.active_at(self._number)
             self._schema = self._reader.schema_now
@@ -69,7 +77,7 @@ class DeltaTable:
             yield from self._rows_of(file, columns, topic)
 
     def _rows_of(self, file: TableFile, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
-        with _Translated(file), open_rows(self._folder, file) as reader:
+        with translate_errors(file, DeltaError), open_rows(self._folder, file) as reader:
             available = set(dotted_names(reader.schema))
             columns_of_file = [column for column in columns.names if column in available]
             for batch in reader.batches(columns_of_file, BATCH_ROWS):
@@ -85,7 +93,7 @@ class DeltaTable:
                 break
         return commits
 
-    def losses(self, columns: OffsetColumns, topic: str, partition: int, missing: list[Range]) -> list[Loss]:
+    def losses(self, columns: OffsetColumns, topic: str, partition: int, missing: Runs) -> list[Loss]:
         """Return the commits that removed rows with these offsets, the newest first."""
         losses = []
         for number, before, after in self._versions():
@@ -94,49 +102,38 @@ class DeltaTable:
             if not removed:
                 continue
             lost = self._held(removed, columns, topic, partition, missing)
-            if lost and (removed_ranges := self._without(lost, after, columns, topic, partition)):
-                losses.append(Loss(self._describe(number), removed_ranges))
-                missing = [gap for span in missing for gap in _outside(removed_ranges, span)]
-            if not missing:
+            if len(lost):
+                # A rewrite keeps rows in other files.
+                lost = difference(lost, self._held(after, columns, topic, partition, lost))
+            if len(lost):
+                losses.append(Loss(self._describe(number), lost))
+                missing = difference(missing, lost)
+            if not len(missing):
                 break
         return losses
 
-    def _without(
-        self, lost: list[Range], after: list[TableFile], columns: OffsetColumns, topic: str, partition: int
-    ) -> list[Range]:
-        """Return what of ``lost`` the files of the later version do not hold: a rewrite keeps rows in other files."""
-        held = self._held(after, columns, topic, partition, lost)
-        return [gap for span in lost for gap in _outside(held, span)]
-
-    def _held(
-        self, files: list[TableFile], columns: OffsetColumns, topic: str, partition: int, ranges: list[Range]
-    ) -> list[Range]:
+    def _held(self, files: list[TableFile], columns: OffsetColumns, topic: str, partition: int, ranges: Runs) -> Runs:
         """Return the offsets of ``ranges`` that rows of ``files`` have; files that are vacuumed have none."""
         held = OffsetRanges()
         for file in files:
-            try:
+            with contextlib.suppress(TableUnreadable):
                 for rows in self._rows_of(file, columns, topic):
                     add_partition(held, rows, partition)
-            except TableUnreadable:
-                continue
-        return [part for begin, end in ranges for part in intersection(held.ranges, begin, end)]
+        return intersection(held.ranges, ranges)
 
-    def orphans(self, columns: OffsetColumns, topic: str, partition: int, missing: list[Range]) -> dict[str, int]:
+    def orphans(self, columns: OffsetColumns, topic: str, partition: int, missing: Runs) -> dict[str, int]:
         """Return files of the folder that no searched version has, and that hold missing rows."""
         if not isinstance(self._folder, Path):
             return {}
-        listed = {str(file) for file in self._files}
-        for _, before, _ in self._versions():
-            listed |= {str(file) for file in before}
         orphans = {}
         for path in sorted(self._folder.rglob("*.parquet")):
             name = str(path.relative_to(self._folder))
-            if name in listed or name.startswith(DELTA_LOG):
+            if name in self._listed or name.startswith(DELTA_LOG):
                 continue
             held = OffsetRanges()
             for rows in rows_of_file(path, name, columns, topic):
                 add_partition(held, rows, partition)
-            if count := total(part for begin, end in missing for part in intersection(held.ranges, begin, end)):
+            if count := count_offsets(intersection(held.ranges, missing)):
                 orphans[name] = count
         return orphans
 
@@ -152,8 +149,13 @@ class DeltaTable:
             after = before
 
     @cached_property
+    def _listed(self) -> set[str]:
+        """The files of all searched versions: computed once, as each version is opened for it."""
+        return {str(file) for _, before, after in self._versions() for file in (*before, *after)} | {*self._files}
+
+    @cached_property
     def _history(self) -> dict[int, dict[str, Any]]:
-        with _Translated(self._folder):
+        with translate_errors(self._folder, DeltaError):
             table = deltalake.DeltaTable(str(self._folder), **delta_rs_options(self._folder))
             return {int(entry["version"]): entry for entry in table.history() if "version" in entry}
 
@@ -173,27 +175,3 @@ def add_partition(held: OffsetRanges, rows: OffsetRows, partition: int) -> None:
         of_partition = rows.partition == partition
         mask = of_partition if mask is None else mask & of_partition
     held.add(rows.offset if mask is None else rows.offset[mask])
-
-
-def _outside(held: list[Range], span: Range) -> list[Range]:
-    ranges = OffsetRanges()
-    for begin, end in held:
-        ranges.add_range(begin, end)
-    return ranges.missing(*span)
-
-
-class _Translated:
-    """Turn errors of delta-rs, Arrow and the store into TableUnreadable."""
-
-    def __init__(self, subject: object) -> None:
-        self._subject = subject
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, TableUnreadable) or error is None:
-            return
-        if isinstance(error, PenstockError | DeltaError | OSError | pa.ArrowException):
-            line = str(error).partition("\n")[0]
-            raise TableUnreadable(f"{self._subject} cannot be read: {line}") from None

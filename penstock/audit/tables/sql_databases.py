@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,26 +11,21 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pyarrow as pa
 
 from penstock.audit.columns import OffsetColumns
-from penstock.audit.offset_ranges import Range
-from penstock.audit.tables.table import BATCH_ROWS, Loss, OffsetRows, TableUnreadable, offset_rows
+from penstock.audit.tables.table import BATCH_ROWS, AuditedTable, OffsetRows, TableUnreadable, offset_rows
 
 SCHEMES = ("duckdb", "sqlite")
 
 
-class SqlTable:
+class SqlTable(AuditedTable):
     """A table or view of a database; ``connect`` opens a read-only connection of DB-API 2.
 
     The rows are of one moment: each database reads one statement from one snapshot.
     """
 
-    version = ""
-
     def __init__(self, kind: str, table: str, connect: Callable[[], Any], errors: tuple[type[Exception], ...]) -> None:
-        self.kind, self._table, self._connect, self._errors = kind, table, connect, errors
-        try:
+        self.kind, self._table, self._errors = kind, table, errors
+        with self._translated():
             self._connection = connect()
-        except errors as error:
-            raise TableUnreadable(f"{kind}: {error}") from None
 
     def column_names(self) -> list[str]:
         """Return the columns."""
@@ -47,31 +43,21 @@ class SqlTable:
             yield offset_rows(self._table, pa.RecordBatch.from_pydict(arrays), columns, topic)
 
     def _execute(self, query: str) -> Any:
-        try:
+        with self._translated():
             cursor = self._connection.cursor()
             cursor.execute(query)
-        except self._errors as error:
-            raise TableUnreadable(f"{self.kind}: {str(error).partition(chr(10))[0]}") from None
         return cursor
 
-    def _fetch(self, cursor: Any) -> list[tuple[Any, ...]]:
+    def _fetch(self, cursor: Any) -> Any:
+        with self._translated():
+            return cursor.fetchmany(BATCH_ROWS)
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
         try:
-            rows: list[tuple[Any, ...]] = cursor.fetchmany(BATCH_ROWS)
+            yield
         except self._errors as error:
             raise TableUnreadable(f"{self.kind}: {str(error).partition(chr(10))[0]}") from None
-        return rows
-
-    def commits_of(self, files: set[str]) -> dict[str, str]:
-        """Return nothing: a database table has no commits to name."""
-        return {}
-
-    def losses(self, columns: OffsetColumns, topic: str, partition: int, missing: list[Range]) -> list[Loss]:
-        """Return nothing: a database table has no earlier versions."""
-        return []
-
-    def orphans(self, columns: OffsetColumns, topic: str, partition: int, missing: list[Range]) -> dict[str, int]:
-        """Return nothing: a database table has no files."""
-        return {}
 
 
 def _array(values: tuple[Any, ...]) -> Any:

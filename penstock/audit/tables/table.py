@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
@@ -14,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.audit.columns import OffsetColumns
-from penstock.audit.offset_ranges import Offsets, Range
 from penstock.errors import PenstockError
+from penstock.landing.offset_runs import Offsets, Runs
 
 BATCH_ROWS = 1 << 20
 """Rows in memory at once: 8 MiB per column."""
@@ -43,30 +45,50 @@ class Loss(NamedTuple):
     """Rows that a commit removed: ``commit`` names version, operation, engine and time."""
 
     commit: str
-    ranges: list[Range]
+    ranges: Runs
 
 
-class AuditedTable(Protocol):
-    """A table at one version. Methods raise TableUnreadable."""
+class AuditedTable(ABC):
+    """A table at one version. Methods raise TableUnreadable.
+
+    A kind of table without a history and without files of its own needs only ``column_names`` and ``rows``.
+    """
 
     kind: str
-    version: str
+    version = ""
     """Identifies the version that is read, for the report; empty if the kind of table has none."""
 
+    @abstractmethod
     def column_names(self) -> list[str]:
         """Return the columns, dotted for nested fields."""
 
+    @abstractmethod
     def rows(self, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
         """Yield the offsets of all rows."""
 
     def commits_of(self, files: set[str]) -> dict[str, str]:
         """Return the commit that added each file, for kinds of tables with a history."""
+        return {}
 
-    def losses(self, columns: OffsetColumns, topic: str, partition: int, missing: list[Range]) -> list[Loss]:
+    def losses(self, columns: OffsetColumns, topic: str, partition: int, missing: Runs) -> list[Loss]:
         """Return the commits that removed rows with these offsets, the newest first."""
+        return []
 
-    def orphans(self, columns: OffsetColumns, topic: str, partition: int, missing: list[Range]) -> dict[str, int]:
+    def orphans(self, columns: OffsetColumns, topic: str, partition: int, missing: Runs) -> dict[str, int]:
         """Return files that hold missing rows but belong to no version of the table, with the number of rows."""
+        return {}
+
+
+@contextlib.contextmanager
+def translate_errors(subject: object, *errors: type[Exception]) -> Iterator[None]:
+    """Turn errors of files, stores, Arrow and ``errors`` into TableUnreadable, with the first line of their text."""
+    translated: tuple[type[Exception], ...] = (PenstockError, OSError, pa.ArrowException, *errors)
+    try:
+        yield
+    except TableUnreadable:
+        raise
+    except translated as error:
+        raise TableUnreadable(f"{subject} cannot be read: {str(error).partition(chr(10))[0]}") from None
 
 
 def open_table(address: str, options: Mapping[str, str] | None = None) -> AuditedTable:

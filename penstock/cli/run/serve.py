@@ -50,7 +50,7 @@ def serve(
     configure("supervisor")
     settings = load_settings(config, overrides)
     read = partial(load, active_config_file(config), overrides)
-    run(settings, read, notices(config, overrides), verbose)
+    run(settings, read, notices(settings, config, overrides), verbose)
 
 
 def console(
@@ -122,7 +122,7 @@ def main() -> None:
     task = json.load(sys.stdin)
     file = Path(task["config"]) if task["config"] else None
     settings = Settings.model_validate(task["settings"])
-    run(settings, partial(load, file, task["overrides"]), notices(file, task["overrides"]))
+    run(settings, partial(load, file, task["overrides"]), notices(settings, file, task["overrides"]))
 
 
 if __name__ == "__main__":
