@@ -15,12 +15,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.console import Group
-from rich.text import Text
 
-from penstock.cli.common import console, fail, query_daemon
+from penstock.cli.common import fail, query_daemon, terminal_width
 from penstock.cli.options import AsJson, DaemonConfigured
-from penstock.cli.progress import Progress
 from penstock.cli.tables.wait import parse_moment
 from penstock.config import parse_time
 from penstock.config.daemon_access import Access
@@ -31,6 +28,8 @@ from penstock.ledger.receipt import receipt
 from penstock.ledger.receipt_words import bar, reasons, remarks, sentence, verdict
 
 if TYPE_CHECKING:
+    from rich.console import Group
+
     from penstock.config.daemon_keys import DaemonKeys
     from penstock.landing.table.row_counts import RowCounts
 
@@ -75,7 +74,7 @@ def balance(
     if as_json:
         print(json.dumps(document, indent=2))
     else:
-        query.show(document, console.print)
+        query.show(document, _print)
     sys.exit(exit_status(document))
 
 
@@ -151,7 +150,7 @@ class BalanceQuery:
         return facts | ({"sent_back": self._sent_back} if self._sent_back else {})
 
     def show(self, document: dict[str, Any], out: Callable[[Any], None]) -> None:
-        """Print the receipt, or the rows or books that the options ask for."""
+        """Print the receipt, or the rows or books that the options ask for, as lines and tables of rich."""
         if self._by or self.full:
             # Rich's tables are slow to import.
             from penstock.cli.balance_tables import ByTable, show
@@ -160,12 +159,14 @@ class BalanceQuery:
             out(ByTable(self._by, document["rows"]))
         else:
             for line in receipt_lines(document, self._last_event(), is_part=bool(self._query_parameters)):
-                out(Text(line))
+                out(line)
         if self.full and not self._by:
             show(document, out)
         for line in document.get("differs", []):
-            out(Text(f"differs: {line}"))
+            out(f"differs: {line}")
         if self._by or self.full:
+            from rich.text import Text
+
             out(Text(f"unaccounted: {document['unaccounted']}", style="bold"))
             out(Text(document.get("clock", ""), style="red"))
 
@@ -229,6 +230,8 @@ class BalanceQuery:
         if self._tallies is None:
             span = range(within, within + 1) if isinstance(within, int) else within
             self._tallies = RowCounts(Layout.for_tables(self._keys.load_all().tables), str(self._by), span)
+        from penstock.cli.progress import Progress
+
         with Progress("counting") as progress:
             counted = self._tallies.count(lambda number, of: progress.update(f"{number} of {of} files"))
         ordered = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
@@ -268,7 +271,7 @@ def receipt_lines(document: dict[str, Any], last: str = "", is_part: bool = Fals
 
     ``is_part`` marks a receipt of some minutes only: senders report totals, not minutes.
     """
-    summary, width = receipt(document), min(RECEIPT_WIDTH, console.width)
+    summary, width = receipt(document), min(RECEIPT_WIDTH, terminal_width())
     lines = [verdict(summary), *textwrap.wrap(sentence(summary), width), bar(summary, width)]
     lost = f"lost: {reasons(summary.losses_by_reason(), skipped_bytes=summary.skipped_bytes)}" if summary.lost else ""
     senders = "" if is_part else remarks(summary)
@@ -288,6 +291,8 @@ def _watch(query: BalanceQuery, as_json: bool) -> int:
     """Print the balance every second until Ctrl-C, as JSON one line each; return the exit status."""
     from rich.live import Live
 
+    from penstock.cli.common import console
+
     document: dict[str, Any] = {"unaccounted": 0}
     display = contextlib.nullcontext() if as_json else Live(console=console, auto_refresh=False)
     try:
@@ -305,6 +310,19 @@ def _watch(query: BalanceQuery, as_json: bool) -> int:
 
 
 def _render(query: BalanceQuery, document: dict[str, Any]) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
     parts: list[Any] = []
-    query.show(document, parts.append)
+    query.show(document, lambda part: parts.append(Text(part) if isinstance(part, str) else part))
     return Group(*parts)
+
+
+def _print(part: Any) -> None:
+    if isinstance(part, str):
+        # Fast path: a receipt does without rich, which takes longer to import than the rest of the command.
+        print(part)
+        return
+    from penstock.cli.common import console
+
+    console.print(part)

@@ -1,13 +1,15 @@
-"""Output and errors of all commands, and requests to the running daemon."""
+"""Output and errors of all commands, and requests to the running daemon.
+
+``console`` and ``errors`` are made at first use: they import rich, which takes a third of the time of a short command.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
-
-from rich.console import Console
 
 from penstock.config import DEFAULT_FILE, ConfigError
 from penstock.config.daemon_keys import DaemonKeys
@@ -15,10 +17,22 @@ from penstock.errors import PenstockError
 from penstock.process.terminal import visible
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from penstock.config import Settings
 
-console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
+    console: Console
+    errors: Console
+    """The console of standard error."""
+
+
+def __getattr__(name: str) -> Console:
+    if name not in ("console", "errors"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from rich.console import Console
+
+    console = globals()[name] = Console(stderr=name == "errors", highlight=False)
+    return console
 
 
 def fail(message: object, status: int = 1) -> NoReturn:
@@ -26,7 +40,11 @@ def fail(message: object, status: int = 1) -> NoReturn:
     if isinstance(message, OSError) and message.strerror:
         message = f"{message.filename}: {message.strerror}" if message.filename else message.strerror
     for line in str(message).splitlines():
-        errors.print(f"penstock: {visible(line)}", style="red", soft_wrap=True, markup=False)
+        text = f"penstock: {visible(line)}"
+        if sys.stderr.isatty():
+            __getattr__("errors").print(text, style="red", soft_wrap=True, markup=False)
+        else:
+            print(text, file=sys.stderr)
     sys.exit(status)
 
 
@@ -67,6 +85,11 @@ def request_daemon(keys: Settings | DaemonKeys, path: str, method: str = "GET", 
         fail(error, 2)
     except OSError as error:
         _fail_unreached(keys, error)
+
+
+def terminal_width() -> int:
+    """Return the columns of the terminal, 80 without one."""
+    return shutil.get_terminal_size().columns
 
 
 def _fail_unreached(keys: Settings | DaemonKeys, error: OSError) -> NoReturn:

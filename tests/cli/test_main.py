@@ -14,7 +14,7 @@ from tests.cli.command_line import run
 from tests.server.running import Running
 from tests.spark.spark_daemon import daemon
 
-SLOW = {"pydantic", "httpx", "numpy", "pyarrow", "grpc", "google", "starlette", "rich.panel", "asyncio"}
+SLOW = {"pydantic", "pyspark", "duckdb", "httpx", "numpy", "pyarrow", "grpc", "google", "starlette", "rich", "asyncio"}
 """Modules that take longer to import than a short command may take."""
 
 

@@ -18,9 +18,8 @@ from urllib.parse import quote
 
 import typer
 
-from penstock.cli.common import console, parse_answer, query_daemon, request_daemon
+from penstock.cli.common import parse_answer, query_daemon, request_daemon, terminal_width
 from penstock.cli.options import AsJson, Ca, Config, MadeOf, Override, Rpc, TokenFile, load_daemon_keys
-from penstock.cli.progress import Progress
 
 if TYPE_CHECKING:
     from penstock.client import Log, Topic
@@ -166,6 +165,8 @@ def _report_unopened(source: TopicSource, documents: Sequence[Document]) -> None
 
 def _measure_rate(source: TopicSource, documents: Sequence[Document], seconds: float) -> None:
     """Add the entries per second that are appended to each topic."""
+    from penstock.cli.progress import Progress  # here, because it imports rich
+
     started = time.monotonic()
     with Progress("measuring"):
         time.sleep(seconds)
@@ -207,7 +208,7 @@ def _lags(topic: Document) -> str:
 
 def _cut_to_terminal(line: str) -> str:
     # Lines for another program are whole.
-    return line[: console.width] if console.is_terminal else line
+    return line[: terminal_width()] if sys.stdout.isatty() else line
 
 
 def topic_document(topic: Topic) -> Document:

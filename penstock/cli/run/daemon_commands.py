@@ -14,9 +14,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
-from penstock.cli.common import console, fail, query_daemon
+from penstock.cli.common import fail, query_daemon
 from penstock.cli.options import AsJson, Configured, DaemonConfigured
 from penstock.cli.tables.wait import parse_moment
 from penstock.counts import Name
@@ -59,7 +58,7 @@ def reload(
         fail("\n".join(outcome.lines), 2)
     else:
         for line in outcome.lines:
-            console.print(line, markup=False, soft_wrap=True)
+            print(line)
     sys.exit(2 if outcome.error else 0)
 
 
@@ -133,7 +132,4 @@ def _print_new_events(newest_first: Sequence[Mapping[str, Any]], printed: dict[s
         if printed.get(event["id"]) == event["text"]:
             continue
         printed[event["id"]] = event["text"]
-        if as_json:
-            print(json.dumps(event), flush=True)
-        else:
-            console.print(Text(event_line(event)), soft_wrap=True)
+        print(json.dumps(event) if as_json else event_line(event), flush=True)

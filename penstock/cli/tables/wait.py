@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.common import errors, fail, query_daemon
+from penstock.cli.common import fail, query_daemon
 from penstock.cli.options import AsJson, DaemonConfigured
 from penstock.config import ConfigError, parse_time
 
@@ -31,6 +31,8 @@ def wait(
     except (ValueError, ConfigError) as error:
         fail(error, 2)
     end = time.monotonic() + patience
+    from penstock.cli.common import errors  # here, because `balance` imports this module and does without rich
+
     with errors.status(f"waiting for {table} up to {until}"):
         while not is_complete(
             watermarks := table_watermarks(query_daemon(keys, "/watermarks"), table, topic), deadline_time
