@@ -162,11 +162,13 @@ def audit(
         progress(f"partition {number}")
         _judge(source, part, held[number], request)
     _find_files(table, columns, report)
-    for part in report.partitions:
-        if len(part.missing):
-            progress(f"history of partition {part.partition}")
-            part.losses = table.losses(columns, source.topic, part.partition, part.missing)
-            part.orphans = table.orphans(columns, source.topic, part.partition, part.missing)
+    missing = {part.partition: part.missing for part in report.partitions if len(part.missing)}
+    if missing:
+        progress("history of the table")
+        for loss in table.losses(columns, source.topic, missing):
+            reports[loss.partition].losses.append(loss)
+        for orphan in table.orphans(columns, source.topic, missing):
+            reports[orphan.partition].orphans[orphan.file] = orphan.rows
     return report
 
 
@@ -180,8 +182,10 @@ def _add(held: dict[int, OffsetRanges], rows: OffsetRows, numbers: list[int], re
     if partitions is None:
         held[numbers[0]].add(offsets)
         return
-    for number in np.unique(partitions).tolist():
-        of_partition = offsets[partitions == number]
+    # Fast path: files mostly have rows of one partition each.
+    is_mixed = bool((partitions[1:] != partitions[:-1]).any())
+    for number in np.unique(partitions if is_mixed else partitions[:1]).tolist():
+        of_partition = offsets[partitions == number] if is_mixed else offsets
         if number in held:
             held[number].add(of_partition)
         else:

@@ -43,6 +43,11 @@ class OffsetColumns:
         """The columns to read."""
         return [name for name in (self.offset, self.partition, self.topic) if name]
 
+    @property
+    def dictionaries(self) -> list[str]:
+        """The columns with few distinct strings, which Parquet need not decode row by row."""
+        return [self.topic] if self.topic else []
+
 
 def find_columns(available: Sequence[str], offset: str = "", partition: str = "", topic: str = "") -> OffsetColumns:
     """Return the columns among ``available`` (dotted names); explicit names win. Raises NoOffsets."""

@@ -11,15 +11,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from penstock.errors import PenstockError
 from penstock.kafka.absent_offsets import AbsentOffsets, ClassifiedRange, watermarks
 from penstock.kafka.client.broker_answers import partition_numbers
-from penstock.landing.offset_runs import Runs
+from penstock.landing.offset_runs import Runs, is_inside
 
 TIMEOUT_S = 30.0
 READ_TIMEOUT_S = 60.0
+SEEK_OFFSETS = 500
 POLL_S = 1.0
 
 
@@ -125,29 +127,36 @@ class KafkaSource:
 
     def records(self, partition: int, ranges: Runs, limit: int) -> Iterator[Record]:
         """Yield the records in ``ranges``, at most ``limit``."""
+        # Ranges near each other are read in one go: a seek costs as much as some hundred records.
+        is_far = ranges[1:, 0] - ranges[:-1, 1] > SEEK_OFFSETS
         remaining = limit
-        for begin, end in ranges.tolist():
-            if remaining <= 0:
-                return
-            for record in self._records(partition, begin, min(end, begin + remaining)):
+        for group in np.split(ranges, np.flatnonzero(is_far) + 1):
+            for record in self._records(partition, group):
+                if remaining <= 0:
+                    return
                 remaining -= 1
                 yield record
 
-    def _records(self, partition: int, begin: int, end: int) -> Iterator[Record]:
+    def _records(self, partition: int, ranges: Runs) -> Iterator[Record]:
+        if not len(ranges):
+            return
+        begin, end = int(ranges[0, 0]), int(ranges[-1, 1])
         with self._answered():
             self._consumer.assign([TopicPartition(self.topic, partition, begin)])
             deadline = time.monotonic() + READ_TIMEOUT_S
             try:
                 while time.monotonic() < deadline:
-                    for message in self._consumer.consume(1000, POLL_S):
+                    messages = self._consumer.consume(1000, POLL_S)
+                    for message in messages:
                         if message.error() is not None:
                             raise KafkaException(message.error())
-                        offset = int(message.offset() or 0)
-                        if offset >= end:
-                            return
-                        yield _record(partition, offset, message)
-                        if offset == end - 1:
-                            return
+                    offsets = np.array([message.offset() for message in messages], np.int64)
+                    for index in np.flatnonzero(is_inside(offsets, ranges)).tolist():
+                        yield _record(partition, int(offsets[index]), messages[index])
+                    if len(offsets) and offsets[-1] >= end - 1:
+                        return
+                    if messages:
+                        deadline = time.monotonic() + READ_TIMEOUT_S
             finally:
                 self._consumer.unassign()
         raise SourceUnavailable(f"{self.topic}-{partition}: no record at {begin} to {end} within {READ_TIMEOUT_S:g} s")

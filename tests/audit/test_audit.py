@@ -98,6 +98,7 @@ def test_batch_that_never_arrived_is_missing_without_a_commit_and_found_in_an_or
     topic, rows = filled_topic(topics)
     write_delta(tmp_path / "t", rows[:40], topic, files=1)
     pq.write_table(rows_table(rows[40:50], topic), tmp_path / "t" / "part-never-committed.parquet")
+    (tmp_path / "t" / "part-torn.parquet").write_bytes(b"PAR1 torn")
     status, report, _ = run_audit(topics, topic, tmp_path / "t")
     part = report["partitions"][0]
     assert (status, part["missing"], part["losses"]) == (1, [[40, 60]], [])

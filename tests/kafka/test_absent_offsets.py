@@ -74,6 +74,39 @@ def test_classifies_markers_and_aborted_transactions(topics: Topics) -> None:
     assert classified(topics, topic, []) == []
 
 
+def test_classifying_the_markers_of_transactions_reads_less_than_a_hundredth_of_the_topic(topics: Topics) -> None:
+    topic = topics.new()
+    producer = confluent_kafka.Producer({"bootstrap.servers": topics.address, "transactional.id": secrets.token_hex(8)})
+    producer.init_transactions(30)
+    for _ in range(50):
+        producer.begin_transaction()
+        for _ in range(20):
+            producer.produce(topic, secrets.token_bytes(1000), partition=0)
+        producer.commit_transaction(30)
+    absent_offsets = AbsentOffsets({"bootstrap.servers": topics.address})
+    spans = absent_offsets.classify((topic, 0), [(20 + 21 * number, 21 + 21 * number) for number in range(50)])
+    assert {span.absence for span in spans} == {CONTROL}
+    assert len(spans) == 50
+    assert 0 < absent_offsets.fetched_bytes < 0.01 * 50 * 20 * 1000
+
+
+def test_absent_offsets_of_small_transactions_are_fetched_together(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topics.new()
+    send_transactions(topics, topic, *[1] * 40)
+    requests = []
+    fetch = BrokerConnection.fetch
+
+    def counted(connection: BrokerConnection, *position: Any) -> FetchedBatches:
+        requests.append(position)
+        return fetch(connection, *position)
+
+    monkeypatch.setattr(BrokerConnection, "fetch", counted)
+    assert len(classified(topics, topic, [(2 * number + 1, 2 * number + 2) for number in range(40)])) == 40
+    assert len(requests) == 1
+
+
 def test_interleaved_transactions_of_two_producers_are_told_apart(topics: Topics) -> None:
     topic = topics.new()
     producers = [

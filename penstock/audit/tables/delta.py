@@ -14,20 +14,23 @@ import deltalake
 from deltalake.exceptions import DeltaError
 
 from penstock.audit.columns import OffsetColumns
-from penstock.audit.offset_ranges import OffsetRanges
 from penstock.audit.tables.parquet_folder import rows_of_file
 from penstock.audit.tables.table import (
     BATCH_ROWS,
     AuditedTable,
     Loss,
+    Missing,
     OffsetRows,
+    Orphan,
+    PartitionOffsets,
     TableUnreadable,
     dotted_names,
     offset_rows,
+    remove_offsets,
     translate_errors,
 )
 from penstock.errors import PenstockError
-from penstock.landing.offset_runs import Runs, count_offsets, difference, intersection
+from penstock.landing.offset_runs import count_offsets
 from penstock.landing.storage.object_path import ObjectPath, TablePath, delta_rs_options
 from penstock.landing.table.table_file import TableFile, open_rows
 from penstock.landing.table.table_reader import DELTA_LOG, TableReader
@@ -77,7 +80,7 @@ class DeltaTable(AuditedTable):
             yield from self._rows_of(file, columns, topic)
 
     def _rows_of(self, file: TableFile, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
-        with translate_errors(file, DeltaError), open_rows(self._folder, file) as reader:
+        with translate_errors(file, DeltaError), open_rows(self._folder, file, columns.dictionaries) as reader:
             available = set(dotted_names(reader.schema))
             columns_of_file = [column for column in columns.names if column in available]
             for batch in reader.batches(columns_of_file, BATCH_ROWS):
@@ -93,7 +96,7 @@ class DeltaTable(AuditedTable):
                 break
         return commits
 
-    def losses(self, columns: OffsetColumns, topic: str, partition: int, missing: Runs) -> list[Loss]:
+    def losses(self, columns: OffsetColumns, topic: str, missing: Missing) -> list[Loss]:
         """Return the commits that removed rows with these offsets, the newest first."""
         losses = []
         for number, before, after in self._versions():
@@ -101,40 +104,45 @@ class DeltaTable(AuditedTable):
             removed = [file for file in before if file.identity not in identities]
             if not removed:
                 continue
-            lost = self._held(removed, columns, topic, partition, missing)
-            if len(lost):
-                # A rewrite keeps rows in other files.
-                lost = difference(lost, self._held(after, columns, topic, partition, lost))
-            if len(lost):
-                losses.append(Loss(self._describe(number), lost))
-                missing = difference(missing, lost)
-            if not len(missing):
+            lost = self._held(removed, columns, topic, missing)
+            if lost:
+                # A rewrite keeps rows in other files, which this commit adds: older files lack them, or they would not
+                # be missing.
+                identities = {file.identity for file in before}
+                added = [file for file in after if file.identity not in identities]
+                lost = remove_offsets(lost, self._held(added, columns, topic, lost))
+            losses += [Loss(self._describe(number), *of_partition) for of_partition in lost.items()]
+            missing = remove_offsets(missing, lost)
+            if not missing:
                 break
         return losses
 
-    def _held(self, files: list[TableFile], columns: OffsetColumns, topic: str, partition: int, ranges: Runs) -> Runs:
-        """Return the offsets of ``ranges`` that rows of ``files`` have; files that are vacuumed have none."""
-        held = OffsetRanges()
+    def _held(self, files: list[TableFile], columns: OffsetColumns, topic: str, missing: Missing) -> Missing:
+        """Return the missing offsets that rows of ``files`` have; files that are vacuumed have none."""
+        held = PartitionOffsets(missing)
         for file in files:
             with contextlib.suppress(TableUnreadable):
                 for rows in self._rows_of(file, columns, topic):
-                    add_partition(held, rows, partition)
-        return intersection(held.ranges, ranges)
+                    held.add(rows)
+        return held.among(missing)
 
-    def orphans(self, columns: OffsetColumns, topic: str, partition: int, missing: Runs) -> dict[str, int]:
+    def orphans(self, columns: OffsetColumns, topic: str, missing: Missing) -> list[Orphan]:
         """Return files of the folder that no searched version has, and that hold missing rows."""
+        orphans: list[Orphan] = []
         if not isinstance(self._folder, Path):
-            return {}
-        orphans = {}
+            return orphans
         for path in sorted(self._folder.rglob("*.parquet")):
             name = str(path.relative_to(self._folder))
             if name in self._listed or name.startswith(DELTA_LOG):
                 continue
-            held = OffsetRanges()
-            for rows in rows_of_file(path, name, columns, topic):
-                add_partition(held, rows, partition)
-            if count := count_offsets(intersection(held.ranges, missing)):
-                orphans[name] = count
+            held = PartitionOffsets(missing)
+            # A writer that was killed leaves torn files.
+            with contextlib.suppress(TableUnreadable):
+                for rows in rows_of_file(path, name, columns, topic):
+                    held.add(rows)
+            orphans += [
+                Orphan(name, partition, count_offsets(ranges)) for partition, ranges in held.among(missing).items()
+            ]
         return orphans
 
     def _versions(self) -> Iterator[tuple[int, list[TableFile], list[TableFile]]]:
@@ -166,12 +174,3 @@ class DeltaTable(AuditedTable):
         moment = entry.get("timestamp")
         when = f" at {datetime.fromtimestamp(moment / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC" if moment else ""
         return f"version {number}, {operation} by {engine}{when}"
-
-
-def add_partition(held: OffsetRanges, rows: OffsetRows, partition: int) -> None:
-    """Add the offsets of one partition and of the audited topic."""
-    mask = rows.is_of_topic
-    if rows.partition is not None:
-        of_partition = rows.partition == partition
-        mask = of_partition if mask is None else mask & of_partition
-    held.add(rows.offset if mask is None else rows.offset[mask])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -16,11 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.audit.columns import OffsetColumns
+from penstock.audit.offset_ranges import OffsetRanges
 from penstock.errors import PenstockError
-from penstock.landing.offset_runs import Offsets, Runs
+from penstock.landing.offset_runs import NO_RUNS, Offsets, Runs, difference, intersection
 
 BATCH_ROWS = 1 << 20
 """Rows in memory at once: 8 MiB per column."""
+Mask = npt.NDArray[np.bool_]
 _HIVE_VALUE = re.compile(r"([^/=]+)=([^/]*)/")
 
 
@@ -37,15 +39,28 @@ class OffsetRows(NamedTuple):
     file: str
     offset: Offsets
     partition: Offsets | None
-    is_of_topic: npt.NDArray[np.bool_] | None
+    is_of_topic: Mask | None
     without_offset: int
+
+
+Missing = Mapping[int, Runs]
+"""Offsets that no row has, by partition."""
 
 
 class Loss(NamedTuple):
     """Rows that a commit removed: ``commit`` names version, operation, engine and time."""
 
     commit: str
+    partition: int
     ranges: Runs
+
+
+class Orphan(NamedTuple):
+    """A file of no version that holds missing rows of a partition."""
+
+    file: str
+    partition: int
+    rows: int
 
 
 class AuditedTable(ABC):
@@ -70,13 +85,46 @@ class AuditedTable(ABC):
         """Return the commit that added each file, for kinds of tables with a history."""
         return {}
 
-    def losses(self, columns: OffsetColumns, topic: str, partition: int, missing: Runs) -> list[Loss]:
+    def losses(self, columns: OffsetColumns, topic: str, missing: Missing) -> list[Loss]:
         """Return the commits that removed rows with these offsets, the newest first."""
         return []
 
-    def orphans(self, columns: OffsetColumns, topic: str, partition: int, missing: Runs) -> dict[str, int]:
-        """Return files that hold missing rows but belong to no version of the table, with the number of rows."""
-        return {}
+    def orphans(self, columns: OffsetColumns, topic: str, missing: Missing) -> list[Orphan]:
+        """Return files that hold missing rows but belong to no version of the table."""
+        return []
+
+
+class PartitionOffsets:
+    """The offsets of some rows by partition. Rows without one belong to the only partition of the topic."""
+
+    def __init__(self, partitions: Iterable[int]) -> None:
+        self._held = {partition: OffsetRanges() for partition in partitions}
+
+    def add(self, rows: OffsetRows) -> None:
+        """Add rows of the audited topic."""
+        for partition, held in self._held.items():
+            mask = rows.is_of_topic
+            if rows.partition is not None:
+                of_partition = rows.partition == partition
+                mask = of_partition if mask is None else mask & of_partition
+            held.add(rows.offset if mask is None else rows.offset[mask])
+
+    def among(self, missing: Missing) -> Missing:
+        """Return the offsets that are in ``missing``, of partitions that have any."""
+        held = {
+            partition: intersection(self._held[partition].ranges, ranges)
+            for partition, ranges in missing.items()
+            if partition in self._held
+        }
+        return {partition: ranges for partition, ranges in held.items() if len(ranges)}
+
+
+def remove_offsets(missing: Missing, removed: Missing) -> Missing:
+    """Return ``missing`` without the offsets of ``removed``, and without partitions that have none left."""
+    remaining = {
+        partition: difference(ranges, removed.get(partition, NO_RUNS)) for partition, ranges in missing.items()
+    }
+    return {partition: ranges for partition, ranges in remaining.items() if len(ranges)}
 
 
 @contextlib.contextmanager
@@ -121,19 +169,28 @@ def offset_rows(file: str, rows: pa.RecordBatch, columns: OffsetColumns, topic: 
     if offset is None:
         raise TableUnreadable(f"{file} has no column {columns.offset!r}")
     in_path = {name: unquote(value) for name, value in _HIVE_VALUE.findall(file)}
-    has_offset = pc.is_valid(offset)
-    keep = has_offset.to_numpy(zero_copy_only=False)
-    partition = _numbers(rows, columns.partition, in_path, keep) if columns.partition else None
-    is_of_topic = None
-    if columns.topic:
-        topics = _column(rows, columns.topic)
-        if topics is not None:
-            texts = topics.cast(pa.string()) if not pa.types.is_string(topics.type) else topics
-            is_of_topic = pc.fill_null(pc.equal(texts, pa.scalar(topic)), False).to_numpy(zero_copy_only=False)[keep]
-        elif columns.topic in in_path:
-            is_of_topic = np.full(int(keep.sum()), in_path[columns.topic] == topic)
+    # Fast path: without null offsets, which is the rule, no column is copied.
+    keep = pc.is_valid(offset).to_numpy(zero_copy_only=False) if offset.null_count else None
+    count = len(offset) if keep is None else int(keep.sum())
+    partition = _numbers(rows, columns.partition, in_path, keep, count) if columns.partition else None
+    is_of_topic = _is_of_topic(rows, columns.topic, in_path, topic, keep, count) if columns.topic else None
     numbers = _as_numbers(offset, keep, file, columns.offset)
-    return OffsetRows(file, numbers, partition, is_of_topic, len(keep) - int(keep.sum()))
+    return OffsetRows(file, numbers, partition, is_of_topic, len(offset) - count)
+
+
+def _is_of_topic(
+    rows: pa.RecordBatch, name: str, in_path: Mapping[str, str], topic: str, keep: Mask | None, count: int
+) -> Mask | None:
+    topics = _column(rows, name)
+    if topics is None:
+        return np.full(count, in_path[name] == topic) if name in in_path else None
+    if pa.types.is_dictionary(topics.type):
+        # Fast path: one comparison per distinct topic.
+        equal = pc.equal(topics.dictionary.cast(pa.string()), pa.scalar(topic)).take(topics.indices)
+    else:
+        equal = pc.equal(topics.cast(pa.string()), pa.scalar(topic))
+    mask: Mask = pc.fill_null(equal, False).to_numpy(zero_copy_only=False)
+    return mask if keep is None else mask[keep]
 
 
 def _column(rows: pa.RecordBatch, name: str) -> Any:
@@ -152,23 +209,23 @@ def _column(rows: pa.RecordBatch, name: str) -> Any:
 
 
 def _numbers(
-    rows: pa.RecordBatch, name: str, in_path: Mapping[str, str], keep: npt.NDArray[np.bool_]
+    rows: pa.RecordBatch, name: str, in_path: Mapping[str, str], keep: Mask | None, count: int
 ) -> Offsets | None:
     column = _column(rows, name)
     if column is not None:
         return _as_numbers(pc.fill_null(column, -1) if column.null_count else column, keep, "", name)
     if name in in_path and in_path[name].lstrip("-").isdigit():
-        return np.full(int(keep.sum()), int(in_path[name]), np.int64)
+        return np.full(count, int(in_path[name]), np.int64)
     return None
 
 
-def _as_numbers(column: Any, keep: npt.NDArray[np.bool_], file: str, name: str) -> Offsets:
+def _as_numbers(column: Any, keep: Mask | None, file: str, name: str) -> Offsets:
     try:
         filled = pc.fill_null(column, 0) if column.null_count else column
-        numbers: Offsets = filled.cast(pa.int64()).to_numpy(zero_copy_only=False)[keep]
+        numbers: Offsets = filled.cast(pa.int64()).to_numpy(zero_copy_only=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise TableUnreadable(f"{file}: column {name!r} has no whole numbers: {error}") from None
-    return numbers
+    return numbers if keep is None else numbers[keep]
 
 
 def dotted_names(schema: pa.Schema) -> list[str]:
