@@ -1,10 +1,10 @@
 """Topics as plain Arrow IPC streams: appended in groups, read from the folder alone, recovered after anything.
 
 Read ``log`` and ``topic``, ``store/`` (the files), ``commit/`` (what makes an append durable), ``read/``,
-``retention/``, ``transactions/``, then ``cursors``, ``settings``, ``topic_state`` (what is kept with a topic),
-``topic_patterns``, ``plausible_clock``, ``resources`` (what topics share) and ``documents``. Names are imported when
-they are asked for: who only reads does without what writes. Imports ``files``, ``records``, ``counts``,
-``process.kernel`` and ``errors``.
+``retention/``, ``transactions/``, then ``cursors``, ``topic_summary`` (for listings), ``settings``, ``topic_state``
+(what is kept with a topic), ``topic_patterns``, ``plausible_clock``, ``resources`` (what topics share) and
+``documents``. Names are imported when they are asked for: who only reads does without what writes. Imports ``files``,
+``records``, ``counts``, ``process.kernel`` and ``errors``.
 """
 
 from __future__ import annotations

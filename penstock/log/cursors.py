@@ -10,7 +10,6 @@ import contextlib
 import logging
 import re
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,18 +37,24 @@ class Lag:
     seconds: float
 
 
-def lag(reader: TopicReader, offset: int, now: int) -> Lag:
-    """Return the lag of a cursor at ``offset`` at time ``now`` (microseconds). Raises CorruptBatch."""
-    entries, size, first = reader.backlog(offset)
-    return Lag(entries, size, max((now - first) / 1e6 if entries else 0.0, 0.0))
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """The position of a cursor, and the entries after it: their number, stored bytes and first time (microseconds)."""
 
+    offset: int
+    entries: int
+    bytes: int
+    first_micros: int
 
-def lags(directory: Path, cursors: Mapping[str, int], now: int) -> dict[str, Lag]:
-    """Return the lag of each cursor of a topic, which need not be open. Raises CorruptBatch."""
-    if not cursors:
-        return {}
-    reader = TopicReader(directory)
-    return {name: lag(reader, offset, now) for name, offset in cursors.items()}
+    @classmethod
+    def from_reader(cls, reader: TopicReader, offset: int) -> Backlog:
+        """Return the backlog of a cursor at ``offset``. Raises CorruptBatch."""
+        return cls(offset, *reader.backlog(offset))
+
+    def lag(self, now_micros: int) -> Lag:
+        """Return the lag at a time in microseconds."""
+        seconds = (now_micros - self.first_micros) / 1e6 if self.entries else 0.0
+        return Lag(self.entries, self.bytes, max(seconds, 0.0))
 
 
 class Cursors:

@@ -17,6 +17,7 @@ from penstock.files.errors import Locked
 from penstock.files.file_system import OS, SYSTEM_CLOCK, Clock, FileSystem
 from penstock.log import topic_state
 from penstock.log.commit.committer_threads import Committers
+from penstock.log.cursors import Cursors
 from penstock.log.errors import (
     InvalidTopicName,
     LogClosed,
@@ -36,6 +37,7 @@ from penstock.log.retention.dropping import Swept
 from penstock.log.settings import MAX_NAME_BYTES, TopicSettings, validate_settings
 from penstock.log.store.visibility import CommitBarrier
 from penstock.log.topic import Topic
+from penstock.log.topic_summary import TopicSummaries
 from penstock.log.transactions.transactions import Limits, Transactions
 
 LOCK = "LOCK"
@@ -77,6 +79,7 @@ class Log:
         self._fs = fs
         self._lock = threading.RLock()
         self._topics: dict[str, Topic] = {}
+        self.summaries = TopicSummaries(directory, self._cursors)
         self._observers: list[Observer] = []
         self._sweep_observers: list[Callable[[list[Swept]], None]] = []
         self._closed = False
@@ -304,6 +307,11 @@ class Log:
             self._topics.pop(name, None)
             self._own_settings.pop(name, None)
             self._names.discard(name)
+        self.summaries.forget(name)
+
+    def _cursors(self, name: str) -> Cursors:
+        topic = self._topics.get(name)
+        return topic.cursors if topic is not None else Cursors(self._fs, self.directory / name)
 
     def sweep(self) -> list[Swept]:
         """Drop what retention allows and close old segments; return what was dropped. Failures are repeated next

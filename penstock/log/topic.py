@@ -23,7 +23,7 @@ from penstock import records
 from penstock.counts import Origin
 from penstock.log.commit.batching import Appended, QueuedAppend
 from penstock.log.commit.writer import Writer
-from penstock.log.cursors import Cursors, Lag, lag, lags
+from penstock.log.cursors import Backlog, Cursors, Lag
 from penstock.log.errors import CorruptBatch, LogClosed, LogError, LogFull, MessageTooLarge
 from penstock.log.read.segment_view import StoredBatch
 from penstock.log.read.topic_reader import TopicReader
@@ -101,11 +101,8 @@ class Topic:
 
     def lag(self, cursor: str) -> Lag:
         """Return the lag of a cursor; a cursor that was never committed starts at offset 0. Raises CorruptBatch."""
-        return lag(self.reader(), self.cursors.offsets().get(cursor, 0), self._shared.clock.micros())
-
-    def lags(self) -> dict[str, Lag]:
-        """Return the lag of each cursor. Raises CorruptBatch."""
-        return lags(self.path, self.cursors.offsets(), self._shared.clock.micros())
+        offset = self.cursors.offsets().get(cursor, 0)
+        return Backlog.from_reader(self.reader(), offset).lag(self._shared.clock.micros())
 
     def buffer_position(self, buffer: str) -> int:
         """Return the position up to which the frames of a log buffer are stored; 0 if none are."""

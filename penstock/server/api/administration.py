@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,12 +15,12 @@ from penstock.config import TopicConfig
 from penstock.config.complaints import in_words
 from penstock.config.sources import IGNORED
 from penstock.files.json_values import parse_json
-from penstock.log import Cursors, Gap, LogError, Topic, TopicSettings
-from penstock.log.store.segment import first_offsets
+from penstock.log import CorruptBatch, Cursors, Gap, LogError, TopicSettings
+from penstock.log.topic_summary import TopicSummary
 from penstock.server.auth.permitted_topics import PermittedTopics, api_error, check_name
 from penstock.server.auth.rights import Principal
 from penstock.slogd import slogd_pb2 as pb
-from penstock.slogd.errors import BadRequest, NotAllowed
+from penstock.slogd.errors import BadRequest, Damaged, NoSuchTopic, NotAllowed
 
 T = TypeVar("T")
 Post = Callable[[Any], dict[str, Any]]
@@ -39,14 +39,15 @@ class AdminApi:
         """Create a topic with its settings. Raises AlreadyExists, BadRequest, Exhausted, NotAllowed."""
         self._check(topic, caller)
         settings = parse_settings(changes)
-        return self._describe(_translate_errors(lambda: self._log.create(topic, settings), topic))
+        _translate_errors(lambda: self._log.create(topic, settings), topic)
+        return self._describe(topic, caller)
 
     def configure(self, topic: str, changes: Mapping[str, object], caller: Principal) -> pb.TopicDescription:
         """Change settings, in force at once. Raises NoSuchTopic, BadRequest, NotAllowed."""
         self._check(topic, caller)
         settings = parse_settings(changes)
         _translate_errors(lambda: self._log.configure(topic, settings), topic)
-        return self._describe(self._log.topic(topic))
+        return self._describe(topic, caller)
 
     def delete(self, topic: str, caller: Principal) -> None:
         """Delete a topic with all of its entries. Raises NoSuchTopic, NotAllowed."""
@@ -61,15 +62,41 @@ class AdminApi:
 
     def describe(self, names: Iterable[str], caller: Principal) -> list[pb.TopicDescription]:
         """Describe the named topics, else all readable topics that can be opened. Raises NoSuchTopic and others."""
-        topics = [self._topics.readable(name, caller) for name in names] or self._topics.all_readable(caller)
-        return [_translate_errors(partial(self._describe, topic), topic.name) for topic in topics]
+        if topics := [self._topics.readable(name, caller).name for name in names]:
+            return [self._describe(topic, caller) for topic in topics]
+        return list(self._for_each_readable(self._describe, caller))
 
-    def _describe(self, topic: Topic) -> pb.TopicDescription:
-        described = pb.TopicDescription(name=topic.name)
-        _extent(described, topic)
-        described.cursors.extend(self._cursors(topic))
-        described.settings.CopyFrom(settings_message(topic.settings))
+    def _for_each_readable(self, call: Callable[[str, Principal], T], caller: Principal) -> Iterator[T]:
+        """Yield ``call`` of all topics that the caller may read, but for topics that cannot be opened."""
+        for topic in self._topics.names(caller):
+            with contextlib.suppress(Damaged, NoSuchTopic):
+                yield call(topic, caller)
+
+    def _describe(self, topic: str, caller: Principal) -> pb.TopicDescription:
+        summary = self._summary(topic, caller)
+        extent = summary.extent
+        described = pb.TopicDescription(
+            name=topic,
+            start=extent.start,
+            end=extent.end,
+            gaps=map(_gap, extent.gaps),
+            bytes=summary.bytes,
+            segments=summary.segments,
+            cursors=self._cursors(topic, summary),
+            settings=settings_message(self._log.settings(topic)),
+        )
+        for field, micros in ((described.oldest, extent.oldest), (described.newest, extent.newest)):
+            if micros is not None:
+                field.CopyFrom(stamp(micros))
         return described
+
+    def _summary(self, topic: str, caller: Principal) -> TopicSummary:
+        """Return the summary of a topic, which is opened only if its files are not in order."""
+        read = partial(self._log.summaries.read, topic)
+        with contextlib.suppress(CorruptBatch, LogError, FileNotFoundError):
+            return read()
+        opened = self._topics.readable(topic, caller)
+        return _translate_errors(partial(opened.read_repaired, read), topic)
 
     def begin(self, timeout: Duration | None, caller: Principal) -> str:
         """Begin a transaction of the caller; return its id. Raises NotAllowed, Exhausted, BadRequest for a bad
@@ -116,15 +143,18 @@ class AdminApi:
 
     def cursors(self, topic: str, caller: Principal) -> list[pb.Cursor]:
         """Return the cursors of a topic, or of all readable topics. Raises NoSuchTopic, NotAllowed."""
-        topics = [self._topics.readable(topic, caller)] if topic else self._topics.all_readable(caller)
-        return [cursor for each in topics for cursor in self._cursors(each)]
+        if topic:
+            self._topics.readable(topic, caller)
+            return self._cursors(topic, self._summary(topic, caller))
+        summaries = self._for_each_readable(lambda name, caller: (name, self._summary(name, caller)), caller)
+        return [cursor for name, summary in summaries for cursor in self._cursors(name, summary)]
 
-    def _cursors(self, topic: Topic) -> list[pb.Cursor]:
-        cursors, offsets, lags = [], topic.cursors.offsets(), topic.read_repaired(topic.lags)
-        # Cursors that were set or removed between the two reads are left out.
-        for name in (name for name in offsets if name in lags):
-            cursor, lag = pb.Cursor(topic=topic.name, name=name, offset=offsets[name]), lags[name]
-            cursor.lag_entries, cursor.lag_bytes, cursor.lag_seconds = lag.entries, lag.bytes, lag.seconds
+    def _cursors(self, topic: str, summary: TopicSummary) -> list[pb.Cursor]:
+        cursors, now = [], self._log.clock.micros()
+        for name, backlog in summary.backlogs.items():
+            lag = backlog.lag(now)
+            cursor = pb.Cursor(topic=topic, name=name, offset=backlog.offset, lag_seconds=lag.seconds)
+            cursor.lag_entries, cursor.lag_bytes = lag.entries, lag.bytes
             cursors.append(cursor)
         return cursors
 
@@ -155,20 +185,6 @@ class AdminApi:
             return bool(self._post(parse_json(document))["new"])
         except ValueError as error:
             raise BadRequest(f"document: not JSON: {error}") from None
-
-
-def _extent(described: pb.TopicDescription, topic: Topic) -> None:
-    """Fill in start, end, gaps, size and times of a topic."""
-    extent = topic.read_repaired(topic.reader().extent)
-    described.start, described.end = extent.start, extent.end
-    described.gaps.extend(map(_gap, extent.gaps))
-    # One listing of the folder tells number and size of the segments, without opening them.
-    sizes = {entry.name: entry.stat().st_size for entry in os.scandir(topic.path) if entry.is_file()}
-    described.bytes = sum(sizes.values())
-    described.segments = len(first_offsets(sizes))
-    for field, micros in ((described.oldest, extent.oldest), (described.newest, extent.newest)):
-        if micros is not None:
-            field.CopyFrom(stamp(micros))
 
 
 def _translate_errors(call: Callable[[], T], topic: str = "") -> T:

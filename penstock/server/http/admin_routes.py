@@ -55,9 +55,13 @@ class _Routes:
 
     async def _run(self, request: Request, call: _Call, status: int = 200) -> Response:
         """Answer with the outcome of ``call``, which runs on a thread; a message becomes JSON with all its fields."""
-        # On a thread: each of these calls may wait for the disk.
-        document = await self._api.run(lambda: call(self._api.manage, request.state.caller))
-        return json_response(_document(document) if document is not None else {}, status)
+
+        def answer() -> Response:
+            message = call(self._api.manage, request.state.caller)
+            return json_response(_document(message) if message is not None else {}, status)
+
+        # On a thread: each of these calls may wait for the disk, and a thousand topics are a large document.
+        return await self._api.run(answer)
 
     async def describe_all(self, request: Request) -> Response:
         """Without ``topic``, describe all readable topics; for thousands of topics this takes seconds."""

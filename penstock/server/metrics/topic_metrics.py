@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
-from penstock.files.file_system import OS
-from penstock.log import CorruptBatch, Cursors, Lag, Log, LogError
-from penstock.log.cursors import lags
-from penstock.log.store.segment import stored_bytes
+from penstock.log import CorruptBatch, Log, LogError
+from penstock.log.topic_summary import TopicSummary
 from penstock.server.metrics.prometheus import Family, Labels
 
 
@@ -16,13 +14,16 @@ def topic_families(log: Log) -> list[Family]:
     sizes: list[tuple[Labels, float]] = []
     entries: list[tuple[Labels, float]] = []
     ages: list[tuple[Labels, float]] = []
+    now = log.clock.micros()
     for name in log.names():
         # A topic that is deleted during the scan is left out.
         with contextlib.suppress(LogError, FileNotFoundError):
-            lag_by_cursor = _lags(log, name)
-            sizes.append(({"topic": name}, stored_bytes(log.directory / name)))
-            entries += [({"topic": name, "cursor": cursor}, lag.entries) for cursor, lag in lag_by_cursor.items()]
-            ages += [({"topic": name, "cursor": cursor}, lag.seconds) for cursor, lag in lag_by_cursor.items()]
+            summary = _summary(log, name)
+            sizes.append(({"topic": name}, summary.segment_bytes))
+            for cursor, backlog in summary.backlogs.items():
+                labels: Labels = {"topic": name, "cursor": cursor}
+                entries.append((labels, backlog.entries))
+                ages.append((labels, backlog.lag(now).seconds))
     return [
         Family("penstock_topic_bytes", "gauge", "Bytes of a topic's segments", sizes),
         Family("penstock_cursor_lag_entries", "gauge", "Entries that a reader has still to read", entries),
@@ -30,11 +31,9 @@ def topic_families(log: Log) -> list[Family]:
     ]
 
 
-def _lags(log: Log, name: str) -> dict[str, Lag]:
-    """Return the lag of each cursor of a topic, from its files; the topic is opened only to repair damage."""
-    folder = log.directory / name
+def _summary(log: Log, name: str) -> TopicSummary:
+    """Return the summary of a topic, which is opened only to repair damage."""
     try:
-        return lags(folder, Cursors(OS, folder).offsets(), log.clock.micros())
+        return log.summaries.read(name)
     except CorruptBatch:
-        topic = log.topic(name)
-        return topic.read_repaired(topic.lags)
+        return log.topic(name).read_repaired(lambda: log.summaries.read(name))

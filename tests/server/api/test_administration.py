@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from penstock.counts import Origin
+from penstock.log import Log
 from penstock.records import body
 from penstock.server.api import entries
+from penstock.server.api.administration import AdminApi
+from penstock.server.auth.permitted_topics import PermittedTopics
+from penstock.server.auth.rights import ANONYMOUS
 from penstock.slogd import slogd_pb2 as pb
 from tests.server.running import Running
 from tests.server.stub import StructuredLogStub
@@ -269,3 +274,19 @@ def test_cursors_are_listed_despite_a_damaged_batch(running: Running, stub: Stru
     stub.CommitCursor(pb.CommitCursorRequest(topic="t", name="c", offset=0), timeout=20)
     assert stub.ListCursors(pb.ListCursorsRequest(), timeout=20).cursor[0].name == "c"
     assert stub.DescribeTopics(pb.DescribeTopicsRequest(), timeout=20).topic[0].end == 2
+
+
+def test_listing_opens_no_topic(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.topic("t", create=True).append(body([b"x"]), Origin("test", 0, 0, 0)).result()
+    log.topic("t").cursors.commit("reader", 0)
+    log.close()
+    log = Log(tmp_path)
+    try:
+        topics = PermittedTopics(log)
+        (described,) = AdminApi(topics).describe([], ANONYMOUS)
+        assert (described.end, [cursor.lag_entries for cursor in described.cursors]) == (1, [1])
+        assert [cursor.name for cursor in AdminApi(topics).cursors("", ANONYMOUS)] == ["reader"]
+        assert not topics.is_open("t")
+    finally:
+        log.close()
