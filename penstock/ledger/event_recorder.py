@@ -21,7 +21,6 @@ from penstock.errors import PenstockError
 from penstock.handover.heartbeat import Pulse
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import EventPost
-from penstock.ledger.receipt import losses_of
 from penstock.log import Log, Swept
 
 LOOK_INTERVAL_S = 1.0
@@ -182,7 +181,7 @@ class EventRecorder:
 
     def _beyond(self, reported: Mapping[str, Counts]) -> dict[str, Counts]:
         unreported = {}
-        for origin, counts in losses_of(self._ledger.balance().document()).items():
+        for origin, counts in self._ledger.losses().items():
             growth = Counts({name: n - reported.get(origin, Counts())[name] for name, n in counts.items()})
             if positive := Counts({name: n for name, n in growth.items() if n > 0}):
                 unreported[origin] = positive

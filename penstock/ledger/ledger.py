@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 import time
 from collections import Counter
@@ -27,6 +28,7 @@ from penstock.ledger.daily_rollup import horizon, roll_counts
 from penstock.ledger.handler_deliveries import handler_deliveries, routes
 from penstock.ledger.in_buffer import BufferedCounts
 from penstock.ledger.posts import AuditPost, BadPost, ClientPost, EventPost, LandedPost, Post, dump, is_partition, parse
+from penstock.ledger.receipt import Losses, losses_of
 from penstock.ledger.time_series import document, series, whole_step
 from penstock.ledger.watermarks import Watermark, watermarks
 from penstock.log import Gap, InvalidTopicName, Log, StoredBatch, TopicReader, UnknownFormat, UnknownTopic
@@ -64,6 +66,7 @@ class Ledger:
         self._buffered = BufferedCounts(buffers)
         self._book = resume(log.directory, self._verify, self._horizon(), dict(_orderly(log)))
         self._offsets_in_flight: list[int] = []
+        self._losses: tuple[object, Losses] = None, {}
         self._last_pages: TierCounts | None = None
         self._last_reason = ""
         self._checkpoint_lock = threading.Lock()
@@ -219,6 +222,20 @@ class Ledger:
         pages = self._book.snapshot()
         return balance_of(pages, self._log.directory, self._in_buffer(), within, self._buffers)
 
+    def losses(self) -> Losses:
+        """Return the losses of the balance, by listener, API or topic, and by reason.
+
+        They are computed again only after a change: with a thousand topics that takes 40 ms.
+        """
+        pages, in_buffer = self._book.snapshot(), self._in_buffer()
+        deliveries = handler_deliveries(self._buffers, listeners_in(self._buffers))
+        # Order: before the gaps are read. A gap that is made in between differs from this state at the next call.
+        state = (pages, in_buffer, deliveries, [_identity_of_gaps(self._log.directory, name) for name in pages.logged])
+        if state != self._losses[0]:
+            document = balance_of(pages, self._log.directory, in_buffer, None, self._buffers).document()
+            self._losses = state, losses_of(document)
+        return self._losses[1]
+
     def _in_buffer(self) -> dict[SourceBucket, Counts]:
         return self._buffered.counts(all_listeners(self._buffers, self.listeners))
 
@@ -311,6 +328,14 @@ def _unlanded_tail(topics: Path, pages: TierCounts, name: str) -> UnlandedTail:
             for key, rows in gap_rows(gap, max(begin, gap.begin), min(end, gap.end)).items():
                 gaps.setdefault(key, Counts())[f"{Name.GAP}{gap.reason}"] += rows
     return UnlandedTail(pending, gaps)
+
+
+def _identity_of_gaps(topics: Path, name: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(f"{topics}/{name}/{FILE_NAME}")
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _gaps(topic: Path) -> list[Gap]:

@@ -16,6 +16,7 @@ from penstock.ledger.book_from_topics import load
 from penstock.ledger.daily_rollup import day_of
 from penstock.ledger.ledger import CURSOR, Ledger, balance_of
 from penstock.ledger.posts import BadPost, ClientPost
+from penstock.ledger.receipt import losses_of
 from penstock.log import Log
 from penstock.log.store.segment import SegmentFiles, read_synced, write_synced
 from penstock.records import EMPTY_BODY, body
@@ -169,6 +170,31 @@ def test_corrupt_batch_is_a_gap_in_the_balance_after_a_restart(log: Log, tmp_pat
     assert result.topics[0].fates == {"gap.corrupt": 3}
     assert (result.unaccounted, result.topics[0].end) == (0, 9)
     reopened.close()
+
+
+def test_losses_follow_the_balance(log: Log, tmp_path: Path) -> None:
+    ledger = Ledger(log, tmp_path, ["events-udp"])
+    steps: list[tuple[Callable[[], object], dict[str, Counts]]] = [
+        (lambda: append(log), {}),
+        (lambda: append(log, origin=Origin("events-udp", 120, 0, 0, counts={"invalid.type": 2})), {}),
+        (lambda: damage(log.directory / "events"), {}),
+        (lambda: log.topic("events").verify(), {"events": Counts({"gap.corrupt": 3})}),
+    ]
+    for step, losses_of_topics in steps:
+        step()
+        losses = ledger.losses()
+        assert losses == losses_of(ledger.balance().document())
+        assert {origin: counts for origin, counts in losses.items() if origin == "events"} == losses_of_topics
+        assert ledger.losses() is losses
+
+
+def damage(topic: Path) -> None:
+    """Change a byte of the second batch."""
+    (segment,) = topic.glob("*.arrows")
+    content = bytearray(segment.read_bytes().rstrip(b"\0"))
+    content[-100] ^= 1
+    with segment.open("r+b") as file:
+        file.write(content)
 
 
 def killed_before_the_last_was_published(topics: Path, name: str, unpublished: Callable[[Log], object]) -> None:
