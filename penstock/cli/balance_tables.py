@@ -10,6 +10,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.common import aligned_lines, terminal_width
+
 OPEN = ("in_buffer", "unaccounted")
 FATES = ("delivered", "policy_drop", "handler_failed", "corrupt")
 """Fates of a message on its route."""
@@ -65,7 +67,7 @@ def show(document: dict[str, Any], out: Callable[[Any], None]) -> None:
     for listener in document["listeners"]:
         out(_listener_table(listener))
     out(_routes_table(document["routes"]))
-    out(_topics_table(document["topics"], bool(document.get("pipeline_starts"))))
+    out("\n".join(_topics_lines(document["topics"], bool(document.get("pipeline_starts")))))
     if document.get("audits"):
         out(_audits_table(document["audits"]))
     out(f"pending: {document['pending']}")
@@ -97,20 +99,19 @@ def _routes_table(routes: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _topics_table(topics: list[dict[str, Any]], pipeline_starts: bool) -> Table:
-    table = Table(title="topics: logged = fates + pending", title_justify="left", box=None)
-    for column in ("topic", "logged"):
-        table.add_column(column)
-    table.add_column("fates")
-    for column in ("pending", "unaccounted"):
-        table.add_column(column, justify="right")
+def _topics_lines(topics: list[dict[str, Any]], pipeline_starts: bool) -> list[str]:
+    rows = [["topic", "logged", "pending", "unaccounted", "fates"]]
     for topic in topics:
         fates = ", ".join(f"{fate} {count}" for fate, count in sorted(topic["fates"].items()))
         if not topic["read_by_pipeline"]:
             why = "the pipeline is starting" if pipeline_starts else "no pipeline reads it"
             fates = ", ".join(filter(None, (f"kept in the log ({why})", fates)))
-        table.add_row(topic["topic"], str(topic["logged"]), fates, str(topic["pending"]), str(topic["unaccounted"]))
-    return table
+        rows.append([topic["topic"], *(str(topic[name]) for name in ("logged", "pending", "unaccounted")), fates])
+    width = terminal_width()
+    return [
+        line if len(line) <= width else textwrap.fill(line, width, **WRAPPED)
+        for line in ["topics: logged = fates + pending", *aligned_lines(rows, texts=(0, 4))]
+    ]
 
 
 def _audits_table(audits: list[dict[str, Any]]) -> Table:

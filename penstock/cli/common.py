@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -90,6 +91,18 @@ def request_daemon(keys: Settings | DaemonKeys, path: str, method: str = "GET", 
 def terminal_width() -> int:
     """Return the columns of the terminal, 80 without one."""
     return shutil.get_terminal_size().columns
+
+
+def aligned_lines(rows: Sequence[Sequence[str]], texts: Collection[int] = (0,)) -> list[str]:
+    """Return a line for each row: ``texts`` are the columns that are aligned to the left, the last one without padding.
+
+    Fast path: a table of rich takes half a second for a thousand rows.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    pads = [str.ljust if column in texts else str.rjust for column in range(len(widths))]
+    return [
+        "  ".join(pad(cell, width) for pad, cell, width in zip(pads, row, widths, strict=True)).rstrip() for row in rows
+    ]
 
 
 def _fail_unreached(keys: Settings | DaemonKeys, error: OSError) -> NoReturn:

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import typer
 
-from penstock.cli.common import parse_answer, query_daemon, request_daemon, terminal_width
+from penstock.cli.common import aligned_lines, parse_answer, query_daemon, request_daemon, terminal_width
 from penstock.cli.options import AsJson, Ca, Config, MadeOf, Override, Rpc, TokenFile, load_daemon_keys
 
 if TYPE_CHECKING:
@@ -184,15 +184,8 @@ def topic_lines(topics: Sequence[Document]) -> list[str]:
     """
     rate_heading = ["per second"] if any("entries_per_second" in topic for topic in topics) else []
     headings = ["topic", "entries", "first", "next", "size", "segments", "oldest", "newest", *rate_heading]
-    rows = [headings, *([topic["name"], *_figures(topic)] for topic in topics)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lags = ["cursors and their lag", *map(_lags, topics)]
-    return [_line(row, widths, last) for row, last in zip(rows, lags, strict=True)]
-
-
-def _line(row: Sequence[str], widths: Sequence[int], last: str) -> str:
-    name, *figures = (text.rjust(width) for text, width in zip(row, widths, strict=True))
-    return "  ".join([row[0].ljust(len(name)), *figures, last]).rstrip()
+    rows = [[topic["name"], *_figures(topic), _lags(topic)] for topic in topics]
+    return aligned_lines([[*headings, "cursors and their lag"], *rows], texts=(0, len(headings)))
 
 
 def _figures(topic: Document) -> list[str]:

@@ -16,9 +16,8 @@ from dataclasses import replace
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from penstock.cli.common import console, errors, fail
+from penstock.cli.common import aligned_lines, console, errors, fail
 from penstock.cli.options import AsJson, Commands, Config, ConfiguredData, Override, load_settings
 from penstock.cli.tables.backfill import backfill
 from penstock.cli.tables.quarantine import quarantine
@@ -120,11 +119,11 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
     )
     if report.damaged_files:
         console.print(f"{report.damaged_files:,} damaged files of the tables were found, see the pipeline's log")
-    table = Table("topic", "end", "landed", "proved", "rows behind", "seconds behind", box=None)
+    rows = [["topic", "end", "landed", "proved", "rows behind", "seconds behind"]]
     for topic in report.topics:
         numbers = (topic.end, topic.landed, topic.proved, topic.lag_rows)
-        table.add_row(topic.topic, *(f"{number:,}" for number in numbers), f"{topic.lag:.1f}")
-    console.print(table)
+        rows.append([topic.topic, *(f"{number:,}" for number in numbers), f"{topic.lag:.1f}"])
+    print("\n".join(aligned_lines(rows)))
 
 
 @pipeline.command()
