@@ -68,6 +68,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/proof/watermarks.py": "one file of the tables, read without the prover",
     "penstock/spark/extensions.py": "settings of Spark's extensions, without the session",
     "penstock/spark/query/part_results.py": "one format between worker and driver",
+    "penstock/sql/catalog.py": "names and types, without a connection to the data",
     "penstock/sql/configured.py": "the only module of the room that reads settings",
     "penstock/sql/search.py": "one query, used by console and commands",
     "penstock/sql/tables.py": "the type that all modules of the room share",

@@ -10,8 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from penstock.console.wording import COLOURS, FATES, clock, fate_of
 from penstock.ledger.event_words import moment
+from penstock.sql.answers import is_number, value_text
 
 Options = dict[str, Any]
 GRID = {"left": 56, "right": 16, "top": 52, "bottom": 44}
@@ -164,6 +167,61 @@ def rates(lines: Mapping[str, Line], now_s: float, events: Events = (), now_unix
     """
     named = {FATES[fate]: (line, COLOURS[fate]) for fate, line in lines.items()}
     return _hour_chart(named, "rows a second", now_s, events, now_unix_s)
+
+
+CHART_KINDS = ("table", "bar", "line")
+"""Ways to show the rows of a query; the first one is without a chart."""
+MAX_BARS = 200
+
+
+def chart_columns(schema: pa.Schema, kind: str) -> tuple[list[str], list[str]]:
+    """Return the columns that a chart may have along its axis, the best one first, and the ones that it may draw."""
+    times = [field.name for field in schema if pa.types.is_temporal(field.type)]
+    numbers = [field.name for field in schema if is_number(field.type)]
+    texts = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_boolean(field.type)]
+    return [*(times + texts if kind == "line" else texts + times), *numbers], numbers
+
+
+def query_chart(rows: pa.Table, x: str, y: str, kind: str) -> Options:
+    """Return a chart of two columns: a bar per row, or a line over times or numbers in ascending order."""
+    is_line = kind == "line"
+    rows = rows.sort_by(x) if is_line else rows.slice(0, MAX_BARS)
+    labels, heights = rows[x].to_pylist(), rows[y].cast(pa.float64()).to_pylist()
+    on_time, on_numbers = pa.types.is_temporal(rows[x].type), is_number(rows[x].type)
+    axis_type = ("time" if on_time else "value") if is_line and (on_time or on_numbers) else "category"
+    texts = [value_text(label) if axis_type != "value" else float(label or 0) for label in labels]
+    # JSON has neither NaN nor infinity.
+    finite = [height if height is not None and math.isfinite(height) else None for height in heights]
+    points = [[label, height] for label, height in zip(texts, finite, strict=True)]
+    return {
+        "animation": False,
+        "grid": {**GRID, "left": 72, "top": 32},
+        "tooltip": {"trigger": "axis"},
+        "xAxis": {
+            "type": axis_type,
+            **_axis_name(x, 28),
+            "axisLabel": {"color": TEXT, "hideOverlap": True},
+            "splitLine": LINE,
+            **({"scale": True} if axis_type == "value" else {}),
+        },
+        "yAxis": {
+            "type": "value",
+            "name": y,
+            "nameTextStyle": {"color": TEXT, "align": "left"},
+            "axisLabel": {"color": TEXT, ":formatter": "shortNumber"},
+            "splitLine": LINE,
+        },
+        "series": [
+            {
+                "type": kind,
+                "name": y,
+                "data": points,
+                "showSymbol": len(points) < 50,
+                "itemStyle": {"color": COLOURS["landed.event"]},
+                "lineStyle": {"color": COLOURS["landed.event"], "width": 2},
+            }
+        ],
+    }
 
 
 def lag_chart(lines: Mapping[str, Line], now_s: float, events: Events = (), now_unix_s: float = 0.0) -> Options:

@@ -82,7 +82,6 @@ def _add_pages(daemon_of_user: DaemonOfUser, settings: Settings) -> None:
     ui.page("/", title=NAME)(lambda: overview.build(daemon_of_user(), settings))
     ui.page("/listeners", title=f"Listeners - {NAME}")(lambda: listeners.build(daemon_of_user()))
     ui.page("/pipeline", title=f"Pipeline - {NAME}")(lambda: pipeline.build(daemon_of_user(), settings))
-    ui.page("/sql", title=f"SQL - {NAME}")(lambda: sql.build(daemon_of_user(), settings))
     ui.page("/kafka", title=f"Kafka - {NAME}")(lambda: kafka.build(daemon_of_user()))
 
     @ui.page("/configuration", title=f"Configuration - {NAME}")
@@ -100,6 +99,10 @@ def _add_pages_with_parameters(daemon_of_user: DaemonOfUser, settings: Settings)
     @ui.page("/topic/{name}", title=f"Topic - {NAME}")
     def _topic(name: str, q: str = "", offset: str = "") -> None:
         topic.build(daemon_of_user(), name, q.strip(), offset.strip())
+
+    @ui.page("/sql", title=f"SQL - {NAME}")
+    def _sql(q: str = "") -> None:
+        sql.build(daemon_of_user(), settings, q)
 
     @ui.page("/quarantine", title=f"Quarantine - {NAME}")
     def _quarantine(reason: str = "", topic: str = "", shape: str = "", before: str = "") -> None:

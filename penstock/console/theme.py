@@ -31,7 +31,7 @@ STATE_CHECK_INTERVAL_S = 0.5
 
 STATIC = Path(__file__).parent / "static"
 STYLE = (STATIC / "console.css").read_text()
-SCRIPT = (STATIC / "console.js").read_text()
+SCRIPT = (STATIC / "console.js").read_text() + (STATIC / "grid.js").read_text()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Results for people and programs: table cells, JSON, CSV."""
+"""Results for people and programs: table cells, JSON, CSV, Parquet."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rows_of(rows: pa.Table) -> list[dict[str, Any]]:
 
 def cell(value: Any) -> str:
     """Return a value for a table: short, and without control characters."""
-    text = value if isinstance(value, str) else _text(value)
+    text = value if isinstance(value, str) else value_text(value)
     return visible(text if len(text) <= MAX_CELL_CHARS else f"{text[: MAX_CELL_CHARS - 1]}…")
 
 
@@ -47,7 +47,7 @@ def json_text(rows: pa.Table) -> str:
     # JSON has no NaN and no infinity.
     plain = [{name: _number(value) for name, value in row.items()} for row in rows_of(rows)]
     try:
-        return json.dumps(plain, default=_text, allow_nan=False)
+        return json.dumps(plain, default=value_text, allow_nan=False)
     except (ValueError, TypeError) as error:
         raise BadQuery(f"JSON cannot represent a value of the answer ({error}): cast it to VARCHAR") from None
 
@@ -58,8 +58,20 @@ def csv_text(rows: pa.Table) -> str:
     out = csv.writer(text, lineterminator="\n")
     out.writerow(rows.column_names)
     for row in rows_of(rows):
-        out.writerow([value if isinstance(value, int | float) else _text(value) for value in row.values()])
+        out.writerow([value if isinstance(value, int | float) else value_text(value) for value in row.values()])
     return text.getvalue()
+
+
+def parquet_bytes(rows: pa.Table) -> bytes:
+    """Return a Parquet file. Raises BadQuery for a type that Parquet lacks."""
+    from pyarrow import parquet  # slow to import, and rarely used
+
+    file = io.BytesIO()
+    try:
+        parquet.write_table(rows, file)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        raise BadQuery(f"Parquet cannot represent a value of the answer ({error}): cast it to VARCHAR") from None
+    return file.getvalue()
 
 
 def scope(query: Query) -> str:
@@ -84,8 +96,8 @@ def _number(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _text(value: Any) -> str:
-    """Return a value that JSON has no type for as text."""
+def value_text(value: Any) -> str:
+    """Return a value as readable text: bytes as UTF-8, nested values as JSON, null as an empty text."""
     if value is None:
         return ""
     if isinstance(value, bytes):
@@ -93,5 +105,5 @@ def _text(value: Any) -> str:
     if isinstance(value, dt.datetime):
         return value.isoformat(" ")
     if isinstance(value, list | dict):
-        return json.dumps(value, default=_text)
+        return json.dumps(value, default=value_text)
     return str(value)

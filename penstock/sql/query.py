@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import re
 import tempfile
 import threading
@@ -72,8 +73,10 @@ class Query:
         report_progress: Callable[[int], None] = lambda _: None,
         timeout_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
+        cancelled: threading.Event | None = None,
     ) -> None:
-        """Open the views that ``text`` needs. ``timeout_s`` limits the whole query; None for no limit.
+        """Open the views that ``text`` needs. ``timeout_s`` limits the whole query; None for no limit. Setting
+        ``cancelled`` ends it early, from any thread.
 
         Raises BadQuery, TableTooBusy, UnknownFormat, DamagedFile.
         """
@@ -85,10 +88,10 @@ class Query:
         self._clock, self._began = clock, clock()
         self._scratch = tempfile.TemporaryDirectory(prefix="penstock-sql-")
         self._connection = duckdb.connect(":memory:", config=_SETTINGS)
-        self._timeout_s = timeout_s
+        self._timeout_s, self._cancelled = timeout_s, cancelled
         self._closed = threading.Event()
-        if timeout_s is not None:
-            threading.Thread(target=self._stop_in_time, args=(timeout_s,), daemon=True).start()
+        if timeout_s is not None or cancelled is not None:
+            threading.Thread(target=self._interrupt_when_due, daemon=True).start()
         try:
             self._connection.execute("SET TimeZone = 'UTC'")
             self._connection.execute(f"SET temp_directory = {sql_literal(self._scratch.name)}")
@@ -130,16 +133,20 @@ class Query:
             raise BadQuery(self._explain_error(error)) from None
 
     def _explain_error(self, error: duckdb.Error) -> str:
+        if isinstance(error, duckdb.InterruptException) and self._cancelled is not None and self._cancelled.is_set():
+            return "cancelled"
         return _explain_error(
             error, self._text, self._timeout_s, [*VIEWS, *(typed_table.view for typed_table in self._tables.typed)]
         )
 
-    def _stop_in_time(self, timeout_s: float) -> None:
-        """Interrupt the query repeatedly: an interrupt between two statements has no effect."""
-        expired = not self._closed.wait(timeout_s)
-        while expired and not self._closed.wait(INTERRUPT_INTERVAL_S):
-            with contextlib.suppress(duckdb.Error):
-                self._connection.interrupt()
+    def _interrupt_when_due(self) -> None:
+        """Interrupt the query once its time is over or it is cancelled."""
+        end_s = math.inf if self._timeout_s is None else time.monotonic() + self._timeout_s
+        # Repeated: an interrupt between two statements has no effect.
+        while not self._closed.wait(INTERRUPT_INTERVAL_S):
+            if time.monotonic() >= end_s or (self._cancelled is not None and self._cancelled.is_set()):
+                with contextlib.suppress(duckdb.Error):
+                    self._connection.interrupt()
 
     def _make_views(self, words: set[str]) -> None:
         """Create the views that the words of the query may refer to; others would cost a read of the log."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 from typing import Any
 
-from penstock.console.charts import bars, heat, lag_chart, rates, stacked
+import pyarrow as pa
+
+from penstock.console.charts import MAX_BARS, bars, chart_columns, heat, lag_chart, query_chart, rates, stacked
 from penstock.console.wording import COLOURS
 
 
@@ -83,3 +87,28 @@ def test_event_is_drawn_over_rates_in_minutes_before_now() -> None:
     events = rates({"duplicate": [(10.0, 2.0)]}, 10.0, [RESTART, started], now)["series"][-1]
     assert [line["xAxis"] for line in events["markLine"]["data"]] == [-1.5, -3.67]
     assert rates({}, 10.0, [RESTART], now + 3600)["series"] == []
+
+
+def times_and_counts() -> pa.Table:
+    moments = [dt.datetime(2026, 11, 22, hour, tzinfo=dt.UTC) for hour in (12, 10)]
+    return pa.table({"type": ["a", "b"], "hour": moments, "n": [1, 2], "share": [float("nan"), 0.5]})
+
+
+def test_chart_offers_times_for_a_line_and_texts_for_bars() -> None:
+    schema = times_and_counts().schema
+    assert chart_columns(schema, "line") == (["hour", "type", "n", "share"], ["n", "share"])
+    assert chart_columns(schema, "bar") == (["type", "hour", "n", "share"], ["n", "share"])
+
+
+def test_line_of_an_answer_is_in_the_order_of_time() -> None:
+    options = query_chart(times_and_counts(), "hour", "n", "line")
+    assert options["xAxis"]["type"] == "time"
+    assert options["series"][0]["data"] == [["2026-11-22 10:00:00+00:00", 2.0], ["2026-11-22 12:00:00+00:00", 1.0]]
+
+
+def test_bars_of_an_answer_are_in_its_order_and_limited() -> None:
+    options = query_chart(times_and_counts(), "type", "share", "bar")
+    assert options["series"][0]["data"] == [["a", None], ["b", 0.5]]
+    json.dumps(options, allow_nan=False)
+    many = query_chart(pa.table({"x": [str(n) for n in range(1000)], "n": range(1000)}), "x", "n", "bar")
+    assert len(many["series"][0]["data"]) == MAX_BARS

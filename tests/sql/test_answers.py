@@ -1,13 +1,18 @@
-"""Notes on the duration of an answer."""
+"""Formats of an answer, and notes on its duration."""
 
 from __future__ import annotations
 
+import io
 import itertools
 from pathlib import Path
 
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
 from penstock.landing.table_paths import Layout
-from penstock.sql.answers import slowness
-from penstock.sql.query import Query
+from penstock.sql.answers import parquet_bytes, slowness
+from penstock.sql.query import BadQuery, Query
 from penstock.sql.tables import Tables
 from tests.spark.spark_helpers import append, event
 from tests.sql.test_query import Pipeline
@@ -29,6 +34,17 @@ def test_slow_answer_names_the_size_of_the_read_files(topics: Path, tmp_path: Pa
     assert slowness_text(tables, COUNT, 0.9) == ""
     text = slowness_text(tables, COUNT, 1.8)
     assert text == "that took 1.8 s (1 file, 0 MB); a condition on date leaves files out"
+
+
+def test_parquet_has_the_rows_with_their_types() -> None:
+    rows = pa.table({"n": pa.array([1, None], pa.int32()), "payload": pa.array([b"a", b"b"])})
+    assert parquet.read_table(io.BytesIO(parquet_bytes(rows))).equals(rows)
+
+
+def test_type_without_parquet_is_named() -> None:
+    rows = pa.table({"i": pa.array([(1, 2, 3)], pa.month_day_nano_interval())})
+    with pytest.raises(BadQuery, match=r"Parquet cannot represent .*interval.*: cast it to VARCHAR"):
+        parquet_bytes(rows)
 
 
 def test_slow_answer_without_a_table_names_its_duration(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -261,6 +263,20 @@ def test_query_is_stopped_after_its_timeout(topics: Path, tables: Tables) -> Non
         Query(tables, "select sum(a.range * b.range) from range(1000000) a, range(1000000) b", timeout_s=0.2) as query,
     ):
         query.answer()
+
+
+def test_cancelled_query_is_interrupted(tables: Tables) -> None:
+    cancelled = threading.Event()
+    threading.Timer(0.2, cancelled.set).start()
+    began = time.monotonic()
+    with (
+        pytest.raises(BadQuery, match=r"^cancelled$"),
+        Query(
+            tables, "select sum(a.range * b.range) from range(10000000) a, range(10000000) b", cancelled=cancelled
+        ) as query,
+    ):
+        query.answer()
+    assert time.monotonic() - began < 20, "it would run for hours"
 
 
 def test_unlanded_rows_are_redacted_in_the_answer(topics: Path, tables: Tables, pipeline: Pipeline) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -83,18 +84,66 @@ def test_message_is_found_by_text_uuid_and_offset_from_every_page(
 
 
 def test_query_page_shows_answers_and_errors(one_pipe: Pipe, console: str, chromium: Browser) -> None:
-    one_pipe.datagrams(json.dumps({"type": "asked-for", "uuid": "q1", "timestamp": 1}).encode())
+    one_pipe.datagrams(json.dumps({"type": "asked-for", "uuid": "q1", "timestamp": 1, "data": {"n": 7}}).encode())
     one_pipe.settled()
     page, wrong = opened(chromium, console, "/sql")
+    editor = page.get_by_role("textbox", name="query")
     page.get_by_role("button", name="run").click()
-    expect(page.locator("tr", has_text="asked-for")).to_be_visible(timeout=WAIT)
+    expect(page.locator(".ag-row", has_text="asked-for")).to_be_visible(timeout=WAIT)
     expect(page.get_by_text("newer messages of the log")).to_be_visible(timeout=WAIT)
-    with page.expect_download() as download:
-        page.get_by_role("button", name="as CSV").click()
-    assert "asked-for,1," in Path(download.value.path()).read_text()
-    page.get_by_label("query").fill("select * from nosuch")
+    for name, begin in (("CSV", b"type,events,newest\n"), ("Parquet", b"PAR1"), ("JSON", b"[{")):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=f"download as {name}").click()
+        content = Path(download.value.path()).read_bytes()
+        assert content.startswith(begin)
+        assert b"asked-for" in content
+    page.get_by_role("button", name="bar").click()
+    expect(page.locator("canvas")).to_be_visible(timeout=WAIT)
+    editor.fill("select * from nosuch")
     page.keyboard.press("Control+Enter")
     expect(page.locator("pre.bad")).to_contain_text("Existing views: landed, events", timeout=WAIT)
+    assert wrong == []
+
+
+def test_grid_of_a_query_holds_the_visible_rows_and_opens_full_values(console: str, chromium: Browser) -> None:
+    text = "select range as n, repeat('long ', 500) || range as text, encode('{\"a\":1}') as payload from range(5000)"
+    page, wrong = opened(chromium, console, f"/sql?q={quote(text)}")
+    expect(page.locator(".cm-content")).to_contain_text("repeat", timeout=WAIT)
+    page.get_by_role("button", name="run").click()
+    expect(page.get_by_text("the first 1,000 rows; a download has up to 100,000")).to_be_visible(timeout=WAIT)
+    assert page.locator(".ag-center-cols-container .ag-row").count() < 60
+    assert page.locator(".result-grid").bounding_box()["height"] <= 480  # type: ignore[index]  # it is visible
+    row = page.locator(".ag-center-cols-container [row-index='0']")
+    page.get_by_role("columnheader", name="n", exact=True).click(click_count=2, delay=50)
+    expect(row).to_contain_text("999", timeout=WAIT)
+    row.locator("[col-id=c1]").click()
+    expect(page.locator("pre.cell-value")).to_contain_text("long 999", timeout=WAIT)
+    page.get_by_role("button", name="row as JSON").click()
+    expect(page.locator("pre.cell-value")).to_contain_text('"n": 999', timeout=WAIT)
+    row.locator("[col-id=c2]").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("pre.cell-value")).to_contain_text('"a": 1', timeout=WAIT)
+    page.reload()
+    page.get_by_text("History").click(timeout=WAIT)
+    page.get_by_role("button", name="the first 1,000 rows").click(timeout=WAIT)
+    assert wrong == []
+
+
+def test_query_is_completed_and_cancelled(console: str, chromium: Browser) -> None:
+    page, wrong = opened(chromium, console, "/sql")
+    editor = page.get_by_role("textbox", name="query")
+    expect(page.locator(".schema")).to_contain_text("quarantine", timeout=WAIT)
+    editor.fill("select e. from events e")
+    for _ in range(len(" from events e")):
+        page.keyboard.press("ArrowLeft")
+    page.keyboard.type("hos")
+    expect(page.locator(".cm-tooltip-autocomplete")).to_contain_text("host", timeout=WAIT)
+    page.keyboard.press("Enter")
+    expect(editor).to_have_text("select e.host from events e", timeout=WAIT)
+    editor.fill("select sum(a.range * b.range) from range(10000000) a, range(10000000) b")
+    page.keyboard.press("Control+Enter")
+    page.get_by_role("button", name="cancel").click(timeout=WAIT)
+    expect(page.locator("pre.bad")).to_have_text("cancelled", timeout=WAIT)
     assert wrong == []
 
 

@@ -25,7 +25,7 @@ PAGES = {
     "/topics": "table.data",
     "/topic/events": ".tail-line",
     "/pipeline": "table.data",
-    "/sql": "textarea",
+    "/sql": ".schema details",
     "/kafka": ".panel",
     "/configuration": "table.data",
     "/quarantine": "a.shape",
@@ -140,13 +140,15 @@ def test_preview_of_sending_back_has_no_serious_finding(site: Site, dark: bool) 
 @THEMES
 def test_answer_of_a_query_has_no_serious_finding(site: Site, dark: bool) -> None:
     page = site.open("/sql", width=390, dark=dark)
-    page.get_by_label("query").fill("select *, payload as again from quarantine")
+    page.get_by_role("textbox", name="query").fill("select *, payload as again from quarantine -- a comment")
     page.get_by_role("button", name="run").click()
-    wide = page.locator(".wide")
-    expect(wide).to_have_attribute("tabindex", "0", timeout=WAIT)
-    wide.focus()
+    cell = page.locator(".ag-center-cols-container [row-index='0'] .ag-cell").first
+    cell.click(timeout=WAIT)
+    expect(page.locator("pre.cell-value")).to_be_visible(timeout=WAIT)
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("document.querySelector('.wide').scrollLeft > 0", timeout=WAIT)
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("document.querySelector('.ag-center-cols-viewport').scrollLeft > 0", timeout=WAIT)
+    page.get_by_role("button", name="line").click()
     assert "\n".join(violations(page)) == ""
     page.context.close()
 

@@ -9,7 +9,7 @@ function switchDark() {
   localStorage.setItem("penstock-dark", Quasar.Dark.isActive);
 }
 document.addEventListener("keydown", (e) => {
-  if (e.ctrlKey || e.metaKey || e.altKey || /INPUT|TEXTAREA|SELECT/.test(e.target.tagName)) return;
+  if (e.ctrlKey || e.metaKey || e.altKey || e.target.isContentEditable || /INPUT|TEXTAREA|SELECT/.test(e.target.tagName)) return;
   const links = [...document.querySelectorAll(".top a[data-page]")];
   if (e.key >= "1" && e.key <= String(links.length)) links[Number(e.key) - 1].click();
   if (e.key === "d") switchDark();
@@ -25,7 +25,7 @@ window.addEventListener("load", () => {
 
 function completeAccessibility() {
   // Scrollable areas take the focus, so that the keyboard scrolls them; others stay out of the tab order.
-  for (const area of document.querySelectorAll(".wide, .tail, .timeline, pre")) {
+  for (const area of document.querySelectorAll(".wide, .tail, .timeline, pre, .schema, .cm-tooltip-autocomplete ul")) {
     const scrolls = area.scrollWidth > area.clientWidth || area.scrollHeight > area.clientHeight;
     if (scrolls) area.tabIndex = 0;
     else area.removeAttribute("tabindex");
