@@ -137,8 +137,8 @@ def test_query_is_completed_and_cancelled(console: str, chromium: Browser) -> No
     for _ in range(len(" from events e")):
         page.keyboard.press("ArrowLeft")
     page.keyboard.type("hos")
-    expect(page.locator(".cm-tooltip-autocomplete")).to_contain_text("host", timeout=WAIT)
-    page.keyboard.press("Enter")
+    # Clicked: the editor ignores Enter within the first 75 ms of a list.
+    page.get_by_role("option", name="host").click(timeout=WAIT)
     expect(editor).to_have_text("select e.host from events e", timeout=WAIT)
     editor.fill("select sum(a.range * b.range) from range(10000000) a, range(10000000) b")
     page.keyboard.press("Control+Enter")
