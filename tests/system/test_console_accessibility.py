@@ -25,7 +25,7 @@ PAGES = {
     "/topics": "table.data",
     "/topic/events": ".tail-line",
     "/pipeline": "table.data",
-    "/sql": ".schema details",
+    "/sql": ".cm-content[aria-label=query]",
     "/kafka": ".panel",
     "/configuration": "table.data",
     "/quarantine": "a.shape",

@@ -133,6 +133,8 @@ class _SqlPage:
                 choice.props("dense outlined options-dense").style("min-width:150px")
 
     async def _load_catalog(self) -> None:
+        # Order: the editor's name and theme first; reading the catalog may take a while.
+        ui.run_javascript(f"startSqlPage({self._editor.id})")
         catalog, problem = Catalog({}, (), {}), ""
         try:
             readable = await self._daemon.readable_topics()
@@ -146,7 +148,7 @@ class _SqlPage:
             "topic_columns": catalog.topic_columns,
             "functions": FUNCTIONS.split(),
         }
-        ui.run_javascript(f"startSqlPage({self._editor.id}, {json.dumps(document)})")
+        ui.run_javascript(f"sqlPage.catalog = {json.dumps(document)}; showStoredQueries()")
 
     async def _run(self) -> None:
         text = self._editor.value or ""

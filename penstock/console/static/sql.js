@@ -1,9 +1,9 @@
 // The SQL page: completion in the editor, the schema browser, and the browser's own history and saved queries.
 const HISTORY_KEY = "penstock-sql-history", SAVED_KEY = "penstock-sql-saved", MAX_HISTORY = 50;
-const sqlPage = { id: 0, catalog: { views: {}, topics: [], functions: [] } };
+const sqlPage = { id: 0, catalog: { views: {}, topics: [], topic_columns: {}, functions: [] } };
 
-function startSqlPage(id, catalog) {
-  Object.assign(sqlPage, { id, catalog });
+function startSqlPage(id) {
+  sqlPage.id = id;
   const component = getElement(id);
   component.editorPromise.then(async (editor) => {
     const CM = await import("nicegui-codemirror");
@@ -19,7 +19,6 @@ function startSqlPage(id, catalog) {
     new MutationObserver(followTheme).observe(document.body, { attributes: true, attributeFilter: ["class"] });
     followTheme();
   });
-  showStoredQueries();
 }
 
 // Completion: columns behind "view.", names of views behind FROM and JOIN, otherwise columns of the views that the query names.
