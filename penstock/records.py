@@ -100,6 +100,11 @@ class Rows(list[Row]):
         annotated = sum(len(name) + len(text) for pairs in annotations if pairs for name, text in pairs)
         return annotated + sum(map(len, filter(None, chain(keys, payloads, types))))
 
+    def annotated(self, name: str, text: str) -> Rows:
+        """Return the rows with an annotation appended to each."""
+        pair = (name, text)
+        return Rows((key, payload, type_url, [*(pairs or ()), pair]) for key, payload, type_url, pairs in self)
+
     def batch(self) -> pa.RecordBatch:
         """Return a batch of BODY rows."""
         if not self:
@@ -157,6 +162,13 @@ def concatenated(bodies: Sequence[Body]) -> pa.RecordBatch:
         return batches[0]
     joined: pa.RecordBatch = pa.concat_batches(batches)  # type: ignore[attr-defined]  # the stub leaves it out
     return joined
+
+
+def joined_rows(bodies: Sequence[Body]) -> Rows | None:
+    """Return the rows of all bodies, or None if one of them is a batch."""
+    if not all(isinstance(body, Rows) for body in bodies):
+        return None
+    return Rows(chain.from_iterable(bodies))  # type: ignore[arg-type]  # looked at above
 
 
 def _batches(alike: list[Body]) -> list[pa.RecordBatch]:

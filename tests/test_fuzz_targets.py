@@ -144,6 +144,7 @@ TARGETS = {
     ),
     "log/retention/compaction.py": ANY_INDEX,
     "log/settings.py": "log/test_settings.py::test_random_changes_give_settings_or_a_clear_error",
+    "log/store/row_format.py": "log/store/test_row_format.py::test_damaged_body_is_rows_or_bad_batch",
     "log/store/batch_format.py": "log/store/test_batch_format.py::test_random_bytes_raise_only_bad_batch",
     "log/store/batch_copies.py": "log/store/test_batch_copies.py::test_random_bytes_are_read_without_an_error",
     "log/store/gaps.py": "log/store/test_gaps.py::test_random_bytes_are_read_without_an_error",
@@ -222,6 +223,9 @@ TARGETS = {
     "wire/otlp/protocol.py": ANY_OTLP,
     "wire/otlp/json_requests.py": "wire/otlp/test_protocol.py::test_any_json_is_a_request_or_refused",
     "wire/otlp/records.py": ANY_OTLP,
+    "wire/otlp/few_records.py": (
+        "wire/otlp/test_few_records.py::test_any_bytes_are_decoded_as_in_columns_or_left_to_them"
+    ),
     "wire/otlp/values.py": ANY_OTLP,
     "wire/protobuf.py": "wire/test_protobuf.py::test_any_bytes_are_fields_or_malformed",
     "wire/requests.py": "wire/test_hec.py::test_any_bytes_are_events_or_refused",

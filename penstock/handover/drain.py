@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from penstock.counts import Counts, Name, Origin, bucket_of
 from penstock.errors import PenstockError
 from penstock.handover.buffer import TopicByPosition
-from penstock.handover.frame import decode_frame, frame_head, is_intact, read_frame_metadata
+from penstock.handover.frame import decode_small_frame, frame_head, is_intact, read_frame_metadata
 from penstock.handover.frame_metadata import FrameMetadata
 from penstock.handover.held_frames import read_held_frames
 from penstock.handover.paths import LOG, held_file, state_file
@@ -31,7 +31,7 @@ from penstock.handover.splitter import SplitFrame, TopicSplitter
 from penstock.handover.state_page import StatePage
 from penstock.log import Log, LogError
 from penstock.logbuffer import Frame
-from penstock.records import EMPTY_BODY, BadBatch, body
+from penstock.records import EMPTY_BODY, BadBatch, Body, Rows, body
 
 RECEIPTS = "_receipts"
 EMPTY = memoryview(b"")
@@ -124,7 +124,7 @@ class Drain(FrameReader):
 
     def _split(self, group: FrameGroup, page: StatePage) -> Iterator[tuple[Frame, int, Origin, _RoutedFrame]]:
         """Yield each readable frame, the total after it, its origin, and its messages by topic."""
-        read: list[tuple[Frame, int, Origin, pa.RecordBatch]] = []
+        read: list[tuple[Frame, int, Origin, Body]] = []
         mark, routes = group.mark, TopicByPosition(page)
         for frame in group.frames:
             try:
@@ -172,9 +172,13 @@ class Drain(FrameReader):
     def _append_counts(self, origin: Origin) -> Future[Any]:
         return self._log.topic(RECEIPTS, create=True, internal=True).append(EMPTY_BODY, origin)
 
-    def _drop_oversized(self, topic: str, body: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
+    def _drop_oversized(self, topic: str, body: Body, counts: Counts) -> Body:
         """Drop messages that are too large for the topic, and count them as failed."""
         limit = self._log.settings(topic).message_size_limit
+        if isinstance(body, Rows):
+            if 4 * body.size <= limit:  # a text has up to four bytes per character
+                return body
+            body = body.batch()
         if not body.num_rows or body.get_total_buffer_size() <= limit:
             return body
         sizes = pc.binary_length(body.column("payload"))  # type: ignore[call-overload]  # the stub: no Array[Any]
@@ -183,10 +187,10 @@ class Drain(FrameReader):
         return accepted
 
 
-def _read(frame: Frame, routes: TopicByPosition) -> tuple[pa.RecordBatch, FrameMetadata]:
+def _read(frame: Frame, routes: TopicByPosition) -> tuple[Body, FrameMetadata]:
     """Return messages and metadata; messages that go elsewhere are only counted. Raises BadBatch."""
     if routes.topic(frame.begin) is not None:
-        return decode_frame(frame.data)
+        return decode_small_frame(frame.data)
     metadata = read_frame_metadata(frame.data)
     return body(pa.nulls(metadata.origin.counts.get(Name.ACCEPTED, 0), pa.binary())), metadata
 

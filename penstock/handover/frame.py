@@ -8,12 +8,14 @@ exists is not published again (docs/accounting.md, section 7).
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 import crc32c
 import pyarrow as pa
 
 from penstock.handover.frame_metadata import FrameMetadata
-from penstock.records import BODY, BadBatch, checksum, decode, encode_parts, read_document
+from penstock.log.store.row_format import MAX_FRAME_ROWS, body_message, rows_of_body
+from penstock.records import BODY, BadBatch, Body, Rows, as_batch, checksum, decode, encode_parts, read_document
 
 TRAILER = struct.Struct("<II")
 """CRC32C of the message, and a mark."""
@@ -21,12 +23,16 @@ TRAILER_MARK = 0x4B545350  # "PSTK"
 SLOT_BITS = 16
 
 
-def encode_frame(batch: pa.RecordBatch, metadata: FrameMetadata) -> list[memoryview | bytes]:
-    """Return the frame's payload in parts: ``batch`` (schema BODY, may be empty) with its metadata and a CRC32C.
+def encode_frame(messages: Body, metadata: FrameMetadata) -> list[memoryview | bytes]:
+    """Return the frame's payload in parts: ``messages`` (may be empty) with their metadata and a CRC32C.
 
     Crash: after a power failure the frame's header may be on the disk without a page of its body; the CRC shows it.
     """
-    parts = encode_parts(batch, metadata.document())
+    parts: Sequence[memoryview | bytes]
+    if isinstance(messages, Rows) and 0 < len(messages) <= MAX_FRAME_ROWS:
+        parts = body_message(messages, metadata.document())
+    else:
+        parts = encode_parts(as_batch(messages), metadata.document())
     return [*parts, TRAILER.pack(checksum(parts), TRAILER_MARK)]
 
 
@@ -36,6 +42,13 @@ def decode_frame(data: memoryview) -> tuple[pa.RecordBatch, FrameMetadata]:
         raise BadBatch("checksum mismatch")
     batch, document = decode(data[: -TRAILER.size], BODY)
     return batch, FrameMetadata.from_document(document)
+
+
+def decode_small_frame(data: memoryview) -> tuple[Body, FrameMetadata]:
+    """Return the messages of a frame as ``decode_frame`` does, few of them as rows. Raises BadBatch."""
+    if is_intact(data) and (small := rows_of_body(data[: -TRAILER.size])) is not None:
+        return small[0], FrameMetadata.from_document(small[1])
+    return decode_frame(data)
 
 
 def is_intact(data: memoryview) -> bool:

@@ -7,6 +7,7 @@ before anything of the group is stored.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 from penstock.handover.state_page import TOPIC_REQUESTS, StatePage
 from penstock.handover.topic_requests import requested_topics, with_refused_requests
 from penstock.log import InvalidTopicName, Log, LogError, TooManyTopics, Topic
-from penstock.records import EMPTY_BODY, values_of
+from penstock.records import EMPTY_BODY, Body, as_batch, values_of
 
 MAX_REFUSED = 1000
 """Limit of remembered names; beyond it no topic is created for the group."""
@@ -26,8 +27,8 @@ MAX_REFUSED = 1000
 class SplitFrame:
     """A frame's messages for the handler's own topic and for other topics, and the number of refused requests."""
 
-    own_messages: pa.RecordBatch
-    other_messages: list[tuple[str, pa.RecordBatch]] = field(default_factory=list)
+    own_messages: Body
+    other_messages: list[tuple[str, Body]] = field(default_factory=list)
     refused: int = 0
 
 
@@ -42,7 +43,7 @@ class TopicSplitter:
         self._full: bool = is_repeated and saved["full"]
         self._grants: dict[str, bool] = {}
 
-    def split(self, bodies: list[pa.RecordBatch], own_topic: str) -> list[SplitFrame]:
+    def split(self, bodies: Sequence[Body], own_topic: str) -> list[SplitFrame]:
         """Return the parts of each frame's messages. Raises LogError."""
         requested = [requested_topics(body) if body.num_rows else None for body in bodies]
         before = len(self._refused)
@@ -81,9 +82,10 @@ class TopicSplitter:
                 raise TooManyTopics("too many topics when this group was first stored") from None
             raise
 
-    def _parts(self, body: pa.RecordBatch, requested: pa.Array[Any] | None, own_topic: str) -> SplitFrame:
+    def _parts(self, messages: Body, requested: pa.Array[Any] | None, own_topic: str) -> SplitFrame:
         if requested is None:
-            return SplitFrame(body)
+            return SplitFrame(messages)
+        body = as_batch(messages)
         granted = pa.array(sorted(name for name, valid in self._grants.items() if valid), pa.string())
         is_granted = pc.is_in(requested, granted)
         refused = pc.if_else(is_granted, pa.scalar(None, pa.string()), requested)
@@ -91,6 +93,8 @@ class TopicSplitter:
         if refused.null_count < len(refused):
             body = with_refused_requests(body, refused)
         other_topics = [name for name in values_of(pc.unique(topics)) if name != own_topic]
-        parts = [(name, body.filter(pc.equal(topics, pa.scalar(name)))) for name in other_topics]
+        parts: list[tuple[str, Body]] = [
+            (name, body.filter(pc.equal(topics, pa.scalar(name)))) for name in other_topics
+        ]
         own_rows = body.filter(pc.equal(topics, pa.scalar(own_topic))) if other_topics else body
         return SplitFrame(own_rows if own_rows.num_rows else EMPTY_BODY, parts, len(refused) - refused.null_count)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.records import concatenated, from_numpy, values_of
+from penstock.records import Body, Rows, as_batch, concatenated, from_numpy, values_of
 from penstock.wire.decoded import TAGS
 from penstock.wire.source_annotations import annotate
 
@@ -18,8 +18,11 @@ _TAG = "kt:"
 _LAST_TAG = r"(?s)\A(?:.*\x00)?kt:(?P<topic>[^\x00]*)(?:\x00.*)?\z"
 
 
-def requested_topics(batch: pa.RecordBatch) -> pa.Array[Any] | None:
+def requested_topics(messages: Body) -> pa.Array[Any] | None:
     """Return the requested topic of each message (null without one), or None if no message has a request."""
+    if isinstance(messages, Rows) and not any(name == TAGS for *_, pairs in messages for name, _ in pairs or ()):
+        return None
+    batch = as_batch(messages)
     annotations = batch.column("annotations")
     if annotations.null_count == len(annotations):
         return None

@@ -10,8 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-import pyarrow as pa
-
 from penstock.counts import BucketClock, Counts, Name, Origin, by_bucket, elsewhere
 from penstock.errors import PenstockError
 from penstock.handover.accounts import CORRUPT, DROPPED
@@ -28,6 +26,7 @@ from penstock.logbuffer.errors import AdminAction, BackPressured, Lapped
 from penstock.logbuffer.mapped import Frame
 from penstock.logbuffer.publication import Publication
 from penstock.logbuffer.subscription import Subscription
+from penstock.records import Body
 
 MAX_SKIP_BYTES = 4 << 20
 """Limit of one move, because the counts of its frames must be read while the receiver waits."""
@@ -106,7 +105,7 @@ class FrameWriter:
 
     def publish(
         self,
-        batch: pa.RecordBatch,
+        messages: Body,
         counts: Counts,
         reserved: int,
         *,
@@ -114,7 +113,7 @@ class FrameWriter:
         open_counts: tuple[int, int] = (0, 0),
         codec: str = "",
     ) -> None:
-        """Write ``batch`` with its ``counts`` as one frame; wait while a reader uses the room.
+        """Write ``messages`` with their ``counts`` as one frame; wait while a reader uses the room.
 
         ``first`` is the start of the round (microseconds since the epoch), ``open_counts`` the incomplete messages and
         fragments, ``codec`` the codec if it is not the listener's.
@@ -134,7 +133,7 @@ class FrameWriter:
             self._epoch,
             published(reserved),
         )
-        self._offer(encode_frame(batch, metadata), reserved)
+        self._offer(encode_frame(messages, metadata), reserved)
         # Order: confirmed after the frame is in the buffer; before that the counts are still owed.
         self._missed.confirm_ride()
         self._is_behind = False

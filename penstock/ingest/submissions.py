@@ -23,13 +23,15 @@ from penstock.handover.frame import reserved_value
 from penstock.handover.frame_size import FRAME_OVERHEAD_BYTES
 from penstock.handover.stored_waits import Fate, StoredWaits
 from penstock.handover.writer import FrameWriter
-from penstock.records import EMPTY_BODY, body, concatenated
+from penstock.log.store.row_format import MAX_FRAME_ROWS
+from penstock.records import EMPTY_BODY, Body, Rows, body, concatenated, joined_rows
 from penstock.wire.requests import Received, Refused
 from penstock.wire.source_annotations import CERTIFICATE_NAME, SOURCE_ADDRESS, annotate
 
 BUSY, LATE = "busy", "late"
 CALM_TURNS = 3
 """Turns of the event loop without a new request until pending ones are written: all arrived requests share a frame."""
+ROWS_OVERHEAD_BYTES = 1024
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -43,7 +45,7 @@ class Sender:
 
 @dataclass(frozen=True, slots=True)
 class _Submitted:
-    body: pa.RecordBatch
+    body: Body
     counts: Counts
     codec: str
     stored: asyncio.Future[Fate]
@@ -73,13 +75,13 @@ class Submissions:
 
     async def store(self, received: Received, codec: str, sender: Sender) -> None:
         """Return once the log has stored the messages. Raises Refused if it lacks room or does not take them."""
-        batch = self._annotated(received.body, sender)
-        size = frame_size(batch)
+        messages = self._annotated(received.body, sender)
+        size = frame_size(messages)
         # Limit: refuse before writing; the bytes that wait for the log are bounded.
         if not self._waits.has_room(self._size + size):
             raise Refused(503, BUSY, "the log lags behind; retry later")
         loop = asyncio.get_running_loop()
-        submitted = _Submitted(batch, received.counts, codec, loop.create_future())
+        submitted = _Submitted(messages, received.counts, codec, loop.create_future())
         if not self._waiting:
             loop.call_soon(self._flush_once_calm, 0, 0)
         self._waiting.append(submitted)
@@ -96,13 +98,12 @@ class Submissions:
             self._publish(EMPTY_BODY, counts, "")
             self._wake()
 
-    def _annotated(self, batch: pa.RecordBatch, sender: Sender) -> pa.RecordBatch:
-        indices = np.zeros(batch.num_rows, np.int64)
+    def _annotated(self, messages: Body, sender: Sender) -> Body:
         if self._listener.annotate_source:
-            batch = annotate(batch, SOURCE_ADDRESS, [sender.address], indices)
+            messages = _with_annotation(messages, SOURCE_ADDRESS, sender.address)
         if sender.certificate:
-            batch = annotate(batch, CERTIFICATE_NAME, [sender.certificate], indices)
-        return batch
+            messages = _with_annotation(messages, CERTIFICATE_NAME, sender.certificate)
+        return messages
 
     def _flush_once_calm(self, previous: int, quiet_turns: int) -> None:
         """Write pending requests once no new ones arrive: one frame for several."""
@@ -137,11 +138,7 @@ class Submissions:
         for request in submitted:
             counts.absorb(request.counts)
         bodies = [request.body for request in submitted if request.body.num_rows]
-        parts = (
-            list(split_into_frames(concatenated(bodies), self._writer.frame_limit - FRAME_OVERHEAD_BYTES))
-            if bodies
-            else []
-        )
+        parts = list(self._parts(bodies))
         for part in parts[:-1]:
             part_counts = Counts({Name.SEEN: part.num_rows, Name.ACCEPTED: part.num_rows})
             counts.subtract(part_counts)
@@ -149,8 +146,17 @@ class Submissions:
         if parts or counts.pruned():  # the remaining counts go with the last part
             self._publish(parts[-1] if parts else EMPTY_BODY, counts, codec)
 
-    def _publish(self, batch: pa.RecordBatch, counts: Counts, codec: str) -> None:
-        self._writer.publish(batch, counts, reserved_value(self._round, 0), codec=codec)
+    def _parts(self, bodies: list[Body]) -> Iterator[Body]:
+        """Yield the messages in parts that fit into a frame each."""
+        rows = joined_rows(bodies)
+        limit = self._writer.frame_limit - FRAME_OVERHEAD_BYTES
+        if rows is not None and 0 < len(rows) <= MAX_FRAME_ROWS and frame_size(rows) <= limit:
+            yield rows
+        elif bodies:
+            yield from split_into_frames(concatenated(bodies), limit)
+
+    def _publish(self, messages: Body, counts: Counts, codec: str) -> None:
+        self._writer.publish(messages, counts, reserved_value(self._round, 0), codec=codec)
         self._round += 1
 
     def _schedule_check(self) -> None:
@@ -170,9 +176,19 @@ def _settle(decided: list[tuple[asyncio.Future[Fate], Fate]]) -> None:
             future.set_result(fate)
 
 
-def frame_size(batch: pa.RecordBatch) -> int:
-    """Return the bytes that ``batch`` takes in a frame."""
-    size: Any = pa.ipc.get_record_batch_size(batch)
+def _with_annotation(messages: Body, name: str, text: str) -> Body:
+    if isinstance(messages, Rows):
+        return messages.annotated(name, text)
+    return annotate(messages, name, [text], np.zeros(messages.num_rows, np.int64))
+
+
+def frame_size(messages: Body) -> int:
+    """Return the bytes that ``messages`` take in a frame; of rows, an upper limit."""
+    if isinstance(messages, Rows):
+        # Limit: four bytes per character, offsets of each value and annotation, and the padding of all buffers.
+        annotations = sum(len(pairs or ()) for *_, pairs in messages)
+        return 4 * messages.size + 32 * len(messages) + 8 * annotations + ROWS_OVERHEAD_BYTES
+    size: Any = pa.ipc.get_record_batch_size(messages)
     return int(size)
 
 

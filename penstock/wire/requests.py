@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.counts import Counts, Name
 from penstock.errors import PenstockError
-from penstock.records import ANNOTATIONS, body
+from penstock.records import ANNOTATIONS, Body, Rows, body
 
 JSON = "application/json"
 OVERSIZE, SYNTAX, KIND = "oversize", "syntax", "kind"
@@ -24,6 +24,8 @@ MESSAGES = "messages"
 """Reason to refuse a request: it has more than ``max_messages`` messages."""
 MAX_MESSAGES = 250_000
 """Limit: messages of one request; the default of ``max_messages``. 128 bytes each fill the default ``max_body``."""
+MAX_ROWS = 20
+"""Messages of one request that stay rows: their columns would cost more."""
 ROWS_PER_CONVERSION = 8192
 """Limit: messages per conversion to Arrow. A conversion holds the interpreter lock, here for about 10 ms at most."""
 MAX_GROWTH_FACTOR = 16
@@ -87,12 +89,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Messages of a request (schema ``records.BODY``), the number of refused messages by reason, and the answer.
+    """Messages of a request (rows of ``records.BODY``), the number of refused messages by reason, and the answer.
 
     The answer is sent once the log has stored the messages.
     """
 
-    body: pa.RecordBatch
+    body: Body
     refused: Mapping[str, int]
     answer: Answer
 
@@ -175,7 +177,10 @@ class Messages:
         check_message_count(self._seen, self._max_messages)
 
     def received(self, answer: Answer) -> Received:
-        """Return the collected messages with ``answer``."""
+        """Return the collected messages with ``answer``; few of them as rows."""
+        if 0 < len(self) <= MAX_ROWS:
+            pairs = zip(self._payloads, self._annotations, strict=True)
+            return Received(Rows((None, payload, None, own) for payload, own in pairs), self.refused, answer)
         annotations = _to_arrow(self._annotations, ANNOTATIONS) if any(self._annotations) else None
         return Received(body(_to_arrow(self._payloads, pa.binary()), annotations=annotations), self.refused, answer)
 

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
+from penstock.records import as_batch
 from penstock.wire.requests import Answer, Received, Refused, Request, RequestProtocol
 
 
@@ -21,7 +22,7 @@ def make_request(
 def rows(received: Received | Answer) -> list[tuple[bytes, dict[str, str]]]:
     """Return payloads and annotations."""
     assert isinstance(received, Received)
-    return [(row["payload"], dict(row["annotations"] or [])) for row in received.body.to_pylist()]
+    return [(row["payload"], dict(row["annotations"] or [])) for row in as_batch(received.body).to_pylist()]
 
 
 def answer_document(received: Received | Answer) -> Any:
@@ -48,7 +49,7 @@ def assert_accepted_or_refused(protocol: RequestProtocol, request: Request) -> N
     if received is None:
         assert protocol.refusal(refusal, request).status >= 400
     if isinstance(received, Received):
-        received.body.validate(full=True)
+        as_batch(received.body).validate(full=True)
         assert received.counts["seen"] == received.body.num_rows + received.counts.total("refused.")
 
 

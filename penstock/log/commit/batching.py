@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -154,11 +153,8 @@ def prepare(group: BatchGroup, base: int, time: int, position: int) -> Prepared:
 
 def _rows_if_few(group: BatchGroup) -> records.Rows | None:
     """Return the rows of a small group without columns; None for other groups."""
-    bodies = [item.body for item in group.items]
     few = 0 < group.rows <= row_format.MAX_ROWS and group.size <= row_format.MAX_ROW_BYTES
-    if not few or not all(isinstance(body, records.Rows) for body in bodies):
-        return None
-    return records.Rows(chain.from_iterable(bodies))  # type: ignore[arg-type]  # looked at above
+    return records.joined_rows([item.body for item in group.items]) if few else None
 
 
 def _decode_frame(framed: Framed) -> pa.RecordBatch:

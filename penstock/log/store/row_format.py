@@ -9,40 +9,74 @@ Invariant: a reader cannot tell these messages from Arrow's, and ``checksum`` eq
 
 from __future__ import annotations
 
+import json
 import struct
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 from crc32c import crc32c
 
 from penstock.compact_json import compact_json
 from penstock.log.store.batch_format import CRC_BLANK, CRC_KEY, PREFIX, Framed
-from penstock.records import CONTINUATION, METADATA_KEY, Rows
+from penstock.records import CONTINUATION, METADATA_KEY, BadBatch, Rows
 
 MAX_ROWS, MAX_ROW_BYTES = 1024, 256 << 10
 """Limits below which this is faster than Arrow: 145 rows of 100 B take 32 us, as Arrow columns 49 us."""
+MAX_FRAME_ROWS = 8
+"""Limit below which a frame of rows with ten annotations is made without Arrow, and read as rows: one takes 32 us to
+make and 25 to read, as columns 55 and 28; eight take the same either way.
+"""
 MAX_CACHED_COLUMNS = 256
 """Cached columns without values: most appends leave key and annotations empty."""
 _V5, _RECORD_BATCH = 4, 3
 _NODES, _BUFFERS = 9, 22
-_HEAD = struct.Struct(
-    "<Ii"  # continuation mark, length of what follows up to the body
-    "I4x 7H2x i I q I hBx"  # where Message is; its vtable; Message: header, bodyLength, custom_metadata, version, type
-    f"5H6x i I q I I{2 * _NODES}q 4xI{2 * _BUFFERS}q"  # RecordBatch, its length, its nodes, its buffers
+_BODY_NODES, _BODY_BUFFERS = 7, 18
+
+
+def _layout_of_head(nodes: int, buffers: int, entries: str) -> struct.Struct:
+    return struct.Struct(
+        "<Ii"  # continuation mark, length of what follows up to the body
+        "I4x 7H2x i I q I hBx"  # where Message is; its vtable; Message: header, bodyLength, metadata, version, type
+        f"5H6x i I q I I{2 * nodes}q 4xI{2 * buffers}q" + entries  # RecordBatch, its length, its nodes, its buffers
+    )
+
+
+_HEAD = _layout_of_head(
+    _NODES,
+    _BUFFERS,
     "I2I 4H iII iII"  # two KeyValue
-    "I8s4x I6s2x I8s4x I"  # penstock, crc32c and its value, the length of the document behind all this
+    "I8s4x I6s2x I8s4x I",  # penstock, crc32c and its value, the length of the document behind all this
 )
+_BODY_HEAD = _layout_of_head(_BODY_NODES, _BODY_BUFFERS, "II 4H iII I8s4x I")  # one KeyValue: penstock
 _CRC_POSITION = _HEAD.size - 16
 # Constants in the order of _HEAD: table sizes, and flatbuffer offsets between its tables.
 _MESSAGE = (24, 14, 24, 20, 22, 4, 8, 16, 16, 36)
-_BEHIND_LENGTH = (552, _V5, _RECORD_BATCH)
 _BATCH = (10, 20, 8, 4, 16, 16, 16)
-_TO_BUFFERS = 156
+
+
+def _behind_length(nodes: int, buffers: int) -> tuple[int, int, int]:
+    return (56 + 16 * (nodes + buffers), _V5, _RECORD_BATCH)
+
+
+def _to_buffers(nodes: int) -> int:
+    return 12 + 16 * nodes
+
+
 _ENTRIES = (2, 16, 24, 8, 12, 4, 8, 8, 20, 60, 20, 24, 32)
+_BODY_ENTRIES = (1, 12, 8, 12, 4, 8, 8, 8, 20, len(METADATA_KEY), METADATA_KEY)
+_BODY_CONSTANTS = (
+    *_MESSAGE,
+    *_behind_length(_BODY_NODES, _BODY_BUFFERS),
+    *_BATCH,
+    _to_buffers(_BODY_NODES),
+    _BODY_NODES,
+    _BODY_BUFFERS,
+    *_BODY_ENTRIES,
+)
 _NAMES = (len(METADATA_KEY), METADATA_KEY, len(CRC_KEY), CRC_KEY, len(CRC_BLANK), CRC_BLANK)
 
 
@@ -138,15 +172,99 @@ def frame(rows: Rows, base: int, time: int, described: Mapping[str, Any]) -> Fra
     count = len(rows)
     columns = map(_lay_out_values, _COLUMNS, zip(*rows, strict=True))
     nodes, spans, body = _body([_numbers(base, count), _numbers(time, count), *columns])
-    text = compact_json(described)
-    end = bytes(8 - (_HEAD.size + len(text)) % 8)
-    size = _HEAD.size - PREFIX + len(text) + len(end)
-    message = (*_MESSAGE, len(body), *_BEHIND_LENGTH)
-    batch = (*_BATCH, count, _TO_BUFFERS, _NODES, *nodes, _BUFFERS, *spans)
-    head = _HEAD.pack(CONTINUATION, size, *message, *batch, *_ENTRIES, *_NAMES, len(text)) + text + end
+    head = _head(_HEAD, count, nodes, spans, len(body), (*_ENTRIES, *_NAMES), described)
     crc = int(crc32c(body, crc32c(head)))
     head = head[:_CRC_POSITION] + b"%08x" % crc + head[_CRC_POSITION + len(CRC_BLANK) :]
     return Framed((head, body), len(head) + len(body), crc)
+
+
+def body_message(rows: Rows, described: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    """Return rows (not empty) as a message of BODY in two parts, head and body, as ``records.encode_parts`` does."""
+    nodes, spans, body = _body(list(map(_lay_out_values, _COLUMNS, zip(*rows, strict=True))))
+    return _head(_BODY_HEAD, len(rows), nodes, spans, len(body), _BODY_ENTRIES, described), body
+
+
+def _head(
+    layout: struct.Struct,
+    count: int,
+    nodes: Sequence[int],
+    spans: Sequence[int],
+    body_length: int,
+    entries: Sequence[Any],
+    described: Mapping[str, Any],
+) -> bytes:
+    """Return the metadata of a message with its JSON document."""
+    text = compact_json(described)
+    end = bytes(8 - (layout.size + len(text)) % 8)
+    size = layout.size - PREFIX + len(text) + len(end)
+    node_count, buffer_count = len(nodes) // 2, len(spans) // 2
+    message = (*_MESSAGE, body_length, *_behind_length(node_count, buffer_count))
+    batch = (*_BATCH, count, _to_buffers(node_count), node_count, *nodes, buffer_count, *spans)
+    return layout.pack(CONTINUATION, size, *message, *batch, *entries, len(text)) + text + end
+
+
+def rows_of_body(data: memoryview) -> tuple[Rows, dict[str, Any]] | None:
+    """Return rows and document of a message that ``body_message`` made of up to MAX_FRAME_ROWS rows; None for another.
+
+    The caller has verified the checksum of ``data``. Raises BadBatch.
+    """
+    if len(data) < _BODY_HEAD.size:
+        return None
+    fields = _BODY_HEAD.unpack_from(data)
+    count, body_begin, body_length, length = fields[23], PREFIX + fields[1], fields[12], fields[-1]
+    constants = (*fields[2:12], *fields[13:23], *fields[24:26], fields[40], *fields[77:88])
+    if not 0 < count <= MAX_FRAME_ROWS or constants != _BODY_CONSTANTS:
+        return None
+    try:
+        described = json.loads(bytes(data[_BODY_HEAD.size : _BODY_HEAD.size + length]))
+        columns = _read_columns(count, fields[26:40], fields[41:77], bytes(data[body_begin : body_begin + body_length]))
+    except (ValueError, IndexError, struct.error) as error:
+        raise BadBatch(f"not a batch: {error}") from None
+    if not isinstance(described, dict):
+        raise BadBatch("not a batch: its document is not an object")
+    return Rows(zip(*columns, strict=True)), described
+
+
+def _read_columns(count: int, nodes: Sequence[int], spans: Sequence[int], body: bytes) -> list[list[Any]]:
+    keys, payloads, types = (
+        _read_values(count, nodes[2 * column + 1], spans[6 * column : 6 * column + 6], body) for column in range(3)
+    )
+    return [keys, payloads, _read_texts(types), _read_maps(count, nodes[6:], spans[18:], body)]
+
+
+def _read_values(rows: int, nulls: int, spans: Sequence[int], body: bytes) -> list[bytes | None]:
+    if nulls == rows:
+        return [None] * rows
+    data = body[spans[4] : spans[4] + spans[5]]
+    values: list[bytes | None] = [data[begin:end] for begin, end in pairwise(_read_offsets(rows, spans, body))]
+    if nulls:
+        present = int.from_bytes(body[spans[0] : spans[0] + spans[1]], "little")
+        values = [value if present >> row & 1 else None for row, value in enumerate(values)]
+    return values
+
+
+def _read_offsets(rows: int, spans: Sequence[int], body: bytes) -> tuple[int, ...]:
+    return struct.unpack_from(f"<{rows + 1}i", body, spans[2])
+
+
+def _read_texts(values: list[bytes | None]) -> list[str | None]:
+    return [None if value is None else value.decode() for value in values]
+
+
+def _read_maps(
+    rows: int, nodes: Sequence[int], spans: Sequence[int], body: bytes
+) -> list[list[tuple[str, str]] | None]:
+    nulls = nodes[1]
+    if nulls == rows:
+        return [None] * rows
+    children = (
+        _read_texts(_read_values(nodes[4 + 2 * side], nodes[5 + 2 * side], spans[6 + 6 * side : 12 + 6 * side], body))
+        for side in range(2)
+    )
+    pairs: list[Any] = list(zip(*children, strict=True))
+    present = int.from_bytes(body[spans[0] : spans[0] + spans[1]], "little") if nulls else -1
+    bounds = pairwise(_read_offsets(rows, spans, body))
+    return [pairs[begin:end] if present >> row & 1 else None for row, (begin, end) in enumerate(bounds)]
 
 
 def _numbers(first: int, count: int) -> _ColumnLayout:

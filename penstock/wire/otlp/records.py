@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from penstock.records import EMPTY_BODY, annotation_maps, binary_array, body, from_numpy
+from penstock.records import EMPTY_BODY, Body, annotation_maps, binary_array, body, from_numpy
 from penstock.wire.datagrams import Ints
 from penstock.wire.otlp.values import (
     Attributes,
@@ -55,13 +55,13 @@ from penstock.wire.sender_text import strings
 _RESOURCE, _SCOPES, _SCOPE, _RECORDS = 1, 2, 1, 2
 _TIME, _SEVERITY, _SEVERITY_TEXT, _BODY, _ATTRIBUTES, _DROPPED = 1, 2, 3, 5, 6, 7
 _FLAGS, _TRACE, _SPAN, _OBSERVED, _EVENT = 8, 9, 10, 11, 12
-_ID_SIZES = {_TRACE: 16, _SPAN: 8}
+ID_SIZES = {_TRACE: 16, _SPAN: 8}
 PARTS_PER_SPLIT = 16
 """Parts into which undecodable records are split to isolate bad ones: 250,000 records need five levels."""
 MAX_ATTEMPTS = 1024
 """Limit: attempts to isolate bad records, enough for each of 512 records; then a part with a bad record is refused."""
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
-_RECORD_FIELDS: Mapping[str, tuple[int, int]] = {
+RECORD_FIELDS: Mapping[str, tuple[int, int]] = {
     "time": (_TIME, FIXED64),
     "observed_time": (_OBSERVED, FIXED64),
     "severity_number": (_SEVERITY, VARINT),
@@ -82,7 +82,7 @@ class Logs:
     the first record that could not be decoded.
     """
 
-    body: pa.RecordBatch
+    body: Body
     refused: Mapping[str, int]
     malformed_ids: int = 0
     first_error: str = ""
@@ -155,20 +155,22 @@ def _decode_shared(
     message: Message, resources: Fields, scopes: Fields, resource_of: Ints
 ) -> tuple[Attributes, dict[int, str]]:
     """Decode the scopes and their resources; return attributes by scope, and errors by scope."""
-    of_scopes, errors = _decode_each(message, scopes.with_tag(_SCOPE, BYTES), _scope_pairs)
-    of_resources, resource_errors = _decode_each(message, resources.with_tag(_RESOURCE, BYTES), _resource_pairs)
+    of_scopes, errors = _decode_each(message, scopes.with_tag(_SCOPE, BYTES), scope_pairs)
+    of_resources, resource_errors = _decode_each(message, resources.with_tag(_RESOURCE, BYTES), resource_pairs)
     for scope in np.flatnonzero(np.isin(resource_of, list(resource_errors))).tolist():
         errors[scope] = resource_errors[int(resource_of[scope])]
     return _joined([of_scopes, _repeated_for(of_resources, resource_of)]), errors
 
 
-def _scope_pairs(data: bytes) -> list[tuple[str, str]]:
+def scope_pairs(data: bytes) -> list[tuple[str, str]]:
+    """Return the annotations that the records of a scope share. Raises Malformed."""
     scope = parsed_as(InstrumentationScope, data)
     pairs = [(name, text) for name, text in (("scope.name", scope.name), ("scope.version", scope.version)) if text]
     return [*pairs, *((f"scope.attributes.{each.key}", text_of_value(each.value)) for each in scope.attributes)]
 
 
-def _resource_pairs(data: bytes) -> list[tuple[str, str]]:
+def resource_pairs(data: bytes) -> list[tuple[str, str]]:
+    """Return the annotations that the records of a resource share. Raises Malformed."""
     return [(f"resource.{each.key}", text_of_value(each.value)) for each in parsed_as(Resource, data).attributes]
 
 
@@ -225,13 +227,13 @@ def _field_annotations(message: Message, fields: Fields, count: int) -> tuple[li
     Zero and empty fields have no annotation: protobuf cannot distinguish them from absent ones.
     """
     parts, malformed_ids = [], 0
-    for name, (number, kind) in _RECORD_FIELDS.items():
+    for name, (number, kind) in RECORD_FIELDS.items():
         values = fields.with_tag(number, kind).latest(count)
         if not len(values.owner):
             continue
-        if number in _ID_SIZES:
+        if number in ID_SIZES:
             sizes = values.end - values.begin
-            malformed_ids += int(np.count_nonzero((sizes != _ID_SIZES[number]) & (sizes > 0)))
+            malformed_ids += int(np.count_nonzero((sizes != ID_SIZES[number]) & (sizes > 0)))
         texts, is_set = _texts(message, values, number, kind)
         owner = values.owner
         if not is_set.all():
@@ -244,8 +246,8 @@ def _texts(message: Message, fields: Values, number: int, kind: int) -> tuple[pa
     """Return field values as texts, and which of them are not empty or zero."""
     if kind == BYTES:
         sizes = fields.end - fields.begin
-        if number in _ID_SIZES:
-            return _ids(message, fields, _ID_SIZES[number])
+        if number in ID_SIZES:
+            return _ids(message, fields, ID_SIZES[number])
         return strings(message.texts(fields.begin, fields.end)), sizes > 0
     numbers = fields.value if kind == VARINT else message.numbers(fields.begin, "<u8" if kind == FIXED64 else "<u4")
     if number == _SEVERITY:

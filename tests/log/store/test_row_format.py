@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.counts import Origin
 from penstock.log.store import producers, row_format
 from penstock.log.store.batch_format import Framed, document, load, parse
-from penstock.records import SCHEMA, Rows
+from penstock.records import BODY, SCHEMA, BadBatch, Rows, decode, encode_parts
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 ROWS = st.lists(
@@ -44,6 +46,32 @@ def test_rows_are_read_back_with_their_offsets_times_and_document(rows: Rows, so
     assert batch.column("offset").to_pylist() == list(range(7, 7 + len(rows)))
     assert batch.column("timestamp").cast(pa.int64()).to_pylist() == list(range(5, 5 + len(rows)))
     assert batch.drop_columns(["offset", "timestamp"]).equals(rows.batch())
+
+
+DOCUMENTS = st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=9), st.integers() | st.text())
+
+
+@given(ROWS, DOCUMENTS)
+def test_rows_of_a_body_are_read_back_by_arrow_and_as_rows(rows: Rows, described: dict[str, Any]) -> None:
+    data = memoryview(b"".join(row_format.body_message(rows, described)))
+    batch, described_read = decode(data, BODY)
+    batch.validate(full=True)
+    assert (batch, described_read) == (rows.batch(), described)
+    few = len(rows) <= row_format.MAX_FRAME_ROWS
+    assert row_format.rows_of_body(data) == ((rows, described) if few else None)
+
+
+@given(ROWS, st.integers(0, 600), st.binary(min_size=1, max_size=4))
+def test_damaged_body_is_rows_or_bad_batch(rows: Rows, position: int, change: bytes) -> None:
+    data = b"".join(row_format.body_message(Rows(rows[:8]), {"v": 1}))
+    damaged = data[:position] + change + data[position + len(change) :]
+    with contextlib.suppress(BadBatch):
+        row_format.rows_of_body(memoryview(damaged))
+
+
+def test_message_of_arrow_is_not_read_as_rows() -> None:
+    batch = Rows([(None, b"x", None, [("a", "b")])]).batch()
+    assert row_format.rows_of_body(memoryview(b"".join(encode_parts(batch, {})))) is None
 
 
 @given(ROWS)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.ingest.admission import decompress
+from penstock.records import as_batch
 from penstock.wire.otlp.protocol import OtlpProtocol, logs_of
 from penstock.wire.requests import Received
 from tests.wire.sample_requests import make_request, rows
@@ -39,7 +40,7 @@ THIRD = {"time": "1795369003000000000", "attributes.none": ""}
 def messages(sent: dict[str, str]) -> list[tuple[bytes, dict[str, Any]]]:
     data = base64.b64decode(sent["body"])
     if sent["type"] == "grpc":
-        return [(row["payload"], dict(row["annotations"])) for row in logs_of(data, 1 << 20).body.to_pylist()]
+        return [(row["payload"], dict(row["annotations"])) for row in as_batch(logs_of(data, 1 << 20).body).to_pylist()]
     plain = decompress(data, sent["encoding"], 1 << 20)
     received = OtlpProtocol().receive(make_request("/v1/logs", plain, headers={"content-type": sent["type"]}))
     assert isinstance(received, Received)
