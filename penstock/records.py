@@ -53,6 +53,11 @@ _PLAIN = pa.ipc.IpcWriteOptions()
 COPIED_ROWS, COPIED_BYTES = 256, 1 << 16
 """Limits of a small batch, which is copied faster than its buffers are handed over one by one."""
 
+FEW_ROWS = 8
+"""Limit below which a frame of rows with ten annotations is made without Arrow, and read as rows: one takes 32 us to
+make and 25 to read, as columns 55 and 28; eight take the same either way.
+"""
+
 _Memory = bytes | memoryview | np.ndarray | pa.Buffer
 
 

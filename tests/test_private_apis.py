@@ -59,13 +59,25 @@ _TABLE: dict[tuple[str, str, str], dict[str, tuple[str | None, str]]] = {
         "SelectorEventLoop._accept_connection": (_SOCKET, "accepts up to `backlog` connections per event"),
         "SelectorEventLoop._start_serving": (_SOCKET, "runs again a second after a failed accept"),
     },
-    ("grpcio", "grpc._cython.cygrpc", "server/grpc/call_server.py"): {
+    ("grpcio", "grpc._cython.cygrpc", "process/call_queue.py"): {
         "Server.request_call": (None, "takes one call"),
         "Server.cancel_all_calls": (None, "ends open calls"),
         "CompletionQueue.poll": (None, "returns one event"),
         "CompletionType.queue_timeout": (None, "reports that nothing happened"),
     },
+    ("grpcio", "grpc._cython.cygrpc", "server/grpc/call_server.py"): {
+        "CompletionType.queue_timeout": (None, "reports that nothing happened"),
+    },
+    ("grpcio", "grpc._cython.cygrpc", "ingest/otlp_grpc.py"): {
+        "auth_context": ("call", "returns the names in the client's certificate"),
+    },
     ("grpcio", "grpc._cython.cygrpc", "server/grpc/calls.py"): {
+        "ReceiveMessageOperation.message": (None, "is None if the client sends no more requests"),
+        "ReceiveCloseOnServerOperation.cancelled": (None, "reports that the client has left"),
+        "SendInitialMetadataOperation": (None, "precedes everything else that is sent"),
+        "SendMessageOperation": (None, "sends one answer"),
+    },
+    ("grpcio", "grpc._cython.cygrpc", "process/calls.py"): {
         "SendInitialMetadataOperation": (None, "precedes everything else that is sent"),
         "SendMessageOperation": (None, "sends one answer"),
         "SendStatusFromServerOperation": (None, "ends a call"),
@@ -99,7 +111,7 @@ _TABLE: dict[tuple[str, str, str], dict[str, tuple[str | None, str]]] = {
 }
 PRIVATE_APIS = [PrivateApi(*key, name, *row) for key, names in _TABLE.items() for name, row in names.items()]
 ATTRIBUTES = {
-    "grpcio": ("_credentials", "server/grpc/call_server.py"),
+    "grpcio": ("_credentials", "process/call_queue.py"),
     "typer": ("_runtime_param", "cli/options.py"),
 }
 """Private attributes of a library's objects, with the module that reads or sets them."""

@@ -161,6 +161,8 @@ SHORT_FILES: dict[str, str] = {
 """Reason of each file with fewer lines. ``__init__``, ``__main__`` and ``errors`` files need none."""
 
 TESTED_BY: dict[str, str] = {
+    "penstock/process/call_queue.py": "tests/server/grpc/test_call_server.py",
+    "penstock/process/calls.py": "tests/server/grpc/test_call_server.py",
     "penstock/drill/disasters.py": "tests/drill/test_verdict.py",
     "penstock/drill/injected/sitecustomize.py": "tests/drill/test_faults.py",
     "penstock/drill/pipe.py": "tests/drill/test_verdict.py",

@@ -14,8 +14,19 @@ import crc32c
 import pyarrow as pa
 
 from penstock.handover.frame_metadata import FrameMetadata
-from penstock.log.store.row_format import MAX_FRAME_ROWS, body_message, rows_of_body
-from penstock.records import BODY, BadBatch, Body, Rows, as_batch, checksum, decode, encode_parts, read_document
+from penstock.log.store.row_format import body_message, rows_of_body
+from penstock.records import (
+    BODY,
+    FEW_ROWS,
+    BadBatch,
+    Body,
+    Rows,
+    as_batch,
+    checksum,
+    decode,
+    encode_parts,
+    read_document,
+)
 
 TRAILER = struct.Struct("<II")
 """CRC32C of the message, and a mark."""
@@ -29,7 +40,7 @@ def encode_frame(messages: Body, metadata: FrameMetadata) -> list[memoryview | b
     Crash: after a power failure the frame's header may be on the disk without a page of its body; the CRC shows it.
     """
     parts: Sequence[memoryview | bytes]
-    if isinstance(messages, Rows) and 0 < len(messages) <= MAX_FRAME_ROWS:
+    if isinstance(messages, Rows) and 0 < len(messages) <= FEW_ROWS:
         parts = body_message(messages, metadata.document())
     else:
         parts = encode_parts(as_batch(messages), metadata.document())

@@ -20,7 +20,8 @@ from penstock.handover.writer import FrameWriter
 from penstock.ingest.admission import check_token, decompress, decompress_if_small
 from penstock.ingest.large_requests import INLINE_BYTES, LargeRequests
 from penstock.ingest.networks import networks_of
-from penstock.ingest.submissions import Sender, Submissions
+from penstock.ingest.request_writer import Sender
+from penstock.ingest.submissions import Submissions
 from penstock.ingest.tls import ListenerTls
 from penstock.process.http_limits import (
     CHUNKS,

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from penstock.wire.requests import Refused
@@ -32,10 +32,14 @@ class LargeRequests:
 
     async def run(self, read: Callable[[], T]) -> T:
         """Return what ``read`` returns, or raise what it raises."""
+        return await asyncio.wrap_future(self.submit(read))
+
+    def submit(self, read: Callable[[], T]) -> Future[T]:
+        """Call ``read`` on the thread, after the requests before."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "penstock-large-requests")
             sys.setswitchinterval(SWITCH_INTERVAL_S)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, _read_without_gc, read)
+        return self._thread.submit(_read_without_gc, read)
 
     def close(self) -> None:
         """Stop the thread after its current request."""

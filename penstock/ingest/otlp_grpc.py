@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
+import logging
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
 import grpc
-import grpc.aio
 from google.rpc.error_details_pb2 import RetryInfo
+from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
 
 from penstock.config import ListenerConfig
 from penstock.config.keys.renewed_tls import Pem, renewed_server_credentials
 from penstock.handover.buffer import HandlerPosition
+from penstock.handover.stored_waits import Fate
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.admission import check_token, decompress, decompress_if_small
 from penstock.ingest.large_requests import INLINE_BYTES, LargeRequests
 from penstock.ingest.networks import networks_of
+from penstock.ingest.request_writer import BUSY, LATE, RequestWriter, Sender, refusal_of
 from penstock.ingest.sockets import CannotListen
-from penstock.ingest.submissions import BUSY, LATE, Sender, Submissions
 from penstock.ingest.tls import admitted_name
 from penstock.process.bounded_calls import BoundedCalls
+from penstock.process.call_queue import DRAIN_S, CallQueue
+from penstock.process.calls import Call
 from penstock.process.kernel import limit_connections, raise_file_limit
 from penstock.wire.otlp.protocol import logs_of, response, status_of
 from penstock.wire.otlp.records import Logs
@@ -33,6 +38,7 @@ from penstock.wire.requests import SYNTAX, Answer, Received, Refused
 FINISH_TIME_S = 3.0
 """Time that calls in flight have when the receiver ends."""
 SERVICE = "opentelemetry.proto.collector.logs.v1.LogsService"
+EXPORT = f"/{SERVICE}/Export".encode()
 CODEC = "otlp"
 GZIP, ZLIB = b"\x1f\x8b", b"\x78"
 """First bytes of compressed requests; an uncompressed one begins with the tag of its only field."""
@@ -46,12 +52,27 @@ INCOMPLETE = "incomplete"
 """Reason of a refusal: the message did not arrive; it is larger than max_body, or its client has disconnected."""
 QUICK_S = 2.0
 """Time after which a request being read counts as slow."""
+MAX_WAIT_S = 0.15
+"""Longest wait for an event: below the 200 ms after which grpcio compares the deadline with the wall clock again."""
+POLLS_BEFORE_FLUSH = 3
+"""Polls without an event before requests are written: a single poll may miss data that has already arrived."""
+MAX_HOLD_S = 0.003
+"""Longest time that requests wait for the sync of earlier ones before they are written: a usual sync takes less."""
+LARGE_POLL_S = 0.001
+"""Interval at which a large request is asked for while the thread parses it."""
+MAX_CACHED_SENDERS = 1024
 _STATUS_DETAILS = "grpc-status-details-bin"
-_CODES = {code.value[0]: code for code in grpc.StatusCode}
+_NO_ANSWER = Answer()
+_UNIMPLEMENTED, _UNKNOWN = (int(code.value[0]) for code in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNKNOWN))
+_LOGGER = logging.getLogger(__name__)
 
 
 class OtlpGrpcReceiver:
-    """Receiver of one listener; runs in the receiver's only thread. ``wake`` is called after each frame."""
+    """Receiver of one listener; runs in the receiver's only thread. ``wake`` is called after each frame.
+
+    The thread handles all calls that have arrived, writes their messages as one frame, and sleeps while the log syncs
+    it: requests that arrive during a sync share the next frame.
+    """
 
     def __init__(
         self,
@@ -62,138 +83,267 @@ class OtlpGrpcReceiver:
         wake: Callable[[], None],
     ) -> None:
         self._listener, self._sock = listener, sock
-        self._submissions = Submissions(listener, writer, readers, wake)
+        self._requests = RequestWriter(listener, writer, readers, wake)
         self._networks = networks_of(listener)
-        self._loop = asyncio.new_event_loop()
-        self._server: grpc.aio.Server | None = None
+        self._senders: dict[str, Sender] = {}
+        self._calls = CallQueue(_options(listener), self._accept)
         self._reads = Reads(max(listener.max_unfinished // listener.max_body, 1), listener.request_timeout)
         self._unfinished_bytes = 0
         self._large = LargeRequests()
+        self._parsed: deque[tuple[Future[Logs], _Export, int]] = deque()
+        self._without_message: deque[tuple[float, _Export]] = deque()
+        self._pending_since = 0.0
 
     def take_over(self) -> None:
         """Start to accept requests: the requests of a predecessor ended with it, and their senders retry."""
-        self._loop.run_until_complete(self._start())
-
-    def receive(self, timeout: float) -> None:
-        """Serve for ``timeout`` seconds."""
-        self._loop.run_until_complete(asyncio.sleep(timeout))
-
-    def tick(self) -> None:
-        """End slow requests and publish pending counts; called about every second."""
-        self._loop.call_soon(self._reads.end_slow)  # runs at the next receive
-        self._submissions.tick()
-
-    def finish(self) -> None:
-        """Stop accepting calls and answer those in flight."""
-        if self._server is not None:
-            self._loop.run_until_complete(self._server.stop(FINISH_TIME_S))
-        self._large.close()
-
-    async def _start(self) -> None:
-        server = grpc.aio.server(options=_options(self._listener))
-        # Limit: declared as a stream although a call has one request, so that this handler bounds the time to read it.
-        export: grpc.RpcMethodHandler[Any, Any] = grpc.stream_unary_rpc_method_handler(self._export)
-        unknown: grpc.RpcMethodHandler[Any, Any] = grpc.stream_unary_rpc_method_handler(self._refuse_unknown)
-        server.add_generic_rpc_handlers((_Methods({f"/{SERVICE}/Export": export}, unknown),))
         host, port = self._sock.getsockname()[:2]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             credentials = _credentials(self._listener)
-            bound = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
+            bound = (
+                self._calls.add_secure_port(address, credentials)
+                if credentials
+                else self._calls.add_insecure_port(address)
+            )
         except RuntimeError as error:
             raise CannotListen(f"listener {self._listener.name!r}: cannot listen on {address}: {error}") from None
         assert bound == port, "gRPC binds beside the supervisor's socket"
-        await server.start()
-        self._server = server
+        self._calls.begin()
 
-    async def _export(self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
+    def receive(self, timeout: float) -> None:
+        """Serve for ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        while (remaining_s := deadline - time.monotonic()) > 0:
+            self._serve_once(min(remaining_s, MAX_WAIT_S))
+
+    def tick(self) -> None:
+        """End slow requests and publish pending counts; called about every second."""
+        self._reads.end_slow()
+        while self._without_message and self._without_message[0][0] < time.monotonic() - CANCEL_S:
+            self._without_message.popleft()[1].refuse(Refused(400, SYNTAX, "the call has no message"))
+        self._requests.tick()
+
+    def finish(self) -> None:
+        """Stop accepting calls and answer those in flight."""
+        self._calls.shut_down()
+        deadline = time.monotonic() + FINISH_TIME_S
+        while not self._calls.is_over and time.monotonic() < deadline:
+            if not self._serve_once(DRAIN_S / 10):
+                self._calls.finish_if_drained()
+        if not self._calls.is_over:
+            self._calls.cancel_all()
+            while not self._calls.is_over and time.monotonic() < deadline + FINISH_TIME_S:
+                if not self._serve_once(DRAIN_S / 10):
+                    self._calls.finish_if_drained()
+        self._large.close()
+
+    def _serve_once(self, max_wait_s: float) -> bool:
+        """Handle the next event, or write or settle requests if there is none; report whether anything was done."""
+        requests = self._requests
+        if requests.pending and not self._holds_back():
+            if not requests.fills_a_frame and self._handle_next(0.0, POLLS_BEFORE_FLUSH):
+                return True
+            requests.flush()
+        elif self._parsed or requests.pause is not None:
+            if self._handle_next(0.0):
+                return True
+            time.sleep(min(requests.pause or LARGE_POLL_S, max_wait_s))
+            self._take_parsed()
+            requests.settle_decided()
+        else:
+            return self._handle_next(max_wait_s)
+        return True
+
+    def _holds_back(self) -> bool:
+        """Report whether pending requests wait for the sync of earlier ones: all of them share the next frame."""
+        requests = self._requests
+        is_syncing = requests.pause is not None and not requests.fills_a_frame
+        return is_syncing and time.monotonic() - self._pending_since < MAX_HOLD_S
+
+    def _handle_next(self, timeout_s: float, polls: int = 1) -> bool:
+        for _ in range(polls):
+            event = self._calls.poll(timeout_s)
+            if event is not None:
+                self._calls.handle(event)
+                return True
+        return False
+
+    def _accept(self, event: Any) -> None:
+        """Admit a new call and read its message."""
+        export = _Export(Call(event.call, event.invocation_metadata), self)
         try:
+            if event.call_details.method != EXPORT:
+                self._requests.count_refusal("path")
+                return export.call.refuse(_UNIMPLEMENTED, f"only {SERVICE}/Export is served")
             # Order: network, certificate and token before the message, so that a stranger's message is not read.
-            sender = self._admitted(context)
-            data = await self._message(requests, context.peer())
-            with self._unfinished(len(data)):
-                logs = await self._parse(data)
-            await self._submissions.store(Received(logs.body, logs.refused, Answer()), CODEC, sender)
-            return response(logs).SerializeToString()
+            export.sender = self._admitted(event)
         except Refused as refusal:
-            self._submissions.count_refusal(refusal.reason)
-            await _abort(context, refusal)
-            raise AssertionError from None  # abort does not return
+            return export.refuse(refusal)
+        self._reads.begin(export)
+        export.call.receive_message(export.received)
+        return None
 
-    async def _refuse_unknown(self, _: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-        self._submissions.count_refusal("path")
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"only {SERVICE}/Export is served")
-        raise AssertionError  # abort does not return
-
-    async def _message(self, requests: AsyncIterator[bytes], peer: str) -> bytes:
-        """Return the message of a call. Raises Refused."""
-        message = await self._reads.read(anext(aiter(requests), None), peer)
-        if message is not None:
-            return message
+    def read(self, export: _Export, data: bytes) -> None:
+        """Parse the message of a call, on a thread if it is large, and add its records."""
         try:
-            # gRPC itself refuses a message over max_body: the stream ends, and then the call is cancelled. A client
-            # that leaves looks the same.
-            await asyncio.sleep(CANCEL_S)
-        except asyncio.CancelledError:
-            self._submissions.count_refusal(INCOMPLETE)
+            if self._unfinished_bytes and self._unfinished_bytes + len(data) > self._listener.max_unfinished:
+                raise Refused(503, BUSY, "the requests being read exceed max_unfinished; retry")
+            logs = self._parse_if_small(data)
+            if logs is not None:
+                return self._store(export, logs)
+        except Refused as refusal:
+            return export.refuse(refusal)
+        except Exception:
+            export.fail()
             raise
-        raise Refused(400, SYNTAX, "the call has no message")
+        self._unfinished_bytes += len(data)
+        self._parsed.append((self._large.submit(partial(self._parse, data)), export, len(data)))
+        return None
 
-    @contextlib.contextmanager
-    def _unfinished(self, size: int) -> Iterator[None]:
-        """Count the bytes of a request until its records are parsed. Raises Refused if others use the whole limit."""
-        if self._unfinished_bytes and self._unfinished_bytes + size > self._listener.max_unfinished:
-            raise Refused(503, BUSY, "the requests being read exceed max_unfinished; retry")
-        self._unfinished_bytes += size
-        try:
-            yield
-        finally:
-            self._unfinished_bytes -= size
-
-    async def _parse(self, data: bytes) -> Logs:
-        """Decompress and parse a request, on a thread if it is large. Raises Refused."""
+    def _parse_if_small(self, data: bytes) -> Logs | None:
+        if len(data) > INLINE_BYTES:
+            return None
         listener = self._listener
-        max_body, max_line, max_messages = listener.max_body, listener.max_line, listener.max_messages
-        if len(data) <= INLINE_BYTES:
-            content = decompress_if_small(data, _compression(data), max_body, INLINE_BYTES)
-            if content is not None:
-                return logs_of(content, max_line, max_messages)
-        return await self._large.run(
-            lambda: logs_of(decompress(data, _compression(data), max_body), max_line, max_messages)
-        )
+        content = decompress_if_small(data, _compression(data), listener.max_body, INLINE_BYTES)
+        return None if content is None else logs_of(content, listener.max_line, listener.max_messages)
 
-    def _admitted(self, context: grpc.aio.ServicerContext[Any, Any]) -> Sender:
+    def _parse(self, data: bytes) -> Logs:
+        listener = self._listener
+        content = decompress(data, _compression(data), listener.max_body)
+        return logs_of(content, listener.max_line, listener.max_messages)
+
+    def _take_parsed(self) -> None:
+        """Add the records of large requests that the thread has parsed, in order."""
+        while self._parsed and self._parsed[0][0].done():
+            parsed, export, size = self._parsed.popleft()
+            self._unfinished_bytes -= size
+            try:
+                self._store(export, parsed.result())
+            except Refused as refusal:
+                export.refuse(refusal)
+            except Exception:
+                export.fail()
+                _LOGGER.exception("a call failed")
+
+    def _store(self, export: _Export, logs: Logs) -> None:
+        answer = b"" if not (logs.refused or logs.malformed_ids) else response(logs).SerializeToString()
+        assert export.sender is not None
+        if not self._requests.pending:
+            self._pending_since = time.monotonic()
+        self._requests.add(Received(logs.body, logs.refused, _NO_ANSWER), CODEC, export.sender, export.settle(answer))
+
+    def expect_cancellation(self, export: _Export) -> None:
+        """Refuse a call whose message did not come, unless gRPC cancels it within CANCEL_S."""
+        self._without_message.append((time.monotonic(), export))
+
+    def count_refusal(self, reason: str) -> None:
+        """Count a refused call."""
+        self._requests.count_refusal(reason)
+
+    def end_read(self, export: _Export) -> None:
+        """Note that the message of a call has arrived, or does not arrive."""
+        self._reads.end(export)
+
+    def _admitted(self, event: Any) -> Sender:
         """Return the sender. Raises Refused if it is not permitted."""
-        address = address_of(context.peer())
-        if not self._networks.contain(address):
-            raise Refused(403, "network", "this address is not permitted (allow_from)")
-        headers = {str(key): value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-        check_token(self._listener.tokens, headers, {})
-        return Sender(address, self._certificate_name(context.auth_context()))
+        peer = event.call.peer()
+        sender = self._senders.get(peer)
+        if sender is None:
+            address = address_of(peer.decode() if isinstance(peer, bytes) else peer)
+            if not self._networks.contain(address):
+                raise Refused(403, "network", "this address is not permitted (allow_from)")
+            if len(self._senders) >= MAX_CACHED_SENDERS:
+                self._senders.clear()
+            sender = self._senders[peer] = Sender(address)
+        if self._listener.tokens:
+            headers = {str(key): value for key, value in event.invocation_metadata or () if isinstance(value, str)}
+            check_token(self._listener.tokens, headers, {})
+        if self._listener.client_ca is not None:
+            sender = Sender(sender.address, self._certificate_name(cygrpc.auth_context(event.call)))
+        return sender
 
-    def _certificate_name(self, auth_context: Mapping[str, Any]) -> str:
+    def _certificate_name(self, auth_context: Mapping[bytes, Sequence[bytes]] | None) -> str:
         """Return the name of the sender's certificate. Raises Refused if it is not permitted."""
-        if self._listener.client_ca is None:
-            return ""
-        names = auth_context.get("x509_subject_alternative_name") or auth_context.get("x509_common_name") or ()
-        name = admitted_name([_text(name).lower() for name in names], self._listener)
+        context = auth_context or {}
+        names = context.get(b"x509_subject_alternative_name") or context.get(b"x509_common_name") or ()
+        name = admitted_name([name.decode("utf-8", "replace").lower() for name in names], self._listener)
         if name is None:
             raise Refused(403, "name", "this certificate is not permitted (client_names)")
         return name
 
 
-class _Methods(grpc.GenericRpcHandler):
-    """The server's methods, and one for all other names, so that their calls are counted."""
+class _Export:
+    """A call of Export: it is read, its records are stored, it is answered or refused once."""
 
-    def __init__(self, methods: Mapping[str, Any], unknown: Any) -> None:
-        self._methods, self._unknown = methods, unknown
+    def __init__(self, call: Call, receiver: OtlpGrpcReceiver) -> None:
+        self.call, self._receiver = call, receiver
+        self.sender: Sender | None = None
+        self._has_ended = False
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        return self._methods.get(handler_call_details.method, self._unknown)
+    def peer(self) -> bytes:
+        """Return gRPC's name of the peer; part of the interface of BoundedCalls."""
+        name: bytes | str = self.call.raw.peer()
+        return name if isinstance(name, bytes) else name.encode()
+
+    def cancel(self, _: int, reason: str) -> None:
+        """Refuse the call; part of the interface of BoundedCalls."""
+        self.refuse(Refused(503, BUSY, reason))
+
+    def received(self, data: bytes | None) -> None:
+        """Handle the message of the call, or its absence."""
+        self._receiver.end_read(self)
+        if self._has_ended:
+            return
+        if data is not None:
+            self._receiver.read(self, data)
+        else:
+            # gRPC itself refuses a message over max_body, and then cancels the call. A client that leaves looks the
+            # same. A call that is not cancelled has no message.
+            self._receiver.expect_cancellation(self)
+            self.call.watch(self._count_incomplete)
+
+    def _count_incomplete(self) -> None:
+        if not self._has_ended:
+            self._has_ended = True
+            self._receiver.count_refusal(INCOMPLETE)
+
+    def settle(self, answer: bytes) -> Callable[[Fate], None]:
+        """Return what answers the call once the outcome of its records is known."""
+
+        def settle(fate: Fate) -> None:
+            if self._has_ended:
+                return
+            if fate is Fate.STORED:
+                self._has_ended = True
+                self.call.answer(answer)
+            else:
+                self.refuse(refusal_of(fate))
+
+        return settle
+
+    def fail(self) -> None:
+        """End the call after an error of this program."""
+        self._has_ended = True
+        self.call.refuse(_UNKNOWN, "Internal error")
+
+    def refuse(self, refusal: Refused) -> None:
+        """Count a refusal, and end the call with a Status, and with the time to retry if the sender may."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        self._receiver.count_refusal(refusal.reason)
+        status = status_of(refusal)
+        trailers = None
+        if refusal.is_retryable:
+            retry_info = RetryInfo()
+            retry_info.retry_delay.seconds = 1
+            status.details.add().Pack(retry_info)
+            trailers = ((_STATUS_DETAILS, status.SerializeToString()),)
+        self.call.refuse(status.code, str(refusal), trailers)
 
 
 class Reads:
-    """Requests that are being read, none of which blocks the others.
+    """Calls whose message has not arrived yet, none of which blocks the others.
 
     Limit: gRPC does not report how many bytes of a request have arrived. Therefore MAX_READS are read at once, and
     only ``slow`` of them may take longer than QUICK_S, because each may hold ``max_body`` bytes.
@@ -201,51 +351,32 @@ class Reads:
 
     def __init__(self, slow: int, timeout_s: float) -> None:
         self._slow, self._timeout_s = slow, timeout_s
-        self._open: dict[_Read, float] = {}
+        self._open: dict[_Export, float] = {}
         self._bounded = BoundedCalls(MAX_READS, "too many requests are being read; retry")
 
-    async def read(self, message: Awaitable[bytes | None], peer: str) -> bytes | None:
-        """Return ``message`` once it has arrived, None if the stream ends without one.
+    def begin(self, export: _Export) -> None:
+        """Enter a call."""
+        self._open[export] = time.monotonic()
+        self._bounded.progress(export)
 
-        Raises Refused if it arrives too slowly or others need the room.
-        """
-        read = _Read(peer.encode(), asyncio.timeout(self._timeout_s))
-        try:
-            async with read.deadline:
-                self._open[read] = time.monotonic()
-                self._bounded.progress(read)
-                return await message
-        except TimeoutError:
-            if read.reason:
-                raise Refused(503, BUSY, read.reason) from None
-            raise Refused(
-                408, LATE, f"the request did not arrive within {self._timeout_s:g} s (request_timeout)"
-            ) from None
-        finally:
-            self._bounded.discard(read)
-            self._open.pop(read, None)
+    def end(self, export: _Export) -> None:
+        """Forget a call whose message has arrived or does not arrive."""
+        self._bounded.discard(export)
+        self._open.pop(export, None)
 
     def end_slow(self) -> None:
-        """End the oldest requests that take longer than QUICK_S, if there are too many."""
-        quick_since = time.monotonic() - QUICK_S
-        slow = [read for read, began in self._open.items() if began < quick_since]
-        for read in slow[: max(len(slow) - self._slow, 0)]:
-            del self._open[read]
-            read.cancel(0, "too many requests arrive slowly (max_unfinished); retry")
-
-
-class _Read:
-    """A request that is being read, with the interface of a call for BoundedCalls."""
-
-    def __init__(self, peer: bytes, deadline: asyncio.Timeout) -> None:
-        self._peer, self.deadline, self.reason = peer, deadline, ""
-
-    def peer(self) -> bytes:
-        return self._peer
-
-    def cancel(self, _: int, reason: str) -> None:
-        self.reason = reason
-        self.deadline.reschedule(0)
+        """End requests that take longer than the timeout, and the oldest that take longer than QUICK_S, if there are
+        too many.
+        """
+        now = time.monotonic()
+        slow = [export for export, began in self._open.items() if began < now - QUICK_S]
+        for export in slow[: max(len(slow) - self._slow, 0)]:
+            self.end(export)
+            export.refuse(Refused(503, BUSY, "too many requests arrive slowly (max_unfinished); retry"))
+        for export in [export for export, began in self._open.items() if began < now - self._timeout_s]:
+            self.end(export)
+            text = f"the request did not arrive within {self._timeout_s:g} s (request_timeout)"
+            export.refuse(Refused(408, LATE, text))
 
 
 def address_of(peer: str) -> str:
@@ -256,18 +387,6 @@ def address_of(peer: str) -> str:
 def _compression(data: bytes) -> str:
     # Limit: gRPC itself does not bound the decompressed size, so it passes messages as they were sent.
     return "gzip" if data.startswith(GZIP) else "deflate" if data.startswith(ZLIB) else ""
-
-
-async def _abort(context: grpc.aio.ServicerContext[Any, Any], refusal: Refused) -> None:
-    """End a call with a Status, and with the time to retry if the sender may."""
-    status = status_of(refusal)
-    details: tuple[tuple[str, bytes], ...] = ()
-    if refusal.is_retryable:
-        retry_info = RetryInfo()
-        retry_info.retry_delay.seconds = 1
-        status.details.add().Pack(retry_info)
-        details = ((_STATUS_DETAILS, status.SerializeToString()),)
-    await context.abort(_CODES[status.code], str(refusal), details)
 
 
 def _options(listener: ListenerConfig) -> list[tuple[str, int]]:
@@ -300,7 +419,3 @@ def _credentials(listener: ListenerConfig) -> grpc.ServerCredentials | None:
         return listener.tls_key.read_bytes(), listener.tls_cert.read_bytes(), authorities
 
     return renewed_server_credentials(load, (listener.tls_cert, listener.tls_key, listener.client_ca))
-
-
-def _text(name: bytes | str) -> str:
-    return name.decode("utf-8", "replace") if isinstance(name, bytes) else name

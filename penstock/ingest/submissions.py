@@ -1,54 +1,19 @@
-"""Messages of requests on their way into the log buffer: several requests share a frame, and each sender waits.
-
-Invariant: a request is answered once the log has its messages. If there is no room, the request is refused before
-anything is written: its sender retries, so no accepted message is dropped.
-"""
+"""Requests that are read on an event loop: a request shares a frame with all that arrive at the same time."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
+from collections.abc import Callable, Sequence
 
 from penstock.config import ListenerConfig
-from penstock.counts import Counts, Name
-from penstock.errors import PenstockError
 from penstock.handover.buffer import HandlerPosition
-from penstock.handover.frame import reserved_value
-from penstock.handover.frame_size import FRAME_OVERHEAD_BYTES
-from penstock.handover.stored_waits import Fate, StoredWaits
+from penstock.handover.stored_waits import Fate
 from penstock.handover.writer import FrameWriter
-from penstock.log.store.row_format import MAX_FRAME_ROWS
-from penstock.records import EMPTY_BODY, Body, Rows, body, concatenated, joined_rows
-from penstock.wire.requests import Received, Refused
-from penstock.wire.source_annotations import CERTIFICATE_NAME, SOURCE_ADDRESS, annotate
+from penstock.ingest.request_writer import RequestWriter, Sender, refusal_of
+from penstock.wire.requests import Received
 
-BUSY, LATE = "busy", "late"
 CALM_TURNS = 3
 """Turns of the event loop without a new request until pending ones are written: all arrived requests share a frame."""
-ROWS_OVERHEAD_BYTES = 1024
-_LOGGER = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Sender:
-    """Address of a request's sender, and the name of its certificate (or "")."""
-
-    address: str
-    certificate: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Submitted:
-    body: Body
-    counts: Counts
-    codec: str
-    stored: asyncio.Future[Fate]
 
 
 class Submissions:
@@ -61,152 +26,44 @@ class Submissions:
         readers: Sequence[HandlerPosition],
         wake: Callable[[], None],
     ) -> None:
-        self._listener, self._writer, self._wake = listener, writer, wake
-        self._waits: StoredWaits[asyncio.Future[Fate]] = StoredWaits(writer, readers)
-        self._waiting: list[_Submitted] = []
-        self._size = 0
-        self._counts = Counts()
-        self._round = writer.published[0] + 1
+        self._requests = RequestWriter(listener, writer, readers, wake)
+        self.count_refusal, self.tick = self._requests.count_refusal, self._requests.tick
         self._is_watching = False
-
-    def count_refusal(self, reason: str) -> None:
-        """Count a request that is refused as a whole."""
-        self._counts[f"{Name.REQUEST}{reason}"] += 1
 
     async def store(self, received: Received, codec: str, sender: Sender) -> None:
         """Return once the log has stored the messages. Raises Refused if it lacks room or does not take them."""
-        messages = self._annotated(received.body, sender)
-        size = frame_size(messages)
-        # Limit: refuse before writing; the bytes that wait for the log are bounded.
-        if not self._waits.has_room(self._size + size):
-            raise Refused(503, BUSY, "the log lags behind; retry later")
         loop = asyncio.get_running_loop()
-        submitted = _Submitted(messages, received.counts, codec, loop.create_future())
-        if not self._waiting:
+        stored: asyncio.Future[Fate] = loop.create_future()
+        is_first = not self._requests.pending
+        self._requests.add(received, codec, sender, lambda fate: _settle(stored, fate))
+        if is_first:
             loop.call_soon(self._flush_once_calm, 0, 0)
-        self._waiting.append(submitted)
-        self._size += size
         # Invariant: the sender is answered only now; a process that dies before leaves it without an answer, and it
         # retries.
-        if (fate := await submitted.stored) is not Fate.STORED:
-            raise Refused(503, LATE, f"the log did not confirm the messages ({fate}); retry")
-
-    def tick(self) -> None:
-        """Publish counts that no messages carried."""
-        if self._counts.pruned() or self._writer.owes:
-            counts, self._counts = self._counts, Counts()
-            self._publish(EMPTY_BODY, counts, "")
-            self._wake()
-
-    def _annotated(self, messages: Body, sender: Sender) -> Body:
-        if self._listener.annotate_source:
-            messages = _with_annotation(messages, SOURCE_ADDRESS, sender.address)
-        if sender.certificate:
-            messages = _with_annotation(messages, CERTIFICATE_NAME, sender.certificate)
-        return messages
+        if (fate := await stored) is not Fate.STORED:
+            raise refusal_of(fate)
 
     def _flush_once_calm(self, previous: int, quiet_turns: int) -> None:
         """Write pending requests once no new ones arrive: one frame for several."""
-        waiting = len(self._waiting)
-        quiet_turns = quiet_turns + 1 if waiting == previous else 0
-        if quiet_turns < CALM_TURNS and self._size < self._writer.frame_limit // 2:
-            asyncio.get_running_loop().call_soon(self._flush_once_calm, waiting, quiet_turns)
+        pending = self._requests.pending
+        quiet_turns = quiet_turns + 1 if pending == previous else 0
+        if quiet_turns < CALM_TURNS and not self._requests.fills_a_frame:
+            asyncio.get_running_loop().call_soon(self._flush_once_calm, pending, quiet_turns)
         else:
-            self._flush()
-
-    def _flush(self) -> None:
-        """Write all pending requests; requests without messages need not wait for the log."""
-        waiting, self._waiting, self._size = self._waiting, [], 0
-        begin = self._writer.position
-        try:
-            for codec in dict.fromkeys(submitted.codec for submitted in waiting):
-                self._write([submitted for submitted in waiting if submitted.codec == codec], codec)
-        except PenstockError as error:
-            _LOGGER.error("requests: cannot write to the log buffer: %s", error)
-            _settle([(submitted.stored, Fate.LATE) for submitted in waiting])
-            return
-        self._wake()
-        for submitted in waiting:
-            if submitted.body.num_rows:
-                self._waits.expect(begin, submitted.stored)
-            else:
-                _settle([(submitted.stored, Fate.STORED)])
-        self._schedule_check()
-
-    def _write(self, submitted: list[_Submitted], codec: str) -> None:
-        counts, self._counts = self._counts, Counts()
-        for request in submitted:
-            counts.absorb(request.counts)
-        bodies = [request.body for request in submitted if request.body.num_rows]
-        parts = list(self._parts(bodies))
-        for part in parts[:-1]:
-            part_counts = Counts({Name.SEEN: part.num_rows, Name.ACCEPTED: part.num_rows})
-            counts.subtract(part_counts)
-            self._publish(part, part_counts, codec)
-        if parts or counts.pruned():  # the remaining counts go with the last part
-            self._publish(parts[-1] if parts else EMPTY_BODY, counts, codec)
-
-    def _parts(self, bodies: list[Body]) -> Iterator[Body]:
-        """Yield the messages in parts that fit into a frame each."""
-        rows = joined_rows(bodies)
-        limit = self._writer.frame_limit - FRAME_OVERHEAD_BYTES
-        if rows is not None and 0 < len(rows) <= MAX_FRAME_ROWS and frame_size(rows) <= limit:
-            yield rows
-        elif bodies:
-            yield from split_into_frames(concatenated(bodies), limit)
-
-    def _publish(self, messages: Body, counts: Counts, codec: str) -> None:
-        self._writer.publish(messages, counts, reserved_value(self._round, 0), codec=codec)
-        self._round += 1
+            self._requests.flush()
+            self._schedule_check()
 
     def _schedule_check(self) -> None:
-        if not self._is_watching and self._waits.pause is not None:
+        if not self._is_watching and self._requests.pause is not None:
             self._is_watching = True
-            asyncio.get_running_loop().call_later(self._waits.pause, self._check_waits)
+            asyncio.get_running_loop().call_later(self._requests.pause, self._check_waits)
 
     def _check_waits(self) -> None:
         self._is_watching = False
-        _settle(self._waits.take_decided())
+        self._requests.settle_decided()
         self._schedule_check()
 
 
-def _settle(decided: list[tuple[asyncio.Future[Fate], Fate]]) -> None:
-    for future, fate in decided:
-        if not future.done():  # its sender may have disconnected
-            future.set_result(fate)
-
-
-def _with_annotation(messages: Body, name: str, text: str) -> Body:
-    if isinstance(messages, Rows):
-        return messages.annotated(name, text)
-    return annotate(messages, name, [text], np.zeros(messages.num_rows, np.int64))
-
-
-def frame_size(messages: Body) -> int:
-    """Return the bytes that ``messages`` take in a frame; of rows, an upper limit."""
-    if isinstance(messages, Rows):
-        # Limit: four bytes per character, offsets of each value and annotation, and the padding of all buffers.
-        annotations = sum(len(pairs or ()) for *_, pairs in messages)
-        return 4 * messages.size + 32 * len(messages) + 8 * annotations + ROWS_OVERHEAD_BYTES
-    size: Any = pa.ipc.get_record_batch_size(messages)
-    return int(size)
-
-
-def split_into_frames(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Split ``batch`` by halves into parts of ``max_bytes``; a message is small against that."""
-    if batch.num_rows <= 1 or frame_size(batch) <= max_bytes:
-        yield batch
-        return
-    # Halving needs no size per message, which would cost a pass over all of them.
-    half = batch.num_rows // 2
-    yield from split_into_frames(_copy_rows(batch, 0, half), max_bytes)
-    yield from split_into_frames(_copy_rows(batch, half, batch.num_rows - half), max_bytes)
-
-
-def _copy_rows(batch: pa.RecordBatch, begin: int, rows: int) -> pa.RecordBatch:
-    part = batch.slice(begin, rows)
-    # Workaround: Arrow writes the whole parent column for a slice of maps that are all null.
-    if part.column("annotations").null_count < rows:
-        return part
-    keys, payloads, type_urls, _ = part.columns
-    return body(payloads, keys=keys, type_urls=type_urls)
+def _settle(stored: asyncio.Future[Fate], fate: Fate) -> None:
+    if not stored.done():  # its sender may have disconnected
+        stored.set_result(fate)

@@ -2,9 +2,9 @@
 
 Read ``tuning`` (what each process calls first), ``child`` (a process that is restarted), ``forked`` (a child that
 shares loaded code), ``process_end``, ``kernel`` (requests to Linux),
-``server_loop``, ``port_owner``, ``reporting`` (log lines),
-``terminal`` (text that is safe to print), ``in_flight_bytes``, ``http_limits`` and ``bounded_calls`` (limits of
-servers). Imports ``errors`` only.
+``server_loop``, ``port_owner``, ``reporting`` (log lines), ``terminal`` (text that is safe to print),
+``in_flight_bytes``, ``http_limits`` and ``bounded_calls`` (limits of servers), ``call_queue`` and ``calls`` (a gRPC
+server). Imports ``errors`` only.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -20,4 +20,6 @@ __all__ = [  # noqa: RUF022 reading order
     "in_flight_bytes",
     "http_limits",
     "bounded_calls",
+    "call_queue",
+    "calls",
 ]

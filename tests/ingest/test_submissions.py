@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.config import ListenerConfig
-from penstock.ingest.submissions import Sender, Submissions, frame_size, split_into_frames
+from penstock.ingest.request_writer import Sender
+from penstock.ingest.submissions import Submissions
 from penstock.records import body
 from penstock.wire.requests import Answer, Received, Refused
 from tests.ingest.ingest_life import Life, live
@@ -99,14 +100,6 @@ def test_requests_that_are_refused_are_counted_with_the_next_frame(tmp_path: Pat
     first.tick()
     first.tick()
     assert [receipt.origin.counts for _, receipt in life.frames()] == [{"request_refused.token": 1}]
-
-
-def test_a_batch_in_frames_is_the_batch(tmp_path: Path) -> None:
-    batch = body([b"x" * (n % 97) for n in range(5000)])
-    parts = list(split_into_frames(batch, 20_000))
-    assert [row for part in parts for row in part.to_pylist()] == batch.to_pylist()
-    assert max(map(frame_size, parts)) <= 20_000
-    assert len(parts) > 5
 
 
 def test_what_has_no_room_is_refused_and_not_written(tmp_path: Path) -> None:

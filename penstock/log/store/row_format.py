@@ -22,14 +22,10 @@ from crc32c import crc32c
 
 from penstock.compact_json import compact_json
 from penstock.log.store.batch_format import CRC_BLANK, CRC_KEY, PREFIX, Framed
-from penstock.records import CONTINUATION, METADATA_KEY, BadBatch, Rows
+from penstock.records import CONTINUATION, FEW_ROWS, METADATA_KEY, BadBatch, Rows
 
 MAX_ROWS, MAX_ROW_BYTES = 1024, 256 << 10
 """Limits below which this is faster than Arrow: 145 rows of 100 B take 32 us, as Arrow columns 49 us."""
-MAX_FRAME_ROWS = 8
-"""Limit below which a frame of rows with ten annotations is made without Arrow, and read as rows: one takes 32 us to
-make and 25 to read, as columns 55 and 28; eight take the same either way.
-"""
 MAX_CACHED_COLUMNS = 256
 """Cached columns without values: most appends leave key and annotations empty."""
 _V5, _RECORD_BATCH = 4, 3
@@ -204,7 +200,7 @@ def _head(
 
 
 def rows_of_body(data: memoryview) -> tuple[Rows, dict[str, Any]] | None:
-    """Return rows and document of a message that ``body_message`` made of up to MAX_FRAME_ROWS rows; None for another.
+    """Return rows and document of a message that ``body_message`` made of up to FEW_ROWS rows; None for another.
 
     The caller has verified the checksum of ``data``. Raises BadBatch.
     """
@@ -213,7 +209,7 @@ def rows_of_body(data: memoryview) -> tuple[Rows, dict[str, Any]] | None:
     fields = _BODY_HEAD.unpack_from(data)
     count, body_begin, body_length, length = fields[23], PREFIX + fields[1], fields[12], fields[-1]
     constants = (*fields[2:12], *fields[13:23], *fields[24:26], fields[40], *fields[77:88])
-    if not 0 < count <= MAX_FRAME_ROWS or constants != _BODY_CONSTANTS:
+    if not 0 < count <= FEW_ROWS or constants != _BODY_CONSTANTS:
         return None
     try:
         described = json.loads(bytes(data[_BODY_HEAD.size : _BODY_HEAD.size + length]))

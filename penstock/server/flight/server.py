@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from penstock.process.bounded_calls import BoundedCalls
+from penstock.process.calls import Call
 from penstock.process.kernel import file_shortage
 from penstock.records import SCHEMA
 from penstock.server.auth.permitted_topics import PermittedTopics
@@ -37,7 +38,6 @@ from penstock.server.flight.puts import Puts
 from penstock.server.flight.tickets import Scan, Ticket, topic_of_path
 from penstock.server.grpc.call_errors import caller_of
 from penstock.server.grpc.call_server import MAX_CONNECTIONS_OPTION, CallServer
-from penstock.server.grpc.calls import Call
 from penstock.server.grpc.closed_calls import TokenForServices
 from penstock.server.grpc.pulled_answers import PAUSE, PulledAnswers
 from penstock.slogd.errors import ApiError, BadRequest, Code, Exhausted, Stopping

@@ -8,9 +8,10 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import DecodeError
 
+from penstock.process.calls import Call
 from penstock.process.kernel import file_shortage
 from penstock.server.auth.rights import Principal, TokenAuthenticator
-from penstock.server.grpc.calls import Call, LoopCall
+from penstock.server.grpc.calls import LoopCall
 from penstock.slogd.errors import ApiError, BadRequest, Code
 
 _LOGGER = logging.getLogger(__name__)

@@ -1,9 +1,7 @@
-"""gRPC server on grpcio's completion queue: one thread handles the events of all calls.
+"""The daemon's gRPC server: one thread handles the events of all calls (``process.call_queue``).
 
-grpc.aio needs four hand-offs to the event loop and as many futures per call: six times the processor time of an
-append. Here a call that the thread itself can handle needs none (``direct``); other calls run as coroutines on the
-event loop, with handlers as in grpc.aio. grpcio's own threaded server uses the same classes of ``cygrpc``
-(grpc/_server.py).
+A call that the thread itself can handle needs no hand-off (``direct``); other calls run as coroutines on the event
+loop, with handlers as in grpc.aio.
 
 Commits of direct calls run on the same thread as soon as no more events are waiting, because waking another thread
 costs as much as a small commit. If a commit takes long, a second thread takes over the events, and the committers get
@@ -22,13 +20,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
 
 from penstock.log.commit.committer_threads import Committers, Work
 from penstock.process.bounded_calls import BoundedCalls
+from penstock.process.call_queue import CallQueue
+from penstock.process.calls import Call
 from penstock.server.event_loop import LoopCalls
-from penstock.server.grpc.calls import UNIMPLEMENTED, Call, LoopCall
+from penstock.server.grpc.calls import UNIMPLEMENTED, LoopCall
 from penstock.slogd.errors import Code
 
 Direct = Callable[[bytes, Call], None]
@@ -37,15 +36,9 @@ Refusal = Callable[[str, Any], str | None]
 """Returns why a method may not be called with this metadata; None if it may be called."""
 POLLS_BEFORE_COMMIT = 4
 """Polls without an event before a commit runs: a single poll may miss data that has already arrived."""
-DRAIN_S = 0.2
-"""A stopped server is finished after this time without an event."""
 MAX_COMMIT_S, COMMITTERS_ONLY_S = 0.005, 1.0
 """Longest time that all calls wait for a commit on this thread; after a longer one, committers run them this long."""
 MAX_CONNECTIONS_OPTION = "grpc.max_allowed_incoming_connections"
-PENDING_OPTIONS = [("grpc.server.max_pending_requests", 4000), ("grpc.server.max_pending_requests_hard_limit", 8000)]
-"""Limit: calls that gRPC holds until the server's thread takes them. Above the first it rejects some at random, also of
-callers that do no harm, so it is well above what a few connections may open at once.
-"""
 MAX_SILENT_CALLS = 2000
 """Limit: calls that have sent headers and no request yet, of all connections; about 15 KB each."""
 MAX_STREAMS = 4096
@@ -53,23 +46,20 @@ MAX_STREAMS = 4096
 _LOGGER = logging.getLogger(__name__)
 
 
-class CallServer:
+class CallServer(CallQueue):
     """Server of ``direct`` methods, by full name, and of coroutine handlers that are added as to a grpc.aio server."""
 
     def __init__(
         self, options: list[tuple[str, int]], direct: Mapping[str, Direct], refusal: Refusal, committers: Committers
     ) -> None:
+        super().__init__(options, self._accept_call)
         self._direct, self._refusal, self._committers = direct, refusal, committers
         self._handlers: dict[str, Any] = {}
         self._silent = BoundedCalls(MAX_SILENT_CALLS, "no request came, and others wait")
         self._streams: set[Any] = set()
-        self._queue, self._server = cygrpc.CompletionQueue(), cygrpc.Server((*options, *PENDING_OPTIONS), False)
-        self._server.register_completion_queue(self._queue)
         self._threads = [threading.Thread(target=self._run, name=f"grpc-{n}", daemon=True) for n in range(2)]
         self._leader, self._handover_lock, self._wake_standby = self._threads[0], threading.Lock(), threading.Event()
         self._commits_done, self._busy_since, self._slow_until = 0, 0.0, 0.0
-        self._stopping = self._at_rest = self._is_over = False
-        self._drained_at = 0.0
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
         """Serve these methods of a service; their functions are coroutines."""
@@ -78,30 +68,20 @@ class CallServer:
     def add_generic_rpc_handlers(self, handlers: Any) -> None:
         """Ignore them: generated code adds the same methods by ``add_registered_method_handlers``."""
 
-    def add_insecure_port(self, address: str) -> int:
-        """Listen without TLS; return the port. Raises RuntimeError."""
-        return int(self._server.add_http2_port(address.encode()))
-
-    def add_secure_port(self, address: str, credentials: grpc.ServerCredentials) -> int:
-        """Listen with TLS; return the port. Raises RuntimeError."""
-        return int(self._server.add_http2_port(address.encode(), credentials._credentials))  # type: ignore[attr-defined]
-
     async def start(self) -> None:
         """Start serving; coroutines run on the caller's event loop."""
         self._loop = LoopCalls(asyncio.get_running_loop())
-        self._server.start(False)  # with a queue it would wait by the wall clock, which may be set during the wait
-        self._request_next_call()
+        self.begin()
         for thread in self._threads:
             thread.start()
 
     async def stop(self, grace: float) -> None:
         """Accept no more calls; cancel calls that are still open after ``grace`` seconds."""
         if any(thread.is_alive() for thread in self._threads) and not self._stopping:
-            self._stopping = True
-            self._server.shutdown(self._queue, self._on_shutdown)
+            self.shut_down()
             if not await asyncio.to_thread(self._join_threads, grace):
                 # Calls that are still open after the grace period are cut off; appends that the log has are stored.
-                self._server.cancel_all_calls()
+                self.cancel_all()
                 await asyncio.to_thread(self._join_threads, grace)
 
     def _join_threads(self, timeout_s: float) -> bool:
@@ -109,12 +89,6 @@ class CallServer:
         for thread in self._threads:
             thread.join(max(deadline - time.monotonic(), 0))
         return not any(thread.is_alive() for thread in self._threads)
-
-    def _request_next_call(self) -> None:
-        self._server.request_call(self._queue, self._queue, self._accept_call)
-
-    def _on_shutdown(self, _: Any) -> None:
-        self._at_rest, self._drained_at = True, time.monotonic() + DRAIN_S
 
     def _run(self) -> None:
         while not self._is_over:
@@ -128,18 +102,20 @@ class CallServer:
         """Handle events, and run waiting ``commits`` when there are none, until another thread takes over."""
         waiting_since = 0.0
         while self._leader is threading.current_thread() and not self._is_over:
-            event = self._poll(bool(commits))
+            event = self._next_event(bool(commits))
             if event.completion_type != cygrpc.CompletionType.queue_timeout:
-                self._handle(event)
+                self.handle(event)
             elif commits:
                 self._commit(commits.pop())
             else:
-                self._finish_if_drained()
+                self.finish_if_drained()
+                if self._is_over:
+                    self._wake_standby.set()
             # Workaround: grpc spins while a reference to an event of a finished call is held during the next poll.
             event = None
             waiting_since = self._hand_over_if_slow(commits, waiting_since)
 
-    def _poll(self, busy: bool) -> Any:
+    def _next_event(self, busy: bool) -> Any:
         """Return the next event; if ``busy``, only one that has already happened."""
         for _ in range(POLLS_BEFORE_COMMIT if busy else 1):
             # No deadline: it would be by the wall clock, which may be set during the wait. 0 is always in the past.
@@ -156,12 +132,6 @@ class CallServer:
         if self._busy_since or now < self._slow_until or now - (waiting_since or now) > MAX_COMMIT_S:
             self._committers.hand_over(commits.pop())
         return waiting_since or now
-
-    def _handle(self, event: Any) -> None:
-        try:
-            event.tag(event)
-        except Exception:
-            _LOGGER.exception("a call failed")
 
     def _commit(self, work: Work) -> None:
         self._busy_since = time.monotonic()
@@ -193,19 +163,7 @@ class CallServer:
         if self._busy_since:
             self._wake_standby.set()
 
-    def _finish_if_drained(self) -> None:
-        if time.monotonic() < self._drained_at:
-            time.sleep(DRAIN_S / 10)
-        else:
-            self._is_over = True
-            self._wake_standby.set()
-            self._server.destroy()
-
     def _accept_call(self, event: Any) -> None:
-        if not event.success:
-            return
-        if not self._stopping:
-            self._request_next_call()
         method = event.call_details.method.decode(errors="replace")
         metadata = event.invocation_metadata
         refusal = self._refusal(method, metadata)

@@ -1,4 +1,4 @@
-"""Calls of gRPC: answered on the server's thread (``Call``), or by a coroutine on the event loop (``LoopCall``)."""
+"""Calls of gRPC that a coroutine on the event loop answers. Calls of the server's thread: ``process.calls``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
 
 from penstock.errors import PenstockError
+from penstock.process.calls import OK, status
 from penstock.server.event_loop import LoopCalls
 
-OK = int(grpc.StatusCode.OK.value[0])
-CANCELLED = int(grpc.StatusCode.CANCELLED.value[0])
 UNKNOWN = int(grpc.StatusCode.UNKNOWN.value[0])
 UNIMPLEMENTED = int(grpc.StatusCode.UNIMPLEMENTED.value[0])
 _NO_FLAGS = 0
@@ -24,67 +23,6 @@ _LOGGER = logging.getLogger(__name__)
 
 class CallEnded(PenstockError, ConnectionError):
     """The client has left, or the call already has a status."""
-
-
-class Call:
-    """A call with one request and one answer. Thread-safe: it may be answered on any thread."""
-
-    def __init__(self, call: Any, metadata: Any) -> None:
-        self.raw = call
-        """The call object of cygrpc."""
-        self._metadata = metadata
-        self._watched = self.client_left = False
-        """``client_left`` is kept up to date only after ``watch``."""
-
-    def invocation_metadata(self) -> Any:
-        """Return the names and values that the client sent with the call."""
-        return self._metadata
-
-    def watch(self) -> None:
-        """Track from now on whether the client leaves, so that work for it can be skipped."""
-        self._watched = True
-        self.raw.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),), self._closed)
-
-    def _closed(self, event: Any) -> None:
-        self.client_left = event.batch_operations[0].cancelled()
-
-    def receive(self, handle: Callable[[bytes, Call], None], on_received: Callable[[], None] = lambda: None) -> None:
-        """Call ``handle`` with the request, on the server's thread; not if the client has left.
-
-        ``on_received`` is called first in both cases.
-        """
-
-        def received(event: Any) -> None:
-            on_received()
-            data = event.batch_operations[0].message()
-            if data is None:
-                self.refuse(CANCELLED, "no request")
-            else:
-                handle(data, self)
-
-        self.raw.start_server_batch((cygrpc.ReceiveMessageOperation(_NO_FLAGS),), received)
-
-    def answer(self, data: bytes) -> None:
-        """Send the answer and the status OK."""
-        self._end(OK, "", cygrpc.SendMessageOperation(data, _NO_FLAGS))
-
-    def refuse(self, code: int, text: str) -> None:
-        """Send an error."""
-        self._end(code, text)
-
-    def _end(self, code: int, text: str, *message: Any) -> None:
-        metadata = cygrpc.SendInitialMetadataOperation(None, _NO_FLAGS)
-        # grpc finishes a call only with a close operation; ``watch`` may have started it already.
-        close = () if self._watched else (cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),)
-        self.raw.start_server_batch((metadata, *message, status(code, text), *close), self._on_end)
-
-    def _on_end(self, _: Any) -> None:
-        """Keep a reference to the call until grpc has finished it."""
-
-
-def status(code: int, text: str) -> Any:
-    """Return the operation that ends a call."""
-    return cygrpc.SendStatusFromServerOperation(None, int(code), text.encode(errors="replace"), _NO_FLAGS)
 
 
 class LoopCall:

@@ -17,12 +17,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as async_health
 
 from penstock.config import SecurityConfig
+from penstock.process.calls import Call
 from penstock.server.api.entries import INLINE_SIZE, Accepted, EntriesApi
 from penstock.server.auth.rights import Principal
 from penstock.server.grpc.admin_calls import manage_handlers
 from penstock.server.grpc.call_errors import Context, abort, caller_of, parsed, status_of
 from penstock.server.grpc.call_server import MAX_CONNECTIONS_OPTION, CallServer
-from penstock.server.grpc.calls import Call
 from penstock.server.grpc.closed_calls import TokenForServices
 from penstock.server.grpc.reflection import SERVICES, add_reflection
 from penstock.server.reading.query import Query

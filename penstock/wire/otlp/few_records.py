@@ -15,6 +15,7 @@ from struct import unpack_from
 import pyarrow as pa
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
+from penstock.errors import PenstockError
 from penstock.records import Rows
 from penstock.wire.otlp.records import ID_SIZES, RECORD_FIELDS, Logs, resource_pairs, scope_pairs
 from penstock.wire.otlp.values import parsed_as, text_of_value
@@ -42,7 +43,7 @@ _ID_SIZE = {number << 3 | BYTES: size for number, size in ID_SIZES.items()}
 _SEVERITY = RECORD_FIELDS["severity_number"][0] << 3 | VARINT
 
 
-class _Unusual(Exception):
+class _Unusual(PenstockError):
     """The request has a form that only ``read_logs`` decodes."""
 
 
@@ -52,7 +53,7 @@ def read_few(data: bytes, max_message_bytes: int) -> Logs | None:
         return None
     rows, malformed_ids = Rows(), 0
     try:
-        for begin, end in _all(data, 0, len(data)):
+        for begin, end in _resource_spans(data, 0, len(data)):
             resource, scopes = _owner_and_members(data, begin, end)
             of_resource = _cached_resource(resource) if len(resource) < MAX_CACHED_BYTES else _resource(resource)
             for scope_begin, scope_end in scopes:
@@ -105,7 +106,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
     return number, position + 1
 
 
-def _all(data: bytes, begin: int, end: int) -> list[tuple[int, int]]:
+def _resource_spans(data: bytes, begin: int, end: int) -> list[tuple[int, int]]:
     """Return the spans of a message whose fields all have the first tag."""
     fields = _fields(data, begin, end)
     if any(tag != _FIRST for tag, _, _ in fields):

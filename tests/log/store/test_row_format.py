@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.counts import Origin
 from penstock.log.store import producers, row_format
 from penstock.log.store.batch_format import Framed, document, load, parse
-from penstock.records import BODY, SCHEMA, BadBatch, Rows, decode, encode_parts
+from penstock.records import BODY, FEW_ROWS, SCHEMA, BadBatch, Rows, decode, encode_parts
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 ROWS = st.lists(
@@ -57,7 +57,7 @@ def test_rows_of_a_body_are_read_back_by_arrow_and_as_rows(rows: Rows, described
     batch, described_read = decode(data, BODY)
     batch.validate(full=True)
     assert (batch, described_read) == (rows.batch(), described)
-    few = len(rows) <= row_format.MAX_FRAME_ROWS
+    few = len(rows) <= FEW_ROWS
     assert row_format.rows_of_body(data) == ((rows, described) if few else None)
 
 

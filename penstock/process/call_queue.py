@@ -1,0 +1,100 @@
+"""grpcio's server without grpc.aio: a completion queue, whose events the thread that polls it handles.
+
+grpc.aio needs four hand-offs to the event loop and as many futures per call: six times the processor time of an
+append. grpcio's own threaded server uses the same classes of ``cygrpc`` (grpc/_server.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
+
+DRAIN_S = 0.2
+"""A stopped server is finished after this time without an event."""
+_PENDING_OPTIONS = [("grpc.server.max_pending_requests", 4000), ("grpc.server.max_pending_requests_hard_limit", 8000)]
+"""Limit: calls that gRPC holds until the server's thread takes them. Above the first it rejects some at random, also of
+callers that do no harm, so it is well above what a few connections may open at once.
+"""
+_LOGGER = logging.getLogger(__name__)
+
+
+class CallQueue:
+    """A server that calls ``accept`` for each new call, on the thread that handles its event.
+
+    Thread: one thread polls and handles at a time. An event's tag is the function that handles it.
+    """
+
+    def __init__(self, options: list[tuple[str, int]], accept: Callable[[Any], None]) -> None:
+        self._accept = accept
+        self._queue, self._server = cygrpc.CompletionQueue(), cygrpc.Server((*options, *_PENDING_OPTIONS), False)
+        self._server.register_completion_queue(self._queue)
+        self._stopping = self._at_rest = self._is_over = False
+        self._drained_at = 0.0
+
+    def add_insecure_port(self, address: str) -> int:
+        """Listen without TLS; return the port. Raises RuntimeError."""
+        return int(self._server.add_http2_port(address.encode()))
+
+    def add_secure_port(self, address: str, credentials: grpc.ServerCredentials) -> int:
+        """Listen with TLS; return the port. Raises RuntimeError."""
+        return int(self._server.add_http2_port(address.encode(), credentials._credentials))  # type: ignore[attr-defined]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a stopped server has finished all calls."""
+        return self._is_over
+
+    def begin(self) -> None:
+        """Start to accept calls."""
+        self._server.start(False)  # with a queue it would wait by the wall clock, which may be set during the wait
+        self._request_next_call()
+
+    def shut_down(self) -> None:
+        """Accept no more calls; the open ones go on."""
+        self._stopping = True
+        self._server.shutdown(self._queue, self._on_shutdown)
+
+    def cancel_all(self) -> None:
+        """Cut off the open calls."""
+        self._server.cancel_all_calls()
+
+    def poll(self, timeout_s: float) -> Any:
+        """Return the next event, or None if none happens in time.
+
+        Limit: ``timeout_s`` is short, because gRPC measures it by the wall clock, which may be set during the wait.
+        """
+        event = self._queue.poll(time.time() + timeout_s if timeout_s > 0 else 0.0)
+        return None if event.completion_type == cygrpc.CompletionType.queue_timeout else event
+
+    def handle(self, event: Any) -> None:
+        """Call the function that waits for an event. Any error is logged."""
+        try:
+            event.tag(event)
+        except Exception:
+            _LOGGER.exception("a call failed")
+
+    def finish_if_drained(self) -> None:
+        """Destroy a stopped server if no event has come for a while, else wait a little."""
+        if time.monotonic() < self._drained_at:
+            time.sleep(DRAIN_S / 10)
+        elif self._at_rest:
+            self._is_over = True
+            self._server.destroy()
+
+    def _request_next_call(self) -> None:
+        self._server.request_call(self._queue, self._queue, self._on_call)
+
+    def _on_shutdown(self, _: Any) -> None:
+        self._at_rest, self._drained_at = True, time.monotonic() + DRAIN_S
+
+    def _on_call(self, event: Any) -> None:
+        if not event.success:
+            return
+        if not self._stopping:
+            self._request_next_call()
+        self._accept(event)

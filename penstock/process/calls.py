@@ -1,0 +1,84 @@
+"""A gRPC call with one request and one answer, served on grpcio's completion queue without grpc.aio."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
+
+OK = int(grpc.StatusCode.OK.value[0])
+CANCELLED = int(grpc.StatusCode.CANCELLED.value[0])
+_NO_FLAGS = 0
+
+
+class Call:
+    """A call with one request and one answer. Thread-safe: it may be answered on any thread."""
+
+    def __init__(self, call: Any, metadata: Any) -> None:
+        self.raw = call
+        """The call object of cygrpc."""
+        self._metadata = metadata
+        self._watched = self.client_left = False
+        """``client_left`` is kept up to date only after ``watch``."""
+        self._on_left: Callable[[], None] = lambda: None
+
+    def invocation_metadata(self) -> Any:
+        """Return the names and values that the client sent with the call."""
+        return self._metadata
+
+    def watch(self, on_left: Callable[[], None] = lambda: None) -> None:
+        """Track from now on whether the client leaves, so that work for it can be skipped; then call ``on_left``."""
+        self._watched, self._on_left = True, on_left
+        self.raw.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),), self._closed)
+
+    def _closed(self, event: Any) -> None:
+        self.client_left = event.batch_operations[0].cancelled()
+        if self.client_left:
+            self._on_left()
+
+    def receive(self, handle: Callable[[bytes, Call], None], on_received: Callable[[], None] = lambda: None) -> None:
+        """Call ``handle`` with the request, on the server's thread; not if the client has left.
+
+        ``on_received`` is called first in both cases.
+        """
+
+        def received(data: bytes | None) -> None:
+            on_received()
+            if data is None:
+                self.refuse(CANCELLED, "no request")
+            else:
+                handle(data, self)
+
+        self.receive_message(received)
+
+    def receive_message(self, received: Callable[[bytes | None], None]) -> None:
+        """Call ``received`` with the request, on the server's thread; with None if there is none."""
+
+        def on_event(event: Any) -> None:
+            received(event.batch_operations[0].message())
+
+        self.raw.start_server_batch((cygrpc.ReceiveMessageOperation(_NO_FLAGS),), on_event)
+
+    def answer(self, data: bytes) -> None:
+        """Send the answer and the status OK."""
+        self._end(status(OK, ""), cygrpc.SendMessageOperation(data, _NO_FLAGS))
+
+    def refuse(self, code: int, text: str, trailers: tuple[tuple[str, bytes], ...] | None = None) -> None:
+        """Send an error."""
+        self._end(status(code, text, trailers))
+
+    def _end(self, end: Any, *message: Any) -> None:
+        metadata = cygrpc.SendInitialMetadataOperation(None, _NO_FLAGS)
+        # grpc finishes a call only with a close operation; ``watch`` may have started it already.
+        close = () if self._watched else (cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),)
+        self.raw.start_server_batch((metadata, *message, end, *close), self._on_end)
+
+    def _on_end(self, _: Any) -> None:
+        """Keep a reference to the call until grpc has finished it."""
+
+
+def status(code: int, text: str, trailers: tuple[tuple[str, bytes], ...] | None = None) -> Any:
+    """Return the operation that ends a call."""
+    return cygrpc.SendStatusFromServerOperation(trailers, int(code), text.encode(errors="replace"), _NO_FLAGS)
