@@ -1,4 +1,4 @@
-"""Messages of requests: in frames that fit, small requests as rows, and each sender is told the outcome."""
+"""Messages of requests: in frames that fit, small ones as rows; each sender gets its outcome."""
 
 from __future__ import annotations
 
