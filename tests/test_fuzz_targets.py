@@ -211,6 +211,7 @@ TARGETS = {
     "spark/query/proof_worker.py": DAMAGED_FILES,
     "spark/source/options.py": "spark/source/test_options.py::test_any_text_is_parsed_or_refused",
     "supervise/endpoints.py": ENDPOINTS,
+    "supervise/succession.py": "supervise/test_succession.py::test_inheritance_survives_the_environment",
     "supervise/reload.py": "supervise/test_reload.py::test_random_bytes_are_an_outcome_or_none",
     "wire/bulk.py": "wire/test_bulk.py::test_any_bytes_are_items_or_refused",
     "wire/datagrams.py": "wire/test_datagrams.py::test_payloads_are_the_datagrams_wherever_they_lie",

@@ -11,6 +11,7 @@ EXAMPLES = {
     "up": ["penstock up", "penstock up --no-spark -o log.http=127.0.0.1:9000"],
     "serve": ["penstock serve --config /etc/penstock/penstock.toml"],
     "reload": ["penstock reload --config /etc/penstock/penstock.toml"],
+    "restart": ["penstock restart --config /etc/penstock/penstock.toml"],
     "send": ["seq 1000 | penstock send", "penstock send app.log --listener events-tcp --tag kt:app"],
     "stress": ["penstock stress --listener events-udp --rate 20000 --stop-after 100000"],
     "doctor": ["penstock doctor"],

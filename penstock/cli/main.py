@@ -25,6 +25,7 @@ COMMANDS = {
     "up": "penstock.cli.run.up",
     "serve": "penstock.cli.run.serve",
     "reload": "penstock.cli.run.daemon_commands",
+    "restart": "penstock.cli.run.daemon_commands",
     "send": "penstock.cli.listener.send",
     "ctl": "penstock.cli.listener.ctl",
     "stress": "penstock.cli.listener.stress",

@@ -17,8 +17,10 @@ from penstock.config.units import ConfigError
 
 DEFAULT_FILE = "penstock.toml"
 ENVIRONMENT_PREFIX = "PENSTOCK_"
-NOT_SETTINGS = {"PENSTOCK_SKIP_TUNING"}
-"""Variables with the prefix that processes read before the configuration, see ``process.tuning``."""
+NOT_SETTINGS = {"PENSTOCK_SKIP_TUNING", "PENSTOCK_SUCCESSION"}
+"""Variables with the prefix that processes read before the configuration, see ``process.tuning`` and
+``supervise.succession``.
+"""
 FROM_DEFAULTS = "defaults"
 """Source of a key that a listener or topic inherits."""
 

@@ -118,12 +118,18 @@ class FrameReader(threading.Thread):
     def _follow(self, path: Path, position: ReaderPosition) -> bool:
         """Read one file until it is empty and the reader stops (True), or until the file is replaced."""
         with Subscription(path, position.position, in_order=True) as subscription:
+            last_position: int | None = None
             while True:
                 # Order: tested before the read, so that frames written before the stop are still read.
                 is_last_round = self._leaving or self._stopping.is_set()
+                if last_position is None and self._stopping.is_set():
+                    last_position = subscription.end
                 self._gather()
                 has_progress = self._read_group(subscription, position)
                 subscription.release()
+                # Limit: a writer that continues, as during a restart, would keep a stopping reader for ever.
+                if last_position is not None and subscription.position >= last_position:
+                    return True
                 if has_progress:
                     continue
                 self.idle()

@@ -51,6 +51,23 @@ def open_socket(listener: ListenerConfig, old_sockets: Sequence[socket.socket] =
     return sock
 
 
+def serves_listener(sock: socket.socket, listener: ListenerConfig) -> bool:
+    """Report whether an inherited socket is what ``open_socket`` would open for the listener."""
+    kind = socket.SOCK_DGRAM if listener.protocol == "udp" else socket.SOCK_STREAM
+    try:
+        addresses = socket.getaddrinfo(listener.host, listener.port, type=kind, flags=socket.AI_PASSIVE)
+        family, _, _, _, (host, port, *_) = addresses[0]
+        bound_host, bound_port = sock.getsockname()[:2]
+        is_listening = bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    except (OSError, ValueError):  # ValueError: the host is no valid name, or the socket has no address
+        return False
+    return (
+        (sock.family, sock.type, bound_host) == (family, kind, host)
+        and port in (0, bound_port)
+        and is_listening == (listener.protocol in ("tcp", "http"))
+    )
+
+
 def cannot_listen(listener: ListenerConfig, error: Exception) -> CannotListen:
     """Return the error for a listener whose address cannot be bound."""
     address = f"{listener.protocol} {listener.host}:{listener.port}"

@@ -10,15 +10,36 @@ from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.mapped import LogFile
 from penstock.logbuffer.reshape import newest_term
 
+SEARCH_CHUNK_BYTES = 1 << 20
+
 
 def next_frame(log: LogFile, position: int, end: int = sys.maxsize) -> int | None:
     """Return the position of the next whole frame at or after ``position``, in its term and before ``end``."""
-    p = log.parameters
-    slots = log.headers(position, max(position, min(log.term_end(position), end)))
-    offset = position - log.term_begin(position)
-    is_valid = d.valid_headers(slots, offset, log.term_id(position), p.session_id, p.stream_id, p.term_length)
-    index = int(is_valid.argmax()) if len(is_valid) else 0
-    return position + index * d.FRAME_ALIGNMENT if len(is_valid) and is_valid[index] else None
+    p, term_id, term_begin = log.parameters, log.term_id(position), log.term_begin(position)
+    end = min(log.term_end(position), end)
+    while position < end:
+        # Fast path: the next frame is usually near, and arrays of a chunk stay in the processor's cache.
+        chunk_end = min(position + SEARCH_CHUNK_BYTES, end)
+        slots = log.headers(position, chunk_end)
+        is_valid = d.valid_headers(slots, position - term_begin, term_id, p.session_id, p.stream_id, p.term_length)
+        index = int(is_valid.argmax())
+        if is_valid[index]:
+            return position + index * d.FRAME_ALIGNMENT
+        position = chunk_end
+    return None
+
+
+def first_used(log: LogFile, position: int, end: int) -> int:
+    """Return the position of the first slot with a byte that is not zero, or ``end``; both lie in one term."""
+    while position < end:
+        chunk_end = min(position + SEARCH_CHUNK_BYTES, end)
+        words = np.frombuffer(log.bytes, np.int64, (chunk_end - position) // 8, log.offset_of(position))
+        is_used = words != 0
+        index = int(is_used.argmax())
+        if is_used[index]:
+            return (position + 8 * index) & -d.FRAME_ALIGNMENT
+        position = chunk_end
+    return end
 
 
 def newest_by_frames(log: LogFile) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.errors import NotALogBuffer
-from penstock.logbuffer.frame_search import newest_by_frames, next_frame
+from penstock.logbuffer.frame_search import first_used, newest_by_frames, next_frame
 from penstock.logbuffer.mapped import LogFile
 from penstock.logbuffer.reshape import derived, rebuild, resize
 
@@ -186,16 +186,18 @@ class _Walk:
         """Return the next frame of the term, the next term, or the tail, if no frame begins here."""
         begin, end = self.position, self._log.term_end(self.position)
         limit = min(self._tail, end)
-        runs = _unpublished_ranges(self._log, begin, limit)
+        # Fast path: most of a term that has no frame here is cleaned.
+        used = begin = first_used(self._log, begin, end)
         while begin < end:
             candidate = next_frame(self._log, begin)
             if candidate is None:
-                return max(self.position, limit)
+                break
+            runs = _unpublished_ranges(self._log, used, min(candidate, limit), limit, may_be_torn=used == self.position)
             covering_ends = [stop for start, stop in runs if start < candidate < stop]
             if not covering_ends:
                 return candidate
             begin = max(covering_ends)
-        return end
+        return max(self.position, limit)
 
     def _skip_to(self, resume: int) -> None:
         begin, self.position = self.position, resume
@@ -221,19 +223,20 @@ class _Walk:
         return begin + ((8 * int(np.argmax(words != 0))) & -d.FRAME_ALIGNMENT)
 
 
-def _unpublished_ranges(log: LogFile, begin: int, limit: int) -> list[tuple[int, int]]:
-    """Return the ranges covered by negative lengths: a frame, or a run of frames, that was not published.
+def _unpublished_ranges(log: LogFile, begin: int, end: int, limit: int, *, may_be_torn: bool) -> list[tuple[int, int]]:
+    """Return the ranges that begin before ``end`` and are covered by negative lengths up to ``limit``: a frame, or a
+    run of frames, that was not published.
 
-    Frames within such a run may be complete, but none was published. At ``begin`` the rest of the header may be
-    missing; elsewhere it must match its position.
+    Frames within such a run may be complete, but none was published. With ``may_be_torn`` the rest of the header
+    at ``begin`` may be missing; elsewhere it must match its position.
     """
-    if begin >= limit:
+    if begin >= end:
         return []
-    slots, p = log.headers(begin, limit), log.parameters
-    lengths, starts = slots["length"].astype(np.int64), np.arange(begin, limit, d.FRAME_ALIGNMENT)
+    slots, p = log.headers(begin, end), log.parameters
+    lengths, starts = slots["length"].astype(np.int64), np.arange(begin, end, d.FRAME_ALIGNMENT)
     is_unpublished = (slots["term_offset"] == starts - log.term_begin(begin)) & (slots["term_id"] == log.term_id(begin))
     is_unpublished &= (slots["session_id"] == p.session_id) & (slots["stream_id"] == p.stream_id)
-    is_unpublished[0] = True
+    is_unpublished[0] |= may_be_torn
     stops = starts + ((d.FRAME_ALIGNMENT - 1 - lengths) & -d.FRAME_ALIGNMENT)
     is_unpublished &= (lengths < 0) & (stops <= limit)
     return list(zip(starts[is_unpublished].tolist(), stops[is_unpublished].tolist(), strict=True))
@@ -289,10 +292,9 @@ def _words_to_term_end(log: LogFile, position: int) -> np.ndarray:
 def _first_dirty(log: LogFile, position: int) -> int:
     """Return the first position with a byte that is not zero, in this term and the two before."""
     for begin in range(log.term_begin(position) - 2 * log.term_length, position, log.term_length):
-        words = _words_to_term_end(log, begin)
-        index = int(np.argmax(words != 0))
-        if words[index]:
-            return min(position, (begin + 8 * index) & -d.FRAME_ALIGNMENT)
+        end = log.term_end(begin)
+        if (used := first_used(log, begin, end)) < end:
+            return min(position, used)
     return position
 
 

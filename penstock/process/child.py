@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from penstock.process.forked import Forked
+from penstock.process.forked import Forked, OwnChild
 
 FIRST_RESTART_DELAY_S, MAX_RESTART_DELAY_S = 0.1, 5.0
 """Delay of a restart, doubled with each death: a child that dies at once takes 1 % of a core and not all of it."""
@@ -44,7 +44,7 @@ class Child:
         self.cause = ""
         """The end of the previous process, for reports."""
         self._module, self._task, self._descriptors = module, task, list(descriptors)
-        self._process: subprocess.Popen[bytes] | Forked | None = None
+        self._process: subprocess.Popen[bytes] | OwnChild | None = None
         self._delay = FIRST_RESTART_DELAY_S
         self._short_lives = 0
         self._started_at = self._restart_at = 0.0
@@ -62,6 +62,10 @@ class Child:
     def replace_task(self, task: dict[str, Any], descriptors: Sequence[int]) -> None:
         """Use this task and these descriptors from the next start on; the running process is not affected."""
         self._task, self._descriptors = task, list(descriptors)
+
+    def adopt(self, pid: int) -> None:
+        """Take over a running process that this program's predecessor (exec) has started for the same purpose."""
+        self._process, self._started_at = OwnChild(pid), time.monotonic()
 
     def start(self) -> None:
         """Start the process. Call it in the main thread: the kernel ties the child to the thread that starts it."""

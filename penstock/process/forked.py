@@ -1,4 +1,4 @@
-"""A child process by fork: it shares the code and data that its parent has loaded."""
+"""A child process by fork, which shares the code and data that its parent has loaded, or one known by its id alone."""
 
 from __future__ import annotations
 
@@ -26,40 +26,12 @@ EXIT_SOFTWARE = 70
 """EX_SOFTWARE of sysexits.h: the child failed before its ``main``."""
 
 
-class Forked:
-    """A child that runs ``main`` of ``module`` as ``python -m module *arguments`` would, its task on standard input.
+class OwnChild:
+    """A child of this process by its id; a program that replaced another one (exec) has the children of that one."""
 
-    ``descriptors`` are inherited, all others are closed in the child; output goes to ``output`` if there is one. ``ps``
-    lists it as ``module: title``. Only the main thread may create one, while no other Python thread runs. Raises
-    OSError.
-
-    For Penstock's own code: the child skips the interpreter's end, which would flush files that are still open.
-    """
-
-    def __init__(
-        self,
-        module: str,
-        arguments: Sequence[str],
-        task: dict[str, Any],
-        descriptors: Collection[int],
-        output: IO[bytes] | None,
-        title: str,
-    ) -> None:
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
         self.returncode: int | None = None
-        flush_output()
-        stdin = _task_file(task)
-        # Order: blocked before the fork, so that no handler of the parent runs in the child before they are removed.
-        signal_mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            with warnings.catch_warnings():
-                # Python warns of threads; the only one is native and Arrow's, which restarts it after a fork.
-                warnings.simplefilter("ignore", DeprecationWarning)
-                self.pid = os.fork()
-            if not self.pid:
-                _run_child(module, arguments, (stdin, output), set(descriptors), title, signal_mask)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
-            os.close(stdin)
 
     def poll(self) -> int | None:
         """Return the exit status, or the signal as a negative number; None while the process runs."""
@@ -93,6 +65,42 @@ class Forked:
     def _send(self, number: signal.Signals) -> None:
         if self.poll() is None:  # once it was waited for, the pid may belong to another process
             os.kill(self.pid, number)
+
+
+class Forked(OwnChild):
+    """A child that runs ``main`` of ``module`` as ``python -m module *arguments`` would, its task on standard input.
+
+    ``descriptors`` are inherited, all others are closed in the child; output goes to ``output`` if there is one. ``ps``
+    lists it as ``module: title``. Only the main thread may create one, while no other Python thread runs. Raises
+    OSError.
+
+    For Penstock's own code: the child skips the interpreter's end, which would flush files that are still open.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        task: dict[str, Any],
+        descriptors: Collection[int],
+        output: IO[bytes] | None,
+        title: str,
+    ) -> None:
+        flush_output()
+        stdin = _task_file(task)
+        # Order: blocked before the fork, so that no handler of the parent runs in the child before they are removed.
+        signal_mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            with warnings.catch_warnings():
+                # Python warns of threads; the only one is native and Arrow's, which restarts it after a fork.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                pid = os.fork()
+            if not pid:
+                _run_child(module, arguments, (stdin, output), set(descriptors), title, signal_mask)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
+            os.close(stdin)
+        super().__init__(pid)
 
 
 def short_name(module: str) -> str:

@@ -1,8 +1,8 @@
 """The supervisor: it opens sockets, starts the processes of the pipe, and restarts them when they die.
 
 Read ``supervisor``, ``handler_checks``, ``listener_processes``, ``reload`` with ``listener_swap`` and
-``removed_handlers`` (``waiting_frames``), then ``daemon_channel`` with ``timeline``, ``endpoints`` (``instances``) and
-``sd_notify``. Imports ``config``, ``process``, ``logbuffer``, ``handover``, ``ingest`` and ``wire.codecs``, and starts
+``removed_handlers`` (``waiting_frames``), ``succession``, then ``daemon_channel`` with ``timeline``, ``endpoints``
+(``instances``) and ``sd_notify``. Imports ``config``, ``process``, ``logbuffer``, ``handover``, ``ingest`` and ``wire.codecs``, and starts
 its children by module name. It loads numpy and Arrow only when it starts them, because its children share the loaded
 memory.
 """
@@ -15,6 +15,7 @@ __all__ = [  # noqa: RUF022 reading order
     "listener_swap",
     "removed_handlers",
     "waiting_frames",
+    "succession",
     "daemon_channel",
     "timeline",
     "endpoints",

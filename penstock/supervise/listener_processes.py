@@ -28,15 +28,22 @@ class ListenerProcesses:
     """
 
     def __init__(
-        self, listener: ListenerConfig, buffer: BufferConfig, folder: Path, old_sockets: Sequence[socket.socket] = ()
+        self,
+        listener: ListenerConfig,
+        buffer: BufferConfig,
+        folder: Path,
+        old_sockets: Sequence[socket.socket] = (),
+        inherited: socket.socket | None = None,
     ) -> None:
-        """Open the socket.
+        """Open the socket, or take the ``inherited`` one.
 
         ``old_sockets`` still have the address: nothing is accepted until ``let_in``, after they are closed.
         """
         self.listener = listener
         self._buffer, self._folder = buffer, folder
-        self.sock = open_socket(listener, old_sockets)
+        self.sock = inherited or open_socket(listener, old_sockets)
+        if inherited:
+            request_buffer(inherited, listener.so_rcvbuf)
         self._warn_of_small_buffer()
         self._wakes: dict[str, int] = {}
         self._spare: dict[str, int] = {}

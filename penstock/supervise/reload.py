@@ -1,4 +1,4 @@
-"""Reloads the configuration of running processes: requested by SIGHUP, reported in a file of the data directory."""
+"""Reloads the configuration of running processes (SIGHUP), or replaces them all (SIGUSR2); the outcome is in a file."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from penstock.config import ConfigError, Settings
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS, replace_durably
 from penstock.files.json_values import parse_object
+from penstock.supervise.endpoints import endpoints
 from penstock.supervise.instances import find_supervisor
 from penstock.supervise.sd_notify import Service
+from penstock.supervise.succession import Inheritance, Program, accept_requests
 from penstock.supervise.supervisor import Supervisor
 
 OUTCOME = "reloaded.json"
@@ -44,10 +46,15 @@ class Outcome:
     error: str = ""
     applied: list[str] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
+    restart: bool = False
 
     @property
     def lines(self) -> list[str]:
         """The outcome in sentences."""
+        if self.restart:
+            if self.error:
+                return [*self.error.splitlines(), "nothing is restarted; the previous processes continue"]
+            return [", ".join(["penstock is restarted", *self.applied])]
         if self.error:
             return [*self.error.splitlines(), "the configuration is not reloaded; the previous one stays in force"]
         changed = f"the configuration is reloaded: {', '.join(self.applied) or 'no key differs'}"
@@ -55,25 +62,35 @@ class Outcome:
 
 
 class Signals:
-    """Requests by signal: SIGTERM and SIGINT to stop, SIGHUP to reload.
+    """Requests by signal: SIGTERM and SIGINT to stop, SIGHUP to reload, SIGUSR2 to restart.
 
     A closing terminal sends SIGHUP too: a process that was started in a terminal stops with it, unless SIGHUP is
     ignored (nohup).
     """
 
-    def __init__(self) -> None:
-        self.stop, self._reload = False, False
-        self._may_hang_up = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN and _has_terminal()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    def __init__(self, inheritance: Inheritance | None = None) -> None:
+        self.stop, self._reload, self._restart = False, False, False
+        self.may_hang_up = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN and _has_terminal()
+        if inheritance:
+            self.may_hang_up = inheritance.may_hang_up
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):
             signal.signal(number, self._receive)
+        accept_requests()
 
     def take_reload(self) -> bool:
         """Report whether a reload was requested since the last call."""
         requested, self._reload = self._reload, False
         return requested
 
+    def take_restart(self) -> bool:
+        """Report whether a restart was requested since the last call."""
+        requested, self._restart = self._restart, False
+        return requested
+
     def _receive(self, number: int, _: FrameType | None) -> None:
-        if number != signal.SIGHUP or (self._may_hang_up and not _has_terminal()):
+        if number == signal.SIGUSR2:
+            self._restart = True
+        elif number != signal.SIGHUP or (self.may_hang_up and not _has_terminal()):
             self.stop = True
         else:
             self._reload = True
@@ -110,22 +127,61 @@ class Reloader:
             outcome = Outcome(began, applied=reloaded.applied, waiting=reloaded.waiting)
         except (ConfigError, OSError) as error:  # CannotListen, or no descriptors to be had
             outcome = Outcome(began, error=str(error))
+        self._report(outcome)
+
+    def restart(self, program: Program, may_hang_up: bool) -> None:
+        """Apply the configuration, then become ``program``, which inherits sockets and children.
+
+        Returns only if that fails; then everything runs on.
+        """
+        began = time.monotonic_ns()
+        self._service.reloading()
+        try:
+            program.rehearse(self._service.alive)
+            settings = self._read()
+            self._supervisor.check_succession(settings)
+            # Order: first the change of listeners while everything runs, so that the successor has the same ones.
+            self._supervisor.reload(settings, self._service.alive)
+            self._supervisor.hand_over(program, began, may_hang_up)
+        except (ConfigError, OSError) as error:
+            self._report(Outcome(began, error=str(error), restart=True))
+
+    def report_restart(self, began: int, sockets: int) -> None:
+        """Report that this process has succeeded another one, with its ``sockets``."""
+        self._report(Outcome(began, applied=[f"{sockets} sockets were kept open"], restart=True))
+
+    def _report(self, outcome: Outcome) -> None:
         for line in outcome.lines:
             _LOGGER.log(logging.ERROR if outcome.error else logging.INFO, "%s", line)
         self._supervisor.timeline.record("reload", "; ".join(outcome.lines))
-        with contextlib.suppress(OSError):  # a full disk: the outcome is in the log
-            replace_durably(OS, self._path, json.dumps(asdict(outcome)).encode(), synced=False)  # of this run only
+        write_outcome(self._path, outcome)
 
     def close(self) -> None:
         """Remove the outcome: it concerns this run only."""
         self._path.unlink(missing_ok=True)
 
 
+def write_outcome(path: Path, outcome: Outcome) -> None:
+    """Write an outcome for the process that requested it."""
+    with contextlib.suppress(OSError):  # a full disk: the outcome is in the log
+        replace_durably(OS, path, json.dumps(asdict(outcome)).encode(), synced=False)  # of this run only
+
+
 def request_reload(data_dir: Path, timeout_s: float) -> Outcome:
     """Make the penstock that runs on ``data_dir`` reload. Raises NotRunning, PermissionError, NoAnswer."""
-    pid = find_supervisor(data_dir)
+    return _request(data_dir, find_supervisor(data_dir), signal.SIGHUP, timeout_s)
+
+
+def request_restart(data_dir: Path, timeout_s: float) -> Outcome:
+    """Make all processes on ``data_dir`` restart. Raises NotRunning, PermissionError, NoAnswer."""
+    supervisor = find_supervisor(data_dir)
+    # `penstock up` restarts its other processes too.
+    return _request(data_dir, endpoints(data_dir).get("up") or supervisor, signal.SIGUSR2, timeout_s)
+
+
+def _request(data_dir: Path, pid: int, number: signal.Signals, timeout_s: float) -> Outcome:
     requested_ns = time.monotonic_ns()
-    os.kill(pid, signal.SIGHUP)
+    os.kill(pid, number)
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         outcome = read_outcome(data_dir / OUTCOME)
@@ -142,6 +198,7 @@ def read_outcome(path: Path) -> Outcome | None:
     try:
         document = parse_object(path.read_bytes())
         lines = {name: [str(line) for line in document.get(name, ())] for name in ("applied", "waiting")}
-        return Outcome(int(document["began"]), str(document.get("error", "")), **lines)
+        is_restart = bool(document.get("restart", False))
+        return Outcome(int(document["began"]), str(document.get("error", "")), **lines, restart=is_restart)
     except (FileNotFoundError, KeyError, TypeError, ValueError):
         return None

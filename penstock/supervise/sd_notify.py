@@ -1,4 +1,8 @@
-"""Notifies systemd of a service's state (Type=notify, sd_notify(3)); without systemd it does nothing."""
+"""Notifies systemd of a service's state (Type=notify, sd_notify(3)), and keeps sockets in its store (FDSTORE).
+
+Without systemd it does nothing. The store outlives the service: a restart, also after a crash, gets the same sockets
+back, with all that the kernel received in between.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,58 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 READY = "READY=1"
 STOPPING = "STOPPING=1"
 RELOADING = "RELOADING=1"
 WATCHDOG = "WATCHDOG=1"
+FIRST_DESCRIPTOR = 3
+"""Descriptor of the first socket that systemd passes, SD_LISTEN_FDS_START."""
 
 
-def notify(state: str) -> bool:
-    """Send ``state`` to the service manager; return whether there is one."""
+def notify(state: str, *descriptors: int) -> bool:
+    """Send ``state``, with descriptors to store, to the service manager; return whether there is one."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return False
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
         sock.connect("\0" + address[1:] if address.startswith("@") else address)
-        sock.sendall(state.encode())
+        socket.send_fds(sock, [state.encode()], descriptors)
         return True
     return False
+
+
+def take_stored_sockets() -> dict[str, socket.socket]:
+    """Return the sockets that systemd kept for this process, by listener, once."""
+    names = os.environ.pop("LISTEN_FDNAMES", "").split(":")
+    count, pid = os.environ.pop("LISTEN_FDS", ""), os.environ.pop("LISTEN_PID", "")
+    if pid != str(os.getpid()) or not count.isdigit():
+        return {}
+    stored: dict[str, socket.socket] = {}
+    for descriptor, name in zip(range(FIRST_DESCRIPTOR, FIRST_DESCRIPTOR + int(count)), names, strict=False):
+        os.set_inheritable(descriptor, False)
+        try:
+            sock = socket.socket(fileno=descriptor)
+        except OSError:  # no socket: another program's entry of the store
+            os.close(descriptor)
+            continue
+        if name in stored:
+            sock.close()
+        else:
+            stored[name] = sock
+    return stored
+
+
+def store_sockets(sockets: Mapping[str, socket.socket]) -> None:
+    """Store the sockets of listeners by name; systemd ignores sockets that it has."""
+    for name, sock in sockets.items():
+        notify(f"FDSTORE=1\nFDNAME={name}", sock.fileno())
+
+
+def drop_stored_sockets(name: str) -> None:
+    """Remove the sockets of a listener from the store."""
+    notify(f"FDSTOREREMOVE=1\nFDNAME={name}")
 
 
 class Service:
@@ -38,6 +76,11 @@ class Service:
             self._ready = True
             notify(READY)
         self.alive()
+
+    @property
+    def is_ready(self) -> bool:
+        """It has answered since the start or the last reload."""
+        return self._ready
 
     def alive(self) -> None:
         """Report liveness alone, during a long operation."""

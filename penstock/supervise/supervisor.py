@@ -10,11 +10,12 @@ import fcntl
 import json
 import logging
 import os
+import socket
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from penstock.config import ConfigError, ListenerConfig, Settings
 from penstock.config.daemon_access import internal_token
@@ -22,7 +23,7 @@ from penstock.config.reloadable import differing, in_force
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS, replace_durably
 from penstock.handover.frame_size import frame_length, min_frame_length
-from penstock.ingest.sockets import CannotListen, check_address
+from penstock.ingest.sockets import CannotListen, check_address, serves_listener
 from penstock.process.child import Child
 from penstock.process.kernel import raise_file_limit
 from penstock.process.tuning import freeze_loaded_objects
@@ -32,13 +33,16 @@ from penstock.supervise.handler_checks import check_handlers
 from penstock.supervise.listener_processes import ListenerProcesses
 from penstock.supervise.listener_swap import ListenerSwap
 from penstock.supervise.removed_handlers import settle_removed_handlers
+from penstock.supervise.sd_notify import drop_stored_sockets, store_sockets, take_stored_sockets
+from penstock.supervise.succession import Inheritance, Program
 from penstock.supervise.timeline import Timeline
 from penstock.wire.codecs import CODECS
 
-DAEMON = "penstock.server.daemon"
+DAEMON, DAEMON_NAME = "penstock.server.daemon", "log daemon"
 CHECK_INTERVAL_S = 0.1
 MIN_UPTIME_S = 0.5
 """Time after which a restarted process counts as running, if it does not report that itself."""
+SUCCESSION_POLL_S = 0.002
 STOP_EVENT_TIMEOUT_S = 1.0
 """Time limit for the daemon to store the event of the stop."""
 EVERYWHERE = "*"
@@ -63,15 +67,16 @@ class Supervisor:
     Raises AlreadyRunning, CannotListen and ConfigError. Threads: all methods are called by the main thread.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, inheritance: Inheritance | None = None, up: int = 0) -> None:
+        """``inheritance``: what a predecessor left that became this process. ``up``: the parent's id in ``up``."""
+        self._settings, self._up, self._inheritance = settings, up, inheritance
         # Children inherit both: no process multiplies matrices, and each thread of OpenBLAS would take memory.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # the other pools reserve 4 MiB at the start
         raise_file_limit()
         check_listeners(settings, settings.listener)
         make_folders(settings)
-        self._lock_descriptor = _lock_data_dir(settings.data_dir)
+        self._lock_descriptor = inheritance.lock if inheritance else _lock_data_dir(settings.data_dir)
         self._intakes: dict[str, ListenerProcesses] = {}
         self._channel = Channel()
         self._new_to_daemon: set[ListenerProcesses] = set()  # intakes whose eventfds the daemon does not have
@@ -79,17 +84,18 @@ class Supervisor:
         self.timeline = Timeline(self._channel)
         self._endpoints: dict[str, Any] = {}
         _warn_of_idle_handlers(settings)
+        self._end_superseded_children()
         # Order: before any child starts, see removed_handlers.
         settle_removed_handlers(settings.buffers, {x.name: {h.label for h in x.forwarded} for x in settings.listener})
         try:
-            for key, address in settings.log.addresses.items():
-                check_address(key, address)
-            for listener in settings.listener:
-                self._intakes[listener.name] = ListenerProcesses(listener, settings.buffer, settings.buffers)
+            if inheritance is None:  # otherwise a predecessor's daemon still has them
+                for key, address in settings.log.addresses.items():
+                    check_address(key, address)
+            self._open_intakes()
         except CannotListen:
             self._close()
             raise
-        self._daemon = Child("log daemon", DAEMON, *self._daemon_task(), forked=True)
+        self._daemon = Child(DAEMON_NAME, DAEMON, *self._daemon_task(), forked=True)
 
     @property
     def children(self) -> list[Child]:
@@ -110,11 +116,91 @@ class Supervisor:
             # Order: before the processes that read it, and while no other process of this data directory runs.
             internal_token(self._settings.data_dir, replace=True)
         _load_shared_modules(self._settings.listener)
-        unclean = (self._settings.data_dir / ENDPOINTS).exists()
-        self.timeline.record("start", "the previous run was killed" if unclean else "")
-        for child in self.children:
-            child.start()
+        if self._inheritance:
+            self.timeline.record("start", "restarted with its sockets kept open")
+            self._succeed_children(self._inheritance.pids)
+        else:
+            unclean = (self._settings.data_dir / ENDPOINTS).exists()
+            self.timeline.record("start", "the previous run was killed" if unclean else "")
+            for child in self.children:
+                child.start()
         self._write_endpoints()
+
+    def _end_superseded_children(self) -> None:
+        """End all inherited children if others are configured now, or other log buffers."""
+        if not (inheritance := self._inheritance):
+            return
+        forwarders = {f"forwarder {x.name} {h.label}" for x in self._settings.listener for h in x.forwarded}
+        names = {*(f"receiver {x.name}" for x in self._settings.listener), *forwarders, DAEMON_NAME}
+        has_same_buffers = inheritance.buffer == self._settings.buffer.model_dump(mode="json")
+        if inheritance.pids.keys() <= names and has_same_buffers:
+            return
+        # Order: readers after the receivers, so that they read the last frames; then the buffers may change.
+        receivers = [name for name in inheritance.pids if name.startswith("receiver ")]
+        for group in (receivers, [name for name in inheritance.pids if name not in receivers]):
+            inheritance.end_children(group, self._settings.shutdown_time)
+        self._inheritance = replace(inheritance, pids={})
+
+    def _open_intakes(self) -> None:
+        """Open the listeners' sockets, or take those that a predecessor or systemd kept."""
+        if self._inheritance:
+            sockets = {name: socket.socket(fileno=number) for name, number in self._inheritance.sockets.items()}
+        else:
+            sockets = take_stored_sockets()
+        for listener in self._settings.listener:
+            sock = sockets.get(listener.name)
+            if sock is not None and not serves_listener(sock, listener):
+                sock = None
+            self._intakes[listener.name] = ListenerProcesses(
+                listener, self._settings.buffer, self._settings.buffers, inherited=sock
+            )
+            if sock is not None:
+                del sockets[listener.name]
+        for name, sock in sockets.items():
+            drop_stored_sockets(name)
+            sock.close()
+        store_sockets({name: intake.sock for name, intake in self._intakes.items()})
+
+    def _succeed_children(self, pids: Mapping[str, int]) -> None:
+        """Replace each inherited child as soon as it has ended, the receivers first."""
+        for child in self.children:
+            if pid := pids.get(child.name):
+                child.adopt(pid)
+        # Order: one receiver at a time, and the next once it receives: datagrams wait in the kernel in between, and
+        # processes that start together delay each other. Frames wait in the log buffers until the readers follow.
+        for intake in self._intakes.values():
+            deadline = time.monotonic() + self._settings.shutdown_time
+            intake.receiver.stop()
+            _start_when_ended([intake.receiver], deadline)
+            while not intake.is_accepting() and time.monotonic() < deadline:
+                time.sleep(SUCCESSION_POLL_S)
+        for child in self._readers:
+            child.stop()
+        _start_when_ended(self._readers, time.monotonic() + self._settings.shutdown_time)
+
+    def check_succession(self, settings: Settings) -> None:
+        """Check whether a successor may start with ``settings``. Raises ConfigError and CannotListen."""
+        if settings.data_dir.absolute() != self._settings.data_dir.absolute():
+            raise ConfigError(
+                f"data_dir: a restart keeps {self._settings.data_dir}; stop penstock and start it to change it"
+            )
+        for key, address in settings.log.addresses.items():
+            if address != self._settings.log.addresses.get(key):
+                check_address(key, address)
+
+    def hand_over(self, program: Program, began: int, may_hang_up: bool) -> NoReturn:
+        """Become ``program`` with this supervisor's lock, sockets and children. Raises OSError."""
+        self._deliver_events()
+        program.replace_process(
+            Inheritance(
+                pids={child.name: child.pid for child in self.children if child.pid},
+                began=began,
+                may_hang_up=may_hang_up,
+                lock=self._lock_descriptor,
+                sockets={name: intake.sock.fileno() for name, intake in self._intakes.items()},
+                buffer=self._settings.buffer.model_dump(mode="json"),
+            )
+        )
 
     def _daemon_task(self) -> tuple[dict[str, Any], list[int]]:
         """Return the daemon's task and the descriptors that it inherits."""
@@ -143,6 +229,9 @@ class Supervisor:
             _warn_of_idle_handlers(new)
         previous_intakes = set(self._intakes.values())
         self._intakes = swap.carry_out(tick)
+        for intake in previous_intakes - set(self._intakes.values()):
+            drop_stored_sockets(intake.listener.name)
+        store_sockets({name: x.sock for name, x in self._intakes.items() if x not in previous_intakes})
         self._settings = new.model_copy(
             update={"listener": tuple(intake.listener for intake in self._intakes.values())}
         )
@@ -216,7 +305,8 @@ class Supervisor:
 
     def stop(self) -> None:
         """Stop the receivers first, then the readers once they have read everything."""
-        self._record_stop()
+        self.timeline.record("stop")
+        self._deliver_events()
         # Order: readers end after the receivers, so that they read the last frames.
         for group in (self._receivers, self._readers):
             deadline = time.monotonic() + self._settings.shutdown_time
@@ -228,8 +318,7 @@ class Supervisor:
                     _LOGGER.warning(text, child.name)
         self._close()
 
-    def _record_stop(self) -> None:
-        self.timeline.record("stop")
+    def _deliver_events(self) -> None:
         deadline = time.monotonic() + STOP_EVENT_TIMEOUT_S
         while self._daemon.pid and not self.timeline.is_delivered and time.monotonic() < deadline:
             self.timeline.deliver(self._daemon.pid)
@@ -253,6 +342,7 @@ class Supervisor:
             "http": self._settings.log.http,
             "grpc": self._settings.log.grpc,
             "flight": self._settings.log.flight,
+            **({"up": self._up} if self._up else {}),
         }
         path = self._settings.data_dir / ENDPOINTS
         try:
@@ -260,6 +350,17 @@ class Supervisor:
             self._endpoints = endpoints
         except OSError as error:  # a full disk: the next check retries
             _LOGGER.warning("%s: cannot be written: %s", path, error.strerror)
+
+
+def _start_when_ended(children: Sequence[Child], deadline: float) -> None:
+    """Start each child once its previous process has ended, or was killed at ``deadline``."""
+    waiting = list(children)
+    while waiting:
+        for child in [child for child in waiting if child.pid is None or time.monotonic() > deadline]:
+            child.wait(deadline)
+            child.start()
+            waiting.remove(child)
+        time.sleep(SUCCESSION_POLL_S)
 
 
 def _load_shared_modules(listeners: Sequence[ListenerConfig]) -> None:

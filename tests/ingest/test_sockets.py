@@ -13,6 +13,7 @@ from penstock.ingest.sockets import (
     granted_buffer,
     kernel_drops,
     open_socket,
+    serves_listener,
     socket_identity,
 )
 
@@ -56,3 +57,17 @@ def test_a_host_that_cannot_be_a_name_is_refused() -> None:
         open_socket(broken)
     with pytest.raises(CannotListen, match=r"log\.http"):
         check_address("log.http", "a..b:1")
+
+
+def test_inherited_socket_serves_a_listener_with_its_protocol_host_and_port() -> None:
+    with open_socket(listener("udp")) as udp, open_socket(listener("tcp")) as tcp, socket.socket() as unbound:
+        port = udp.getsockname()[1]
+        assert serves_listener(udp, listener("udp"))
+        assert serves_listener(udp, listener("udp", port))
+        assert serves_listener(tcp, listener("http"))
+        assert not serves_listener(udp, listener("udp", port % 65_000 + 1))
+        assert not serves_listener(udp, listener("udp", port, host="0.0.0.0"))
+        assert not serves_listener(udp, listener("udp", port, host="no name"))
+        assert not serves_listener(udp, listener("tcp", port))
+        assert not serves_listener(tcp, listener("otlp_grpc"))
+        assert not serves_listener(unbound, listener("tcp"))

@@ -30,7 +30,9 @@ from tests.fuzzed import json_texts
 @pytest.fixture
 def handlers() -> Iterator[None]:
     """Restore the signal handlers of this process."""
-    previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    previous = {
+        number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
+    }
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     for number, handler in previous.items():
@@ -42,6 +44,8 @@ def test_sighup_requests_one_reload_and_sigterm_the_end() -> None:
     signals = Signals()
     os.kill(os.getpid(), signal.SIGHUP)
     assert (signals.take_reload(), signals.take_reload(), signals.stop) == (True, False, False)
+    os.kill(os.getpid(), signal.SIGUSR2)
+    assert (signals.take_restart(), signals.take_restart(), signals.take_reload()) == (True, False, False)
     os.kill(os.getpid(), signal.SIGTERM)
     assert signals.stop
 
@@ -72,6 +76,8 @@ def test_outcome_has_lines_of_sentences() -> None:
         "the configuration is reloaded: listener 'a' is added, log.max_topics",
         "log.http: takes effect at the next start",
     ]
+    refused = Outcome(1, error="a.b: bad", restart=True)
+    assert refused.lines == ["a.b: bad", "nothing is restarted; the previous processes continue"]
     assert Outcome(1).lines == ["the configuration is reloaded: no key differs"]
 
 
@@ -103,7 +109,7 @@ def test_process_that_does_not_answer_is_named(tmp_path: Path) -> None:
     os.close(lock)
 
 
-@given(json_texts("began", "error", "applied", "waiting"))
+@given(json_texts("began", "error", "applied", "waiting", "restart"))
 def test_random_bytes_are_an_outcome_or_none(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("data") / OUTCOME
     path.write_bytes(data)

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from penstock.supervise.sd_notify import READY, WATCHDOG, Service, Watchdog, listens, notify
+from penstock.supervise.sd_notify import (
+    READY,
+    WATCHDOG,
+    Service,
+    Watchdog,
+    drop_stored_sockets,
+    listens,
+    notify,
+    store_sockets,
+    take_stored_sockets,
+)
 
 
 @pytest.fixture
@@ -97,3 +108,22 @@ def test_reload_ends_with_the_next_tick_not_with_alive(manager: socket.socket) -
     notifications = [manager.recv(200) for _ in range(3)]
     assert (notifications[0], notifications[2]) == (b"READY=1", b"READY=1")
     assert notifications[1].startswith(b"RELOADING=1\nMONOTONIC_USEC=")
+
+
+def test_sockets_are_stored_by_listener_and_dropped(manager: socket.socket) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        store_sockets({"events-udp": sock})
+        text, (descriptor,), _, _ = socket.recv_fds(manager, 100, 2)
+        with socket.socket(fileno=descriptor) as stored:
+            assert (text, stored.getsockname()) == (b"FDSTORE=1\nFDNAME=events-udp", sock.getsockname())
+    drop_stored_sockets("events-udp")
+    assert manager.recv(100) == b"FDSTOREREMOVE=1\nFDNAME=events-udp"
+
+
+@pytest.mark.parametrize("pid", ["1", "", "x"])
+def test_stored_sockets_of_another_process_are_not_taken(pid: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in {"LISTEN_PID": pid, "LISTEN_FDS": "1", "LISTEN_FDNAMES": "a"}.items():
+        monkeypatch.setenv(name, text)
+    assert take_stored_sockets() == {}
+    assert "LISTEN_FDS" not in os.environ

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from penstock.testing.pipe import Pipe
+from penstock.testing.pipe import Pipe, until
 
 
 def test_serve_notifies_systemd_when_ready_alive_and_stopping(
@@ -24,8 +27,56 @@ def test_serve_notifies_systemd_when_ready_alive_and_stopping(
         notifications = [manager.recv(100)]
         while notifications.count(b"READY=1") == 0 or notifications.count(b"WATCHDOG=1") < 3:
             notifications.append(manager.recv(100))
-        assert set(notifications) == {b"READY=1", b"WATCHDOG=1"}
+        stored = {f"FDSTORE=1\nFDNAME={name}".encode() for name in pipe.endpoints()["listeners"]}
+        assert set(notifications) == {b"READY=1", b"WATCHDOG=1", *stored}
         pipe.stop()
         while (last := manager.recv(100)) == b"WATCHDOG=1":
             continue
         assert last == b"STOPPING=1"
+
+
+PASS_SOCKETS = """
+import fcntl, os, sys
+names = sys.argv[1].split(",")
+for number, descriptor in enumerate([fcntl.fcntl(int(word), fcntl.F_DUPFD, 100) for word in sys.argv[2].split(",")]):
+    os.dup2(descriptor, 3 + number)
+os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(names)), "LISTEN_FDNAMES": ":".join(names)}
+os.execv(sys.executable, [sys.executable, "-m", "penstock.cli.main", *sys.argv[3:]])
+"""
+
+
+def test_sockets_stored_by_systemd_keep_datagrams_while_no_process_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored: dict[str, int] = {}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(30)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        pipe = Pipe(tmp_path)
+        pipe.start()
+        while len(stored) < 4:
+            text, descriptors, _, _ = socket.recv_fds(manager, 1000, 10)
+            stored |= {text.decode().partition("FDNAME=")[2]: descriptor for descriptor in descriptors}
+        before = pipe.endpoints()["listeners"]
+        pipe.kill_all()
+        address = tuple(before["syslog-udp"])
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for number in range(20):
+                sender.sendto(f"<13>line {number}".encode(), address)
+        with socket.create_connection(tuple(before["syslog-tcp"])) as connection:
+            connection.sendall(b"<13>waits in the backlog\n")
+        names = ["removed-listener", *stored]
+        numbers = [os.open(os.devnull, os.O_RDONLY), *stored.values()]
+        launcher = [sys.executable, "-c", PASS_SOCKETS, ",".join(names), ",".join(map(str, numbers))]
+        with pipe.output.open("ab") as output:
+            pipe.process = subprocess.Popen([*launcher, "serve", *pipe.options], stderr=output, pass_fds=numbers)
+        try:
+            pipe.wait_ready()
+            assert pipe.endpoints()["listeners"] == before
+            until(lambda: pipe.counts("syslog-udp")["taken"] == 20, what="the datagrams are received")
+            until(lambda: pipe.counts("syslog-tcp")["accepted"] == 1, what="the connection is accepted")
+        finally:
+            pipe.stop()
+            for descriptor in numbers:
+                os.close(descriptor)

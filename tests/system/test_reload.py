@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from penstock.supervise.instances import NotRunning
-from penstock.supervise.reload import Outcome, request_reload
+from penstock.supervise.reload import Outcome, request_reload, request_restart
 from penstock.testing.pipe import Pipe, free_ports, until
+from penstock.testing.processes import alive
 
 CONFIG = """
 data_dir = "{data_dir}"
@@ -27,7 +28,7 @@ grpc = "{grpc}"
 flight = "{flight}"
 {log}
 [buffer]
-term_length = "2MiB"
+term_length = "{term_length}"
 slots = 64
 [defaults.udp]
 codec = "raw"
@@ -57,6 +58,7 @@ class Configured:
 
     def write(self, *listeners: str, log: str = "", **changed: str) -> None:
         keys = {key: getattr(self.pipe, key) for key in ("data_dir", "http", "grpc", "flight")}
+        keys["term_length"] = "2MiB"
         assert self.pipe.config
         self.pipe.config.write_text(CONFIG.format(**{**keys, **changed}, log=log) + "".join(listeners))
 
@@ -247,3 +249,28 @@ def test_reload_asks_before_it_closes_a_listener_with_recent_messages(configured
     assert set(pipe.endpoints()["listeners"]) == {"keeps", "goes", "silent"}
     assert configured.reload("--yes").returncode == 0
     assert set(pipe.endpoints()["listeners"]) == {"keeps"}
+
+
+def test_restart_applies_what_a_reload_cannot_and_refuses_what_would_not_start(configured: Configured) -> None:
+    pipe = configured.pipe
+    configured.write(listener("stays", handlers=DISCARD), listener("goes"))
+    pipe.start()
+    before = pipe.endpoints()
+    pipe.datagrams(*[b"before"] * 20, listener="stays")
+    configured.write(listener("stays", more="prot = 1"))
+    refused = request_restart(pipe.data_dir, timeout_s=60)
+    assert ": listener.stays.prot: unknown key" in refused.lines[0]
+    assert refused.lines[-1] == "nothing is restarted; the previous processes continue"
+    configured.write(listener("stays"), data_dir=f"{pipe.data_dir}-2")
+    assert request_restart(pipe.data_dir, timeout_s=60).error.startswith("data_dir: a restart keeps")
+    assert pipe.endpoints() == before
+    configured.write(listener("stays", handlers=DISCARD), listener("comes"), term_length="4MiB")
+    pipe.datagrams(*[b"waits or not"] * 20, listener="stays")
+    assert request_restart(pipe.data_dir, timeout_s=60).lines == ["penstock is restarted, 2 sockets were kept open"]
+    after = pipe.endpoints()
+    assert after["listeners"].keys() == {"stays", "comes"}
+    assert after["listeners"]["stays"] == before["listeners"]["stays"]
+    pipe.datagrams(*[b"after"] * 10, listener="stays")
+    until(lambda: end(pipe, "stays") == 50, what="messages come through")
+    assert (pipe.data_dir / "buffers" / "stays.logbuffer").stat().st_size > 12 << 20
+    assert not any(alive(pid) for pid in before["pids"].values())

@@ -1,6 +1,6 @@
-"""Commands to a running penstock: ``reload``, ``clock`` and ``events``.
+"""Commands to a running penstock: ``reload``, ``restart``, ``clock`` and ``events``.
 
-They start quickly: only ``reload`` loads the whole configuration, which imports pydantic.
+They start quickly: only ``reload`` and ``restart`` load the whole configuration, which imports pydantic.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,6 +25,7 @@ from penstock.supervise.endpoints import endpoints
 
 if TYPE_CHECKING:
     from penstock.config import Settings
+    from penstock.supervise.reload import Outcome
 
 EVENT_POLL_INTERVAL_S = 1.0
 HOUR_S = 3600
@@ -41,13 +43,38 @@ def reload(
     Exits with status 2, and changes nothing, if the configuration is invalid. The running penstock reads the file and
     the options that it was started with; the options given here are checked first and name its data directory.
     """
-    from penstock.supervise.instances import NotRunning
-    from penstock.supervise.reload import NoAnswer, request_reload
+    from penstock.supervise.reload import request_reload
 
-    if not yes and (closing := _busy_listeners_to_close(settings)):
+    _request_change(settings, request_reload, yes, as_json)
+
+
+def restart(
+    settings: Configured,
+    yes: Annotated[bool, typer.Option("--yes", help="Close listeners that received messages within the hour.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Replace all running processes by the installed version and configuration, without losing a datagram.
+
+    The supervisor hands its sockets to its successor, and each receiver runs until its successor is ready. TCP
+    connections are read to the end and closed. Exits with status 2, and changes nothing, if the configuration is
+    invalid or the installed version does not start.
+    """
+    from penstock.supervise.reload import request_restart
+
+    _request_change(settings, request_restart, yes, as_json)
+
+
+def _request_change(
+    settings: Settings, request: Callable[[Path, float], Outcome], is_confirmed: bool, as_json: bool
+) -> None:
+    """Request a reload or a restart, print its outcome, and end the command with its status."""
+    from penstock.supervise.instances import NotRunning
+    from penstock.supervise.reload import NoAnswer
+
+    if not is_confirmed and (closing := _busy_listeners_to_close(settings)):
         fail(f"the reload would close {closing}; keep them in the configuration, or add --yes", 2)
     try:
-        outcome = request_reload(settings.data_dir, 2 * settings.shutdown_time + RELOAD_MARGIN_S)
+        outcome = request(settings.data_dir, 2 * settings.shutdown_time + RELOAD_MARGIN_S)
     except (NotRunning, NoAnswer) as error:
         fail(error)
     except PermissionError as error:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -25,7 +26,8 @@ from penstock.process.kernel import die_with_parent
 from penstock.process.reporting import configure
 from penstock.supervise.reload import Reloader, Signals
 from penstock.supervise.sd_notify import Service, listens
-from penstock.supervise.supervisor import AlreadyRunning, Supervisor
+from penstock.supervise.succession import Program, is_rehearsal, take_inheritance
+from penstock.supervise.supervisor import AlreadyRunning, Supervisor, check_listeners
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -50,7 +52,7 @@ def serve(
     configure("supervisor")
     settings = load_settings(config, overrides)
     read = partial(load, active_config_file(config), overrides)
-    run(settings, read, notices(settings, config, overrides), verbose)
+    run(settings, read, notices(settings, config, overrides), Program.of_command_line(), verbose)
 
 
 def console(
@@ -74,16 +76,28 @@ def console(
     run_console(settings)
 
 
-def run(settings: Settings, read: Callable[[], Settings], lines: list[str], verbose: bool = False) -> None:
+def run(
+    settings: Settings,
+    read: Callable[[], Settings],
+    lines: list[str],
+    program: Program,
+    verbose: bool = False,
+    up: int = 0,
+) -> None:
     """Supervise until SIGTERM or SIGINT; on SIGHUP apply the configuration that ``read`` returns.
 
-    ``lines`` are logged once everything has started.
+    ``lines`` are logged once everything has started. On SIGUSR2 this process becomes ``program``. ``up`` is the process
+    id of ``penstock up``, if that is the parent.
     """
-    signals = Signals()
+    inheritance = take_inheritance()
+    signals = Signals(inheritance)
     try:
         settings.security.check_files()
+        if is_rehearsal():
+            check_listeners(settings, settings.listener)
+            return
         # Order: the files of TLS and tokens are checked before a port is opened.
-        supervisor = Supervisor(settings)
+        supervisor = Supervisor(settings, inheritance, up)
         supervisor.start()
     except (CannotListen, AlreadyRunning, ConfigError, OSError) as error:
         fail(error)
@@ -96,9 +110,15 @@ def run(settings: Settings, read: Callable[[], Settings], lines: list[str], verb
     reloader = Reloader(supervisor, read, settings.data_dir, service)
 
     def is_stopping() -> bool:
+        nonlocal inheritance
         service.tick()
+        if inheritance and service.is_ready:
+            reloader.report_restart(inheritance.began, len(inheritance.sockets))
+            inheritance = None
         if signals.take_reload():
             reloader.reload()
+        if signals.take_restart():
+            reloader.restart(program, signals.may_hang_up)
         return signals.stop
 
     supervisor.run(is_stopping)
@@ -120,9 +140,12 @@ def main() -> None:
     die_with_parent()
     configure("supervisor")
     task = json.load(sys.stdin)
-    file = Path(task["config"]) if task["config"] else None
-    settings = Settings.model_validate(task["settings"])
-    run(settings, partial(load, file, task["overrides"]), notices(settings, file, task["overrides"]))
+    file, overrides = Path(task["config"]) if task["config"] else None, task["overrides"]
+    read = partial(load, file, overrides)
+    # A successor reads the file itself: it may be a newer Penstock, with other keys.
+    settings = Settings.model_validate(task["settings"]) if task["settings"] else read()
+    program = Program.of_child(__spec__.name, {**task, "settings": None})
+    run(settings, read, notices(settings, file, overrides), program, up=os.getppid())
 
 
 if __name__ == "__main__":

@@ -25,14 +25,16 @@ from penstock.cli.common import active_config_file, errors, fail
 from penstock.cli.options import Config, Override, load_settings
 from penstock.cli.run.sample_tour import Tour
 from penstock.cli.tables.spark_session import missing_spark
-from penstock.config import Settings
+from penstock.config import ConfigError, Settings
 from penstock.config.daemon_access import Access
 from penstock.ingest.sockets import CannotListen, check_address, open_socket
 from penstock.process.child import Child
 from penstock.process.reporting import configure
 from penstock.supervise.endpoints import endpoints
 from penstock.supervise.instances import running_supervisor
-from penstock.supervise.reload import Signals
+from penstock.supervise.reload import OUTCOME, Outcome, Signals, write_outcome
+from penstock.supervise.sd_notify import Watchdog
+from penstock.supervise.succession import Inheritance, Program, is_rehearsal, take_inheritance
 from penstock.supervise.supervisor import already_running, make_folders
 from penstock.supervise.timeline import Timeline
 
@@ -80,15 +82,19 @@ def up(
         if missing:
             _LOGGER.warning("the demo runs without tables: %s", missing)
         sys.exit(_run_demo(config, override, spark=not (no_spark or missing)))
+    inheritance = take_inheritance()
     settings = load_settings(config, override)
-    _check_ports(settings)
     if missing:
         fail(f"{missing}{WITHOUT_SPARK}")
+    if is_rehearsal():
+        return
+    if inheritance is None:
+        _check_ports(settings)
     # Without the console everything else works, so a missing package is a warning and no error.
-    with_console = not no_console and _can_serve_console(settings)
-    with Up(settings, config, override, spark=not no_spark, console=with_console) as running:
+    with_console = not no_console and _can_serve_console(settings, is_successor=inheritance is not None)
+    with Up(settings, config, override, not no_spark, with_console, inheritance) as running:
         tour = Tour(settings, spark=not no_spark)
-        if sample:
+        if sample and inheritance is None:
             tour.sample(running.check)
         tour.directions(console_too=with_console)
         running.stay()
@@ -128,11 +134,13 @@ def _missing_for_tables() -> str:
     return ""
 
 
-def _can_serve_console(settings: Settings) -> bool:
+def _can_serve_console(settings: Settings, is_successor: bool) -> bool:
     """Report whether the console can be served; everything else runs without it."""
     if importlib.util.find_spec("nicegui") is None:
         _LOGGER.warning("no web console: pip install 'penstock-pipe[console]'")
         return False
+    if is_successor:  # the predecessor's console may still have the address
+        return True
     try:
         check_address("console.http", settings.console.http)
     except CannotListen as error:
@@ -206,7 +214,13 @@ class Up:
     """The processes of ``penstock up``: started on entry, stopped on exit. Owned by the main thread."""
 
     def __init__(
-        self, settings: Settings, config: Path | None, override: list[str] | None, spark: bool, console: bool = False
+        self,
+        settings: Settings,
+        config: Path | None,
+        override: list[str] | None,
+        spark: bool,
+        console: bool = False,
+        inheritance: Inheritance | None = None,
     ) -> None:
         make_folders(settings)
         task = settings.model_dump(mode="json")
@@ -220,13 +234,17 @@ class Up:
             self._children.append(Child("pipeline", PIPELINE, task, output=output))
         if console:
             self._children.append(Child("console", CONSOLE, task, output=settings.data_dir / "console.log"))
-        self._signals = Signals()
+        self._inheritance, self._watchdog = inheritance, Watchdog()
+        self._signals = Signals(inheritance)
         self._timeline = Timeline(LedgerEndpoint(settings))
 
     def __enter__(self) -> Up:
         try:
-            for child in self._children:
-                child.start()
+            if self._inheritance:
+                self._succeed_children(self._inheritance.pids)
+            else:
+                for child in self._children:
+                    child.start()
             self._wait_for_daemon()
         except BaseException:
             # Ctrl-C during the start, or a listener that cannot be opened: stop the children that run already.
@@ -249,8 +267,11 @@ class Up:
         """Restart dead processes and report them. Raises typer.Exit on a signal or if a listener cannot be opened."""
         if self._signals.stop:
             raise typer.Exit(130)
+        self._watchdog.tick()
         if self._signals.take_reload() and self._serve.pid:
             os.kill(self._serve.pid, signal.SIGHUP)
+        if self._signals.take_restart():
+            self._restart()
         if self._serve.pid is None:
             # The process has printed the reason.
             raise typer.Exit(1)
@@ -265,6 +286,39 @@ class Up:
                 self._timeline.record_return(child.name)
         # Delivered here and not at once: the daemon that stores the events may be the process that died.
         self._timeline.deliver(self._serve.pid)
+
+    def _restart(self) -> None:
+        """Become the installed version of this program, which then restarts the children. Returns if that fails."""
+        began = time.monotonic_ns()
+        program = Program.of_command_line()
+        try:
+            program.rehearse(self._watchdog.tick)
+            pids = {child.name: child.pid for child in self._children if child.pid}
+            program.replace_process(Inheritance(pids, began, self._signals.may_hang_up))
+        except (ConfigError, OSError) as error:
+            outcome = Outcome(began, error=str(error), restart=True)
+            _LOGGER.error("%s", "; ".join(outcome.lines))
+            write_outcome(self._settings.data_dir / OUTCOME, outcome)
+
+    def _succeed_children(self, pids: Mapping[str, int]) -> None:
+        """Make ``serve`` restart itself, which keeps its sockets open, and replace the other children."""
+        orphans = pids.keys() - {child.name for child in self._children}
+        for child in self._children:
+            if pid := pids.get(child.name):
+                child.adopt(pid)
+        if self._serve.pid:
+            os.kill(self._serve.pid, signal.SIGUSR2)
+        else:
+            self._serve.start()
+        others = [child for child in self._children if child is not self._serve]
+        until = time.monotonic() + self._settings.shutdown_time
+        for child in others:
+            child.stop()
+        if self._inheritance:
+            self._inheritance.end_children(sorted(orphans), self._settings.shutdown_time)
+        for child in others:
+            child.wait(until)
+            child.start()
 
     def stay(self) -> None:
         """Check the processes until Ctrl-C."""

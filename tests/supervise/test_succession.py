@@ -1,0 +1,68 @@
+"""A program becomes its successor, and what it hands over."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.config import ConfigError
+from penstock.supervise.succession import VARIABLE, Inheritance, Program, take_inheritance
+
+SUCCEED = """
+import os, signal, subprocess, sys, time
+from penstock.supervise.succession import Inheritance, Program, accept_requests, take_inheritance
+inheritance = take_inheritance()
+if inheritance is None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    lock = os.open(sys.argv[1], os.O_RDWR)
+    os.kill(os.getpid(), signal.SIGCONT)
+    try:
+        Program.of_command_line().replace_process(Inheritance({"child": child.pid}, os.getpid(), True, lock))
+    finally:
+        print("not reached")
+signal.signal(signal.SIGUSR2, lambda *_: print("requested"))
+os.kill(os.getpid(), signal.SIGUSR2)
+print("pending")
+accept_requests()
+print(inheritance.began == os.getpid(), inheritance.may_hang_up, os.get_inheritable(inheritance.lock))
+os.write(inheritance.lock, b"locked")
+started_at = time.monotonic()
+inheritance.end_children(["child"], 20)
+print("ended" if time.monotonic() - started_at < 20 else "killed")
+"""
+
+
+def test_successor_has_the_process_id_descriptors_children_and_pending_signals(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    lock.touch()
+    output = subprocess.run([sys.executable, "-c", SUCCEED, str(lock)], capture_output=True, text=True, check=True)
+    assert output.stdout.splitlines() == ["pending", "requested", "True True False", "ended"], output.stderr
+    assert lock.read_text() == "locked"
+
+
+def test_program_that_cannot_be_run_leaves_everything_as_it_was() -> None:
+    with pytest.raises(OSError, match="No such file"):
+        Program(["/nowhere/python"]).replace_process(Inheritance({}, 0, may_hang_up=False))
+
+
+def test_rehearsal_reads_the_task_and_reports_its_reason() -> None:
+    code = f"import os, sys; sys.exit('penstock: ' + os.environ['{VARIABLE}'] + sys.stdin.read() + sys.argv[1])"
+    program = Program([sys.executable, "-c", code, str(os.getppid())], {"key": 1})
+    ticks: list[int] = []
+    with pytest.raises(ConfigError, match=f'^rehearsal{{"key": 1}}{os.getpid()}$'):
+        program.rehearse(lambda: ticks.append(1))
+    Program([sys.executable, "-c", "import sys; sys.argv"]).rehearse(lambda: None)
+
+
+@given(st.dictionaries(st.text(max_size=40), st.integers(min_value=1)), st.booleans())
+def test_inheritance_survives_the_environment(pids: dict[str, int], may_hang_up: bool) -> None:
+    os.environ[VARIABLE] = json.dumps({"pids": pids, "began": 7, "may_hang_up": may_hang_up})
+    assert take_inheritance() == Inheritance(pids, 7, may_hang_up)
+    assert take_inheritance() is None

@@ -1,0 +1,95 @@
+"""A running ``penstock serve`` is replaced by its successor without losing a datagram."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from penstock.client.send_many import DatagramBatch
+from penstock.ingest.sockets import granted_buffer, request_buffer
+from penstock.testing.pipe import Pipe, until
+
+RATE = 50_000
+"""Datagrams a second, on a machine that grants the buffer."""
+BATCH = 500
+PAYLOAD = b"x" * 200
+BUFFER_BYTES = 256 << 20
+BYTES_PER_DATAGRAM = 1280
+"""What the kernel charges for a datagram of PAYLOAD, at most."""
+PAUSE_S = 5.0
+"""Longest time in which no receiver reads, on a machine that other tests keep busy."""
+
+
+class SteadySender(threading.Thread):
+    """Sends datagrams at a constant rate until stopped; ``sent`` counts them."""
+
+    def __init__(self, address: tuple[str, int], rate: float) -> None:
+        super().__init__()
+        self._address, self._rate, self._stopping = address, rate, threading.Event()
+        self._batch = DatagramBatch.from_datagrams([PAYLOAD] * max(min(BATCH, int(rate / 100)), 1))
+        self.sent = 0
+
+    def run(self) -> None:
+        size = max(min(BATCH, int(self._rate / 100)), 1)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.connect(self._address)
+            next_at = time.monotonic()
+            while not self._stopping.is_set():
+                self._batch.send(sock)
+                self.sent += size
+                # A sender that a busy machine has paused does not send in one burst what it missed.
+                next_at = max(next_at + size / self._rate, time.monotonic() - 0.05)
+                self._stopping.wait(max(next_at - time.monotonic(), 0))
+
+    def stop(self) -> int:
+        """Stop, and return the number of sent datagrams."""
+        self._stopping.set()
+        self.join()
+        return self.sent
+
+
+def sustainable_rate() -> float:
+    """Return the rate at which the kernel's buffer lasts for PAUSE_S; without CAP_NET_ADMIN it may be small."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        request_buffer(sock, BUFFER_BYTES)
+        return min(RATE, 2 * granted_buffer(sock) / BYTES_PER_DATAGRAM / PAUSE_S)
+
+
+def restart(pipe: Pipe) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "penstock.cli.main", "restart", *pipe.options]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
+
+
+def test_restart_under_load_loses_no_datagram(pipes: Callable[..., Pipe]) -> None:
+    listener = "listener.events-udp"
+    pipe = pipes(
+        f"{listener}.so_rcvbuf={BUFFER_BYTES}",
+        f"{listener}.codec=raw",
+        "buffer.term_length=64MiB",
+        "buffer.slots=1024",
+    )
+    before = pipe.endpoints()
+    sender = SteadySender(pipe.address("events-udp"), sustainable_rate())
+    sender.start()
+    try:
+        with socket.create_connection(pipe.address("events-tcp")) as connection:
+            connection.sendall(b"before\nwithout a newline")
+            until(lambda: sender.sent, what="the sender is in motion")
+            outcome = restart(pipe)
+            assert (outcome.returncode, outcome.stdout) == (0, "penstock is restarted, 4 sockets were kept open\n")
+            # Accepted connections are read to the end, then closed.
+            assert connection.recv(1) == b""
+    finally:
+        sent = sender.stop()
+    after = pipe.endpoints()
+    assert (after["supervisor"], after["listeners"]) == (before["supervisor"], before["listeners"])
+    assert not set(after["pids"].values()) & set(before["pids"].values())
+    until(lambda: pipe.counts("events-udp")["taken"] >= sent, what="all datagrams are counted")
+    pipe.settled()
+    counts = pipe.counts("events-udp")
+    assert (counts["taken"], counts["accepted"], counts["kernel_dropped"]) == (sent, sent, 0)
+    assert pipe.counts("events-tcp")["accepted"] == 2
