@@ -2,9 +2,9 @@
 
 Read ``supervisor``, ``handler_checks``, ``listener_processes``, ``reload`` with ``listener_swap`` and
 ``removed_handlers`` (``waiting_frames``), ``succession``, then ``daemon_channel`` with ``timeline``, ``endpoints``
-(``instances``) and ``sd_notify``. Imports ``config``, ``process``, ``logbuffer``, ``handover``, ``ingest`` and ``wire.codecs``, and starts
-its children by module name. It loads numpy and Arrow only when it starts them, because its children share the loaded
-memory.
+(``instances``) and ``sd_notify``. Imports ``config``, ``process``, ``logbuffer``, ``handover``, ``ingest`` and
+``wire.codecs``, and starts its children by module name. It loads numpy and Arrow only when it starts them, because
+its children share the loaded memory.
 """
 
 __all__ = [  # noqa: RUF022 reading order
