@@ -79,7 +79,7 @@ class Service:
 
     @property
     def is_ready(self) -> bool:
-        """It has answered since the start or the last reload."""
+        """The service has answered since the start or the last reload."""
         return self._ready
 
     def alive(self) -> None:

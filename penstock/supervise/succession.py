@@ -101,7 +101,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Inheritance:
-    """What a successor inherits: descriptors of the lock (-1: none) and of sockets by listener, children by name.
+    """Inheritance of a successor: descriptors of the lock (-1: none) and of sockets by listener, children by name.
 
     ``buffer``: settings of the log buffers that the children use. ``began``: monotonic time of the request, in
     nanoseconds. ``may_hang_up``: a closing terminal ends the process.
@@ -115,7 +115,7 @@ class Inheritance:
     buffer: Mapping[str, Any] = field(default_factory=dict)
 
     def end_children(self, names: Sequence[str], shutdown_time_s: float) -> None:
-        """End children by name, and kill those that have not ended after ``shutdown_time_s``."""
+        """End children by name, and kill children that run on after ``shutdown_time_s``."""
         children = [OwnChild(self.pids[name]) for name in names]
         deadline = time.monotonic() + shutdown_time_s
         for child in children:

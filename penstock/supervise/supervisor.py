@@ -142,7 +142,7 @@ class Supervisor:
         self._inheritance = replace(inheritance, pids={})
 
     def _open_intakes(self) -> None:
-        """Open the listeners' sockets, or take those that a predecessor or systemd kept."""
+        """Open the listeners' sockets, or take sockets that a predecessor or systemd kept."""
         if self._inheritance:
             sockets = {name: socket.socket(fileno=number) for name, number in self._inheritance.sockets.items()}
         else:
