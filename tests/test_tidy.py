@@ -189,6 +189,7 @@ TESTED_BY: dict[str, str] = {
     "penstock/audit/kafka_source.py": "tests/audit/test_audit.py",
     "penstock/audit/report.py": "tests/audit/test_audit.py",
     "penstock/audit/tables/delta.py": "tests/audit/test_audit.py",
+    "penstock/audit/tables/history.py": "tests/audit/tables/test_iceberg.py",
     "penstock/audit/tables/parquet_folder.py": "tests/audit/test_audit.py",
     "penstock/audit/tables/sql_databases.py": "tests/audit/test_audit.py",
     "penstock/audit/tables/table.py": "tests/audit/test_audit.py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
@@ -32,7 +33,7 @@ def audit(
     table: Annotated[
         str,
         typer.Argument(
-            help="Delta table or folder of Parquet files, sqlite:///FILE?table=NAME or duckdb:///FILE?table=NAME."
+            help="Delta or Iceberg table, folder of Parquet files, or sqlite:///FILE?table=NAME; see docs/audit.md."
         ),
     ],
     offset: Annotated[
@@ -83,6 +84,10 @@ def audit(
         report = _run(topic, table, kafka, parse_properties(store or []), request)
     except (SourceUnavailable, TableUnreadable, NoOffsets) as error:
         fail(f"not decided: {error}", UNDECIDED)
+    except Exception:  # noqa: BLE001 - see below
+        # A fault of a driver must not end with the status of missing records.
+        traceback.print_exc()
+        fail("not decided: the audit failed unexpectedly", UNDECIDED)
     text = json.dumps(document(report), indent=2)
     if receipt is not None:
         receipt.write_text(f"{text}\n")

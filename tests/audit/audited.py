@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
+import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,22 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
+import typer
+from typer.testing import CliRunner
 
+from penstock.cli.audit import audit
 from tests.kafka.kafka_helpers import Topics
 
 Row = tuple[int, int]
 """Partition and offset."""
+RECORDS = 60
+
+
+def filled_topic(topics: Topics, partitions: int = 1) -> tuple[str, list[Row]]:
+    """Return a topic with 60 records per partition, and all their positions."""
+    topic = topics.new(partitions)
+    topics.plain(topic, [b"order %d" % number for number in range(RECORDS)], range(partitions))
+    return topic, [(partition, offset) for partition in range(partitions) for offset in range(RECORDS)]
 
 
 def rows_table(rows: Iterable[Row], topic: str = "orders") -> pa.Table:
@@ -50,12 +60,15 @@ def write_parquet(folder: Path, rows: Sequence[Row], topic: str = "orders", file
 
 def run_audit(topics: Topics, topic: str, table: object, *options: str) -> tuple[int, dict[str, Any], str]:
     """Return the exit status, the report as JSON, and the errors."""
-    command = [sys.executable, "-m", "penstock.cli.main", "audit", f"kafka://{topics.address}/{topic}", str(table)]
-    completed = subprocess.run(
-        [*command, "--json", "--grace", "0s", *options], capture_output=True, text=True, timeout=120, check=False
+    app = typer.Typer()
+    app.command()(audit)
+    command = [f"kafka://{topics.address}/{topic}", str(table), "--json", "--grace", "0s", *options]
+    completed = CliRunner().invoke(app, command)
+    assert completed.exception is None or isinstance(completed.exception, SystemExit), "".join(
+        traceback.format_exception(completed.exception)
     )
     report = json.loads(completed.stdout) if completed.stdout else {}
-    return completed.returncode, report, completed.stderr
+    return completed.exit_code, report, completed.stderr
 
 
 def copy_file(source: Path, target: Path) -> None:

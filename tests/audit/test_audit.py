@@ -16,18 +16,8 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from penstock.testing.pipe import until
-from tests.audit.audited import Row, copy_file, rows_table, run_audit, write_delta, write_parquet
+from tests.audit.audited import Row, copy_file, filled_topic, rows_table, run_audit, write_delta, write_parquet
 from tests.kafka.kafka_helpers import Topics
-
-RECORDS = 60
-
-
-def filled_topic(topics: Topics, partitions: int = 1) -> tuple[str, list[Row]]:
-    """Return a topic with 60 records per partition, and all their positions."""
-    topic = topics.new(partitions)
-    topics.plain(topic, [b"order %d" % number for number in range(RECORDS)], range(partitions))
-    return topic, [(partition, offset) for partition in range(partitions) for offset in range(RECORDS)]
-
 
 WRITERS: dict[str, Callable[[Path, Sequence[Row], str], object]] = {
     "delta": write_delta,
@@ -42,6 +32,15 @@ def test_complete_table_has_no_finding(topics: Topics, tmp_path: Path, kind: str
     status, report, errors = run_audit(topics, topic, tmp_path / "t")
     assert (status, report["missing"], report["doubled"], report["required"]) == (0, 0, 0, 120), errors
     assert report["verdict"] == f"{topic}: complete: 120 records checked, each once"
+
+
+def test_topic_and_partition_of_a_partitioned_table_are_read_from_paths(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics, partitions=2)
+    deltalake.write_deltalake(
+        str(tmp_path / "t"), rows_table(rows[1:], topic), partition_by=["kafka_topic", "kafka_partition"]
+    )
+    status, report, errors = run_audit(topics, topic, tmp_path / "t")
+    assert (status, report.get("missing"), report["partitions"][0]["missing"]) == (1, 1, [[0, 1]]), errors
 
 
 @pytest.mark.parametrize("kind", WRITERS)

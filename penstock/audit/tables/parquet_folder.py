@@ -16,6 +16,7 @@ from penstock.audit.tables.table import (
     dotted_names,
     offset_rows,
     translate_errors,
+    with_dictionaries,
 )
 
 
@@ -49,7 +50,10 @@ class ParquetFolder(AuditedTable):
 
 def rows_of_file(path: Path, name: str, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
     """Yield the offsets of one Parquet file, named ``name`` in the report. Raises TableUnreadable."""
-    with translate_errors(path), pq.ParquetFile(path, read_dictionary=columns.dictionaries) as file:
+    with (
+        translate_errors(path),
+        with_dictionaries(lambda names: pq.ParquetFile(path, read_dictionary=names), columns) as file,
+    ):
         available = set(dotted_names(file.schema_arrow))
         columns_of_file = [column for column in columns.names if column in available]
         for batch in file.iter_batches(BATCH_ROWS, columns=columns_of_file):

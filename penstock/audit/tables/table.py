@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 import numpy as np
@@ -22,6 +22,10 @@ from penstock.landing.offset_runs import NO_RUNS, Offsets, Runs, difference, int
 
 BATCH_ROWS = 1 << 20
 """Rows in memory at once: 8 MiB per column."""
+ICEBERG_METADATA = ".metadata.json"
+EXTRAS = {"iceberg": "audit-iceberg"}
+"""Extras of the package with the drivers of a kind of table."""
+Opened = TypeVar("Opened")
 Mask = npt.NDArray[np.bool_]
 _HIVE_VALUE = re.compile(r"([^/=]+)=([^/]*)/")
 
@@ -139,26 +143,56 @@ def translate_errors(subject: object, *errors: type[Exception]) -> Iterator[None
         raise TableUnreadable(f"{subject} cannot be read: {str(error).partition(chr(10))[0]}") from None
 
 
-def open_table(address: str, options: Mapping[str, str] | None = None) -> AuditedTable:
-    """Return the table at a folder, URL or database address; ``options``: delta-rs options of an object store.
+def with_dictionaries(open_file: Callable[[list[str]], Opened], columns: OffsetColumns) -> Opened:
+    """Open a Parquet file with its column of topics as a dictionary, if it has one."""
+    try:
+        return open_file(columns.dictionaries)
+    except KeyError:  # the topic is in the file's path, or nowhere
+        return open_file([])
 
-    Raises TableUnreadable.
+
+def open_table(address: str, options: Mapping[str, str] | None = None) -> AuditedTable:
+    """Return the table at a folder, URL or database address; ``options``: of the object store or the catalog.
+
+    Raises TableUnreadable, also if a driver is not installed.
     """
+    try:
+        return _open_table(address, options or {})
+    except ModuleNotFoundError as error:
+        scheme = "iceberg" if is_iceberg(address) else address.partition("://")[0]
+        extra = EXTRAS.get(scheme, "sql,kafka")
+        raise TableUnreadable(f"this table needs {error.name}: pip install 'penstock-pipe[{extra}]'") from None
+
+
+def _open_table(address: str, options: Mapping[str, str]) -> AuditedTable:
+    scheme = address.partition("://")[0] if "://" in address else ""
+    if is_iceberg(address):
+        from penstock.audit.tables.iceberg import IcebergTable
+
+        return IcebergTable(address, options)
     from penstock.audit.tables.delta import DeltaTable, is_delta
     from penstock.audit.tables.parquet_folder import ParquetFolder
     from penstock.audit.tables.sql_databases import SCHEMES, open_database
 
-    scheme = address.partition("://")[0] if "://" in address else ""
     if scheme in SCHEMES:
         return open_database(address)
-    if is_delta(address, options or {}):
-        return DeltaTable(address, options or {})
+    if is_delta(address, options):
+        return DeltaTable(address, options)
     if scheme and scheme != "file":
         raise TableUnreadable(f"{address}: no Delta table; other kinds of tables are read from folders and databases")
-    path = Path(unquote(address.removeprefix("file://")))
-    if (path / "metadata").is_dir() and any((path / "metadata").glob("*.metadata.json")):
-        raise TableUnreadable(f"{address} is an Iceberg table, which this version cannot read")
-    return ParquetFolder(path)
+    return ParquetFolder(Path(unquote(address.removeprefix("file://"))))
+
+
+def is_iceberg(address: str) -> bool:
+    """Report whether ``address`` is a table of a catalog, a metadata file or the local folder of an Iceberg table."""
+    if address.startswith("iceberg://") or address.endswith(ICEBERG_METADATA):
+        return True
+    return "://" not in address.removeprefix("file://") and bool(iceberg_metadata(address))
+
+
+def iceberg_metadata(address: str) -> list[Path]:
+    """Return the metadata files in the local folder of an Iceberg table; empty for other folders."""
+    return sorted((Path(unquote(address.removeprefix("file://"))) / "metadata").glob(f"*{ICEBERG_METADATA}"))
 
 
 def offset_rows(file: str, rows: pa.RecordBatch, columns: OffsetColumns, topic: str) -> OffsetRows:

@@ -1,0 +1,136 @@
+"""Tables whose history is a list of files per version: which commit lost or doubled rows, and files of no version."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import abstractmethod
+from collections.abc import Hashable, Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from penstock.audit.columns import OffsetColumns
+from penstock.audit.tables.parquet_folder import rows_of_file
+from penstock.audit.tables.table import (
+    AuditedTable,
+    Loss,
+    Missing,
+    OffsetRows,
+    Orphan,
+    PartitionOffsets,
+    TableUnreadable,
+    remove_offsets,
+)
+from penstock.landing.offset_runs import count_offsets
+
+MAX_VERSIONS = 1000
+"""Limit: earlier versions that are searched for lost rows; opening one takes some milliseconds."""
+
+
+class VersionedFile(Protocol):
+    """A file of a version; ``identity`` changes if its deleted rows do, and ``str`` is its name in the report."""
+
+    @property
+    def identity(self) -> Hashable: ...
+
+
+class Version(NamedTuple):
+    """A commit, by its number or id, and the files before and after it."""
+
+    number: int
+    before: Iterable[VersionedFile]
+    after: Iterable[VersionedFile]
+
+
+class VersionedTable(AuditedTable):
+    """A table whose versions are lists of files. A kind of table has the methods below, and ``column_names``."""
+
+    @abstractmethod
+    def files(self) -> Iterable[VersionedFile]:
+        """Return the files of the audited version."""
+
+    @abstractmethod
+    def rows_of(self, file: VersionedFile, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
+        """Yield the offsets of a file's rows, without deleted ones. Raises TableUnreadable."""
+
+    @abstractmethod
+    def versions(self) -> Iterator[Version]:
+        """Yield the versions, the newest first, as far back as the table has them."""
+
+    @abstractmethod
+    def describe(self, number: int) -> str:
+        """Return a version with its operation, engine and time."""
+
+    @abstractmethod
+    def stored_files(self) -> Iterable[tuple[str, Path]]:
+        """Return the Parquet files in the table's folder, by name in the report; none if it is not a local one."""
+
+    def rows(self, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
+        """Yield the offsets of all rows of the version, without deleted ones."""
+        for file in self.files():
+            yield from self.rows_of(file, columns, topic)
+
+    def commits_of(self, files: set[str]) -> dict[str, str]:
+        """Return the commit that added each file, as far as the history goes back."""
+        commits: dict[str, str] = {}
+        for version in self.versions():
+            added = {str(file) for file in version.after} - {str(file) for file in version.before}
+            commits |= {name: self.describe(version.number) for name in files & added}
+            if files <= commits.keys():
+                break
+        return commits
+
+    def losses(self, columns: OffsetColumns, topic: str, missing: Missing) -> list[Loss]:
+        """Return the commits that removed rows with these offsets, the newest first."""
+        losses = []
+        for version in self.versions():
+            removed = _without(version.before, version.after)
+            if not removed:
+                continue
+            lost = self._held(removed, columns, topic, missing)
+            if lost:
+                # A rewrite keeps rows in other files, which this commit adds: older files lack them, or they would not
+                # be missing.
+                added = _without(version.after, version.before)
+                lost = remove_offsets(lost, self._held(added, columns, topic, lost))
+            losses += [Loss(self.describe(version.number), *of_partition) for of_partition in lost.items()]
+            missing = remove_offsets(missing, lost)
+            if not missing:
+                break
+        return losses
+
+    def _held(self, files: list[VersionedFile], columns: OffsetColumns, topic: str, missing: Missing) -> Missing:
+        """Return the missing offsets that rows of ``files`` have; files that are vacuumed have none."""
+        held = PartitionOffsets(missing)
+        for file in files:
+            with contextlib.suppress(TableUnreadable):
+                for rows in self.rows_of(file, columns, topic):
+                    held.add(rows)
+        return held.among(missing)
+
+    def orphans(self, columns: OffsetColumns, topic: str, missing: Missing) -> list[Orphan]:
+        """Return files of the folder that no searched version has, and that hold missing rows."""
+        orphans: list[Orphan] = []
+        for name, path in self.stored_files():
+            if name in self._listed:
+                continue
+            held = PartitionOffsets(missing)
+            # A writer that was killed leaves torn files.
+            with contextlib.suppress(TableUnreadable):
+                for rows in rows_of_file(path, name, columns, topic):
+                    held.add(rows)
+            orphans += [
+                Orphan(name, partition, count_offsets(ranges)) for partition, ranges in held.among(missing).items()
+            ]
+        return orphans
+
+    @cached_property
+    def _listed(self) -> set[str]:
+        """The files of all searched versions: computed once, as each version is opened for it."""
+        earlier = {str(file) for version in self.versions() for file in (*version.before, *version.after)}
+        return earlier | {str(file) for file in self.files()}
+
+
+def _without(files: Iterable[VersionedFile], others: Iterable[VersionedFile]) -> list[VersionedFile]:
+    identities = {file.identity for file in others}
+    return [file for file in files if file.identity not in identities]

@@ -1,0 +1,162 @@
+"""Planted faults in Iceberg tables that PyIceberg wrote are found, with the snapshot that made them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import Table
+from pyiceberg.typedef import Record
+
+from tests.audit.audited import Row, filled_topic, rows_table, run_audit
+from tests.kafka.kafka_helpers import Topics
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    made = load_catalog("lake", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/lake")
+    made.create_namespace("shop")
+    return made
+
+
+def write(catalog: Catalog, topic: str, *batches: Sequence[Row]) -> Table:
+    """Return a table with one snapshot per batch."""
+    table = catalog.create_table("shop.orders", schema=rows_table([(0, 0)]).schema)
+    for rows in batches:
+        table.append(rows_table(rows, topic))
+    return table
+
+
+def folder_of(table: Table) -> Path:
+    return Path(table.location().removeprefix("file://"))
+
+
+def audit_newest(topics: Topics, topic: str, table: Table) -> tuple[int, dict[str, object], dict[str, object]]:
+    """Return the exit status, the report, and the report of partition 0."""
+    status, report, errors = run_audit(topics, topic, table.refresh().metadata_location)
+    assert report, errors
+    return status, report, report["partitions"][0]
+
+
+def test_table_of_a_catalog_and_of_its_folder_are_complete(topics: Topics, tmp_path: Path, catalog: Catalog) -> None:
+    topic, rows = filled_topic(topics, partitions=2)
+    table = write(catalog, topic, rows[:70], rows[70:])
+    options = ("--store", "type=sql", "--store", f"uri=sqlite:///{tmp_path}/catalog.db")
+    for address, store in (("iceberg://lake/shop.orders", options), (str(folder_of(table)), ())):
+        status, report, errors = run_audit(topics, topic, address, *store)
+        assert (status, report.get("required"), report.get("kind")) == (0, 120, "Iceberg"), errors
+    current = table.refresh().current_snapshot()
+    assert current is not None
+    assert report["version"] == str(current.snapshot_id)
+
+
+def test_delete_names_its_snapshot_and_a_compaction_that_keeps_rows_does_not(topics: Topics, catalog: Catalog) -> None:
+    topic, rows = filled_topic(topics)
+    table = write(catalog, topic, rows[:30], rows[30:])
+    table.delete(And(GreaterThanOrEqual("kafka_offset", 40), LessThan("kafka_offset", 45)))
+    culprit = table.refresh().current_snapshot()
+    table.overwrite(table.scan().to_arrow())
+    status, report, part = audit_newest(topics, topic, table)
+    (loss,) = part["losses"]  # type: ignore[misc]
+    assert (status, report["missing"], loss["ranges"]) == (1, 5, [[40, 45]])
+    assert culprit is not None
+    assert loss["commit"].startswith(f"snapshot {culprit.snapshot_id}, overwrite by ")
+
+
+def test_rewrite_that_drops_rows_is_named(topics: Topics, catalog: Catalog) -> None:
+    topic, rows = filled_topic(topics)
+    table = write(catalog, topic, rows[:30], rows[30:])
+    table.overwrite(rows_table([row for row in rows if row[1] not in (3, 31)], topic))
+    status, _, part = audit_newest(topics, topic, table)
+    assert (status, part["missing"]) == (1, [[3, 4], [31, 32]])
+    losses: list[dict[str, object]] = part["losses"]  # type: ignore[assignment]
+    assert [loss["ranges"] for loss in losses] == [[[3, 4], [31, 32]]]
+    assert ", delete by " in str(losses[0]["commit"])
+
+
+def test_file_that_two_snapshots_reference_names_the_second_one(topics: Topics, catalog: Catalog) -> None:
+    topic, rows = filled_topic(topics)
+    table = write(catalog, topic, rows[:30], rows[30:])
+    path = next(task.file.file_path for task in table.scan().plan_files() if task.file.record_count == 30)
+    table.add_files([path], check_duplicate_files=False)
+    second = table.refresh().current_snapshot()
+    status, report, part = audit_newest(topics, topic, table)
+    assert (status, report["doubled"], report["missing"]) == (1, 30, 0)
+    assert second is not None
+    commits: dict[str, str] = part["doubled_in"]  # type: ignore[assignment]
+    assert set(commits) == {path, f"{path} (reference 2 to this file)"}
+    assert f"snapshot {second.snapshot_id}" in "".join(commits.values())
+
+
+def test_orphan_file_is_found_where_a_batch_is_lost(topics: Topics, catalog: Catalog) -> None:
+    topic, rows = filled_topic(topics)
+    table = write(catalog, topic, rows[:40])
+    orphan = folder_of(table) / "data" / "orphan.parquet"
+    pq.write_table(rows_table(rows[40:50], topic), orphan)
+    status, _, part = audit_newest(topics, topic, table)
+    assert (status, part["missing"], part["losses"]) == (1, [[40, 60]], [])
+    assert part["orphans"] == {f"file://{orphan}": 10}
+
+
+def append_deletes(table: Table, content: DataFileContent, rows: pa.Table) -> None:
+    path = folder_of(table) / "data" / f"deletes-{content.value}.parquet"
+    pq.write_table(rows, path)
+    deletes = DataFile.from_args(
+        content=content,
+        file_path=f"file://{path}",
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=len(rows),
+        file_size_in_bytes=path.stat().st_size,
+        column_sizes={},
+        value_counts={},
+        null_value_counts={},
+        nan_value_counts={},
+        lower_bounds={},
+        upper_bounds={},
+    )
+    deletes.spec_id = 0
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        append.append_data_file(deletes)
+
+
+def test_rows_of_position_deletes_are_missing_and_their_snapshot_is_named(topics: Topics, catalog: Catalog) -> None:
+    topic, rows = filled_topic(topics)
+    table = write(catalog, topic, rows)
+    (task,) = table.scan().plan_files()
+    append_deletes(
+        table,
+        DataFileContent.POSITION_DELETES,
+        pa.table({"file_path": [task.file.file_path] * 2, "pos": pa.array([7, 8], pa.int64())}),
+    )
+    deleting = table.refresh().current_snapshot()
+    status, _, part = audit_newest(topics, topic, table)
+    (loss,) = part["losses"]  # type: ignore[misc]
+    assert (status, loss["ranges"]) == (1, [[7, 9]])
+    assert deleting is not None
+    assert f"snapshot {deleting.snapshot_id}" in loss["commit"]
+
+
+def test_table_with_equality_deletes_is_refused(topics: Topics, catalog: Catalog) -> None:
+    topic, rows = filled_topic(topics)
+    table = write(catalog, topic, rows)
+    append_deletes(table, DataFileContent.EQUALITY_DELETES, pa.table({"kafka_offset": pa.array([7], pa.int64())}))
+    status, report, errors = run_audit(topics, topic, table.refresh().metadata_location)
+    assert (status, report) == (2, {})
+    assert "equality deletes" in errors
+
+
+def test_two_newest_metadata_files_are_refused(topics: Topics, catalog: Catalog) -> None:
+    topic, rows = filled_topic(topics)
+    folder = folder_of(write(catalog, topic, rows))
+    newest = max((folder / "metadata").glob("*.metadata.json"))
+    newest.with_name(f"{newest.name[:5]}-lost-the-race.metadata.json").write_bytes(newest.read_bytes())
+    status, _, errors = run_audit(topics, topic, folder)
+    assert status == 2
+    assert "has 2 newest metadata files; name the catalog" in errors
