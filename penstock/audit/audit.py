@@ -16,7 +16,7 @@ import numpy as np
 from penstock.audit.columns import NoOffsets, OffsetColumns, find_columns
 from penstock.audit.kafka_source import Expected, KafkaSource, Record
 from penstock.audit.offset_ranges import OffsetRanges
-from penstock.audit.tables.table import AuditedTable, Loss, OffsetRows
+from penstock.audit.tables.table import AuditedTable, Loss, OffsetRows, without_credentials
 from penstock.kafka.absent_offsets import Absence
 from penstock.landing.offset_runs import (
     NO_RUNS,
@@ -151,7 +151,9 @@ def audit(
         )
         for number in numbers
     }
-    report = Report(source.topic, address, table.kind, table.version, columns, began_s, list(reports.values()))
+    report = Report(
+        source.topic, without_credentials(address), table.kind, table.version, columns, began_s, list(reports.values())
+    )
     held = {number: OffsetRanges() for number in numbers}
     read = 0
     for rows in table.rows(columns, source.topic):

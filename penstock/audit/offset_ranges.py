@@ -48,7 +48,7 @@ class OffsetSet:
 
     def add_sorted(self, offsets: Offsets) -> tuple[Offsets, Offsets]:
         """Add the offsets that lie in blocks with a bitmap; return the other ones, and repeated ones."""
-        others, repeated = [], []
+        sparse, repeated = [offsets[:0]], [offsets[:0]]
         blocks = offsets >> BLOCK_BITS
         first = np.flatnonzero(np.r_[True, blocks[1:] != blocks[:-1]])
         for block, begin, end in zip(
@@ -56,11 +56,10 @@ class OffsetSet:
         ):
             bitmap = self._bitmaps.get(block)
             if bitmap is None:
-                others.append(offsets[begin:end])
+                sparse.append(offsets[begin:end])
             else:
                 repeated.append(_set_bits(bitmap, offsets[begin:end]))
-        nothing = offsets[:0]
-        return np.concatenate([nothing, *others]), np.concatenate([nothing, *repeated])
+        return np.concatenate(sparse), np.concatenate(repeated)
 
     def _add_to_bitmaps(self, ranges: Runs) -> tuple[Runs, Runs]:
         """Add the parts of ranges that lie in blocks with a bitmap; return the other parts, and repeated offsets."""

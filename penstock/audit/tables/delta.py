@@ -69,7 +69,7 @@ class DeltaTable(VersionedTable):
         return self._files
 
     def rows_of(self, file: VersionedFile, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
-        """Yield the offsets of a file's rows, without those of a deletion vector."""
+        """Yield the offsets of a file's rows, without rows that a deletion vector marks."""
         table_file = cast("TableFile", file)
         with (
             translate_errors(file, DeltaError),

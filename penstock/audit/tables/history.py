@@ -131,6 +131,6 @@ class VersionedTable(AuditedTable):
         return earlier | {str(file) for file in self.files()}
 
 
-def _without(files: Iterable[VersionedFile], others: Iterable[VersionedFile]) -> list[VersionedFile]:
-    identities = {file.identity for file in others}
+def _without(files: Iterable[VersionedFile], excluded: Iterable[VersionedFile]) -> list[VersionedFile]:
+    identities = {file.identity for file in excluded}
     return [file for file in files if file.identity not in identities]

@@ -97,7 +97,7 @@ class IcebergTable(VersionedTable):
                 yield offset_rows(str(referenced), batch, columns, topic)
 
     def versions(self) -> Iterator[Version]:
-        """Yield the snapshots from the current one to its ancestors, as far back as they are not expired."""
+        """Yield the snapshots from the current one to its ancestors, until one has expired."""
         after, snapshot_id = self._files, self._snapshot_id
         for _ in range(MAX_VERSIONS):
             snapshot = None if snapshot_id is None else self._table.metadata.snapshot_by_id(snapshot_id)

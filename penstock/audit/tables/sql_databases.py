@@ -1,87 +1,147 @@
-"""Tables of databases: DuckDB and SQLite, addressed as ``sqlite:///shop.db?table=orders``."""
+"""Databases by the scheme of an address, such as ``postgresql://reader@db/shop?table=orders``."""
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
-import pyarrow as pa
+from penstock.audit.tables.sql_table import Dialect, SqlTable
+from penstock.audit.tables.table import TableUnreadable
 
-from penstock.audit.columns import OffsetColumns
-from penstock.audit.tables.table import BATCH_ROWS, AuditedTable, OffsetRows, TableUnreadable, offset_rows
-
-SCHEMES = ("duckdb", "sqlite")
+CONNECT_TIMEOUT_S = 20
 
 
-class SqlTable(AuditedTable):
-    """A table or view of a database; ``connect`` opens a read-only connection of DB-API 2.
+def open_database(address: str, options: Mapping[str, str]) -> SqlTable:
+    """Return the table that ``?table=`` names in a database; ``options``: parameters of the driver's connect.
 
-    The rows are of one moment: each database reads one statement from one snapshot.
+    Raises TableUnreadable, ModuleNotFoundError.
     """
-
-    def __init__(self, kind: str, table: str, connect: Callable[[], Any], errors: tuple[type[Exception], ...]) -> None:
-        self.kind, self._table, self._errors = kind, table, errors
-        with self._translated():
-            self._connection = connect()
-
-    def column_names(self) -> list[str]:
-        """Return the columns."""
-        description = self._execute(f"SELECT * FROM {_quoted(self._table)} LIMIT 0").description  # noqa: S608
-        return [column[0] for column in description]
-
-    def rows(self, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
-        """Yield the offsets of all rows."""
-        names = ", ".join(_quoted(name) for name in columns.names)
-        cursor = self._execute(f"SELECT {names} FROM {_quoted(self._table)}")  # noqa: S608 - the names are quoted
-        while batch := self._fetch(cursor):
-            arrays = {
-                name: _array(values) for name, values in zip(columns.names, zip(*batch, strict=True), strict=True)
-            }
-            yield offset_rows(self._table, pa.RecordBatch.from_pydict(arrays), columns, topic)
-
-    def _execute(self, query: str) -> Any:
-        with self._translated():
-            cursor = self._connection.cursor()
-            cursor.execute(query)
-        return cursor
-
-    def _fetch(self, cursor: Any) -> Any:
-        with self._translated():
-            return cursor.fetchmany(BATCH_ROWS)
-
-    @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except self._errors as error:
-            raise TableUnreadable(f"{self.kind}: {str(error).partition(chr(10))[0]}") from None
-
-
-def _array(values: tuple[Any, ...]) -> Any:
-    try:
-        return pa.array(values)
-    except (pa.ArrowException, OverflowError):
-        return pa.array([None if value is None else str(value) for value in values])
-
-
-def _quoted(name: str) -> str:
-    """Quote an identifier; a dot separates schema and table, or a struct and its field."""
-    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
-
-
-def open_database(address: str) -> SqlTable:
-    """Return the table that ``?table=`` names in a database. Raises TableUnreadable."""
     parts = urlsplit(address)
-    table = parse_qs(parts.query).get("table", [""])[0]
+    query = dict(parse_qsl(parts.query))
+    table = query.pop("table", "")
     if not table:
         raise TableUnreadable(f"{parts.scheme}: name the table with ?table=NAME")
-    path = unquote(parts.path.removeprefix("/") if parts.path.startswith("//") else parts.path) or unquote(parts.netloc)
-    if parts.scheme == "sqlite":
-        connect = lambda: sqlite3.connect(f"file:{path}?mode=ro", uri=True)  # noqa: E731
-        return SqlTable("SQLite", table, connect, (sqlite3.Error,))
+    return SqlTable(DATABASES[parts.scheme](parts, {**query, **options}), table)
+
+
+def _file(parts: SplitResult) -> str:
+    """Return the path of a database in a file."""
+    path = parts.path.removeprefix("/") if parts.path.startswith("//") else parts.path
+    return unquote(path) or unquote(parts.netloc)
+
+
+def _sqlite(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
+    def connect() -> Any:
+        connection = sqlite3.connect(f"file:{_file(parts)}?mode=ro", uri=True, isolation_level=None)
+        connection.execute("BEGIN")
+        return connection
+
+    return Dialect("SQLite", connect, (sqlite3.Error,))
+
+
+def _duckdb(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
     import duckdb
 
-    return SqlTable("DuckDB", table, lambda: duckdb.connect(path, read_only=True), (duckdb.Error,))
+    def connect() -> Any:
+        return duckdb.connect(_file(parts), read_only=True).begin()
+
+    return Dialect("DuckDB", connect, (duckdb.Error,), divide="CAST({offset} AS BIGINT) // {size}")
+
+
+def _postgresql(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
+    import psycopg
+
+    def connect() -> Any:
+        url = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(options), ""))
+        connection = psycopg.connect(url, connect_timeout=CONNECT_TIMEOUT_S)
+        connection.read_only, connection.isolation_level = True, psycopg.IsolationLevel.REPEATABLE_READ
+        return connection
+
+    # A named cursor lets the server keep the rows that are not fetched yet.
+    return Dialect(
+        "PostgreSQL", connect, (psycopg.Error,), cursor=lambda connection: connection.cursor(name="penstock_audit")
+    )
+
+
+def _mysql(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
+    import pymysql
+    from pymysql.cursors import SSCursor
+
+    def connect() -> Any:
+        connection = pymysql.connect(
+            host=parts.hostname or "127.0.0.1",
+            port=parts.port or 3306,
+            user=unquote(parts.username or ""),
+            password=unquote(parts.password or ""),
+            database=unquote(parts.path.strip("/")),
+            connect_timeout=CONNECT_TIMEOUT_S,
+            cursorclass=SSCursor,
+            **options,
+        )
+        with connection.cursor() as cursor:
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        return connection
+
+    return Dialect("MySQL", connect, (pymysql.Error, OSError), quote="`", divide="{offset} DIV {size}")
+
+
+def _clickhouse(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
+    import clickhouse_connect
+    from clickhouse_connect.driver.exceptions import Error
+
+    options = dict(options)
+    final = " FINAL" if options.pop("final", "") else ""
+
+    def connect() -> Any:
+        scheme = {"clickhouse": "http", "clickhouses": "https"}.get(parts.scheme, parts.scheme)
+        query = urlencode(options)
+        return clickhouse_connect.get_client(dsn=urlunsplit((scheme, parts.netloc, parts.path, query, "")))
+
+    return Dialect(
+        "ClickHouse",
+        connect,
+        (Error, OSError),
+        divide="intDiv({offset}, {size})",
+        cursor=_ClickHouseCursor,
+        final=final,
+    )
+
+
+class _ClickHouseCursor:
+    """The cursor that ``SqlTable`` needs, for a client of ClickHouse; the client's own one loads all rows."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.description: Sequence[tuple[str, ...]] = ()
+        self._stream: Any = None
+
+    def execute(self, query: str) -> None:
+        self._stream = self._client.query_row_block_stream(query)
+        self.description = [(name,) for name in self._stream.source.column_names]
+        self._blocks: Iterator[Any] = self._stream.__enter__()
+
+    def fetchmany(self, count: int) -> Any:
+        return next((block for block in self._blocks if block), [])
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.__exit__(None, None, None)
+
+
+DATABASES: Mapping[str, Callable[[SplitResult, Mapping[str, str]], Dialect]] = {
+    "sqlite": _sqlite,
+    "duckdb": _duckdb,
+    "postgresql": _postgresql,
+    "postgres": _postgresql,
+    "mysql": _mysql,
+    "mariadb": _mysql,
+    "clickhouse": _clickhouse,
+    "clickhouses": _clickhouse,
+    "chdb": _clickhouse,
+}
+"""Functions that return the dialect of an address, by its scheme. ``clickhouses`` is ClickHouse by HTTPS, and ``chdb``
+its embedded version.
+"""

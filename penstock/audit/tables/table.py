@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,16 @@ from penstock.landing.offset_runs import NO_RUNS, Offsets, Runs, difference, int
 BATCH_ROWS = 1 << 20
 """Rows in memory at once: 8 MiB per column."""
 ICEBERG_METADATA = ".metadata.json"
-EXTRAS = {"iceberg": "audit-iceberg"}
+EXTRAS = {
+    "iceberg": "audit-iceberg",
+    "postgresql": "audit-postgresql",
+    "postgres": "audit-postgresql",
+    "mysql": "audit-mysql",
+    "mariadb": "audit-mysql",
+    "clickhouse": "audit-clickhouse",
+    "clickhouses": "audit-clickhouse",
+    "chdb": "audit-clickhouse",
+}
 """Extras of the package with the drivers of a kind of table."""
 Opened = TypeVar("Opened")
 Mask = npt.NDArray[np.bool_]
@@ -143,12 +152,12 @@ def translate_errors(subject: object, *errors: type[Exception]) -> Iterator[None
         raise TableUnreadable(f"{subject} cannot be read: {str(error).partition(chr(10))[0]}") from None
 
 
-def with_dictionaries(open_file: Callable[[list[str]], Opened], columns: OffsetColumns) -> Opened:
+def with_dictionaries(open_reader: Callable[[list[str]], Opened], columns: OffsetColumns) -> Opened:
     """Open a Parquet file with its column of topics as a dictionary, if it has one."""
     try:
-        return open_file(columns.dictionaries)
+        return open_reader(columns.dictionaries)
     except KeyError:  # the topic is in the file's path, or nowhere
-        return open_file([])
+        return open_reader([])
 
 
 def open_table(address: str, options: Mapping[str, str] | None = None) -> AuditedTable:
@@ -172,15 +181,24 @@ def _open_table(address: str, options: Mapping[str, str]) -> AuditedTable:
         return IcebergTable(address, options)
     from penstock.audit.tables.delta import DeltaTable, is_delta
     from penstock.audit.tables.parquet_folder import ParquetFolder
-    from penstock.audit.tables.sql_databases import SCHEMES, open_database
+    from penstock.audit.tables.sql_databases import DATABASES, open_database
 
-    if scheme in SCHEMES:
-        return open_database(address)
+    if scheme in DATABASES:
+        return open_database(address, options)
     if is_delta(address, options):
         return DeltaTable(address, options)
     if scheme and scheme != "file":
         raise TableUnreadable(f"{address}: no Delta table; other kinds of tables are read from folders and databases")
     return ParquetFolder(Path(unquote(address.removeprefix("file://"))))
+
+
+def without_credentials(address: str) -> str:
+    """Return an address for a report: without user, password and parameters other than the table's name."""
+    parts = urlsplit(address)
+    if not parts.netloc:
+        return address
+    query = urlencode([(name, text) for name, text in parse_qsl(parts.query) if name == "table"], safe="/")
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
 
 
 def is_iceberg(address: str) -> bool:
