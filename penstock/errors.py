@@ -173,6 +173,7 @@ PenstockError
         TooManyFields
     Refused  (wire.requests)
     Bomb  (wire.unpacking)
+        ImpossibleSize
     NotPacked  (wire.unpacking)
         CutShort
 """

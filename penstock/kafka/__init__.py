@@ -3,7 +3,7 @@
 Read ``errors``, then ``large/`` and ``records/`` (formats, without I/O), ``client/``, ``auditing/``, ``absent_offsets``
 (why a consumer sees no message at an offset), and ``broker`` (one node, for trying out). ``Producer`` and ``Consumer``
 are imported on first use, because they need confluent-kafka, an extra.
-Imports ``errors``, ``counts``, ``process`` and ``java``.
+Imports ``errors``, ``counts``, ``process``, ``java`` and ``wire``.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -36,6 +36,10 @@ _COMPRESSED, _PLAIN, _FIRST_SKIPPABLE, _STREAM_BEGIN = 0x00, 0x01, 0x80, 0xFF
 
 class Bomb(PenstockError, ValueError):
     """Compressed bytes that expand beyond the limit."""
+
+
+class ImpossibleSize(Bomb):
+    """A header that announces more bytes than its block can contain: it is damaged, whatever the limit is."""
 
 
 class NotPacked(PenstockError, ValueError):
@@ -70,30 +74,55 @@ def all_unpacked(packed: bytes, limit: int, window: int = ZLIB_OR_GZIP) -> bytes
 
 def unpacked_parts(packed: bytes, remaining: int, window: int = ZLIB_OR_GZIP) -> Iterator[bytes]:
     """Yield the content of all streams in parts of at most PART_BYTES, so that the caller may pause in between."""
-    view, position, streams = memoryview(packed), 0, 0
-    while position < len(view):
-        streams += 1
-        if streams > MAX_STREAMS:
-            raise Bomb(f"more than {MAX_STREAMS} streams")
-        stream = zlib.decompressobj(window)
-        while not stream.eof:
+    inflater = Inflater(remaining, window)
+    yield from inflater.feed(packed)
+    inflater.finish()
+
+
+class Inflater:
+    """Incremental decompression of concatenated zlib streams into at most ``remaining`` bytes."""
+
+    def __init__(self, remaining: int, window: int = ZLIB_OR_GZIP) -> None:
+        self._remaining, self._window = remaining, window
+        self._stream: Any = None
+        """The stream whose end has not come; None between two streams."""
+        self._streams = 0
+
+    def feed(self, packed: bytes) -> Iterator[bytes]:
+        """Yield the content of the next bytes in parts of at most PART_BYTES. Raises Bomb and NotPacked."""
+        view, position = memoryview(packed), 0
+        while self._stream is not None or position < len(view):
+            stream = self._stream = self._stream or self._next_stream()
             chunk: bytes | memoryview = stream.unconsumed_tail
             if not chunk:
                 # Limit: zlib copies the bytes after a stream, so small inputs keep the work linear.
                 chunk = view[position : position + INPUT_BYTES]
                 position += len(chunk)
             try:
-                part = stream.decompress(chunk, min(PART_BYTES, remaining + 1))
+                part = stream.decompress(chunk, min(PART_BYTES, self._remaining + 1))
             except zlib.error as error:
                 raise NotPacked(str(error)) from None
-            remaining -= len(part)
-            if remaining < 0:
+            self._remaining -= len(part)
+            if self._remaining < 0:
                 raise Bomb("the content exceeds the limit")
             if part:
                 yield part
-            elif not len(chunk) and not stream.eof:
-                raise CutShort("the compressed stream is cut short")
-        position -= len(stream.unused_data)
+            if stream.eof:
+                position -= len(stream.unused_data)
+                self._stream = None
+            elif not part and not len(chunk):
+                return
+
+    def _next_stream(self) -> Any:
+        self._streams += 1
+        if self._streams > MAX_STREAMS:
+            raise Bomb(f"more than {MAX_STREAMS} streams")
+        return zlib.decompressobj(self._window)
+
+    def finish(self) -> None:
+        """Check that the last stream is complete. Raises CutShort."""
+        if self._stream is not None:
+            raise CutShort("the compressed stream is cut short")
 
 
 def arrow_parts(packed: bytes, remaining: int, compression: Literal["zstd", "lz4"]) -> Iterator[bytes]:
@@ -113,7 +142,7 @@ def arrow_parts(packed: bytes, remaining: int, compression: Literal["zstd", "lz4
 
 
 def snappy_block(packed: bytes | memoryview, limit: int) -> bytes:
-    """Return the content of one snappy block; raises like ``first_unpacked``."""
+    """Return the content of one snappy block; raises like ``first_unpacked``, and ImpossibleSize."""
     size, shift = 0, 0
     for octet in packed[:5]:
         size |= (octet & 0x7F) << shift
@@ -121,7 +150,9 @@ def snappy_block(packed: bytes | memoryview, limit: int) -> bytes:
         if octet < 0x80:
             break
     # Limit: the header decides how many bytes are allocated, so it is checked against the block's possible content.
-    if size > min(limit, MAX_SNAPPY_RATIO * len(packed)):
+    if size > MAX_SNAPPY_RATIO * len(packed):
+        raise ImpossibleSize(f"the header announces {size} bytes")
+    if size > limit:
         raise Bomb(f"the header announces {size} bytes")
     if not size:
         return b""

@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 
 from penstock.wire.unpacking import (
     DEFLATE,
+    PART_BYTES,
     SNAPPY_MAGIC,
     ZLIB_OR_GZIP,
     Bomb,
     CutShort,
+    Inflater,
     NotPacked,
     all_unpacked,
     arrow_parts,
@@ -48,6 +50,26 @@ def test_streams_behind_each_other_hold_what_was_packed(parts: list[tuple[bytes,
     if text:
         with pytest.raises(Bomb):
             all_unpacked(packed, len(text) - 1)
+
+
+@given(RAW, st.integers(1, 9))
+def test_inflater_decompresses_a_stream_that_comes_in_pieces(text: bytes, step: int) -> None:
+    packed, inflater = gzip.compress(text) + gzip.compress(text), Inflater(2 * len(text))
+    parts = [part for begin in range(0, len(packed), step) for part in inflater.feed(packed[begin : begin + step])]
+    inflater.finish()
+    assert b"".join(parts) == 2 * text
+
+
+def test_inflater_reads_output_that_is_buffered_at_the_end() -> None:
+    for size in range(3 * PART_BYTES - 20, 3 * PART_BYTES + 20):
+        assert all_unpacked(gzip.compress(bytes(size), 9), size) == bytes(size)
+
+
+def test_inflater_reports_a_missing_end_after_the_last_piece() -> None:
+    inflater = Inflater(1000)
+    assert b"".join(inflater.feed(gzip.compress(b"text")[:-1])) == b"text"
+    with pytest.raises(CutShort):
+        inflater.finish()
 
 
 def test_what_stands_behind_the_first_is_given_back() -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 import pyarrow as pa
 
 from penstock.kafka.errors import BadRecords, BatchTooLarge, UnknownCodec
+from penstock.wire.unpacking import Bomb, ImpossibleSize, snappy_block
 
 MAX_UNPACKED_BYTES = 64 << 20
 """Limit: bytes of a batch's records after decompression."""
@@ -60,13 +61,10 @@ def _snappy(data: memoryview, max_bytes: int) -> bytes:
 
 
 def _block(data: memoryview, room: int) -> bytes:
-    # Limit: the block begins with its size after decompression, which is checked before memory is allocated.
-    size = shift = 0
-    for byte in bytes(data[:5]):
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    if size > room:
-        raise BatchTooLarge(_TOO_LARGE)
-    return bytes(pa.decompress(data, size, "snappy", asbytes=True))
+    # Java's producer splits a batch that is too large and sends its parts again, but not a damaged one.
+    try:
+        return snappy_block(data, room)
+    except ImpossibleSize as error:
+        raise BadRecords(f"a snappy block is damaged: {error}") from None
+    except Bomb:
+        raise BatchTooLarge(_TOO_LARGE) from None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.slogd.errors import BadRequest, TooLong, UnknownEncoding
 from penstock.slogd.json.values import first_value
-from penstock.wire.unpacking import PART_BYTES
+from penstock.wire.unpacking import Bomb, CutShort, Inflater, NotPacked
 
 _GZIP = 16 + zlib.MAX_WBITS
 _PLAIN = ("", "identity")
@@ -33,7 +33,7 @@ class RequestBodies:
 def _bounded(scope: Scope, receive: Receive, limit: int) -> Receive:
     header = next((content for name, content in scope["headers"] if name == b"content-encoding"), b"")
     encoding, size = header.decode("latin-1").strip().lower(), 0
-    decompressor = _Decompressor() if encoding in ("gzip", "x-gzip") else None
+    inflater = Inflater(limit, _GZIP) if encoding in ("gzip", "x-gzip") else None
 
     async def bounded() -> Message:
         nonlocal size
@@ -41,48 +41,38 @@ def _bounded(scope: Scope, receive: Receive, limit: int) -> Receive:
         if message["type"] != "http.request":
             return message
         body = message.get("body", b"")
-        if body and decompressor is None and encoding not in _PLAIN:
+        if body and inflater is None and encoding not in _PLAIN:
             raise UnknownEncoding(f"content-encoding {encoding[:50]!r}: gzip is understood")
-        if decompressor is not None:
-            parts = []
-            # Limit: one byte more than the limit is decompressed, so that a small body cannot fill the memory.
-            for part in decompressor.parts(body, limit + 1 - size, is_last=not message.get("more_body", False)):
-                parts.append(part)
-                # Other requests are served between the parts.
-                await asyncio.sleep(0)
-            body = b"".join(parts)
+        if inflater is not None:
+            body = await _inflate(inflater, body, is_last=not message.get("more_body", False), limit=limit)
         size += len(body)
         if size > limit:
-            raise TooLong(f"The request is longer than {limit} bytes")
+            raise _too_long(limit)
         return {**message, "body": body}
 
     return bounded
 
 
-class _Decompressor:
-    """A gzip stream of one or more members."""
+async def _inflate(inflater: Inflater, packed: bytes, *, is_last: bool, limit: int) -> bytes:
+    parts = []
+    try:
+        for part in inflater.feed(packed):
+            parts.append(part)
+            # Other requests are served between the parts.
+            await asyncio.sleep(0)
+        if is_last:
+            inflater.finish()
+    except Bomb:
+        raise _too_long(limit) from None
+    except CutShort:
+        raise BadRequest("The body is cut short: its gzip has no end") from None
+    except NotPacked:
+        raise BadRequest("The body is not gzip") from None
+    return b"".join(parts)
 
-    def __init__(self) -> None:
-        self._stream, self._has_begun = zlib.decompressobj(_GZIP), False
 
-    def parts(self, packed: bytes, remaining_bytes: int, *, is_last: bool) -> Iterator[bytes]:
-        """Decompress the next bytes into parts, at most ``remaining_bytes`` in total. Raises BadRequest."""
-        part = b""
-        try:
-            # Limit: a part is at most PART_BYTES. A full part may leave unread input in the stream.
-            while remaining_bytes > 0 and (packed or (len(part) == PART_BYTES and not self._stream.eof)):
-                if self._stream.eof:
-                    self._stream = zlib.decompressobj(_GZIP)
-                self._has_begun = True
-                part = self._stream.decompress(packed, min(remaining_bytes, PART_BYTES))
-                packed = self._stream.unused_data or self._stream.unconsumed_tail
-                remaining_bytes -= len(part)
-                if part:
-                    yield part
-        except zlib.error:
-            raise BadRequest("The body is not gzip") from None
-        if is_last and self._has_begun and remaining_bytes > 0 and not self._stream.eof:
-            raise BadRequest("The body is cut short: its gzip has no end")
+def _too_long(limit: int) -> TooLong:
+    return TooLong(f"The request is longer than {limit} bytes")
 
 
 async def json_object(request: Request) -> dict[str, Any]:

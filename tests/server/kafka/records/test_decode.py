@@ -115,6 +115,14 @@ def test_decompression_bomb_is_refused(monkeypatch, codec):
         decode(produced([(None, bytes(2 << 20), [])], codec))
 
 
+def test_snappy_header_with_an_impossible_size_is_damage_and_not_a_large_batch() -> None:
+    announced = bytes([0x80, 0x80, 0x80, 0x10])  # 32 MiB, below the limit of a batch
+    for block in (announced + b"x", b"\x82SNAPPY\x00" + bytes(8) + struct.pack(">i", 5) + announced + b"x"):
+        with pytest.raises(BadRecords) as refusal:
+            compression.unpack(memoryview(block), 2)
+        assert not isinstance(refusal.value, BatchTooLarge)
+
+
 def test_records_and_headers_over_the_limits_are_refused(monkeypatch):
     monkeypatch.setattr(decoding, "MAX_RECORDS", 3)
     monkeypatch.setattr(decoding, "MAX_ALL_HEADERS", 2)
