@@ -39,7 +39,7 @@ class Bomb(PenstockError, ValueError):
 
 
 class ImpossibleSize(Bomb):
-    """A header that announces more bytes than its block can contain: it is damaged, whatever the limit is."""
+    """A header that announces more bytes than its block can contain: the block is damaged."""
 
 
 class NotPacked(PenstockError, ValueError):
