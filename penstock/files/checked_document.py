@@ -27,9 +27,8 @@ def decode(data: bytes, path: Path) -> dict[str, Any] | None:
     if data[:8] != b"%08x" % crc32c(data[8:]):
         return None
     document = _parse(data[8:])
-    if document is None:
+    if document is None or (version := document.get("format")) is None:
         return None
-    version = document.get("format", FORMAT)
     if version != FORMAT:
         raise UnknownFormat(f"{path.name} has format {version}, this version of Penstock reads {FORMAT}")
     return document

@@ -42,10 +42,6 @@ class DroppedFrameCounts:
         self._owed = Counts(saved.get("owed", {}))
         riding, skip = saved.get("riding"), saved.get("skip")
         self._dropped: dict[str, Any] = saved.get("dropped", {})
-        for reader, floor in (floors or {}).items():  # before 0.2 the move was not recorded
-            if floor and "to" not in self._dropped.get(reader, {}):
-                entry = {"mark": 0, "counts": {}} | self._dropped.get(reader, {})
-                self._dropped[reader] = entry | {"begin": floor, "to": floor}
         self._number = max(rode, riding["number"] if riding else 0)
         if riding and riding["number"] != rode:
             self._owed.absorb(riding["counts"])
@@ -132,7 +128,7 @@ def last_move(page: StatePage, reader: str) -> Move:
 
 
 def _move(entry: Mapping[str, Any]) -> Move:
-    return Move(**{name: int(entry[name]) for name in Move._fields if name in entry})
+    return Move(*(int(entry[name]) for name in Move._fields)) if entry else Move()
 
 
 def dropped(page: StatePage, reader: str, floor: int) -> tuple[int, dict[str, int]]:

@@ -18,7 +18,7 @@ class FrameMetadata:
     it grow by more than the frame's messages has missed a frame. ``open_messages`` and ``open_fragments`` are
     incomplete. ``drops`` is the kernel's drop counter (modulo 2^32) of socket ``socket_id``. ``missed`` is the number
     of the last counts of missed frames that a frame carried (``dropped_frames``). Positions of one ``epoch`` are never
-    reused. ``slots``: the round, and the slot before which it is published; None in frames from before 0.2.
+    reused. ``slots``: the round, and the slot before which it is published; None without slots.
     """
 
     origin: Origin
@@ -52,7 +52,7 @@ class FrameMetadata:
         try:
             messages, fragments = document["open"]
             socket_id, drops = document["socket"]
-            slots = document.get("slots")
+            slots = document["slots"]
             return cls(
                 Origin.from_document(document),
                 int(document["incarnation"]),

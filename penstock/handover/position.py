@@ -22,9 +22,7 @@ from penstock.logbuffer.mapped import require_x86_64
 UNKNOWN: Final = -1
 """The mark of a reader that cannot know the number of earlier messages."""
 _LENGTH: Final = 4096
-_MAGIC: Final = b"PNSTKPO2"
-_OLD_MAGIC: Final = b"PNSTKPOS"
-"""First word of files from before 0.2, which have plain words without a check in places 1 to 6."""
+_MAGIC: Final = b"PNSTKPO1"
 _FIRST: Final = 64
 _SECOND: Final = 128
 """Starts of the two copies, in words; 512 bytes apart, so that one damaged sector spares one copy."""
@@ -62,7 +60,8 @@ class ReaderPosition:
             raise
         self._words = memoryview(self._map).cast("q")
         try:
-            self._open()
+            for word in _WORDS:
+                self._load(word)
         except BaseException:
             self.close()
             raise
@@ -71,29 +70,6 @@ class ReaderPosition:
         if os.fstat(self._file.fileno()).st_size != _LENGTH:
             raise NotAReaderPosition(f"{self.path} is not a reader's position: its size is wrong")
         return mmap.mmap(self._file.fileno(), _LENGTH)
-
-    def _open(self) -> None:
-        """Check all words; convert a file from before 0.2."""
-        if self._map[:8] == _OLD_MAGIC:
-            with self.lock():
-                if self._map[:8] == _OLD_MAGIC:
-                    self._convert()
-        for word in _WORDS:
-            self._load(word)
-
-    def _convert(self) -> None:
-        """Keep the old words; one store of the first word makes the new ones valid."""
-        old_words = struct.unpack_from("<6q", self._map, 8)
-        offsets = [old_words[word - 1] for word in (_POSITION, _FLOOR, _CLAIM, _NEWEST)]
-        if any(offset < 0 or offset % FRAME_ALIGNMENT for offset in offsets):
-            raise NotAReaderPosition(f"{self.path} is not a reader's position: its content is garbage")
-        try:
-            packed = _file_content(*old_words)
-        except ValueError as error:
-            raise NotAReaderPosition(f"{self.path} is not a reader's position: {error}") from None
-        # Order: new words first, then the magic word that makes them valid.
-        self._map[8 * _FIRST :] = packed[8 * _FIRST :]
-        self._words[0] = int.from_bytes(_MAGIC, "little")
 
     def _load(self, word: int) -> int:
         """Return a number from an intact copy."""

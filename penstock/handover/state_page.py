@@ -2,7 +2,7 @@
 
 Each text has two halves that are written in turn (sequence number, length, CRC32C, bytes). Crash: a process killed
 during a write leaves the previous text, and a reader in another process never sees a torn one. The checksum covers
-number and length, too; before 0.2 it covered only the bytes.
+number and length, too.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class StatePage:
         if not sequence or length > CAPACITY - HALF_HEADER.size:
             return 0, b""
         data = bytes(self._map[offset + HALF_HEADER.size : offset + HALF_HEADER.size + length])
-        return (sequence, data) if crc in (_checksum(sequence, data), crc32c.crc32c(data)) else (0, b"")
+        return (sequence, data) if crc == _checksum(sequence, data) else (0, b"")
 
 
 def _checksum(sequence: int, data: bytes) -> int:

@@ -41,8 +41,7 @@ UNFILLED = 0xFFFF_FFFF
 """Length of an empty slot; no datagram has it."""
 MAX_DATAGRAM_BYTES = 65_535
 """Size of the largest datagram."""
-MAGIC = 0x33544C53_4B545350  # "PSTKSLT3"
-UNCHECKED_MAGIC = 0x32544C53_4B545350  # "PSTKSLT2": one round, no check
+MAGIC = 0x31544C53_4B545350  # "PSTKSLT1"
 MAX_ROUNDS = 1 << 47
 """Limit of round numbers: a frame's reserved value holds smaller ones."""
 PAGE = 4096
@@ -242,11 +241,9 @@ def _header_checksum(header: np.void) -> int:
 
 def _read_round(header: np.void) -> int | None:
     """Return the round number that two of three copies agree on; None if the header is damaged or empty."""
-    numbers = [int(number) for number in (header["round"], *header["rounds"])]
-    if header["magic"] == UNCHECKED_MAGIC:
-        numbers[1:] = numbers[:1]
-    elif header["magic"] != MAGIC or header["check"] != _header_checksum(header):
+    if header["magic"] != MAGIC or header["check"] != _header_checksum(header):
         return None
+    numbers = [int(number) for number in (header["round"], *header["rounds"])]
     number, times = Counter(numbers).most_common(1)[0]
     return number if times > 1 and number < MAX_ROUNDS else None
 

@@ -135,16 +135,7 @@ def _logged(pages: TierCounts, topic: str, source: str, buckets: list[Any]) -> N
     pages.logged.setdefault(topic, {}).update({(source, int(bucket)): int(rows) for bucket, rows in buckets})
 
 
-def _landed(
-    pages: TierCounts,
-    topic: str,
-    through: int,
-    version: int,
-    ahead: Any = (),
-    # Checkpoints of earlier versions, which have the same format number, end before these fields.
-    refills: Any = (),
-    deletion: int = 0,
-) -> None:
+def _landed(pages: TierCounts, topic: str, through: int, version: int, ahead: Any, refills: Any, deletion: int) -> None:
     runs = tuple((int(begin), int(end)) for begin, end in ahead)
     refill_ids = frozenset((int(number), int(batch)) for number, batch in refills)
     pages.landed[topic] = TopicFates(int(through), int(version), ahead=runs, refills=refill_ids, deletion=int(deletion))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import struct
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from penstock.counts import Counts, by_bucket
 from penstock.handover.drain import RECEIPTS, Drain
 from penstock.handover.frame_size import frame_length
 from penstock.handover.paths import buffer_file, position_file, state_file
-from penstock.handover.position import ReaderPosition
 from penstock.log import Log, TopicSettings
 from penstock.logbuffer.descriptor import MTU_LENGTH
 from penstock.records import EMPTY_BODY, body
@@ -140,24 +138,6 @@ def test_flipped_bit_of_a_position_costs_nothing(pipe: Pipe) -> None:
         pipe.restore()
         pipe.damage(path, 8 * byte + chance.randrange(8))
         assert check(pipe, f"byte {byte}") == 0
-
-
-def test_flipped_bit_of_an_old_position_is_logged_and_counted(pipe: Pipe, caplog: pytest.LogCaptureFixture) -> None:
-    path, chance = position_file(pipe.folder, "events", "log"), random.Random(6)
-    with ReaderPosition(path) as position:
-        words = [position.stored, position.floor, position.mark, position.claim, position.floor_mark, position.newest]
-    before = struct.pack("<8s6q", b"PNSTKPOS", *words).ljust(4096, b"\0")
-    for bit in (8 * 9 + 4, *(8 * byte + chance.randrange(8) for byte in range(8, 40))):
-        pipe.restore()
-        path.write_bytes(before)
-        pipe.damage(path, bit)
-        caplog.clear()
-        collected, counts = pipe.restart_everything()
-        lost = len([*STORED, *WAITING, *AFTER]) - len(collected)
-        assert len(set(collected)) == len(collected)
-        assert {*STORED, *AFTER} <= set(collected)
-        assert lost == 0 or counts["corrupt"] == lost, f"bit {bit}: {lost} lost, {counts}"
-        assert lost == 0 or any("events" in message for message in caplog.messages)
 
 
 def test_flipped_bit_of_the_state_costs_no_message(pipe: Pipe) -> None:

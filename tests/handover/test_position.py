@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import subprocess
 import sys
 import tempfile
@@ -90,11 +89,6 @@ def test_arbitrary_file_is_refused(data: bytes) -> None:
 FILE = 4096
 
 
-def of_before(position: int, floor: int, mark: int, claim: int, floor_mark: int, newest: int) -> bytes:
-    """A file as versions before 0.2 wrote it."""
-    return struct.pack("<8s6q", b"PNSTKPOS", position, floor, mark, claim, floor_mark, newest).ljust(FILE, b"\0")
-
-
 def read_numbers(position: ReaderPosition) -> tuple[int, ...]:
     return (
         position.stored,
@@ -112,14 +106,6 @@ def created(path: Path) -> tuple[int, ...]:
         position.position, position.floor, position.mark = 1 << 40, 320, UNKNOWN
         position.claim, position.floor_mark, position.newest, position.total = 1 << 41, 7, 96, 12345
         return read_numbers(position)
-
-
-def test_old_file_keeps_its_numbers(tmp_path: Path) -> None:
-    (tmp_path / "reader").write_bytes(of_before(1 << 40, 320, -1, 1 << 41, 7, 96))
-    for _ in range(2):
-        with ReaderPosition(tmp_path / "reader") as position:
-            assert read_numbers(position) == (1 << 40, 320, UNKNOWN, 1 << 41, 7, 96, 0)
-    assert (tmp_path / "reader").read_bytes()[:8] == b"PNSTKPO2"
 
 
 @given(st.integers(0, 8 * FILE - 1) | st.integers(8 * 512, 8 * 576) | st.integers(8 * 1024, 8 * 1088))

@@ -6,12 +6,11 @@ import errno
 import os
 from pathlib import Path
 
-import crc32c
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.handover.state_page import CAPACITY, HALF_HEADER, StatePage
+from penstock.handover.state_page import CAPACITY, StatePage
 
 
 def test_text_is_the_last_one_written(tmp_path: Path) -> None:
@@ -63,14 +62,6 @@ def test_flipped_bit_does_not_restore_an_older_text(tmp_path: Path, caplog: pyte
             assert StatePage(tmp_path / "state").read(0) == expected
     StatePage(tmp_path / "state").log_damage()
     assert str(tmp_path / "state") in caplog.messages[0]
-
-
-def test_text_with_the_old_checksum_is_read(tmp_path: Path) -> None:
-    StatePage(tmp_path / "state").close()
-    data = bytearray((tmp_path / "state").read_bytes())
-    data[:22] = HALF_HEADER.pack(1, 6, crc32c.crc32c(b'"text"')) + b'"text"'
-    (tmp_path / "state").write_bytes(data)
-    assert StatePage(tmp_path / "state").read(0) == "text"
 
 
 def test_existing_page_opens_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -237,14 +237,6 @@ def test_zeroed_pages_are_not_a_new_file(filled_file: Path) -> None:
     assert Slots(filled_file, SLOTS).unusable == 3
 
 
-def test_file_of_an_earlier_format_is_read(filled_file: Path) -> None:
-    data = filled_file.read_bytes()
-    filled_file.write_bytes(b"PSTKSLT2" + data[8:32] + bytes(4096 - 32) + data[4096:])
-    slots = Slots(filled_file, SLOTS)
-    assert (slots.round, read_slots(slots), unusable_files(filled_file)) == (1, FILLED, [])
-    assert filled_file.read_bytes()[:8] == b"PSTKSLT3"
-
-
 @given(st.data())
 def test_any_bytes_give_no_slot_longer_than_a_datagram(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -161,11 +161,11 @@ def positions_of(document: dict[str, Any]) -> Positions:
     try:
         pending = PendingAppend(**document["pending"]) if document["pending"] else None
         files = [FilePosition(**entry) for entry in document["files"]]
-        cut = [FilePosition(**entry) for entry in document.get("cut", [])]
+        cut = [FilePosition(**entry) for entry in document["cut"]]
         by_identity = {position.identity: position for position in files}
         interrupted = [
             InterruptedAppend(entry["producer"], entry["sequence"], PendingAppend(**entry["append"]))
-            for entry in document.get("interrupted", [])
+            for entry in document["interrupted"]
         ]
         positions = Positions(document["producer"], document["sequence"], pending, by_identity, cut, interrupted)
     except (KeyError, TypeError) as error:

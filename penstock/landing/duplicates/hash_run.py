@@ -28,7 +28,7 @@ from penstock.landing.duplicates.key_filter import (
     possible_rows,
 )
 
-VERSION = 2
+VERSION = 1
 _ALIGNMENT_BYTES = 64
 _SIZE = struct.Struct("<Q")
 _COLUMNS: dict[str, np.dtype[Any]] = {

@@ -54,7 +54,7 @@ def compact(fs: FileSystem, files: SegmentFiles, compression: Compression, gaps:
         with _new_file(fs, data) as file:
             packed = index.pack(_Rewriting(view, gaps, file, codec).run())
         with _new_file(fs, records) as file:
-            file.write([index.header(_FORM_OF_COMPRESSION[compression], files.fingerprint) + packed.tobytes()], 0)
+            file.write([index.header(files.fingerprint, _FORM_OF_COMPRESSION[compression]) + packed.tobytes()], 0)
         _replace_files(fs, files, data, records)
     except OSError:
         # The temporary files are useless now; a file that cannot be removed is removed when the topic is opened.

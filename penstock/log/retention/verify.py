@@ -81,5 +81,5 @@ class Verification:
         if not sealed:
             self._release()
         replace_durably(
-            self._fs, view.files.index, index.header(fingerprint=view.files.fingerprint) + index.pack(records).tobytes()
+            self._fs, view.files.index, index.header(view.files.fingerprint) + index.pack(records).tobytes()
         )

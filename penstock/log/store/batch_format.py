@@ -1,6 +1,6 @@
 """The bytes of one batch: an encapsulated Arrow message with its own checksum.
 
-The custom metadata has ``penstock`` (a JSON document: v, base, rows, ts, at, producers with their checksums, and the
+The custom metadata has ``penstock`` (a JSON document: v, base, rows, ts, at, producers, and the
 batch's origin) and ``crc32c``: eight hexadecimal digits, the CRC32C of the whole message with this field as zeros.
 ``at`` is the message's position in its file, so that a copy of a batch inside a payload is never taken for a batch.
 """
@@ -20,7 +20,7 @@ from penstock import records
 from penstock.counts import Origin
 from penstock.files.file_system import Bytes
 from penstock.log.errors import UnknownFormat
-from penstock.log.store.producers import UNKNOWN, ProducerEntry
+from penstock.log.store.producers import ProducerEntry
 from penstock.records import BadBatch
 
 VERSION = 1
@@ -71,9 +71,7 @@ def document(
     """Return the JSON document of a batch; ``times`` are its first and last timestamp in microseconds."""
     fields = {"v": VERSION, "base": base, "rows": rows, "ts": list(times), "at": position, **origin.document()}
     entries = list(producers)
-    if entries:  # the checksums beside them: older versions read the others
-        fields |= {"producers": [entry[:-1] for entry in entries], "checksums": [entry[-1] for entry in entries]}
-    return fields
+    return {**fields, "producers": entries} if entries else fields
 
 
 def frame(batch: pa.RecordBatch, described: Mapping[str, Any], compression: Literal["zstd"] | None = None) -> Framed:
@@ -112,7 +110,7 @@ def _parse(data: pa.Buffer, position: int) -> Message:
     if stated != b"%08x" % crc:
         raise BadBatch("checksum differs")
     described = json.loads(entries[records.METADATA_KEY][1])
-    if described.get("at", position) != position:
+    if described["at"] != position:
         raise BadBatch("position differs")
     if described["v"] != VERSION:
         raise UnknownFormat(f"a batch has format version {described['v']}, this version of Penstock reads {VERSION}")
@@ -124,11 +122,9 @@ def _parse(data: pa.Buffer, position: int) -> Message:
 
 
 def _producers(described: Mapping[str, Any]) -> tuple[ProducerEntry, ...]:
-    entries = described.get("producers", ())
-    sums = described.get("checksums") or [UNKNOWN] * len(entries)
     return tuple(
-        (str(n), int(s), int(first), int(c), int(t), int(rows_checksum))
-        for (n, s, first, c, t), rows_checksum in zip(entries, sums, strict=True)
+        (str(producer), int(sequence), int(first), int(count), int(time), int(checksum))
+        for producer, sequence, first, count, time, checksum in described.get("producers", ())
     )
 
 

@@ -42,12 +42,11 @@ _HEADER = struct.Struct("<8sIIII40s")
 _BLANK = bytes(40)
 
 
-def header(form: int = AS_WRITTEN, fingerprint: int = 0) -> bytes:
+def header(fingerprint: int, form: int = AS_WRITTEN) -> bytes:
     """Return the header of the index of a segment with this form and fingerprint."""
     return _HEADER.pack(MAGIC, VERSION, RECORD.itemsize, form, fingerprint, _BLANK)
 
 
-HEADER = header()
 IndexRecords = npt.NDArray[Any]
 """An array of RECORD."""
 _CHECK_WORD = 15
@@ -110,19 +109,19 @@ def unpack(data: bytes | memoryview) -> IndexRecords:
     return np.frombuffer(data, RECORD, len(data) // RECORD.itemsize)
 
 
-def read(data: bytes, fingerprint: int = 0) -> IndexRecords:
+def read(data: bytes, fingerprint: int) -> IndexRecords:
     """Return the records of an index file; none if the header is invalid or another segment's."""
     return unpack(data[HEADER_SIZE:]) if form(data, fingerprint) is not None else EMPTY
 
 
-def form(data: bytes, fingerprint: int = 0) -> int | None:
+def form(data: bytes, fingerprint: int) -> int | None:
     """Return the form in an index file's header; None if the header is invalid or another segment's."""
     if len(data) < HEADER_SIZE:
         return None
     magic, version, size, stored_form, stored_fingerprint, rest = _HEADER.unpack_from(data)
     if (magic, version, size, rest) != (MAGIC, VERSION, RECORD.itemsize, _BLANK) or stored_form not in _FORMS:
         return None
-    return int(stored_form) if not fingerprint or stored_fingerprint in (0, fingerprint) else None
+    return int(stored_form) if stored_fingerprint == fingerprint else None
 
 
 def valid(records: IndexRecords) -> npt.NDArray[np.bool_]:

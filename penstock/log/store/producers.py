@@ -56,22 +56,15 @@ class ProducerSequence:
             raise ValueError(f"sequence {self.sequence} is not in [0, 2**63)")
 
 
-UNKNOWN = -1
-"""Checksum of an append that was stored without one; it matches any rows."""
-
-
 @dataclass(frozen=True, slots=True)
 class StoredAppend:
-    """A stored append of a producer: its number, offsets [first, first + count), first timestamp (us).
-
-    ``checksum`` is that of its rows, or UNKNOWN.
-    """
+    """A stored append of a producer: number, offsets [first, first + count), first timestamp (us), rows' checksum."""
 
     sequence: int
     first: int
     count: int
     time: int
-    checksum: int = UNKNOWN
+    checksum: int
 
 
 ProducerEntry = tuple[str, int, int, int, int, int]
@@ -103,7 +96,7 @@ def _absorb(column: pa.Array[Any], crc: int) -> int:
 
 def check_same(producer: ProducerSequence, count: int, rows_checksum: int, stored: StoredAppend) -> None:
     """Raise OutOfSequence if ``stored`` has other rows under the producer's number."""
-    if count != stored.count or stored.checksum not in (UNKNOWN, rows_checksum):
+    if count != stored.count or stored.checksum != rows_checksum:
         raise OutOfSequence(
             f"producer {producer.id!r}: {producer.sequence} is stored already, with other rows ({stored.count} at"
             f" offset {stored.first}): these {count} are not stored"
@@ -217,16 +210,13 @@ class Producers:
         """Return a JSON-ready document, in order of the last append."""
         return {
             "producers": {name: [_numbers(stored) for stored in answers] for name, answers in self._answers_of.items()},
-            "checksums": {name: [stored.checksum for stored in answers] for name, answers in self._answers_of.items()},
             "unsure": sorted(self._uncertain),
         }
 
     def load(self, document: Mapping[str, Any]) -> None:
         """Enter all appends of ``document``. Raises TypeError, ValueError or AttributeError."""
-        checksums = document.get("checksums", {})
         for name, appends in document.get("producers", {}).items():
-            sums = checksums.get(name) or [UNKNOWN] * len(appends)
-            for (sequence, first, count, time), rows_checksum in zip(appends, sums, strict=True):
+            for sequence, first, count, time, rows_checksum in appends:
                 self.enter(
                     str(name), StoredAppend(int(sequence), int(first), int(count), int(time), int(rows_checksum))
                 )
@@ -234,7 +224,7 @@ class Producers:
 
 
 def _numbers(stored: StoredAppend) -> list[int]:
-    return [stored.sequence, stored.first, stored.count, stored.time]
+    return [stored.sequence, stored.first, stored.count, stored.time, stored.checksum]
 
 
 def check_next(producer: ProducerSequence, last: int, oldest: int, rows: int) -> None:

@@ -196,7 +196,7 @@ class Recovery:
 
     def _repair_companions(self, files: SegmentFiles, records: index.IndexRecords, scanned: Scan) -> None:
         """Rewrite the index and the synced length if they differ from the data."""
-        expected = index.header(fingerprint=files.fingerprint) + records.tobytes()
+        expected = index.header(files.fingerprint) + records.tobytes()
         if (content := self._content(files.index)) != expected:
             # After a kill the index may lack batches, or have some that were cut: that is no damage.
             stored = index.read(content, files.fingerprint)[: len(records)]

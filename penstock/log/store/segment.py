@@ -24,7 +24,7 @@ from penstock.log.store import index
 from penstock.log.store.batch_format import PREAMBLE
 
 SUFFIX = ".arrows"
-PRODUCERS = ("producers", "checksums", "unsure")
+PRODUCERS = ("producers", "unsure")
 """Keys of the producers in a .state file."""
 OFFSET_DIGITS = 20
 MAX_PREALLOCATED_BYTES = 256 << 10
@@ -129,12 +129,11 @@ def is_companion_file(name: str) -> bool:
 
 
 # The file .synced, three int64: how many bytes of the segment are synced (all that readers look at), the offset after
-# them, and the file's format version above a checksum of all three that begins with the segment's mark (with 0 in files
-# of before).
+# them, and the file's format version above a checksum of all three that begins with the segment's fingerprint.
 SYNCED_FORMAT = 1
 
 
-def synced_words(length: int, end: int, version: int = SYNCED_FORMAT, fingerprint: int = 0) -> tuple[int, int, int]:
+def synced_words(length: int, end: int, fingerprint: int, version: int = SYNCED_FORMAT) -> tuple[int, int, int]:
     """Return the words of the .synced file of the segment with this fingerprint."""
     return length, end, version << 32 | crc32c(struct.pack("<qqi", length, end, version), fingerprint)
 
@@ -147,10 +146,7 @@ def read_synced(fs: FileSystem, files: SegmentFiles) -> tuple[int, int] | None:
     try:
         length, end, check = _SYNCED_WORDS.unpack(fs.read(files.synced))
         version = check >> 32
-        if not any(
-            (length, end, check) == synced_words(length, end, version, fingerprint)
-            for fingerprint in (files.fingerprint, 0)
-        ):
+        if (length, end, check) != synced_words(length, end, files.fingerprint, version):
             return None
     except (FileNotFoundError, struct.error):
         return None
@@ -161,7 +157,7 @@ def read_synced(fs: FileSystem, files: SegmentFiles) -> tuple[int, int] | None:
 
 def write_synced(fs: FileSystem, files: SegmentFiles, length: int, end: int) -> None:
     """Create or repair a .synced file durably."""
-    replace_durably(fs, files.synced, _SYNCED_WORDS.pack(*synced_words(length, end, fingerprint=files.fingerprint)))
+    replace_durably(fs, files.synced, _SYNCED_WORDS.pack(*synced_words(length, end, files.fingerprint)))
 
 
 # The file .state is a snapshot from the start of the segment: recovery reads it and the segment's batches, and
@@ -190,7 +186,7 @@ def read_start_state(fs: FileSystem, files: SegmentFiles) -> StartState | None:
     """
     try:
         document = decode(fs.read(files.start_state), files.start_state) or {}
-        if (document.get("topic", files.topic), document.get("first", files.first)) != (files.topic, files.first):
+        if (document["topic"], document["first"]) != (files.topic, files.first):
             return None
         positions = {str(buffer): int(position) for buffer, position in document["positions"].items()}
         return StartState(positions, {name: document[name] for name in PRODUCERS if name in document})
@@ -368,7 +364,7 @@ class Segment:
             self._ensure_open()
             # Order: only after `sync`. The mapping itself is not synced: after a power failure an older length is
             # correct too, because recovery scans the data behind it.
-            self._words.store(*synced_words(state.length, state.end, fingerprint=self.files.fingerprint))
+            self._words.store(*synced_words(state.length, state.end, self.files.fingerprint))
             self.published = state.copy()
 
     def roll_back(self, state: SegmentState) -> None:
@@ -437,7 +433,7 @@ def create(fs: FileSystem, directory: Path, first: int, start_state: StartState,
     state = SegmentState(PREAMBLE.size, first, 0, 0, last)
     try:
         write_start_state(fs, files, start_state)
-        replace_durably(fs, files.index, index.header(fingerprint=files.fingerprint))
+        replace_durably(fs, files.index, index.header(files.fingerprint))
         write_synced(fs, files, state.length, state.end)
         replace_durably(fs, files.data, PREAMBLE)
         return Segment(fs, files, state)

@@ -118,7 +118,7 @@ def sent_keys(path: Path) -> frozenset[tuple[str, RowIdentity]]:
 class SentRow:
     """A row that was sent: its topic and key, when (milliseconds since the epoch), and how it was corrected.
 
-    ``successor`` is the offset at which it was stored; None while it is sent, and for rows of versions before 0.2.
+    ``successor`` is the offset at which it was stored; None while it is sent.
     """
 
     topic: str
@@ -136,7 +136,7 @@ def sent_rows(path: Path) -> Iterator[SentRow]:
         if "keys" in plan:
             successors = offsets.get(plan["sequence"]) or [None] * len(plan["keys"])
             for key, successor in zip(plan["keys"], successors, strict=False):
-                yield SentRow(plan["topic"], key, plan["at"], plan.get("fix", ""), successor)
+                yield SentRow(plan["topic"], key, plan["at"], plan["fix"], successor)
 
 
 def to_body(rows: Sequence[Sent]) -> pa.RecordBatch:
@@ -153,7 +153,7 @@ def to_body(rows: Sequence[Sent]) -> pa.RecordBatch:
 def _parse_line(line: dict[str, Any]) -> dict[str, Any]:
     """Parse a line of the file. Raises an error if a field is missing."""
     if "ended" in line:
-        return {"ended": int(line["ended"]), "offsets": list(line.get("offsets", ()))}
+        return {"ended": int(line["ended"]), "offsets": list(line["offsets"])}
     name, number = line["producer"]
     return {
         **line,

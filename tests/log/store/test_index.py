@@ -14,14 +14,18 @@ def records(count=4, first=10, position=100):
 
 
 def test_record_has_96_bytes_and_header_has_64():
-    assert (index.RECORD.itemsize, len(index.HEADER)) == (96, 64)
+    assert (index.RECORD.itemsize, len(index.header(7))) == (96, 64)
 
 
 def test_records_are_read_back_except_a_torn_last_record():
-    data = index.HEADER + records().tobytes()
-    assert (index.read(data) == records()).all()
-    assert len(index.read(data[:-1])) == 3
-    assert len(index.read(b"x" + data[1:])) == len(index.read(b"")) == 0
+    data = index.header(7) + records().tobytes()
+    assert (index.read(data, 7) == records()).all()
+    assert len(index.read(data[:-1], 7)) == 3
+    assert len(index.read(b"x" + data[1:], 7)) == len(index.read(b"", 7)) == 0
+
+
+def test_index_of_another_segment_has_no_records():
+    assert len(index.read(index.header(8) + records().tobytes(), 7)) == 0
 
 
 @given(st.integers(0, 4 * 96 - 1), st.integers(1, 255))

@@ -37,7 +37,7 @@ def gap_of(begin, end, reason="corrupt"):
 
 
 def batch_spans(path):
-    records = index.read(last_files(path).index.read_bytes())
+    records = index.unpack(last_files(path).index.read_bytes()[index.HEADER_SIZE :])
     return [(int(r["position"]), int(r["position"] + r["length"])) for r in records]
 
 

@@ -56,7 +56,7 @@ def test_each_append_is_published_with_its_index_record(tmp_path):
     append(active, b"a", b"b")
     append(active, b"c")
     files = active.files
-    records = index.read(files.index.read_bytes())
+    records = index.unpack(files.index.read_bytes()[index.HEADER_SIZE :])
     assert index.dense(records, 5, PREAMBLE.size)
     assert segment.read_synced(OS, files) == (active.state.length, 8) == (active.state.length, active.state.end)
     assert (active.state.batches, active.state.oldest, active.state.last) == (2, 1, 3)
@@ -192,7 +192,7 @@ def test_helper_file_of_another_format_is_refused_unless_damaged(tmp_path):
     files = SegmentFiles(tmp_path, 0)
     text = json.dumps({"format": 2, "positions": {}, "producers": {}}).encode()
     files.start_state.write_bytes(b"%08x" % crc32c(text) + text)
-    files.synced.write_bytes(struct.pack("<qqq", *segment.synced_words(300, 5, 2)))
+    files.synced.write_bytes(struct.pack("<qqq", *segment.synced_words(300, 5, files.fingerprint, version=2)))
     for read in (segment.read_start_state, segment.read_synced):
         with pytest.raises(UnknownFormat, match=r"0\.(state|synced) has format 2, this version of Penstock reads 1"):
             read(OS, files)
