@@ -1,0 +1,106 @@
+"""What common libraries in Go, Rust, Node and Java sent, replayed into a pipe: each message is stored once.
+
+The bytes were recorded by ``senders.py``. The programs themselves run in soak where their language is installed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import lzma
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.testing.pipe import Pipe, until
+from tests.foreign import senders
+from tests.foreign.senders import RECORDED, TEXTS
+from tests.system.topic_files import entries
+
+ROWS = json.loads(lzma.decompress(RECORDED.read_bytes()))
+ANNOTATIONS = {
+    "syslog": {"facility": "user", "severity": "info", "app_name": "shop"},
+    "gelf": {"level": "6"},
+    "forward": {"tag": "shop.orders"},
+    "hec": {"source": "shop", "host": "web-1"},
+    "loki": {"labels.app": "shop"},
+    "bulk": {"index": "shop"},
+    "otlp": {"severity_number": "9", "scope.name": "checkout", "resource.service.name": "shop"},
+}
+
+
+@pytest.fixture(scope="module")
+def pipe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipe]:
+    with senders.running_pipe(tmp_path_factory.mktemp("pipe")) as running:
+        yield running
+
+
+def message_of(protocol: str, payload: bytes) -> str:
+    """Return the text that the application gave its library."""
+    text = payload.decode()
+    match protocol:
+        case "syslog":
+            return next((sent for sent in TEXTS if text.rstrip().endswith(sent)), text)
+        case "gelf":
+            return str(json.loads(text)["short_message"])
+        case "hec":
+            return str(json.loads(text)["message"]["text"])
+        case "forward" | "bulk":
+            return str(json.loads(text)["message"])
+        case "loki" if text.startswith("{"):  # tracing-loki writes a span's fields around the text
+            return str(json.loads(text)["message"])
+    return text.removesuffix(' {"level":"info"}')  # winston-loki writes its level behind the text
+
+
+def assert_stored_once(rows: list[dict[str, Any]], kind: str) -> None:
+    protocol = kind.partition(" ")[0]
+    assert sorted(message_of(protocol, row["payload"]) for row in rows) == sorted(TEXTS)
+    for row in rows:
+        assert row["annotations"].items() >= ANNOTATIONS[protocol].items()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['language']}, {row['kind']}")
+def test_recorded_messages_are_stored_once_with_their_fields(pipe: Pipe, row: dict[str, Any]) -> None:
+    kind = row["kind"]
+    name = senders.listener_of(kind).replace(" ", "-")
+    before = len(entries(pipe, name))
+    pieces = [base64.b64decode(piece) for piece in row["pieces"]]
+    if kind.partition(",")[0].endswith("udp"):
+        pipe.datagrams(*pieces, listener=name)
+        until(lambda: len(entries(pipe, name)) >= before + len(TEXTS), what=f"the messages of {kind}")
+    else:
+        connections = [socket.create_connection(pipe.address(name)) for _ in pieces]
+        for connection, piece in zip(connections, pieces, strict=True):
+            connection.sendall(piece)
+        until(lambda: len(entries(pipe, name)) >= before + len(TEXTS), what=f"the messages of {kind}")
+        for connection in connections:
+            connection.close()
+    assert_stored_once(entries(pipe, name)[before:], kind)
+
+
+def test_five_languages_have_recorded_senders() -> None:
+    """The fifth is Python: its senders run in tests/system."""
+    assert {row["language"] for row in ROWS} == set(senders.SENDERS)
+    assert {(row["language"], row["kind"]) for row in ROWS} == {
+        (language, kind) for language, kinds in senders.SENDERS.items() for kind in kinds
+    }
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("language", senders.SENDERS)
+def test_programs_of_other_languages_send_and_read_every_protocol(tmp_path: Path, language: str) -> None:
+    command = senders.built(language, tmp_path)
+    if command is None:
+        pytest.skip(f"{senders.BUILDS[language][0]} is not installed")
+    with senders.running_pipe(tmp_path) as pipe:
+        for kind in senders.SENDERS[language]:
+            name = senders.listener_of(kind).replace(" ", "-")
+            before = len(entries(pipe, name))
+            senders.recorded_run(pipe, command, language, kind)
+            assert_stored_once(entries(pipe, name)[before:], kind)
+        senders.run(command, "kafka", senders.kafka_address(pipe), language)
+        for protocol in senders.READERS[language]:
+            assert senders.read_by(pipe, command, language, protocol) == list(TEXTS)
