@@ -126,6 +126,7 @@ TARGETS = {
     "landing/from_kafka/offset_map.py": DAMAGED_FILES,
     "upkeep/promote/promotion.py": DAMAGED_FILES,
     "proof/proofs.py": DAMAGED_FILES,
+    "proof/proofs_table.py": DAMAGED_FILES,
     "proof/rollup.py": DAMAGED_FILES,
     "upkeep/quarantine/fixes.py": "upkeep/quarantine/test_fixes.py::test_fixes_accept_any_payload",
     "upkeep/quarantine/send_once.py": DAMAGED_FILES,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,11 @@ from penstock.files.checked_lines import append_lines, read_lines
 from penstock.files.errors import DamagedFile
 from penstock.files.json_values import parse_object
 from penstock.landing.history import Sum, read_sum, stretches
+from penstock.landing.offset_runs import PARTITION_MARK, OffsetRange
+from penstock.landing.row_sums import RowSums
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
-
-PARTITION_MARK = "/"
-"""Separates the name and number of a Kafka partition (``events/0``); no topic of the log has it in its name."""
 
 REFILL_MARK = "@"
 """Separates a topic and the number of a request (``penstock.landing.requests.backfill_requests``)."""
@@ -34,6 +33,8 @@ class Commit:
 
     ``landed_at`` is the time of all its rows, ``watermark`` Spark's watermark of the batch (both in milliseconds). A
     rolled-up commit covers the batches ``first`` to ``batch``; it names no files, and ``landed_at`` is of the last.
+    ``version`` of the table, ``written_at`` (the rows' column ``landed_at`` in microseconds) and ``sums`` are those of
+    the table's commit; -1, 0 and empty if it does not say them.
     """
 
     batch: int
@@ -43,6 +44,9 @@ class Commit:
     watermark: int
     files: tuple[str, ...]
     first: int | None = None
+    version: int = -1
+    written_at: int = 0
+    sums: RowSums = field(default_factory=RowSums)
 
     def ranges(self) -> dict[str, tuple[int, int]]:
         """Return the offsets [begin, end) of each topic that had any."""
@@ -66,6 +70,8 @@ class Commit:
             "watermark": self.watermark,
             "files": list(self.files),
             **({} if self.first is None else {"first": self.first}),
+            **({} if self.version < 0 else {"version": self.version, "written_at": self.written_at}),
+            **({"sums": self.sums.document()} if self.sums else {}),
         }
 
     @classmethod
@@ -80,6 +86,9 @@ class Commit:
             watermark=int(document["watermark"]),
             files=tuple(str(name) for name in document["files"]),
             first=None if document.get("first") is None else int(document["first"]),
+            version=int(document.get("version", -1)),
+            written_at=int(document.get("written_at", 0)),
+            sums=RowSums.from_document(document.get("sums", ())),
         )
 
 
@@ -115,6 +124,15 @@ def _flat(offsets: Mapping[str, Any]) -> dict[str, int]:
         if not isinstance(end, dict):
             flat[topic] = int(end)
     return flat
+
+
+def planned_ranges(checkpoint: Path, batch: int) -> dict[str, OffsetRange]:
+    """Return the planned offsets of a batch by topic and request; none if Spark's plans are gone or damaged."""
+    with contextlib.suppress(FileNotFoundError, DamagedFile):
+        begin = read_plan(checkpoint, batch - 1).end if batch else {}
+        spans = {name: (begin.get(name, 0), end) for name, end in read_plan(checkpoint, batch).end.items()}
+        return {name: span for name, span in spans.items() if span[0] < span[1]}
+    return {}
 
 
 def committed_batches(checkpoint: Path) -> list[int]:
@@ -173,14 +191,22 @@ class Journal:
         new = [batch for batch in new if batch <= newest and not self._under_way.holds_back(batch)]
         if not new:
             return []
-        files = dict(self._table.files(self.last + 1))
+        committed = {batch.batch: batch for batch in self._table.batches(self.last + 1)}
         added: list[Commit] = []
         last, end = self.last, self._end
         for batch in new:
             plan = read_plan(layout.checkpoint, batch)
             # If Spark has forgotten batches in between, their files and offsets are added to this one.
-            names = [name for b in range(last + 1, batch + 1) for name in files.get(b, ())]
-            added.append(Commit(batch, end, plan.end, plan.landed_at, plan.watermark, tuple(names)))
+            parts = [committed[b] for b in range(last + 1, batch + 1) if b in committed]
+            names = tuple(name for part in parts for name in part.files)
+            version = max((part.version for part in parts), default=-1)
+            written_at = max((int(part.description.get("landed_at", 0)) for part in parts), default=0)
+            commit = Commit(
+                batch, end, plan.end, plan.landed_at, plan.watermark, names, version=version, written_at=written_at
+            )
+            for part in parts:
+                commit.sums.absorb(RowSums.from_document(part.description.get("sums", ())))
+            added.append(commit)
             last, end = batch, {**end, **plan.end}
         append_lines(layout.journal, [commit.document() for commit in added])
         self.last, self._end, self.lines = last, end, self.lines + len(added)

@@ -49,6 +49,16 @@ def hold_upkeep_lock(layout: Layout) -> Iterator[None]:
 
 
 @contextmanager
+def hold_proofs_lock(layout: Layout) -> Iterator[None]:
+    """Hold the lock for the table of proofs, waiting for it: not that of upkeep, under which merges take minutes."""
+    handle = _open_locked(layout.proofs_lock, wait=True)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
 def hold_lock(path: Path, refusal: PenstockError) -> Iterator[None]:
     """Hold the lock on this file. Raises ``refusal`` at once if another process holds it."""
     try:

@@ -37,6 +37,11 @@ class Layout:
         return self.table(f"{TYPED_MARK}{name}")
 
     @property
+    def proof_table(self) -> TablePath:
+        """The table ``proofs``: ranges, counts and sums of proved rows, for SQL without Penstock."""
+        return self.table("proofs")
+
+    @property
     def typed_since(self) -> Path:
         """The batch after which each typed table is written."""
         return self.tables / "_checkpoints" / "typed.json"
@@ -110,6 +115,11 @@ class Layout:
     def upkeep_lock(self) -> Path:
         """The lock under which files of the tables are replaced."""
         return self.tables / "_checkpoints" / "landed.upkeep.lock"
+
+    @property
+    def proofs_lock(self) -> Path:
+        """The lock under which the table ``proofs`` is written."""
+        return self.tables / "_checkpoints" / "proofs.lock"
 
     @property
     def hold(self) -> Path:

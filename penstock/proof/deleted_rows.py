@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 from penstock.counts import Counts, SourceBucket
 from penstock.landing.offset_runs import Runs, as_runs, runs_of
 from penstock.landing.requests.deletions import Deletion, TopicDeletions
+from penstock.landing.row_sums import RowSums
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout
-from penstock.proof.evidence import fate, of_topic, read_rows, tally
+from penstock.proof.evidence import fate, of_topic, read_rows, row_sums, tally
 from penstock.proof.uuid_sums import of_events
 
 
@@ -29,9 +30,11 @@ class DeletedRows:
     fates: dict[str, dict[SourceBucket, Counts]] = field(default_factory=dict)
     uuids: dict[str, dict[SourceBucket, Counts]] = field(default_factory=dict)
     runs: dict[str, list[Runs]] = field(default_factory=dict)
+    sums: RowSums = field(default_factory=RowSums)
 
     def add(self, rows: pa.Table) -> None:
         """Add rows (``evidence.ROWS``) of one file."""
+        self.sums.absorb(row_sums(rows))
         for topic in map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist()):
             topic_rows = of_topic(rows, topic)
             self.runs.setdefault(topic, []).append(runs_of(np.sort(topic_rows["offset"].to_numpy())))

@@ -17,8 +17,18 @@ import pyarrow.compute as pc
 
 from penstock.counts import Name, SourceBucket
 from penstock.landing.event_rules import WITH_UUID, MessageKind
-from penstock.landing.journal import PARTITION_MARK, Commit
-from penstock.landing.offset_runs import Offsets, Runs, as_runs, count_below, difference, intersection, missing_offsets
+from penstock.landing.journal import Commit
+from penstock.landing.offset_runs import (
+    PARTITION_MARK,
+    Offsets,
+    Runs,
+    as_runs,
+    count_below,
+    difference,
+    intersection,
+    missing_offsets,
+)
+from penstock.landing.row_sums import RowSums, with_partitions
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.table_file import TableFile, open_rows
 from penstock.landing.table_paths import partition_value
@@ -67,7 +77,7 @@ def _read_file(table: TablePath, file_name: TableFile, kind: str) -> pa.Table:
     micros = rows["timestamp"].cast(pa.int64())
     values: dict[str, pa.Array[Any] | pa.ChunkedArray[Any]]
     values = {
-        "topic": _with_partition(rows),
+        "topic": with_partitions(rows["topic"], rows["partition"]),
         "micros": micros,
         "bucket": seconds,
         "kind": pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), [kind]),
@@ -77,17 +87,15 @@ def _read_file(table: TablePath, file_name: TableFile, kind: str) -> pa.Table:
     return pa.table([values[f.name] for f in ROWS], schema=ROWS)
 
 
-def _with_partition(rows: pa.Table) -> pa.ChunkedArray[Any]:
-    """Return the topic of each row, with the partition for rows of Kafka."""
-    numbers = rows["partition"]
-    # Fast path: rows of the log have no partition, so their dictionary stays as it is.
-    if numbers.null_count == len(numbers):
-        return rows["topic"]
-    plain = rows["topic"].cast(pa.string())
-    named: pa.ChunkedArray[pa.StringScalar] = pc.binary_join_element_wise(  # type: ignore[call-overload]  # takes a scalar
-        plain, numbers.cast(pa.string()), PARTITION_MARK
-    )
-    return pc.coalesce(named, plain).dictionary_encode()
+def row_sums(rows: pa.Table) -> RowSums:
+    """Return the sums of rows by topic and slice."""
+    sums = RowSums()
+    for kind in map(str, pc.unique(rows["kind"].cast(pa.string())).to_pylist()):
+        of_kind = rows.filter(holds(rows["kind"], partial(pc.equal, pa.scalar(kind)))).combine_chunks()
+        for batch in of_kind.to_batches():
+            uuids = batch["uuid"] if kind in WITH_UUID else None
+            sums.add_rows(batch["topic"], batch["offset"].to_numpy(), uuids, kind)
+    return sums
 
 
 def tally(rows: pa.Table) -> dict[SourceBucket, Counter[tuple[str, str]]]:

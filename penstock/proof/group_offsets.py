@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from penstock.landing.journal import PARTITION_MARK
+from penstock.landing.offset_runs import PARTITION_MARK
 
 COMMIT_INTERVAL_S = 5.0
 """Interval between reports: that of Kafka's own clients (auto.commit.interval.ms)."""

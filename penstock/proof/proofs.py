@@ -14,6 +14,7 @@ from penstock.files.checked_lines import append_lines, read_lines
 from penstock.landing.event_rules import REDACTED
 from penstock.landing.history import Sum, read_sum, stretches
 from penstock.landing.offset_runs import OffsetRange
+from penstock.landing.row_sums import RowSums
 from penstock.landing.table_paths import Layout
 from penstock.proof.evidence import fate, tally
 from penstock.proof.uuid_sums import of_events
@@ -28,6 +29,7 @@ class Proof:
 
     Invariant: the proof holds if ``unaccounted`` (offsets without an explanation) and ``unexpected`` (offsets in the
     batch's files outside its range, or twice) are empty. ``uuids``: number of uuids and sum of their hashes, by fate.
+    ``sums``: of the landed rows, for the table of proofs; empty where a proof is made again.
     """
 
     batch: int
@@ -38,6 +40,7 @@ class Proof:
     unaccounted: list[int] = field(default_factory=list)
     unexpected: list[int] = field(default_factory=list)
     uuids: dict[SourceBucket, Counts] = field(default_factory=dict)
+    sums: RowSums = field(default_factory=RowSums)
 
     @property
     def holds(self) -> bool:
@@ -58,6 +61,7 @@ class Proof:
                 sums.setdefault(origin, Counts()).absorb(counts)
         self.unaccounted += following.unaccounted
         self.unexpected += following.unexpected
+        self.sums.absorb(following.sums)
 
     def enter(self, rows: pa.Table) -> None:
         """Count rows (``evidence.ROWS``) of the table."""
@@ -83,6 +87,8 @@ class Proof:
         for name, offsets in (("unaccounted", self.unaccounted), ("unexpected", self.unexpected)):
             if offsets:
                 document[name] = offsets[:MAX_STORED_OFFSETS]
+        if self.sums:
+            document["sums"] = self.sums.document()
         return {**document, "counts": counts}
 
     @classmethod
@@ -94,7 +100,8 @@ class Proof:
         )
         batch, begin, end = (int(document[name]) for name in ("batch", "begin", "end"))
         uuids = {(str(c["source"]), int(c["bucket"])): Counts(c["uuids"]) for c in document["counts"] if "uuids" in c}
-        return cls(batch, str(document["topic"]), begin, end, counts, unaccounted, unexpected, uuids)
+        sums = RowSums.from_document(document.get("sums", ()))
+        return cls(batch, str(document["topic"]), begin, end, counts, unaccounted, unexpected, uuids, sums)
 
 
 @dataclass(slots=True)

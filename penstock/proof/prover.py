@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.counts import Counts, Name, SourceBucket, fate_of_gap
-from penstock.landing.journal import PARTITION_MARK, Commit, read_journal
+from penstock.landing.journal import Commit, read_journal
 from penstock.landing.offset_runs import (
     NO_RUNS,
+    PARTITION_MARK,
     OffsetRange,
     Runs,
     as_runs,
@@ -40,6 +41,7 @@ from penstock.proof.evidence import (
     in_gaps,
     is_of_topic,
     of_topic,
+    row_sums,
     split_offsets,
 )
 from penstock.proof.foreign_deletions import unaccounted_deletions
@@ -62,8 +64,8 @@ class Prover:
     """Proves batches in order. ``topics`` is the folder of the topics; ``window`` the duplicate window in seconds.
 
     ``kafka``: the records of Kafka's partitions, if these are landed; ``log``: the topics without a folder;
-    ``rows_of``: a source of the rows of a batch other than its files; ``deleted``: the offsets of rows deleted since.
-    One thread.
+    ``rows_of``: a source of the rows of a batch other than its files; ``deleted``: the offsets of rows deleted since;
+    ``summed``: proofs carry the sums of their rows. One thread.
     """
 
     def __init__(
@@ -78,8 +80,9 @@ class Prover:
         log: RereadSource | None = None,
         rows_of: RowsOf | None = None,
         deleted: Mapping[str, Runs] = NO_DELETIONS,
+        summed: bool = False,
     ) -> None:
-        self._layout, self._deleted = layout, deleted
+        self._layout, self._deleted, self._summed = layout, deleted, summed
         self._rows_of = rows_of or of_its_files(layout)
         self._log = log or LogRecords(topics, event_types)
         self._kafka = kafka
@@ -106,12 +109,18 @@ class Prover:
         unexpected_topics = {topics[number] for number in np.unique(numbers.to_numpy()).tolist()} - set(ranges)
         # A topic outside the commit gets an empty range, so that each of its rows is reported as unexpected.
         ranges |= dict.fromkeys(unexpected_topics, (0, 0))
-        return [
+        proofs = [
             self._prove_topic(
                 Proof(commit.batch, topic, *ranges[topic]), of_topic(rows, topic), (earlier or {}).get(topic)
             )
             for topic in sorted(ranges)
         ]
+        if self._summed:
+            # Fast path: the tasks computed the sums of the rows; rows that a request landed are told apart here.
+            sums = commit.sums if commit.sums.rows == rows.num_rows else row_sums(rows)
+            for proof in proofs:
+                proof.sums = sums.of_topic(proof.topic)
+        return proofs
 
     def refills(self, commit: Commit, unproved: Mapping[str, set[int]] | None = None) -> list[BackfillProof]:
         """Return the proofs of the requests in a batch; after ``prove``.
@@ -139,6 +148,8 @@ class Prover:
         # Of a request for lost offsets, rows that an earlier proof counted must not be counted again.
         counted_rows = rows.filter(pa.array(np.isin(rows["offset"].to_numpy(), list(owed)))) if request.lost else rows
         proof.enter(counted_rows)
+        if self._summed:
+            proof.sums = row_sums(counted_rows)
         landed = runs_of(np.unique(rows["offset"].to_numpy()))
         missing, deleted = self._without_deleted(proof.topic, difference(as_runs(runs), landed))
         if len(missing):

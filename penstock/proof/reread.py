@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from penstock.counts import SourceBucket
 from penstock.landing.event_rules import Event, MessageKind
-from penstock.landing.journal import PARTITION_MARK
-from penstock.landing.offset_runs import Offsets, Runs, offsets_of
+from penstock.landing.offset_runs import PARTITION_MARK, Offsets, Runs, offsets_of
 from penstock.landing.rows.engine import pc
 from penstock.landing.rows.json_events import EventRules, parse_events
 from penstock.landing.rows.table_rows import has_codec, protocol_uuids

@@ -15,8 +15,7 @@ from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.landing.from_kafka.range_assembler import RangeAssembler
 from penstock.landing.from_kafka.read_back import LookBack, consumer, read
 from penstock.landing.from_kafka.rows import SOURCE, rows_from_records
-from penstock.landing.journal import PARTITION_MARK
-from penstock.landing.offset_runs import Runs, difference, is_inside, runs_of
+from penstock.landing.offset_runs import PARTITION_MARK, Runs, difference, is_inside, runs_of
 from penstock.log.store.gaps import Gap
 from penstock.proof.reread import Reread, Suspect, suspects_in
 

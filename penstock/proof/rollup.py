@@ -17,6 +17,7 @@ from penstock.files.checked_lines import encode_line, read_lines
 from penstock.files.file_system import OS, FileSystem, replace_durably
 from penstock.landing.history import SUFFIX, Stretch, days, read_day, read_sum, write_day, write_sum
 from penstock.landing.journal import Commit
+from penstock.landing.row_sums import RowSums
 from penstock.landing.table_paths import Layout
 from penstock.ledger.daily_rollup import roll_counts
 from penstock.proof.proofs import Proof, ProvedBatch
@@ -83,7 +84,8 @@ def _stretch(commits: Sequence[Commit], proved: ProvedBatch, totals: Mapping[str
         begin |= {name: span[0] for name, span in commit.spans().items() if name not in begin}
         end |= commit.end
     number = first.batch if first.first is None else first.first
-    summed = replace(last, begin=begin, end={name: end[name] for name in begin}, files=(), first=number)
+    ends = {name: end[name] for name in begin}
+    summed = replace(last, begin=begin, end=ends, files=(), first=number, sums=RowSums())
     return Stretch(
         number,
         last.batch,

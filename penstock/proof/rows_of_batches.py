@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.landing.event_rules import WITH_UUID
-from penstock.landing.journal import PARTITION_MARK, Commit
-from penstock.landing.offset_runs import OffsetRange, is_inside
+from penstock.landing.journal import Commit
+from penstock.landing.offset_runs import PARTITION_MARK, OffsetRange, is_inside
 from penstock.landing.requests.backfill_requests import load_requests, subtract_runs
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.landed_table import table_of

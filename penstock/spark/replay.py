@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  the usual name
 
-from penstock.landing.journal import PARTITION_MARK
+from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.table_schema import VIEW_COLUMNS
 from penstock.upkeep.quarantine.send_back import MAX_BATCH_ROWS, REPLAY_OF
 from penstock.upkeep.quarantine.send_once import Resender, RowIdentity, Sent, to_body

@@ -24,7 +24,8 @@ from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
 from penstock.files.file_system import OS, make_folder, replace_durably
 from penstock.files.json_values import parse_object
-from penstock.landing.journal import PARTITION_MARK, Planned, latest, read_plan
+from penstock.landing.journal import Planned, latest, read_plan
+from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.requests.backfill_requests import load_requests, passed_offsets
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import table_of

@@ -9,8 +9,9 @@ from pathlib import Path
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS
 from penstock.files.json_values import parse_json
-from penstock.landing.journal import PARTITION_MARK, committed_batches, latest, read_plan
+from penstock.landing.journal import committed_batches, latest, read_plan
 from penstock.landing.landing_lock import hold_upkeep_lock
+from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.table_paths import Layout

@@ -19,8 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.landing.damaged_files import REMOVING, REPAIRED, REPORTED, files_being_removed, note_damaged_file
-from penstock.landing.journal import PARTITION_MARK, REFILL_MARK, landed_ends
+from penstock.landing.journal import REFILL_MARK, landed_ends
 from penstock.landing.landing_lock import hold_upkeep_lock
+from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import has_landed_table, table_of

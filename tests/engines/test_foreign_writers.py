@@ -10,15 +10,19 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import penstock.tables
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import FOREIGN, REQUESTED, load_deletions, request_deletion
+from penstock.landing.row_sums import uuid_hashes
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.features import FeatureNotWritten
 from penstock.landing.table_paths import Layout
 from penstock.proof.rows_of_batches import SnapshotRows
+from penstock.spark.query.landing_query import Landing
+from penstock.spark.query.proof_worker import ProofWorker
 from penstock.sql.query import Query
 from penstock.sql.tables import Tables
 from penstock.upkeep.compaction.typed_compaction import compact_all
@@ -27,6 +31,8 @@ from penstock.upkeep.deletion.removal import execute_deletions
 from tests.engines.foreign_spark import ForeignSpark
 from tests.landing.typed.typed_life import CLICK, WINDOW, Life
 from tests.landing.writing.messages import source
+from tests.proof.proof_sql import documented_sql
+from tests.spark.spark_helpers import HandWritten, landed_event, landed_message
 
 pytestmark = pytest.mark.spark
 ROWS = 10
@@ -120,6 +126,29 @@ def test_deletion_vectors_hold_through_everything(table: Shared) -> None:
     table.compact()
     table.check()
     assert [row["host"] for row in table.spark("SELECT host FROM {} WHERE uuid = 'a-005'")] == ["changed"]
+
+
+def test_documented_sql_finds_an_altered_row_in_spark(spark: ForeignSpark, topics: Path, tmp_path: Path) -> None:
+    proved = HandWritten(Layout.for_tables(tmp_path / "proved"))
+    proved.commit(
+        {"t": 3, "k/1": 2},
+        [*(landed_event(n, f"u{n}") for n in range(3)), *(landed_message(n, "k", partition=1) for n in range(2))],
+    )
+    assert ProofWorker(Landing(topics, proved.layout.tables), None).stop(0)
+    landed = proved.layout.tables / "landed"
+    sql = documented_sql("Spark").replace("from landed", "from {}")
+    sql = sql.replace("from proofs", f"from delta.`{proved.layout.proof_table}`")
+    assert spark.sql(sql, landed) == []
+    spark.sql("UPDATE {} SET uuid = 'altered' WHERE uuid = 'u1'", landed)
+    (difference,) = spark.sql(sql, landed)
+    assert (difference["topic"], difference["slice"], difference["rows"]) == ("t", 0, 0)
+    assert difference["uuid_hashes"] == str(uuid_hash("altered") - uuid_hash("u1"))
+    spark.sql("UPDATE {} SET uuid = 'u1' WHERE uuid = 'altered'", landed)
+    assert spark.sql(sql, landed) == []
+
+
+def uuid_hash(text: str) -> int:
+    return int(uuid_hashes(pa.array([text]))[0])
 
 
 def test_rows_deleted_updated_and_merged_without_vectors(table: Shared) -> None:

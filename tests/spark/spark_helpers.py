@@ -14,6 +14,8 @@ import pyarrow as pa
 
 from penstock.counts import Origin
 from penstock.landing.event_rules import MessageKind
+from penstock.landing.journal import planned_ranges
+from penstock.landing.row_sums import RowSums, commit_metadata
 from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.table_schema import FILE_SCHEMA
@@ -86,9 +88,14 @@ class HandWritten:
         by_kind: dict[str, list[dict[str, Any]]] = {}
         for row in rows:
             by_kind.setdefault(row["kind"], []).append(row)
-        files = [self._write(table.folder, kind, group) for kind, group in sorted(by_kind.items())]
+        now = time.time()  # as the log of the same test says
+        files = [self._write(table.folder, kind, group, now) for kind, group in sorted(by_kind.items())]
         self._plan(landed_at or LANDED_AT + 1000 * self.batch)
-        table.commit(self.batch, files)
+        sums = RowSums()
+        for file in files:
+            sums.absorb(file.sums)
+        ranges = planned_ranges(self.layout.checkpoint, self.batch)
+        table.commit(self.batch, files, commit_metadata(self.batch, round(now * 1_000_000), ranges, sums))
         self.files += [file.name for file in files]
         self._text(self.layout.checkpoint / "commits" / str(self.batch), ["v1", '{"nextBatchWatermarkMs":0}'])
         return self.batch
@@ -98,14 +105,13 @@ class HandWritten:
         lines = ["v1", json.dumps(metadata), json.dumps(dict(sorted(self.end.items())))]
         self._text(self.layout.checkpoint / "offsets" / str(self.batch), lines)
 
-    def _write(self, folder: Path, kind: str, rows: list[dict[str, Any]]) -> WrittenFile:
-        now = time.time()  # as the log of the same test says
+    def _write(self, folder: Path, kind: str, rows: list[dict[str, Any]], now: float) -> WrittenFile:
         landed = {"source": "events-udp", "bucket": BUCKET, "timestamp": now, "landed_at": now, "type": "x"}
         known = [{**landed, **{name: value for name, value in row.items() if name != "kind"}} for row in rows]
         for row in known:
             for name in ("bucket", "timestamp", "landed_at"):
                 row[name] = datetime.fromtimestamp(row[name], UTC)
-        writer = FileWriter(folder, MessageKind(kind), known[0]["timestamp"].date())
+        writer = FileWriter(folder, MessageKind(kind), known[0]["timestamp"].date(), summed=True)
         writer.write(pa.RecordBatch.from_pylist(known, schema=FILE_SCHEMA))
         return writer.close()
 

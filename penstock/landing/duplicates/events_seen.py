@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.landing.journal import PARTITION_MARK
+from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.rows.engine import compute
 
 Array = np.ndarray[tuple[int], np.dtype[Any]]

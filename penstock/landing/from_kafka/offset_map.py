@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.files.checked_lines import append_lines, read_lines
 from penstock.files.errors import DamagedFile
-from penstock.landing.journal import PARTITION_MARK
+from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.table_paths import Layout
 
 CopiedRange = tuple[int, int, int, int]

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from penstock.kafka.errors import KafkaAway
 from penstock.landing.from_kafka.read_back import consumer
-from penstock.landing.journal import PARTITION_MARK
+from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.log.topic_patterns import is_selected
 
 ANSWER_TIMEOUT_S = 10.0

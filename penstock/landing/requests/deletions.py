@@ -26,6 +26,7 @@ from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.hash_run import BadRun, HashRun
 from penstock.landing.offset_runs import Runs, as_runs
 from penstock.landing.requests.conditions import Condition
+from penstock.landing.row_sums import RowSums
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_reader import ForeignCommit
 from penstock.landing.table_paths import Layout
@@ -149,6 +150,7 @@ def write_record(
     deleted_rows: Sequence[TopicDeletions],
     runs: Mapping[str, Runs],
     keys: EventsSeen,
+    sums: RowSums,
 ) -> None:
     """Write the record of the rows that a deletion is about to delete; ``batch`` is the table's newest batch."""
     stem = layout.deletions / f"{deletion.number:06d}"
@@ -174,7 +176,7 @@ def write_record(
     row_count = sum(counts.total() for topic_rows in deleted_rows for counts in topic_rows.fates.values())
     document = {"batch": batch, "rows": row_count, "keys": checksum}
     # Order: last, because it carries the checksum of the keys; the commit that makes it count follows.
-    write_document(Path(f"{stem}.done.json"), {**document, "entries": entries})
+    write_document(Path(f"{stem}.done.json"), {**document, "entries": entries, "sums": sums.document()})
 
 
 class DeletionRecord:
@@ -200,6 +202,12 @@ class DeletionRecord:
 
     def _read_done(self, deletion: Deletion) -> dict[str, Any]:
         return read_document(self._folder / f"{deletion.number:06d}.done.json")
+
+    def sums(self, after: int = 0) -> Iterator[tuple[Deletion, RowSums]]:
+        """Yield the sums of the rows that each deletion deleted."""
+        for deletion in self.deletions:
+            if deletion.number > after:
+                yield deletion, RowSums.from_document(self._read_done(deletion).get("sums", ()))
 
     def rows(self, number: int) -> int:
         """Return the number of rows that a deletion deleted."""

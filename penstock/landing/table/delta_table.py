@@ -10,11 +10,13 @@ and there is no disk to sync.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
 
@@ -33,6 +35,7 @@ from penstock.landing.table.table_file import NewFile, TableFile, open_rows
 from penstock.landing.table.table_reader import (
     APPLICATION,
     DELETIONS_APPLICATION,
+    DESCRIPTION_KEY,
     TableReader,
     newest_batch,
     parse_actions,
@@ -60,8 +63,9 @@ CHECKPOINT_INTERVAL = 100
 MAX_COMMIT_ATTEMPTS = 100
 """Limit: versions that a replacement is tried against; the landing commits a few each second."""
 ROW_KEY = ("topic", "partition", "offset")
-OWN_COMMIT_MARK = {"penstock": "upkeep"}
+OWN_COMMIT_MARK = {DESCRIPTION_KEY: "upkeep"}
 """Metadata of own commits without a transaction; without it they would count as another program's."""
+NO_DESCRIPTION: Mapping[str, Any] = MappingProxyType({})
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """Workaround: delta-rs would remove commits before the checkpoint that replaces them is on the disk."""
 _LOGGER = logging.getLogger(__name__)
@@ -85,6 +89,8 @@ class DeltaTable(TableReader):
     Only the pipeline with the ``state`` of the path may write. The table has the columns of ``schema``, and perhaps
     columns of earlier versions or other programs.
     """
+
+    properties: Mapping[str, str] = DEFAULT_PROPERTIES
 
     def begin(self) -> None:
         """Create the table, or repair it after a crash; add missing columns. Raises SchemaDiffers, AnotherWriter."""
@@ -140,7 +146,7 @@ class DeltaTable(TableReader):
                 str(self.folder),
                 self.schema,
                 partition_by=self._partitions(),
-                configuration={**DEFAULT_PROPERTIES, **writer},
+                configuration={**self.properties, **writer},
                 raise_if_key_not_exists=False,
                 **delta_rs_options(self.folder),
             )
@@ -172,14 +178,20 @@ class DeltaTable(TableReader):
         if isinstance(self.folder, ObjectPath) and self._opened is not None:
             check_writer(self._opened.metadata().configuration, self.folder)
 
-    def commit(self, batch: int, files: Sequence[NewFile]) -> None:
-        """Commit a batch, unless the table has it already. Raises TableChanged, AnotherWriter, FeatureNotWritten."""
+    def commit(self, batch: int, files: Sequence[NewFile], description: Mapping[str, Any] = NO_DESCRIPTION) -> None:
+        """Commit a batch, unless the table has it already; ``description`` is stored as JSON in the commit.
+
+        Raises TableChanged, AnotherWriter, FeatureNotWritten.
+        """
         table = self._table
         if newest_batch(table) >= batch:
             return
         self._check_files_exist(files)
         before, now_ms = table.version(), time.time_ns() // 1_000_000
-        properties = CommitProperties(app_transactions=[Transaction(APPLICATION, batch, now_ms)])
+        metadata = {DESCRIPTION_KEY: json.dumps(description)} if description else None
+        properties = CommitProperties(
+            app_transactions=[Transaction(APPLICATION, batch, now_ms)], custom_metadata=metadata
+        )
         try:
             self._write(table, _add_actions(files, now_ms), properties)
         except CommitFailedError:
@@ -187,6 +199,11 @@ class DeltaTable(TableReader):
                 raise
         # Order: files are synced when they are closed, so only the commit is left to sync.
         self._sync_since(before, added=False)
+        self._checkpoint(before)
+
+    def _checkpoint(self, before: int) -> None:
+        """Write a checkpoint if one is due since version ``before``."""
+        table = self._table
         version = table.version()
         if version // CHECKPOINT_INTERVAL > before // CHECKPOINT_INTERVAL:
             with translate_errors_at(self.folder):
@@ -243,7 +260,7 @@ class DeltaTable(TableReader):
         properties.max_commit_retries = 0
         for _ in range(MAX_COMMIT_ATTEMPTS):
             active: dict[str, TableFile] = {file: file for file in self.active()}
-            if removed and {file.name for file in files} <= {*active} and not {*removed} & {*active}:
+            if actions and {file.name for file in files} <= {*active} and not {*removed} & {*active}:
                 break  # a store's answer was lost: this is our own commit
             if any(name not in active or active[name].live is not None for name in removed):
                 raise TableChanged(f"{self.folder}: another program changed files that were to be replaced")

@@ -6,7 +6,7 @@ deleted rows back. ``delta_table`` adds commits of our own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from penstock.landing.table_schema import LANDED
 DELTA_LOG = "_delta_log"
 APPLICATION = "penstock"
 DELETIONS_APPLICATION = "penstock.deletions"
+DESCRIPTION_KEY = "penstock"
+"""Key of our own entry in a commit's metadata: what the commit says about its batch, as JSON."""
 _DELETION_VECTORS = "deletionVectors"
 _UPDATED_ROWS = ("numUpdatedRows", "numTargetRowsUpdated", "num_updated_rows", "num_target_rows_updated")
 """Names that engines use for the number of rows that a commit changed."""
@@ -39,6 +41,16 @@ class ForeignCommit:
     operation: str
     names: frozenset[str]
     updated: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFiles:
+    """The files that a batch brought, in which version, and what the commit says about it ({}: nothing)."""
+
+    batch: int
+    version: int
+    files: list[str]
+    description: Mapping[str, Any]
 
 
 class TableReader:
@@ -111,26 +123,31 @@ class TableReader:
         return int(commits[0].stem) if commits else self.version()
 
     def files(self, from_batch: int = 0) -> Iterator[tuple[int, list[str]]]:
-        """Yield each batch with its files, ascending.
+        """Yield each batch with its files, ascending, as far back as ``batches``."""
+        yield from ((batch.batch, batch.files) for batch in self.batches(from_batch))
+
+    def batches(self, from_batch: int = 0) -> list[BatchFiles]:
+        """Return the committed batches, ascending.
 
         Limit: batches whose commits Delta has cleaned up are missing; the journal has them.
         """
-        files_by_batch: dict[int, list[str]] = {}
-        for batch, files in self._batches():
-            if batch < from_batch:
+        by_number: dict[int, BatchFiles] = {}
+        for batch in self._batches():
+            if batch.batch < from_batch:
                 break
             # A typed table may have a batch twice: the newer commit, which is read first, replaced the older one.
-            files_by_batch.setdefault(batch, files)
-        yield from sorted(files_by_batch.items())
+            by_number.setdefault(batch.batch, batch)
+        return [by_number[number] for number in sorted(by_number)]
 
-    def _batches(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield batches and their files from the log, the newest first."""
+    def _batches(self) -> Iterator[BatchFiles]:
+        """Yield batches from the log, the newest first."""
         version = self.version()
         while (actions := self._actions(version)) is not None:
             # Other commits, such as compaction's, have no transaction of this application.
             batch = next((a["txn"]["version"] for a in actions if a.get("txn", {}).get("appId") == APPLICATION), None)
             if batch is not None:
-                yield int(batch), [unquote(str(action["add"]["path"])) for action in actions if "add" in action]
+                files = [unquote(str(action["add"]["path"])) for action in actions if "add" in action]
+                yield BatchFiles(int(batch), version, files, _description(actions))
             version -= 1
 
     def foreign_commit(self, version: int) -> ForeignCommit | None:
@@ -138,7 +155,7 @@ class TableReader:
         actions = self._actions(version) or []
         info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
         own = {APPLICATION, DELETIONS_APPLICATION}
-        if "penstock" in info or any(action.get("txn", {}).get("appId") in own for action in actions):
+        if DESCRIPTION_KEY in info or any(action.get("txn", {}).get("appId") in own for action in actions):
             return None
         changes = [action.get("add") or action.get("remove") or {} for action in actions]
         names = frozenset(unquote(str(change["path"])) for change in changes if change.get("dataChange"))
@@ -184,6 +201,14 @@ class TableReader:
 def parse_actions(text: str) -> list[dict[str, Any]]:
     """Parse the text of a commit. Raises ValueError."""
     return [parse_object(line) for line in text.splitlines() if line.strip()]
+
+
+def _description(actions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    try:
+        return parse_object(str(info[DESCRIPTION_KEY]))
+    except (KeyError, ValueError):
+        return {}
 
 
 def newest_batch(table: deltalake.DeltaTable) -> int:

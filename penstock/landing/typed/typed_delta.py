@@ -9,6 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from deltalake.transaction import CommitProperties, Transaction
@@ -16,7 +17,7 @@ from deltalake.transaction import CommitProperties, Transaction
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.table.delta_table import OWN_COMMIT_MARK, DeltaTable
+from penstock.landing.table.delta_table import NO_DESCRIPTION, OWN_COMMIT_MARK, DeltaTable
 from penstock.landing.table.table_file import NewFile, TableFile
 from penstock.landing.table.table_reader import APPLICATION, DELTA_LOG
 from penstock.landing.table_paths import TYPED_MARK, Layout
@@ -47,11 +48,11 @@ class TypedDelta(DeltaTable):
     def form(self) -> FileForm:
         return file_form(self.schema_now)
 
-    def commit(self, batch: int, files: Sequence[NewFile]) -> None:
+    def commit(self, batch: int, files: Sequence[NewFile], description: Mapping[str, Any] = NO_DESCRIPTION) -> None:
         """Commit a batch; a batch that the table has is replaced, because ``landed`` does not have it yet."""
         if self.newest() < batch:
             if files:
-                super().commit(batch, files)
+                super().commit(batch, files, description)
             return
         # Crash: a pipeline that was killed before its commit to ``landed`` does the batch again, perhaps with other
         # rows.

@@ -6,7 +6,7 @@ Invariant: each batch is in the table once, and of the events with one key withi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -22,6 +22,8 @@ from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.hash_run import HashRun
 from penstock.landing.duplicates.landed_keys import NO_LIMIT, LandedKeys, mapped_runs, within_window
 from penstock.landing.event_rules import WITH_UUID
+from penstock.landing.offset_runs import OffsetRange
+from penstock.landing.row_sums import RowSums, commit_metadata
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import TableFile, as_written, open_rows
@@ -46,7 +48,8 @@ class BatchCommit:
     """Commits of micro-batches into a table, each once. One process at a time.
 
     ``keys`` is the folder of landed keys, ``window`` is in microseconds. ``deleted`` returns recent keys whose rows
-    were deleted; ``before_commit`` commits the typed tables; ``latest_time`` is the plausible time in microseconds.
+    were deleted; ``before_commit`` commits the typed tables; ``latest_time`` is the plausible time in microseconds;
+    ``ranges_of`` returns the planned offsets of a batch by topic, which its commit states.
     """
 
     def __init__(
@@ -57,8 +60,9 @@ class BatchCommit:
         deleted: Keys = tuple,
         before_commit: CommitHook = lambda batch, files: None,
         latest_time: Callable[[], int] = lambda: NO_LIMIT,
+        ranges_of: Callable[[int], Mapping[str, OffsetRange]] = lambda batch: {},
     ) -> None:
-        self._table, self._window, self._before_commit = table, window, before_commit
+        self._table, self._window, self._before_commit, self._ranges_of = table, window, before_commit, ranges_of
         self._load_keys = partial(load_landed_keys, table, keys, window, deleted, latest_time)
         self._keys = self._load_keys()
 
@@ -74,7 +78,11 @@ class BatchCommit:
             # Order: typed tables, the table, the keys. Typed tables may be one batch ahead, and are replaced then;
             # keys that are behind are read from the table.
             self._before_commit(batch, files)
-            self._table.commit(batch, files)
+            sums = RowSums()
+            for file in files:
+                sums.absorb(file.sums)
+            landed_at = max((part.landed_at for part in parts), default=0)
+            self._table.commit(batch, files, commit_metadata(batch, landed_at, self._ranges_of(batch), sums))
             self._remove_replaced(parts, files)
             self._keys.add(batch, EventsSeen.concat([file.seen for file in files if file.seen is not None]))
         elif self._keys.batch < batch:

@@ -51,13 +51,14 @@ class PartResult:
     """The files of a task.
 
     ``through`` is the last batch whose keys the task knew, ``failures`` are texts about its transformation, ``away``
-    says why the store could not be written.
+    says why the store could not be written, ``landed_at`` is the time of all rows in microseconds.
     """
 
     files: list[WrittenFile]
     through: int
     failures: list[str] = field(default_factory=list)
     away: str = ""
+    landed_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def write_part(sources: Iterable[MessageBatch], job: Job, landed_at: int) -> Par
         for kind, rows in rows_to_land(source.rows, job.rules, transformation, landed_at):
             writer.add(kind, rows, source.relands)
     try:
-        return replace(writer.finish(), failures=transformation.failures())
+        return replace(writer.finish(), failures=transformation.failures(), landed_at=landed_at)
     except TablesAway as error:
         # The driver waits and retries: a failed task would end the query.
         return PartResult([], -1, away=str(error))
@@ -167,7 +168,7 @@ class _PartWriter:
 
     def _write_group(self, key: FileKey) -> None:
         waiting = self._waiting.pop(key, [])
-        writer = self._writers.get(key) or FileWriter(self._job.table, *key[:3])
+        writer = self._writers.get(key) or FileWriter(self._job.table, *key[:3], summed=True)
         self._writers[key] = writer
         seen = [events for _, events in waiting if events is not None]
         writer.write(concatenated([rows for rows, _ in waiting]), EventsSeen.concat(seen) if seen else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from types import TracebackType
@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.landing.duplicates.events_seen import EventsSeen
-from penstock.landing.event_rules import MessageKind
+from penstock.landing.event_rules import WITH_UUID, MessageKind
+from penstock.landing.row_sums import RowSums, with_partitions
 from penstock.landing.rows.engine import pc
 from penstock.landing.rows.unique_annotations import with_unique_annotations
 from penstock.landing.storage.object_path import TablePath
@@ -47,7 +48,10 @@ _Bounds = dict[str, tuple[Any, Any, int]]
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A complete file; ``name`` is relative to the table's folder, ``seen`` are its events in the order of its rows."""
+    """A complete file; ``name`` is relative to the table's folder, ``seen`` are its events in the order of its rows.
+
+    ``sums`` are of its rows, if the writer was asked for them.
+    """
 
     name: str
     kind: str
@@ -57,10 +61,14 @@ class WrittenFile:
     statistics: str
     seen: EventsSeen | None = None
     role: FileRole = FileRole.NORMAL
+    sums: RowSums = field(default_factory=RowSums)
 
 
 class FileWriter:
-    """The writer of one file, of rows of one kind and day of receipt. Owned by one thread."""
+    """The writer of one file, of rows of one kind and day of receipt. Owned by one thread.
+
+    ``summed``: compute the sums of the rows, which a batch's commit carries; rewritten files need none.
+    """
 
     def __init__(
         self,
@@ -69,8 +77,11 @@ class FileWriter:
         day: date,
         role: FileRole = FileRole.NORMAL,
         form: FileForm = LANDED_FORM,
+        *,
+        summed: bool = False,
     ) -> None:
         self.kind, self.day, self.role, self._form = kind, day, role, form
+        self._sums = RowSums() if summed else None
         partitions = {"kind": kind.value, "date": day.isoformat()}
         self.name = "/".join([*(f"{column}={partitions[column]}" for column in form.folders), f"{uuid4().hex}.parquet"])
         self._file = NewParquet(table / self.name)
@@ -100,6 +111,11 @@ class FileWriter:
 
     def write(self, rows: pa.RecordBatch, seen: EventsSeen | None = None) -> None:
         """Add a row group, sorted by type; ``seen``: its events."""
+        if self._sums is not None:
+            uuids = rows["uuid"] if self.kind in WITH_UUID else None
+            topics = with_partitions(rows["topic"], rows["partition"])
+            # Order: before sorting, while the rows of a topic lie together.
+            self._sums.add_rows(topics, rows["offset"].to_numpy(), uuids, self.kind.value)
         if self.kind is MessageKind.EVENT:
             # Rows of one type lie together: their texts are alike, and compress better.
             order = pc.sort_indices(rows["type"].dictionary_encode().indices)
@@ -116,9 +132,8 @@ class FileWriter:
         size = self._file.finish()
         seen = EventsSeen.concat(self._seen) if self._seen else None
         delta_statistics = statistics(self._bounds, self._rows)
-        return WrittenFile(
-            self.name, self.kind.value, self.day.isoformat(), self._rows, size, delta_statistics, seen, self.role
-        )
+        description = self.name, self.kind.value, self.day.isoformat(), self._rows, size, delta_statistics
+        return WrittenFile(*description, seen, self.role, RowSums() if self._sums is None else self._sums)
 
 
 def _widen(bounds: _Bounds, rows: pa.RecordBatch) -> _Bounds:
@@ -153,15 +168,21 @@ def _json_bound(value: Any, *, up: bool) -> Any:
 
 def copy_without_rows(table: TablePath, file: WrittenFile, dropped: Any) -> WrittenFile | None:
     """Write a copy without the dropped rows (a mask); None if no row remains. The old file stays."""
-    return copy_rows(table, TableFile(file.name), ~dropped, file.seen) if not dropped.all() else None
+    return copy_rows(table, TableFile(file.name), ~dropped, file.seen, summed=True) if not dropped.all() else None
 
 
 def copy_rows(
-    table: TablePath, name: TableFile, mask: Any = None, seen: EventsSeen | None = None, form: FileForm = LANDED_FORM
+    table: TablePath,
+    name: TableFile,
+    mask: Any = None,
+    seen: EventsSeen | None = None,
+    form: FileForm = LANDED_FORM,
+    *,
+    summed: bool = False,
 ) -> WrittenFile:
     """Write a copy with the rows of a mask (None for all); ``seen``: the events of all rows."""
     start = 0
-    with FileWriter(table, *kind_and_day(name), form=form) as writer, open_rows(table, name) as old:
+    with FileWriter(table, *kind_and_day(name), form=form, summed=summed) as writer, open_rows(table, name) as old:
         for batch in old.batches(batch_rows=ROW_GROUP):
             indices = (
                 np.arange(batch.num_rows) if mask is None else np.flatnonzero(mask[start : start + batch.num_rows])

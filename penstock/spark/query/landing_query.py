@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -21,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.config.tables_url import TablesPlace
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.duplicates.landed_keys import NO_LIMIT
-from penstock.landing.journal import CommitInProgress
+from penstock.landing.journal import CommitInProgress, planned_ranges
 from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
@@ -167,7 +168,13 @@ def start_landing(
     # Order: typed tables before ``landed``: a batch is complete once ``landed`` has it.
     typed.begin()
     commit = BatchCommit(
-        table, layout.keys, landing.window, lambda: DeletionRecord(layout).keys(), typed.commit, latest_time
+        table,
+        layout.keys,
+        landing.window,
+        lambda: DeletionRecord(layout).keys(),
+        typed.commit,
+        latest_time,
+        partial(planned_ranges, layout.checkpoint),
     )
     commits = BackgroundCommit(commit, stop or Event(), under_way or CommitInProgress())
     frame, sources = _source_of_ranges(spark, landing)

@@ -25,6 +25,7 @@ from penstock.process.process_end import stop_thread
 from penstock.proof.kafka_records import group_offsets, kafka_records
 from penstock.proof.ledger_posts import LedgerAway, LedgerRefused
 from penstock.proof.proofs import BackfillProof, Proof, ProvedBatch, latest_proofs, rolled_proofs, write_proofs
+from penstock.proof.proofs_table import ProofAppender
 from penstock.proof.prover import Prover
 from penstock.proof.reread_flight import log_records
 from penstock.proof.rollup import KEEP, ROLL_AT, roll_up
@@ -101,7 +102,9 @@ class ProofWorker:
             verify=self._verify if ledger else None,
             kafka=self._kafka,
             log=log_records(landing.log, landing.event_types),
+            summed=True,
         )
+        self._proof_table = ProofAppender(self._layout)
         self._group = group_offsets(landing.kafka, landing.kafka_group)
         self._ends: dict[str, int] = {}
         self._unproved = self._resume()
@@ -139,6 +142,8 @@ class ProofWorker:
         has_stopped = self.break_off(timeout_s)
         self._next_try = 0.0
         is_done = has_stopped and self._step_safely()
+        if has_stopped:
+            self._proof_table.step(now=True)
         if is_done and self._group is not None:
             self._group.flush(self._ends)
         return is_done
@@ -175,6 +180,7 @@ class ProofWorker:
                 self._group.report(self._ends)
             self._post_deletions()
             self._publish()
+            self._proof_table.step()
             self._roll_up()
         except LedgerAway as error:
             self._wait(str(error))
@@ -280,6 +286,9 @@ class ProofWorker:
         if self._journal.lines >= ROLL_AT:
             rolled, since = latest_proofs(self._layout)
             through = since[-KEEP - 1].batch if len(since) > KEEP else rolled.batch
+            # Order: into the table of proofs first. It takes over whole batches, and a stretch has many.
+            self._proof_table.step(now=True)
+            through = min(through, max(self._proof_table.batch, rolled.batch))
             roll_up(self._layout, through, self._clock.now)
             self._journal.lines, self._position = min(len(since), KEEP), 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from penstock.landing.landing_lock import hold_upkeep_lock
+from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import existing_typed_tables
@@ -20,6 +21,8 @@ def compact_all(layout: Layout) -> tuple[int, int]:
 def remove_old(layout: Layout) -> None:
     """Remove files that have not been in any table for hours."""
     remove_old_files(layout.landed)
+    if DeltaTable(layout.proof_table).exists:
+        remove_old_files(layout.proof_table)
     remove_old_typed(layout)
 
 

@@ -28,6 +28,7 @@ from penstock.landing.writing.written_file import WrittenFile, copy_rows
 from penstock.proof.deleted_rows import DeletedRows
 from penstock.proof.evidence import read_rows
 from penstock.proof.foreign_deletions import foreign_masks
+from penstock.proof.proofs_table import ProofAppender
 from penstock.upkeep.compaction.compaction import removed_on_failure
 from penstock.upkeep.deletion.typed_removal import apply_vectors_where, delete_typed_rows
 
@@ -53,6 +54,9 @@ def execute_deletions(layout: Layout, window: int, latest_time: int = NO_LIMIT) 
     for deletion in deletions:
         with hold_upkeep_lock(layout):
             Removal(layout, deletion, window, latest_time).run()
+    if deletions:
+        # Until then SQL misses the deleted rows. The proof worker repeats it if this fails.
+        ProofAppender(layout).step(now=True)
     return len(deletions)
 
 
@@ -108,7 +112,7 @@ class Removal:
 
     def _record(self, batch: int) -> None:
         deleted, offsets = self.rows.by_topic(), self.rows.offsets()
-        write_record(self.layout, self.deletion, batch, deleted, offsets, self._recent_keys())
+        write_record(self.layout, self.deletion, batch, deleted, offsets, self._recent_keys(), self.rows.sums)
 
     def _collect(self, name: TableFile, mask: Mask) -> None:
         """Collect offsets, fates and recent keys of the rows of a file that are deleted."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.landing.event_rules import FOREIGN_CODECS, MessageKind
-from penstock.landing.journal import PARTITION_MARK
+from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.rows.table_rows import protocol_uuids
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.table_file import RowReader, TableFile, open_rows

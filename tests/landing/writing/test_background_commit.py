@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -35,12 +36,12 @@ class SlowTable:
         self._real = self.table.commit
         self.table.commit = self._commit  # type: ignore[method-assign]
 
-    def _commit(self, batch: int, files: Sequence[NewFile]) -> None:
+    def _commit(self, batch: int, files: Sequence[NewFile], description: Mapping[str, Any]) -> None:
         self.attempts += 1
         assert self.go_on.wait(20)
         if self.failures:
             raise self.failures.pop()
-        self._real(batch, files)
+        self._real(batch, files, description)
 
     def uuids(self) -> list[str]:
         parts = [pq.read_table(self.layout.landed / name, partitioning=None) for name in self.table.active()]
