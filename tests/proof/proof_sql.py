@@ -38,5 +38,5 @@ def run_sql(layout: Layout, sql: str) -> list[dict[str, Any]]:
             folder = str(layout.table(name))
             system = SubTreeFileSystem(folder, LocalFileSystem())
             connection.register(name, deltalake.DeltaTable(folder).to_pyarrow_dataset(filesystem=system))
-        rows: list[dict[str, Any]] = connection.execute(sql).to_arrow_table().to_pylist()
+        rows: list[dict[str, Any]] = connection.sql(sql).to_arrow_table().to_pylist()
         return rows

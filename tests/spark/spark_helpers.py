@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,8 @@ class HandWritten:
         for file in files:
             sums.absorb(file.sums)
         ranges = planned_ranges(self.layout.checkpoint, self.batch)
-        table.commit(self.batch, files, commit_metadata(self.batch, round(now * 1_000_000), ranges, sums))
+        micros = (datetime.fromtimestamp(now, UTC) - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
+        table.commit(self.batch, files, commit_metadata(self.batch, micros, ranges, sums))
         self.files += [file.name for file in files]
         self._text(self.layout.checkpoint / "commits" / str(self.batch), ["v1", '{"nextBatchWatermarkMs":0}'])
         return self.batch
