@@ -33,7 +33,7 @@ class Commit:
 
     ``landed_at`` is the time of all its rows, ``watermark`` Spark's watermark of the batch (both in milliseconds). A
     rolled-up commit covers the batches ``first`` to ``batch``; it names no files, and ``landed_at`` is of the last.
-    ``version`` of the table, ``written_at`` (the column ``landed_at`` of its rows, in microseconds) and ``sums`` come from
+    ``version`` of the table, ``written_at`` (column ``landed_at`` of its rows, in microseconds) and ``sums`` come from
     the table's commit; -1, 0 and empty if it does not say them.
     """
 
