@@ -90,6 +90,14 @@ def test_topics_share_a_quarter_of_the_descriptors(monkeypatch):
     assert [holder.released for holder in many] == [1] + [0] * 16
 
 
+def test_a_thousand_topics_keep_their_files_open(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (65_536, 65_536))
+    handles, many = OpenFiles(), [Holder() for _ in range(1000)]
+    for holder in many:
+        handles.touch(holder)
+    assert not any(holder.released for holder in many)
+
+
 def test_holder_is_forgotten_before_its_lock_is_released():
     handles = OpenFiles(1)
 

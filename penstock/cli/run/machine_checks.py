@@ -25,7 +25,7 @@ TERMS = 3
 SPARE_BYTES = 1 << 30
 """Free space below which the disk may be full before anybody reacts."""
 FILES_NEEDED = 4096
-"""Three for each of the 200 topics with open files, and the connections of senders and readers."""
+"""Four for each of 256 topics with open files (a quarter of all), and the connections of senders and readers."""
 NETWORK = ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "fuse.sshfs", "fuse.glusterfs", "lustre", "afs")
 """File systems whose locks and shared mappings are not coherent between machines."""
 MOUNTS = Path("/proc/self/mounts")
