@@ -44,7 +44,7 @@ from penstock.server.http.monitoring_routes import monitoring_routes
 from penstock.server.http.routes import daemon_routes
 from penstock.server.live_settings import Reconfigurer, log_settings
 from penstock.server.metrics.prometheus import Family
-from penstock.server.servers import serve
+from penstock.server.servers import Bound, serve
 from penstock.supervise.daemon_channel import DaemonEnd
 
 if TYPE_CHECKING:
@@ -72,9 +72,6 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         ledger = Ledger(log, settings.buffers, [listener.name for listener in settings.listener])
         internal = internal_token(settings.data_dir, replace=True) if settings.security.tokens else None
         drains = Drains(settings.buffers, log)
-        # Also for listeners that are no longer configured: their buffers may hold messages.
-        drains.start({**dict.fromkeys(listeners_in(settings.buffers)), **wakes})
-        drains.retain(wakes)
     # Limit: gRPC and HTTP get a quarter of the descriptors each, topics another one.
     connections = limit_connections(settings.log.max_connections, raise_file_limit() // 4, "log.max_connections")
     limits = HttpLimits(settings.log.max_bodies, settings.log.request_timeout, connections)
@@ -86,11 +83,19 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         CheckpointKeeper(ledger),
         EventRecorder(ledger, log, reports.receiver_pulses),
     )
-    sweeper.start()
-    keeper.start()
-    recorder.start()
-    if channel is not None:
-        Reconfigurer(DaemonEnd(channel), log, ledger, reports, api.guard, drains).start()
+
+    def start_background_work(_: Bound) -> None:
+        freeze_loaded_objects()
+        with starting(f"cannot start in {settings.data_dir}"):
+            # Also for listeners that are no longer configured: their buffers may hold messages.
+            drains.start({**dict.fromkeys(listeners_in(settings.buffers)), **wakes})
+            drains.retain(wakes)
+        sweeper.start()
+        keeper.start()
+        recorder.start()
+        if channel is not None:
+            Reconfigurer(DaemonEnd(channel), log, ledger, reports, api.guard, drains).start()
+
     routes = daemon_routes(api, stat=reports.stat, metrics=reports.metrics, balance=reports.balance)
     app = create_app(
         [*routes, *monitoring_routes(reports)],
@@ -111,7 +116,9 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         kafka_advertised=settings.log.kafka_advertised,
         security=settings.security,
         stop=stop,
-        ready=lambda _: freeze_loaded_objects(),
+        # Order: the servers answer first. After a kill under load, drains and committers of full log buffers share the
+        # interpreter with the start, and would hold it up for many seconds.
+        ready=start_background_work,
         http_limits=limits,
     )
     # Order: the drains first, so that their last messages are counted; the log last, because all of them append to it.
