@@ -13,12 +13,12 @@ from concurrent.futures import Future, wait
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.counts import Counts, Name, Origin, bucket_of
+from penstock.counts import Counts, Name, Origin, bucket_of, summed
 from penstock.errors import PenstockError
 from penstock.handover.buffer import TopicByPosition
 from penstock.handover.frame import decode_small_frame, frame_head, is_intact, read_frame_metadata
@@ -27,7 +27,7 @@ from penstock.handover.held_frames import read_held_frames
 from penstock.handover.paths import LOG, held_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import GATHER_S, FrameGroup, FrameReader
-from penstock.handover.splitter import SplitFrame, TopicSplitter
+from penstock.handover.splitter import MessagesByTopic, TopicSplitter
 from penstock.handover.state_page import StatePage
 from penstock.log import Log, LogError
 from penstock.logbuffer import Frame
@@ -111,8 +111,8 @@ class Drain(FrameReader):
     def _store(self, group: FrameGroup, position: ReaderPosition) -> None:
         appended: list[tuple[int, int, list[Future[Any]]]] = []
         try:
-            for frame, mark, origin, parts in self._split(group, self._page):
-                appended.append((frame.end, mark, self._append(parts, origin)))
+            for frame, mark, origin, topic, messages in self._split(group, self._page):
+                appended.append((frame.end, mark, self._append(topic, messages, origin)))
         finally:
             # Waits for all, also after an error: a future that completes later would advance a position that was given
             # back.
@@ -122,8 +122,13 @@ class Drain(FrameReader):
                 future.result()
             position.mark, position.position = total, end
 
-    def _split(self, group: FrameGroup, page: StatePage) -> Iterator[tuple[Frame, int, Origin, _RoutedFrame]]:
-        """Yield each readable frame, the total after it, its origin, and its messages by topic."""
+    def _split(
+        self, group: FrameGroup, page: StatePage
+    ) -> Iterator[tuple[Frame, int, Origin, str | None, MessagesByTopic]]:
+        """Yield each readable frame, the total after it, its origin, its own topic, and its messages by topic.
+
+        Messages without a topic go to another handler: they are only counted.
+        """
         read: list[tuple[Frame, int, Origin, Body]] = []
         mark, routes = group.mark, TopicByPosition(page)
         for frame in group.frames:
@@ -138,10 +143,13 @@ class Drain(FrameReader):
         splitter = TopicSplitter(self._log, page, group.begin, group.end)
         for topic, part in groupby(read, lambda each: routes.topic(each[0].begin)):
             entries = list(part)
-            batches = [batch for *_, batch in entries]
-            parts = splitter.split(batches, topic) if topic is not None else [SplitFrame(batch) for batch in batches]
-            for (frame, total, origin, _), split_frame in zip(entries, parts, strict=True):
-                yield frame, total, origin, _RoutedFrame(topic, split_frame)
+            if topic is None:
+                for frame, total, origin, batch in entries:
+                    yield frame, total, _with_count(origin, f"{Name.NOT_ROUTED}{LOG}", batch.num_rows), None, {}
+                continue
+            split_frames = splitter.split([batch for *_, batch in entries], topic)
+            for (frame, total, origin, _), (messages, refused) in zip(entries, split_frames, strict=True):
+                yield frame, total, _with_count(origin, Name.REQUEST_REFUSED, refused), topic, messages
 
     def _origin(self, frame: Frame, metadata: FrameMetadata, mark: int) -> Origin:
         """Return the batch's origin; the messages of damaged frames before this one are counted as corrupt."""
@@ -152,21 +160,21 @@ class Drain(FrameReader):
         buffer = f"{self.listener}.{metadata.epoch}"
         return replace(metadata.origin, counts=counts, buffer=buffer, begin=frame.begin, end=frame.end)
 
-    def _append(self, parts: _RoutedFrame, origin: Origin) -> list[Future[Any]]:
+    def _append(self, own_topic: str | None, messages: MessagesByTopic, origin: Origin) -> list[Future[Any]]:
         """Append a frame's messages to their topics, and its counts once, with the handler's own topic."""
         counts = Counts(origin.counts)
-        counts[Name.REQUEST_REFUSED] += parts.split.refused
-        if parts.topic is None:  # another handler receives the messages
-            counts[f"{Name.NOT_ROUTED}{LOG}"] += parts.split.own_messages.num_rows
-            return [self._append_counts(replace(origin, counts=counts))]
-        stored = [(name, self._drop_oversized(name, body, counts)) for name, body in parts.split.other_messages]
-        own_part = self._drop_oversized(parts.topic, parts.split.own_messages, counts)
-        bare = replace(origin, counts={})
-        futures = [self._log.topic(name, create=True).append(body, bare) for name, body in stored if body.num_rows]
-        if own_part.num_rows:
-            futures.append(self._log.topic(parts.topic, create=True).append(own_part, replace(origin, counts=counts)))
-        else:
-            futures.append(self._append_counts(replace(origin, counts=counts)))
+        accepted = {topic: self._drop_oversized(topic, body, counts) for topic, body in messages.items()}
+        # Order: the counts of dropped messages are complete before the origin that carries them is made.
+        with_counts = replace(origin, counts=counts)
+        futures = [
+            self._log.topic(topic, create=True).append(
+                body, with_counts if topic == own_topic else replace(origin, counts={})
+            )
+            for topic, body in accepted.items()
+            if body.num_rows
+        ]
+        if own_topic is None or not accepted[own_topic].num_rows:
+            futures.append(self._append_counts(with_counts))
         return futures
 
     def _append_counts(self, origin: Origin) -> Future[Any]:
@@ -195,8 +203,5 @@ def _read(frame: Frame, routes: TopicByPosition) -> tuple[Body, FrameMetadata]:
     return body(pa.nulls(metadata.origin.counts.get(Name.ACCEPTED, 0), pa.binary())), metadata
 
 
-class _RoutedFrame(NamedTuple):
-    """A frame's messages: ``topic`` is the handler's topic, None if the messages go elsewhere."""
-
-    topic: str | None
-    split: SplitFrame
+def _with_count(origin: Origin, name: str, count: int) -> Origin:
+    return replace(origin, counts=summed([origin.counts, {name: count}])) if count else origin

@@ -8,7 +8,6 @@ before anything of the group is stored.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -17,19 +16,14 @@ import pyarrow.compute as pc
 from penstock.handover.state_page import TOPIC_REQUESTS, StatePage
 from penstock.handover.topic_requests import requested_topics, with_refused_requests
 from penstock.log import InvalidTopicName, Log, LogError, TooManyTopics, Topic
-from penstock.records import EMPTY_BODY, Body, as_batch, values_of
+from penstock.records import Body, as_batch, values_of
 
 MAX_REFUSED = 1000
 """Limit of remembered names; beyond it no topic is created for the group."""
 
 
-@dataclass(frozen=True, slots=True)
-class SplitFrame:
-    """A frame's messages for the handler's own topic and for other topics, and the number of refused requests."""
-
-    own_messages: Body
-    other_messages: list[tuple[str, Body]] = field(default_factory=list)
-    refused: int = 0
+MessagesByTopic = dict[str, Body]
+"""The messages of one frame; its own topic comes last."""
 
 
 class TopicSplitter:
@@ -43,8 +37,8 @@ class TopicSplitter:
         self._full: bool = is_repeated and saved["full"]
         self._grants: dict[str, bool] = {}
 
-    def split(self, bodies: Sequence[Body], own_topic: str) -> list[SplitFrame]:
-        """Return the parts of each frame's messages. Raises LogError."""
+    def split(self, bodies: Sequence[Body], own_topic: str) -> list[tuple[MessagesByTopic, int]]:
+        """Return each frame's messages by topic, and the number of its refused requests. Raises LogError."""
         requested = [requested_topics(body) if body.num_rows else None for body in bodies]
         before = len(self._refused)
         if any(topics is not None for topics in requested):
@@ -82,9 +76,9 @@ class TopicSplitter:
                 raise TooManyTopics("too many topics when this group was first stored") from None
             raise
 
-    def _parts(self, messages: Body, requested: pa.Array[Any] | None, own_topic: str) -> SplitFrame:
+    def _parts(self, messages: Body, requested: pa.Array[Any] | None, own_topic: str) -> tuple[MessagesByTopic, int]:
         if requested is None:
-            return SplitFrame(messages)
+            return {own_topic: messages}, 0
         body = as_batch(messages)
         granted = pa.array(sorted(name for name, valid in self._grants.items() if valid), pa.string())
         is_granted = pc.is_in(requested, granted)
@@ -93,8 +87,7 @@ class TopicSplitter:
         if refused.null_count < len(refused):
             body = with_refused_requests(body, refused)
         other_topics = [name for name in values_of(pc.unique(topics)) if name != own_topic]
-        parts: list[tuple[str, Body]] = [
-            (name, body.filter(pc.equal(topics, pa.scalar(name)))) for name in other_topics
-        ]
-        own_rows = body.filter(pc.equal(topics, pa.scalar(own_topic))) if other_topics else body
-        return SplitFrame(own_rows if own_rows.num_rows else EMPTY_BODY, parts, len(refused) - refused.null_count)
+        parts: MessagesByTopic = {own_topic: body}
+        if other_topics:
+            parts = {name: body.filter(pc.equal(topics, pa.scalar(name))) for name in (*other_topics, own_topic)}
+        return parts, len(refused) - refused.null_count

@@ -213,10 +213,8 @@ class Topic:
         order.
         """
         for batch in self.writer.take_published():
-            first, last = int(batch.timestamps[0]), int(batch.timestamps[-1])
-            event = StoredBatch(
-                batch.base, len(batch.timestamps), first, last, batch.origin, batch.framed.length, batch.load
-            )
+            m = batch.message
+            event = StoredBatch(m.base, m.rows, m.first, m.last, m.origin, m.length, batch.load)
             for callback in self._subscribers:
                 try:
                     callback(event)

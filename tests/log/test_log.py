@@ -249,8 +249,8 @@ def test_topic_of_another_format_is_refused_and_other_topics_open(tmp_path, capl
     log.close()
     files = last_files(tmp_path / "new")
     batch, document = records.decode(files.data.read_bytes()[batch_format.PREAMBLE.size :])
-    framed = batch_format.frame(batch, {**document, "v": 2})
-    files.data.write_bytes(bytes(memoryview(batch_format.PREAMBLE)) + b"".join(map(bytes, framed.parts)))
+    parts, _ = batch_format.frame(batch, {**document, "v": 2})
+    files.data.write_bytes(bytes(memoryview(batch_format.PREAMBLE)) + b"".join(map(bytes, parts)))
     before = {path: path.read_bytes() for path in (tmp_path / "new").iterdir()}
     log = Log(tmp_path, fs=UNSYNCED)
     with pytest.raises(UnknownFormat, match=r"topic 'new' is not opened: a batch has format version 2, .* reads 1"):

@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from penstock import records
 from penstock.counts import Origin, summed
+from penstock.files.file_system import Bytes
 from penstock.log.settings import MERGE_BYTES, MERGE_ROWS, Durability
 from penstock.log.store import row_format
-from penstock.log.store.batch_format import Framed, Message, document, frame
+from penstock.log.store.batch_format import Message, document, frame
 from penstock.log.store.producers import ProducerEntry, ProducerSequence, StoredAppend
 
 Timestamps = npt.NDArray[np.int64]
@@ -60,39 +61,37 @@ class QueuedAppend:
 
 
 @dataclass(slots=True)
-class BatchGroup:
-    """Appends that become one batch."""
+class _OpenGroup:
+    """Appends with one ``key`` that become one batch, and their size."""
 
-    items: list[QueuedAppend] = field(default_factory=list)
+    key: tuple[object, ...]
+    appends: list[QueuedAppend] = field(default_factory=list)
     rows: int = 0
     size: int = 0
 
-    def add(self, item: QueuedAppend) -> None:
-        self.items.append(item)
-        self.rows += item.body.num_rows
-        self.size += item.size
-
-    def takes(self, item: QueuedAppend) -> bool:
-        return self.rows + item.body.num_rows <= MERGE_ROWS and self.size + item.size <= MERGE_BYTES
+    def takes(self, append: QueuedAppend) -> bool:
+        return self.rows + append.body.num_rows <= MERGE_ROWS and self.size + append.size <= MERGE_BYTES
 
 
-def group_appends(appends: Iterable[QueuedAppend]) -> list[BatchGroup]:
-    """Return the batches to write, in order.
+def group_appends(appends: Iterable[QueuedAppend]) -> list[list[QueuedAppend]]:
+    """Return the appends of each batch to write, in order.
 
     Order: frames of one log buffer keep their order across all batches, so that a torn write never leaves a later
     frame stored and an earlier one lost.
     """
-    groups: list[BatchGroup] = []
-    newest: dict[tuple[object, ...], tuple[tuple[object, ...], BatchGroup]] = {}
+    groups: list[list[QueuedAppend]] = []
+    newest: dict[tuple[object, ...], _OpenGroup] = {}
     for append in appends:
         origin = append.origin
         key = (origin.source, origin.bucket, origin.codec, origin.buffer)
         slot = ("buffer", origin.buffer) if origin.buffer else key
-        last = newest.get(slot)
-        if last is None or last[0] != key or not last[1].takes(append):
-            groups.append(BatchGroup())
-            newest[slot] = last = (key, groups[-1])
-        last[1].add(append)
+        group = newest.get(slot)
+        if group is None or group.key != key or not group.takes(append):
+            newest[slot] = group = _OpenGroup(key)
+            groups.append(group.appends)
+        group.appends.append(append)
+        group.rows += append.body.num_rows
+        group.size += append.size
     return groups
 
 
@@ -115,80 +114,74 @@ def join_origins(origins: list[Origin]) -> Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A group as it will be stored: offsets, timestamps, and the framed message for ``position``."""
+class PreparedBatch:
+    """A batch as it will be stored: its appends, one timestamp per row, its message and that message's bytes."""
 
-    group: BatchGroup
-    origin: Origin
-    base: int
+    appends: list[QueuedAppend]
     timestamps: Timestamps
-    framed: Framed
-    position: int
-    producers: list[ProducerEntry]
+    message: Message
+    parts: tuple[Bytes, ...]
     load: Callable[[], pa.RecordBatch]
     """Returns the rows with SCHEMA, for subscribers; decoded only if one asks."""
 
-    @property
-    def message(self) -> Message:
-        """Return the message as a reader will parse it."""
-        first, last = int(self.timestamps[0]), int(self.timestamps[-1])
-        rows, framed = len(self.timestamps), self.framed
-        return Message(self.position, framed.length, self.base, rows, first, last, framed.crc, self.origin)
 
-
-def prepare(group: BatchGroup, base: int, time: int, position: int) -> Prepared:
-    """Assign offsets from ``base`` and timestamps from ``time`` on, and frame the group for ``position``."""
-    times = np.arange(time, time + group.rows, dtype=np.int64)
-    origin = join_origins([item.origin for item in group.items])
-    producers = _producer_entries(group, base, time)
-    described = document(origin, base, group.rows, (time, time + group.rows - 1), position, producers)
-    if (rows := _rows_if_few(group)) is not None:
-        framed = row_format.frame(rows, base, time, described)
-        load = partial(_decode_frame, framed)
+def prepare(appends: list[QueuedAppend], base: int, time: int, position: int) -> PreparedBatch:
+    """Assign offsets from ``base`` and timestamps from ``time`` on, and frame the batch for ``position``."""
+    count = sum(append.body.num_rows for append in appends)
+    span = time, time + count - 1
+    timestamps = np.arange(time, time + count, dtype=np.int64)
+    origin = join_origins([append.origin for append in appends])
+    producers = _producer_entries(appends, base, time)
+    described = document(origin, base, count, span, position, producers)
+    load: Callable[[], pa.RecordBatch]
+    if (rows := _rows_if_few(appends, count)) is not None:
+        parts, crc = row_format.frame(rows, base, time, described)
+        load = partial(_decode, parts)
     else:
-        framed = frame(batch := _build_batch(group, base, times), described)
+        parts, crc = frame(batch := _build_batch(appends, base, timestamps), described)
         load = partial(_return_batch, batch)
-    return Prepared(group, origin, base, times, framed, position, producers, load)
+    message = Message(position, sum(map(len, parts)), base, count, *span, crc, origin, producers)
+    return PreparedBatch(appends, timestamps, message, parts, load)
 
 
-def _rows_if_few(group: BatchGroup) -> records.Rows | None:
-    """Return the rows of a small group without columns; None for other groups."""
-    few = 0 < group.rows <= row_format.MAX_ROWS and group.size <= row_format.MAX_ROW_BYTES
-    return records.joined_rows([item.body for item in group.items]) if few else None
+def _rows_if_few(appends: list[QueuedAppend], count: int) -> records.Rows | None:
+    """Return the rows of a small batch without columns; None for other batches."""
+    few = 0 < count <= row_format.MAX_ROWS and sum(append.size for append in appends) <= row_format.MAX_ROW_BYTES
+    return records.joined_rows([append.body for append in appends]) if few else None
 
 
-def _decode_frame(framed: Framed) -> pa.RecordBatch:
-    return records.decode(b"".join(framed.parts))[0]
+def _decode(parts: tuple[Bytes, ...]) -> pa.RecordBatch:
+    return records.decode(b"".join(parts))[0]
 
 
 def _return_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def _build_batch(group: BatchGroup, base: int, times: Timestamps) -> pa.RecordBatch:
-    body = records.concatenated([item.body for item in group.items])
-    stamps = pa.array(times).view(records.SCHEMA.field("timestamp").type)
+def _build_batch(appends: list[QueuedAppend], base: int, timestamps: Timestamps) -> pa.RecordBatch:
+    body = records.concatenated([append.body for append in appends])
+    stamps = pa.array(timestamps).view(records.SCHEMA.field("timestamp").type)
     offsets = pa.array(np.arange(base, base + body.num_rows, dtype=np.int64))
     return pa.RecordBatch.from_arrays([offsets, stamps, *body.columns], schema=records.SCHEMA)
 
 
-def _producer_entries(group: BatchGroup, base: int, time: int) -> list[ProducerEntry]:
+def _producer_entries(appends: list[QueuedAppend], base: int, time: int) -> tuple[ProducerEntry, ...]:
     entries: list[ProducerEntry] = []
     done = 0
-    for append in group.items:
+    for append in appends:
         count = append.body.num_rows
         if append.producer is not None:
             entry = (append.producer.id, append.producer.sequence, base + done, count, time + done, append.checksum)
             entries.append(entry)
         done += count
-    return entries
+    return tuple(entries)
 
 
-def resolve(prepared: Prepared, durability: Durability) -> None:
+def resolve(prepared: PreparedBatch, durability: Durability) -> None:
     """Answer all appends of a stored batch."""
     done = 0
-    for append in prepared.group.items:
+    for append in prepared.appends:
         count = append.body.num_rows
         times = prepared.timestamps[done : done + count]
-        append.future.set_result(Appended(prepared.base + done, count, times, durability))
+        append.future.set_result(Appended(prepared.message.base + done, count, times, durability))
         done += count

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.log.commit.batching import Prepared, QueuedAppend, group_appends, prepare, resolve
+from penstock.log.commit.batching import PreparedBatch, QueuedAppend, group_appends, prepare, resolve
 from penstock.log.commit.deduplication import Deduplicator, answer_duplicates
 from penstock.log.errors import LogError, write_error
 from penstock.log.plausible_clock import MAX_DRIFT_S
@@ -47,8 +47,8 @@ class Writer:
         self._internal = path.name.startswith("_")
         self._deduplicator = Deduplicator()
         self._segment: Segment | None = None
-        self._unpublished: list[Prepared] = []
-        self._published: list[Prepared] = []
+        self._unpublished: list[PreparedBatch] = []
+        self._published: list[PreparedBatch] = []
 
     @property
     def end(self) -> int | None:
@@ -119,7 +119,7 @@ class Writer:
     def _written_end(self) -> int:
         return self._segment.state.end if self._segment is not None else 0
 
-    def _append_and_sync(self, active: Segment, appends: list[QueuedAppend]) -> list[Prepared]:
+    def _append_and_sync(self, active: Segment, appends: list[QueuedAppend]) -> list[PreparedBatch]:
         active = self._roll_if_due(active)
         before = active.state.copy()
         stored = self.append(appends)
@@ -135,17 +135,13 @@ class Writer:
         self.enter(stored)
         return stored
 
-    def append(self, appends: list[QueuedAppend]) -> list[Prepared]:
+    def append(self, appends: list[QueuedAppend]) -> list[PreparedBatch]:
         """Write appends to the active segment as one group, neither synced nor published. Raises LogError."""
         active = self.active()
         prepared = self._prepare(active, appends, self._shared.clock.micros())
-        parts = [part for batch in prepared for part in batch.framed.parts]
-        messages = [batch.message for batch in prepared]
-        described = zip(messages, prepared, strict=True)
-        copies = b"".join(
-            [batch_copies.line(active.files, message, batch.framed.parts) for message, batch in described]
-        )
-        size = sum(batch.framed.length for batch in prepared) + len(prepared) * index.RECORD.itemsize + len(copies)
+        parts = [part for batch in prepared for part in batch.parts]
+        copies = b"".join([batch_copies.line(active.files, batch.message, batch.parts) for batch in prepared])
+        size = sum(batch.message.length for batch in prepared) + len(prepared) * index.RECORD.itemsize + len(copies)
         # Limit: checked before the write. Internal topics are exempt: they hold the counts and posts of the balance,
         # which must go on while events are refused.
         if not self._internal:
@@ -153,7 +149,7 @@ class Writer:
             self._shared.budget.check(size)
         try:
             # One write for the whole group, so that an error cuts all of it: the group is stored or refused as a whole.
-            records = list(map(index.record, messages))
+            records = [index.record(batch.message) for batch in prepared]
             self._shared.handles.retry_with_room(self, lambda: active.append(parts, records, copies))
         except OSError as error:
             raise write_error(error) from error
@@ -164,28 +160,29 @@ class Writer:
 
     def roll_back(self, before: SegmentState) -> None:
         """Discard the appends behind ``before``; if that fails, the segment repeats it before the next write."""
-        self._unpublished = [batch for batch in self._unpublished if batch.base < before.end]
+        self._unpublished = [batch for batch in self._unpublished if batch.message.base < before.end]
         if self._segment is not None:
             with contextlib.suppress(OSError):
                 self._segment.roll_back(before)
 
-    def enter(self, batches: list[Prepared]) -> None:
+    def enter(self, batches: list[PreparedBatch]) -> None:
         """Record the log buffer positions and producer numbers of stored batches."""
         for batch in batches:
-            if batch.origin.buffer:
-                position = self.positions.get(batch.origin.buffer, 0)
-                self.positions[batch.origin.buffer] = max(batch.origin.end, position)
-            self.producers.enter_all(batch.producers)
+            origin = batch.message.origin
+            if origin.buffer:
+                self.positions[origin.buffer] = max(origin.end, self.positions.get(origin.buffer, 0))
+            self.producers.enter_all(batch.message.producers)
 
-    def _prepare(self, active: Segment, appends: list[QueuedAppend], now: int) -> list[Prepared]:
+    def _prepare(self, active: Segment, appends: list[QueuedAppend], now: int) -> list[PreparedBatch]:
         """Assign offsets, strictly increasing timestamps and file positions."""
         state = active.state
         # Invariant: timestamps grow even if the clock jumps back; searches by time rely on it.
         base, position, time = state.end, state.length, max(state.last + 1, now)
-        prepared: list[Prepared] = []
+        prepared: list[PreparedBatch] = []
         for group in group_appends(appends):
-            prepared.append(prepare(group, base, time, position))
-            base, time, position = base + group.rows, time + group.rows, position + prepared[-1].framed.length
+            prepared.append(batch := prepare(group, base, time, position))
+            message = batch.message
+            base, time, position = base + message.rows, time + message.rows, position + message.length
         return prepared
 
     def flush(self) -> None:
@@ -205,7 +202,7 @@ class Writer:
             self._published += self._unpublished
             self._unpublished = []
 
-    def take_published(self) -> list[Prepared]:
+    def take_published(self) -> list[PreparedBatch]:
         """Return the batches published since the last call."""
         batches, self._published = self._published, []
         return batches

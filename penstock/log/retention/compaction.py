@@ -143,10 +143,11 @@ class _Rewriting:
         base, times = run.messages[0].base, (run.messages[0].first, run.messages[-1].last)
         producers = tuple(entry for message in run.messages for entry in message.producers)
         document = batch_format.document(origin, base, run.rows, times, self.position, producers)
-        framed = batch_format.frame(batch, document, self.compression)
-        message = Message(self.position, framed.length, base, run.rows, *times, framed.crc, origin, producers)
+        parts, crc = batch_format.frame(batch, document, self.compression)
+        length = sum(map(len, parts))
+        message = Message(self.position, length, base, run.rows, *times, crc, origin, producers)
         self.records.append(index.record(message))
-        self._write(framed.parts)
+        self._write(parts)
 
     def _write(self, parts: tuple[Bytes, ...]) -> None:
         self.position += self.file.write(parts, self.position)

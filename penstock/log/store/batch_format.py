@@ -56,15 +56,6 @@ class Message:
         return self.base + self.rows
 
 
-@dataclass(frozen=True, slots=True)
-class Framed:
-    """A message ready to be written: its ``parts`` in sequence are ``length`` bytes."""
-
-    parts: tuple[Bytes, ...]
-    length: int
-    crc: int
-
-
 def document(
     origin: Origin, base: int, rows: int, times: tuple[int, int], position: int, producers: Iterable[ProducerEntry] = ()
 ) -> dict[str, Any]:
@@ -74,14 +65,16 @@ def document(
     return {**fields, "producers": entries} if entries else fields
 
 
-def frame(batch: pa.RecordBatch, described: Mapping[str, Any], compression: Literal["zstd"] | None = None) -> Framed:
-    """Return ``batch`` (SCHEMA) as a message with its checksum, without copying its columns."""
+def frame(
+    batch: pa.RecordBatch, described: Mapping[str, Any], compression: Literal["zstd"] | None = None
+) -> tuple[tuple[Bytes, ...], int]:
+    """Return the parts of the message of ``batch`` (SCHEMA), without copying its columns, and its checksum."""
     message = records.encode_parts(batch, dict(described), {CRC_KEY: CRC_BLANK}, compression)
     head, *body = message
     crc_position = bytes(head).index(_CRC_FIELD) + len(_CRC_FIELD) - len(CRC_BLANK)
     crc = records.checksum(message)
     parts = (head[:crc_position], b"%08x" % crc, head[crc_position + len(CRC_BLANK) :], *body)
-    return Framed(parts, sum(map(len, parts)), crc)
+    return parts, crc
 
 
 def parse(data: pa.Buffer, position: int) -> Message:

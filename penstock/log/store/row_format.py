@@ -21,7 +21,7 @@ from typing import Any
 from crc32c import crc32c
 
 from penstock.compact_json import compact_json
-from penstock.log.store.batch_format import CRC_BLANK, CRC_KEY, PREFIX, Framed
+from penstock.log.store.batch_format import CRC_BLANK, CRC_KEY, PREFIX
 from penstock.records import CONTINUATION, FEW_ROWS, METADATA_KEY, BadBatch, Rows
 
 MAX_ROWS, MAX_ROW_BYTES = 1024, 256 << 10
@@ -163,15 +163,17 @@ def checksum(rows: Rows) -> int:
     return crc
 
 
-def frame(rows: Rows, base: int, time: int, described: Mapping[str, Any]) -> Framed:
-    """Return rows with offsets from ``base`` and timestamps from ``time`` on as a message with its checksum."""
+def frame(rows: Rows, base: int, time: int, described: Mapping[str, Any]) -> tuple[tuple[bytes, bytes], int]:
+    """Return head and body of the message of rows with offsets from ``base`` and timestamps from ``time`` on, and its
+    checksum.
+    """
     count = len(rows)
     columns = map(_lay_out_values, _COLUMNS, zip(*rows, strict=True))
     nodes, spans, body = _body([_numbers(base, count), _numbers(time, count), *columns])
     head = _head(_HEAD, count, nodes, spans, len(body), (*_ENTRIES, *_NAMES), described)
     crc = int(crc32c(body, crc32c(head)))
     head = head[:_CRC_POSITION] + b"%08x" % crc + head[_CRC_POSITION + len(CRC_BLANK) :]
-    return Framed((head, body), len(head) + len(body), crc)
+    return (head, body), crc
 
 
 def body_message(rows: Rows, described: Mapping[str, Any]) -> tuple[bytes, bytes]:

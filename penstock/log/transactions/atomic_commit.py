@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.files.file_system import FileSystem, replace_durably
-from penstock.log.commit.batching import Prepared, QueuedAppend
+from penstock.log.commit.batching import PreparedBatch, QueuedAppend
 from penstock.log.commit.writer import Writer
 from penstock.log.documents import decode, encode
 from penstock.log.errors import LogError, write_error
@@ -36,7 +36,7 @@ class AtomicCommit:
         self._lock = threading.Lock()
         self._is_rolled_back = False
 
-    def make(self, barrier: CommitBarrier) -> dict[Writer, list[Prepared]]:
+    def make(self, barrier: CommitBarrier) -> dict[Writer, list[PreparedBatch]]:
         """Store and publish; return what each writer stored. Raises LogError, and then nothing is stored."""
         if not self._appends:
             return {}
@@ -70,7 +70,7 @@ class AtomicCommit:
         }
         replace_durably(self._fs, self._intent, encode({"places": ends}))
 
-    def _write(self, writer: Writer, appends: list[QueuedAppend]) -> list[Prepared]:
+    def _write(self, writer: Writer, appends: list[QueuedAppend]) -> list[PreparedBatch]:
         stored = writer.append(appends)
         writer.active().sync()
         return stored

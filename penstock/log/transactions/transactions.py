@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock import records
 from penstock.counts import Origin
 from penstock.files.file_system import Clock, FileSystem
-from penstock.log.commit.batching import Appended, Prepared, QueuedAppend, resolve
+from penstock.log.commit.batching import Appended, PreparedBatch, QueuedAppend, resolve
 from penstock.log.commit.writer import Writer
 from penstock.log.errors import ForeignTransaction, LogFull, TransactionTimedOut, UnknownTransaction
 from penstock.log.resources import PRODUCER_MEMORY_S
@@ -255,7 +255,7 @@ def _check_owner(owner: str, caller: str) -> None:
         raise ForeignTransaction("The transaction was begun by another owner")
 
 
-def _resolve_appends(stored: dict[Writer, list[Prepared]]) -> None:
+def _resolve_appends(stored: dict[Writer, list[PreparedBatch]]) -> None:
     for batches in stored.values():
         for batch in batches:
             resolve(batch, "synced")

@@ -17,7 +17,7 @@ def waiting(source="a", buffer="", begin=0, count=1, **more):
 
 
 def begins(groups):
-    return [[item.origin.begin for item in group.items] for group in groups]
+    return [[item.origin.begin for item in group] for group in groups]
 
 
 def test_appends_of_an_api_are_merged_by_source_bucket_and_codec():
@@ -33,7 +33,7 @@ def test_frames_of_a_buffer_are_never_reordered():
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["", "x", "y"]), st.sampled_from([0, 60]))))
 def test_each_append_is_in_one_group_and_each_buffer_is_in_order(kinds):
     items = [waiting(s, b, n, bucket=k) for n, (s, b, k) in enumerate(kinds)]
-    flat = [item for group in group_appends(items) for item in group.items]
+    flat = [item for group in group_appends(items) for item in group]
     assert sorted(map(id, flat)) == sorted(map(id, items))
     for buffer in "xy":
         order = [item.origin.begin for item in flat if item.origin.buffer == buffer]
@@ -42,7 +42,11 @@ def test_each_append_is_in_one_group_and_each_buffer_is_in_order(kinds):
 
 def test_group_is_bounded_but_accepts_one_append_of_any_size():
     items = [waiting(count=MERGE_ROWS + 1), waiting(count=MERGE_ROWS - 1), waiting(), waiting()]
-    assert [group.rows for group in group_appends(items)] == [MERGE_ROWS + 1, MERGE_ROWS, 1]
+    assert [sum(item.body.num_rows for item in group) for group in group_appends(items)] == [
+        MERGE_ROWS + 1,
+        MERGE_ROWS,
+        1,
+    ]
 
 
 def test_counts_are_summed_and_times_and_positions_joined():

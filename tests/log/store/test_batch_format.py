@@ -6,17 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.log.commit.batching import BatchGroup, QueuedAppend, prepare
+from penstock.log.commit.batching import QueuedAppend, prepare
 from penstock.log.store import batch_format
 from penstock.records import SCHEMA, BadBatch
 from tests.log.log_helpers import origin, rows
 
 
 def message(*payloads, base=5, position=0):
-    group = BatchGroup()
-    group.add(QueuedAppend(rows(*payloads), origin(counts={"taken": 2}), 0, None))
-    prepared = prepare(group, base, 1000, position)
-    return prepared.load(), b"".join(bytes(part) for part in prepared.framed.parts), prepared.framed
+    append = QueuedAppend(rows(*payloads), origin(counts={"taken": 2}), 0, None)
+    prepared = prepare([append], base, 1000, position)
+    return prepared.load(), b"".join(bytes(part) for part in prepared.parts), prepared.message
 
 
 BATCH, DATA, FRAMED = message(b"first", b"second")

@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from penstock.files.file_system import OS
 from penstock.log import TopicSettings, UnknownFormat
-from penstock.log.commit.batching import BatchGroup, QueuedAppend, prepare
+from penstock.log.commit.batching import QueuedAppend, prepare
 from penstock.log.store import index, segment
 from penstock.log.store.batch_format import PREAMBLE
 from penstock.log.store.segment import SegmentFiles, StartState
@@ -22,12 +22,12 @@ from tests.log.log_helpers import flip, last_files, opened, origin, payloads, ro
 
 
 def append(active, *payloads):
-    group = BatchGroup()
-    group.add(QueuedAppend(rows(*payloads), origin(), 0, None))
-    pending = prepare(group, active.state.end, active.state.last + 1, active.state.length)
+    pending = prepare(
+        [QueuedAppend(rows(*payloads), origin(), 0, None)], active.state.end, active.state.last + 1, active.state.length
+    )
     mark = active.state.copy()
     try:
-        active.append(pending.framed.parts, [index.record(pending.message)])
+        active.append(pending.parts, [index.record(pending.message)])
         active.sync()
         active.publish()
     except OSError:
