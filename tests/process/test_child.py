@@ -5,19 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from penstock.process.child import Child
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+from penstock.testing import until
 
 
 @pytest.fixture
@@ -36,7 +29,7 @@ def test_child_receives_its_task_and_writes_to_its_output_file(module: Path) -> 
     task = {"file": str(module / "stored"), "text": "x"}
     child = Child("task", "task", task, output=module / "output")
     child.start()
-    wait_until(lambda: (module / "output").read_bytes() == b"hello\n")
+    until(lambda: (module / "output").read_bytes() == b"hello\n")
     assert (module / "stored").read_text() == "x"
     child.stop()
     assert child.wait(time.monotonic() + 10)
@@ -50,7 +43,7 @@ def test_killed_child_is_restarted(module: Path) -> None:
     assert pid
     os.kill(pid, signal.SIGKILL)
     lines: list[str] = []
-    wait_until(lambda: lines.append(line) if (line := child.check()) else child.pid not in (None, pid))
+    until(lambda: lines.append(line) if (line := child.check()) else child.pid not in (None, pid))
     assert lines == ["task was killed by signal 9; restarting it"]
     assert child.restarts == 1
     child.stop()

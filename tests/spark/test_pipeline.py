@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -31,6 +31,7 @@ from penstock.spark import pipeline
 from penstock.spark.pipeline import landing_of, main, run
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
+from penstock.testing import until
 from penstock.upkeep.believed_clock import BelievedClock
 from tests.landing.transform import functions
 from tests.spark.spark_daemon import Daemon, daemon
@@ -39,11 +40,7 @@ from tests.spark.spark_helpers import BUCKET, QUICK_START, event
 PATIENCE = 200.0
 
 
-def wait_for(condition: Callable[[], object], patience: float = PATIENCE) -> None:
-    deadline = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < deadline, "it does not happen"
-        time.sleep(0.02)
+wait_for = partial(until, seconds=PATIENCE)
 
 
 @pytest.fixture

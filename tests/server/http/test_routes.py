@@ -2,21 +2,14 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from typing import Any
 
 import pytest
 
+from penstock.testing import until
 from tests.server.running import Running
 
 ONE = {"logs": [{"raw_bytes": "eA=="}]}
-
-
-def wait_for(condition: Any, seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come"
-        time.sleep(0.01)
 
 
 def test_concurrent_callers_get_every_offset_once(running: Running) -> None:
@@ -42,13 +35,13 @@ def test_stream_returns_later_entries_and_ends_with_its_client(running: Running)
         connection.request("GET", "/topic/t/logstream?position=LATEST")
         answer = connection.getresponse()
         assert (answer.status, answer.getheader("content-type")) == (200, "application/json")
-        wait_for(lambda: running.api.open_streams == 1)
+        until(lambda: running.api.open_streams == 1)
         running.request("POST", "/topic/t/logs", {"logs": [{"raw_bytes": "bGF0ZXI="}]})
         frame = json.loads(answer.readline())
         (entry,) = frame["result"]["logs"]
         assert (entry["offset"], entry["raw_bytes"]) == ("1", "bGF0ZXI=")
         answer.close()
-    wait_for(lambda: running.api.open_streams == 0)
+    until(lambda: running.api.open_streams == 0)
 
 
 def test_stream_ends_with_an_error_when_the_server_stops(running: Running) -> None:
