@@ -26,7 +26,7 @@ from penstock.counts import Name, Origin
 from penstock.files import checked_document, checked_lines
 from penstock.handover.frame import FrameMetadata
 from penstock.ledger import checkpoint
-from penstock.log.store import batch_format, index, segment
+from penstock.log.store import batch_format, index, segment_files
 from penstock.slogd import slogd_pb2
 
 ROOT = Path(__file__).parents[1]
@@ -178,7 +178,7 @@ def test_documented_versions_of_files_equal_the_code() -> None:
     }
     assert documented["TOPIC/*.arrows"] == str(batch_format.VERSION)
     assert documented["TOPIC/*.index"] == str(index.VERSION)
-    assert documented["TOPIC/*.synced"] == str(segment.SYNCED_FORMAT)
+    assert documented["TOPIC/*.synced"] == str(segment_files.SYNCED_FORMAT)
     assert documented["TOPIC/gaps.jsonl"] == str(checked_lines.VERSION)
     assert documented["LEDGER"] == str(checkpoint.FORMAT)
     assert documented["its frames"] == str(FrameMetadata(Origin("", 0, 0, 0)).document()["v"])

@@ -152,7 +152,7 @@ TARGETS = {
     "log/store/index.py": ANY_INDEX,
     "log/store/recovery.py": TOPIC_FILES,
     "log/store/scan.py": "log/store/test_scan.py::test_random_bytes_are_scanned_without_an_error",
-    "log/store/segment.py": TOPIC_FILES,
+    "log/store/segment_files.py": TOPIC_FILES,
     "log/store/visibility.py": "log/store/test_visibility.py::test_readers_continue_with_any_bytes_in_the_word",
     "log/topic_state.py": "log/test_topic_state.py::test_random_bytes_are_settings_or_refused",
     "log/transactions/atomic_commit.py": (

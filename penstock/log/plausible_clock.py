@@ -20,7 +20,7 @@ from typing import Any
 from penstock.files.checked_document import decode, encode
 from penstock.files.errors import UnknownFormat
 from penstock.files.file_system import SYSTEM_CLOCK, Clock, FileSystem, replace_durably
-from penstock.log.store import index, segment
+from penstock.log.store import index, segment_files
 
 FILE_NAME = "CLOCK"
 """File in the folder of the topics; its capitals are not allowed in the name of a topic."""
@@ -213,8 +213,8 @@ def newest_stored(fs: FileSystem, directory: Path, topics: list[str]) -> int:
 
 
 def _newest(fs: FileSystem, topic: Path) -> int:
-    for first in reversed(segment.first_offsets(fs.names(topic))):
-        files = segment.SegmentFiles(topic, first)
+    for first in reversed(segment_files.first_offsets(fs.names(topic))):
+        files = segment_files.SegmentFiles(topic, first)
         with contextlib.suppress(OSError):
             records = index.read(fs.read(files.index), files.fingerprint)
             if len(records) and index.valid(records[-1:]).all():

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from penstock.log.cursors import FOLDER, Backlog, Cursors
 from penstock.log.read.topic_reader import LISTING_SETTLED_S, Extent, TopicReader
-from penstock.log.store.segment import SUFFIX, first_offsets
+from penstock.log.store.segment_files import SUFFIX, first_offsets
 
 SYNCED_BYTES = 8
 """Size of the synced length at the start of a .synced file."""

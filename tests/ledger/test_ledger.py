@@ -18,7 +18,7 @@ from penstock.ledger.ledger import CURSOR, Ledger, balance_of
 from penstock.ledger.posts import BadPost, ClientPost
 from penstock.ledger.receipt import losses_of
 from penstock.log import Log
-from penstock.log.store.segment import SegmentFiles, read_synced, write_synced
+from penstock.log.store.segment_files import SegmentFiles, read_synced, write_synced
 from penstock.records import EMPTY_BODY, body
 from penstock.testing import CrashingFileSystem, FakeClock
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.counts import Origin
 from penstock.files.file_system import SYSTEM_CLOCK, Clock, File, FileSystem, SystemFile, SystemFiles
 from penstock.log import Log, Topic, TopicReader, TopicSettings
-from penstock.log.store.segment import SegmentFiles, first_offsets
+from penstock.log.store.segment_files import SegmentFiles, first_offsets
 from penstock.records import body
 
 BUCKET = 1_700_000_040

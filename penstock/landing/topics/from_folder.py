@@ -19,7 +19,7 @@ from penstock.log.read.segment_view import StoredBatch
 from penstock.log.read.topic_reader import TopicReader
 from penstock.log.store.gaps import CORRUPT
 from penstock.log.store.provenance import PROVENANCE, with_provenance
-from penstock.log.store.segment import stored_bytes
+from penstock.log.store.segment_files import stored_bytes
 from penstock.log.topic_patterns import is_selected
 from penstock.records import SCHEMA
 

@@ -22,7 +22,8 @@ from penstock.log.store import batch_copies, index, segment
 from penstock.log.store.gaps import Gaps
 from penstock.log.store.producers import Producers
 from penstock.log.store.recovery import Recovery
-from penstock.log.store.segment import Segment, SegmentState, StartState
+from penstock.log.store.segment import Segment, SegmentState
+from penstock.log.store.segment_files import StartState
 
 _LOGGER = logging.getLogger(__name__)
 

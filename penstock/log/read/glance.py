@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.files.file_system import OS
-from penstock.log.store import gaps, index, segment
+from penstock.log.store import gaps, index, segment, segment_files
 from penstock.log.store.batch_format import PREAMBLE
 from penstock.log.store.gaps import Gap, uncovered
-from penstock.log.store.segment import SegmentFiles
+from penstock.log.store.segment_files import SegmentFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def glance(directory: Path) -> IntactTopic | None:
     """Return the content of a topic; None if it is not intact or cannot be read. Raises UnknownFormat."""
     try:
         names = os.listdir(directory)
-        firsts = segment.first_offsets(names)
+        firsts = segment_files.first_offsets(names)
         if not firsts or any(_is_leftover(name, firsts) for name in names):
             return None
         gaps_of_topic = _load_gaps(directory, names)
@@ -47,7 +47,9 @@ def glance(directory: Path) -> IntactTopic | None:
 
 def _is_leftover(name: str, firsts: Collection[int]) -> bool:
     """Report whether a file belongs to an operation that did not complete."""
-    return name.endswith(".tmp") or (segment.is_companion_file(name) and int(name.partition(".")[0]) not in firsts)
+    return name.endswith(".tmp") or (
+        segment_files.is_companion_file(name) and int(name.partition(".")[0]) not in firsts
+    )
 
 
 def _load_gaps(directory: Path, names: Collection[str]) -> list[Gap] | None:
@@ -68,7 +70,7 @@ def _check_segments(directory: Path, firsts: Sequence[int], gaps_of_topic: Seque
             return None
         end, length, time = summary[0], summary[1], summary[2] or time
     # Invariant: data behind the synced length is not published, and the synced length never exceeds the data.
-    synced = segment.read_synced(OS, SegmentFiles(directory, firsts[-1]))
+    synced = segment_files.read_synced(OS, SegmentFiles(directory, firsts[-1]))
     if synced != (length, end) or (gaps_of_topic and gaps_of_topic[-1].end > end):
         return None
     return IntactTopic(end, time if end and any(uncovered(gaps_of_topic, end - 1, end)) else 0, gaps_of_topic)

@@ -17,7 +17,7 @@ from penstock.log.errors import CorruptBatch
 from penstock.log.store import batch_format, index
 from penstock.log.store.batch_format import Message
 from penstock.log.store.scan import scan
-from penstock.log.store.segment import SegmentFiles
+from penstock.log.store.segment_files import SegmentFiles
 from penstock.log.store.visibility import ReaderGate
 from penstock.records import BadBatch, concatenated
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.log.errors import CorruptBatch
 from penstock.log.read.segment_view import SegmentView, StoredBatch, cut_batch, timestamps
-from penstock.log.store import gaps, segment
+from penstock.log.store import gaps, segment_files
 from penstock.log.store.gaps import Gap
 from penstock.log.store.visibility import ReaderGate
 
@@ -112,7 +112,7 @@ class TopicReader:
         if changed == self._listed_mtime_ns:
             return
         now = time.time_ns()
-        self._firsts = segment.first_offsets(os.listdir(self.path))
+        self._firsts = segment_files.first_offsets(os.listdir(self.path))
         self._views = {first: view for first, view in self._views.items() if first in set(self._firsts)}
         # A segment that is created within the clock's tick would not change the folder's time again.
         self._listed_mtime_ns = changed if now - changed > LISTING_SETTLED_S * 1e9 else 0

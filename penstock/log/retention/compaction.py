@@ -27,7 +27,7 @@ from penstock.log.settings import MERGE_BYTES, MERGE_ROWS, Compression
 from penstock.log.store import batch_format, index
 from penstock.log.store.batch_format import Message
 from penstock.log.store.gaps import Gap, uncovered
-from penstock.log.store.segment import SegmentFiles
+from penstock.log.store.segment_files import SegmentFiles
 from penstock.records import concatenated
 
 _FORM_OF_COMPRESSION = {"none": index.MERGED, "zstd": index.ZSTD}

@@ -17,10 +17,10 @@ from penstock.counts import Counts, by_bucket
 from penstock.files.file_system import FileSystem
 from penstock.log.read.segment_view import SegmentView
 from penstock.log.settings import TopicSettings
-from penstock.log.store import batch_copies, batch_format, segment
+from penstock.log.store import batch_copies, batch_format, segment_files
 from penstock.log.store.gaps import CORRUPT, EXPIRED_READ, EXPIRED_UNREAD, Gap, Gaps, uncovered
 from penstock.log.store.recovery import gaps_for_lost_records
-from penstock.log.store.segment import SegmentFiles
+from penstock.log.store.segment_files import SegmentFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Sealed:
 
 def sealed_segments(fs: FileSystem, directory: Path) -> list[Sealed]:
     """Return the sealed segments, oldest first."""
-    firsts = segment.first_offsets(fs.names(directory))
+    firsts = segment_files.first_offsets(fs.names(directory))
     segments = []
     for first, following in pairwise(firsts):
         files = SegmentFiles(directory, first)
@@ -112,7 +112,7 @@ def drop(
         ]
         # Order: the gap is synced before the files are removed. Crash: files that remain are covered by the gap.
         gaps.add(added)
-        segment.remove(fs, expired.files)
+        segment_files.remove(fs, expired.files)
         fs.sync_directory(expired.files.directory)
         for begin, end, why in parts:
             yield Swept(name, begin, end, expired.size * (end - begin) // (expired.end - expired.files.first), why)

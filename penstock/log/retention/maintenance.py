@@ -25,7 +25,7 @@ from penstock.log.retention.dropping import (
 )
 from penstock.log.retention.verify import Verification
 from penstock.log.store.gaps import DELETED, Gap, Gaps
-from penstock.log.store.segment import SegmentFiles, first_offsets
+from penstock.log.store.segment_files import SegmentFiles, first_offsets
 
 BEYOND_ALL_OFFSETS = 1 << 63
 """An offset beyond all offsets."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.files.file_system import FileSystem, replace_durably
 from penstock.log.read.segment_view import SegmentView
-from penstock.log.store import batch_copies, index, segment
+from penstock.log.store import batch_copies, index, segment_files
 from penstock.log.store.gaps import CORRUPT, Gap, Gaps, uncovered
 from penstock.log.store.recovery import gaps_for_lost_records, preserve_bytes
 
@@ -35,7 +35,7 @@ class Verification:
 
         Rewrites an index that differs from the data.
         """
-        firsts = segment.first_offsets(self._fs.names(self._directory))
+        firsts = segment_files.first_offsets(self._fs.names(self._directory))
         new_gaps: list[Gap] = []
         for first, following in zip_longest(firsts, firsts[1:]):
             if first < end and (following is None or following > begin):

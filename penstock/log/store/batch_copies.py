@@ -25,7 +25,7 @@ from penstock.log.errors import UnknownFormat
 from penstock.log.store.batch_format import Message
 from penstock.log.store.gaps import Gap
 from penstock.log.store.index import IndexRecords
-from penstock.log.store.segment import SegmentFiles
+from penstock.log.store.segment_files import SegmentFiles
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -18,13 +18,14 @@ import pyarrow as pa
 
 from penstock.counts import Origin
 from penstock.files.file_system import FileSystem, replace_durably
-from penstock.log.store import batch_copies, batch_format, index, segment
+from penstock.log.store import batch_copies, batch_format, index, segment, segment_files
 from penstock.log.store.batch_copies import BatchCopy
 from penstock.log.store.batch_format import Message
 from penstock.log.store.gaps import CORRUPT, DELETED, Gap, Gaps, uncovered
 from penstock.log.store.producers import Producers
 from penstock.log.store.scan import Scan, scan
-from penstock.log.store.segment import Segment, SegmentFiles, SegmentState, StartState
+from penstock.log.store.segment import Segment, SegmentState
+from penstock.log.store.segment_files import SegmentFiles, StartState
 from penstock.records import BadBatch
 
 QUARANTINE = "quarantine"
@@ -49,7 +50,7 @@ class Recovery:
 
         The producers passed to the constructor are filled. Raises OSError and UnknownFormat.
         """
-        firsts = segment.first_offsets(self._fs.names(self._directory))
+        firsts = segment_files.first_offsets(self._fs.names(self._directory))
         self._remove_leftovers(firsts)
         end = 0
         for number, first in enumerate(firsts[:-1]):
@@ -69,7 +70,7 @@ class Recovery:
             stem, dot, suffix = name.partition(".")
             if name.endswith(".tmp"):
                 self._fs.remove(path)
-            elif segment.is_companion_file(name) and int(stem) not in firsts:
+            elif segment_files.is_companion_file(name) and int(stem) not in firsts:
                 if dot + suffix == ".index":
                     self._add_gaps_of_removed_segment(path, int(stem))
                 self._fs.remove(path)
@@ -83,7 +84,7 @@ class Recovery:
     def _resume(self, firsts: list[int]) -> Segment:
         """Open the last segment, or start a new one behind it if its end is damaged."""
         files = SegmentFiles(self._directory, firsts[-1])
-        scanned = self._scan(files, segment.read_synced(self._fs, files))
+        scanned = self._scan(files, segment_files.read_synced(self._fs, files))
         self._load_positions_and_producers(files, scanned, firsts[:-1])
         records = self._repair(files, scanned)
         end, _ = index.end_of(records, files.first, scanned.preamble)
@@ -101,7 +102,7 @@ class Recovery:
 
     def _load_positions_and_producers(self, files: SegmentFiles, scanned: Scan, earlier: list[int]) -> None:
         """Set positions and producers as of the start of the segment, then apply its batches."""
-        start_state = segment.read_start_state(self._fs, files)
+        start_state = segment_files.read_start_state(self._fs, files)
         if start_state is None:
             _LOGGER.warning("%s is damaged or missing: all batches are read instead", files.start_state)
             self._read_all_batches(earlier)
@@ -204,14 +205,14 @@ class Recovery:
                 _LOGGER.warning("%s was damaged and is rebuilt from its segment", files.index)
             replace_durably(self._fs, files.index, expected)
         end, _ = index.end_of(records, files.first, scanned.preamble)
-        claim = segment.read_synced(self._fs, files)
+        claim = segment_files.read_synced(self._fs, files)
         if claim != (scanned.length, end):
             if claim is None:
                 _LOGGER.warning("%s was damaged or missing and is rebuilt from its segment", files.synced)
             # Order: the rows behind the stored length become visible with the new one, so they must be on the disk
             # first.
             self._rewrite_unsynced(files, claim[0] if claim else 0, scanned.length)
-            segment.write_synced(self._fs, files, scanned.length, end)
+            segment_files.write_synced(self._fs, files, scanned.length, end)
 
     def _rewrite_unsynced(self, files: SegmentFiles, synced: int, length: int) -> None:
         """Write the bytes behind the synced length again, and sync them.
@@ -253,7 +254,7 @@ def preserve_bytes(fs: FileSystem, files: SegmentFiles, data: pa.Buffer, begin: 
     if not folder.exists():
         fs.make_directory(folder)
         fs.sync_directory(files.directory)
-    path = folder / f"{files.first:0{segment.OFFSET_DIGITS}}-{begin}-{end}"
+    path = folder / f"{files.first:0{segment_files.OFFSET_DIGITS}}-{begin}-{end}"
     damaged_bytes = memoryview(data)[begin:end]
     # The name has segment and range, so a repeated recovery finds its own copy and does not fill the disk.
     if not path.exists() or fs.read(path) != damaged_bytes:

@@ -18,7 +18,8 @@ from penstock.log.commit.writer import Writer
 from penstock.log.documents import decode, encode
 from penstock.log.errors import LogError, write_error
 from penstock.log.store import index
-from penstock.log.store.segment import Segment, SegmentFiles, SegmentState
+from penstock.log.store.segment import Segment, SegmentState
+from penstock.log.store.segment_files import SegmentFiles
 from penstock.log.store.visibility import CommitBarrier
 
 SUFFIX = ".intent"

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.files.json_values import parse_object
 from penstock.log import CorruptBatch, Topic, TopicReader
-from penstock.log.store.segment import stored_bytes
+from penstock.log.store.segment_files import stored_bytes
 from penstock.log.topic_patterns import is_selected
 from penstock.server.auth.permitted_topics import PermittedTopics
 from penstock.server.auth.rights import Principal

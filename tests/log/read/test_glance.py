@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from penstock.files.file_system import OS
 from penstock.log import Gap, Log, TopicReader, TopicSettings, UnknownFormat
 from penstock.log.read.glance import glance
-from penstock.log.store.segment import MAX_PREALLOCATED_BYTES, SegmentFiles, read_synced, synced_words, write_synced
+from penstock.log.store.segment import MAX_PREALLOCATED_BYTES
+from penstock.log.store.segment_files import SegmentFiles, read_synced, synced_words, write_synced
 from penstock.testing import FakeClock
 from penstock.testing.damage import DAMAGES
 from tests.log.log_helpers import UNSYNCED, fill, last_files, opened, payloads

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.files.file_system import OS
 from penstock.log import CorruptBatch, Gap, Log, TopicReader, TopicSettings, UnknownFormat
 from penstock.log.retention import compaction
-from penstock.log.store import batch_format, segment
+from penstock.log.store import batch_format, segment_files
 from penstock.testing import FakeClock
 from tests.fuzzed import RAW
 from tests.log.log_helpers import UNSYNCED, fill, flip, last_files, offsets, opened, origin, payloads, rows
@@ -93,7 +93,7 @@ def test_reader_ignores_data_beyond_the_synced_length(topic):
 def test_damaged_batch_is_an_error_until_it_is_a_gap(topic):
     files = last_files(topic.path)
     base = files.first
-    length, _ = segment.read_synced(OS, files)
+    length, _ = segment_files.read_synced(OS, files)
     flip(files.data, length - 100)
     reader = topic.reader()
     with pytest.raises(CorruptBatch) as bad:

@@ -14,7 +14,7 @@ from penstock.counts import Counts, by_bucket
 from penstock.log import Topic
 from penstock.log.settings import TopicSettings
 from penstock.log.store import batch_copies
-from penstock.log.store.segment import SegmentFiles
+from penstock.log.store.segment_files import SegmentFiles
 from penstock.testing import cut_tail, flip_bit, zero_page
 from tests.fuzzed import journals
 from tests.log.log_helpers import BUCKET, UNSYNCED, last_files, opened, origin, payloads, rows

@@ -16,7 +16,7 @@ from penstock.log.store.producers import (
     StoredAppend,
     checksum,
 )
-from penstock.log.store.segment import SegmentFiles
+from penstock.log.store.segment_files import SegmentFiles
 from penstock.records import ANNOTATIONS, BODY, body, decode, encode
 from penstock.testing import CrashingFileSystem, FakeClock
 from tests.log.log_helpers import UNSYNCED, flip, last_files, opened, origin, payloads, rows

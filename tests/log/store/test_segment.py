@@ -1,24 +1,20 @@
-"""The files of a segment, and appends to the active segment."""
+"""Appends to the active segment."""
 
 import errno
 import io
-import json
-import struct
 from contextlib import suppress
 
 import polars as pl
 import pyarrow as pa
 import pytest
-from crc32c import crc32c
 
 from penstock.files.file_system import OS
-from penstock.log import TopicSettings, UnknownFormat
 from penstock.log.commit.batching import QueuedAppend, prepare
-from penstock.log.store import index, segment
+from penstock.log.store import index, segment, segment_files
 from penstock.log.store.batch_format import PREAMBLE
-from penstock.log.store.segment import SegmentFiles, StartState
+from penstock.log.store.segment_files import SegmentFiles, StartState
 from penstock.testing import CrashingFileSystem
-from tests.log.log_helpers import flip, last_files, opened, origin, payloads, rows
+from tests.log.log_helpers import origin, rows
 
 
 def append(active, *payloads):
@@ -36,19 +32,11 @@ def append(active, *payloads):
         raise
 
 
-def test_files_are_named_by_the_first_offset_in_20_digits(tmp_path):
-    files = SegmentFiles(tmp_path, 42)
-    assert files.data.name == "00000000000000000042.arrows"
-    assert {files.index.suffix, files.synced.suffix, files.start_state.suffix} == {".index", ".synced", ".state"}
-    names = [files.data.name, f"{7:020}.arrows", f"{8:020}.index", "x.arrows", "1.arrows", "²" * 20 + ".arrows"]
-    assert segment.first_offsets(names) == [7, 42]
-
-
 def test_new_segment_is_an_empty_arrow_stream(tmp_path):
     segment.create(OS, tmp_path, 5, StartState({"b": 64}), 9).release()
     assert pa.ipc.open_stream(SegmentFiles(tmp_path, 5).data.read_bytes()).read_all().num_rows == 0
-    assert segment.read_start_state(OS, SegmentFiles(tmp_path, 5)) == StartState({"b": 64})
-    assert segment.read_synced(OS, SegmentFiles(tmp_path, 5)) == (PREAMBLE.size, 5)
+    assert segment_files.read_start_state(OS, SegmentFiles(tmp_path, 5)) == StartState({"b": 64})
+    assert segment_files.read_synced(OS, SegmentFiles(tmp_path, 5)) == (PREAMBLE.size, 5)
 
 
 def test_each_append_is_published_with_its_index_record(tmp_path):
@@ -58,7 +46,7 @@ def test_each_append_is_published_with_its_index_record(tmp_path):
     files = active.files
     records = index.unpack(files.index.read_bytes()[index.HEADER_SIZE :])
     assert index.dense(records, 5, PREAMBLE.size)
-    assert segment.read_synced(OS, files) == (active.state.length, 8) == (active.state.length, active.state.end)
+    assert segment_files.read_synced(OS, files) == (active.state.length, 8) == (active.state.length, active.state.end)
     assert (active.state.batches, active.state.oldest, active.state.last) == (2, 1, 3)
     active.release()
     assert files.data.stat().st_size == active.state.length
@@ -160,7 +148,7 @@ def test_failed_append_is_undone_even_if_the_first_undo_fails(tmp_path):
         fs.failures = broken
         with pytest.raises(OSError, match=r"\[Errno"):
             append(active, b"lost")
-        assert segment.read_synced(OS, active.files) == (size, 1)
+        assert segment_files.read_synced(OS, active.files) == (size, 1)
     fs.failures = {}
     append(active, b"b")
     assert pa.ipc.open_stream(active.files.data.read_bytes()).read_all().column("payload").to_pylist() == [b"a", b"b"]
@@ -177,48 +165,3 @@ def test_failed_index_write_undoes_the_append(tmp_path):
         append(active, b"a")
     assert (active.files.data.stat().st_size, active.files.index.stat().st_size) == (size, 64 + 96)
     active.release()
-
-
-@pytest.mark.parametrize("data", [b"", b"x", b"00000000{}", b"\xff" * 20])
-def test_damaged_helper_files_count_as_missing(tmp_path, data):
-    files = SegmentFiles(tmp_path, 0)
-    files.start_state.write_bytes(data)
-    files.synced.write_bytes(data)
-    assert segment.read_start_state(OS, files) is None
-    assert segment.read_synced(OS, files) is None
-
-
-def test_helper_file_of_another_format_is_refused_unless_damaged(tmp_path):
-    files = SegmentFiles(tmp_path, 0)
-    text = json.dumps({"format": 2, "positions": {}, "producers": {}}).encode()
-    files.start_state.write_bytes(b"%08x" % crc32c(text) + text)
-    files.synced.write_bytes(struct.pack("<qqq", *segment.synced_words(300, 5, files.fingerprint, version=2)))
-    for read in (segment.read_start_state, segment.read_synced):
-        with pytest.raises(UnknownFormat, match=r"0\.(state|synced) has format 2, this version of Penstock reads 1"):
-            read(OS, files)
-    segment.write_synced(OS, files, 300, 5)
-    for position in range(24):
-        flip(files.synced, position, 2)
-        assert segment.read_synced(OS, files) is None
-        flip(files.synced, position, 2)
-    assert segment.read_synced(OS, files) == (300, 5)
-
-
-@pytest.mark.parametrize("side", ["synced", "index", "start_state"])
-@pytest.mark.parametrize("other_log", [("t", 0), ("other", 12)])
-def test_side_file_of_another_segment_is_ignored(tmp_path, side, other_log):
-    settings = TopicSettings(segment_size_limit=2000)
-    for name, count in (("t", 12), ("other", 40)):
-        with opened(tmp_path, name, settings) as topic:
-            for number in range(count):
-                frame_origin = origin(buffer="b", begin=number * 64, end=number * 64 + 64)
-                topic.append(rows(b"%d" % number * 20), frame_origin).result(10)
-    topic, first = other_log
-    firsts = [int(path.stem) for path in sorted((tmp_path / topic).glob("*.arrows"))]
-    wrong = SegmentFiles(tmp_path / topic, firsts[0] if first == 0 else firsts[-1])
-    right = last_files(tmp_path / "t")
-    getattr(right, side).write_bytes(getattr(wrong, side).read_bytes())
-    with opened(tmp_path, "t", settings) as topic:
-        assert (topic.gaps(), topic.verify(), topic.end) == ([], [], 12)
-        assert payloads(topic) == [b"%d" % number * 20 for number in range(12)]
-        assert topic.buffer_position("b") == 12 * 64
