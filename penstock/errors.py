@@ -114,6 +114,7 @@ PenstockError
             MaxPositionExceeded
             NotConnected
         UnsupportedProcessor
+    FreezeTooLong  (process.freeze)
     BodyTooSlow  (process.http_limits)
     TinyChunks  (process.http_limits)
     TooManyBodies  (process.http_limits)
@@ -158,6 +159,7 @@ PenstockError
     NoSuchView  (tables)
     PipeFailed  (testing.pipe)
     CannotBackfill  (upkeep.backfill_planner)
+    BackupError  (upkeep.backup)
     CheckpointLost  (upkeep.checkpoint_rebuild)
     SourceDiffers  (upkeep.checkpoint_repair)
     CannotSend  (upkeep.promote.kafka_writer)

@@ -217,6 +217,7 @@ TESTED_BY: dict[str, str] = {
     "penstock/cli/log/connect.py": "tests/cli/log/test_topics.py",
     "penstock/cli/log/topic_list.py": "tests/cli/log/test_topics.py",
     "penstock/cli/run/api_reference.py": "tests/test_docs.py",
+    "penstock/cli/run/backup.py": "tests/upkeep/test_backup.py",
     "penstock/cli/run/config_reference.py": "tests/test_docs.py",
     "penstock/cli/tables/replay.py": "tests/system/test_docs.py",
     "penstock/cli/tables/spark_session.py": "tests/cli/tables/test_pipeline.py",

@@ -16,6 +16,11 @@ EXAMPLES = {
     "stress": ["penstock stress --listener events-udp --rate 20000 --stop-after 100000"],
     "doctor": ["penstock doctor"],
     "drill": ["penstock drill --minutes 2", "penstock drill --no-spark --seed 7"],
+    "backup": [
+        "penstock backup /srv/backups/monday",
+        "penstock backup /srv/backups/monday --restore /var/lib/penstock-2",
+    ],
+    "tls init": ["penstock tls init", "penstock tls init /etc/penstock/tls --name logs.example.org"],
     "clock": ["penstock clock", "penstock clock --accept"],
     "produce": ["penstock produce orders < orders.jsonl", "echo paid | penstock produce orders --annotate shop=north"],
     "consume": [

@@ -31,6 +31,8 @@ COMMANDS = {
     "stress": "penstock.cli.listener.stress",
     "doctor": "penstock.cli.run.doctor",
     "drill": "penstock.cli.run.drill",
+    "backup": "penstock.cli.run.backup",
+    "tls": "penstock.cli.run.tls",
     "clock": "penstock.cli.run.daemon_commands",
     "produce": "penstock.cli.log.entries",
     "consume": "penstock.cli.log.entries",

@@ -58,7 +58,7 @@ class MadeOf:
 LIST_ITEMS: dict[Any, type] = {list[str]: str, list[Path]: Path}
 PLAIN_TYPES = (str, Path)
 SECTIONS = {
-    "Run": ["up", "serve", "reload", "restart", "console", "config", "doctor", "clock", "drill"],
+    "Run": ["up", "serve", "reload", "restart", "console", "config", "doctor", "clock", "drill", "backup", "tls"],
     "Send": ["send", "tail", "produce", "ctl", "stress"],
     "Read": ["consume", "topics", "topic", "sql", "trace"],
     "Account": ["balance", "events", "audit"],

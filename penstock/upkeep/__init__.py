@@ -1,10 +1,11 @@
 """Work on an existing table: deletion, compaction, backfill, quarantine, tracing and promotion to Kafka.
 
 Start with ``maintenance``, the thread that schedules the work. ``believed_clock`` decides whether rows and files may
-be removed by age, ``checkpoint_repair`` repairs the pipeline's files before it starts, ``checkpoint_rebuild`` replaces
-lost ones, ``backfill_planner`` requests offsets out of turn, ``scrub`` checks all files. The folders: ``deletion``,
-``compaction``, ``typed`` tables, ``promote``, ``quarantine`` and ``trace``. Imports ``landing``, ``proof``, ``log``,
-``ledger`` and ``process``.
+be removed by age, ``checkpoint_repair`` repairs the pipeline's files before it starts, ``checkpoint_rebuild``
+replaces lost ones, ``backfill_planner`` requests offsets out of turn, ``scrub`` checks all files, ``backup`` copies a
+whole instance and restores it. The folders: ``deletion``, ``compaction``, ``typed`` tables, ``promote``,
+``quarantine`` and ``trace``. Imports ``config``, ``landing``,
+``proof``, ``log``, ``ledger`` and ``process``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -14,6 +15,7 @@ __all__ = [  # noqa: RUF022 reading order
     "checkpoint_rebuild",
     "backfill_planner",
     "scrub",
+    "backup",
     "deletion",
     "compaction",
     "typed",

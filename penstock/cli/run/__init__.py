@@ -1,8 +1,9 @@
-"""Commands that run, control and check Penstock: up, serve, console, reload, clock, events, doctor, drill, config.
+"""Commands that run, control and check Penstock: up, serve, console, reload, restart, clock, events, doctor, drill,
+backup, tls, config.
 
 Read ``up`` with ``sample_tour`` and ``sample_messages``, ``serve``, ``daemon_commands``, ``doctor`` with
-``machine_checks``, ``drill``, ``config`` with ``config_reference`` and ``api_reference``. Imports any room before it,
-inside functions if that is slow or needs an extra. Also ``cli``.
+``machine_checks``, ``drill``, ``backup``, ``tls``, ``config`` with ``config_reference`` and ``api_reference``.
+Imports any room before it, inside functions if that is slow or needs an extra. Also ``cli``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -14,6 +15,8 @@ __all__ = [  # noqa: RUF022 reading order
     "doctor",
     "machine_checks",
     "drill",
+    "backup",
+    "tls",
     "config",
     "config_reference",
     "api_reference",

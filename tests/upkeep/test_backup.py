@@ -1,0 +1,186 @@
+"""Backup of a running instance under load, and its restore into an empty folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.testing.pipe import Pipe, until
+from penstock.upkeep.backup import MANIFEST, BackupError, read_backup, restore_backup
+from tests.fuzzed import json_texts
+
+CONFIGURATION = """
+[[listener]]
+name = "events-udp"
+protocol = "udp"
+port = 0
+codec = "raw"
+so_rcvbuf = "4MiB"
+defrag.max_size = "64KiB"
+[[listener.handlers]]
+type = "log"
+topic = "events"
+[[listener.handlers]]
+type = "discard"
+[buffer]
+term_length = "4MiB"
+"""
+
+
+@pytest.fixture(scope="module")
+def pipe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipe]:
+    pipe = Pipe(tmp_path_factory.mktemp("original"))
+    pipe.configure(CONFIGURATION)
+    pipe.start()
+    yield pipe
+    pipe.stop()
+
+
+@pytest.fixture
+def load(pipe: Pipe) -> Iterator[Callable[[], int]]:
+    """Send datagrams during the test; the fixture stops the sender and returns the number of datagrams."""
+    stopping, sent = threading.Event(), [0]
+
+    def send() -> None:
+        while not stopping.wait(0.005):
+            pipe.datagrams(*[b"under load"] * 50)
+            sent[0] += 50
+
+    sender = threading.Thread(target=send)
+
+    def stop() -> int:
+        stopping.set()
+        sender.join()
+        return sent[0]
+
+    sender.start()
+    yield stop
+    stop()
+
+
+def command(pipe: Pipe, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "penstock.cli.main", "backup", *arguments, *pipe.options]
+
+
+def run_backup(pipe: Pipe, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(pipe, *arguments), capture_output=True, text=True, check=False, timeout=120)
+
+
+def books(balance: Any) -> dict[str, Any]:
+    """Return what a listener's messages became, of which messages that wait become stored ones by themselves."""
+    (listener,) = (entry for entry in balance["listeners"] if entry["name"] == "events-udp")
+    return {**{name: listener["counts"].get(name, 0) for name in ("taken", "seen", "accepted", "kernel_dropped")}}
+
+
+def test_restored_instance_has_the_balance_of_the_backup_under_load(
+    pipe: Pipe, load: Callable[[], int], tmp_path: Path
+) -> None:
+    until(lambda: pipe.counts("events-udp")["accepted"] > 500, what="messages arrive")
+    copied = run_backup(pipe, str(tmp_path / "backup"))
+    sent = load()
+    assert copied.returncode == 0, copied.stderr
+    assert "all processes stood still for 0." in copied.stdout
+    backup = read_backup(tmp_path / "backup")
+    counts = books(backup.balance)
+    assert 500 < counts["accepted"] < sent
+    assert (counts["taken"], backup.balance["unaccounted"]) == (counts["accepted"], 0)
+    assert (tmp_path / "backup" / "penstock.toml").stat().st_mode & 0o777 == 0o600
+    assert not [name for name in backup.files if name.rpartition("/")[2] in ("token", "lock", "LOCK")]
+    # The original instance has lost nothing by standing still.
+    until(lambda: pipe.counts("events-udp")["taken"] == sent, what="the original goes on")
+    assert pipe.settled()["unaccounted"] == 0
+
+    (tmp_path / "restored").mkdir()
+    restored = Pipe(tmp_path / "restored")
+    restored.configure(CONFIGURATION)
+    outcome = run_backup(pipe, str(tmp_path / "backup"), "--restore", str(restored.data_dir))
+    assert outcome.returncode == 0, outcome.stderr
+    assert f"penstock up -o data_dir={restored.data_dir}" in outcome.stdout
+    restored.start()
+    try:
+        balance = restored.settled()
+        assert (books(balance), balance["unaccounted"]) == (counts, 0)
+        (route,) = (each for each in balance["routes"] if each["handler"] == "discard")
+        # Messages that waited for the handler are delivered; no other fate changes.
+        assert (route["delivered"], route["in_buffer"], route["unaccounted"]) == (counts["accepted"], 0, 0)
+        restored.datagrams(*[b"new"] * 30)
+        until(lambda: restored.counts("events-udp")["accepted"] == counts["accepted"] + 30, what="it receives")
+        (topic,) = (each for each in restored.settled()["topics"] if each["topic"] == "events")
+        assert topic["end"] == counts["accepted"] + 30
+    finally:
+        restored.stop()
+
+
+@pytest.mark.parametrize("moment", ["before the pause", "in the pause"])
+def test_killed_backup_lets_everything_continue_and_is_repeated(
+    moment: str, pipe: Pipe, load: Callable[[], int], tmp_path: Path
+) -> None:
+    folder, pid = tmp_path / "backup", pipe.pid("log daemon")
+    process = subprocess.Popen(command(pipe, str(folder)))
+    if moment == "in the pause":
+        state = Path(f"/proc/{pid}/stat")
+        until(lambda: state.read_text().rpartition(")")[2].split()[0] == "T", what="the daemon stands still")
+    else:
+        until(lambda: any(folder.rglob("*.arrows")), what="files are copied")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    with pytest.raises(BackupError, match="is not a complete backup"):
+        restore_backup(folder, tmp_path / "restored")
+    before = pipe.counts("events-udp")["accepted"]
+    until(lambda: pipe.counts("events-udp")["accepted"] > before, what="messages arrive")
+    repeated = run_backup(pipe, str(folder))
+    assert repeated.returncode == 0, repeated.stderr
+    load()
+    assert read_backup(folder).balance["unaccounted"] == 0
+    assert run_backup(pipe, str(folder)).returncode == 1  # it is complete
+
+
+def test_damaged_backup_and_used_folder_are_refused(pipe: Pipe, tmp_path: Path) -> None:
+    folder, target = tmp_path / "backup", tmp_path / "restored"
+    assert run_backup(pipe, str(folder)).returncode == 0
+    assert "inside of data_dir" in run_backup(pipe, str(pipe.data_dir / "backup")).stderr
+    target.mkdir()
+    (target / "file").touch()
+    with pytest.raises(BackupError, match="is not empty"):
+        restore_backup(folder, target)
+    (target / "file").unlink()
+    segment = next(folder.rglob("*.arrows"))
+    intact = segment.read_bytes()
+    segment.write_bytes(intact[:-1] + b"\xff")
+    with pytest.raises(BackupError, match=r"arrows is damaged; nothing is restored"):
+        restore_backup(folder, target)
+    assert not any(target.iterdir())
+    segment.unlink()
+    with pytest.raises(BackupError, match="is missing"):
+        restore_backup(folder, target)
+    segment.write_bytes(intact)
+    restore_backup(folder, target)
+    assert (target / segment.relative_to(folder / "data")).read_bytes() == intact
+    document = json.loads((folder / MANIFEST).read_text())
+    shutil.rmtree(target)
+    document["files"]["data/../../outside"] = [0, 0]
+    (folder / MANIFEST).write_text(json.dumps(document))
+    with pytest.raises(BackupError, match="not in the backup"):
+        restore_backup(folder, target)
+    assert not target.exists()
+
+
+@given(json_texts("version", "made_at", "pause_s", "balance", "files", "left_out") | st.binary())
+def test_any_manifest_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    folder = tmp_path_factory.mktemp("backup")
+    (folder / MANIFEST).write_bytes(data)
+    try:
+        restore_backup(folder, folder / "restored")
+    except BackupError:
+        assert not (folder / "restored").exists()
