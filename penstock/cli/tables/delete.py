@@ -9,6 +9,7 @@ import json
 import os
 import threading
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,9 +28,12 @@ def delete(
         str, typer.Option(metavar="CONDITION", help="Condition, such as \"host = 'web-1' and type in ('a', 'b')\".")
     ],
     yes: Annotated[bool, typer.Option("--yes", help="Delete the rows; without it, they are only counted.")] = False,
+    certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File for a JSON certificate of what was deleted where.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete rows from the tables by uuid, host, type, topic, kind or date.
+    """Delete rows from the tables by uuid, host, type, topic, kind, date or a field of an event's data.
 
     Deleted rows do not land again.
     """
@@ -47,7 +51,10 @@ def delete(
     if yes and rows:
         number = request_deletion(layout, REQUESTED, conditions).number
         _wait_until_deleted(settings, layout, number)
-        rows = DeletionRecord(layout).rows(number)
+        record = DeletionRecord(layout)
+        rows = record.rows(number)
+        if certificate is not None:
+            certificate.write_text(json.dumps(record.certificate(number), indent=2) + "\n")
     if as_json:
         print(json.dumps({"rows": rows, "files": files, "deleted": yes}))
     elif yes:

@@ -151,8 +151,12 @@ def write_record(
     runs: Mapping[str, Runs],
     keys: EventsSeen,
     sums: RowSums,
+    evidence: Mapping[str, Any],
 ) -> None:
-    """Write the record of the rows that a deletion is about to delete; ``batch`` is the table's newest batch."""
+    """Write the record of the rows that a deletion is about to delete; ``batch`` is the table's newest batch.
+
+    ``evidence``: rows by typed table, replaced files and the time, for the certificate.
+    """
     stem = layout.deletions / f"{deletion.number:06d}"
     parts = [_OFFSETS.empty_table(), *(_runs_table(topic, topic_runs) for topic, topic_runs in sorted(runs.items()))]
     # Limit: one row per run of offsets, not per offset: a deletion of whole days has few runs.
@@ -176,7 +180,7 @@ def write_record(
     row_count = sum(counts.total() for topic_rows in deleted_rows for counts in topic_rows.fates.values())
     document = {"batch": batch, "rows": row_count, "keys": checksum}
     # Order: last, because it carries the checksum of the keys; the commit that makes it count follows.
-    write_document(Path(f"{stem}.done.json"), {**document, "entries": entries, "sums": sums.document()})
+    write_document(Path(f"{stem}.done.json"), {**document, **evidence, "entries": entries, "sums": sums.document()})
 
 
 class DeletionRecord:
@@ -209,6 +213,25 @@ class DeletionRecord:
             if deletion.number > after:
                 yield deletion, RowSums.from_document(self._read_done(deletion).get("sums", ()))
 
+    def certificate(self, number: int) -> dict[str, Any]:
+        """Return what a deletion removed, and where, as a JSON document. Raises StopIteration if it is not done."""
+        deletion = next(deletion for deletion in self.deletions if deletion.number == number)
+        done = self._read_done(deletion)
+        topics: dict[str, int] = {}
+        for entry in done["entries"]:
+            topics[entry["topic"]] = topics.get(entry["topic"], 0) + sum(int(rows) for rows in entry["taken"].values())
+        runs = self._runs_of(deletion)
+        return {
+            "deletion": number,
+            **deletion.document(),
+            "done_at": done.get("at"),
+            "tables": {"landed": int(done["rows"]), **done.get("typed", {})},
+            "topics": topics,
+            "offsets": {topic: topic_runs.tolist() for topic, topic_runs in runs.items()},
+            "replaced_files": done.get("replaced", []),
+            "sums": done.get("sums", []),
+        }
+
     def rows(self, number: int) -> int:
         """Return the number of rows that a deletion deleted."""
         return sum(int(self._read_done(deletion)["rows"]) for deletion in self.deletions if deletion.number == number)
@@ -217,13 +240,19 @@ class DeletionRecord:
         """Return the deleted offsets, by topic (or partition of Kafka)."""
         runs_by_topic: dict[str, list[Runs]] = {}
         for deletion in self.deletions:
-            with pa.memory_map(str(self._folder / f"{deletion.number:06d}.offsets")) as source:
-                rows = pa.ipc.open_file(source).read_all()
-            for topic in map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist()):
-                topic_rows = rows.filter(pc.equal(rows["topic"].cast(pa.string()), pa.scalar(topic)))
-                pairs = np.stack([topic_rows["begin"].to_numpy(), topic_rows["end"].to_numpy()], axis=1)
-                runs_by_topic.setdefault(topic, []).append(pairs)
+            for topic, runs in self._runs_of(deletion).items():
+                runs_by_topic.setdefault(topic, []).append(runs)
         return {topic: as_runs(np.concatenate(parts)) for topic, parts in runs_by_topic.items()}
+
+    def _runs_of(self, deletion: Deletion) -> dict[str, Runs]:
+        """Return the offsets of one deletion, by topic."""
+        with pa.memory_map(str(self._folder / f"{deletion.number:06d}.offsets")) as source:
+            rows = pa.ipc.open_file(source).read_all()
+        runs: dict[str, Runs] = {}
+        for topic in map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist()):
+            topic_rows = rows.filter(pc.equal(rows["topic"].cast(pa.string()), pa.scalar(topic)))
+            runs[topic] = np.stack([topic_rows["begin"].to_numpy(), topic_rows["end"].to_numpy()], axis=1)
+        return runs
 
     def keys(self) -> Iterator[EventsSeen]:
         """Yield the keys of deleted recent events."""

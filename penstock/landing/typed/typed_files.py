@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.rows.engine import pc
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.table.table_file import TableFile, open_rows
+from penstock.landing.table.table_file import Mask, TableFile, open_rows
 from penstock.landing.table_paths import kind_and_day, partition_value
 from penstock.landing.table_schema import LANDED, FileForm
 from penstock.landing.typed.columns import LANDED_COLUMNS, TypedTable, compute_columns
@@ -88,6 +88,15 @@ def read_row_keys(folder: TablePath, names: Sequence[TableFile]) -> pa.Table:
 def _read_keys_of_file(folder: TablePath, name: TableFile) -> pa.Table:
     with open_rows(folder, name) as file:
         return file.read(ROW_KEY)
+
+
+def rows_with_keys(folder: TablePath, name: TableFile, keys: pa.Table) -> Mask:
+    """Return a mask of the rows of a file of a typed table whose keys are among ``keys``."""
+    own_keys = _without_nulls(_read_keys_of_file(folder, name))
+    mask: Mask = np.zeros(own_keys.num_rows, bool)
+    own_keys = own_keys.append_column("row", pa.array(np.arange(own_keys.num_rows)))
+    mask[own_keys.join(_without_nulls(keys), [*ROW_KEY], join_type="left semi")["row"].to_numpy()] = True
+    return mask
 
 
 def without_keys(rows: pa.RecordBatch, keys: pa.Table) -> pa.RecordBatch:

@@ -28,6 +28,9 @@ from penstock.landing.table_schema import FILE_SCHEMA, LANDED, LANDED_FORM, PART
 
 ROW_GROUP = 128 << 10
 """Rows of a row group; GROUP_BYTES of ``part_writer`` ends one earlier."""
+BLOOM_COLUMNS = ("uuid",)
+BLOOM_ERRORS = 0.05
+"""Share of row groups that are read in vain: a fifth of it would double the filter."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -85,7 +88,18 @@ class FileWriter:
         partitions = {"kind": kind.value, "date": day.isoformat()}
         self.name = "/".join([*(f"{column}={partitions[column]}" for column in form.folders), f"{uuid4().hex}.parquet"])
         self._file = NewParquet(table / self.name)
-        self._writer = pq.ParquetWriter(
+        self._opened: pq.ParquetWriter | None = None
+        self._seen: list[EventsSeen] = []
+        self._bounds: _Bounds = {}
+        self._rows = 0
+
+    def _writer(self, first_rows: int) -> pq.ParquetWriter:
+        """Return Arrow's writer, opened with the first row group: it is the largest one."""
+        if self._opened is not None:
+            return self._opened
+        form = self._form
+        blooms: Any = {name: {"ndv": max(first_rows, 1), "fpp": BLOOM_ERRORS} for name in BLOOM_COLUMNS}
+        self._opened = pq.ParquetWriter(
             self._file.sink,
             form.schema,
             compression="zstd",
@@ -94,10 +108,10 @@ class FileWriter:
             store_schema=False,
             # Readers of this package verify them; a flipped bit in a page is otherwise read as other content.
             write_page_checksum=True,
+            # One byte per row: readers find a uuid in the row groups that may have it.
+            bloom_filter_options=blooms if self.kind in WITH_UUID else None,
         )
-        self._seen: list[EventsSeen] = []
-        self._bounds: _Bounds = {}
-        self._rows = 0
+        return self._opened
 
     def __enter__(self) -> Self:
         return self
@@ -121,14 +135,14 @@ class FileWriter:
             order = pc.sort_indices(rows["type"].dictionary_encode().indices)
             rows = rows.take(order)
             seen = seen.select_rows(order.to_numpy()) if seen is not None else None
-        self._writer.write_batch(rows, row_group_size=ROW_GROUP)
+        self._writer(min(rows.num_rows, ROW_GROUP)).write_batch(rows, row_group_size=ROW_GROUP)
         self._bounds = _widen(self._bounds, rows)
         self._rows += rows.num_rows
         self._seen += [seen] if seen is not None else []
 
     def close(self) -> WrittenFile:
         """Complete the file, on the disk or in the store; return its description."""
-        self._writer.close()
+        self._writer(0).close()
         size = self._file.finish()
         seen = EventsSeen.concat(self._seen) if self._seen else None
         delta_statistics = statistics(self._bounds, self._rows)

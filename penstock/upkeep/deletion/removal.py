@@ -7,9 +7,11 @@ files stay for a while for readers that have them open.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -35,6 +37,7 @@ from penstock.upkeep.deletion.typed_removal import apply_vectors_where, delete_t
 TYPE_MARK = "/"
 """Separator of kind and type in the keys of retention (``event/click``)."""
 
+NO_TYPED_ROWS: Mapping[str, int] = MappingProxyType({})
 DAYS_PER_DELETION = 7
 """Limit: the offsets and keys that one deletion removes are in memory until they are written."""
 
@@ -82,12 +85,15 @@ class Removal:
         if self.deletion.version is not None:
             self._account(table, self.deletion.version)
             return
-        apply_vectors_where(table, table.active, self.deletion.conditions)
+        conditions = self.deletion.conditions
+        apply_vectors_where(table, table.active, partial(matching_rows, conditions=conditions))
         names, batch = _snapshot(table)
-        delete_typed_rows(self.layout, self.deletion.conditions, batch)
+        masks = [(name, matching_rows(self.layout.landed, name, conditions)) for name in names]
+        masks = [(name, mask) for name, mask in masks if mask.any()]
+        typed = delete_typed_rows(self.layout, conditions, batch, masks)
         with removed_on_failure(table) as written:
-            replaced = self._rewrite_files(table, names, written)
-            self._record(batch)
+            replaced = self._rewrite_files(table, masks, written)
+            self._record(batch, typed, replaced)
             table.delete(self.deletion.number, replaced, written)
 
     def _account(self, table: DeltaTable, version: int) -> None:
@@ -99,20 +105,19 @@ class Removal:
         self._record(batch)
         table.delete(self.deletion.number, [], [])
 
-    def _rewrite_files(self, table: DeltaTable, names: Sequence[TableFile], written: list[WrittenFile]) -> list[str]:
+    def _rewrite_files(
+        self, table: DeltaTable, masks: Sequence[tuple[TableFile, Mask]], written: list[WrittenFile]
+    ) -> list[str]:
         """Write files without the rows; return the names of the files that they replace."""
-        replaced: list[str] = []
-        for name in names:
-            mask = matching_rows(self.layout.landed, name, self.deletion.conditions)
-            if mask.any():
-                replaced.append(name)
-                self._collect(name, mask)
-                written += [] if mask.all() else [copy_rows(self.layout.landed, name, ~mask, form=table.form)]
-        return replaced
+        for name, mask in masks:
+            self._collect(name, mask)
+            written += [] if mask.all() else [copy_rows(self.layout.landed, name, ~mask, form=table.form)]
+        return [str(name) for name, _ in masks]
 
-    def _record(self, batch: int) -> None:
-        deleted, offsets = self.rows.by_topic(), self.rows.offsets()
-        write_record(self.layout, self.deletion, batch, deleted, offsets, self._recent_keys(), self.rows.sums)
+    def _record(self, batch: int, typed: Mapping[str, int] = NO_TYPED_ROWS, replaced: Sequence[str] = ()) -> None:
+        deleted, offsets, sums = self.rows.by_topic(), self.rows.offsets(), self.rows.sums
+        evidence = {"typed": dict(typed), "replaced": list(replaced), "at": datetime.now(UTC).isoformat()}
+        write_record(self.layout, self.deletion, batch, deleted, offsets, self._recent_keys(), sums, evidence)
 
     def _collect(self, name: TableFile, mask: Mask) -> None:
         """Collect offsets, fates and recent keys of the rows of a file that are deleted."""

@@ -5,44 +5,71 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import pyarrow as pa
+
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.requests.conditions import Condition, matching_rows
-from penstock.landing.table.delta_table import DeltaTable
-from penstock.landing.table.table_file import TableFile
-from penstock.landing.table_paths import Layout
+from penstock.landing.storage.object_path import TablePath
+from penstock.landing.table.delta_table import ROW_KEY, DeltaTable
+from penstock.landing.table.table_file import Mask, TableFile, open_rows
+from penstock.landing.table_paths import Layout, partition_value
+from penstock.landing.table_schema import LANDED
 from penstock.landing.typed.typed_delta import TypedDelta, existing_typed_tables
+from penstock.landing.typed.typed_files import rows_with_keys
 from penstock.landing.writing.written_file import copy_rows
 from penstock.upkeep.compaction.compaction import removed_on_failure
 
+MaskOf = Callable[[TablePath, TableFile], Mask]
+"""A mask of the rows of a file that are deleted; empty if there are none."""
 
-def delete_typed_rows(layout: Layout, conditions: Sequence[Condition], batch: int) -> None:
-    """Delete rows from all typed tables, as of a batch of ``landed``. Requires the lock of upkeep.
+
+def delete_typed_rows(
+    layout: Layout, conditions: Sequence[Condition], batch: int, masks: Sequence[tuple[TableFile, Mask]] = ()
+) -> dict[str, int]:
+    """Delete rows from all typed tables, as of a batch of ``landed``; return their number by table.
+
+    ``masks``: the rows that are deleted from the files of ``landed``. Requires the lock of upkeep.
 
     Order: before the deletion from ``landed``. Crash: in between, it is repeated for all rows landed until then.
     """
     kind_conditions = [condition for condition in conditions if condition.column == "kind"]
-    if all(condition.holds_for_folder(MessageKind.EVENT.value) for condition in kind_conditions):
-        for table in existing_typed_tables(layout):
-            _delete_from(table, [condition for condition in conditions if condition.column != "kind"], batch)
+    if not all(condition.holds_for_folder(MessageKind.EVENT.value) for condition in kind_conditions):
+        return {}
+    row_conditions = [condition for condition in conditions if condition.column != "kind"]
+    mask_of: MaskOf = partial(matching_rows, conditions=row_conditions)
+    if any(condition.is_field for condition in conditions):
+        # Typed tables lack ``data``, so that their rows are found by the keys of the rows of ``landed``.
+        mask_of = partial(rows_with_keys, keys=_keys_of_rows(layout, masks))
+    return {str(table.folder.name): _delete_from(table, mask_of, batch) for table in existing_typed_tables(layout)}
 
 
-def _delete_from(table: TypedDelta, conditions: Sequence[Condition], batch: int) -> None:
-    apply_vectors_where(table, partial(table.through, batch), conditions)
+def _keys_of_rows(layout: Layout, masks: Sequence[tuple[TableFile, Mask]]) -> pa.Table:
+    parts = [LANDED.empty_table().select([*ROW_KEY])]
+    for name, mask in masks:
+        if partition_value(name, "kind") == MessageKind.EVENT.value:
+            with open_rows(layout.landed, name) as rows:
+                parts.append(rows.read(ROW_KEY).filter(pa.array(mask)))
+    return pa.concat_tables(parts)
+
+
+def _delete_from(table: TypedDelta, mask_of: MaskOf, batch: int) -> int:
+    apply_vectors_where(table, partial(table.through, batch), mask_of)
     replaced: list[str] = []
+    rows = 0
     with removed_on_failure(table) as written:
         for name in table.through(batch):
-            mask = matching_rows(table.folder, name, conditions)
+            mask = mask_of(table.folder, name)
             if mask.any():
+                rows += int(mask.sum())
                 replaced.append(name)
                 written += [] if mask.all() else [copy_rows(table.folder, name, ~mask, form=table.form)]
         if replaced:
             table.delete_rows(replaced, written)
+    return rows
 
 
-def apply_vectors_where(
-    table: DeltaTable, listed: Callable[[], Sequence[TableFile]], conditions: Sequence[Condition]
-) -> None:
+def apply_vectors_where(table: DeltaTable, listed: Callable[[], Sequence[TableFile]], mask_of: MaskOf) -> None:
     """Apply the deletion vectors of files with rows to delete. Raises VectorNotApplicable."""
     with_vectors = [file for file in listed() if file.live is not None]
-    if affected := [file for file in with_vectors if matching_rows(table.folder, file, conditions).any()]:
+    if affected := [file for file in with_vectors if mask_of(table.folder, file).any()]:
         table.apply_vectors(affected)

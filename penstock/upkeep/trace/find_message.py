@@ -101,7 +101,7 @@ def _find_in_file(
     if column_and_value[0] not in names:
         return None
     # Fast path: statistics rule out row groups; DETAILS are read for the one group that has the row.
-    for group in file.groups(*column_and_value):
+    for group in file.groups(column_and_value[0], [column_and_value[1]]):
         index = pc.index(matches(file.read_group(group, [name for name in columns if name in names])), True).as_py()
         if index >= 0:
             row = file.read_group(group, [name for name in DETAILS if name in names]).slice(index, 1)
