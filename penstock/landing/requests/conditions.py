@@ -71,7 +71,7 @@ class Condition:
         return is_listed if self.sign == IN else ~is_listed
 
     def _holds_for_field(self, data: pa.ChunkedArray[Any]) -> Mask:
-        """Return a mask of JSON texts whose field is one of the values, as text; a number counts as it is written."""
+        """Return a mask of JSON texts whose field is one of the values, as text; a number counts as written."""
         # Fast path: a text without the value and without escapes cannot have it, so few texts are parsed.
         may_match: Any = pc.match_substring(data, "\\")
         for value in self.values:

@@ -135,7 +135,7 @@ class RowReader:
             start += batch.num_rows
 
     def groups(self, column: str = "", values: Sequence[Any] = ()) -> list[int]:
-        """Return the numbers of the row groups; with ``column``, of those that may have one of the values in it."""
+        """Return the numbers of the row groups; with ``column``, of row groups that may have one of the values."""
         numbers = range(self._file.num_row_groups)
         if not column:
             return list(numbers)

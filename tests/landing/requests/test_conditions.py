@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.landing.event_rules import MessageKind
 from penstock.landing.requests.conditions import (
     BEFORE,
     IN,
@@ -18,8 +22,11 @@ from penstock.landing.requests.conditions import (
     matching_rows,
     parse_conditions,
 )
-from penstock.landing.table.table_file import TableFile
+from penstock.landing.table.table_file import RowReader, TableFile
 from penstock.landing.table_paths import Layout
+from penstock.landing.table_schema import FILE_SCHEMA
+from penstock.landing.writing.written_file import FileWriter
+from tests.landing.table.table_rows import AT
 from tests.spark.spark_helpers import HandWritten, landed_event, landed_message
 
 
@@ -38,6 +45,9 @@ def test_sql_conditions_are_parsed() -> None:
         ("host = web", "no condition at"),
         ("payload = 'x'", "no condition on 'payload'"),
         ("host < 'a'", "applies to date only"),
+        ("data = 'a'", "no condition on 'data'"),
+        ("payload.id = 'a'", "no condition on 'payload.id'"),
+        ("data.id < 'a'", "applies to date only"),
         ("date = 'today'", "is not a date"),
         ("host = 'a' or type = 'b'", "only `and` joins"),
         ("host = 'a' and", "no condition at"),
@@ -84,3 +94,55 @@ def test_dates_are_compared_in_iso_format(day: str) -> None:
     assert condition.holds_for_folder("2026-01-30")
     assert not condition.holds_for_folder("2026-01-31")
     assert not condition.holds_for_folder("2026-11-22")
+
+
+@pytest.mark.parametrize("live", [None, [number % 3 != 1 for number in range(40)]])
+def test_only_row_groups_that_may_match_are_read(
+    live: list[bool] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = FileWriter(tmp_path, MessageKind.EVENT, AT.date())
+    for group in range(4):
+        base = {"topic": "t", "type": "x", "timestamp": AT, "landed_at": AT, "bucket": AT}
+        rows = [{**base, "offset": n, "uuid": f"{n * 7919 % 40:02}"} for n in range(10 * group, 10 * group + 10)]
+        writer.write(pa.RecordBatch.from_pylist(rows, schema=FILE_SCHEMA))
+    name = writer.close().name
+    mask = None if live is None else np.array(live)
+    file = TableFile.listed(name, 0, mask)
+    groups_read: list[int] = []
+    read_group = RowReader.read_group
+
+    def count(reader: RowReader, number: int, columns: Sequence[str]) -> pa.Table:
+        groups_read.append(number)
+        return read_group(reader, number, columns)
+
+    monkeypatch.setattr(RowReader, "read_group", count)
+    remaining = [n for n in range(40) if live is None or live[n]]
+    for wanted in range(40):
+        groups_read.clear()
+        matches = matching_rows(tmp_path, file, parse_conditions(f"uuid = '{wanted:02}'"))
+        expected = [index for index, n in enumerate(remaining) if n * 7919 % 40 == wanted]
+        assert (len(matches), matches.nonzero()[0].tolist()) == (len(remaining), expected)
+        assert len(groups_read) <= 2
+    groups_read.clear()
+    assert not matching_rows(tmp_path, file, parse_conditions("uuid = '25-absent'")).any()
+    assert groups_read == []
+
+
+DATA = [
+    '{"user":{"id":"42"},"ok":true}',
+    '{"user":{"id":42}}',
+    '{"user":{"id":"\\u00342"}}',
+    '{"user":{"id":"421"}}',
+    '{"user":"42"}',
+    '{"other":{"user":{"id":"42"}}}',
+    "no json 42",
+    None,
+]
+
+
+def test_field_of_data_is_compared_as_text() -> None:
+    (condition,) = parse_conditions("data.user.id in ('42', 'it''s')")
+    assert condition == Condition("data.user.id", IN, ("42", "it's"))
+    column = pa.chunked_array([DATA[:3], DATA[3:]])
+    assert condition.holds_for_rows(column).nonzero()[0].tolist() == [0, 1, 2]
+    assert not parse_conditions("data.user.Id = '42'")[0].holds_for_rows(column).any()

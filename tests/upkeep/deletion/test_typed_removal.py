@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.landing.requests.conditions import parse_conditions
-from penstock.landing.requests.deletions import REQUESTED, request_deletion
+from penstock.landing.requests.deletions import REQUESTED, DeletionRecord, request_deletion
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.compaction.typed_compaction import compact_typed
@@ -51,6 +51,30 @@ def test_typed_table_loses_the_same_rows(layout: Layout, where: str, remaining: 
     assert equal_uuids(layout) == remaining
     compact_typed(layout)
     assert equal_uuids(layout) == remaining
+
+
+def test_field_of_data_deletes_in_all_tables_with_a_certificate(tmp_path: Path) -> None:
+    layout = Layout.for_tables(tmp_path / "tables")
+    life = Life(layout)
+    payloads = [
+        event(f"{kind[0]}{number}", kind, user={"id": user})
+        for kind in ("click", "view")
+        for number, user in enumerate("aba")
+    ]
+    life.land(0, [source(enumerate(payloads[:3]))])
+    life.land(1, [source(enumerate(payloads[3:], 3))])
+    request_deletion(layout, REQUESTED, parse_conditions("data.user.id = 'a' and topic = 't'"))
+    assert execute_deletions(layout, WINDOW) == 1
+    assert (uuids(layout.typed("click")), uuids(layout.landed), uuids(layout.landed, "view")) == (
+        ["c1"],
+        ["c1"],
+        ["v1"],
+    )
+    certificate = DeletionRecord(layout).certificate(1)
+    assert certificate["conditions"] == [["data.user.id", "in", ["a"]], ["topic", "in", ["t"]]]
+    assert (certificate["tables"], certificate["topics"]) == ({"landed": 4, "events_click": 2}, {"t": 4})
+    assert certificate["offsets"] == {"t": [[0, 1], [2, 4], [5, 6]]}
+    assert len(certificate["replaced_files"]) == 2
 
 
 def test_retention_by_type_applies_to_typed_table(layout: Layout) -> None:
