@@ -269,7 +269,7 @@ TARGETS = {
 KERNEL, PARENT, COMPARED = "what the kernel says", "a pipe from its own parent", "compared as bytes, not parsed"
 PASSED_ON, OWN, PACKAGE = "bytes passed on as they are", "the process's own memory", "a file of the package"
 NO_PARSERS = {
-    "landing/storage/bloom_filters.py": "48 bytes whose size is checked; a filter that is not understood excludes nothing",
+    "landing/storage/bloom_filters.py": "48 bytes of a filter; one that is not understood excludes nothing",
     "upkeep/checkpoint_rebuild.py": "the id of Spark's query; what is not one is replaced",
     "cli/balance.py": "what the daemon answered, parsed in client and config",
     "cli/common.py": "what the daemon answered, parsed in client and config",
