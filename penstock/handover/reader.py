@@ -8,6 +8,7 @@ the reader.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
@@ -21,7 +22,7 @@ from penstock.handover.paths import buffer_file, position_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.logbuffer import Frame, Lapped, Subscription
 
-IDLE_POLL_S = 0.2
+IDLE_POLL_S = 0.5
 """Poll interval without a wake-up: a writer that was killed may not have signalled its last frame."""
 GATHER_S = 0.003
 """Minimum interval of groups while the buffer has less than a full one: each group costs a sync of the log."""
@@ -68,10 +69,17 @@ class FrameReader(threading.Thread):
     def stop(self) -> None:
         """Handle the frames that are present, then end."""
         self._stopping.set()
+        self._wake_up()
 
     def leave(self) -> None:
         """End once the buffer, which gets no more frames, is empty."""
         self._leaving = True
+        self._wake_up()
+
+    def _wake_up(self) -> None:
+        if self._wake is not None:
+            with contextlib.suppress(BlockingIOError):  # it is full: the thread wakes up anyway
+                os.eventfd_write(self._wake, 1)
 
     def run(self) -> None:
         """Read until stopped and the buffer is empty. Any error is logged, and reading is retried."""
