@@ -3,6 +3,7 @@
 PenstockError
     NoOffsets  (audit.columns)
     SourceUnavailable  (audit.kafka_source)
+    UnreadableReceipt  (audit.receipt)
     TableUnreadable  (audit.tables.table)
     NoAnswer  (cli.listener.listeners)
     BadQuery  (cli.tables.pipeline)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from penstock.audit.columns import NoOffsets, OffsetColumns, find_columns
-from penstock.audit.kafka_source import Expected, KafkaSource, Record
+from penstock.audit.kafka_source import Expected, KafkaSource, Lag, Record
 from penstock.audit.offset_ranges import OffsetRanges
 from penstock.audit.tables.table import AuditedTable, Loss, OffsetRows, without_credentials
 from penstock.kafka.absent_offsets import Absence
@@ -34,6 +34,8 @@ DEFAULT_GRACE_S = 900.0
 """Age of a record from which on a table must have it."""
 MAX_EVIDENCE = 100_000
 """Limit: missing records that are read from Kafka, for tombstones, hours and evidence."""
+MAX_HELD_BYTES = 1 << 30
+"""Limit: offsets in memory. A billion in any order take 300 MB."""
 SHOWN_RECORDS = 5
 BEYOND = 1 << 62
 
@@ -51,6 +53,10 @@ class Request:
     group: str = ""
     counts_tombstones: bool = False
     """Records without a value must have a row too."""
+    dead_letter: str = ""
+    """Topic with records that the sink could not write."""
+    spans: Mapping[int, tuple[int, int, int]] | None = None
+    """Begin, due and end of each partition in an earlier audit, which this one repeats."""
 
 
 @dataclass(slots=True)
@@ -78,6 +84,8 @@ class PartitionReport:
     """Files with doubled rows, and the commit that added each."""
     orphans: dict[str, int] = field(default_factory=dict)
     """Files that hold missing rows but belong to no version of the table."""
+    lag: Lag | None = None
+    """The records behind the newest row; None if there are none."""
 
     @property
     def has_findings(self) -> bool:
@@ -89,6 +97,8 @@ class PartitionReport:
 class Report:
     """The outcome of an audit."""
 
+    request: Request
+    brokers: str
     topic: str
     table: str
     kind: str
@@ -138,31 +148,60 @@ def audit(
 ) -> Report:
     """Return the report. Raises SourceUnavailable, TableUnreadable and NoOffsets, and then nothing is decided."""
     began_s = time.time()
-    numbers = source.partitions()
+    numbers = source.partitions() if request.spans is None else sorted({*request.spans} & {*source.partitions()})
     columns = find_columns(table.column_names(), request.offset, request.partition, request.topic_column)
     if not columns.partition and len(numbers) > 1:
         raise NoOffsets(
             f"topic {source.topic} has {len(numbers)} partitions, and no column of the table says which one a row "
             "belongs to; name it by --partition COLUMN"
         )
-    reports = {
-        number: PartitionReport(
-            number, source.expected(number, request.grace_s, request.since_s, request.until_s, request.group)
-        )
-        for number in numbers
-    }
+    reports = {number: PartitionReport(number, _expected(source, number, request)) for number in numbers}
     report = Report(
-        source.topic, without_credentials(address), table.kind, table.version, columns, began_s, list(reports.values())
+        request,
+        source.brokers,
+        source.topic,
+        without_credentials(address),
+        table.kind,
+        table.version,
+        columns,
+        began_s,
+        list(reports.values()),
     )
     held = {number: OffsetRanges() for number in numbers}
     read = 0
+    unknown: Counter[int] = Counter()
     for rows in table.rows(columns, source.topic):
-        _add(held, rows, numbers, report)
+        _add(held, rows, unknown, report)
         read += len(rows.offset)
         progress(f"{read:,} rows")
+        if sum(offsets.size_bytes for offsets in held.values()) > MAX_HELD_BYTES:
+            raise NoOffsets(f"the offsets of {without_credentials(address)} are too scattered to be held in memory")
+    if unknown:
+        # Partitions that were added during the audit are not checked.
+        added = set(source.partitions())
+        report.rows_of_unknown_partitions = sum(rows for number, rows in unknown.items() if number not in added)
     for number, part in reports.items():
         progress(f"partition {number}")
         _judge(source, part, held[number], request)
+    missing = {part.partition: part.missing for part in report.partitions if len(part.missing)}
+    if missing:
+        progress("records without a row")
+        for number, reasons in table.explain(source.properties, columns, source.topic, missing).items():
+            for reason, ranges in reasons.items():
+                reports[number].absences[reason] += count_offsets(ranges)
+                reports[number].missing = difference(reports[number].missing, ranges)
+    if request.dead_letter:
+        progress("dead letters")
+        for number, offsets in source.dead_letters(request.dead_letter).items():
+            if number in reports:
+                part = reports[number]
+                dead = intersection(part.missing, offsets)
+                part.absences["dead_letter"] += count_offsets(dead)
+                part.missing = difference(part.missing, dead)
+    for part in report.partitions:
+        _read_evidence(source, part, request)
+        if request.spans is None:
+            part.lag = source.lag(part.partition, max(part.newest + 1, part.expected.start))
     _find_files(table, columns, report)
     missing = {part.partition: part.missing for part in report.partitions if len(part.missing)}
     if missing:
@@ -174,7 +213,16 @@ def audit(
     return report
 
 
-def _add(held: dict[int, OffsetRanges], rows: OffsetRows, numbers: list[int], report: Report) -> None:
+def _expected(source: KafkaSource, number: int, request: Request) -> Expected:
+    expected = source.expected(number, request.grace_s, request.since_s, request.until_s, request.group)
+    if request.spans is None:
+        return expected
+    begin, due, end = request.spans[number]
+    begin = max(begin, expected.start)
+    return Expected(expected.start, end, begin, max(begin, due))
+
+
+def _add(held: dict[int, OffsetRanges], rows: OffsetRows, unknown: Counter[int], report: Report) -> None:
     report.rows_without_offset += rows.without_offset
     offsets, partitions = rows.offset, rows.partition
     if rows.is_of_topic is not None and not rows.is_of_topic.all():
@@ -182,7 +230,7 @@ def _add(held: dict[int, OffsetRanges], rows: OffsetRows, numbers: list[int], re
         offsets = offsets[rows.is_of_topic]
         partitions = None if partitions is None else partitions[rows.is_of_topic]
     if partitions is None:
-        held[numbers[0]].add(offsets)
+        next(iter(held.values())).add(offsets)
         return
     # Fast path: files mostly have rows of one partition each.
     is_mixed = bool((partitions[1:] != partitions[:-1]).any())
@@ -191,7 +239,7 @@ def _add(held: dict[int, OffsetRanges], rows: OffsetRows, numbers: list[int], re
         if number in held:
             held[number].add(of_partition)
         else:
-            report.rows_of_unknown_partitions += len(of_partition)
+            unknown[number] += len(of_partition)
 
 
 def _judge(source: KafkaSource, part: PartitionReport, held: OffsetRanges, request: Request) -> None:
@@ -214,13 +262,13 @@ def _judge(source: KafkaSource, part: PartitionReport, held: OffsetRanges, reque
             part.undecided += span.end - span.begin
         else:
             part.absences[span.absence.value] += span.end - span.begin
-    _read_evidence(source, part, as_runs(present), request)
+    part.missing = as_runs(present)
 
 
-def _read_evidence(source: KafkaSource, part: PartitionReport, present: Runs, request: Request) -> None:
+def _read_evidence(source: KafkaSource, part: PartitionReport, request: Request) -> None:
     """Read records that the table lacks: tombstones need no row, the others are evidence."""
     tombstones = []
-    for record in source.records(part.partition, present, MAX_EVIDENCE):
+    for record in source.records(part.partition, part.missing, MAX_EVIDENCE):
         if record.value is None and not request.counts_tombstones:
             tombstones.append(record.offset)
             continue
@@ -230,7 +278,7 @@ def _read_evidence(source: KafkaSource, part: PartitionReport, present: Runs, re
             part.evidence.append(record)
     if tombstones:
         part.absences["tombstone"] = len(tombstones)
-    part.missing = difference(present, runs_of(np.array(tombstones, np.int64)))
+    part.missing = difference(part.missing, runs_of(np.array(tombstones, np.int64)))
 
 
 def _find_files(table: AuditedTable, columns: OffsetColumns, report: Report) -> None:
@@ -240,8 +288,12 @@ def _find_files(table: AuditedTable, columns: OffsetColumns, report: Report) -> 
         return
     for rows in table.rows(columns, report.topic):
         for number, part in doubled.items():
-            offsets = rows.offset if rows.partition is None else rows.offset[rows.partition == number]
-            if rows.file not in part.doubled_in and is_inside(offsets, part.doubled).any():
+            mask = is_inside(rows.offset, part.doubled)
+            if rows.partition is not None:
+                mask &= rows.partition == number
+            if rows.is_of_topic is not None:
+                mask &= rows.is_of_topic
+            if mask.any():
                 part.doubled_in[rows.file] = ""
     commits = table.commits_of({name for part in doubled.values() for name in part.doubled_in})
     for part in doubled.values():

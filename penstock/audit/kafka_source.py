@@ -6,22 +6,30 @@ Reads metadata, offsets and raw record batches around absent offsets; it joins n
 from __future__ import annotations
 
 import contextlib
+import math
 import time
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # documented there
 
 from penstock.errors import PenstockError
 from penstock.kafka.absent_offsets import AbsentOffsets, ClassifiedRange, watermarks
-from penstock.kafka.client.broker_answers import partition_numbers
-from penstock.landing.offset_runs import Runs, is_inside
+from penstock.kafka.client.broker_answers import partition_numbers, retry_transient
+from penstock.landing.offset_runs import Runs, as_runs, is_inside, runs_of
 
 TIMEOUT_S = 30.0
 READ_TIMEOUT_S = 60.0
 SEEK_OFFSETS = 500
+MAX_LETTERS = 10_000_000
+"""Limit: dead letters that are read per partition."""
+CONNECT_TOPIC, CONNECT_NUMBERS = "__connect.errors.topic", ("__connect.errors.partition", "__connect.errors.offset")
+SPRING_TOPIC, SPRING_NUMBERS = "kafka_dlt-original-topic", ("kafka_dlt-original-partition", "kafka_dlt-original-offset")
 POLL_S = 1.0
 
 
@@ -51,6 +59,24 @@ class Record:
     timestamp: int
     key: bytes | None
     value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """The records of a partition behind the newest row of the table, and the age of the first of them.
+
+    ``expires_in_s``: time until it expires; infinite without a limit of time.
+    """
+
+    records: int
+    behind_s: float
+    expires_in_s: float
+
+    @property
+    def is_dangerous(self) -> bool:
+        """Whether the record expires before a sink that stays as far behind has read it."""
+        return self.expires_in_s < self.behind_s
 
 
 class KafkaSource:
@@ -61,11 +87,22 @@ class KafkaSource:
         base = {"group.id": "penstock-audit", "enable.auto.commit": "false", "auto.offset.reset": "error"}
         # Limit: librdkafka queues 64 MiB of records per partition by default; an audit reads single records.
         memory = {"queued.max.messages.kbytes": "4096", "isolation.level": "read_committed"}
+        fixed = {"enable.auto.commit": "false", "enable.partition.eof": "true"}
         try:
-            self._consumer = Consumer({**base, **memory, **kafka, "enable.auto.commit": "false"})
+            self._consumer = Consumer({**base, **memory, **kafka, **fixed})
         except KafkaException as error:
             raise SourceUnavailable(f"Kafka's properties are invalid: {error.args[0]}") from None
         self._absent = AbsentOffsets(kafka)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The properties of the client."""
+        return self._kafka
+
+    @property
+    def brokers(self) -> str:
+        """The addresses of the brokers."""
+        return self._kafka.get("bootstrap.servers", "")
 
     def close(self) -> None:
         self._consumer.close()
@@ -105,10 +142,62 @@ class KafkaSource:
     def _at_time(self, partition: int, moment_s: float, end: int) -> int:
         """Return the first offset whose record is not older than ``moment_s``; the end if there is none."""
         lookup = TopicPartition(self.topic, partition, max(0, int(moment_s * 1000)))
-        (answer,) = self._consumer.offsets_for_times([lookup], timeout=TIMEOUT_S)
+        (answer,) = retry_transient(
+            lambda remaining_s: self._consumer.offsets_for_times([lookup], timeout=remaining_s), TIMEOUT_S
+        )
         if answer.error is not None:
             raise KafkaException(answer.error)
         return end if answer.offset < 0 else int(answer.offset)
+
+    def offsets_at(self, partition: int, moments_s: Sequence[float], end: int) -> list[int]:
+        """Return for each time the first offset whose record is not older; ``end`` if there is none."""
+        with self._answered():
+            return [min(end, self._at_time(partition, moment_s, end)) for moment_s in moments_s]
+
+    def lag(self, partition: int, position: int) -> Lag | None:
+        """Return the lag of a sink that has not read ``position`` yet; None if it has read everything."""
+        end = self.end(partition)
+        ranges = as_runs([(position, end)])
+        # The first offsets may be markers of transactions.
+        first = next(self.records(partition, ranges, 1, is_complete=False), None) if len(ranges) else None
+        if first is None or first.timestamp <= 0:
+            return None
+        behind_s = time.time() - first.timestamp / 1000
+        return Lag(end - position, behind_s, self._retention_s - behind_s)
+
+    @cached_property
+    def _retention_s(self) -> float:
+        admin = AdminClient({**self._kafka, "log_level": "0"})
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self.topic)
+        with self._answered():
+            try:
+                (future,) = admin.describe_configs([resource], request_timeout=TIMEOUT_S).values()
+                entries = future.result(TIMEOUT_S)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    return math.inf  # whoever may only read a topic does not see its configuration
+                raise
+        policy, retention_ms = (entries[name].value for name in ("cleanup.policy", "retention.ms"))
+        return int(retention_ms) / 1000 if "delete" in policy and int(retention_ms) >= 0 else math.inf
+
+    def dead_letters(self, topic: str) -> Mapping[int, Runs]:
+        """Return the offsets whose records are in a dead letter topic, by partition.
+
+        Headers of Kafka Connect (with ``errors.deadletterqueue.context.headers.enable``) and of Spring name them.
+        """
+        letters: defaultdict[int, list[int]] = defaultdict(list)
+        letterbox = KafkaSource(topic, self._kafka)
+        try:
+            for number in letterbox.partitions():
+                with letterbox._answered():
+                    ranges = as_runs([watermarks(letterbox._consumer, (topic, number))])
+                for letter in letterbox.records(number, ranges, MAX_LETTERS, is_complete=False):
+                    origin = dead_letter_origin(letter.headers)
+                    if origin is not None and origin[0] == self.topic:
+                        letters[origin[1]].append(origin[2])
+        finally:
+            letterbox.close()
+        return {number: runs_of(np.unique(np.array(offsets, np.int64))) for number, offsets in letters.items()}
 
     def _committed(self, partition: int, group: str) -> int:
         """Return the offset that ``group`` has committed; 0 if it has none."""
@@ -125,19 +214,19 @@ class KafkaSource:
         with self._answered():
             return self._absent.classify((self.topic, partition), absent.tolist())
 
-    def records(self, partition: int, ranges: Runs, limit: int) -> Iterator[Record]:
-        """Yield the records in ``ranges``, at most ``limit``."""
+    def records(self, partition: int, ranges: Runs, limit: int, *, is_complete: bool = True) -> Iterator[Record]:
+        """Yield the records in ``ranges``, at most ``limit``. ``is_complete``: each range ends with a record."""
         # Ranges near each other are read in one go: a seek costs as much as some hundred records.
         is_far = ranges[1:, 0] - ranges[:-1, 1] > SEEK_OFFSETS
         remaining = limit
         for group in np.split(ranges, np.flatnonzero(is_far) + 1):
-            for record in self._records(partition, group):
+            for record in self._records(partition, group, is_complete):
                 if remaining <= 0:
                     return
                 remaining -= 1
                 yield record
 
-    def _records(self, partition: int, ranges: Runs) -> Iterator[Record]:
+    def _records(self, partition: int, ranges: Runs, is_complete: bool) -> Iterator[Record]:
         if not len(ranges):
             return
         begin, end = int(ranges[0, 0]), int(ranges[-1, 1])
@@ -147,14 +236,19 @@ class KafkaSource:
             try:
                 while time.monotonic() < deadline:
                     messages = self._consumer.consume(1000, POLL_S)
+                    is_at_end = bool(messages) and _is_end(messages[-1])
+                    if is_at_end:
+                        messages.pop()
                     for message in messages:
                         if message.error() is not None:
                             raise KafkaException(message.error())
                     offsets = np.array([message.offset() for message in messages], np.int64)
                     for index in np.flatnonzero(is_inside(offsets, ranges)).tolist():
                         yield _record(partition, int(offsets[index]), messages[index])
-                    if len(offsets) and offsets[-1] >= end - 1:
+                    if (len(offsets) and offsets[-1] >= end - 1) or (is_at_end and not is_complete):
                         return
+                    if is_at_end:
+                        break
                     if messages:
                         deadline = time.monotonic() + READ_TIMEOUT_S
             finally:
@@ -173,6 +267,25 @@ class KafkaSource:
             raise SourceUnavailable(f"topic {self.topic}: {error}") from None
 
 
+def _is_end(message: Any) -> bool:
+    return message.error() is not None and message.error().code() == KafkaError._PARTITION_EOF
+
+
 def _record(partition: int, offset: int, message: Any) -> Record:
     _, timestamp = message.timestamp()
-    return Record(partition, offset, int(timestamp), message.key(), message.value())
+    return Record(partition, offset, int(timestamp), message.key(), message.value(), message.headers() or ())
+
+
+def dead_letter_origin(headers: Sequence[tuple[str, bytes | None]]) -> tuple[str, int, int] | None:
+    """Return topic, partition and offset of the record that a dead letter is a copy of; None if no header tells."""
+    named = {name: content or b"" for name, content in headers}
+    try:
+        if CONNECT_TOPIC in named:
+            numbers = (int(named[name]) for name in CONNECT_NUMBERS)
+            return (named[CONNECT_TOPIC].decode(), *numbers)  # type: ignore[return-value]  # two numbers
+        if SPRING_TOPIC in named:
+            numbers = (int.from_bytes(named[name], "big") for name in SPRING_NUMBERS)
+            return (named[SPRING_TOPIC].decode(), *numbers)  # type: ignore[return-value]  # two numbers
+    except (KeyError, ValueError):
+        return None
+    return None

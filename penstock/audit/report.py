@@ -1,9 +1,8 @@
-"""The report of an audit, as text for people and as a JSON document that repeats the check."""
+"""The report of an audit as text for people. Start with ``lines``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +20,10 @@ ABSENCES = {
     "expired": "expired records",
     "undecided": "offsets behind an open transaction",
     "tombstone": "tombstones",
+    "duplicate": "duplicates, whose uuid is at another offset",
+    "chunk": "chunks of large messages",
+    "dead_letter": "records in the dead letter topic",
+    "deleted": "rows that Penstock deleted",
 }
 
 
@@ -49,6 +52,7 @@ def verdict(report: Report) -> str:
 def lines(report: Report) -> Iterator[str]:
     """Yield the report as text."""
     yield verdict(report)
+    yield from warnings(report)
     yield ""
     version = f", version {report.version}" if report.version else ""
     proof = f"by column {report.columns.offset}" + (
@@ -65,6 +69,22 @@ def lines(report: Report) -> Iterator[str]:
         yield f"rows of partitions that the topic does not have: {report.rows_of_unknown_partitions:,}"
     if report.doubled:
         yield from _select_doubled(report)
+
+
+def warnings(report: Report) -> Iterator[str]:
+    """Yield what will go wrong: records that expire before the sink reads them."""
+    for part in report.partitions:
+        if part.lag is not None and part.lag.is_dangerous:
+            yield (
+                f"partition {part.partition}: {part.lag.records:,} records are not in the table yet; the first of them "
+                f"expires in {_duration(part.lag.expires_in_s)}, and the sink is {_duration(part.lag.behind_s)} behind"
+            )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 0:
+        return "no time"
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min"
 
 
 def _partition_lines(part: PartitionReport) -> Iterator[str]:
@@ -105,51 +125,6 @@ def _select_doubled(report: Report) -> Iterator[str]:
     yield f"doubled rows: SELECT {columns}, count(*) FROM table GROUP BY {columns} HAVING count(*) > 1"  # noqa: S608
 
 
-def document(report: Report) -> dict[str, Any]:
-    """Return the report as a JSON-ready mapping, without payloads."""
-    return {
-        "verdict": verdict(report),
-        "status": report.status,
-        "topic": report.topic,
-        "table": report.table,
-        "kind": report.kind,
-        "version": report.version,
-        "columns": asdict(report.columns),
-        "began": datetime.fromtimestamp(report.began_s, UTC).isoformat(),
-        "required": report.required,
-        "missing": report.missing,
-        "doubled": report.doubled,
-        "unexplained": report.unexplained,
-        "undecided": report.undecided,
-        "rows_of_other_topics": report.rows_of_other_topics,
-        "rows_without_offset": report.rows_without_offset,
-        "rows_of_unknown_partitions": report.rows_of_unknown_partitions,
-        "partitions": [_partition_document(part) for part in report.partitions],
-    }
-
-
-def _partition_document(part: PartitionReport) -> dict[str, Any]:
-    expected = part.expected
-    return {
-        "partition": part.partition,
-        "log_start": expected.start,
-        "log_end": expected.end,
-        "begin": expected.begin,
-        "due": expected.due,
-        "rows": part.rows,
-        "newest": part.newest,
-        "missing": part.missing.tolist(),
-        "doubled": part.doubled.tolist(),
-        "unexplained": part.unexplained.tolist(),
-        "absences": dict(part.absences),
-        "undecided": part.undecided,
-        "missing_by_hour": {_iso_hour(hour): count for hour, count in sorted(part.missing_by_hour.items())},
-        "losses": [{"commit": loss.commit, "ranges": loss.ranges.tolist()} for loss in part.losses],
-        "doubled_in": part.doubled_in,
-        "orphans": part.orphans,
-    }
-
-
 def _ranges(ranges: Runs) -> str:
     texts = [str(begin) if end == begin + 1 else f"{begin} to {end - 1}" for begin, end in ranges[:MAX_RANGES].tolist()]
     return ", ".join(texts) + (f", and {len(ranges) - MAX_RANGES:,} more ranges" if len(ranges) > MAX_RANGES else "")
@@ -172,7 +147,3 @@ def _plural(count: int, noun: str) -> str:
 
 def _hour(hour: int) -> str:
     return f"{datetime.fromtimestamp(hour * 3600, UTC):%Y-%m-%d %H:00}"
-
-
-def _iso_hour(hour: int) -> str:
-    return datetime.fromtimestamp(hour * 3600, UTC).isoformat()

@@ -1,24 +1,30 @@
-"""``penstock audit``: check that every record of a Kafka topic is in a table, once."""
+"""``penstock audit``: check that every record of a topic is in a table, once; ``audit verify`` repeats a check."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
 import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from urllib.parse import urlsplit
 
 import typer
 from rich.text import Text
 
 from penstock.cli.balance import parse_moment_or_age
-from penstock.cli.common import console, fail
+from penstock.cli.common import console, errors, fail
 from penstock.cli.kafka.broker import Setting, parse_properties
 from penstock.cli.options import AsJson
 from penstock.cli.progress import Progress
 from penstock.config import parse_time
+from penstock.config.units import check_address, split_address
+from penstock.errors import PenstockError
 from penstock.process.terminal import visible
 
 if TYPE_CHECKING:
@@ -29,11 +35,14 @@ UNDECIDED = 2
 
 
 def audit(
-    topic: Annotated[str, typer.Argument(metavar="kafka://HOST:PORT/TOPIC", help="Topic of Kafka.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="kafka://HOST:PORT/TOPIC", help="Topic of Kafka; `verify` repeats a receipt.")
+    ],
     table: Annotated[
         str,
         typer.Argument(
-            help="Delta or Iceberg table, folder of Parquet files, or sqlite:///FILE?table=NAME; see docs/audit.md."
+            metavar="TABLE",
+            help="Delta or Iceberg table, folder of Parquet files, or URL of a database; a receipt to verify.",
         ),
     ],
     offset: Annotated[
@@ -63,7 +72,18 @@ def audit(
         list[str] | None,
         typer.Option(metavar="K=V", help="Option of the object store, such as AWS_REGION=eu-west-1; may be repeated."),
     ] = None,
+    dead_letter: Annotated[
+        str, typer.Option("--dead-letter", metavar="TOPIC", help="Topic with records that the sink could not write.")
+    ] = "",
+    redeliver_to: Annotated[
+        str, typer.Option("--redeliver-to", metavar="TOPIC", help="Produce the missing records again, to this topic.")
+    ] = "",
     receipt: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as JSON.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as HTML, with a picture.")] = None,
+    every: Annotated[str, typer.Option(metavar="AGE", help="Repeat the check at this interval, such as 5m.")] = "",
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="With --every, serve metrics at http://HOST:PORT/metrics.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Check that every record of a Kafka topic is in a table, once, without changing either.
@@ -72,48 +92,126 @@ def audit(
     records are missing, doubled or unexplained, and 2 if that could not be decided.
     """
     try:
-        from penstock.audit.columns import NoOffsets
-        from penstock.audit.kafka_source import SourceUnavailable
-        from penstock.audit.report import document, lines
-        from penstock.audit.tables.table import TableUnreadable
+        from penstock.audit.receipt import document, read_receipt, repeated_request
     except ModuleNotFoundError as error:
         fail(f"this needs {error.name}: pip install 'penstock-pipe[sql,kafka]'", UNDECIDED)
     kafka = {**_read_properties(properties), **parse_properties(setting or [])}
-    try:
-        request = _request(offset, partition, topic_column, since, until, grace, group, with_tombstones)
-        report = _run(topic, table, kafka, parse_properties(store or []), request)
-    except (SourceUnavailable, TableUnreadable, NoOffsets) as error:
-        fail(f"not decided: {error}", UNDECIDED)
-    except Exception:  # noqa: BLE001 - see below
-        # A fault of a driver must not end with the status of missing records.
-        traceback.print_exc()
-        fail("not decided: the audit failed unexpectedly", UNDECIDED)
-    text = json.dumps(document(report), indent=2)
-    if receipt is not None:
-        receipt.write_text(f"{text}\n")
+    repeated = None
+    if topic == "verify":
+        with _decided(table):
+            repeated = read_receipt(Path(table))
+            request = repeated_request(repeated)
+        topic, table = f"kafka://{repeated['brokers']}/{repeated['topic']}", repeated["table"]
+    else:
+        request = _request(offset, partition, topic_column, since, until, grace, group, with_tombstones, dead_letter)
+    run = _Run(_source_address(topic, kafka), table, parse_properties(store or []), redeliver_to, html)
+    if every:
+        _repeat(run, request, every, listen)
+    with _decided(table):
+        report = run(request, repeated["version"] if repeated else "")
+        text = json.dumps(document(report), indent=2)
+        if receipt is not None:
+            receipt.write_text(f"{text}\n")
     if as_json:
         print(text)
     else:
-        for line in lines(report):
-            console.print(Text(visible(line)), soft_wrap=True)
+        _print(report)
+    if repeated is not None:
+        _print_differences(repeated, report)
     sys.exit(report.status)
 
 
-def _run(topic: str, table: str, kafka: dict[str, str], store: dict[str, str], request: Request) -> Report:
-    from penstock.audit.audit import audit as run_audit
-    from penstock.audit.kafka_source import KafkaSource
-    from penstock.audit.tables.table import open_table
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A check, and uses of its outcome while Kafka is connected."""
 
+    kafka: tuple[str, dict[str, str]]
+    """The topic, and the properties of the client."""
+    table: str
+    store: dict[str, str]
+    redeliver_to: str
+    html: Path | None
+
+    def __call__(self, request: Request, version: str = "") -> Report:
+        from penstock.audit.audit import audit as run_audit
+        from penstock.audit.html_report import bars, render
+        from penstock.audit.kafka_source import KafkaSource
+        from penstock.audit.redelivery import redeliver
+        from penstock.audit.tables.table import open_table
+
+        with contextlib.closing(KafkaSource(*self.kafka)) as source, Progress("auditing") as progress:
+            table = open_table(self.table, self.store, version)
+            report = run_audit(source, table, self.table, request, progress.update)
+            if self.html is not None:
+                self.html.write_text(render(report, bars(source, report)))
+            if self.redeliver_to and report.missing:
+                count = redeliver(source, report, self.redeliver_to, progress.update)
+                errors.print(f"{count:,} records delivered again to {self.redeliver_to}")
+        return report
+
+
+@contextlib.contextmanager
+def _decided(table: str) -> Iterator[None]:
+    """End the command with status 2 if the block fails, without credentials in the text."""
+    from penstock.audit.tables.table import without_credentials
+
+    try:
+        yield
+    except (PenstockError, OSError) as error:
+        fail(f"not decided: {str(error).replace(table, without_credentials(table))}", UNDECIDED)
+    except Exception:  # noqa: BLE001 - a fault of a driver must not end with the status of missing records
+        traceback.print_exc()
+        fail("not decided: the audit failed unexpectedly", UNDECIDED)
+
+
+def _repeat(run: _Run, request: Request, every: str, listen: str) -> NoReturn:
+    from penstock.audit.report import verdict
+    from penstock.audit.tables.table import without_credentials
+    from penstock.audit.watch import MetricsServer
+
+    try:
+        interval_s = float(str(parse_time(every)))
+        address = split_address(check_address(listen)) if listen else None
+        metrics = MetricsServer(*address) if address else None
+    except (ValueError, OSError) as error:
+        fail(error, UNDECIDED)
+    while True:
+        began_s = time.monotonic()
+        now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
+        try:
+            with _decided(run.table):
+                report = run(request)
+            errors.print(Text(visible(f"{now} {verdict(report)}")), soft_wrap=True)
+            if metrics is not None:
+                metrics.publish(report)
+        except SystemExit:
+            if metrics is not None:
+                metrics.publish_undecided(run.kafka[0], without_credentials(run.table))
+        time.sleep(max(0.0, interval_s - (time.monotonic() - began_s)))
+
+
+def _print(report: Report) -> None:
+    from penstock.audit.report import lines
+
+    for line in lines(report):
+        console.print(Text(visible(line)), soft_wrap=True)
+
+
+def _print_differences(receipt: Mapping[str, Any], report: Report) -> None:
+    from penstock.audit.receipt import differences
+
+    changes = list(differences(receipt, report))
+    for line in changes or ["the check agrees with the receipt"]:
+        errors.print(Text(visible(line)), soft_wrap=True)
+
+
+def _source_address(topic: str, kafka: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """Return the topic's name and the properties of the client."""
     address = urlsplit(topic)
     name = address.path.strip("/")
     if address.scheme != "kafka" or not address.netloc or not name:
         fail(f"{topic}: write the topic as kafka://HOST:PORT/TOPIC", UNDECIDED)
-    source = KafkaSource(name, {"bootstrap.servers": address.netloc, **kafka})
-    try:
-        with Progress("auditing") as progress:
-            return run_audit(source, open_table(table, store), table, request, progress.update)
-    finally:
-        source.close()
+    return name, {"bootstrap.servers": address.netloc, **kafka}
 
 
 def _request(
@@ -125,6 +223,7 @@ def _request(
     grace: str,
     group: str,
     counts_tombstones: bool,
+    dead_letter: str,
 ) -> Request:
     from penstock.audit.audit import Request
 
@@ -139,6 +238,7 @@ def _request(
             parse_moment_or_age(until, now, "--until") if until else None,
             group,
             counts_tombstones,
+            dead_letter,
         )
     except ValueError as error:
         fail(error, UNDECIDED)

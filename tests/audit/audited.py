@@ -58,11 +58,12 @@ def write_parquet(folder: Path, rows: Sequence[Row], topic: str = "orders", file
     return folder
 
 
-def run_audit(topics: Topics, topic: str, table: object, *options: str) -> tuple[int, dict[str, Any], str]:
+def run_audit(broker: Topics | str, topic: str, table: object, *options: str) -> tuple[int, dict[str, Any], str]:
     """Return the exit status, the report as JSON, and the errors."""
     app = typer.Typer()
     app.command()(audit)
-    command = [f"kafka://{topics.address}/{topic}", str(table), "--json", "--grace", "0s", *options]
+    address = broker if isinstance(broker, str) else broker.address
+    command = [f"kafka://{address}/{topic}", str(table), "--json", "--grace", "0s", *options]
     completed = CliRunner().invoke(app, command)
     assert completed.exception is None or isinstance(completed.exception, SystemExit), "".join(
         traceback.format_exception(completed.exception)

@@ -7,6 +7,7 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import deltalake
@@ -14,7 +15,9 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import TopicPartition
+from confluent_kafka.admin import NewPartitions
 
+from penstock.audit.tables.parquet_folder import ParquetFolder
 from penstock.testing.pipe import until
 from tests.audit.audited import Row, copy_file, filled_topic, rows_table, run_audit, write_delta, write_parquet
 from tests.kafka.kafka_helpers import Topics
@@ -264,16 +267,22 @@ def test_audit_that_cannot_be_decided_never_says_complete(topics: Topics, tmp_pa
     assert run_audit(topics, topic, tmp_path / "empty")[0] == 2
 
 
-def test_table_of_penstock_is_left_to_its_balance(topics: Topics, tmp_path: Path) -> None:
+def test_partition_that_was_added_during_the_audit_is_not_unknown(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic, rows = filled_topic(topics)
-    write_delta(tmp_path / "t", rows, topic, files=1)
-    committed = deltalake.CommitProperties(app_transactions=[deltalake.Transaction("penstock", 1)])
-    deltalake.write_deltalake(
-        str(tmp_path / "t"), rows_table(rows, topic), mode="overwrite", commit_properties=committed
-    )
-    status, report, errors = run_audit(topics, topic, tmp_path / "t")
-    assert (status, report) == (2, {})
-    assert "is landed by Penstock; `penstock balance --rebuild` proves it" in errors
+    write_parquet(tmp_path / "t", [*rows, (1, 0), (5, 0)], topic)
+    rows_of_folder = ParquetFolder.rows
+
+    def add_partition(*arguments: Any) -> Any:
+        topics.admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
+        monkeypatch.undo()
+        until(lambda: len(topics.admin.list_topics(topic, 5).topics[topic].partitions) == 2)
+        return rows_of_folder(*arguments)
+
+    monkeypatch.setattr(ParquetFolder, "rows", add_partition)
+    status, report, _ = run_audit(topics, topic, tmp_path / "t")
+    assert (status, report["rows_of_unknown_partitions"], report["missing"]) == (1, 1, 0)
 
 
 def test_receipt_is_the_report_without_payloads_or_credentials(topics: Topics, tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """Tables that an audit reads, one class per kind.
 
 Read ``table`` (the methods of each, and the kind of an address), ``parquet_folder``, ``history`` (tables with
-versions), ``delta``, ``iceberg``, ``sql_table`` and ``sql_databases``. A new kind of table is one class with the
-methods of ``table.AuditedTable``, and one line in ``table.open_table``. Imports ``audit``, ``landing.offset_runs``,
-``landing.storage`` and ``landing.table``.
+versions), ``delta``, ``landed``, ``iceberg``, ``sql_table`` and ``sql_databases``. A new kind of table is one class
+with the methods of ``table.AuditedTable``, and one line in ``table.open_table``. Imports ``audit``, ``kafka.large``,
+``landing``, ``landing.storage``, ``landing.table`` and ``proof``.
 """
 
-__all__ = ["delta", "history", "iceberg", "parquet_folder", "sql_databases", "sql_table", "table"]
+__all__ = ["delta", "history", "iceberg", "landed", "parquet_folder", "sql_databases", "sql_table", "table"]

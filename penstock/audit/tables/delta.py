@@ -35,6 +35,20 @@ def is_delta(address: str, options: Mapping[str, str]) -> bool:
         return TableReader(_path(address, options)).exists
 
 
+def open_delta(address: str, options: Mapping[str, str], version: int | None = None) -> DeltaTable:
+    """Return the table at ``address``, the newest version by default. Raises TableUnreadable."""
+    from penstock.audit.tables.landed import COLUMNS, LandedTable
+
+    with translate_errors(address, DeltaError):
+        reader = TableReader(_path(address, options))
+        if reader.newest() < 0:
+            return DeltaTable(address, options, version)
+        if not set(reader.schema_now.names) >= COLUMNS:
+            # A table of one type has a part of a topic's messages.
+            raise TableUnreadable(f"{address} has messages of one type; audit the table landed")
+        return LandedTable(address, options, version)
+
+
 def _path(address: str, options: Mapping[str, str]) -> TablePath:
     if "://" in address and not address.startswith("file://"):
         return ObjectPath(address.rstrip("/"), dict(options))
@@ -42,22 +56,17 @@ def _path(address: str, options: Mapping[str, str]) -> TablePath:
 
 
 class DeltaTable(VersionedTable):
-    """The version that is newest when the object is created."""
+    """A version, by default the one that is newest when the object is created."""
 
     kind = "Delta"
 
-    def __init__(self, address: str, options: Mapping[str, str]) -> None:
+    def __init__(self, address: str, options: Mapping[str, str], version: int | None = None) -> None:
         self._folder = _path(address, options)
         self._reader = TableReader(self._folder)
         with translate_errors(address, DeltaError):
-            self._number = self._reader.version()
+            self._number = self._reader.version() if version is None else version
             self._files = self._reader.active_at(self._number)
             self._schema = self._reader.schema_now
-            is_of_penstock = self._reader.newest() >= 0
-        if is_of_penstock:
-            # Rows of duplicates are left out of such a table, and chunks of a large message share a row: both would
-            # look missing here, while the ledger has them.
-            raise TableUnreadable(f"{address} is landed by Penstock; `penstock balance --rebuild` proves it")
         self.version = str(self._number)
 
     def column_names(self) -> list[str]:

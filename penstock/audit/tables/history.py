@@ -82,7 +82,14 @@ class VersionedTable(AuditedTable):
 
     def losses(self, columns: OffsetColumns, topic: str, missing: Missing) -> list[Loss]:
         """Return the commits that removed rows with these offsets, the newest first."""
-        losses = []
+        return [
+            Loss(self.describe(version.number), partition, ranges)
+            for version, lost in self.lost_rows(columns, topic, missing)
+            for partition, ranges in lost.items()
+        ]
+
+    def lost_rows(self, columns: OffsetColumns, topic: str, missing: Missing) -> Iterator[tuple[Version, Missing]]:
+        """Yield the versions that removed rows with these offsets, the newest first, and the offsets."""
         for version in self.versions():
             removed = _without(version.before, version.after)
             if not removed:
@@ -93,11 +100,11 @@ class VersionedTable(AuditedTable):
                 # be missing.
                 added = _without(version.after, version.before)
                 lost = remove_offsets(lost, self._held(added, columns, topic, lost))
-            losses += [Loss(self.describe(version.number), *of_partition) for of_partition in lost.items()]
-            missing = remove_offsets(missing, lost)
+            if lost:
+                yield version, lost
+                missing = remove_offsets(missing, lost)
             if not missing:
-                break
-        return losses
+                return
 
     def _held(self, files: list[VersionedFile], columns: OffsetColumns, topic: str, missing: Missing) -> Missing:
         """Return the missing offsets that rows of ``files`` have; files that are vacuumed have none."""

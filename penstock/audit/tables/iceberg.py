@@ -57,15 +57,15 @@ class ReferencedFile:
 
 
 class IcebergTable(VersionedTable):
-    """The snapshot that is current when the object is created. ``options``: PyIceberg's properties."""
+    """A snapshot, by default the current one. ``options``: PyIceberg's properties."""
 
     kind = "Iceberg"
 
-    def __init__(self, address: str, options: Mapping[str, str]) -> None:
+    def __init__(self, address: str, options: Mapping[str, str], version: int | None = None) -> None:
         with translate_errors(address, *_ERRORS):
             self._table = _load(address, options)
             snapshot = self._table.current_snapshot()
-            self._snapshot_id = snapshot.snapshot_id if snapshot else None
+            self._snapshot_id = version or (snapshot.snapshot_id if snapshot else None)
             self._files = self._files_of(self._snapshot_id)
         self.version = str(self._snapshot_id or "")
 

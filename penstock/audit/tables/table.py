@@ -59,6 +59,9 @@ class OffsetRows(NamedTuple):
 Missing = Mapping[int, Runs]
 """Offsets that no row has, by partition."""
 
+Reasons = Mapping[int, Mapping[str, Runs]]
+"""Offsets that need no row, by partition and reason."""
+
 
 class Loss(NamedTuple):
     """Rows that a commit removed: ``commit`` names version, operation, engine and time."""
@@ -96,6 +99,10 @@ class AuditedTable(ABC):
 
     def commits_of(self, files: set[str]) -> dict[str, str]:
         """Return the commit that added each file, for kinds of tables with a history."""
+        return {}
+
+    def explain(self, kafka: Mapping[str, str], columns: OffsetColumns, topic: str, missing: Missing) -> Reasons:
+        """Return the missing offsets that need no row, by partition and reason. ``kafka``: properties of the client."""
         return {}
 
     def losses(self, columns: OffsetColumns, topic: str, missing: Missing) -> list[Loss]:
@@ -160,33 +167,35 @@ def with_dictionaries(open_reader: Callable[[list[str]], Opened], columns: Offse
         return open_reader([])
 
 
-def open_table(address: str, options: Mapping[str, str] | None = None) -> AuditedTable:
+def open_table(address: str, options: Mapping[str, str] | None = None, version: str = "") -> AuditedTable:
     """Return the table at a folder, URL or database address; ``options``: of the object store or the catalog.
+
+    ``version``: an earlier version to read, of a kind of table that has any.
 
     Raises TableUnreadable, also if a driver is not installed.
     """
     try:
-        return _open_table(address, options or {})
+        return _open_table(address, options or {}, int(version) if version.isdigit() else None)
     except ModuleNotFoundError as error:
         scheme = "iceberg" if is_iceberg(address) else address.partition("://")[0]
         extra = EXTRAS.get(scheme, "sql,kafka")
         raise TableUnreadable(f"this table needs {error.name}: pip install 'penstock-pipe[{extra}]'") from None
 
 
-def _open_table(address: str, options: Mapping[str, str]) -> AuditedTable:
+def _open_table(address: str, options: Mapping[str, str], version: int | None) -> AuditedTable:
     scheme = address.partition("://")[0] if "://" in address else ""
     if is_iceberg(address):
         from penstock.audit.tables.iceberg import IcebergTable
 
-        return IcebergTable(address, options)
-    from penstock.audit.tables.delta import DeltaTable, is_delta
+        return IcebergTable(address, options, version)
+    from penstock.audit.tables.delta import is_delta, open_delta
     from penstock.audit.tables.parquet_folder import ParquetFolder
     from penstock.audit.tables.sql_databases import DATABASES, open_database
 
     if scheme in DATABASES:
         return open_database(address, options)
     if is_delta(address, options):
-        return DeltaTable(address, options)
+        return open_delta(address, options, version)
     if scheme and scheme != "file":
         raise TableUnreadable(f"{address}: no Delta table; other kinds of tables are read from folders and databases")
     return ParquetFolder(Path(unquote(address.removeprefix("file://"))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from penstock.proof.reread_kafka import KafkaRecords
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.views import register_views
 from penstock.upkeep.deletion.removal import execute_deletions
+from tests.audit.audited import run_audit
 from tests.spark.spark_helpers import append, event
 
 pytestmark = pytest.mark.spark
@@ -124,6 +126,10 @@ def test_kafka_and_log_give_the_same_tables(
         "not_a_message.control": 1,
         "gap.": 0,
     }
+    status, report, errors = run_audit(kafka_broker.address, topic, kafka.layout.landed)
+    assert (status, report.get("missing"), report.get("doubled")) == (0, 0, 0), errors
+    absences: Counter[str] = sum((Counter(part["absences"]) for part in report["partitions"]), Counter())
+    assert absences == {"duplicate": 1, "chunk": len(first) + len(second), "control": 1}
 
 
 def test_message_that_did_not_land_is_unaccounted(
@@ -136,6 +142,9 @@ def test_message_that_did_not_land_is_unaccounted(
         missing.unlink()
     (proof,) = proofs_of(landing)
     assert proof.unaccounted == [3, 4]
+    status, _, errors = run_audit(kafka_broker.address, topic, landing.layout.landed)
+    assert status == 2
+    assert "cannot be read" in errors
     assert proof.total("segment") == 2
 
 
@@ -163,6 +172,9 @@ def test_deleted_rows_of_partitions_do_not_return(
         f"{topic}/0": [[1, 3]],
         f"{topic}/1": [[0, 3]],
     }
+    status, report, errors = run_audit(kafka_broker.address, topic, landing.layout.landed)
+    assert (status, report.get("missing")) == (0, 0), errors
+    assert [part["absences"] for part in report["partitions"]] == [{"deleted": 2, "duplicate": 1}, {"deleted": 3}]
 
 
 def test_lagging_partition_loses_nothing_and_keeps_its_keys(

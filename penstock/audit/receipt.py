@@ -1,0 +1,136 @@
+"""The receipt of an audit: a JSON document with everything that repeats the check, without payloads and credentials."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from penstock.audit.audit import PartitionReport, Report, Request
+from penstock.audit.report import verdict
+from penstock.errors import PenstockError
+
+FORMAT = 1
+
+
+class UnreadableReceipt(PenstockError, ValueError):
+    """The file is no receipt of an audit."""
+
+
+def document(report: Report) -> dict[str, Any]:
+    """Return the receipt as a JSON-ready mapping."""
+    return {
+        "format": FORMAT,
+        "verdict": verdict(report),
+        "status": report.status,
+        "topic": report.topic,
+        "table": report.table,
+        "kind": report.kind,
+        "version": report.version,
+        "brokers": report.brokers,
+        "columns": asdict(report.columns),
+        "options": {
+            "grace_s": report.request.grace_s,
+            "group": report.request.group,
+            "counts_tombstones": report.request.counts_tombstones,
+            "dead_letter": report.request.dead_letter,
+        },
+        "began": datetime.fromtimestamp(report.began_s, UTC).isoformat(),
+        "required": report.required,
+        "missing": report.missing,
+        "doubled": report.doubled,
+        "unexplained": report.unexplained,
+        "undecided": report.undecided,
+        "rows_of_other_topics": report.rows_of_other_topics,
+        "rows_without_offset": report.rows_without_offset,
+        "rows_of_unknown_partitions": report.rows_of_unknown_partitions,
+        "partitions": [_partition_document(part) for part in report.partitions],
+    }
+
+
+def _partition_document(part: PartitionReport) -> dict[str, Any]:
+    expected = part.expected
+    return {
+        "partition": part.partition,
+        "log_start": expected.start,
+        "log_end": expected.end,
+        "begin": expected.begin,
+        "due": expected.due,
+        "rows": part.rows,
+        "newest": part.newest,
+        "missing": part.missing.tolist(),
+        "doubled": part.doubled.tolist(),
+        "unexplained": part.unexplained.tolist(),
+        "absences": dict(part.absences),
+        "undecided": part.undecided,
+        "missing_by_hour": {_iso_hour(hour): count for hour, count in sorted(part.missing_by_hour.items())},
+        "losses": [{"commit": loss.commit, "ranges": loss.ranges.tolist()} for loss in part.losses],
+        "doubled_in": part.doubled_in,
+        "orphans": part.orphans,
+    }
+
+
+def _iso_hour(hour: int) -> str:
+    return datetime.fromtimestamp(hour * 3600, UTC).isoformat()
+
+
+def read_receipt(path: Path) -> Mapping[str, Any]:
+    """Return the document of a file. Raises UnreadableReceipt."""
+    try:
+        receipt = json.loads(path.read_text())
+        if receipt["format"] != FORMAT:
+            raise UnreadableReceipt(f"{path} has the format {receipt['format']!r}; this version reads {FORMAT}")
+        repeated_request(receipt)
+    except OSError as error:
+        raise UnreadableReceipt(f"{path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        if isinstance(error, UnreadableReceipt):
+            raise
+        raise UnreadableReceipt(f"{path} is no receipt of an audit: {error!r}") from None
+    return receipt  # type: ignore[no-any-return]
+
+
+def repeated_request(receipt: Mapping[str, Any]) -> Request:
+    """Return the request that checks the same offsets of the same version. Raises KeyError, TypeError, ValueError."""
+    columns, options = receipt["columns"], receipt["options"]
+    request = Request(
+        offset=str(columns["offset"]),
+        partition=str(columns["partition"]),
+        topic_column=str(columns["topic"]),
+        grace_s=0.0,
+        counts_tombstones=bool(options["counts_tombstones"]),
+        dead_letter=str(options["dead_letter"]),
+        spans={
+            int(part["partition"]): (int(part["begin"]), int(part["due"]), int(part["log_end"]))
+            for part in receipt["partitions"]
+        },
+    )
+    for name in ("topic", "brokers", "table", "version"):
+        if not isinstance(receipt[name], str):
+            raise TypeError(f"{name} is no text")
+    return request
+
+
+def differences(receipt: Mapping[str, Any], report: Report) -> Iterator[str]:
+    """Yield how a repeated audit differs from its receipt; nothing if both agree."""
+    repeated = {part["partition"]: part for part in document(report)["partitions"]}
+    if receipt["version"] != report.version:
+        yield f"the receipt is of version {receipt['version'] or '?'}, and this check of {report.version or '?'}"
+    for part in receipt["partitions"]:
+        other = repeated.get(part["partition"])
+        if other is None:
+            yield f"partition {part['partition']} does not exist any more"
+            continue
+        if other["begin"] > part["begin"]:
+            yield f"partition {part['partition']}: offsets {part['begin']:,} to {other['begin']:,} have expired since"
+        for name in ("missing", "doubled", "unexplained", "undecided"):
+            if part[name] != other[name]:
+                yield f"partition {part['partition']}: {name} was {_short(part[name])} and is {_short(other[name])}"
+
+
+def _short(ranges: Any, limit: int = 200) -> str:
+    text = json.dumps(ranges)
+    return text if len(text) <= limit else f"{text[:limit]}..."

@@ -1,0 +1,103 @@
+"""The metrics of an audit that is repeated, for Prometheus: one server with the outcome of the last check."""
+
+from __future__ import annotations
+
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from penstock.audit.audit import Report
+from penstock.server.metrics.prometheus import CONTENT_TYPE, Family, render
+
+SOCKET_TIMEOUT_S = 10.0
+
+
+class MetricsServer:
+    """Serves ``/metrics`` at an address until it is closed. Raises OSError if the address is taken."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._text = b""
+        self._checks = self._undecided = 0
+        self._server = ThreadingHTTPServer((host, port), self._handler())
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def publish(self, report: Report) -> None:
+        """Show a finished audit."""
+        self._checks += 1
+        labels = {"topic": report.topic, "table": report.table}
+        names = {
+            "status": (report.status, "Outcome: 0 complete, 1 missing or doubled, 2 not decided."),
+            "required_records": (report.required, "Records that the table must have or explain."),
+            "missing_records": (report.missing, "Records without a row."),
+            "doubled_records": (report.doubled, "Records with several rows."),
+            "unexplained_rows": (report.unexplained, "Rows that the topic never had."),
+            "undecided_records": (report.undecided, "Records that cannot be decided."),
+            "last_success_timestamp_seconds": (time.time(), "Time of the last finished check."),
+        }
+        families = [
+            Family(f"penstock_audit_{name}", "gauge", text, [(labels, number)])
+            for name, (number, text) in names.items()
+        ]
+        lags = [(labels | {"partition": str(part.partition)}, part.lag) for part in report.partitions if part.lag]
+        families += [
+            Family(
+                "penstock_audit_lag_seconds",
+                "gauge",
+                "Age of the first record that is not in the table yet.",
+                [(of_partition, lag.behind_s) for of_partition, lag in lags],
+            ),
+            Family(
+                "penstock_audit_expires_in_seconds",
+                "gauge",
+                "Time until that record expires.",
+                [(of_partition, lag.expires_in_s) for of_partition, lag in lags],
+            ),
+        ]
+        self._render(families)
+
+    def publish_undecided(self, topic: str, table: str) -> None:
+        """Show that the last check could not be decided; the numbers of the check before would mislead."""
+        self._checks += 1
+        self._undecided += 1
+        labels = {"topic": topic, "table": table}
+        text = "Outcome: 0 complete, 1 missing or doubled, 2 not decided."
+        self._render([Family("penstock_audit_status", "gauge", text, [(labels, 2)])])
+
+    def _render(self, families: list[Family]) -> None:
+        families += [
+            Family("penstock_audit_checks_total", "counter", "Checks.", [({}, self._checks)]),
+            Family("penstock_audit_undecided_total", "counter", "Checks without a decision.", [({}, self._undecided)]),
+        ]
+        self._text = render(families).encode()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        metrics = self
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = SOCKET_TIMEOUT_S
+
+            def do_GET(self) -> None:
+                if self.path.partition("?")[0] != "/metrics":
+                    self.send_error(404)
+                    return
+                self.send_response(200)
+                self.send_header("Content-Type", CONTENT_TYPE)
+                self.send_header("Content-Length", str(len(metrics._text)))
+                self.end_headers()
+                self.wfile.write(metrics._text)
+
+            def log_message(self, format: str, *arguments: Any) -> None:
+                """Log nothing: scrapes are no events."""
+
+        return Handler

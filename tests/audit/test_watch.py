@@ -1,0 +1,45 @@
+"""A repeated audit serves the outcome of its last check as metrics; an undecided one never looks complete."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pyarrow.parquet as pq
+
+from penstock.testing.pipe import until
+from tests.audit.audited import filled_topic, rows_table, write_parquet
+from tests.kafka.kafka_helpers import Topics
+from tests.object_store import free_port
+
+
+def test_metrics_follow_the_checks(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    write_parquet(tmp_path / "t", rows[2:], topic)
+    address = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "penstock.cli.main", "audit", f"kafka://{topics.address}/{topic}"]
+    watching = subprocess.Popen([*command, str(tmp_path / "t"), "--grace", "0s", "--every", "1s", "--listen", address])
+
+    def shows(line: str) -> bool:
+        try:
+            return line in httpx.get(f"http://{address}/metrics").text
+        except httpx.TransportError:
+            return False
+
+    labels = f'{{topic="{topic}",table="{tmp_path}/t"}}'
+    try:
+        until(lambda: shows(f"penstock_audit_missing_records{labels} 2\n"), 60)
+        assert shows(f"penstock_audit_status{labels} 1\n")
+        pq.write_table(rows_table(rows[:2], topic), tmp_path / "t" / "late.parquet")
+        until(lambda: shows(f"penstock_audit_status{labels} 0\n"), 60)
+        shutil.rmtree(tmp_path / "t")
+        until(lambda: shows(f"penstock_audit_status{labels} 2\n"), 60)
+        assert not shows("penstock_audit_missing_records")
+        assert httpx.get(f"http://{address}/").status_code == 404
+    finally:
+        watching.send_signal(signal.SIGINT)
+        watching.wait(30)
