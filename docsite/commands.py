@@ -8,7 +8,8 @@ from typing import Any
 
 import typer
 
-from penstock.cli.main import COMMANDS, build, read_summary
+from penstock.cli.commands import COMMANDS
+from penstock.cli.main import build, read_summary
 
 INTRODUCTION = """# Commands
 

@@ -17,45 +17,11 @@ from typing import Annotated, NoReturn
 import typer
 
 from penstock import __version__
+from penstock.cli.commands import COMMANDS
 from penstock.cli.completion import typed_words
 from penstock.cli.options import Commands
 from penstock.errors import PenstockError
 
-COMMANDS = {
-    "up": "penstock.cli.run.up",
-    "serve": "penstock.cli.run.serve",
-    "reload": "penstock.cli.run.daemon_commands",
-    "restart": "penstock.cli.run.daemon_commands",
-    "send": "penstock.cli.listener.send",
-    "ctl": "penstock.cli.listener.ctl",
-    "stress": "penstock.cli.listener.stress",
-    "doctor": "penstock.cli.run.doctor",
-    "drill": "penstock.cli.run.drill",
-    "backup": "penstock.cli.run.backup",
-    "tls": "penstock.cli.run.tls",
-    "clock": "penstock.cli.run.daemon_commands",
-    "produce": "penstock.cli.log.entries",
-    "consume": "penstock.cli.log.entries",
-    "tail": "penstock.cli.log.tail",
-    "topics": "penstock.cli.log.topic_list",
-    "topic": "penstock.cli.log.topics",
-    "log": "penstock.cli.log.topic_files",
-    "cleanup": "penstock.cli.log.topics",
-    "pipeline": "penstock.cli.tables.pipeline",
-    "promote": "penstock.cli.kafka.promote",
-    "tables": "penstock.cli.tables.contents",
-    "balance": "penstock.cli.balance",
-    "events": "penstock.cli.run.daemon_commands",
-    "audit": "penstock.cli.audit",
-    "trace": "penstock.cli.tables.trace",
-    "schema": "penstock.cli.tables.schema",
-    "sql": "penstock.cli.tables.sql",
-    "inspect": "penstock.cli.listener.inspect",
-    "kafka": "penstock.cli.kafka.broker",
-    "config": "penstock.cli.run.config",
-    "console": "penstock.cli.run.serve",
-}
-"""The module of each command. Its function, or its group of commands, has the name of the command."""
 EXTRAS = {
     "pyspark": "spark",
     "pandas": "spark",
@@ -101,7 +67,7 @@ def build(arguments: Sequence[str] | None) -> typer.Typer:
 
 def read_summary(name: str) -> str:
     """Return the first sentence of a command's help, from the source of its module."""
-    source = Path(__file__).parents[2].joinpath(*COMMANDS[name].split(".")).with_suffix(".py").read_text()
+    source = Path(__file__).parent.joinpath(*COMMANDS[name].module.split(".")).with_suffix(".py").read_text()
     function = rf'^def {name}\(.*?"""(.*?)(?:\n\n|""")'
     group = rf'^{name} = Commands\([^"]*help="(.*?)"'
     match = re.search(f"{function}|{group}", source, re.DOTALL | re.MULTILINE)
@@ -110,7 +76,7 @@ def read_summary(name: str) -> str:
 
 
 def _add(app: typer.Typer, name: str) -> None:
-    command = getattr(importlib.import_module(COMMANDS[name]), name)
+    command = getattr(importlib.import_module(f"penstock.cli.{COMMANDS[name].module}"), name)
     if isinstance(command, typer.Typer):
         app.add_typer(command, name=name)
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from penstock.cli.commands import SECTIONS, examples_of
 from penstock.config import ConfigError
 from penstock.config.daemon_keys import DaemonKeys, daemon_keys
 
@@ -57,16 +58,6 @@ class MadeOf:
 
 LIST_ITEMS: dict[Any, type] = {list[str]: str, list[Path]: Path}
 PLAIN_TYPES = (str, Path)
-SECTIONS = {
-    "Run": ["up", "serve", "reload", "restart", "console", "config", "doctor", "clock", "drill", "backup", "tls"],
-    "Send": ["send", "tail", "produce", "ctl", "stress"],
-    "Read": ["consume", "topics", "topic", "sql", "trace"],
-    "Account": ["balance", "events", "audit"],
-    "Tables": ["pipeline", "tables", "schema"],
-    "Files": ["log", "cleanup", "inspect"],
-    "Kafka": ["kafka", "promote"],
-}
-"""The commands of ``penstock`` as its help lists them; commands without a section come last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +109,7 @@ class PlainGroup(TyperGroup):
         return _replace_runtime_parameters(super().get_params(ctx))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        sections = SECTIONS if ctx.parent is None else {}
+        sections: dict[str, Iterable[str]] = {**SECTIONS} if ctx.parent is None else {}
         names = dict.fromkeys(name for listed in sections.values() for name in listed)
         others = [name for name in self.list_commands(ctx) if name not in names]
         for title, listed in {**sections, ("Other" if names else "Commands"): others}.items():
@@ -136,9 +127,7 @@ class PlainGroup(TyperGroup):
 
 
 def _write_examples(ctx: Any, formatter: Any) -> None:
-    from penstock.cli.examples import EXAMPLES  # read for a help only
-
-    if examples := EXAMPLES.get(" ".join(ctx.command_path.split()[1:])):
+    if examples := examples_of(" ".join(ctx.command_path.split()[1:])):
         with formatter.section("Examples" if len(examples) > 1 else "Example"):
             for example in examples:  # as they are: an example is copied, so it is not wrapped
                 formatter.write(f"{'':>{formatter.current_indent}}{example}\n")

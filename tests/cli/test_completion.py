@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import main
+from penstock.cli.commands import COMMANDS
 from penstock.cli.completion import typed_words
 from penstock.log import Log
 
@@ -37,7 +38,7 @@ def offered(
 
 
 def test_completion_offers_commands_and_options(offered: Callable[[str], list[str]]) -> None:
-    assert set(offered("penstock ")) == {*main.COMMANDS, "version"}
+    assert set(offered("penstock ")) == {*COMMANDS, "version"}
     assert offered("penstock rel") == ["reload"]
     assert offered("penstock config ex") == ["explain"]
     assert {"--follow", "--filter"} <= set(offered("penstock consume --f"))

@@ -9,7 +9,8 @@ import pytest
 import typer
 
 from penstock import __version__
-from penstock.cli.main import COMMANDS, build, read_summary
+from penstock.cli.commands import COMMANDS
+from penstock.cli.main import build, read_summary
 from tests.cli.command_line import run
 from tests.server.running import Running
 from tests.spark.spark_daemon import daemon

@@ -10,9 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from penstock.cli.examples import EXAMPLES
+from penstock.cli.commands import SECTIONS, examples_of
 from penstock.cli.main import build
-from penstock.cli.options import SECTIONS
 
 ROOT: Any = typer.main.get_command(build(None))
 
@@ -29,13 +28,23 @@ COMMANDS = dict(leaf_commands(ROOT))
 
 
 def test_each_command_has_examples() -> None:
-    assert set(EXAMPLES) == {"", *COMMANDS}
-    assert all(EXAMPLES.values())
+    assert [words for words in ("", *COMMANDS) if not examples_of(words)] == []
 
 
-@pytest.mark.parametrize("words", [words for words in EXAMPLES if words])
+def test_each_example_of_a_group_names_a_command() -> None:
+    listed = [
+        f"{name} {inner}"
+        for commands in SECTIONS.values()
+        for name, command in commands.items()
+        if isinstance(command.examples, dict)
+        for inner in command.examples
+    ]
+    assert set(listed) == {words for words in COMMANDS if " " in words}
+
+
+@pytest.mark.parametrize("words", COMMANDS)
 def test_examples_can_be_parsed(words: str) -> None:
-    for example in EXAMPLES[words]:
+    for example in examples_of(words):
         command_line = example.rpartition(" | ")[2].partition(" < ")[0].partition(" > ")[0]
         parts = shlex.split(command_line)
         path = ["penstock", *words.split()]

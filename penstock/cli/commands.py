@@ -1,0 +1,196 @@
+"""The commands of ``penstock``: their modules, their place in the help, and an example of each.
+
+Imports no command, so that the list is made without the libraries that commands need.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """A command, or a group of commands, with examples for its help; those of a group are by name."""
+
+    module: str
+    """Module below ``penstock.cli`` whose function, or group of commands, has the name of the command."""
+    examples: list[str] | dict[str, list[str]]
+
+
+SECTIONS: dict[str, dict[str, Command]] = {
+    "Run": {
+        "up": Command("run.up", ["penstock up", "penstock up --no-spark -o log.http=127.0.0.1:9000"]),
+        "serve": Command("run.serve", ["penstock serve --config /etc/penstock/penstock.toml"]),
+        "reload": Command("run.daemon_commands", ["penstock reload --config /etc/penstock/penstock.toml"]),
+        "restart": Command("run.daemon_commands", ["penstock restart --config /etc/penstock/penstock.toml"]),
+        "console": Command("run.serve", ["penstock console --http 127.0.0.1:8840"]),
+        "config": Command(
+            "run.config",
+            {
+                "init": ["penstock config init"],
+                "check": ["penstock config check --config /etc/penstock/penstock.toml"],
+                "explain": ["penstock config explain retention", "penstock config explain --changed"],
+                "reference": ["penstock config reference http"],
+                "add listener": ["penstock config add listener --name web --protocol http --port 4318"],
+            },
+        ),
+        "doctor": Command("run.doctor", ["penstock doctor"]),
+        "clock": Command("run.daemon_commands", ["penstock clock", "penstock clock --accept"]),
+        "drill": Command("run.drill", ["penstock drill --minutes 2", "penstock drill --no-spark --seed 7"]),
+        "backup": Command(
+            "run.backup",
+            [
+                "penstock backup /srv/backups/monday",
+                "penstock backup /srv/backups/monday --restore /var/lib/penstock-2",
+            ],
+        ),
+        "tls": Command(
+            "run.tls",
+            {
+                "init": ["penstock tls init", "penstock tls init /etc/penstock/tls --name logs.example.org"],
+            },
+        ),
+    },
+    "Send": {
+        "send": Command(
+            "listener.send", ["seq 1000 | penstock send", "penstock send app.log --listener events-tcp --tag kt:app"]
+        ),
+        "tail": Command("log.tail", ["penstock tail '/var/log/nginx/*.log' --topic nginx"]),
+        "produce": Command(
+            "log.entries",
+            ["penstock produce orders < orders.jsonl", "echo paid | penstock produce orders --annotate shop=north"],
+        ),
+        "ctl": Command(
+            "listener.ctl",
+            {
+                "ping": ["penstock ctl ping --listener events-udp"],
+                "stat": ["penstock ctl stat --listener events-udp --json"],
+                "envi": ["penstock ctl envi --listener events-udp"],
+                "kill": ["penstock ctl kill --listener events-udp"],
+            },
+        ),
+        "stress": Command(
+            "listener.stress", ["penstock stress --listener events-udp --rate 20000 --stop-after 100000"]
+        ),
+    },
+    "Read": {
+        "consume": Command(
+            "log.entries",
+            [
+                "penstock consume orders --follow",
+                "penstock consume orders --from earliest -n 10 --format payload",
+                "penstock consume syslog --filter 'k:app_name v:sshd' --cursor watch --follow",
+            ],
+        ),
+        "topics": Command("log.topic_list", ["penstock topics", "penstock topics --rate 5"]),
+        "topic": Command(
+            "log.topics",
+            {
+                "create": ["penstock topic create orders stale_after=30d compression=zstd"],
+                "configure": ["penstock topic configure orders retain_bytes=10GiB"],
+                "show": ["penstock topic show orders"],
+                "delete": ["penstock topic delete orders --yes"],
+                "forget-cursor": ["penstock topic forget-cursor orders billing"],
+            },
+        ),
+        "sql": Command(
+            "tables.sql",
+            [
+                "penstock sql 'select type, count(*) from events group by type'",
+                "penstock sql 'select * from quarantine' --csv > quarantine.csv",
+            ],
+        ),
+        "trace": Command(
+            "tables.trace",
+            ["penstock trace 4b0e9c53", "penstock trace events:1200", "penstock trace 'connection reset'"],
+        ),
+    },
+    "Account": {
+        "balance": Command(
+            "balance", ["penstock balance", "penstock balance --since 1h --by listener", "penstock balance --rebuild"]
+        ),
+        "events": Command("run.daemon_commands", ["penstock events --since 1h", "penstock events --follow"]),
+        "audit": Command(
+            "audit",
+            [
+                "penstock audit kafka://broker:9092/orders /data/orders",
+                "penstock audit kafka://broker:9092/orders s3://lake/orders --since 24h --json",
+            ],
+        ),
+    },
+    "Tables": {
+        "pipeline": Command(
+            "tables.pipeline",
+            {
+                "wait": ["penstock pipeline wait --until 14:00 --timeout 10m"],
+                "backfill": ["penstock pipeline backfill --topic orders --from 2026-01-31T00:00 --to 2026-02-01T00:00"],
+                "replay": ["penstock pipeline replay --table events --where \"type = 'order'\" --to orders-again"],
+                "run": ["penstock pipeline run", "penstock pipeline run --once"],
+                "query": ["penstock pipeline query 'select count(*) from events'"],
+                "status": ["penstock pipeline status --json"],
+                "compact": ["penstock pipeline compact"],
+                "quarantine groups": ["penstock pipeline quarantine groups"],
+                "quarantine list": ["penstock pipeline quarantine list --where missing_uuid -n 5"],
+                "quarantine replay": ["penstock pipeline quarantine replay --where missing_uuid --set uuid '{hash}'"],
+            },
+        ),
+        "tables": Command(
+            "tables.contents",
+            {
+                "delete": ["penstock tables delete --where \"uuid='4b0e9c53'\" --yes"],
+                "fill": ["penstock tables fill click"],
+                "files": ["penstock tables files --view events --json"],
+                "rows": ["penstock tables rows"],
+                "spark-config": ["penstock tables spark-config --json"],
+                "repair": ["penstock tables repair"],
+            },
+        ),
+        "schema": Command(
+            "tables.schema",
+            {
+                "infer": ["penstock schema infer click"],
+                "diff": ["penstock schema diff click"],
+            },
+        ),
+    },
+    "Files": {
+        "log": Command(
+            "log.topic_files",
+            {
+                "verify": ["penstock log verify", "penstock log verify orders --json"],
+                "compact": ["penstock log compact orders"],
+            },
+        ),
+        "cleanup": Command("log.topics", ["penstock cleanup"]),
+        "inspect": Command(
+            "listener.inspect",
+            ["penstock inspect events-udp 64", "penstock inspect penstock-data/buffers/events-udp --json"],
+        ),
+    },
+    "Kafka": {
+        "kafka": Command(
+            "kafka.broker",
+            {
+                "start": ["penstock kafka start --port 9092"],
+                "produce": ["penstock kafka produce pictures *.png --bootstrap 127.0.0.1:9092"],
+                "consume": ["penstock kafka consume pictures --into pictures --bootstrap 127.0.0.1:9092"],
+            },
+        ),
+        "promote": Command("kafka.promote", ["penstock promote orders --to kafka --bootstrap kafka1:9092"]),
+    },
+}
+"""The commands by section, as the help lists them."""
+COMMANDS = {name: command for commands in SECTIONS.values() for name, command in commands.items()}
+
+
+OTHER_EXAMPLES = {"": ["penstock up", "seq 1000 | penstock send", "penstock balance"], "version": ["penstock version"]}
+
+
+def examples_of(words: str) -> list[str]:
+    """Return the examples of a command, named by its words without ``penstock``; none for a group of commands."""
+    if words in OTHER_EXAMPLES:
+        return OTHER_EXAMPLES[words]
+    name, _, name_in_group = words.partition(" ")
+    examples = COMMANDS[name].examples
+    if isinstance(examples, dict):
+        return examples.get(name_in_group, [])
+    return examples
