@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -108,16 +107,6 @@ def sql_literal(text: str) -> str:
 def json_pointer(*keys: str) -> str:
     """Return a path of keys as a JSON pointer (RFC 6901), quoted for SQL."""
     return sql_literal("".join("/" + key.replace("~", "~0").replace("/", "~1") for key in keys))
-
-
-def read_json_texts(path: Path, column: str) -> pa.Array[Any]:
-    """Read a VARIANT column of a Parquet file as JSON texts, in the order of its rows."""
-    cursor = _connection().cursor()
-    try:
-        rows = cursor.read_parquet(str(path), hive_partitioning=False)
-        return _to_array(rows.project(f'"{column}"::JSON::VARCHAR AS text').to_arrow_table()["text"])
-    finally:
-        cursor.close()
 
 
 def _name_expressions(expressions: dict[str, str]) -> list[str]:
