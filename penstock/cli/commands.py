@@ -1,4 +1,4 @@
-"""The commands of ``penstock``: their modules, their place in the help, and an example of each.
+"""The commands of ``penstock``: the module, the section of the help and the examples of each.
 
 Imports no command, so that the list is made without the libraries that commands need.
 """
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Command(NamedTuple):
-    """A command, or a group of commands, with examples for its help; those of a group are by name."""
+    """A command, or a group of commands, with examples for the help; a group has examples for each command in it."""
 
     module: str
     """Module below ``penstock.cli`` whose function, or group of commands, has the name of the command."""
