@@ -103,6 +103,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/handover/topic_requests.py": "one rule of plog, on whole batches",
     "penstock/config/default_listeners.py": "read by sources and by the keys, without pydantic",
     "penstock/config/loader.py": "the entry point of the room",
+    "penstock/config/json_path.py": "one rule for paths of fields",
     "penstock/config/nearest_name.py": "one rule for suggestions, without dependencies",
     "penstock/config/tables_url.py": "one type of value",
     "penstock/config/toml_lines.py": "one search, apart from what reads the file",

@@ -68,7 +68,8 @@ def diff(
     layout, typed_table = Layout.for_tables(settings.tables), find_typed_table(settings, name)
     with errors.status("reading"):
         data = recent_data(layout, typed_table.type, rows)
-        columns = differences(layout, typed_table, find_fields(data), len(data))
+        nested = [column.path for column in typed_table.columns if len(column.path) > 1]
+        columns = differences(layout, typed_table, find_fields(data, nested), len(data))
     complete_after = read_starts(layout).get(name, BEFORE_FIRST_BATCH)
     if as_json:
         print(

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from penstock.config.json_path import check_path, parse_path
 from penstock.config.keys.secrets import SECRET
 from penstock.config.keys.typed import TypedConfig
 from penstock.config.keys.values import AddressOrOff, Seconds, Section, Size
@@ -26,8 +27,8 @@ class RedactConfig(Section):
 
     patterns: tuple[str, ...] = Field((), description="Regular expressions (RE2) of texts to replace, in every column.")
     replacement: str = Field("***", pattern=r'^[^"\\]*$', description="Replacement of matches.")
-    hash: tuple[str, ...] = Field(
-        (), description="Fields of events that are replaced by a keyed hash, such as host or data.user.id."
+    hash: tuple[Annotated[str, AfterValidator(check_path)], ...] = Field(
+        (), description="Paths of fields of events that are replaced by a keyed hash, such as host or data.user.id."
     )
     salt_file: Path | None = Field(None, description="File of the key of the hashes.")
     salt_env: str = Field("", description="Environment variable with the key of the hashes.")
@@ -36,7 +37,7 @@ class RedactConfig(Section):
     def _fields_can_be_hashed(self) -> RedactConfig:
         for field in self.hash:
             # Duplicates are recognised by these fields, so a changed field would land as a new event.
-            if field.split(".")[0] in ("type", "uuid", "timestamp") or not all(field.split(".")):
+            if parse_path(field)[0] in ("type", "uuid", "timestamp"):
                 raise ValueError(f"hash: {field!r} cannot be hashed: type, uuid and timestamp identify an event")
         if self.hash and bool(self.salt_file) == bool(self.salt_env):
             raise ValueError("hash needs a key: one of salt_file and salt_env")

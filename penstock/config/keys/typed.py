@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from penstock.config.json_path import check_path
 from penstock.config.keys.values import Section
 
 OWN_COLUMNS = (
@@ -32,7 +33,9 @@ class ColumnConfig(Section):
     type: Literal["string", "boolean", "int", "bigint", "double", "date", "timestamp", "json"] = Field(
         description="string, boolean, int, bigint, double, date, timestamp (RFC 3339, with a zone) or json."
     )
-    field: str = Field("", description="Field of data; default: the column's name.")
+    field: Annotated[str, AfterValidator(lambda path: check_path(path) if path else path)] = Field(
+        "", description='Path of the field in data, such as user.id or "http.method"; default: the column\'s name.'
+    )
     required: bool = Field(False, description="Quarantine events without this field.")
 
 

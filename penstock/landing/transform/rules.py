@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.config import PipelineConfig
+from penstock.config.json_path import parse_path
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.rows.engine import pc
@@ -71,7 +72,7 @@ class TransformRules:
         if self.patterns:
             steps.append(CheckedFunction("pipeline.redact.patterns", Patterns(self.patterns, self.replacement)))
         if self.fields:
-            paths = tuple(tuple(field.split(".")) for field in self.fields)
+            paths = tuple(map(parse_path, self.fields))
             steps.append(CheckedFunction("pipeline.redact.hash", Hashes(paths, self.salt)))
         if self.function:
             steps.append(CheckedFunction(KEY, load(self.function)))

@@ -1,7 +1,8 @@
 """Columns of a typed table, and the SQL that takes their values out of ``data``: DuckDB, whole columns at a time.
 
 Invariant: nothing of ``data`` is lost. A value that its column can hold exactly is in the column. Every other value,
-and each field without a column, is in ``rest``: a JSON object, or ``data`` itself if it is not an object.
+and each field without a column, is in ``rest``, where it was: a JSON object, or ``data`` itself if it is not an object.
+An object all of whose fields are in columns is not in ``rest``; one that was empty is.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.config import PipelineConfig
+from penstock.config.json_path import Path, parse_path
 from penstock.config.keys.typed import OWN_COLUMNS, TypedConfig
 from penstock.landing.rows.engine import compute, json_pointer, sql_literal
 from penstock.landing.rows.table_rows import RFC3339
@@ -64,12 +67,17 @@ TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column for a field of ``data``; ``type`` is a key of TYPES."""
+    """A column for a field of ``data``; ``type`` is a key of TYPES, ``field`` a path as in ``config.json_path``."""
 
     name: str
     type: str
     field: str
     required: bool = False
+
+    @property
+    def path(self) -> Path:
+        """The keys of the path."""
+        return parse_path(self.field)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +104,10 @@ class TypedTable:
     @property
     def inputs(self) -> dict[str, str]:
         """SQL of inputs: ``fields``, the JSON texts if ``data`` is an object, and ``value1``, ``value2``, ..."""
-        paths = ", ".join(json_pointer(column.field) for column in self.columns)
+        pointers = ", ".join(json_pointer(*path) for path in _numbered_paths(self.columns))
         # One call extracts all fields, so each text is parsed once. TRY: a transformation may have broken the JSON.
-        fields = f"CASE WHEN starts_with(data, '{{') THEN TRY(json_extract(data, [{paths}]::VARCHAR[])) END"
-        values = (TYPES[column.type].value.replace("{0}", f"fields[{n}]") for n, column in self._numbered())
+        fields = f"CASE WHEN starts_with(data, '{{') THEN TRY(json_extract(data, [{pointers}]::VARCHAR[])) END"
+        values = (TYPES[column.type].value.replace("{0}", self.text(column.path)) for column in self.columns)
         return {"fields": fields, **{f"value{n}": value for n, value in enumerate(values, 1)}}
 
     @property
@@ -110,25 +118,80 @@ class TypedTable:
     @property
     def condition(self) -> str:
         """SQL that holds for events whose fields all fit."""
-        rules = (f"value{n} IS NOT NULL" if column.required else _fits(n) for n, column in self._numbered())
+        rules = (f"value{n} IS NOT NULL" if column.required else self._fits(n) for n, column in self._numbered())
         return " AND ".join(["fields IS NOT NULL", *rules])
 
     def _rest(self) -> str:
         """Return SQL of the object without the values that are in columns; null if no value remains."""
-        numbers = [n for n, _ in self._numbered()]
-        fitting = " + ".join(f"(fields[{n}] IS NOT NULL AND {_fits(n)})::INT" for n in numbers) or "0"
-        removals = ", ".join(
-            f"CASE WHEN {_fits(n)} THEN {sql_literal(_json(column.field) + ':null')} END"
-            for n, column in self._numbered()
-        )
+        taken = " + ".join(f"({self._is_in_columns((key,))})::INT" for key in self._children(())) or "0"
         # A merge patch removes the keys that it sets to null.
-        patch = f"'{{' || concat_ws(',', {removals or 'NULL'}) || '}}'"
-        remaining = f"nullif(json_merge_patch(data, {patch})::VARCHAR, '{{}}')"
+        remaining = f"nullif(json_merge_patch(data, '{{' || {self._removals(())} || '}}')::VARCHAR, '{{}}')"
         # Fast path: if all keys are in columns, nothing is patched.
-        return f"CASE WHEN fields IS NULL THEN data WHEN len(json_keys(data)) <> {fitting} THEN {remaining} END"
+        return f"CASE WHEN fields IS NULL THEN data WHEN len(json_keys(data)) <> {taken} THEN {remaining} END"
+
+    def _removals(self, path: Path) -> str:
+        """Return SQL of the members of a merge patch for the object at a path; an empty text removes nothing."""
+        removals = ", ".join(self._removal((*path, key)) for key in self._children(path))
+        return f"concat_ws(',', {removals or 'NULL'})"
+
+    def _removal(self, path: Path) -> str:
+        key = _json(path[-1])
+        removal = f"WHEN {self._is_in_columns(path)} THEN {sql_literal(key + ':null')}"
+        if self._children(path):
+            # Invariant: a patch of an object replaces a value that is none. This one is not empty only if a field
+            # in it was extracted, so the value is an object.
+            inner = f"nullif({self._removals(path)}, '')"
+            removal += f" ELSE {sql_literal(key + ':{')} || {inner} || '}}'"
+        return f"CASE {removal} END"
+
+    def _is_in_columns(self, path: Path) -> str:
+        """Return SQL that holds if a column has the value, or if the value is an object and columns have all of it."""
+        conditions = [
+            f"({self.text(path)} IS NOT NULL AND {self._fits(n)})"
+            for n, column in self._numbered()
+            if column.path == path
+        ]
+        if children := self._children(path):
+            taken = " + ".join(f"({self._is_in_columns((*path, key))})::INT" for key in children)
+            conditions.append(f"coalesce(len(json_keys({self.text(path)})) = nullif({taken}, 0), false)")
+        return " OR ".join(conditions)
+
+    def _fits(self, number: int) -> str:
+        text = self.text(self.columns[number - 1].path)
+        return f"(value{number} IS NOT NULL OR coalesce({text}::VARCHAR, 'null') = 'null')"
+
+    def text(self, path: Path) -> str:
+        """Return SQL of the JSON text at the path of a column, or of an object around one; null if there is none."""
+        numbers = _numbered_paths(self.columns)
+        text = f"fields[{numbers[path]}]"
+        # A JSON pointer takes a number for an index if the value is a list, but a path has keys only.
+        guards = [path[:n] for n in range(1, len(path)) if path[n][:1] in "0123456789-#"]
+        objects = " AND ".join(f"starts_with(fields[{numbers[guard]}]::VARCHAR, '{{')" for guard in guards)
+        return f"(CASE WHEN {objects} THEN {text} END)" if objects else text
+
+    def _children(self, path: Path) -> list[str]:
+        """Return the keys below a path that lead to columns."""
+        return _keys_of_objects(self.columns).get(path, [])
 
     def _numbered(self) -> Iterator[tuple[int, Column]]:
         return enumerate(self.columns, 1)
+
+
+@cache
+def _numbered_paths(columns: tuple[Column, ...]) -> Mapping[Path, int]:
+    """Return the paths to extract, columns before the objects that they are in, with numbers from 1."""
+    objects = (column.path[:n] for column in columns for n in range(1, len(column.path)))
+    return {path: n for n, path in enumerate(dict.fromkeys([*(column.path for column in columns), *objects]), 1)}
+
+
+@cache
+def _keys_of_objects(columns: tuple[Column, ...]) -> Mapping[Path, list[str]]:
+    """Return the keys that lead to columns, by the path of the object that they are in."""
+    keys: dict[Path, dict[str, None]] = {}
+    for column in columns:
+        for n, key in enumerate(column.path):
+            keys.setdefault(column.path[:n], {})[key] = None
+    return {path: list(keys_of_object) for path, keys_of_object in keys.items()}
 
 
 def configured_tables(pipeline: PipelineConfig) -> tuple[TypedTable, ...]:
@@ -152,10 +215,6 @@ def _configured_table(name: str, config: TypedConfig) -> TypedTable:
         for name_of_column, column in config.columns.items()
     )
     return TypedTable(name, config.type or name, tuple(columns), config.on_misfit == "quarantine")
-
-
-def _fits(number: int) -> str:
-    return f"(value{number} IS NOT NULL OR coalesce(fields[{number}]::VARCHAR, 'null') = 'null')"
 
 
 def _json(text: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 
+from penstock.config.json_path import Path
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import LANDED_COLUMNS, REST, Column, TypedTable
 from penstock.landing.typed.typed_delta import FOLDERS, TypedDelta
@@ -33,14 +34,16 @@ class Difference:
 
 def differences(layout: Layout, configured: TypedTable, fields: Sequence[FoundField], rows: int) -> list[Difference]:
     """Compare all columns, configured ones first, then fields without a column. ``rows``: number of events read."""
-    table_types, fields_by_name = _load_types(layout, configured), {column.name: column for column in fields}
+    table_types, fields_by_path = _load_types(layout, configured), {field.path: field for field in fields}
     compared = [
-        _compare_column(column, table_types, fields_by_name.get(column.field), configured, rows)
+        _compare_column(column, table_types, fields_by_path.get(column.path), configured, rows)
         for column in configured.columns
     ]
     former = [name for name in table_types if name not in {column.name for column in configured.columns}]
-    compared += [_compare_former(name, table_types[name], fields_by_name.get(name), rows) for name in former]
-    return [*compared, *_without_column(fields, {*former, *(column.field for column in configured.columns)}, rows)]
+    compared += [_compare_former(name, table_types[name], fields_by_path.get((name,)), rows) for name in former]
+    # Of an object with fields in columns, the columns say what is in them, and the rest is in REST.
+    with_columns = {column.path[:n] for column in configured.columns for n in range(1, len(column.path) + 1)}
+    return [*compared, *_without_column(fields, {*((name,) for name in former), *with_columns}, rows)]
 
 
 def _load_types(layout: Layout, configured: TypedTable) -> Mapping[str, str]:
@@ -81,9 +84,9 @@ def _compare_former(name: str, kind: str, field: FoundField | None, rows: int) -
     return Difference(name, "", kind, _describe_landed(field, rows), "no longer configured: null in new rows")
 
 
-def _without_column(fields: Sequence[FoundField], configured_fields: set[str], rows: int) -> Iterator[Difference]:
+def _without_column(fields: Sequence[FoundField], with_columns: set[Path], rows: int) -> Iterator[Difference]:
     for field in fields:
-        if field.name not in configured_fields and field.present:
+        if field.path not in with_columns and field.present:
             yield Difference(field.name, "", "", _describe_landed(field, rows), f"no column: {REST}")
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.landing.rows.engine import aggregate, pc
+from penstock.config.json_path import Path, format_path
+from penstock.landing.rows.engine import aggregate, compute, pc
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import open_rows
 from penstock.landing.table_paths import Layout, partition_value
-from penstock.landing.typed.columns import TYPES
+from penstock.landing.typed.columns import TYPES, Column, TypedTable
 from penstock.landing.typed.typed_files import is_of_events
 
 PREFERRED = ("boolean", "bigint", "double", "timestamp", "date", "string", "json")
@@ -26,19 +27,23 @@ _HELD = ", ".join(
     f'count(*) FILTER (WHERE {column_type.value.replace("{0}", "value")} IS NOT NULL) AS "{name}"'
     for name, column_type in TYPES.items()
 )
-_QUERY = f"""
-SELECT name AS field, count(*) FILTER (WHERE value::VARCHAR <> 'null') AS present, {_HELD}
-FROM ({_VALUES}) GROUP BY 1 ORDER BY 2 DESC, 1
-"""  # noqa: S608  our own words
+_COUNTS = f"SELECT name AS field, count(*) FILTER (WHERE value::VARCHAR <> 'null') AS present, {_HELD}"
+_QUERY = f"{_COUNTS} FROM ({_VALUES}) GROUP BY 1 ORDER BY 2 DESC, 1"
+_QUERY_OF_TEXTS = f"{_COUNTS} FROM (SELECT '' AS name, text::JSON AS value FROM columns) GROUP BY 1"  # noqa: S608  as above
 
 
 @dataclass(frozen=True, slots=True)
 class FoundField:
-    """A field of ``data``: the number of events in which it is not null, and of its values that each type holds."""
+    """A field at a path of ``data``: how many values are not null, and how many of them each type holds."""
 
-    name: str
+    path: Path
     present: int
     held: Mapping[str, int]
+
+    @property
+    def name(self) -> str:
+        """The path as in the configuration."""
+        return format_path(self.path)
 
     @property
     def proposed(self) -> str:
@@ -46,10 +51,19 @@ class FoundField:
         return next((kind for kind in PREFERRED if self.held[kind] == self.present), "") if self.present else ""
 
 
-def find_fields(data: pa.Array[Any]) -> list[FoundField]:
-    """Return the fields of JSON texts, the most frequent first."""
-    rows = aggregate(_QUERY, data=data).to_pylist()
-    return [FoundField(row["field"], row["present"], {kind: row[kind] for kind in TYPES}) for row in rows]
+def find_fields(data: pa.Array[Any], nested: Iterable[Path] = ()) -> list[FoundField]:
+    """Return the fields of JSON texts, the most frequent first, then the ``nested`` ones that occur."""
+    fields = [_found_field((row["field"],), row) for row in aggregate(_QUERY, data=data).to_pylist()]
+    table = TypedTable("", "", tuple(Column("", "json", format_path(path)) for path in nested))
+    for column in table.columns:
+        text = compute({"text": table.text(column.path)}, table.inputs, data=data)["text"]
+        rows = aggregate(_QUERY_OF_TEXTS, text=text.drop_null()).to_pylist()
+        fields += [_found_field(column.path, row) for row in rows]
+    return fields
+
+
+def _found_field(path: Path, row: Mapping[str, int]) -> FoundField:
+    return FoundField(path, row["present"], {kind: row[kind] for kind in TYPES})
 
 
 def recent_data(layout: Layout, event_type: str, max_events: int) -> pa.Array[Any]:

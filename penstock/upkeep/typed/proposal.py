@@ -42,7 +42,7 @@ def column_names(fields: Iterable[str]) -> Iterator[str]:
 
 def _column_lines(fields: Sequence[FoundField], rows: int) -> Iterator[str]:
     columns = [column for column in fields if column.proposed][:MAX_COLUMNS]
-    for name, column in zip(column_names(field.name for field in columns), columns, strict=True):
+    for name, column in zip(column_names(field.path[-1] for field in columns), columns, strict=True):
         field = "" if name == column.name else f", field = {_quote(column.name)}"
         definition = f'{{ type = "{column.proposed}"{field} }}' if field else f'"{column.proposed}"'
         yield f"{name} = {definition}  # in {share(column.present, rows)}\n"

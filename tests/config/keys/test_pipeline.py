@@ -22,7 +22,10 @@ HASHED = "pipeline.redact.hash=['data.user','host']"
         ([HASHED], "one of salt_file and salt_env"),
         ([HASHED, "pipeline.redact.salt_file=a", "pipeline.redact.salt_env=B"], "one of salt_file and salt_env"),
         (["pipeline.redact.hash=['uuid']", "pipeline.redact.salt_env=B"], "'uuid' cannot be"),
-        (["pipeline.redact.hash=['data..x']", "pipeline.redact.salt_env=B"], "'data..x' cannot be"),
+        (
+            ["pipeline.redact.hash=['data..x']", "pipeline.redact.salt_env=B"],
+            "pipeline.redact.hash.0: 'data..x' is not the path of a field",
+        ),
         (['pipeline.redact.replacement="'], "pipeline.redact.replacement"),
         (["pipeline.redact.pattern=['x']"], "did you mean 'patterns'"),
     ],

@@ -40,6 +40,11 @@ def test_column_is_a_type_or_a_table(tmp_path: Path) -> None:
         ('pipeline.typed.click.columns={"a b"="string"}', "does not match"),
         ('pipeline.typed.click.columns={a={type="int", required=true}}', 'needs on_misfit = "quarantine"'),
         ("pipeline.typed.Click.on_misfit=rest", "does not match"),
+        (
+            'pipeline.typed.click.columns={a={type="int", field="user..id"}}',
+            r"pipeline\.typed\.click\.columns\.a\.field: 'user\.\.id' is not the path of a field",
+        ),
+        ('pipeline.typed.click.columns={a={type="int", field="items[0].id"}}', r"columns\.a\.field: 'items\[0\]\.id'"),
         ("pipeline.typed.click.on_misfit=drop", "on_misfit"),
     ],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.landing.rows.table_rows import Rules, table_rows
+from penstock.landing.transform.redaction import Hashes
 from penstock.landing.transform.rules import BadTransform, Transformation, TransformRules, load, module_source
 from tests.landing.transform import functions
 from tests.landing.writing.messages import AT, source
@@ -23,6 +24,8 @@ def test_function_is_loaded_by_module_and_name() -> None:
         "pipeline.transform",
     ]
     assert not TransformRules().steps()
+    (step,) = TransformRules(fields=('data."user.id"', "data.user.id")).steps()
+    assert step.function == Hashes((("data", "user.id"), ("data", "user", "id")), b"")
 
 
 def test_repr_hides_the_salt() -> None:

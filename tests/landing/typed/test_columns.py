@@ -10,9 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.config.json_path import format_path
 from penstock.landing.rows.engine import compute
 from penstock.landing.typed.columns import TYPES, Column, TypedTable, compute_columns
 
@@ -61,7 +62,11 @@ def test_null_and_missing_field_fit(kind: str) -> None:
     ]
 
 
-COLUMNS = (Column("data", "string", "data"), Column("fields", "int", "fields"), Column("odd", "string", 'a/b~"c.d e'))
+COLUMNS = (
+    Column("data", "string", "data"),
+    Column("fields", "int", "fields"),
+    Column("odd", "string", r'"a/b~\"c.d e"'),
+)
 
 
 def test_rest_has_other_values_and_fields_without_column() -> None:
@@ -90,6 +95,54 @@ def test_broken_json_is_in_the_rest() -> None:
     columns = compute_columns(TypedTable("t", "t", COLUMNS), pa.array(['{"data":"x"', "{}", '{"fields":2}']))
     assert columns["rest"].to_pylist() == ['{"data":"x"', None, None]
     assert columns["fields"].to_pylist() == [None, None, 2]
+
+
+NESTED = (
+    Column("id", "string", "user.id"),
+    Column("number", "int", "user.number"),
+    Column("zip", "string", "user.home.zip"),
+    Column("plain", "int", "plain"),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "id_", "zip_", "rest"),
+    [
+        ('{"user":{"id":"u"}}', "u", None, None),
+        ('{"user":{"id":"u","home":{"zip":"1"}},"plain":1}', "u", "1", None),
+        ('{"user":{"id":"u","home":{"zip":"1","city":"b"}}}', "u", "1", '{"user":{"home":{"city":"b"}}}'),
+        ('{"user":{"id":5,"home":{"zip":"1"}}}', None, "1", '{"user":{"id":5}}'),
+        ('{"user":{"id":"u","name":null},"more":[1]}', "u", None, '{"more":[1],"user":{"name":null}}'),
+        ('{"user":"bob"}', None, None, '{"user":"bob"}'),
+        ('{"user":"bob","plain":1}', None, None, '{"user":"bob"}'),
+        ('{"user":[{"id":"u"}]}', None, None, '{"user":[{"id":"u"}]}'),
+        ('{"user":{}}', None, None, '{"user":{}}'),
+        ('{"user":{"home":{}}}', None, None, '{"user":{"home":{}}}'),
+        ('{"user":null}', None, None, '{"user":null}'),
+        ('{"user":{"id":null}}', None, None, None),
+        ('{"user.id":"u"}', None, None, '{"user.id":"u"}'),
+    ],
+)
+def test_column_of_a_nested_field_loses_nothing(text: str, id_: str | None, zip_: str | None, rest: str | None) -> None:
+    columns = compute_columns(TypedTable("t", "t", NESTED), pa.array([text]))
+    assert [columns[name].to_pylist()[0] for name in ("id", "zip", "rest")] == [id_, zip_, rest]
+
+
+def test_path_has_no_elements_of_lists() -> None:
+    columns = (Column("a", "int", "v.0"), Column("b", "int", "v.0.x"), Column("c", "int", "w"))
+    texts = ['{"v":[1]}', '{"v":{"0":1}}', '{"v":[{"x":1}]}', '{"v":{"0":{"x":1}},"w":2}']
+    computed = compute_columns(TypedTable("t", "t", columns), pa.array(texts))
+    assert computed["a"].to_pylist() == [None, 1, None, None]
+    assert computed["b"].to_pylist() == [None, None, None, 1]
+    assert computed["rest"].to_pylist() == [texts[0], None, texts[2], None]
+
+
+def test_two_columns_of_one_field_do_not_hide_another() -> None:
+    columns = (Column("a", "int", "x"), Column("b", "bigint", "x"), Column("c", "json", "y"), Column("d", "int", "y.z"))
+    texts = ['{"x":1,"more":2}', '{"y":{"z":1,"u":2},"more":1}', '{"y":{"z":1}}']
+    computed = compute_columns(TypedTable("t", "t", columns), pa.array(texts))
+    assert computed["rest"].to_pylist() == ['{"more":2}', '{"more":1}', None]
+    assert [computed[name].to_pylist() for name in "cd"] == [[None, '{"z":1,"u":2}', '{"z":1}'], [None, 1, 1]]
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -132,3 +185,73 @@ def _normalize(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return value
     return value if abs(value) < 1 << 53 else math.copysign(round(math.log2(abs(value)), 9), value)
+
+
+KEYS = ("a", "b.c", '"', "0", "é")
+"""Keys of objects in the property test: plain, with a dot, with a quote, like an index, beyond ASCII."""
+LEAVES = st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(["", "x", "\\"])
+OBJECTS = st.recursive(
+    LEAVES | st.lists(LEAVES | st.dictionaries(st.sampled_from(KEYS), LEAVES, max_size=2), max_size=2),
+    lambda inner: st.dictionaries(st.sampled_from(KEYS), inner, max_size=3),
+    max_leaves=8,
+)
+PATHS = st.lists(st.sampled_from(KEYS), min_size=1, max_size=3).map(tuple)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.dictionaries(st.sampled_from(KEYS), OBJECTS, max_size=4), min_size=1, max_size=4),
+    st.lists(st.tuples(PATHS, st.sampled_from(["string", "int", "json"])), max_size=5),
+)
+def test_nested_columns_and_rest_are_as_plain_python_says(
+    objects: list[dict[str, Any]], chosen: list[tuple[tuple[str, ...], str]]
+) -> None:
+    columns = tuple(Column(f"c{n}", kind, format_path(path)) for n, (path, kind) in enumerate(chosen))
+    texts = pa.array([json.dumps(document, separators=(",", ":")) for document in objects])
+    table = TypedTable("t", "t", columns)
+    computed = compute_columns(table, texts)
+    fits = compute({"fits": table.condition}, table.inputs, data=texts)["fits"].to_pylist()
+    for row, document in enumerate(objects):
+        values = [_plain_lookup(document, path) for path, _ in chosen]
+        held = [_is_held(kind, value) for (_, kind), value in zip(chosen, values, strict=True)]
+        for (_, kind), value, column, is_held in zip(chosen, values, columns, held, strict=True):
+            cell = computed[column.name][row].as_py()
+            assert (json.loads(cell) if kind == "json" and cell else cell) == (value if is_held else None)
+        taken = {
+            path for (path, _), value, is_held in zip(chosen, values, held, strict=True) if is_held or value is None
+        }
+        rest = computed["rest"][row].as_py()
+        assert json.loads(rest or "{}") == _plain_rest(document, (), taken)
+        assert fits[row] == all(is_held or value in (None, ABSENT) for value, is_held in zip(values, held, strict=True))
+
+
+ABSENT = object()
+
+
+def _plain_lookup(document: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        if not isinstance(document, dict) or key not in document:
+            return ABSENT
+        document = document[key]
+    return document
+
+
+def _is_held(kind: str, value: Any) -> bool:
+    if value is ABSENT or value is None:
+        return False
+    return kind == "json" or type(value) is {"string": str, "int": int}[kind]
+
+
+def _plain_rest(document: dict[str, Any], path: tuple[str, ...], taken: set[tuple[str, ...]]) -> dict[str, Any]:
+    rest = {}
+    for key, value in document.items():
+        inner = (*path, key)
+        if inner in taken:
+            continue
+        if isinstance(value, dict) and value:
+            remaining = _plain_rest(value, inner, taken)
+            if remaining:
+                rest[key] = remaining
+        else:
+            rest[key] = value
+    return rest

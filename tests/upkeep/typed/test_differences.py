@@ -14,7 +14,8 @@ from tests.landing.writing.messages import AT, DAY, source
 
 def describe_differences(layout: Layout, table: TypedTable, rows: int = 100) -> dict[str, tuple[str, ...]]:
     data = recent_data(layout, "click", rows)
-    rows_of_fields = differences(layout, table, find_fields(data), len(data))
+    nested = [column.path for column in table.columns if len(column.path) > 1]
+    rows_of_fields = differences(layout, table, find_fields(data, nested), len(data))
     return {row.name: tuple(row.document().values())[1:] for row in rows_of_fields}
 
 
@@ -47,6 +48,19 @@ def test_consequence_of_each_difference_is_named(tmp_path: Path) -> None:
     assert describe_differences(layout, CLICK)["more"] == ("", "", "json in 50 % of the events", "no column: rest")
     strict = TypedTable("click", "click", (Column("path", "string", "path"), Column("ms", "int", "ms", True)), True)
     assert describe_differences(layout, strict)["path"][3] == "1 of 2 do not fit: quarantine"
+
+
+def test_nested_field_is_compared_by_its_path(tmp_path: Path) -> None:
+    layout = Layout.for_tables(tmp_path)
+    columns = (Column("id", "string", "user.id"), Column("never", "int", "user.never"))
+    table = TypedTable("click", "click", columns)
+    rows = [(0, event("a", user={"id": "x"})), (1, event("b", user={"id": 1})), (2, event("c", **{"user.id": 2}))]
+    Life(layout, [table]).land(0, [source(rows)])
+    assert describe_differences(layout, table) == {
+        "id": ("string", "string", "json in 66.7 % of the events", "1 of 2 do not fit: rest"),
+        "never": ("int", "int", "", ""),
+        '"user.id"': ("", "", "bigint in 33.3 % of the events", "no column: rest"),
+    }
 
 
 def test_differences_cover_only_recent_events(tmp_path: Path) -> None:

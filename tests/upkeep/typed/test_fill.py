@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
+from penstock.landing.requests.conditions import parse_conditions
+from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.landing.table_paths import Layout
+from penstock.landing.typed.columns import Column, TypedTable
 from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, TypedDelta, read_starts
 from penstock.upkeep.compaction.compaction import compact_table
+from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.typed.fill import NotBegun, fill
-from tests.landing.typed.typed_life import CLICK, Life, event, read, uuids
+from tests.landing.typed.typed_life import CLICK, WINDOW, Life, event, read, uuids
 from tests.landing.writing.messages import AT, DAY, source
 
 
@@ -38,6 +42,28 @@ def test_fill_adds_each_earlier_row_once(layout: Layout) -> None:
     assert fill(layout, CLICK) == 0
     Life(layout).land(4, [source([(7, event("u4"))])])
     assert uuids(layout.typed("click")) == uuids(layout.landed)
+
+
+def test_filled_rows_of_nested_fields_are_as_landed_ones(tmp_path: Path) -> None:
+    columns = (Column("id", "string", "user.id"), Column("ms", "int", 'data."a.b"'))
+    table = TypedTable("click", "click", columns)
+    users = [{"id": "x"}, {"id": 1, "more": None}, "bob", [{"id": "y"}]]
+    events = [event(f"u{n}", user=user, data={"a.b": n}) for n, user in enumerate(users)]
+    filled, landed = Layout.for_tables(tmp_path / "filled"), Layout.for_tables(tmp_path / "landed")
+    Life(filled, []).land(0, [source(list(enumerate(events)))])
+    Life(filled, [table])
+    assert fill(filled, table) == len(users)
+    Life(landed, [table]).land(0, [source(list(enumerate(events)))])
+    request_deletion(landed, REQUESTED, parse_conditions("uuid = 'u3'"))
+    request_deletion(filled, REQUESTED, parse_conditions("uuid = 'u3'"))
+    assert [execute_deletions(layout, WINDOW) for layout in (filled, landed)] == [1, 1]
+    rows = [(row["uuid"], row["id"], row["ms"], row["rest"]) for row in read(landed.typed("click"))]
+    assert rows == [
+        ("u0", "x", 0, None),
+        ("u1", None, 1, '{"user":{"id":1,"more":null}}'),
+        ("u2", None, 2, '{"user":"bob"}'),
+    ]
+    assert [(row["uuid"], row["id"], row["ms"], row["rest"]) for row in read(filled.typed("click"))] == rows
 
 
 def test_table_that_pipeline_does_not_write_is_not_filled(layout: Layout) -> None:
