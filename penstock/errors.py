@@ -22,6 +22,7 @@ PenstockError
         Unsupported
     ReportFailed  (client.sent_report)
     BadPositions  (client.tail.positions)
+    BadPath  (config.json_path)
     Unusable  (config.keys.tls)
     ConfigError  (config.units)
     DaemonUnavailable  (console.daemon_poll)

@@ -11,11 +11,13 @@ import json
 import re
 from functools import lru_cache
 
+from penstock.errors import PenstockError
+
 _KEY = re.compile(r'(?P<quoted>"(?:[^"\\]|\\.)*")|[^."\[\]\x00-\x1f]+')
 Path = tuple[str, ...]
 
 
-class BadPath(ValueError):
+class BadPath(PenstockError, ValueError):
     """A text that is no path; ``message`` applies to the character at ``position`` (from 0) of ``text``."""
 
     def __init__(self, text: str, position: int, message: str) -> None:

@@ -32,6 +32,7 @@ from penstock.console.pages import (
 from penstock.console.search_input import OFFSET_PATTERN
 from penstock.console.theme import STATIC
 from penstock.process.kernel import die_with_parent
+from penstock.sql.quarantine_states import State
 from penstock.sql.quarantined import Selection
 
 NAME = "Penstock"
@@ -105,8 +106,10 @@ def _add_pages_with_parameters(daemon_of_user: DaemonOfUser, settings: Settings)
         sql.build(daemon_of_user(), settings, q)
 
     @ui.page("/quarantine", title=f"Quarantine - {NAME}")
-    def _quarantine(reason: str = "", topic: str = "", shape: str = "", before: str = "") -> None:
-        quarantine.build(daemon_of_user(), settings, Selection(reason, topic, shape), before)
+    def _quarantine(
+        reason: str = "", topic: str = "", shape: str = "", before: str = "", state: State = State.OPEN
+    ) -> None:
+        quarantine.build(daemon_of_user(), settings, Selection(reason, topic, shape), before, state)
 
     @ui.page("/find", title=f"Find - {NAME}")
     def _find_page(q: str = "") -> None:

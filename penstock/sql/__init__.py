@@ -2,8 +2,8 @@
 
 Start with ``tables`` (the queryable tables and topics), ``catalog`` (their columns and types) and ``query`` (both as
 views of DuckDB). ``cut`` takes the table as of one batch, ``log_tail`` adds the rows of the log that have not landed;
-``search`` and ``quarantined`` are built on queries, ``answers`` formats results, and ``configured`` starts from
-settings. Imports ``landing``, ``proof``, ``upkeep``, ``tables``, ``process`` and ``config``.
+``search`` and ``quarantined`` with ``quarantine_states`` are built on queries, ``answers`` formats results, and
+``configured`` starts from settings. Imports ``landing``, ``proof``, ``upkeep``, ``tables``, ``process`` and ``config``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -13,6 +13,7 @@ __all__ = [  # noqa: RUF022 reading order
     "log_tail",
     "query",
     "search",
+    "quarantine_states",
     "quarantined",
     "answers",
     "configured",

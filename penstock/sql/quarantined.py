@@ -8,12 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 from penstock.counts import Counts, Name
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import MessageKind, Reason
 from penstock.landing.rows.engine import sql_literal
+from penstock.sql.quarantine_states import (
+    MAX_CHECKED_ROWS,
+    Action,
+    State,
+    load_history,
+    sent_condition,
+    state_condition,
+)
 from penstock.sql.query import Query
 from penstock.sql.tables import Tables
 from penstock.upkeep.quarantine.send_back import Row, SendBack, sent_before
@@ -24,8 +33,6 @@ MAX_GROUPS = 200
 TIMEOUT_S = 30.0
 SEND_BATCH_ROWS = 2_000
 """Rows that are read and sent back in one step."""
-MAX_CHECKED_ROWS = 1_000_000
-"""Limit for the rows that are checked against earlier send-backs."""
 _TEXT = "left(coalesce(try(decode(payload)), payload::VARCHAR), 400)"
 _STEPS = (
     (r':\s*"(?:[^"\\]|\\.)*("|$)', ': "..."'),  # text values
@@ -114,29 +121,11 @@ class Extent(NamedTuple):
     newest: datetime | None
 
 
-def _is_open(tables: Tables, is_open: bool = True) -> str:
-    """Return the SQL condition for rows that were not sent back; with False, for rows that were."""
-    sent = sorted((topic, int(offset)) for topic, offset in sent_before(tables.layout))[-MAX_CHECKED_ROWS:]
-    runs: list[list[Any]] = []
-    for topic, offset in sent:
-        if runs and runs[-1][0] == topic and runs[-1][2] == offset:
-            runs[-1][2] = offset + 1
-        else:
-            runs.append([topic, offset, offset + 1])
-    if not runs:
-        return "" if is_open else " AND false"
-    values = ", ".join(f"({sql_literal(topic)}, {begin}, {end})" for topic, begin, end in runs)
-    rows = f"SELECT topic, unnest(range(first, beyond)) FROM (VALUES {values}) AS sent(topic, first, beyond)"  # noqa: S608  quoted
-    # Only rows of the log are sent back: offsets of Kafka's partitions are others.
-    return f' AND {"NOT " * is_open}("partition" IS NULL AND (topic, "offset") IN ({rows}))'
-
-
 def sent_back_counts(tables: Tables) -> dict[str, Counts]:
     """Return how many quarantined rows were sent back, by topic and fate: they are resolved."""
     counts: dict[str, Counts] = {}
-    if sent_before(tables.layout):
-        resolved = _is_open(tables, is_open=False)
-        query = f"SELECT topic, reason, count(*) AS messages {_FROM_QUARANTINE}{resolved} GROUP BY ALL"
+    if sent := sent_condition(tables):
+        query = f"SELECT topic, reason, count(*) AS messages {_FROM_QUARANTINE}{sent} GROUP BY ALL"
         for row in _query_table(tables, query):
             counts.setdefault(row["topic"], Counts())[f"{Name.QUARANTINED}{row['reason']}"] = row["messages"]
     return counts
@@ -154,7 +143,7 @@ def check(tables: Tables, selection: Selection) -> None:
 
 def groups(tables: Tables) -> list[Group]:
     """Return the newest messages that were not sent back, by reason and shape, the largest group first."""
-    is_open = _is_open(tables)
+    is_open = state_condition(tables, State.OPEN, partial(_query_table, tables))
     newest = f"SELECT *, {SHAPE} AS shape {_FROM_QUARANTINE}{is_open} ORDER BY timestamp DESC LIMIT {MAX_GROUPED_ROWS}"
     query = (
         "SELECT reason, shape, count(*) AS messages, list(DISTINCT source) AS sources, list(DISTINCT topic) AS topics, "  # noqa: S608  quoted
@@ -164,15 +153,21 @@ def groups(tables: Tables) -> list[Group]:
 
 
 def newest(
-    tables: Tables, selection: Selection, limit: int, before: RowPosition | None = None, *, is_open: bool = True
+    tables: Tables, selection: Selection, limit: int, before: RowPosition | None = None, state: State = State.OPEN
 ) -> list[Row]:
-    """Return the open messages of a selection, the newest first; with ``is_open`` False the messages sent back."""
+    """Return the messages of a selection that are in a state, the newest first."""
     beyond = f" AND ({_SORT_KEY}) < {before.sql()}" if before else ""
     # The order of the index columns is the one of `_SORT_KEY`, so that a page continues exactly behind the last one.
     order = ", ".join(f"{column} DESC" for column in _SORT_KEY.split(", ", 2)[:2])
+    condition = state_condition(tables, state, partial(_query_table, tables))
     return _quarantined_rows(
-        tables, f'{selection.sql()}{_is_open(tables, is_open)}{beyond} ORDER BY {order}, "offset" DESC LIMIT {limit}'
+        tables, f'{selection.sql()}{condition}{beyond} ORDER BY {order}, "offset" DESC LIMIT {limit}'
     )
+
+
+def history(tables: Tables) -> list[Action]:
+    """Return what was done with quarantined messages, the newest first."""
+    return load_history(tables, partial(_query_table, tables))
 
 
 def extent(tables: Tables, selection: Selection) -> Extent:

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.landing.table_paths import Layout
 from penstock.sql import quarantined
+from penstock.sql.quarantine_states import State
 from penstock.sql.quarantined import (
     RowPosition,
     Selection,
@@ -104,7 +105,7 @@ def test_selection_is_sent_back_once_whole_and_in_steps(tmp_path: Path, monkeypa
     assert send_all(tables, chosen, SendBack(tables.layout, log), about.newest, report_progress) == (4, 0)
     assert extent(tables, chosen).before == 4
     assert [row.offset for row in newest(tables, chosen, 9)] == [9, 7, 5, 4], "sent rows are resolved; 9 is Kafka's"
-    assert [row.offset for row in newest(tables, chosen, 9, is_open=False)] == [3, 2, 1, 0]
+    assert [row.offset for row in newest(tables, chosen, 9, state=State.SENT_BACK)] == [3, 2, 1, 0]
     assert sum(group.messages for group in groups(tables)) == 6
     assert sent_back_counts(tables) == {"t": {"quarantined.bad_json": 4}}
     assert send_all(tables, chosen, SendBack(tables.layout, log), about.newest, lambda _: True) == (3, 0)

@@ -20,6 +20,7 @@ from penstock.config import Settings
 from penstock.errors import PenstockError
 from penstock.process.terminal import visible
 from penstock.sql.configured import tables_of
+from penstock.sql.quarantine_states import Action, State
 from penstock.sql.quarantined import (
     Extent,
     Selection,
@@ -27,6 +28,7 @@ from penstock.sql.quarantined import (
     check,
     extent,
     groups,
+    history,
     newest,
     send_all,
     sent_back_counts,
@@ -68,7 +70,7 @@ def show_groups(
         table.add_row(group.reason, f"{group.messages:,}", f"{group.newest:%Y-%m-%d %H:%M:%S}", _shorten(group.shape))
     console.print(table if matches else "the quarantine is empty")
     if resolved := sum(counts.total() for counts in sent_back_counts(tables).values()):
-        console.print(f"{resolved:,} more were sent back: penstock pipeline quarantine list --resolved")
+        console.print(f"{resolved:,} more were sent back: penstock pipeline quarantine list --state resolved")
 
 
 @quarantine.command("list")
@@ -78,28 +80,53 @@ def list_rows(
     topic: TopicOption = "",
     shape: Shape = "",
     limit: Annotated[int, typer.Option("-n", help="Maximum number of rows to print.")] = 20,
-    resolved: Annotated[
-        bool, typer.Option("--resolved", help="Print messages that were sent back, with their new offsets.")
-    ] = False,
+    state: Annotated[
+        State,
+        typer.Option(help="State: open, sent_back (on the way, or quarantined again), resolved, deleted."),
+    ] = State.OPEN,
     as_json: AsJson = False,
 ) -> None:
-    """Print quarantined messages with their reason, the newest first."""
+    """Print quarantined messages with what is wrong and where, the newest first."""
     tables, selection = _select(settings, where, topic, shape)
-    matches = newest(tables, selection, limit, is_open=not resolved)
-    if resolved:
-        _show_resolved(tables, matches, as_json)
+    if state == State.DELETED:
+        _show_history([action for action in history(tables) if action.state == state][:limit], as_json)
+        return
+    matches = newest(tables, selection, limit, state=state)
+    if state != State.OPEN:
+        _show_sent_back(tables, matches, as_json)
         return
     if as_json:
         print(json.dumps([row.document() for row in matches], indent=2))
         return
-    table = Table("message", "received (UTC)", "source", "reason", "payload", box=None)
+    table = Table("message", "received (UTC)", "source", "reason", "what is wrong", "payload", box=None)
     for row in matches:
-        payload = row.payload.decode(errors="replace")
-        table.add_row(row.position, f"{row.timestamp:%m-%d %H:%M:%S}", row.source, row.reason, _shorten(payload))
+        received, payload = f"{row.timestamp:%m-%d %H:%M:%S}", row.payload.decode(errors="replace")
+        table.add_row(row.position, received, row.source, row.reason, visible(row.fault.text), _shorten(payload))
     console.print(table if matches else "the quarantine is empty")
 
 
-def _show_resolved(tables: Tables, matches: list[Row], as_json: bool) -> None:
+@quarantine.command("history")
+def show_history(
+    settings: ConfiguredData,
+    limit: Annotated[int, typer.Option("-n", help="Maximum number of actions to print.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Print what was done with quarantined messages (sent back, deleted) and what became of them, the newest first."""
+    _show_history(history(tables_of(settings))[:limit], as_json)
+
+
+def _show_history(actions: list[Action], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([action.document() for action in actions], indent=2))
+        return
+    table = Table("when (UTC)", "action", "topic", "messages", "how", "outcome", box=None)
+    for action in actions:
+        when, words = f"{action.at:%Y-%m-%d %H:%M:%S}", action.state.replace("_", " ")
+        table.add_row(when, words, action.topic, f"{action.messages:,}", _shorten(action.how), action.outcome_text())
+    console.print(table if actions else "nothing was done yet")
+
+
+def _show_sent_back(tables: Tables, matches: list[Row], as_json: bool) -> None:
     positions = {(row.topic, row.offset) for row in matches}
     sent = {(row.topic, row.key): row for row in rows_sent_back(tables.layout) if (row.topic, row.key) in positions}
     if as_json:

@@ -19,19 +19,23 @@ from penstock.console.pages.send_back import SendBackPanel
 from penstock.console.theme import Html, frame, panel, table
 from penstock.console.wording import clock, counted, exact
 from penstock.errors import PenstockError
+from penstock.landing.rows.payload_fault import Fault
 from penstock.sql.configured import tables_of
-from penstock.sql.quarantined import MAX_GROUPED_ROWS, Group, RowPosition, Selection, check, groups, newest
+from penstock.sql.quarantine_states import Action, State
+from penstock.sql.quarantined import MAX_GROUPED_ROWS, Group, RowPosition, Selection, check, groups, history, newest
 from penstock.sql.tables import Tables
 from penstock.upkeep.quarantine.send_back import Row
 
 PAGE_ROWS = 25
-PREVIEW_CHARS = 140
+PREVIEW_BYTES = 140
+MAX_ACTIONS = 20
+"""Limit of actions in the history; the command prints more."""
 MAX_GROUPS = 12
 EMPTY_QUARANTINE = '<div class="dim">Quarantine is empty: every message that looks like an event is valid.</div>'
 
 
-def build(daemon: Daemon, settings: Settings, selection: Selection, before: str) -> None:
-    """Build the page of a selection; ``before`` is the position below which its messages begin."""
+def build(daemon: Daemon, settings: Settings, selection: Selection, before: str, state: State) -> None:
+    """Build the page of the messages of a selection in a state, from below the position ``before`` on."""
     with frame("/pipeline", daemon, "Quarantine"):
         with panel(
             "Quarantine", "messages that look like events but are invalid; select some to inspect and send again"
@@ -40,6 +44,8 @@ def build(daemon: Daemon, settings: Settings, selection: Selection, before: str)
         sending = SendBackPanel(daemon, settings, selection)
         with panel("Messages", f"newest first: {selection.words()}"):
             listed = Html()
+        with panel("History", "what was sent back and deleted, and what became of it; newest first"):
+            done = Html()
 
     async def load() -> None:
         try:
@@ -48,8 +54,9 @@ def build(daemon: Daemon, settings: Settings, selection: Selection, before: str)
             # Order: the check first, so that a bad selection shows its error instead of an empty list.
             await asyncio.to_thread(check, tables, selection)
             sending.enable(tables)
-            listed.show(await asyncio.to_thread(_load_listing, tables, selection, before))
+            listed.show(await asyncio.to_thread(_load_listing, tables, selection, before, state))
             grouped.show(groups_html(await asyncio.to_thread(groups, tables), selection))
+            done.show(history_html((await asyncio.to_thread(history, tables))[:MAX_ACTIONS]))
         except (DaemonUnavailable, PenstockError, OSError, ValueError) as error:
             grouped.show("")
             listed.show(f'<div class="bad" role="alert">{escape(str(error))}</div>')
@@ -59,14 +66,47 @@ def build(daemon: Daemon, settings: Settings, selection: Selection, before: str)
     ui.timer(0.01, load, once=True)
 
 
-def _load_listing(tables: Tables, selection: Selection, before: str) -> str:
-    rows = newest(tables, selection, PAGE_ROWS + 1, parse_position(before))
-    return listing(rows, selection, bool(before))
+def _load_listing(tables: Tables, selection: Selection, before: str, state: State) -> str:
+    if state == State.DELETED:
+        deletions = [action for action in history(tables) if action.state == state]
+        return state_links(selection, state) + history_html(deletions[:MAX_ACTIONS])
+    rows = newest(tables, selection, PAGE_ROWS + 1, parse_position(before), state)
+    return state_links(selection, state) + listing(rows, selection, bool(before), state)
 
 
-def page_address(selection: Selection, before: str = "") -> str:
+def state_links(selection: Selection, state: State) -> str:
+    """Return links to the messages of a selection in each state, as HTML."""
+    links = (
+        f"<b>{shown.replace('_', ' ')}</b>"
+        if shown == state
+        else f'<a href="{escape(page_address(selection, state=shown))}">{shown.replace("_", " ")}</a>'
+        for shown in State
+    )
+    return f'<div class="turn">{" ".join(links)}</div>'
+
+
+def history_html(actions: list[Action]) -> str:
+    """Return what was done with quarantined messages, as HTML."""
+    if not actions:
+        return '<div class="dim">Nothing was sent back or deleted.</div>'
+    cells = [
+        [
+            f'<span class="nw" title="{action.at.isoformat()}">{action.at.astimezone():%b %d %H:%M:%S}</span>',
+            action.state.replace("_", " "),
+            escape(action.topic),
+            exact(action.messages),
+            escape(action.how),
+            escape(action.outcome_text()),
+        ]
+        for action in actions
+    ]
+    return table(["when", "action", "topic", "messages", "how", "outcome"], cells, {3}, stack=True)
+
+
+def page_address(selection: Selection, before: str = "", state: State = State.OPEN) -> str:
     """Return the address of the page of a selection."""
     parameters = {"reason": selection.reason, "topic": selection.topic, "shape": selection.shape, "before": before}
+    parameters["state"] = "" if state == State.OPEN else state.value
     query = urlencode({name: text for name, text in parameters.items() if text})
     return f"/quarantine?{query}" if query else "/quarantine"
 
@@ -118,7 +158,7 @@ def _topic_link(group: Group, topic: str) -> str:
     return f'<a href="{escape(page_address(Selection(group.reason, topic, group.shape)))}">{escape(topic)}</a>'
 
 
-def listing(rows: list[Row], selection: Selection, is_older_page: bool) -> str:
+def listing(rows: list[Row], selection: Selection, is_older_page: bool, state: State = State.OPEN) -> str:
     """Return a page of messages, with links to its neighbours, as HTML."""
     if not rows:
         return '<div class="dim">No messages.</div>'
@@ -127,20 +167,27 @@ def listing(rows: list[Row], selection: Selection, is_older_page: bool) -> str:
             f'<span class="nw" title="{row.timestamp.isoformat()}">{row.timestamp.astimezone():%b %d %H:%M:%S}</span>',
             f'<span class="nw">{escape(row.source or "")}</span>',
             f'<a class="nw" href="/find?{urlencode({"q": row.position})}">{escape(row.position)}</a>',
-            f'<span class="nw">{escape(row.reason.replace("_", " "))}</span>',
-            f"<code>{escape(preview(row.payload))}</code>",
+            f'<span class="nw">{escape(row.reason.replace("_", " "))}</span><br>{escape(row.fault.text)}',
+            f"<code>{marked_payload(row.payload, row.fault)}</code>",
         ]
         for row in rows[:PAGE_ROWS]
     ]
-    links = [f'<a href="{escape(page_address(selection))}">newest</a>'] if is_older_page else []
+    links = [f'<a href="{escape(page_address(selection, state=state))}">newest</a>'] if is_older_page else []
     if len(rows) > PAGE_ROWS:
-        links.append(f'<a href="{escape(page_address(selection, _position_text(rows[PAGE_ROWS - 1])))}">older</a>')
+        older = page_address(selection, _position_text(rows[PAGE_ROWS - 1]), state)
+        links.append(f'<a href="{escape(older)}">older</a>')
     heads = ["received", "source", "message", "reason", "payload"]
     return f'{table(heads, cells, stack=True)}<div class="turn">{" ".join(links)}</div>'
 
 
-def preview(payload: bytes) -> str:
-    """Return the beginning of a payload."""
-    # Four bytes per character at most, so the cut text has at least the characters that are shown.
-    text = payload[: 4 * PREVIEW_CHARS].decode(errors="replace")
-    return text if len(text) <= PREVIEW_CHARS else f"{text[:PREVIEW_CHARS]}..."
+def marked_payload(payload: bytes, fault: Fault) -> str:
+    """Return the part of a payload around its fault, or its beginning, with the fault marked, as HTML."""
+    begin, end = fault.begin or 0, min(fault.end or 0, (fault.begin or 0) + PREVIEW_BYTES)
+    first = max(0, begin - PREVIEW_BYTES // 2)
+    last = max(first + PREVIEW_BYTES, end)
+    parts = (payload[first:begin], payload[begin:end], payload[end:last])
+    texts = [escape(part.decode(errors="replace")) for part in parts]
+    if fault.begin is not None:
+        # A payload that ends too early has its fault behind the last byte.
+        texts[1] = f'<mark class="bad">{texts[1] or "&#9251;"}</mark>'
+    return f"{'...' if first else ''}{''.join(texts)}{'...' if last < len(payload) else ''}"

@@ -232,6 +232,10 @@ class DeletionRecord:
             "sums": done.get("sums", []),
         }
 
+    def read_time(self, number: int) -> float:
+        """Return when a deletion was done, in seconds since the epoch."""
+        return (self._folder / f"{number:06d}.done.json").stat().st_mtime
+
     def rows(self, number: int) -> int:
         """Return the number of rows that a deletion deleted."""
         return sum(int(self._read_done(deletion)["rows"]) for deletion in self.deletions if deletion.number == number)

@@ -1,7 +1,8 @@
 """Convert messages to rows of the table, whole Arrow columns at a time.
 
 Read ``table_rows`` (the kind of a message, and its columns), ``json_events`` with ``strict_json``, ``data_text`` and
-``type_schemas``, ``unique_annotations``, ``engine``. Imports ``landing`` and ``wire``. Needs duckdb.
+``type_schemas``, ``payload_fault`` (for people), ``unique_annotations``, ``engine``. Imports
+``landing`` and ``wire``. Needs duckdb.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -10,6 +11,7 @@ __all__ = [  # noqa: RUF022 reading order
     "strict_json",
     "data_text",
     "type_schemas",
+    "payload_fault",
     "unique_annotations",
     "engine",
 ]

@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.landing.landing_lock import hold_lock
+from penstock.landing.rows.payload_fault import Fault, find_fault
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.quarantine.fixes import Fix, apply_fix, keep_payload
 from penstock.upkeep.quarantine.send_once import (
@@ -55,11 +56,16 @@ class Row:
         topic = self.topic if self.partition is None else f"{self.topic}/{self.partition}"
         return f"{topic}:{self.offset}"
 
+    @property
+    def fault(self) -> Fault:
+        """Return what is wrong with the payload, and where."""
+        return find_fault(self.reason, self.payload)
+
     def document(self) -> dict[str, Any]:
-        """Return the row as a JSON document; bytes that are not UTF-8 are replaced."""
+        """Return the row as a JSON document, with its fault; bytes that are not UTF-8 are replaced."""
         text = self.payload.decode(errors="replace")
         header = {"topic": self.topic, "offset": self.offset, "time": self.timestamp.isoformat(), "source": self.source}
-        return {**header, "reason": self.reason, "payload": text}
+        return {**header, "reason": self.reason, "fault": self.fault.document(), "payload": text}
 
 
 class SendBack:

@@ -24,6 +24,7 @@ from penstock.landing.from_kafka.offset_map import OffsetMap, map_path
 from penstock.landing.journal import Commit, read_journal
 from penstock.landing.offset_runs import NO_RUNS, is_inside
 from penstock.landing.requests.deletions import DeletionRecord
+from penstock.landing.rows.payload_fault import find_fault
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout, partition_value
@@ -337,7 +338,9 @@ def _describe_fate(sighting: Sighting, fate: str) -> str:
     if fate.startswith(LANDED):
         return f"has landed: {fate.removeprefix(LANDED)}"
     if fate.startswith(QUARANTINED):
-        return f"is in quarantine: {fate.removeprefix(QUARANTINED)}"
+        reason = fate.removeprefix(QUARANTINED)
+        fault = f" ({find_fault(reason, sighting.payload).text})" if sighting.payload is not None else ""
+        return f"is in quarantine: {reason}{fault}"
     if fate.startswith(GAP):
         return f"is in a gap of the log: {fate.removeprefix(GAP)}{_describe_earlier_proof(sighting)}"
     if sighting.survivor is not None and fate == DUPLICATE:

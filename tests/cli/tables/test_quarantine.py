@@ -56,12 +56,12 @@ def test_replay_previews_and_then_sends(folder: Path, running: Running) -> None:
     assert "0 sent again, 1 skipped by the fix, 3 sent before" in invoke(folder, *to, "--yes")
     groups = invoke(folder, "groups")
     assert "bad_json" not in groups
-    assert "3 more were sent back: penstock pipeline quarantine list --resolved" in groups
-    resolved = json.loads(invoke(folder, "list", "--resolved", "--json"))
+    assert "3 more were sent back: penstock pipeline quarantine list --state resolved" in groups
+    resolved = json.loads(invoke(folder, "list", "--state", "sent_back", "--json"))
     assert [(row["offset"], row["successor"], row["fix"]) for row in resolved] == [
         (n, n, "replaced ',}' by '}'") for n in (2, 1, 0)
     ]
-    assert "t:2" in invoke(folder, "list", "--resolved")
+    assert "t:2" in invoke(folder, "list", "--state", "sent_back")
     (first, *_) = running.request_json("GET", "/topic/t/logs")[1]["logs"]
     assert first["annotations"] == {"replay_of": "t:0"}
 

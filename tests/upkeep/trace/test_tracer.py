@@ -198,7 +198,9 @@ def test_row_that_was_sent_back_is_resolved_and_both_ends_are_shown(
             append(topics, topic, [row["payload"] for row in body.to_pylist()])
             return [5]
 
-    assert tracer.trace("t", 2).meaning == "is in quarantine: bad_json"
+    assert tracer.trace("t", 2).meaning == (
+        "is in quarantine: bad_json (not valid JSON: expecting property name enclosed in double quotes, at character 2)"
+    )
     quarantined = Row("t", None, 2, datetime(2026, 1, 1, tzinfo=UTC), "udp", "bad_json", b"{no json", None, [])
     SendBack(table.layout, Client(), lambda _: event(7), "fix m:f").run([quarantined])
     waiting = tracer.trace("t", 2)

@@ -1,0 +1,106 @@
+"""Explain to people why a payload is not an event: a text, and the span of the payload at fault.
+
+The rules themselves are in ``json_events``; a fault is looked for only in the few payloads that are shown.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.landing.event_rules import MAX_TYPE_BYTES, MAX_UUID_BYTES, Reason
+from penstock.landing.rows.data_text import inner_values, scan_value
+from penstock.landing.rows.strict_json import loads
+from penstock.wire.json_text import MAX_DEPTH, deep_recursion
+
+_FOREIGN_WORD = re.compile(r'"(?:[^"\\]|\\.)*"|(-?\b(?:NaN|Infinity)\b)', re.DOTALL)
+_LONE_SURROGATE = re.compile(r"(?i)(?<!\\)(?:\\\\)*(\\ud[89ab][0-9a-f]{2}(?!\\ud[c-f])|\\ud[c-f][0-9a-f]{2})")
+_LEVELS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+_OF_FIELDS = {
+    Reason.BAD_TYPE: ("type", f"is not a string of 1 to {MAX_TYPE_BYTES} bytes without control characters"),
+    Reason.MISSING_TYPE: ("type", "is missing"),
+    Reason.MISSING_UUID: ("uuid", "is missing"),
+    Reason.BAD_UUID: ("uuid", f"is not a string of 1 to {MAX_UUID_BYTES} bytes"),
+    Reason.BAD_TIMESTAMP: ("timestamp", "is not a number of milliseconds within the years 1 to 9999"),
+    Reason.TYPE_NOT_ALLOWED: ("type", "is not in pipeline.event_types"),
+    Reason.SCHEMA_NOT_MET: ("data", "does not meet the schema of its type (pipeline.schemas, or a strict typed table)"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a payload is in quarantine, in words, and the span [begin, end) at fault in bytes; None without one.
+
+    ``character`` is where the span begins, counted from 1 in characters, or in bytes if the payload is not UTF-8.
+    """
+
+    text: str
+    begin: int | None = None
+    end: int | None = None
+    character: int | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return the fault as a JSON document."""
+        return {"text": self.text, "byte": None if self.begin is None else self.begin + 1, "character": self.character}
+
+
+def find_fault(reason: str, payload: bytes) -> Fault:
+    """Return the fault of a quarantined payload. For a reason of a transformation, its name without a position."""
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError as error:
+        if reason != Reason.BAD_JSON:
+            return _without(reason)
+        return Fault(f"not UTF-8 at byte {error.start + 1}", error.start, error.end, error.start + 1)
+    if reason == Reason.BAD_JSON:
+        return _find_bad_json(text)
+    if reason not in _OF_FIELDS:
+        return _without(reason)
+    field, complaint = _OF_FIELDS[Reason(reason)]
+    begin, end = _find_field(text, field)
+    if begin is None or end is None:
+        return Fault(f"{field} is missing")
+    if text[begin:end] == "null":
+        complaint = "is null"
+    return _fault_at(text, begin, end, f"{field} {complaint}")
+
+
+def _without(reason: str) -> Fault:
+    return Fault(reason.replace("_", " "))
+
+
+def _fault_at(text: str, begin: int, end: int, complaint: str) -> Fault:
+    first = len(text[:begin].encode())
+    last = first + len(text[begin:end].encode(errors="replace"))
+    return Fault(f"{complaint}, at character {begin + 1}", first, max(last, first), begin + 1)
+
+
+def _find_bad_json(text: str) -> Fault:
+    try:
+        # Order: the parser's own complaint first. It accepts a few texts that are refused, which are looked for then.
+        with deep_recursion():
+            loads(text)
+    except json.JSONDecodeError as error:
+        complaint = f"not valid JSON: {error.msg[0].lower()}{error.msg[1:]}".removesuffix(" at")
+        return _fault_at(text, error.pos, error.pos + 1, complaint)
+    except ValueError:
+        word = next(match for match in _FOREIGN_WORD.finditer(text) if match[1])
+        return _fault_at(text, *word.span(1), f"not valid JSON: {word[1]}")
+    level = 0
+    for token in _LEVELS.finditer(text):
+        level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
+        if level > MAX_DEPTH:
+            return _fault_at(text, *token.span(), f"nested deeper than {MAX_DEPTH} levels")
+    if surrogate := _LONE_SURROGATE.search(text):
+        return _fault_at(text, *surrogate.span(1), "not valid JSON: half of a surrogate pair")
+    return Fault("not valid JSON")
+
+
+def _find_field(text: str, field: str) -> tuple[int | None, int | None]:
+    with deep_recursion():
+        for key, begin in inner_values(text, 0):
+            if key == field:
+                return begin, scan_value(text, begin)[1]
+    return None, None
