@@ -72,6 +72,7 @@ PenstockError
     SchemasUnknown  (landing.rows.type_schemas)
     StoreError  (landing.storage.object_errors)
         TablesAway
+            TablesFull
         TablesRefused
     SchemaDiffers  (landing.table.delta_table)
     TableChanged  (landing.table.delta_table)
@@ -147,6 +148,7 @@ PenstockError
         Stopping
         TooSlow
         Unauthenticated
+    DiskFull  (spark.pipeline)
     MachineTooBusy  (spark.pipeline)
     SparkGone  (spark.pipeline)
     BadSchema  (spark.query.type_schemas)

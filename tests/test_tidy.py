@@ -115,6 +115,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/config/keys/sender_tls.py": "one part of the tree",
     "penstock/config/keys/values.py": "types of all parts of the tree",
     "penstock/files/checked_document.py": "a file format of its own",
+    "penstock/files/disk_space.py": "one rule for full disks, used by several rooms",
     "penstock/files/secret_files.py": "one rule of access, used by the whole configuration",
     "penstock/process/server_loop.py": "one workaround for asyncio",
     "penstock/files/checked_word.py": "a memory format of its own",

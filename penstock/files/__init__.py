@@ -2,7 +2,16 @@
 
 Read ``file_system`` (the protocol, the real one, ``replace_durably``), then ``checked_document`` (a JSON object with a
 checksum and a format version), ``checked_lines`` (a journal of such objects), ``checked_word`` (a number in a mapped
-file), ``json_values`` (strict JSON), ``secret_files``. Imports ``errors`` only.
+file), ``json_values`` (strict JSON), ``secret_files``, ``disk_space``. Imports ``errors`` only.
 """
 
-__all__ = ["file_system", "checked_document", "checked_lines", "checked_word", "json_values", "secret_files", "errors"]  # noqa: RUF022 reading order
+__all__ = [  # noqa: RUF022 reading order
+    "file_system",
+    "checked_document",
+    "checked_lines",
+    "checked_word",
+    "json_values",
+    "secret_files",
+    "disk_space",
+    "errors",
+]

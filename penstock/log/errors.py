@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-
 from penstock.errors import PenstockError
 from penstock.files import errors as file_errors
+from penstock.files.disk_space import NO_SPACE
 from penstock.process.kernel import file_shortage
-
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LogError(PenstockError):

@@ -13,6 +13,7 @@ from penstock.process.tuning import tune
 tune("pipeline")
 
 import argparse
+import errno
 import logging
 import os
 import shutil
@@ -30,6 +31,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import config
 from penstock.errors import PenstockError
+from penstock.files.disk_space import describe_full, is_disk_full, wait_for_space
 from penstock.files.errors import DamagedFile
 from penstock.landing.daemon_connection import configured_connection
 from penstock.landing.journal import Journal
@@ -72,6 +74,10 @@ class SparkGone(PenstockError, RuntimeError):
     """Spark's Java process has ended or was killed."""
 
 
+class DiskFull(PenstockError, RuntimeError):
+    """A folder of the pipeline has no space; the text names it."""
+
+
 class MachineTooBusy(PenstockError, RuntimeError):
     """Spark's Python workers do not start in time."""
 
@@ -90,7 +96,7 @@ def run(
     """Land until ``stop`` is set (with ``once``: until all messages have landed); return the exit code.
 
     ``spark``: settings of the session. ``ledger``: receiver of proofs; None posts none. Raises PipelineRunning,
-    NoJava, CannotFetch, UnknownFormat, BadTransform, TablesRefused, AnotherWriter, SparkGone.
+    NoJava, CannotFetch, UnknownFormat, BadTransform, TablesRefused, AnotherWriter, SparkGone, DiskFull.
     """
     landing.transform.check()
     stop = stop or threading.Event()
@@ -113,7 +119,11 @@ def run(
         if stop.is_set():
             return 0
         raise
-    except (Py4JError, ConnectionError) as error:
+    except (OSError, Py4JError) as error:
+        if is_disk_full(error):
+            raise DiskFull(describe_full(_written_folders(landing, spark or {}))) from None
+        if isinstance(error, OSError) and not isinstance(error, ConnectionError):
+            raise
         raise SparkGone(f"Spark's Java process has ended: {error}") from None
     finally:
         lock.close()
@@ -165,6 +175,8 @@ def _land(
     if not proof_worker.stop(SHUTDOWN_TIMEOUT_S):
         _LOGGER.warning("some batches are not proved or posted yet; the next start does it")
     _LOGGER.info("%s", _report(proof_worker, running.query))
+    if is_disk_full(RuntimeError(error)):
+        raise OSError(errno.ENOSPC, error)
     return 1 if error else 0
 
 
@@ -248,8 +260,17 @@ def _watch(
     error = running.failure()
     if error is None or stop.is_set():
         return ""
-    _LOGGER.error("the landing query failed: %s", str(error)[:2000])
+    if not is_disk_full(error):
+        _LOGGER.error("the landing query failed: %s", str(error)[:2000])
     return str(error) or type(error).__name__
+
+
+def _written_folders(landing: Landing, spark: Mapping[str, object]) -> dict[str, Path]:
+    """Return the folders that the pipeline writes, by their purpose."""
+    layout = landing.layout
+    scratch = str(spark.get("local.dir") or spark.get("spark.local.dir") or layout.scratch)
+    folders = {"Spark's scratch": Path(scratch.partition(",")[0]), "Spark's checkpoint": layout.checkpoint}
+    return folders if layout.store is not None else {**folders, "the table": layout.tables}
 
 
 def _stop_query(running: RunningLanding, layout: Layout) -> None:
@@ -341,6 +362,9 @@ def main(arguments: list[str] | None = None) -> int:
         return run(landing_of(settings), spark=settings.pipeline.spark, ledger=ledger, once=parsed.once, stop=stop)
     except (PenstockError, RuntimeError, ValueError) as error:
         _LOGGER.critical("%s", error)
+        if isinstance(error, DiskFull) and not parsed.once:
+            # The supervisor would restart the pipeline in vain, with a JVM each time.
+            wait_for_space(_written_folders(landing_of(settings), settings.pipeline.spark), stop)
         if isinstance(error, FeatureNotWritten) and not parsed.once:
             _wait_for_features(Layout.for_tables(settings.tables), stop)
         return 1

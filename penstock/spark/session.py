@@ -60,15 +60,21 @@ appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{HH:mm:ss} spark %p %c{1}: %m%n%ex{3}
+appender.stderr.layout.alwaysWriteExceptions = false
+appender.stderr.layout.pattern = %d{HH:mm:ss} spark %p %c{1}: \
+  %replace{%maxLen{%m%notEmpty{; %ex{1}}}{600}}{\\s*[\\r\\n]+\\s*}{; }%n
 logger.native.name = org.apache.hadoop.util.NativeCodeLoader
 logger.native.level = error
 logger.adaptive.name = org.apache.spark.sql.execution.streaming
 logger.adaptive.level = error
+logger.query.name = org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+logger.query.level = off
 logger.submit.name = org.apache.spark.deploy
 logger.submit.level = error
 """
-"""Log4j's settings, without the warning that adaptive execution is off for streams, where it always is."""
+"""Log4j's settings: one line each, without stacks. Without the warning that adaptive execution is off for streams,
+where it always is, and without the end of the query, which the pipeline reports.
+"""
 
 
 YOUNG_GENERATION = "128m"

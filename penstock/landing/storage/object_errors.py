@@ -1,7 +1,7 @@
-"""Errors of object stores, in one line each, and retries while a store is unreachable.
+"""Errors of object stores and full disks, in one line each, and retries while tables cannot be written.
 
-Invariant: a store that cannot be reached raises TablesAway, and the caller waits; a refusal raises TablesRefused,
-because a retry would be refused again.
+Invariant: a store that cannot be reached, or a full disk, raises TablesAway, and the caller waits; a refusal raises
+TablesRefused, because a retry would be refused again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from penstock.errors import PenstockError
+from penstock.files.disk_space import is_disk_full
 
 CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
@@ -66,11 +67,35 @@ class TablesAway(StoreError):
         super().__init__(errno.EHOSTUNREACH, text)
 
 
+class TablesFull(TablesAway):
+    """The disk of the tables, or of temporary files, is full; the text names the folder."""
+
+    def __init__(self, folder: object) -> None:
+        super().__init__(f"no space left on device in {folder}")
+        self.errno = errno.ENOSPC
+
+
 class TablesRefused(StoreError):
     """The object store refuses, and would refuse again; the text names the key to check."""
 
     def __init__(self, text: str) -> None:
         super().__init__(errno.EACCES, text)
+
+
+@contextmanager
+def translate_full_disk(folder: object) -> Iterator[None]:
+    """Raise TablesFull for an error that means that the disk of ``folder`` is full; other errors pass."""
+    try:
+        yield
+    except TablesAway:
+        raise
+    except Exception as error:
+        # Not every text counts: an error of another kind may quote a message that complains about a disk.
+        if not isinstance(error, OSError) and not type(error).__module__.startswith("deltalake"):
+            raise
+        if not is_disk_full(error):
+            raise
+        raise TablesFull(folder) from None
 
 
 @contextmanager
@@ -105,7 +130,7 @@ def interpret_error(text: str, url: str) -> TablesAway | TablesRefused:
 
 
 def retry_while_away(call: Callable[[], T], stop: threading.Event) -> T:
-    """Call a function until the store can be reached. Raises TablesAway only after ``stop`` is set."""
+    """Call a function until the tables can be written. Raises TablesAway only after ``stop`` is set."""
     pause, is_logged = FIRST_PAUSE_S, False
     while True:
         try:
@@ -119,5 +144,5 @@ def retry_while_away(call: Callable[[], T], stop: threading.Event) -> T:
             pause = min(pause * 2, MAX_PAUSE_S)
         else:
             if is_logged:
-                _LOGGER.info("the tables can be reached again: landing continues")
+                _LOGGER.info("the tables can be written again: landing continues")
             return answer

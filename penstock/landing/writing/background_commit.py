@@ -11,13 +11,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
 
 from penstock.landing.journal import CommitInProgress
-from penstock.landing.storage.object_errors import retry_while_away
+from penstock.landing.storage.object_errors import retry_while_away, translate_full_disk
 from penstock.landing.writing.batch_commit import BatchCommit
 from penstock.landing.writing.part_writer import PartResult
 
 
 class BackgroundCommit:
-    """A thread that commits written batches, and retries until ``stop`` is set if the store is unreachable.
+    """A thread that commits written batches, and retries until ``stop`` is set if the store is unreachable or full.
 
     ``under_way`` holds the batch, also after its commit has failed.
     """
@@ -42,8 +42,12 @@ class BackgroundCommit:
         self._last = self._thread.submit(self._commit_parts, batch, parts)
 
     def _commit_parts(self, batch: int, parts: Sequence[PartResult]) -> None:
-        retry_while_away(lambda: self._commit.land(batch, lambda: parts), self._stop)
+        retry_while_away(lambda: self._commit_once(batch, parts), self._stop)
         self._under_way.batch = None
+
+    def _commit_once(self, batch: int, parts: Sequence[PartResult]) -> None:
+        with translate_full_disk(self._commit.folder):
+            self._commit.land(batch, lambda: parts)
 
     def settle(self) -> None:
         """Wait until written batches are in the table. Raises the error of the commit."""

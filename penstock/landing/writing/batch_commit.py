@@ -66,6 +66,11 @@ class BatchCommit:
         self._load_keys = partial(load_landed_keys, table, keys, window, deleted, latest_time)
         self._keys = self._load_keys()
 
+    @property
+    def folder(self) -> TablePath:
+        """The folder of the table."""
+        return self._table.folder
+
     def is_landed(self, batch: int) -> bool:
         """Report whether a batch is committed and its keys are remembered."""
         return self._keys.batch >= batch and self._table.newest() >= batch

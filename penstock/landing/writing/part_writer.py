@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +20,7 @@ from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.landed_keys import mapped_runs
 from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.rows.table_rows import Rules, table_rows, without_payload
-from penstock.landing.storage.object_errors import TablesAway
+from penstock.landing.storage.object_errors import TablesAway, translate_full_disk
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.transform.checked import OfKind
 from penstock.landing.transform.rules import Transformation, TransformRules
@@ -71,12 +73,13 @@ class MessageBatch:
 
 def write_part(sources: Iterable[MessageBatch], job: Job, landed_at: int) -> PartResult:
     """Land all messages; ``landed_at`` in microseconds."""
-    writer, transformation = _PartWriter(job), Transformation(job.transform.steps())
-    for source in join_small_batches(sources):
-        for kind, rows in rows_to_land(source.rows, job.rules, transformation, landed_at):
-            writer.add(kind, rows, source.relands)
+    transformation = Transformation(job.transform.steps())
     try:
-        return replace(writer.finish(), failures=transformation.failures(), landed_at=landed_at)
+        with translate_full_disk(job.table), _PartWriter(job) as writer:
+            for source in join_small_batches(sources):
+                for kind, rows in rows_to_land(source.rows, job.rules, transformation, landed_at):
+                    writer.add(kind, rows, source.relands)
+            return replace(writer.finish(), failures=transformation.failures(), landed_at=landed_at)
     except TablesAway as error:
         # The driver waits and retries: a failed task would end the query.
         return PartResult([], -1, away=str(error))
@@ -121,6 +124,16 @@ class _PartWriter:
         self._judge = StreamJudge(landed, job.window)
         self._waiting: dict[FileKey, list[tuple[pa.RecordBatch, EventsSeen | None]]] = {}
         self._writers: dict[FileKey, FileWriter] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # On a full disk the batch is written again and again: unfinished files would take the space that is freed.
+        for writer in self._writers.values():
+            writer.__exit__(kind, error, trace)
 
     def add(self, kind: MessageKind, rows: pa.RecordBatch, relands: bool) -> None:
         """Take rows of a kind; duplicates among them go to separate files."""

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.landing.from_kafka.range_assembler import RangeAssembler
 from penstock.landing.from_kafka.rows import ROW
-from penstock.landing.storage.object_errors import TablesAway
+from penstock.landing.storage.object_errors import TablesAway, translate_full_disk
 from penstock.landing.writing.part_writer import Job, MessageBatch, PartResult, write_part
 from penstock.process.tuning import freeze_loaded_objects
 from penstock.spark.query.kafka_source import as_records
@@ -35,10 +35,11 @@ def run_tasks(frame: DataFrame, sources: Sources, job: Job, landed_at: int, scra
 
     ``scratch``: folder for temporary files, which are removed when they are read. Raises TablesAway.
     """
-    shared = SharedFolder.offer(scratch)
+    with translate_full_disk(scratch):
+        shared = SharedFolder.offer(scratch)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        part = pack_result(write_part(sources(batches), job, landed_at), shared.visible_here())
+        part = _pack(write_part(sources(batches), job, landed_at), shared)
         # Spark runs a garbage collection after each task; frozen objects are not scanned again.
         freeze_loaded_objects()
         yield pa.RecordBatch.from_arrays([pa.array([part], pa.binary())], names=["result"])
@@ -54,6 +55,15 @@ def run_tasks(frame: DataFrame, sources: Sources, job: Job, landed_at: int, scra
     if away := next((part.away for part in parts if part.away), ""):
         raise TablesAway(away)
     return parts
+
+
+def _pack(part: PartResult, shared: SharedFolder) -> bytes:
+    """Return the bytes for Spark. On a full disk the result lets the driver wait and retry."""
+    try:
+        with translate_full_disk(shared.folder):
+            return pack_result(part, shared.visible_here())
+    except TablesAway as error:
+        return pack_result(PartResult([], -1, away=str(error)), None)
 
 
 @contextmanager

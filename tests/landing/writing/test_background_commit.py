@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -19,6 +21,7 @@ from penstock.landing.table_paths import Layout
 from penstock.landing.writing.background_commit import BackgroundCommit
 from penstock.landing.writing.batch_commit import BatchCommit
 from penstock.landing.writing.part_writer import Job, PartResult, write_part
+from penstock.landing.writing.written_file import FileWriter, WrittenFile
 from penstock.testing.pipe import until
 from tests.landing.writing.messages import AT, event, source
 
@@ -118,6 +121,31 @@ def test_error_of_commit_is_raised_by_next_batch_and_settle(slow: SlowTable, lan
     with pytest.raises(OSError, match="no space"):
         landing.commits.settle()
     assert (slow.table.newest(), landing.under_way.batch) == (-1, 0)
+
+
+def test_commit_waits_for_space_on_a_full_disk(
+    slow: SlowTable, landing: Landing, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow.go_on.set()
+    slow.failures = [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))]
+    landing.land(0, "ab")
+    landing.commits.settle()
+    assert (slow.attempts, slow.uuids(), landing.written) == (2, ["a", "b"], [0])
+    assert [record.getMessage() for record in caplog.records if "waits" in record.getMessage()] == [
+        f"landing waits, and nothing is lost: no space left on device in {slow.table.folder}"
+    ]
+
+
+def test_task_on_a_full_disk_reports_the_folder_and_leaves_no_file(
+    slow: SlowTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close(_: FileWriter) -> WrittenFile:
+        raise OSError("Error writing bytes to file. Detail: [errno 28] No space left on device")
+
+    monkeypatch.setattr(FileWriter, "close", close)
+    part = write_part([source([(0, event("a")), (1, b"text")])], Job(slow.table.folder, slow.layout.keys, WINDOW), AT)
+    assert (part.away, part.files) == (f"no space left on device in {slow.table.folder}", [])
+    assert list(slow.layout.landed.rglob("*.parquet")) == []
 
 
 def test_committed_batch_is_not_written_again(slow: SlowTable, landing: Landing) -> None:

@@ -1,0 +1,55 @@
+"""Recognize a full disk in errors of any library, name the folder, and wait for space."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from uuid import uuid4
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+PROBE_BYTES = 1 << 20
+"""Space that a folder must have to count as writable again: more than a commit and its checkpoint need."""
+POLL_INTERVAL_S = 5.0
+_TEXT = re.compile(r"No space left on device|Disk quota exceeded|os error 28\b")
+"""Texts of errors that have no number: of Java, and of delta-rs."""
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Report whether an error, of the system or in the text of another program, means that a disk is full."""
+    return (isinstance(error, OSError) and error.errno in NO_SPACE) or bool(_TEXT.search(str(error)))
+
+
+def describe_full(folders: Mapping[str, Path]) -> str:
+    """Return one line that names the full folders among ``folders`` (by their purpose), or all if none is full now."""
+    full = {purpose: folder for purpose, folder in folders.items() if not has_space(folder)}
+    named = " and ".join(f"{folder} ({purpose})" for purpose, folder in (full or folders).items())
+    return f"no space left on device in {named}"
+
+
+def has_space(folder: Path) -> bool:
+    """Report whether a file of PROBE_BYTES fits into a folder, which is created if it does not exist."""
+    probe = folder / f"probe.{uuid4().hex}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # A quota does not show in statvfs, so space is allocated and given back.
+        descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, PROBE_BYTES)
+        finally:
+            os.close(descriptor)
+            probe.unlink()
+    except OSError as error:
+        return error.errno not in NO_SPACE
+    return True
+
+
+def wait_for_space(folders: Mapping[str, Path], stop: threading.Event, interval_s: float = POLL_INTERVAL_S) -> bool:
+    """Wait until all folders have space; return False if ``stop`` is set before."""
+    while not all(map(has_space, folders.values())):
+        if stop.wait(interval_s):
+            return False
+    return True

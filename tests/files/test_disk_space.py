@@ -1,0 +1,62 @@
+"""Full disks: recognized in errors of other programs, named, and waited for."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from penstock.files import disk_space
+from penstock.files.disk_space import describe_full, has_space, is_disk_full, wait_for_space
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(errno.ENOSPC, "full"), True),
+        (OSError(errno.EDQUOT, "quota"), True),
+        (OSError("Error writing bytes to file. Detail: [errno 28] No space left on device"), True),
+        (RuntimeError("java.io.IOException: No space left on device; === Streaming Query ==="), True),
+        (RuntimeError("Generic LocalFileSystem error: Unable to copy data: (os error 28)"), True),
+        (OSError(errno.EIO, "Input/output error"), False),
+        (RuntimeError("os error 289"), False),
+    ],
+)
+def test_full_disk_is_recognized(error: Exception, expected: bool) -> None:
+    assert is_disk_full(error) == expected
+
+
+class Disk:
+    """A disk whose folders named ``full`` have no space."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_full, self._real = True, os.open
+        monkeypatch.setattr(disk_space.os, "open", self._open)
+
+    def _open(self, path: Path, *arguments: int) -> int:
+        if self.is_full and Path(path).parent.name == "full":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self._real(path, *arguments)
+
+
+def test_full_folder_is_named_and_left_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(monkeypatch)
+    folders = {"the table": tmp_path / "table", "Spark's scratch": tmp_path / "full"}
+    assert describe_full(folders) == f"no space left on device in {tmp_path / 'full'} (Spark's scratch)"
+    disk.is_full = False
+    assert has_space(tmp_path / "full")
+    assert f"{tmp_path / 'table'} (the table) and " in describe_full(folders), "nobody is full now: all are named"
+    assert [list(folder.iterdir()) for folder in folders.values()] == [[], []]
+
+
+def test_wait_ends_with_space_or_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, stop = Disk(monkeypatch), threading.Event()
+    folders = {"the table": tmp_path / "full"}
+    stop.set()
+    assert not wait_for_space(folders, stop)
+    stop.clear()
+    threading.Timer(0.05, lambda: setattr(disk, "is_full", False)).start()
+    assert wait_for_space(folders, stop, 0.01)
