@@ -86,9 +86,9 @@ class Covered:
 class TierCounts:
     """The counts of all tiers; ``ends`` are the ends of the offsets that ``logged`` covers, by topic.
 
-    ``covered`` says up to where each topic, internal ones included, is entered. ``lost`` has the gaps before that whose
-    counts cannot be read. Buckets older than ``rolled`` (seconds since the epoch) are summed by day. Invariant: the
-    ``Counts`` in here are replaced and never changed, so that a shallow copy is a snapshot.
+    ``covered`` says up to where each topic, internal ones included, is entered. ``unreadable_ranges`` has the gaps
+    before that whose counts cannot be read. Buckets older than ``rolled`` (seconds since the epoch) are summed by day.
+    Invariant: the ``Counts`` in here are replaced and never changed, so that a shallow copy is a snapshot.
     """
 
     received: dict[SourceBucket, Counts] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class TierCounts:
     audits: dict[Life, dict[SourceBucket, tuple[int, Counts]]] = field(default_factory=dict)
     """Audit counts by topic and bucket, with the version of the post that reported them."""
     covered: dict[str, Covered] = field(default_factory=dict)
-    lost: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    unreadable_ranges: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     rolled: int = 0
     last_posts: dict[Life, int] = field(default_factory=dict)
     """Bucket of the last post of each auditor."""
@@ -118,7 +118,7 @@ class TierCounts:
             dict(self.clients),
             {life: dict(audit) for life, audit in self.audits.items()},
             dict(self.covered),
-            {topic: list(ranges) for topic, ranges in self.lost.items()},
+            {topic: list(ranges) for topic, ranges in self.unreadable_ranges.items()},
             self.rolled,
             dict(self.last_posts),
             dict(self.events),
@@ -207,7 +207,7 @@ class Book:
     def enter_gap(self, topic: str, gap: Gap) -> None:
         """Enter a gap without counts, after its rows were entered as lost."""
         with self._lock:
-            self._pages.lost.setdefault(topic, []).append((gap.begin, gap.end))
+            self._pages.unreadable_ranges.setdefault(topic, []).append((gap.begin, gap.end))
             self.cover(topic, gap.end)
 
     def enter_gone(self, topic: str, gap: Gap, rows: Mapping[SourceBucket, int]) -> None:
@@ -271,10 +271,10 @@ class Book:
         previous = events.get(post.id)
         if previous and previous.version >= post.version:
             return False
-        if post.lost:
+        if post.losses:
             # A newer version of an event repeats the losses of the older one: only the difference is added.
-            growth = Counts(post.lost)
-            growth.subtract(previous.lost if previous else {})
+            growth = Counts(post.losses)
+            growth.subtract(previous.losses if previous else {})
             losses[post.place] = plus(losses.get(post.place), growth)
         events[post.id] = post
         if len(events) > MAX_EVENTS:

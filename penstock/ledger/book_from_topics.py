@@ -217,7 +217,7 @@ def usable(topics: Path, orderly: Mapping[str, IntactTopic] = _NONE) -> tuple[Ti
 def differs(topics: Path, pages: TierCounts, orderly: Mapping[str, IntactTopic] = _NONE) -> str:
     """Return how the topics' files changed since ``pages`` were entered; empty if they did not."""
     for name, mark in sorted(pages.covered.items()):
-        lost = pages.lost.get(name, [])
+        lost = pages.unreadable_ranges.get(name, [])
         # Fast path: the start has read end, last timestamp and gaps of an intact topic, so its folder is not read
         # again.
         if name in orderly and _is_unchanged(orderly[name], mark, lost):

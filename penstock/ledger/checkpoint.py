@@ -84,7 +84,7 @@ def _lines(pages: TierCounts) -> Iterator[Line]:
     # The first field of a line is its kind, a name in a file format: it stays when a Python name changes.
     yield ["rolled", pages.rolled]
     yield ["covered", {topic: [mark.end, mark.time] for topic, mark in pages.covered.items()}]
-    yield ["lost", pages.lost]
+    yield ["lost", pages.unreadable_ranges]
     yield ["ends", pages.ends]
     for source, columns in _by_source(pages.received, Counts.pruned):
         yield ["received", source, columns]
@@ -120,7 +120,9 @@ def _covered(pages: TierCounts, ends: dict[str, list[int]]) -> None:
 
 
 def _lost(pages: TierCounts, ranges_by_topic: dict[str, list[list[int]]]) -> None:
-    pages.lost = {topic: [(int(begin), int(end)) for begin, end in ranges] for topic, ranges in ranges_by_topic.items()}
+    pages.unreadable_ranges = {
+        topic: [(int(begin), int(end)) for begin, end in ranges] for topic, ranges in ranges_by_topic.items()
+    }
 
 
 def _ends(pages: TierCounts, ends: dict[str, int]) -> None:

@@ -188,9 +188,9 @@ class EventRecorder:
         return unreported
 
     def _unwritten(self, draft: _Draft) -> Counts:
-        growth = Counts(draft.event.lost)
+        growth = Counts(draft.event.losses)
         posted = self._ledger.event(draft.event.id)
-        growth.subtract(posted.lost if posted else {})
+        growth.subtract(posted.losses if posted else {})
         return growth
 
     def _record_loss(self, origin: str, growth: Counts, now: int) -> None:
@@ -302,9 +302,9 @@ class EventRecorder:
 
 
 def _add(draft: _Draft, growth: Counts, now: int) -> None:
-    lost = Counts(draft.event.lost)
-    lost.absorb(growth)
-    draft.change(lost=lost, until=now)
+    losses = Counts(draft.event.losses)
+    losses.absorb(growth)
+    draft.change(losses=losses, until=now)
 
 
 def _dropped(topics: Mapping[str, tuple[int, bool]]) -> str:

@@ -146,7 +146,9 @@ class Ledger:
         """Return why a book rebuilt from files would differ from ``pages``; empty if it would not."""
         for name, mark in sorted(pages.covered.items()):
             gaps = _gaps(self._log.directory / name)
-            if name in self._book.skipped or unreadable(gaps, mark.end) != sorted(pages.lost.get(name, [])):
+            if name in self._book.skipped or unreadable(gaps, mark.end) != sorted(
+                pages.unreadable_ranges.get(name, [])
+            ):
                 return f"offsets of topic {name} can no longer be read"
         return ""
 

@@ -84,6 +84,8 @@ class AuditPost:
     counts: dict[SourceBucket, Counts]
 
 
+LOSSES = "lost"
+"""Key of an event's losses in its document."""
 EVENT_KINDS = ("start", "stop", "restart", "stopped", "reload", "disk", "retention", "clock", "loss")
 
 
@@ -91,8 +93,8 @@ EVENT_KINDS = ("start", "stop", "restart", "stopped", "reload", "disk", "retenti
 class EventPost:
     """An incident of ``what`` (a process or a place) from ``at`` to ``until`` (milliseconds since the epoch).
 
-    ``until`` is 0 while the incident lasts, and equal to ``at`` if it takes no time. ``lost`` has the losses in
-    ``place`` (a listener or topic) by name; ``during`` is the id of the incident that caused them, or empty.
+    ``until`` is 0 while the incident lasts, and equal to ``at`` if it takes no time. ``losses`` are the losses
+    in ``place`` (a listener or topic) by name; ``during`` is the id of the incident that caused them, or empty.
     """
 
     id: str
@@ -104,11 +106,13 @@ class EventPost:
     cause: str = ""
     place: str = ""
     during: str = ""
-    lost: Counts = field(default_factory=Counts)
+    losses: Counts = field(default_factory=Counts)
 
     def document(self) -> dict[str, Any]:
         """Return the event as a JSON-ready mapping."""
-        return {"tier": EVENT, **{column.name: getattr(self, column.name) for column in fields(self)}}
+        columns = {column.name: getattr(self, column.name) for column in fields(self)}
+        columns[LOSSES] = columns.pop("losses")
+        return {"tier": EVENT, **columns}
 
 
 Post = LandedPost | ClientPost | AuditPost | EventPost
@@ -141,8 +145,8 @@ def _parse_event(document: Any) -> EventPost:
         raise BadPost(f"unknown kind of event {_shorten(kind)}: known are {', '.join(EVENT_KINDS)}")
     begin_ms, end_ms = (_natural(document.get(name, 0), LAST_SECOND * 1000) for name in ("at", "until"))
     names = {name: _name(document.get(name, "")) for name in ("what", "cause", "place", "during")}
-    lost = _parse_counts(document.get("lost", {}))
-    return EventPost(_name(document["id"]), _version(document), kind, begin_ms, end_ms, **names, lost=lost)
+    losses = _parse_counts(document.get(LOSSES, {}))
+    return EventPost(_name(document["id"]), _version(document), kind, begin_ms, end_ms, **names, losses=losses)
 
 
 def _parse_landed(document: Any) -> LandedPost:

@@ -27,7 +27,6 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import config
 from penstock.errors import PenstockError
@@ -48,7 +47,7 @@ from penstock.process.reporting import configure
 from penstock.proof.ledger_posts import LedgerClient
 from penstock.spark.extensions import package_settings
 from penstock.spark.query.landing_query import Landing, RunningLanding, start_landing
-from penstock.spark.query.proof_worker import LedgerPosts, ProofWorker
+from penstock.spark.query.proof_worker import LedgerPosts, Progress, ProofWorker
 from penstock.spark.session import build_session, jvm_pid, runs_in_process
 from penstock.spark.stall_watch import StallWatch, batch_state
 from penstock.upkeep.believed_clock import BelievedClock
@@ -174,7 +173,7 @@ def _land(
     _stop_query(running, landing.layout)
     if not proof_worker.stop(SHUTDOWN_TIMEOUT_S):
         _LOGGER.warning("some batches are not proved or posted yet; the next start does it")
-    _LOGGER.info("%s", _report(proof_worker, running.query))
+    _LOGGER.info("%s", _report(proof_worker.progress))
     if is_disk_full(RuntimeError(error)):
         raise OSError(errno.ENOSPC, error)
     return 1 if error else 0
@@ -243,7 +242,7 @@ def _watch(
     stall_watch: StallWatch,
 ) -> str:
     """Wait until the query ends or ``stop`` is set, and log progress; return why it failed ("" if it did not)."""
-    reported_batch, reported_at = proof_worker.progress.batch, time.monotonic()
+    reported_batch, reported_rows, reported_at = proof_worker.progress.batch, 0, time.monotonic()
     is_remote, next_note = not runs_in_process(str(session.sparkContext.master)), 0.0
     while running.is_running and not stop.wait(QUERY_POLL_S):
         if time.monotonic() >= next_note:
@@ -255,8 +254,11 @@ def _watch(
             )
         has_progress = proof_worker.progress.batch != reported_batch or proof_worker.progress.away
         if has_progress and time.monotonic() - reported_at >= REPORT_INTERVAL_S:
-            reported_batch, reported_at = proof_worker.progress.batch, time.monotonic()
-            _LOGGER.info("%s", _report(proof_worker, running.query))
+            progress, now = proof_worker.progress, time.monotonic()
+            # Spark's own rate counts planned ranges of offsets, of which a batch has one or a few per topic.
+            rate = f", {(progress.rows - reported_rows) / (now - reported_at):,.0f} rows/s"
+            reported_batch, reported_rows, reported_at = progress.batch, progress.rows, now
+            _LOGGER.info("%s%s", _report(progress), rate)
     error = running.failure()
     if error is None or stop.is_set():
         return ""
@@ -285,14 +287,11 @@ def _stop_query(running: RunningLanding, layout: Layout) -> None:
         _LOGGER.warning("the last batch is not in the table; the next start repeats it: %s", error)
 
 
-def _report(proof_worker: ProofWorker, query: StreamingQuery) -> str:
-    progress = proof_worker.progress
-    last = query.lastProgress
-    rate = f", {last['processedRowsPerSecond']:,.0f} rows/s" if last and last["numInputRows"] else ""
+def _report(progress: Progress) -> str:
     lost = f"{progress.unaccounted:,} UNACCOUNTED" if progress.unaccounted else "0 unaccounted"
     return (
         f"proved to batch {progress.batch}: {progress.rows:,} rows, {progress.quarantined:,} quarantined, "
-        f"{progress.duplicates:,} duplicates, {lost}{rate}"
+        f"{progress.duplicates:,} duplicates, {lost}"
         + (f"; proofs are delayed: {progress.away}" if progress.away else "")
     )
 

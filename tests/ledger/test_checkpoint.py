@@ -45,7 +45,9 @@ PAGES = st.builds(
         max_size=3,
     ),
     covered=st.dictionaries(NAMES, st.builds(Covered, st.integers(0, 99), st.integers(0, 99)), max_size=3),
-    lost=st.dictionaries(NAMES, st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=3), max_size=2),
+    unreadable_ranges=st.dictionaries(
+        NAMES, st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=3), max_size=2
+    ),
     rolled=st.integers(0, 1 << 40),
 ).map(lambda pages: replace(pages, last_posts={life: number for number, life in enumerate(pages.audits)}))
 KEPT = dump(TierCounts(received={("a", 60): Counts({"accepted": 5})}, covered={"t": Covered(5, 7)}, rolled=86_400))

@@ -147,7 +147,7 @@ def test_timeline_has_each_loss_of_the_receipt_after_any_kill(watched: Watched) 
         if round_ % 3 == 2:
             watched.reopen()
     watched.check_again()
-    event_losses = sum(sum(event.lost.values()) for event in watched.ledger.events())
+    event_losses = sum(sum(event.losses.values()) for event in watched.ledger.events())
     assert event_losses == receipt(watched.ledger.balance().document()).lost == 8 * 3 + sum(range(8))
 
 
@@ -173,7 +173,7 @@ def test_continuing_loss_is_not_stored_every_second(watched: Watched) -> None:
     assert watched.log.topic("_ledger", internal=True).end < 5
     watched.recorder.look(last=True)
     (event,) = load(watched.folder / "topics").events().values()
-    assert event.lost == {"kernel_dropped": 50}
+    assert event.losses == {"kernel_dropped": 50}
 
 
 def test_full_disk_has_a_beginning_and_an_end(tmp_path: Path) -> None:
@@ -267,14 +267,14 @@ def test_checkpoint_has_the_timeline(watched: Watched) -> None:
 def test_oldest_events_are_dropped_and_their_losses_are_retained() -> None:
     book = Book()
     for number in range(MAX_EVENTS + 5):
-        book.post(EventPost(str(number), 0, "loss", number, place="in", lost=Counts({"corrupt": 1})))
+        book.post(EventPost(str(number), 0, "loss", number, place="in", losses=Counts({"corrupt": 1})))
     assert (len(book.events()), next(iter(book.events()))) == (MAX_EVENTS, "5")
     assert book.event_losses() == {"in": {"corrupt": MAX_EVENTS + 5}}
 
 
 def test_highest_version_of_an_event_counts() -> None:
     book = Book()
-    versions = [EventPost("x", n, "loss", 0, place="in", lost=Counts({"corrupt": 10 * n})) for n in (1, 3, 2)]
+    versions = [EventPost("x", n, "loss", 0, place="in", losses=Counts({"corrupt": 10 * n})) for n in (1, 3, 2)]
     assert [book.post(version) for version in versions] == [True, True, False]
     assert (book.event_losses(), book.events()["x"].version) == ({"in": {"corrupt": 30}}, 3)
 

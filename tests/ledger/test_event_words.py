@@ -19,7 +19,7 @@ RESTART = event("restart", id="r", what="receiver in", cause="was killed by SIGK
 
 
 def test_loss_during_a_restart_is_part_of_its_text() -> None:
-    lost = event("loss", id="r in", place="in", during="r", lost=Counts({"kernel_dropped": 2718}))
+    lost = event("loss", id="r in", place="in", during="r", losses=Counts({"kernel_dropped": 2718}))
     (restart,) = merged([RESTART, lost])
     event_text = "receiver in was killed by SIGKILL, back after 0.4 s, 2,718 dropped by the kernel in that time"
     assert (restart["text"], restart["lost"]) == (event_text, {"kernel_dropped": 2718})
@@ -28,13 +28,13 @@ def test_loss_during_a_restart_is_part_of_its_text() -> None:
 
 def test_stopped_receiver_is_the_cause_of_its_loss() -> None:
     stopped = event("stopped", id="s", end_ms=13_400, what="receiver in", place="in")
-    lost = event("loss", id="s in", place="in", during="s", lost=Counts({"kernel_dropped": 9918}))
+    lost = event("loss", id="s in", place="in", during="s", losses=Counts({"kernel_dropped": 9918}))
     (merged_event,) = merged([stopped, lost])
     assert merged_event["text"] == "9,918 dropped by the kernel while receiver in was stopped for 12.4 s"
 
 
 def test_loss_without_its_restart_has_a_text() -> None:
-    lost = event("loss", place="in", during="r", lost=Counts({"kernel_dropped": 5}))
+    lost = event("loss", place="in", during="r", losses=Counts({"kernel_dropped": 5}))
     assert [entry["text"] for entry in merged([lost])] == ["in: 5 dropped by the kernel"]
 
 
@@ -70,7 +70,7 @@ def test_each_kind_has_its_text(event_document: dict[str, Any], event_text: str)
 
 @pytest.mark.parametrize("kind", EVENT_KINDS)
 def test_every_kind_has_a_text(kind: str) -> None:
-    event_document = event(kind, cause="a cause", what="a thing", place="in", lost=Counts({"corrupt": 1}))
+    event_document = event(kind, cause="a cause", what="a thing", place="in", losses=Counts({"corrupt": 1}))
     assert len(in_words(event_document)) > 5
 
 

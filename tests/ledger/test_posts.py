@@ -20,7 +20,7 @@ HASHED = replace(LANDED, uuids=UUIDS)
 REFILL = LandedPost("events", 3, 0, {("events-udp", 60): Counts({"landed.event": 9})}, 0, {}, 2, ((4, 9), (12, 16)))
 CLIENT = ClientPost("events-udp", "me", 1, Counts({"datagrams": 5}))
 AUDIT = AuditPost("kafka", "shop", "1f", 2, {("events", 60): Counts({"attempt": 3, "success": 2, "failure": 1})})
-EVENT = EventPost("r in", 2, "loss", 9_000, 9_400, place="in", during="r", lost=Counts({"kernel_dropped": 5}))
+EVENT = EventPost("r in", 2, "loss", 9_000, 9_400, place="in", during="r", losses=Counts({"kernel_dropped": 5}))
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

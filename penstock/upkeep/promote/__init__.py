@@ -1,6 +1,7 @@
 """A topic of the log goes on in Kafka, and the pipeline with it.
 
-Start with ``promotion``; ``kafka_writer`` sends the rows. Imports ``landing``, ``log`` and ``kafka``.
+Start with ``promotion``; ``kafka_writer`` sends the rows. Imports ``landing``, ``log``, ``kafka`` and
+``server.kafka.records``.
 """
 
 __all__ = ["promotion", "kafka_writer"]  # noqa: RUF022 reading order

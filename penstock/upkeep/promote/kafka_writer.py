@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -16,6 +16,7 @@ from penstock.kafka.client.broker_answers import end_offset, partition_numbers
 from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.landing.from_kafka.read_back import consumer, read
 from penstock.landing.from_kafka.rows import TRANSPORT_HEADER_PREFIX
+from penstock.server.kafka.records.headers import unwrap
 
 BATCH_HEADER = "_penstock_batch"
 """Header with the id of a record's batch. Headers that begin with an underscore are no annotations."""
@@ -39,7 +40,7 @@ class OutgoingRecord:
 
     value: bytes | None
     key: bytes | None
-    headers: list[tuple[str, bytes]]
+    headers: Sequence[tuple[str, bytes | None]]
     timestamp: int = 0
     partition: int = -1
 
@@ -142,9 +143,9 @@ def _kafka_errors(subject: str) -> Iterator[None]:
         raise CannotSend(f"{subject}: {error.args[0].str()}") from error
 
 
-def headers_from_annotations(annotations: Iterable[tuple[str, str]] | None) -> list[tuple[str, bytes]]:
-    """Convert annotations to headers, without names reserved for the transport."""
-    return [(name, text.encode()) for name, text in annotations or () if not name.startswith(TRANSPORT_HEADER_PREFIX)]
+def headers_from_annotations(annotations: Iterable[tuple[str, str]] | None) -> list[tuple[str, bytes | None]]:
+    """Convert annotations to headers as a Kafka producer sent them, without names reserved for the transport."""
+    return [unwrap(name, text) for name, text in annotations or () if not name.startswith(TRANSPORT_HEADER_PREFIX)]
 
 
 def read_header_values(

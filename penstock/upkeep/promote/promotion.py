@@ -29,6 +29,7 @@ from penstock.landing.table_paths import Layout
 from penstock.log.errors import CorruptBatch
 from penstock.log.read.segment_view import StoredBatch
 from penstock.log.read.topic_reader import TopicReader
+from penstock.server.kafka.records.creation_times import shown_times, split_creation_times
 from penstock.upkeep.promote.kafka_writer import (
     TIMEOUT_S,
     CannotSend,
@@ -73,7 +74,7 @@ class Promotion:
         for stored in self._read_batches(end):
             for begin, rows in _parts(stored):
                 offsets = list(range(begin, begin + rows.num_rows))
-                positions = self._out.send(self.map.kafka_topic, _to_records(offsets, rows, stored))
+                positions = self._out.send(self.map.kafka_topic, to_records(offsets, rows, stored.origin.codec))
                 # Order: Kafka first, the map second; `_recover` adds what a crash in between left out of the map.
                 self.map.add(offsets, positions, begin + rows.num_rows)
                 copied += len(offsets)
@@ -129,13 +130,15 @@ def _parts(stored: StoredBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         yield stored.base + begin, stored.batch.slice(begin, size)
 
 
-def _to_records(offsets: Sequence[int], part: pa.RecordBatch, stored: StoredBatch) -> Iterator[OutgoingRecord]:
-    codec = stored.origin.codec
+def to_records(offsets: Sequence[int], part: pa.RecordBatch, codec: str) -> Iterator[OutgoingRecord]:
+    """Yield stored rows as records of Kafka: with their producer's time, else the log's, and the headers it sent."""
     codec_header = [(CODEC_HEADER, codec.encode())] if codec and codec != PLAIN_CODEC else []
-    for offset, row in zip(offsets, part.to_pylist(), strict=True):
-        headers = [(FROM_HEADER, str(offset).encode()), *codec_header, *headers_from_annotations(row["annotations"])]
-        millis = int(row["timestamp"].timestamp() * 1000)
-        yield OutgoingRecord(row["payload"], row["key"], headers, millis)
+    annotations, _ = split_creation_times(part.column("annotations"))
+    columns = (part.column("payload"), part.column("key"), annotations)
+    rows = zip(offsets, *(column.to_pylist() for column in columns), shown_times(part).tolist(), strict=True)
+    for offset, payload, key, pairs, millis in rows:
+        headers = [(FROM_HEADER, str(offset).encode()), *codec_header, *headers_from_annotations(pairs)]
+        yield OutgoingRecord(payload, key, headers, millis)
 
 
 def move_pipeline(layout: Layout) -> dict[str, Move]:

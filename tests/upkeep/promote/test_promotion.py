@@ -7,8 +7,10 @@ import sys
 import time
 import uuid
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -16,17 +18,38 @@ from penstock.kafka.broker import Broker
 from penstock.landing.from_kafka.offset_map import OffsetMap, map_path
 from penstock.proof.ledger_posts import LedgerClient
 from penstock.proof.moved_topics import post_moves
+from penstock.records import SCHEMA
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.query.proof_worker import ProofWorker
 from penstock.spark.views import read_landed
 from penstock.upkeep.checkpoint_repair import SourceDiffers
 from penstock.upkeep.promote.kafka_writer import read_header_values
-from penstock.upkeep.promote.promotion import FROM_HEADER, CannotMove, Promotion, move_pipeline
+from penstock.upkeep.promote.promotion import FROM_HEADER, CannotMove, Promotion, move_pipeline, to_records
 from penstock.upkeep.trace.tracer import Tracer
 from tests.spark.spark_daemon import daemon
 from tests.spark.spark_helpers import append, event
 
 ROWS = 12_000
+
+
+def test_record_has_the_time_and_headers_of_its_producer() -> None:
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    annotations = [
+        [("kafka.timestamp", "1700000000123"), ("h", "v")],
+        [("kafka.base64.raw", "/w=="), ("kafka.none.empty", "")],
+        [("kafka.timestamp", "soon")],
+        None,
+    ]
+    rows = [{"payload": b"%d" % n, "timestamp": moment, "annotations": pairs} for n, pairs in enumerate(annotations)]
+    records = list(to_records(range(4), pa.RecordBatch.from_pylist(rows, schema=SCHEMA), "plog"))
+    log_time = int(moment.timestamp() * 1000)
+    assert [(record.timestamp, list(record.headers)[1:]) for record in records] == [
+        (1_700_000_000_123, [("h", b"v")]),
+        (log_time, [("raw", b"\xff"), ("empty", None)]),
+        (log_time, [("kafka.timestamp", b"soon")]),
+        (log_time, []),
+    ]
+    assert [next(iter(record.headers)) for record in records] == [(FROM_HEADER, b"%d" % n) for n in range(4)]
 
 
 def land(spark: SparkSession, landing: Landing, ledger: LedgerClient) -> None:

@@ -64,7 +64,8 @@ def _wrap(name: str, value: bytes | None) -> tuple[str, str]:
     return BASE64 + name, base64.b64encode(value).decode()
 
 
-def _unwrap(name: str, text: str | None) -> tuple[str, bytes | None]:
+def unwrap(name: str, text: str | None) -> tuple[str, bytes | None]:
+    """Return the header that an annotation stands for."""
     if name.startswith(NONE) or text is None:
         return name.removeprefix(NONE), None
     if name.startswith(BASE64):
@@ -100,7 +101,7 @@ def headers_of(batch: pa.RecordBatch, annotations: pa.Array[Any]) -> tuple[pa.Ar
 
 
 def _unwrap_all(names: pa.Array[Any], texts: pa.Array[Any]) -> tuple[pa.Array[Any], pa.Array[Any]]:
-    pairs = [_unwrap(name, text) for name, text in zip(values_of(names), values_of(texts), strict=True)]
+    pairs = [unwrap(name, text) for name, text in zip(values_of(names), values_of(texts), strict=True)]
     return pa.array([name for name, _ in pairs], pa.string()), pa.array([value for _, value in pairs], pa.binary())
 
 
