@@ -65,7 +65,7 @@ def _wrap(name: str, value: bytes | None) -> tuple[str, str]:
 
 
 def unwrap(name: str, text: str | None) -> tuple[str, bytes | None]:
-    """Return the header that an annotation stands for."""
+    """Return the header from which an annotation was made."""
     if name.startswith(NONE) or text is None:
         return name.removeprefix(NONE), None
     if name.startswith(BASE64):
