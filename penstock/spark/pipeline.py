@@ -44,6 +44,7 @@ from penstock.landing.transform.rules import TransformRules
 from penstock.landing.typed.columns import configured_tables
 from penstock.process.process_end import end_process, exit_status
 from penstock.process.reporting import configure
+from penstock.process.tuning import FreedMemory
 from penstock.proof.ledger_posts import LedgerClient
 from penstock.spark.extensions import package_settings
 from penstock.spark.query.landing_query import Landing, RunningLanding, start_landing
@@ -60,6 +61,10 @@ QUERY_POLL_S = 0.5
 """Interval between two checks of the query; each is a call into the JVM."""
 NOTE_INTERVAL_S = 5.0
 """Interval between two checks of the tasks of a batch; each makes about ten calls into the JVM."""
+MEMORY_GROWTH_BYTES = 64 << 20
+"""Growth of the driver between two releases of freed memory. A batch of a million events takes about as much, and the
+next one uses it again.
+"""
 SLOW_WORKER = "failed to connect back"
 """A part of Spark's error for a Python worker that took more than ten seconds to start. Restarting the query costs less
 than restarting the JVM.
@@ -243,10 +248,12 @@ def _watch(
 ) -> str:
     """Wait until the query ends or ``stop`` is set, and log progress; return why it failed ("" if it did not)."""
     reported_batch, reported_rows, reported_at = proof_worker.progress.batch, 0, time.monotonic()
+    memory = FreedMemory(MEMORY_GROWTH_BYTES)
     is_remote, next_note = not runs_in_process(str(session.sparkContext.master)), 0.0
     while running.is_running and not stop.wait(QUERY_POLL_S):
         if time.monotonic() >= next_note:
             next_note = time.monotonic() + NOTE_INTERVAL_S
+            memory.release_growth()
             # A commit waits for an unreachable store without a limit, so it is no stall of Spark.
             is_committing = running.is_committing
             stall_watch.note(
