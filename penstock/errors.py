@@ -166,6 +166,7 @@ PenstockError
     BackupError  (upkeep.backup)
     CheckpointLost  (upkeep.checkpoint_rebuild)
     SourceDiffers  (upkeep.checkpoint_repair)
+    UnknownWay  (upkeep.explain)
     CannotSend  (upkeep.promote.kafka_writer)
     CannotMove  (upkeep.promote.promotion)
     BadFix  (upkeep.quarantine.fixes)

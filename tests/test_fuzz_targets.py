@@ -276,6 +276,8 @@ KERNEL, PARENT, COMPARED = "what the kernel says", "a pipe from its own parent",
 PASSED_ON, OWN, PACKAGE = "bytes passed on as they are", "the process's own memory", "a file of the package"
 NO_PARSERS = {
     "landing/storage/bloom_filters.py": "48 bytes of a filter; one that is not understood excludes nothing",
+    "cli/tables/explain.py": "bytes of a payload, parsed in wire and landing",
+    "upkeep/explain.py": "decoders and protocols of wire, and the rules of the landing",
     "upkeep/checkpoint_rebuild.py": "the id of Spark's query; what is not one is replaced",
     "cli/balance.py": "what the daemon answered, parsed in client and config",
     "cli/common.py": "what the daemon answered, parsed in client and config",

@@ -223,6 +223,7 @@ TESTED_BY: dict[str, str] = {
     "penstock/cli/run/api_reference.py": "tests/test_docs.py",
     "penstock/cli/run/backup.py": "tests/upkeep/test_backup.py",
     "penstock/cli/run/config_reference.py": "tests/test_docs.py",
+    "penstock/cli/tables/explain.py": "tests/system/test_docs.py",
     "penstock/cli/tables/replay.py": "tests/system/test_docs.py",
     "penstock/cli/tables/spark_session.py": "tests/cli/tables/test_pipeline.py",
     "penstock/handover/accounts.py": "tests/sinks/test_forwarder.py",

@@ -103,6 +103,13 @@ SECTIONS: dict[str, dict[str, Command]] = {
             "tables.trace",
             ["penstock trace 4b0e9c53", "penstock trace events:1200", "penstock trace 'connection reset'"],
         ),
+        "explain": Command(
+            "tables.explain",
+            [
+                """penstock explain --via gelf '{"short_message": "hello"}'""",
+                "penstock explain --file payload.bin --via forward",
+            ],
+        ),
     },
     "Account": {
         "balance": Command(
@@ -130,6 +137,7 @@ SECTIONS: dict[str, dict[str, Command]] = {
                 "compact": ["penstock pipeline compact"],
                 "quarantine groups": ["penstock pipeline quarantine groups"],
                 "quarantine list": ["penstock pipeline quarantine list --where missing_uuid -n 5"],
+                "quarantine history": ["penstock pipeline quarantine history"],
                 "quarantine replay": ["penstock pipeline quarantine replay --where missing_uuid --set uuid '{hash}'"],
             },
         ),

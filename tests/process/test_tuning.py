@@ -91,21 +91,6 @@ def test_freed_memory_between_live_blocks_is_released() -> None:
     assert released < start + 20
 
 
-GROWING = """
-from penstock.process import tuning
-tuning.warm_heap()
-from tests.landing.writing import driver_life
-driver_life.main()
-"""
-
-
-@pytest.mark.soak
-def test_memory_of_a_pipelines_driver_stays_flat() -> None:
-    sizes = [int(word) for word in words(GROWING)]
-    warm, last = max(sizes[: len(sizes) // 4]), max(sizes[-len(sizes) // 4 :])
-    assert last < warm + (64 << 20), [size >> 20 for size in sizes]
-
-
 FROZEN = """
 import gc
 from penstock.process.tuning import freeze_loaded_objects

@@ -71,6 +71,7 @@ SAID = {
     "penstock topics": "events",
     "penstock trace events:0": "has not landed yet",
     "penstock doctor || true": "disk",
+    """penstock explain --via gelf '{"short_message": "hello", "host": "web-1"}'""": "tables landed, messages",
     "penstock consume notes --from earliest -n 1": "straight into the log",
     "penstock inspect events-udp --batches": "accepted 1",
     "penstock inspect events-udp 48 --format ascii --skip-default-header": "DATA Header{frame-length=",

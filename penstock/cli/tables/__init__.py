@@ -1,8 +1,8 @@
-"""Commands on the pipeline and its tables: pipeline, tables, schema, sql, trace.
+"""Commands on the pipeline and its tables: pipeline, tables, schema, sql, trace, explain.
 
 Read ``pipeline`` with its commands ``wait``, ``backfill``, ``replay`` and ``quarantine``, ``spark_session``, then
-``contents`` with ``delete``, ``schema``, ``sql`` and ``trace``. Imports any room before it, inside functions if
-that is slow or needs an extra. Also ``cli``.
+``contents`` with ``delete``, ``schema``, ``sql``, ``trace`` and ``explain``. Imports any room before it, inside
+functions if that is slow or needs an extra. Also ``cli``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -17,4 +17,5 @@ __all__ = [  # noqa: RUF022 reading order
     "schema",
     "sql",
     "trace",
+    "explain",
 ]
