@@ -39,7 +39,9 @@ NAMED = [page for page in [*GUIDES, *PAGES] if page.name != "CHANGELOG.md"]
 FORMATS = DOCS / "compatibility.md"
 OF_DATA = ("topics", "buffers", "tables", "landed", "quarantine")
 """Folders of a data directory."""
-NO_MODULES = {f"penstock.{name}" for name in ("handlers", "codecs", "kafka.auditors", "audit", "toml", "conf", "service")}
+NO_MODULES = {
+    f"penstock.{name}" for name in ("handlers", "codecs", "kafka.auditors", "audit", "toml", "conf", "service")
+}
 """Groups of entry points, a type of event, and files."""
 STAGES = ("listeners", "logbuffer", "log", "tables", "balance", "console", "kafka")
 OTHERS = ("# vector.toml",)
