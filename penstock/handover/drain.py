@@ -6,6 +6,7 @@ frames are polled again; the topics skip the stored ones.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ from penstock.handover.paths import LOG, held_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import GATHER_S, FrameGroup, FrameReader
 from penstock.handover.splitter import MessagesByTopic, TopicSplitter
-from penstock.handover.state_page import StatePage
+from penstock.handover.state_page import TOPIC_BY_POSITION, StatePage
 from penstock.log import Log, LogError
 from penstock.logbuffer import Frame
 from penstock.records import EMPTY_BODY, BadBatch, Body, Rows, body
@@ -37,6 +38,7 @@ RECEIPTS = "_receipts"
 EMPTY = memoryview(b"")
 GROUP_BYTES = 8 << 20
 """Limit of the frames stored as one group, and so of one commit."""
+SMALL_GROUP_BYTES = 256 << 10
 GATHER_COUNTS_S, GATHERED_COUNTS_BYTES = 0.02, 16 << 20
 """Interval of groups of which only counts are stored (no sender waits for them), and the most bytes in that time."""
 _LOGGER = logging.getLogger(__name__)
@@ -52,6 +54,9 @@ class Drain(FrameReader):
     def __init__(self, listener: str, folder: Path, log: Log, wake: int | None) -> None:
         super().__init__(folder, listener, LOG, wake, GROUP_BYTES)
         self._log = log
+        self._held_file = held_file(folder, listener)
+        self._routes_version = b""
+        self._routes: TopicByPosition | None = None
 
     def handle(self, group: FrameGroup, position: ReaderPosition) -> None:
         """Append the frames' batches, wait for the sync, and advance past each that is stored."""
@@ -64,7 +69,8 @@ class Drain(FrameReader):
         # Order: all appends are synced before the position moves; a crash before this line stores nothing twice.
         position.position = group.end
         # The saved frames are stored by now; the file would only be read again.
-        held_file(self.folder, self.listener).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            self._held_file.unlink()
 
     def resume(self, path: Path, position: ReaderPosition) -> None:
         """Store the saved frames of a stopped predecessor. Raises RoutesUnknown while the topics are unknown."""
@@ -75,7 +81,7 @@ class Drain(FrameReader):
             self._store_held(position)
 
     def _store_held(self, position: ReaderPosition) -> None:
-        file = held_file(self.folder, self.listener)
+        file = self._held_file
         frames_held, total = read_held_frames(file)
         if frames := [
             frame._replace(data=self.copied_part(frame)) for frame in frames_held if frame.begin >= position.stored
@@ -106,17 +112,36 @@ class Drain(FrameReader):
         return GATHER_COUNTS_S if has_room and self._goes_elsewhere(group.begin) else GATHER_S
 
     def _goes_elsewhere(self, position: int) -> bool:
-        return TopicByPosition(self._page).topic(position) is None
+        return self._topics_by_position().topic(position) is None
+
+    def _topics_by_position(self) -> TopicByPosition:
+        """Return the topics of frames. Fast path: parsed again only if the receiver has changed them."""
+        version = self._page.version(TOPIC_BY_POSITION)
+        if self._routes is None or version != self._routes_version:
+            self._routes, self._routes_version = TopicByPosition(self._page), version
+        return self._routes
 
     def _store(self, group: FrameGroup, position: ReaderPosition) -> None:
         appended: list[tuple[int, int, list[Future[Any]]]] = []
+        committers = self._log.committers
         try:
-            for frame, mark, origin, topic, messages in self._split(group, self._page):
-                appended.append((frame.end, mark, self._append(topic, messages, origin)))
+            is_small = group.end - group.begin <= SMALL_GROUP_BYTES
+            # Fast path: this thread commits the first topic itself. Waking a committer costs as much as a small commit;
+            # a large one runs beside the decoding of further frames.
+            with contextlib.ExitStack() as stack:
+                commits = stack.enter_context(committers.scheduling_locally()) if is_small else []
+                for frame, mark, origin, topic, messages in self._split(group, self._page):
+                    appended.append((frame.end, mark, self._append(topic, messages, origin)))
+                while commits:
+                    commit = commits.pop()
+                    if commit():
+                        committers.hand_over(commit)
         finally:
             # Waits for all, also after an error: a future that completes later would advance a position that was given
             # back.
-            wait([future for _, _, futures in appended for future in futures])
+            pending = [future for _, _, futures in appended for future in futures if not future.done()]
+            if pending:
+                wait(pending)
         for end, total, futures in appended:
             for future in futures:
                 future.result()
@@ -130,7 +155,7 @@ class Drain(FrameReader):
         Messages without a topic go to another handler: they are only counted.
         """
         read: list[tuple[Frame, int, Origin, Body]] = []
-        mark, routes = group.mark, TopicByPosition(page)
+        mark, routes = group.mark, self._topics_by_position()
         for frame in group.frames:
             try:
                 batch, metadata = _read(frame, routes)

@@ -65,6 +65,12 @@ class StatePage:
         data = self._newest(text)[1]
         return json.loads(data) if data else None
 
+    def version(self, text: int) -> bytes:
+        """Return bytes that change whenever text number ``text`` is written."""
+        first = self._half_offset(text, 0)
+        second = first + CAPACITY
+        return self._map[first : first + HALF_HEADER.size] + self._map[second : second + HALF_HEADER.size]
+
     def log_damage(self) -> None:
         """Log the damaged texts, before the owner uses the page; the previous text of each stays valid."""
         for index in range(len(self._map) // CAPACITY):

@@ -23,6 +23,8 @@ TIMEOUT_S = 9.0
 MIN_POLL_S, MAX_POLL_S = 0.0005, 0.02
 """Poll intervals: each unsuccessful poll lengthens the next interval."""
 POLL_GROWTH = 1.25
+FIRST_POLL_SHARE, MAX_FIRST_POLL_S = 0.6, 0.002
+"""The first poll comes after this part of the time that the last messages took, and at most after this time."""
 _Sender = TypeVar("_Sender")
 
 
@@ -39,7 +41,7 @@ class Fate(StrEnum):
 class _Wait(NamedTuple, Generic[_Sender]):
     begin: int
     end: int
-    deadline: float
+    since: float
     sender: _Sender
 
 
@@ -64,7 +66,7 @@ class StoredWaits(Generic[_Sender]):
         self._names = {reader.name for reader in self._readers}
         self._waiting: deque[_Wait[_Sender]] = deque()
         self._skipped: list[tuple[int, int]] = []
-        self._pause = MIN_POLL_S
+        self._last_s = self._pause = self._next_pause = MIN_POLL_S
         writer.on_skip = self._skip
 
     def __len__(self) -> int:
@@ -77,19 +79,29 @@ class StoredWaits(Generic[_Sender]):
 
     def expect(self, begin: int, sender: _Sender) -> None:
         """Register ``sender`` for the frames written from position ``begin`` on."""
-        self._waiting.append(_Wait(begin, self._writer.position, self._clock() + self._patience, sender))
-        self._pause = MIN_POLL_S
+        self._waiting.append(_Wait(begin, self._writer.position, self._clock(), sender))
+        self._restart_polls()
 
     def take_decided(self) -> list[tuple[_Sender, Fate]]:
         """Remove and return the senders whose outcome is known, in their order."""
         stored, now = min(reader.position.stored for reader in self._readers), self._clock()
         outcomes: list[tuple[_Sender, Fate]] = []
         while self._waiting and (fate := self._fate(self._waiting[0], stored, now)):
-            outcomes.append((self._waiting.popleft().sender, fate))
+            wait = self._waiting.popleft()
+            outcomes.append((wait.sender, fate))
         first = self._waiting[0].begin if self._waiting else self._writer.position
         self._skipped = [(begin, end) for begin, end in self._skipped if end > first]
-        self._pause = MIN_POLL_S if outcomes else min(self._pause * POLL_GROWTH, MAX_POLL_S)
+        if outcomes:
+            self._last_s = now - wait.since
+            self._restart_polls()
+        else:
+            self._pause, self._next_pause = self._next_pause, min(self._next_pause * POLL_GROWTH, MAX_POLL_S)
         return outcomes
+
+    def _restart_polls(self) -> None:
+        """Plan the first poll for shortly before the messages are stored, if they take as long as the last ones."""
+        self._pause = min(max(self._last_s * FIRST_POLL_SHARE, MIN_POLL_S), MAX_FIRST_POLL_S)
+        self._next_pause = MIN_POLL_S * POLL_GROWTH
 
     @property
     def pause(self) -> float | None:
@@ -102,7 +114,7 @@ class StoredWaits(Generic[_Sender]):
             return Fate.DROPPED
         if stored >= wait.end:
             return Fate.STORED
-        return Fate.LATE if now >= wait.deadline else None
+        return Fate.LATE if now >= wait.since + self._patience else None
 
     def _skip(self, reader: str, begin: int, end: int) -> None:
         if reader in self._names:

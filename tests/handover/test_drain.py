@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -15,12 +16,13 @@ import pytest
 from penstock.config import ListenerConfig
 from penstock.counts import Counts
 from penstock.handover import writer as writing
+from penstock.handover.buffer import TopicByPosition
 from penstock.handover.drain import RECEIPTS, Drain
 from penstock.handover.paths import position_file, state_file
 from penstock.handover.reader import GATHER_S, FrameGroup
 from penstock.handover.state_page import TOPIC_BY_POSITION, StatePage
 from penstock.log import Log, LogFull, TopicSettings
-from penstock.records import ANNOTATIONS, EMPTY_BODY, body
+from penstock.records import ANNOTATIONS, EMPTY_BODY, Rows, body
 from tests.ingest.ingest_life import Life, live
 
 LISTENER = ListenerConfig.model_validate(
@@ -365,6 +367,38 @@ def test_counts_without_messages_are_gathered_longer(
     drain.stop()
     drain.run()
     assert (drain.gather_time(FrameGroup([], 0, 0, 0), term_length) > GATHER_S) is longer
+
+
+def test_rows_of_a_small_frame_are_stored_as_their_columns(
+    life: Life, log: Log, drained: Callable[[], list[str]]
+) -> None:
+    rows = Rows([(None, b"one", None, [("a", "b")])])
+    life.publisher.publish(rows, Counts({"seen": 1, "accepted": 1}), 0)
+    assert drained() == []
+    (stored,) = log.topic("in").reader().read(0)
+    assert stored.batch.drop_columns(["offset", "timestamp"]).equals(rows.batch())
+
+
+def test_small_group_is_committed_by_its_drain(life: Life, log: Log, tmp_path: Path, wake: int) -> None:
+    names = list[str]()
+    log.topic("in", create=True).subscribe(lambda _: names.append(threading.current_thread().name))
+    for payload in (b"one", b"two"):
+        publish(life, payload)
+    drain = Drain(LISTENER.name, tmp_path, log, wake)
+    drain.stop()
+    drain.run()
+    assert names == [threading.current_thread().name]
+    assert payloads(log) == [b"one", b"two"]
+
+
+def test_changed_topic_is_read_again(life: Life, log: Log, tmp_path: Path, drained: Callable[[], list[str]]) -> None:
+    page = StatePage(state_file(tmp_path, LISTENER.name))
+    drain = Drain(LISTENER.name, tmp_path, log, None)
+    drain._page = page
+    assert drain._topics_by_position().topic(1 << 20) == "in"
+    TopicByPosition(page).route("other", 4096, 0)
+    assert drain._topics_by_position().topic(1 << 20) == "other"
+    page.close()
 
 
 def test_damaged_counts_are_not_entered(log: Log, tmp_path: Path, drained: Callable[[], list[str]]) -> None:

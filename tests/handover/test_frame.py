@@ -17,6 +17,7 @@ from penstock.handover.frame import (
     TRAILER_MARK,
     FrameMetadata,
     decode_frame,
+    decode_small_frame,
     encode_frame,
     frame_head,
     is_intact,
@@ -24,7 +25,7 @@ from penstock.handover.frame import (
     read_frame_metadata,
     reserved_value,
 )
-from penstock.records import EMPTY_BODY, BadBatch, body, encode
+from penstock.records import EMPTY_BODY, BadBatch, Rows, body, encode
 from tests.fuzzed import RAW, objects
 
 RECEIPT = FrameMetadata(
@@ -34,6 +35,14 @@ RECEIPT = FrameMetadata(
 
 def joined(batch: pa.RecordBatch) -> memoryview:
     return memoryview(b"".join(bytes(part) for part in encode_frame(batch, RECEIPT)))
+
+
+def test_few_rows_and_metadata_survive_a_round_trip() -> None:
+    rows = Rows([(None, b"one", None, [("name", "text")])])
+    frame = memoryview(b"".join(encode_frame(rows, RECEIPT)))
+    assert decode_small_frame(frame) == (rows, RECEIPT)
+    assert decode_frame(frame) == (rows.batch(), RECEIPT)
+    assert decode_small_frame(joined(rows.batch())) == (rows.batch(), RECEIPT)
 
 
 def test_batch_and_metadata_survive_a_round_trip() -> None:
@@ -72,7 +81,12 @@ RECEIPTS = objects("open", "socket", "slots", "incarnation", "total", "missed", 
 @given(RAW)
 def test_arbitrary_payload_is_a_frame_or_bad_batch(data: bytes) -> None:
     payload = memoryview(data + TRAILER.pack(crc32c.crc32c(data), TRAILER_MARK))
-    for read in (decode_frame, read_frame_metadata, lambda content: read_frame_metadata(frame_head(content))):
+    for read in (
+        decode_frame,
+        decode_small_frame,
+        read_frame_metadata,
+        lambda content: read_frame_metadata(frame_head(content)),
+    ):
         with contextlib.suppress(BadBatch):
             read(payload)
 
