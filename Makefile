@@ -29,7 +29,7 @@ audit-dependencies: setup
 	test -x .venv/audit/bin/pip-audit || ($(PYTHON) -m venv .venv/audit && .venv/audit/bin/pip install --quiet pip-audit)
 	.venv/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
-# WITH=rsyslog,slogd,nats,kafka measures these beside Penstock, alone; results are kept in bench/results.
+# WITH=rsyslog,slogd,nats,kafka,collector measures these beside Penstock, alone; results are kept in bench/results.
 bench: setup
 	$(BIN)/python -m bench $(PARTS) $(if $(WITH),--with $(WITH))
 

@@ -49,7 +49,7 @@ def measure(rounds: int = ROUNDS) -> dict[str, Any]:
         found: dict[str, Rates] = {name: defaultdict(list) for name in SIZES}
         for number in range(rounds):
             for name, (size, count) in SIZES.items():
-                bench.round(size, count, f"{name.lower()}-{number}", found[name])
+                bench.round(size, count, f"{name.lower()}-{number}", found[name], is_backwards=number % 2 == 1)
         used |= _memory(pids, "loaded")
     return used | {f"kafka_log_{name}_{what}": value for name in SIZES for what, value in _figures(found[name])}
 
@@ -98,15 +98,16 @@ class Bench:
     def __init__(self, servers: dict[str, str]) -> None:
         self._servers = servers
 
-    def round(self, size: int, count: int, topic: str, rates: Rates) -> None:
-        """Produce and consume once."""
+    def round(self, size: int, count: int, topic: str, rates: Rates, *, is_backwards: bool = False) -> None:
+        """Produce and consume once; ``is_backwards`` reverses the order of the servers."""
+        step = -1 if is_backwards else 1
         for batches, (octets, times) in BATCHES.items():
-            for server, address in self._servers.items():
+            for server, address in list(self._servers.items())[::step]:
                 name = f"{topic}-{batches}-{server}"
                 _create(address, name, {"flush.messages": "1"} if server == FLUSHED else {})
                 rates[f"produced_{batches}_{server}"].append(_produce(address, name, size, times * count, octets))
         for who, consume in CONSUMERS.items():
-            for server in (OURS, PLAIN):
+            for server in (OURS, PLAIN)[::step]:
                 name = f"{topic}-small_batches-{server}"
                 rates[f"consumed_{who}_{server}"].append(consume(self._servers[server], name, count))
 

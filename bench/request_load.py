@@ -64,7 +64,7 @@ def _loki(records: int) -> bytes:
 
 def _bulk(records: int) -> bytes:
     document = {"@timestamp": "2026-09-21T00:00:00Z", "message": TEXT, **_fields()}
-    return b"".join(b'{"create":{}}\n' + json.dumps(document).encode() + b"\n" for _ in range(records))
+    return b"".join(b'{"create":{"_index":"logs"}}\n' + json.dumps(document).encode() + b"\n" for _ in range(records))
 
 
 def _json(records: int) -> bytes:

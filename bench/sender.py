@@ -3,7 +3,8 @@
 ``KIND``: ``datagrams`` of SIZE bytes, ``fragments`` (of 1,400 bytes) of messages of SIZE bytes, or ``lines`` of
 SIZE bytes. ``COUNT`` and ``RATE`` (a second, 0 for as fast as possible) are of these. All is laid out beforehand, and
 the kernel cuts datagrams out of larger sends (UDP_SEGMENT, Linux 4.18): sender and receiver share the machine.
-``separate`` are datagrams that nobody cuts, many of them in a call (sendmmsg).
+``separate`` are datagrams that nobody cuts, many of them in a call (sendmmsg); ``syslog`` and ``separate_syslog``
+are the same with the head of a syslog message.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import json
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Protocol
 
 import mmh3
@@ -26,6 +28,8 @@ GROUP = 64
 """Datagrams of one system call, 64 KiB of them at the most."""
 SOL_UDP, UDP_SEGMENT = 17, 103
 FRAGMENT_SIZE = 1400
+SYSLOG_HEAD = b"<134>Nov 26 12:00:00 web-17 shop[4711]: "
+"""Head of a syslog message: without a PRI, rsyslog and Penstock skip most of their parsing."""
 LINES = 2000
 
 
@@ -38,12 +42,12 @@ class Load(Protocol):
 
 
 class Datagrams:
-    """Equal datagrams."""
+    """Equal datagrams that begin with ``head``."""
 
     units = GROUP
 
-    def __init__(self, size: int) -> None:
-        self._size, self._data = size, b"m" * (size * GROUP)
+    def __init__(self, size: int, head: bytes = b"") -> None:
+        self._size, self._data = size, head.ljust(size, b"m") * GROUP
 
     def send(self, sock: socket.socket) -> None:
         """Send them."""
@@ -55,8 +59,8 @@ class Separate:
 
     units = GROUP
 
-    def __init__(self, size: int) -> None:
-        self._batch = DatagramBatch.from_datagrams([b"m" * size] * GROUP)
+    def __init__(self, size: int, head: bytes = b"") -> None:
+        self._batch = DatagramBatch.from_datagrams([head.ljust(size, b"m")] * GROUP)
 
     def send(self, sock: socket.socket) -> None:
         """Send them."""
@@ -129,7 +133,14 @@ def _paced(units: int, rate: int, started: float) -> Iterator[None]:
             time.sleep(ahead)
 
 
-LOADS = {"datagrams": Datagrams, "separate": Separate, "fragments": Fragments, "lines": Lines}
+LOADS: dict[str, Callable[[int], Load]] = {
+    "datagrams": Datagrams,
+    "separate": Separate,
+    "syslog": partial(Datagrams, head=SYSLOG_HEAD),
+    "separate_syslog": partial(Separate, head=SYSLOG_HEAD),
+    "fragments": Fragments,
+    "lines": Lines,
+}
 
 
 def main() -> None:

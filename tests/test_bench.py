@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 import bench.__main__
-from bench import compare, peers, readme
-from bench.peers import appends, datagrams, kafka
+from bench import compare, peers, readme, request_load
+from bench.peers import appends, datagrams, kafka, rsyslog
 from bench.peers.nats import Nats
 from bench.peers.peer import Peer
 from bench.results import load, machine, save
 from penstock.java.runtime import NoJava
+from penstock.wire.request_protocols import REQUEST_PROTOCOLS
+from penstock.wire.requests import Received, Request, find_protocol
 
 
 def test_result_is_stored_with_its_machine_and_load(tmp_path: Path) -> None:
@@ -39,7 +41,7 @@ def test_unknown_peer_is_refused_before_the_measurement(
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr("sys.argv", ["bench", "log", "--with", "kafka,nobody"])
     monkeypatch.setattr(peers, "MISSING", peers.MISSING | {"kafka": lambda: ""})
-    with pytest.raises(SystemExit, match="no peer 'nobody': there are rsyslog, slogd, nats, kafka"):
+    with pytest.raises(SystemExit, match="no peer 'nobody': there are collector, rsyslog, slogd, nats, kafka"):
         bench.__main__.main()
     assert capsys.readouterr() == ("", "")
 
@@ -49,6 +51,7 @@ def test_unknown_peer_is_refused_before_the_measurement(
     [
         ("slogd", "slogd", "BENCH_SLOGD"),
         ("rsyslog", "rsyslogd", "BENCH_RSYSLOGD"),
+        ("collector", "otelcol-contrib", "BENCH_OTELCOL_CONTRIB"),
         ("nats", "nats-server", "BENCH_NATS_SERVER"),
     ],
 )
@@ -83,6 +86,7 @@ def no_java() -> None:
 
 def test_nats_has_the_figures_of_penstock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCH_NATS_SERVER", script(tmp_path, LISTENS))
+    monkeypatch.setattr(appends, "go_client", lambda: None)
     ask = appends.told
     monkeypatch.setattr(
         appends, "told", lambda client, *words: measured(*words) if client == "nats_load" else ask(client, *words)
@@ -173,6 +177,47 @@ def test_datagrams_dropped_by_the_kernel_at_a_port_are_counted() -> None:
             sock.sendto(b"x" * 1000, sock.getsockname())
         assert 0 < (datagrams.dropped(port) or 0) < 50
     assert datagrams.dropped(port) is None
+
+
+STATISTICS = """\
+Nov 26 19:17:51: { "name": "main Q", "origin": "core.queue", "size": 9, "discarded.full": 1, "discarded.nf": 0 }
+Nov 26 19:17:52: { "name": "imudp(w0)", "origin": "imudp", "msgs.received": 20032 }
+Nov 26 19:17:52: { "name": "main Q", "origin": "core.queue", "size": 5, "discarded.full": 3, "discarded.nf": 4 }
+Nov 26 19:17:52: { "name": "other", "origin": "core.queue", "size": 2, "discarded.full": 0, "discarded.nf": 1 }
+Nov 26 19:17:53: { "name": "other", "origin": "core.queue", "si"""
+
+
+def test_queues_of_rsyslog_are_read_from_its_newest_statistics() -> None:
+    assert rsyslog.queues(STATISTICS.splitlines()) == (7, 8)
+    assert rsyslog.queues([]) == (0, 0)
+
+
+@pytest.mark.parametrize(("discards", "lossless"), [([0, 0, 0, 0], True), ([0, 1, 1, 1], False)])
+def test_rate_at_which_a_queue_discards_is_not_lossless(
+    monkeypatch: pytest.MonkeyPatch, discards: list[int], lossless: bool
+) -> None:
+    class Discarding(IdlePeer):
+        udp = ("127.0.0.1", 1)
+
+        def discarded(self) -> int:
+            return discards.pop(0)
+
+    monkeypatch.setattr(datagrams, "RATES", [100, 200])
+    monkeypatch.setattr(datagrams, "_sent", lambda *load: {"sent": 100, "seconds": 100 / load[3] * (load[3] / 100)})
+    figures = datagrams.lossless("syslog", "udp_", 1.0)(Discarding.__new__(Discarding))
+    assert (figures["udp_lossless_per_s"] > 0) is lossless
+    assert figures["udp_lossless_sender_is_limit"] is lossless
+
+
+@pytest.mark.parametrize("protocol", request_load.PROTOCOLS)
+def test_requests_of_the_load_are_accepted(protocol: str) -> None:
+    path, media_type, make = request_load.HTTP["otlp" if protocol == "otlp_grpc" else protocol]
+    request = Request("POST", path, make(3), {}, {"content-type": media_type})
+    receiver = find_protocol([create() for create in REQUEST_PROTOCOLS], "POST", path)
+    assert receiver is not None
+    received = receiver.receive(request)
+    assert isinstance(received, Received)
+    assert (received.body.num_rows, received.refused) == (3, {})
 
 
 def test_table_of_a_result_has_its_load_and_only_measured_figures(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Peers beside Penstock in one run, in turn: each round measures them one after the other, the next one backwards.
 
-A peer is looked for on the PATH, or where ``BENCH_RSYSLOGD``, ``BENCH_SLOGD`` and ``BENCH_NATS_SERVER`` say. NATS is
-spoken to by nats-py, which is no part of Penstock: ``pip install nats-py``. Kafka is ``bench.kafka_log``.
+A peer is looked for on the PATH, or where ``BENCH_RSYSLOGD``, ``BENCH_SLOGD``, ``BENCH_OTELCOL_CONTRIB`` and
+``BENCH_NATS_SERVER`` say; one that is absent is refused before the measurement. NATS is spoken to by nats-py, which is
+no part of Penstock: ``pip install nats-py``. Kafka is ``bench.kafka_log``.
 """
 
 from __future__ import annotations
@@ -17,16 +18,23 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers import appends, datagrams, kafka
+from bench.peers.exports import Collector, PenstockRequests, exports
 from bench.peers.nats import Nats, NatsUnsynced
 from bench.peers.peer import Peer
-from bench.peers.penstock import Penstock, PenstockReceiving
+from bench.peers.penstock import Penstock, PenstockReceiving, PenstockSyslog
 from bench.peers.rsyslog import Rsyslog
 from bench.peers.slogd import Slogd
 from penstock.testing.pipe import until
 
 LOGS: dict[str, tuple[type[Peer], ...]] = {"slogd": (Slogd,), "nats": (Nats, NatsUnsynced)}
 """Those that take appends, and are measured together: so Penstock's figures are of the same turns."""
-MISSING = {"rsyslog": Rsyslog.missing, "slogd": Slogd.missing, "nats": Nats.missing, "kafka": kafka.missing}
+MISSING = {
+    "collector": Collector.missing,
+    "rsyslog": Rsyslog.missing,
+    "slogd": Slogd.missing,
+    "nats": Nats.missing,
+    "kafka": kafka.missing,
+}
 """Of each peer: what is to be installed before it can be measured, empty where nothing is."""
 IDLE_SECONDS = 1.0
 Work = Callable[[Any], dict[str, float]]
@@ -49,9 +57,11 @@ def measure(names: list[str], rounds: int = 3, seconds: float = 2.0) -> dict[str
     if logs := [kind for name in names for kind in LOGS.get(name, ())]:
         figures |= in_turn([Penstock, *logs], rounds, lambda peer: appends.writes(peer, seconds) | appends.reads(peer))
     if "rsyslog" in names:
-        for sender, name in (("datagrams", "udp_"), ("separate", "udp_separate_")):
+        for sender, name in (("syslog", "udp_"), ("separate_syslog", "udp_separate_")):
             work = datagrams.lossless(sender, name, seconds)
-            figures |= in_turn([PenstockReceiving, Rsyslog], rounds, work, name)
+            figures |= in_turn([PenstockReceiving, PenstockSyslog, Rsyslog], rounds, work, name)
+    if "collector" in names:
+        figures |= in_turn([PenstockRequests, Collector], rounds, lambda peer: exports(peer, seconds), "requests_")
     if "kafka" in names:
         figures |= kafka.measure(rounds)
     return figures

@@ -42,6 +42,13 @@ class Peer:
     def stop(self) -> None:
         """End it."""
 
+    def settle(self) -> None:
+        """Wait until everything that it has taken is written: what still waits has not cost its CPU yet."""
+
+    def discarded(self) -> int:
+        """Return the messages that it has taken from the kernel and then dropped so far."""
+        return 0
+
     def cpu(self) -> float:
         """CPU seconds of all its processes so far."""
         return cpu_of_all(self.pid)

@@ -7,6 +7,7 @@ from pathlib import Path
 from bench.peers.peer import Peer
 from penstock.testing.pipe import Pipe
 
+SETTLE_S = 60.0
 LOG_ALONE = "listener = []\n"
 RECEIVER = """
 [[listener]]
@@ -14,6 +15,7 @@ name = "udp"
 protocol = "udp"
 port = 0
 so_rcvbuf = "16MiB"
+codec = "{codec}"
 """
 
 
@@ -46,9 +48,23 @@ class Penstock(Peer):
 class PenstockReceiving(Penstock):
     """The same with a receiver, which writes into the synced log."""
 
-    listeners = RECEIVER
+    listeners = RECEIVER.format(codec="plog")
+
+    def settle(self) -> None:
+        self._pipe.settled(SETTLE_S)
+
+    def discarded(self) -> int:
+        counts = self._pipe.counts("udp")
+        return sum(count for name, count in counts.items() if name.startswith(("policy_drop", "handler_failed")))
 
     @property
     def udp(self) -> tuple[str, int]:
         """Where it takes datagrams."""
         return self._pipe.address("udp")
+
+
+class PenstockSyslog(PenstockReceiving):
+    """The same with each message parsed as syslog."""
+
+    name = "penstock_syslog"
+    listeners = RECEIVER.format(codec="syslog")

@@ -1,28 +1,69 @@
-"""rsyslog, which takes datagrams."""
+"""rsyslog, which takes datagrams and syncs its file, as Penstock syncs its log."""
 
 from __future__ import annotations
 
+import json
+from typing import NamedTuple
+
 from bench.peers.datagrams import dropped
 from bench.peers.peer import Started
+from bench.peers.penstock import SETTLE_S
+from penstock.testing.pipe import until
+
+BATCH = 4096
+"""Messages of one batch, and so of one sync; rsyslog's default of 1,024 costs it a third of its rate."""
+CONFIG = """
+module(load="impstats" interval="1" format="json" resetCounters="off" log.syslog="off" log.file="{folder}/statistics")
+module(load="imudp" batchSize="128")
+input(type="imudp" address="127.0.0.1" port="{port}" rcvbufSize="16m")
+main_queue(queue.size="1000000" queue.dequeueBatchSize="{batch}")
+*.* action(type="omfile" file="{folder}/messages" sync="on")
+"""
 
 
 class Rsyslog(Started):
-    """From UDP to /dev/null."""
+    """From UDP to a file that is synced after each batch."""
 
     name, program = "rsyslog", "rsyslogd"
 
     def command(self) -> list[str]:
         config = self.folder / "rsyslog.conf"
-        config.write_text(
-            f'module(load="imudp" batchSize="128")\ninput(type="imudp" address="127.0.0.1" port="{self.port}" '
-            'rcvbufSize="16m")\nmain_queue(queue.size="1000000")\n*.* action(type="omfile" file="/dev/null")\n'
-        )
+        config.write_text(CONFIG.format(folder=self.folder, port=self.port, batch=BATCH))
         return [str(self.path()), "-n", "-f", str(config), "-i", str(self.folder / "pid")]
 
     @property
     def udp(self) -> tuple[str, int]:
-        """Where it takes datagrams."""
+        """Return the address at which it takes datagrams."""
         return "127.0.0.1", self.port
 
     def listens(self) -> bool:
         return dropped(self.port) is not None
+
+    def settle(self) -> None:
+        until(lambda: not self._queues().waiting, SETTLE_S, "rsyslog's queue is empty")
+
+    def discarded(self) -> int:
+        """Return the messages that its queues have discarded so far, as of the last second."""
+        return self._queues().discarded
+
+    def _queues(self) -> Queues:
+        statistics = self.folder / "statistics"
+        return queues(statistics.read_text().splitlines() if statistics.exists() else [])
+
+
+class Queues(NamedTuple):
+    """Messages in rsyslog's queues, and those that they have discarded."""
+
+    waiting: int
+    discarded: int
+
+
+def queues(lines: list[str]) -> Queues:
+    """Return the totals of all queues from the lines of impstats; the last line of each queue counts."""
+    newest: dict[str, Queues] = {}
+    for line in lines:
+        if '"core.queue"' in line and line.rstrip().endswith("}"):
+            counters = json.loads(line[line.index("{") :])
+            discarded = int(counters["discarded.full"]) + int(counters["discarded.nf"])
+            newest[counters["name"]] = Queues(int(counters["size"]), discarded)
+    return Queues(sum(q.waiting for q in newest.values()), sum(q.discarded for q in newest.values()))
