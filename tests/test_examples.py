@@ -1,4 +1,4 @@
-"""The files in examples/ use metrics that /metrics has."""
+"""The files in examples/ use metrics, keys, ports and commands that exist."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 import yaml
 
 from docsite.metrics import sample_families
+from penstock.cli.main import COMMANDS
+from penstock.config import Settings, load
 from penstock.counts import Name
 from penstock.server.api.monitoring import ROUTE_FATES
 from penstock.server.metrics.prometheus import Family, render
@@ -101,3 +103,61 @@ def test_each_rule_has_a_severity_and_a_summary() -> None:
         for rule in group["rules"]:
             assert rule["labels"]["severity"] in ("warning", "critical")
             assert rule["annotations"]["summary"]
+
+
+CONTAINERFILE = (EXAMPLES / "Containerfile").read_text()
+IMAGE_VARIABLES = dict(re.findall(r"(PENSTOCK_\w+)=(\S+)", CONTAINERFILE))
+COMPOSE = yaml.safe_load((EXAMPLES / "compose.yaml").read_text())["services"]["penstock"]
+MANIFESTS = {d["kind"]: d for d in yaml.safe_load_all((EXAMPLES / "kubernetes" / "penstock.yaml").read_text())}
+
+
+def served_ports(settings: Settings) -> set[tuple[int, str]]:
+    """Return the ports of all listeners and of the API, with their transport."""
+    addresses = [settings.log.http, settings.log.grpc, settings.console.http]
+    return {
+        *((int(address.rpartition(":")[2]), "tcp") for address in addresses),
+        *((listener.port, listener.transport) for listener in settings.listener),
+    }
+
+
+def test_compose_file_builds_the_image_and_publishes_its_ports(tmp_path: Path) -> None:
+    build = COMPOSE["build"]
+    assert (EXAMPLES / build["context"] / build["dockerfile"]).read_text() == CONTAINERFILE
+    (tmp_path / "penstock.toml").touch()
+    settings = load(tmp_path / "penstock.toml", environment=IMAGE_VARIABLES | COMPOSE["environment"])
+    ports = [re.fullmatch(r"(127\.0\.0\.1:)?(\d+):(\d+)(?:/(\w+))?", port) for port in COMPOSE["ports"]]
+    published = {(int(match[3]), match[4] or "tcp"): match[1] for match in ports if match}
+    assert published.keys() == served_ports(settings)
+    api = [settings.log.http, settings.log.grpc, settings.console.http]
+    assert all(published[int(address.rpartition(":")[2]), "tcp"] for address in api)
+    assert COMPOSE["healthcheck"]["test"][1] == "penstock"
+    assert COMPOSE["healthcheck"]["test"][2] in COMMANDS
+
+
+def test_kubernetes_manifests_agree_with_their_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text(MANIFESTS["ConfigMap"]["data"]["penstock.toml"])
+    template = MANIFESTS["StatefulSet"]["spec"]["template"]["spec"]
+    (container,) = template["containers"]
+    variables = {entry["name"]: entry["value"] for entry in container["env"]}
+    # The image has variables for listeners that this configuration does not have; they would stop the start.
+    settings = load(file, environment=variables)
+    assert container["command"][:2] == ["env", "-u"]
+    unset = {word for word in container["command"] if word.startswith("PENSTOCK_")}
+    assert unset == {name for name in IMAGE_VARIABLES if name.startswith("PENSTOCK_LISTENER__")}
+    ports = {port["name"]: (port["containerPort"], port["protocol"].lower()) for port in container["ports"]}
+    assert set(ports.values()) == {(listener.port, listener.transport) for listener in settings.listener}
+    assert {port["targetPort"] for port in MANIFESTS["Service"]["spec"]["ports"]} == ports.keys()
+    for name in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[name]["exec"]["command"][0] == "penstock"
+        assert container[name]["exec"]["command"][1] in COMMANDS
+    assert template["terminationGracePeriodSeconds"] > 2 * settings.shutdown_time
+    (data,) = (mount for mount in container["volumeMounts"] if mount["name"] == "data")
+    assert data["mountPath"] == str(settings.data_dir)
+
+
+def test_units_run_commands_that_exist() -> None:
+    for unit in (EXAMPLES / "systemd").glob("*.service"):
+        commands = re.findall(r"^Exec\w+=/opt/penstock/bin/penstock (\w+)", unit.read_text(), re.MULTILINE)
+        assert commands
+        assert set(commands) <= COMMANDS.keys()

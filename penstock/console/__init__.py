@@ -2,7 +2,7 @@
 
 Read ``main`` (its process), ``login``, ``daemon_poll`` with ``history``, ``pages/``, then what pages are made of:
 ``theme``, ``search_input``, ``topic_reading``, ``message_view``, ``result_grid``, ``pipe_picture``, ``charts``,
-``receipt_details``, ``findings``, ``wording``.
+``receipt_details``, ``findings`` with ``kernel_drops``, ``wording``.
 Imports ``config``, ``client``, ``handover``,
 ``landing``, ``upkeep``, ``sql``, ``ledger`` and ``process``; pages get the state of the daemon over HTTP.
 """
@@ -22,5 +22,6 @@ __all__ = [  # noqa: RUF022 reading order
     "charts",
     "receipt_details",
     "findings",
+    "kernel_drops",
     "wording",
 ]

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import re
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -29,6 +31,8 @@ UNKNOWN_AFTER_S = 2.2
 MAX_EVENTS = 200
 HOUR_S, HOUR_INTERVAL_POLLS = 3600, 3
 """Length of the recent balance, and polls between two of them: it reads the balance over time, which costs more."""
+ALARMS_INTERVAL_POLLS = 30
+"""Polls between two readings of the metrics, which cost the most with many topics."""
 Document = dict[str, Any]
 
 
@@ -56,6 +60,8 @@ class Latest:
     """Time of the last complete answer, in seconds since the epoch."""
     history: History = field(default_factory=History)
     lags: Lags = field(default_factory=Lags)
+    alarms: dict[str, int] = field(default_factory=dict)
+    """Alarms since the daemon's start, by the result of their delivery."""
     pipeline_runs: bool = False
     sent_back: Document = field(default_factory=dict)
     """Rows of the quarantine that were sent back, by topic and fate."""
@@ -153,7 +159,9 @@ class Daemon:
                     self.latest.names = frozenset(
                         topic["name"] for topic in (await self.get("/topics")).get("topic", ())
                     )
-                    self.hour = await self.get("/balance", since=int(time.time()) - HOUR_S)
+                    await self.poll_hour()
+                if number % ALARMS_INTERVAL_POLLS == 0:
+                    await self.poll_alarms()
                 if number % LAGS_INTERVAL_POLLS == 0:
                     self.latest.lags.add(self.answered_s, (await self.get("/cursors")).get("cursor", ()))
             await asyncio.sleep(POLL_INTERVAL_S)
@@ -171,6 +179,14 @@ class Daemon:
         self.balance, self.stat, self.events = responses[0], responses[1], responses[2]["events"]
         self.error, self.answered_s, self.latest.answered_unix_s = "", time.monotonic(), time.time()
         self.history.add(self.answered_s, counters(self.balance))
+
+    async def poll_hour(self) -> None:
+        """Replace the balance of the last hour. Raises DaemonUnavailable."""
+        self.hour = await self.get("/balance", since=int(time.time()) - HOUR_S)
+
+    async def poll_alarms(self) -> None:
+        """Replace the results of alarms. Raises DaemonUnavailable."""
+        self.latest.alarms = alarms_by_result((await self._send("GET", "/metrics")).text)
 
     async def readable_topics(self) -> frozenset[str] | None:
         """Return the topics that this token may read; None (all) without a login. Raises DaemonUnavailable."""
@@ -196,14 +212,21 @@ class Daemon:
 
     async def request(self, method: str, path: str, **options: Any) -> Any:
         """Return the JSON response of a request; ``options`` are httpx's. Raises DaemonUnavailable."""
+        response = await self._send(method, path, **options)
+        try:
+            return response.json()
+        except (ValueError, RecursionError) as error:
+            raise DaemonUnavailable(f"no response from {self.url} ({error})") from None
+
+    async def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
             response = await self._client().request(method, path, headers=dict(self.headers), **options)
             response.raise_for_status()
-            return response.json()
         except httpx.HTTPStatusError as error:
             raise DaemonUnavailable(_error_text(path, error.response)) from None
-        except (httpx.HTTPError, ValueError, RecursionError) as error:
+        except httpx.HTTPError as error:
             raise DaemonUnavailable(f"no response from {self.url} ({error or type(error).__name__})") from None
+        return response
 
     def _client(self) -> httpx.AsyncClient:
         # Created on first use: httpx binds a client to the running event loop.
@@ -221,6 +244,15 @@ def _error_text(path: str, response: httpx.Response) -> str:
         return str(response.json()["error"])
     except (ValueError, RecursionError, KeyError, TypeError):
         return f"{path}: {response.status_code} {response.text[:200]}"
+
+
+def alarms_by_result(metrics: str) -> dict[str, int]:
+    """Return the alarms by the result of their delivery, from the text of the metrics."""
+    samples = re.findall(r'^penstock_alarms_total\{[^}]*result="(\w+)"[^}]*\} (\d{1,18})', metrics, re.MULTILINE)
+    totals = Counter[str]()
+    for result, number in samples:
+        totals[result] += int(number)
+    return dict(totals)
 
 
 def counters(balance: Document) -> dict[str, float]:

@@ -5,11 +5,13 @@ A finding is computed from the latest answers each time; nothing is stored, so a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.console.daemon_poll import Daemon
-from penstock.console.wording import counted, exact, lasted, meaning, short
+from penstock.console.daemon_poll import HOUR_S, Daemon
+from penstock.console.kernel_drops import KernelDrops
+from penstock.console.wording import counted, exact, lasted, meaning
 from penstock.counts import Counts, Name
 from penstock.ledger.receipt import losses_of, receipt
 
@@ -18,6 +20,14 @@ STALLED_S = 120.0
 MAX_NAMED_TOPICS = 5
 """Topics that one finding names; there may be thousands."""
 BAD, WARN, NOTE = "bad", "warn", "note"
+FREE_DISK = (
+    "free space: penstock cleanup, or a smaller retain_bytes or stale_after of the largest topic (penstock topics)"
+)
+ALARM_ADVICE = {
+    "failed": "the webhook or the command does not accept alarms: its error is in the daemon's log (alarms.)",
+    "dropped": "deliveries take too long: check the webhook or the command, or lower alarms.timeout",
+}
+"""By the results of the metric ``penstock_alarms_total`` that are problems."""
 
 # By the name of a count, or its stem; ``{origin}`` becomes the listener or topic.
 REMEDIES = {
@@ -59,6 +69,8 @@ def findings(daemon: Daemon, pipeline_runs: bool = False) -> list[Finding]:
     problems = [
         *_unbalanced(daemon),
         *_stopped(daemon),
+        *_disk(daemon),
+        *_alarms(daemon),
         *_losses(daemon),
         *_missed_by_handlers(daemon),
         *_topics(daemon),
@@ -90,17 +102,26 @@ def _losses(daemon: Daemon) -> Iterator[Finding]:
     """Yield the losses of the last hour by origin and reason, with the same definition of a loss as the receipt's."""
     for origin, losses in losses_of(daemon.hour).items() if daemon.hour else ():
         for name, count in losses.items():
-            buffer_size = f" ({_buffer(daemon, origin)})" if name == Name.KERNEL_DROPPED else ""
-            yield Finding(
-                WARN,
-                f"{origin}: {exact(count)} lost within the hour: {meaning(name)}{buffer_size}",
-                remedy(name, origin),
-            )
+            problem, advice = f"{origin}: {exact(count)} lost within the hour: {meaning(name)}", remedy(name, origin)
+            if name == Name.KERNEL_DROPPED:
+                statistics = daemon.stat.get("listeners", {}).get(origin, {})
+                drops = KernelDrops.gather(origin, statistics, daemon.events, (time.time() - HOUR_S) * 1000)
+                problem, advice = f"{problem} ({drops.figures})", drops.advice
+            yield Finding(WARN, problem, advice)
 
 
-def _buffer(daemon: Daemon, listener: str) -> str:
-    held = daemon.stat.get("listeners", {}).get(listener, {}).get("receive_buffer", 0)
-    return f"the receive buffer holds {short(held)} bytes"
+def _disk(daemon: Daemon) -> Iterator[Finding]:
+    for event in daemon.events:
+        if event["kind"] == "disk" and not event["until"]:
+            yield Finding(BAD, event["text"][:1].upper() + event["text"][1:], FREE_DISK)
+        elif event["kind"] == "disk" and event["until"] >= (time.time() - HOUR_S) * 1000:
+            yield Finding(WARN, f"within the hour {event['text']}", FREE_DISK)
+
+
+def _alarms(daemon: Daemon) -> Iterator[Finding]:
+    for result, advice in ALARM_ADVICE.items():
+        if count := daemon.latest.alarms.get(result):
+            yield Finding(WARN, f"{counted(count, 'alarm')} {result} since the daemon's start", advice)
 
 
 def _missed_by_handlers(daemon: Daemon) -> Iterator[Finding]:

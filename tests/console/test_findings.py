@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 from penstock.console.daemon_poll import Daemon
-from penstock.console.findings import BAD, findings
+from penstock.console.findings import BAD, WARN, findings
+from penstock.console.kernel_drops import RMEM_MAX
 from tests.console.console_balance import balance, daemon
 
 
@@ -43,7 +46,7 @@ def test_losses_of_the_hour_have_a_remedy() -> None:
     state.hour = balance(1000, kernel_dropped=7, **{"refused.oversize": 1, "invalid.header": 2})
     assert problems(state) == [
         "in: 7 lost within the hour: datagrams that the kernel dropped: the receive buffer was full "
-        "(the receive buffer holds 213k bytes)",
+        f"(the receive buffer holds 212,992 bytes, net.core.rmem_max is {int(RMEM_MAX.read_text()):,})",
         "in: 1 lost within the hour: messages that are too large",
         "in: 2 lost within the hour: fragments with an invalid header",
     ]
@@ -88,3 +91,18 @@ def test_messages_missed_by_another_handler_are_findings() -> None:
         "in to console: 4 within the hour: messages that handler console was too slow for",
         "in to console: 2 within the hour: messages that handler console could not take",
     ]
+
+
+def test_full_disk_and_alarms_that_fail_are_findings() -> None:
+    state, now_ms = daemon(balance()), int(time.time() * 1000)
+    disk = {"kind": "disk", "at": now_ms - 1000, "text": "the disk is full: events: no space left"}
+    state.events = [disk | {"until": 0}]
+    state.latest.alarms = {"sent": 3, "failed": 1, "dropped": 0}
+    full, failed = findings(state)
+    assert (full.level, full.problem) == (BAD, "The disk is full: events: no space left")
+    assert "penstock cleanup" in full.advice
+    assert (failed.level, failed.problem) == (WARN, "1 alarm failed since the daemon's start")
+    assert "does not accept alarms" in failed.advice
+    state.events = [disk | {"until": now_ms, "text": "the disk was full for 1.0 s"}, disk | {"until": 1, "at": 0}]
+    state.latest.alarms = {}
+    assert problems(state) == ["within the hour the disk was full for 1.0 s"]

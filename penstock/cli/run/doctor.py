@@ -1,10 +1,11 @@
-"""``penstock doctor``: problems of this machine and configuration, each with its remedy.
+"""``penstock doctor``: problems of this machine, this configuration and the last hour, each with its remedy.
 
 A check is a function of the settings that yields findings; ``CHECKS`` lists all checks.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import sys
@@ -17,10 +18,15 @@ from penstock.cli.common import console
 from penstock.cli.options import AsJson, Configured
 from penstock.cli.run.machine_checks import MACHINE, Check, Finding
 from penstock.config import ListenerConfig, Settings
+from penstock.config.daemon_access import Access
+from penstock.console.daemon_poll import Daemon, DaemonUnavailable
+from penstock.console.findings import BAD, findings
 from penstock.ingest.sockets import granted_buffer, request_buffer
+from penstock.supervise.instances import running_supervisor
 
 SMALL_DATAGRAM = 1280
 """Memory that the kernel charges for a datagram of up to a few hundred bytes."""
+LAST_HOUR = "last hour"
 STYLES = {"good": "green", "warning": "yellow", "bad": "red"}
 
 
@@ -68,4 +74,29 @@ def _receive_buffer(listener: ListenerConfig, largest: int) -> Finding:
     return Finding(check, "warning", text, f"allow more: sysctl -w net.core.rmem_max={largest}")
 
 
-CHECKS: tuple[Check, ...] = (receive_buffers, *MACHINE)
+def last_hour(settings: Settings) -> Iterator[Finding]:
+    """Report what the running penstock lost within the last hour, in the words of the console."""
+    if running_supervisor(settings.data_dir) is None:
+        return
+    try:
+        daemon = asyncio.run(_poll(settings))
+    except DaemonUnavailable as error:
+        yield Finding(LAST_HOUR, "warning", str(error), "see the log of penstock serve for the cause")
+        return
+    problems = findings(daemon, pipeline_runs=True)
+    for problem in problems:
+        yield Finding(LAST_HOUR, "bad" if problem.level == BAD else "warning", problem.problem, problem.advice)
+    if not problems:
+        yield Finding(LAST_HOUR, "good", "nothing was lost")
+
+
+async def _poll(settings: Settings) -> Daemon:
+    access = Access(settings)
+    daemon = Daemon(access.http_url, access.headers, access.verify)
+    await daemon.poll()
+    await daemon.poll_hour()
+    await daemon.poll_alarms()
+    return daemon
+
+
+CHECKS: tuple[Check, ...] = (receive_buffers, *MACHINE, last_hour)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
+import httpx
 import pytest
 
 from penstock.cli.run import doctor
 from penstock.cli.run.doctor import receive_buffers
 from penstock.cli.run.machine_checks import Finding
 from penstock.config import ListenerConfig, Settings, load
+from penstock.testing.pipe import Pipe, until
+from penstock.wire.plog.cutting import fragment
 
 
 def settings(so_rcvbuf: int) -> Settings:
@@ -67,3 +71,49 @@ def test_doctor_runs_every_check(tmp_path: Path) -> None:
     problems = [finding for finding in findings.values() if finding["state"] != "good"]
     assert all(finding["advice"] for finding in problems)
     assert process.returncode == (1 if problems else 0)
+
+
+def test_causes_of_recent_losses_are_named_with_their_remedy(tmp_path: Path) -> None:
+    pipe = Pipe(
+        tmp_path,
+        "alarms.command=/bin/false",
+        "alarms.every=300ms",
+        "alarms.retry_for=0s",
+        "listener.events-udp.so_rcvbuf=64KiB",
+        "listener.events-udp.defrag.expire_time=1s",
+    )
+    pipe.start()
+    try:
+        parts = fragment(b"x" * 4000, 1)
+        pipe.datagrams(*parts[:-1])  # a missing fragment
+        pipe.datagrams(*(part[:-1] + b"y" for part in fragment(b"x" * 4000, 2)))  # a bad checksum
+        until(lambda: pipe.counts("events-udp")["incomplete.expired"], what="the message expires")
+        with pipe.paused("receiver events-udp"):
+            pipe.datagrams(*[b"x" * 1000] * 2000)
+            until(lambda: pipe.get("/stat")["listeners"]["events-udp"]["silent_s"] > 3.2, what="it counts as stopped")
+            (stopped,) = [f for f in findings_of(pipe) if "receiver stopped for" in f["text"]]
+            assert stopped["advice"].startswith(f"continue it: kill -CONT {pipe.pid('receiver events-udp')}")
+        until(lambda: pipe.counts("events-udp")["kernel_dropped"], what="drops are counted")
+        until(lambda: 'result="failed"} 0' not in metrics(pipe), what="an alarm fails")
+        until(lambda: any("was stopped for" in f["text"] for f in findings_of(pipe)), what="the cause is known")
+        found = {f["text"]: f["advice"] for f in findings_of(pipe)}
+        (drops,) = [text for text in found if "kernel dropped" in text and text.startswith("events-udp")]
+        assert "the receive buffer holds 65,536 bytes, net.core.rmem_max is " in drops
+        assert found[drops].startswith("find what stopped the receiver")
+        (fragments,) = [text for text in found if "fragment" in text]
+        assert "check the network for loss" in found[fragments]
+        (checksum,) = [text for text in found if "checksum" in text]
+        assert "check the sender and the network" in found[checksum]
+        (alarms,) = [text for text in found if "failed since the daemon's start" in text]
+        assert "does not accept alarms" in found[alarms]
+    finally:
+        pipe.stop()
+
+
+def metrics(pipe: Pipe) -> str:
+    return httpx.get(f"http://{pipe.http}/metrics", timeout=30).text
+
+
+def findings_of(pipe: Pipe) -> list[dict[str, str]]:
+    settings = load(overrides=pipe.overrides, environment={})
+    return [asdict(finding) for finding in doctor.last_hour(settings) if finding.state != "good"]
