@@ -27,7 +27,7 @@ ALARM_ADVICE = {
     "failed": "the webhook or the command does not accept alarms: its error is in the daemon's log (alarms.)",
     "dropped": "deliveries take too long: check the webhook or the command, or lower alarms.timeout",
 }
-"""By the results of the metric ``penstock_alarms_total`` that are problems."""
+"""Advice by result of ``penstock_alarms_total``; other results are no problem."""
 
 # By the name of a count, or its stem; ``{origin}`` becomes the listener or topic.
 REMEDIES = {
