@@ -22,6 +22,7 @@ from penstock.cli.main import build as build_commands
 from penstock.cli.run.config import PAGES as PAGES_OF_REFERENCE
 from penstock.cli.run.config import Page
 from penstock.config import load
+from penstock.config.reloadable import AT_START, TOKENS
 from penstock.counts import Name, Origin
 from penstock.files import checked_document, checked_lines
 from penstock.handover.frame import FrameMetadata
@@ -168,6 +169,12 @@ def rows_of(page: Path, first: str) -> list[list[str]]:
     """Return the cells of a page's tables whose first column is named ``first``."""
     tables = re.findall(rf"^\| {first} \|.*\n\|[- |]+\n((?:\|.*\n)+)", page.read_text(), re.MULTILINE)
     return [[cell.strip() for cell in line.strip("|").split("|")] for table in tables for line in table.splitlines()]
+
+
+def test_operating_has_each_key_that_needs_a_restart_with_its_reason() -> None:
+    rows = {row[0].strip("`"): row[1] for row in rows_of(DOCS / "operating.md", "key or group")}
+    assert rows.items() >= AT_START.items()
+    assert rows.keys() - AT_START.keys() == {TOKENS}
 
 
 def test_glossary_has_each_count() -> None:

@@ -9,32 +9,26 @@ from pydantic import BaseModel
 
 from penstock.config.keys.tree import Settings
 
-AT_START = (
-    "data_dir",
-    "buffer",
-    "log.grpc",
-    "log.http",
-    "log.flight",
-    "log.kafka",
-    "log.kafka_advertised",
-    "log.max_bodies",
-    "log.max_connections",
-    "log.request_timeout",
-    "transactions.producer_memory",
-    "security.tls_cert",
-    "security.tls_key",
-    "security.client_ca",
-    "security.open_health",
-    "security.open_reflection",
-    "security.hosts",
-    "security.insecure",
-    "pipeline",
-    "console",
-    "otel",
-    "alarms",
-)
-"""Keys and groups that processes read only at their start."""
+_SERVERS = "the daemon's servers open their ports and limits once"
+_CERTIFICATES = "the daemon's servers read the names of these files once; renewed files apply without a restart"
+_ACCESS = "the daemon's servers decide once what is open without a token"
+AT_START = {
+    "data_dir": "all files are in it: stop penstock, move it, and start again",
+    "buffer": "a log buffer is replaced only while no process reads it",
+    **dict.fromkeys(("log.grpc", "log.http", "log.flight", "log.kafka", "log.kafka_advertised"), _SERVERS),
+    **dict.fromkeys(("log.max_bodies", "log.max_connections", "log.request_timeout"), _SERVERS),
+    "transactions.producer_memory": "the memory of producers is laid out when a topic is opened",
+    **dict.fromkeys(("security.tls_cert", "security.tls_key", "security.client_ca"), _CERTIFICATES),
+    **dict.fromkeys(("security.open_health", "security.open_reflection", "security.hosts"), _ACCESS),
+    "security.insecure": _ACCESS,
+    "pipeline": "the pipeline hands its settings to Spark once",
+    "console": "the console is a process of its own that reads them once",
+    "otel": "the export connects once",
+    "alarms": "the rules and deliveries are set up once",
+}
+"""Keys and groups that processes read only at their start, and why."""
 TOKENS = "security.tokens"
+_OPEN_OR_CLOSED = "the first entry closes all servers, and the last one opens them"
 
 
 def in_force(old: Settings, new: Settings) -> tuple[Settings, list[str]]:
@@ -75,3 +69,11 @@ def differing(old: Any, new: Any, name: str = "") -> Iterator[str]:
             yield from differing(old.get(key), new.get(key), f"{name}.{key}" if name else key)
     else:
         yield name
+
+
+def restart_reason(key: str) -> str:
+    """Return why a changed key takes effect at the next restart only."""
+    reasons = {TOKENS: _OPEN_OR_CLOSED, **AT_START}
+    matches = (reason for path, reason in reasons.items() if f"{key}.".startswith(f"{path}."))
+    # The key may be in the answer of another version.
+    return next(matches, "its process reads it once")

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from penstock.config import ConfigError, Settings
+from penstock.config.reloadable import restart_reason
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS, replace_durably
 from penstock.files.json_values import parse_object
@@ -58,7 +59,10 @@ class Outcome:
         if self.error:
             return [*self.error.splitlines(), "the configuration is not reloaded; the previous one stays in force"]
         changed = f"the configuration is reloaded: {', '.join(self.applied) or 'no key differs'}"
-        return [changed, *(f"{key}: takes effect at the next start" for key in self.waiting)]
+        return [
+            changed,
+            *(f"{key}: takes effect with `penstock restart`: {restart_reason(key)}" for key in self.waiting),
+        ]
 
 
 class Signals:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.config import Settings
-from penstock.config.reloadable import differing, in_force
+from penstock.config.reloadable import differing, in_force, restart_reason
 
 TOKEN = {"token": "0123456789abcdef", "read": ["*"]}
 
@@ -40,3 +42,16 @@ def test_first_token_waits_for_a_restart() -> None:
     assert in_force(entry, second) == (second, [])
     assert in_force(none, entry) == (none, ["security.tokens.a"])
     assert in_force(entry, none) == (entry, ["security.tokens.a"])
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ("log.http", "ports"),
+        ("buffer.slots", "no process reads"),
+        ("pipeline.spark", "Spark"),
+        ("security.tokens", "first"),
+    ],
+)
+def test_restart_reason_of_a_key_is_the_reason_of_its_group(key: str, reason: str) -> None:
+    assert reason in restart_reason(key)

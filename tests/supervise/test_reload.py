@@ -74,7 +74,7 @@ def test_outcome_has_lines_of_sentences() -> None:
     good = Outcome(1, applied=["listener 'a' is added", "log.max_topics"], waiting=["log.http"])
     assert good.lines == [
         "the configuration is reloaded: listener 'a' is added, log.max_topics",
-        "log.http: takes effect at the next start",
+        "log.http: takes effect with `penstock restart`: the daemon's servers open their ports and limits once",
     ]
     refused = Outcome(1, error="a.b: bad", restart=True)
     assert refused.lines == ["a.b: bad", "nothing is restarted; the previous processes continue"]

@@ -133,7 +133,7 @@ def test_listeners_are_added_removed_and_changed_without_loss(configured: Config
         "supervisor: the configuration is reloaded: listener 'comes' is added, listener 'goes' is removed, listener "
         "'changes' is changed, listener 'moves' is changed, log.max_topics, log.topic_defaults.stale_after"
     ]
-    assert "log.http: takes effect at the next start" in pipe.output.read_text()
+    assert "log.http: takes effect with `penstock restart`: the daemon" in pipe.output.read_text()
     assert pipe.get("/topics/moves")["settings"]["stale_after"] == 2 * 86400
     pipe.kill("log daemon")  # its successor has the new settings, and knows the new listener
     pipe.datagrams(b"newer", listener="comes")
