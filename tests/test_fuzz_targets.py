@@ -313,6 +313,7 @@ NO_PARSERS = {
     "logbuffer/aeron/publication.py": OWN,
     "process/kernel.py": KERNEL,
     "process/freeze.py": KERNEL,
+    "console/kernel_drops.py": KERNEL,
     "process/port_owner.py": KERNEL,
     "process/tuning.py": KERNEL,
     "server/daemon.py": PARENT,
