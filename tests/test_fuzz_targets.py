@@ -74,6 +74,7 @@ TARGETS = {
     "config/sources.py": TOML,
     "console/login.py": "console/test_login.py::test_any_cookie_is_parsed",
     "console/result_grid.py": "console/test_result_grid.py::test_any_value_is_shown",
+    "console/message_fields.py": "console/test_message_fields.py::test_any_message_is_shown_as_columns",
     "console/message_view.py": "console/test_message_view.py::test_any_message_is_shown",
     "files/checked_document.py": "files/test_checked_document.py::test_error_names_a_damaged_file",
     "files/checked_lines.py": "files/test_checked_lines.py::test_arbitrary_bytes_raise_nothing",

@@ -1,10 +1,10 @@
 """The web console: what became of every message, at a glance.
 
 Read ``main`` (its process), ``login``, ``daemon_poll`` with ``history``, ``pages/``, then what pages are made of:
-``theme``, ``search_input``, ``topic_reading``, ``message_view``, ``result_grid``, ``pipe_picture``, ``charts``,
-``receipt_details``, ``findings`` with ``kernel_drops``, ``wording``.
-Imports ``config``, ``client``, ``handover``,
-``landing``, ``upkeep``, ``sql``, ``ledger`` and ``process``; pages get the state of the daemon over HTTP.
+``theme``, ``search_input``, ``topic_reading``, ``message_view``, ``message_fields``, ``result_grid``,
+``pipe_picture``, ``charts``, ``receipt_details``, ``findings`` with ``kernel_drops``, ``wording``.
+Imports ``config``, ``client``, ``handover``, ``landing``, ``upkeep``, ``sql``, ``ledger`` and
+``process``; pages get the state of the daemon over HTTP.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -17,6 +17,7 @@ __all__ = [  # noqa: RUF022 reading order
     "search_input",
     "topic_reading",
     "message_view",
+    "message_fields",
     "result_grid",
     "pipe_picture",
     "charts",

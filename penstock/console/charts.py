@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -167,6 +168,29 @@ def rates(lines: Mapping[str, Line], now_s: float, events: Events = (), now_unix
     """
     named = {FATES[fate]: (line, COLOURS[fate]) for fate, line in lines.items()}
     return _hour_chart(named, "rows a second", now_s, events, now_unix_s)
+
+
+def histogram(counts: Sequence[tuple[datetime, int]]) -> Options:
+    """Return messages per interval of time as bars."""
+    return {
+        "animation": False,
+        "grid": {"left": 48, "right": 8, "top": 24, "bottom": 24},
+        "tooltip": {"trigger": "axis", "axisPointer": {"type": "shadow"}},
+        "xAxis": {
+            "type": "category",
+            "data": [f"{start:%H:%M}" for start, _ in counts],
+            "axisLabel": {"color": TEXT, "hideOverlap": True},
+        },
+        "yAxis": {**_count_axis("messages"), "splitNumber": 2},
+        "series": [
+            {
+                "type": "bar",
+                "barCategoryGap": "15%",
+                "itemStyle": {"color": COLOURS["landed.event"]},
+                "data": [count for _, count in counts],
+            }
+        ],
+    }
 
 
 CHART_KINDS = ("table", "bar", "line")

@@ -6,8 +6,9 @@ import json
 import sys
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import Annotated
 
-from fastapi import Request
+from fastapi import Query, Request
 from fastapi.responses import PlainTextResponse, Response
 from nicegui import Client, app, ui
 
@@ -36,6 +37,8 @@ from penstock.sql.quarantine_states import State
 from penstock.sql.quarantined import Selection
 
 NAME = "Penstock"
+RECONNECT_TIMEOUT_S = 10.0
+"""A page whose connection was interrupted for longer is loaded again, without its messages and rows."""
 
 
 DaemonOfUser = Callable[[], Daemon]
@@ -72,6 +75,7 @@ def run(settings: Settings) -> None:
         favicon=STATIC / "icon.svg",
         language="en-US",
         dark=None,  # as the browser prefers
+        reconnect_timeout=RECONNECT_TIMEOUT_S,
         tailwind=False,
         reload=False,
         show=False,
@@ -98,8 +102,14 @@ def _add_pages_with_parameters(daemon_of_user: DaemonOfUser, settings: Settings)
         topics.build(daemon_of_user(), int(begin) if OFFSET_PATTERN.fullmatch(begin) else 0)
 
     @ui.page("/topic/{name}", title=f"Topic - {NAME}")
-    def _topic(name: str, q: str = "", offset: str = "") -> None:
-        topic.build(daemon_of_user(), name, q.strip(), offset.strip())
+    def _topic(
+        name: str,
+        q: str = "",
+        where: Annotated[tuple[str, ...], Query()] = (),
+        view: str = "",
+        offset: str = "",
+    ) -> None:
+        topic.build(daemon_of_user(), name, topic.PageAddress(q.strip(), where, view, offset.strip()))
 
     @ui.page("/sql", title=f"SQL - {NAME}")
     def _sql(q: str = "") -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
-from penstock.console.topic_reading import PAGE_ENTRIES, TopicReading
+from penstock.console.topic_reading import HISTOGRAM_INTERVAL, PAGE_ENTRIES, TopicReading
 from tests.server.running import Running
 
 
@@ -112,6 +115,38 @@ def _stop_after_response(page: Any) -> Any:
         return response
 
     return get
+
+
+def test_conditions_select_messages_by_field(running: Running) -> None:
+    payloads = [json.dumps({"user": f"u{n % 3}", "n": n, "text": "u1"}).encode() for n in range(90)]
+    logs = [{"raw_bytes": base64.b64encode(data).decode()} for data in payloads]
+    assert running.request("POST", "/topic/t/logs", {"logs": logs})[0] == 200
+
+    async def select() -> None:
+        page = ShownPage(running)
+        page.reading.conditions = {"user": "u1"}
+        await page.reading.newest()
+        assert page.offsets() == list(range(1, 90, 3))
+        page.reading.conditions = {"user": "u1", "n": "4"}
+        await page.reading.newest()
+        assert page.offsets() == [4]
+        await asyncio.to_thread(running.request, "POST", "/topic/t/logs", {"logs": [logs[4], logs[5]]})
+        await page.reading.follow()
+        assert page.offsets() == [4, 90]
+
+    asyncio.run(select())
+
+
+def test_messages_are_counted_by_time(filled: Running) -> None:
+    async def count() -> None:
+        page = ShownPage(filled)
+        now = datetime.now(UTC)
+        counts = await page.reading.count_by_time(now + HISTOGRAM_INTERVAL)
+        assert [number for _, number in counts[-2:]] == [150, 0]
+        assert sum(number for _, number in counts) == 150
+        assert counts[-1][0] == now
+
+    asyncio.run(count())
 
 
 def test_later_request_replaces_an_earlier_one(filled: Running) -> None:

@@ -83,6 +83,29 @@ def test_message_is_found_by_text_uuid_and_offset_from_every_page(
     assert wrong == []
 
 
+def test_messages_are_columns_that_can_be_selected_by_field(one_pipe: Pipe, console: str, chromium: Browser) -> None:
+    for number, name in enumerate(["ann", "bob", "ann"]):
+        document = {"type": "visit", "uuid": f"visit{number}", "timestamp": 1, "data": {"user": name, "n": number}}
+        one_pipe.datagrams(json.dumps(document).encode())
+    one_pipe.settled()
+    page, wrong = opened(chromium, console, "/topic/events?view=columns")
+    rows = page.locator("table.fields tbody tr")
+    rows.filter(has_text="visit0").locator("td").nth(1).click(timeout=WAIT)
+    page.get_by_role("tab", name="fields").click()
+    page.get_by_role("button", name="only messages with data.user ann").click()
+    expect(rows).to_have_count(2, timeout=WAIT)
+    expect(page.locator("canvas")).to_be_visible(timeout=WAIT)
+    page.get_by_label("search or filter").fill("VISIT2")
+    page.keyboard.press("Enter")
+    expect(page.locator("mark")).to_have_text("visit2", timeout=WAIT)
+    page.wait_for_url("**/topic/events?q=VISIT2&where=data.user%3Dann&view=columns", timeout=WAIT)
+    page.reload()
+    expect(rows).to_have_count(1, timeout=WAIT)
+    page.get_by_role("button", name="remove data.user").click()
+    page.wait_for_url("**/topic/events?q=VISIT2&view=columns", timeout=WAIT)
+    assert wrong == []
+
+
 def test_query_page_shows_answers_and_errors(one_pipe: Pipe, console: str, chromium: Browser) -> None:
     one_pipe.datagrams(json.dumps({"type": "asked-for", "uuid": "q1", "timestamp": 1, "data": {"n": 7}}).encode())
     one_pipe.settled()

@@ -24,6 +24,7 @@ PAGES = {
     "/listeners": "table.data",
     "/topics": "table.data",
     "/topic/events": ".tail-line",
+    "/topic/events?view=columns": "table.fields",
     "/pipeline": "table.data",
     "/sql": ".cm-content[aria-label=query]",
     "/kafka": ".panel",
