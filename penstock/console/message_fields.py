@@ -76,17 +76,10 @@ def text_to_search(conditions: Mapping[str, str]) -> str:
 
 
 def mark_text(text: str, mark: str) -> str:
-    """Return ``text`` as HTML with each occurrence of ``mark`` highlighted; case is ignored."""
-    lower, wanted = text.lower(), mark.lower()
-    # A few letters change their length in lower case: then positions would not fit.
-    if not wanted or len(lower) != len(text):
+    """Return ``text`` as HTML with each occurrence of ``mark`` highlighted; case matters, as in a search."""
+    if not mark:
         return escape(text)
-    parts, begin = [], 0
-    while (position := lower.find(wanted, begin)) >= 0:
-        end = position + len(wanted)
-        parts += [escape(text[begin:position]), f"<mark>{escape(text[position:end])}</mark>"]
-        begin = end
-    return "".join([*parts, escape(text[begin:])])
+    return f"<mark>{escape(mark)}</mark>".join(map(escape, text.split(mark)))
 
 
 def columns_html(entries: Sequence[Mapping[str, Any]], mark: str, chosen: str) -> str:

@@ -51,14 +51,14 @@ class ResultGrid:
         self._opened = (0, "")
         ui.on(self._event, self._open_cell)
 
-    def show(self, table: pa.Table, mark: str = "") -> None:
-        """Show the rows of ``table``; ``mark`` is a text to highlight in the cells. Raises BadQuery."""
+    def show(self, table: pa.Table) -> None:
+        """Show the rows of ``table``. Raises BadQuery."""
         self._table = table
         self._detail.set_visibility(False)
         self._container.clear()
         texts = [{f"c{n}": cell_text(value) for n, value in enumerate(row.values())} for row in rows_of(table)]
         options = {
-            "columnDefs": [_number_column(), *column_definitions(table.schema, texts, bool(mark))],
+            "columnDefs": [_number_column(), *column_definitions(table.schema, texts)],
             "rowData": [{"n": number, **cells} for number, cells in enumerate(texts)],
             "rowHeight": ROW_HEIGHT_PX,
             "headerHeight": HEADER_HEIGHT_PX,
@@ -66,7 +66,7 @@ class ResultGrid:
             "enableCellTextSelection": True,
             "ensureDomOrder": True,
             "overlayNoRowsTemplate": "<span>No rows.</span>",
-            "context": {"mark": mark.casefold(), "event": self._event},
+            "context": {"event": self._event},
             ":onCellClicked": "params => openCell(params)",
             ":onCellKeyDown": "params => params.event.key === 'Enter' && openCell(params)",
         }
@@ -105,9 +105,7 @@ class ResultGrid:
         ui.run_javascript(f"getHtmlElement({self._detail.id}).scrollIntoView({{block: 'nearest'}})")
 
 
-def column_definitions(
-    schema: pa.Schema, texts: Sequence[Mapping[str, str]], marked: bool = False
-) -> list[dict[str, Any]]:
+def column_definitions(schema: pa.Schema, texts: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
     """Return the definition of each column for the grid, as wide as its first cells, within limits."""
     definitions = []
     for number, field in enumerate(schema):
@@ -119,7 +117,6 @@ def column_definitions(
                 "headerName": field.name,
                 "headerTooltip": str(field.type),
                 "width": max(MIN_COLUMN_PX, min(width, MAX_COLUMN_PX)),
-                **({":cellRenderer": "params => markedCell(params)"} if marked else {}),
                 **(
                     {"cellClass": "n", ":comparator": "(a, b) => compareNumbers(a, b)"} if is_number(field.type) else {}
                 ),

@@ -1,4 +1,4 @@
-// The grid of rows: opens a cell, sorts numbers that are texts, marks a text in the cells.
+// The grid of rows: opens a cell and sorts numbers that are texts.
 function openCell(params) {
   emitEvent(params.context.event, [params.data.n, params.column.getColId()]);
 }
@@ -12,17 +12,4 @@ function compareNumbers(a, b) {
 }
 function parseNumber(text) {
   return { inf: Infinity, "-inf": -Infinity, nan: Infinity }[text] ?? Number(text);
-}
-function markedCell(params) {
-  // Nodes instead of HTML: the texts come from senders.
-  const cell = document.createElement("span"), text = params.value ?? "", mark = params.context.mark;
-  let begin = 0, match;
-  while (mark && (match = text.toLowerCase().indexOf(mark, begin)) >= 0) {
-    cell.append(text.slice(begin, match));
-    const marked = document.createElement("mark");
-    marked.textContent = text.slice(match, (begin = match + mark.length));
-    cell.append(marked);
-  }
-  cell.append(text.slice(begin));
-  return cell;
 }
