@@ -2,8 +2,9 @@
 
 Read ``main`` (its process), ``login``, ``daemon_poll`` with ``history``, ``pages/``, then what pages are made of:
 ``theme``, ``search_input``, ``topic_reading``, ``message_view``, ``message_fields``, ``result_grid``,
-``pipe_picture``, ``charts``, ``receipt_details``, ``findings`` with ``kernel_drops``, ``wording``.
-Imports ``config``, ``client``, ``handover``, ``landing``, ``upkeep``, ``sql``, ``ledger`` and
+``pipe_picture``, ``charts``, ``receipt_details``, ``findings`` with ``kernel_drops``, ``empty_states``,
+``wording``.
+Imports ``config``, ``client``, ``handover``, ``supervise``, ``landing``, ``upkeep``, ``sql``, ``ledger`` and
 ``process``; pages get the state of the daemon over HTTP.
 """
 
@@ -23,6 +24,7 @@ __all__ = [  # noqa: RUF022 reading order
     "charts",
     "receipt_details",
     "findings",
+    "empty_states",
     "kernel_drops",
     "wording",
 ]

@@ -19,9 +19,11 @@ from penstock.sql.answers import is_number, value_text
 
 Options = dict[str, Any]
 GRID = {"left": 56, "right": 16, "top": 52, "bottom": 44}
-TEXT = "#808a98"
+TEXT = {":color": "chartText()"}
+"""Color of a chart's text, evaluated in the browser for the theme."""
+MARK = "#808a98"
 AXIS_MINUTES = 60
-LEGEND = {"type": "scroll", "top": 0, "left": 0, "textStyle": {"color": TEXT}, "pageTextStyle": {"color": TEXT}}
+LEGEND = {"type": "scroll", "top": 0, "left": 0, "textStyle": TEXT, "pageTextStyle": TEXT}
 """A single line at any width: entries without room are on further pages of the legend."""
 LINE = {"lineStyle": {"color": "rgba(128,138,152,.25)"}}
 
@@ -49,7 +51,7 @@ def marks(positions: Iterable[tuple[float, Mapping[str, Any]]]) -> Options:
         {
             "xAxis": position,
             "name": f"{moment(event['at'])} {event['text']}",
-            "lineStyle": {"color": EVENT_COLOURS.get(event["kind"], TEXT), "type": "dashed", "width": 1.5},
+            "lineStyle": {"color": EVENT_COLOURS.get(event["kind"], MARK), "type": "dashed", "width": 1.5},
         }
         for position, event in positions
     ]
@@ -77,7 +79,7 @@ def stacked(series: Mapping[str, Any], since: int, until: int, events: Events = 
             "type": "category",
             "data": [clock(s) for s in starts],
             **_axis_name("received at", 28),
-            "axisLabel": {"color": TEXT, "hideOverlap": True},
+            "axisLabel": {**TEXT, "hideOverlap": True},
         },
         "yAxis": _count_axis("messages"),
         "series": [
@@ -100,13 +102,14 @@ def heat(rows: Sequence[Sequence[int]], x_name: str, y_name: str) -> Options:
     # Zero cells are left out: a grid of all sizes has thousands.
     cells = [[x, y, n] for y, row in enumerate(rows) for x, n in enumerate(row) if n]
     largest = max((n for _, _, n in cells), default=1)
-    width = max((len(row) for row in rows), default=1)
+    width = max((x for x, _, _ in cells), default=0) + 1
+    height = max((y for _, y, _ in cells), default=0) + 1
     return {
         "animation": False,
         "grid": {**GRID, "top": 32, "left": 76},
         "tooltip": {"formatter": f"{y_name} {{b}}: {{c}}"},
         "xAxis": _power_of_two_axis(width, x_name),
-        "yAxis": {**_power_of_two_axis(len(rows), y_name), "nameLocation": "end", "nameGap": 12},
+        "yAxis": {**_power_of_two_axis(height, y_name), "nameLocation": "end", "nameGap": 12},
         "visualMap": {
             "show": False,
             "min": 0,
@@ -121,25 +124,26 @@ def heat(rows: Sequence[Sequence[int]], x_name: str, y_name: str) -> Options:
 
 def bars(counts: Sequence[int], x_name: str) -> Options:
     """Return plog's one-dimensional counts as bars, one per power of two."""
+    used = max((number for number, count in enumerate(counts, 1) if count), default=1)
     return {
         "animation": False,
         "grid": {**GRID, "top": 32},
         "tooltip": {},
-        "xAxis": _power_of_two_axis(len(counts), x_name),
+        "xAxis": _power_of_two_axis(used, x_name),
         "yAxis": _count_axis("count"),
-        "series": [{"type": "bar", "data": list(counts), "itemStyle": {"color": COLOURS["landed.event"]}}],
+        "series": [{"type": "bar", "data": list(counts[:used]), "itemStyle": {"color": COLOURS["landed.event"]}}],
     }
 
 
 def _power_of_two_axis(count: int, name: str) -> Options:
     """Return an axis with the categories 0, 1, 2-3, 4-7, and so on."""
     labels = ["0", *(f"{1 << n}-{(2 << n) - 1}" if n else "1" for n in range(count - 1))]
-    return {"type": "category", "data": labels, **_axis_name(name, 28), "axisLabel": {"color": TEXT}}
+    return {"type": "category", "data": labels, **_axis_name(name, 28), "axisLabel": {**TEXT, "hideOverlap": True}}
 
 
 def _axis_name(name: str, gap: int) -> Options:
     """Return the keys that put the name of an axis in its middle."""
-    return {"name": name, "nameLocation": "middle", "nameGap": gap, "nameTextStyle": {"color": TEXT}}
+    return {"name": name, "nameLocation": "middle", "nameGap": gap, "nameTextStyle": TEXT}
 
 
 def _count_axis(name: str) -> Options:
@@ -147,12 +151,12 @@ def _count_axis(name: str) -> Options:
     return {
         "type": "value",
         "name": name,
-        "nameTextStyle": {"color": TEXT, "align": "left"},
+        "nameTextStyle": {**TEXT, "align": "left"},
         "min": 0,
         "minInterval": 1,
         # The lowest label stays at the axis; minInterval avoids labels such as 0.5 messages.
         "axisLine": {"onZero": False},
-        "axisLabel": {"color": TEXT, ":formatter": "shortNumber"},
+        "axisLabel": {**TEXT, ":formatter": "shortNumber"},
         "splitLine": LINE,
     }
 
@@ -179,7 +183,7 @@ def histogram(counts: Sequence[tuple[datetime, int]]) -> Options:
         "xAxis": {
             "type": "category",
             "data": [f"{start:%H:%M}" for start, _ in counts],
-            "axisLabel": {"color": TEXT, "hideOverlap": True},
+            "axisLabel": {**TEXT, "hideOverlap": True},
         },
         "yAxis": {**_count_axis("messages"), "splitNumber": 2},
         "series": [
@@ -224,15 +228,15 @@ def query_chart(rows: pa.Table, x: str, y: str, kind: str) -> Options:
         "xAxis": {
             "type": axis_type,
             **_axis_name(x, 28),
-            "axisLabel": {"color": TEXT, "hideOverlap": True},
+            "axisLabel": {**TEXT, "hideOverlap": True},
             "splitLine": LINE,
             **({"scale": True} if axis_type == "value" else {}),
         },
         "yAxis": {
             "type": "value",
             "name": y,
-            "nameTextStyle": {"color": TEXT, "align": "left"},
-            "axisLabel": {"color": TEXT, ":formatter": "shortNumber"},
+            "nameTextStyle": {**TEXT, "align": "left"},
+            "axisLabel": {**TEXT, ":formatter": "shortNumber"},
             "splitLine": LINE,
         },
         "series": [
@@ -258,7 +262,7 @@ def _hour_chart(
 ) -> Options:
     ages = ((round((event["at"] / 1000 - now_unix_s) / 60, 2), event) for event in events)
     marked_events = [(age, event) for age, event in ages if -AXIS_MINUTES <= age <= 0]
-    ago = {"color": TEXT, ":formatter": "v => v ? `${-v}` : 'now'"}
+    ago = {**TEXT, ":formatter": "v => v ? `${-v}` : 'now'"}
     span = {"type": "value", "min": -AXIS_MINUTES, "max": 0}
     series = [_line_series(name, line, colour, now_s) for name, (line, colour) in lines.items()]
     return {

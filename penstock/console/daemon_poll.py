@@ -120,6 +120,16 @@ class Daemon:
         """Return the topics of the balance without deleted ones, whose counts stay in the balance for its sums."""
         return [topic for topic in self.balance.get("topics", ()) if self.topic_exists(topic["topic"])]
 
+    @property
+    def is_empty(self) -> bool:
+        """Report whether the daemon has answered and nothing was ever received."""
+        if not self.balance:
+            return False
+        counts = [listener["counts"] for listener in self.balance.get("listeners", ())]
+        return not any(map(any, map(dict.values, counts))) and not any(
+            topic["logged"] for topic in self.balance.get("topics", ())
+        )
+
     def topic_exists(self, topic: str) -> bool:
         """Report whether a topic exists. True while the names are unknown, and for partitions of Kafka."""
         return self.latest.names is None or topic in self.latest.names or "/" in topic

@@ -85,7 +85,7 @@ def run(settings: Settings) -> None:
 
 def _add_pages(daemon_of_user: DaemonOfUser, settings: Settings) -> None:
     ui.page("/", title=NAME)(lambda: overview.build(daemon_of_user(), settings))
-    ui.page("/listeners", title=f"Listeners - {NAME}")(lambda: listeners.build(daemon_of_user()))
+    ui.page("/listeners", title=f"Listeners - {NAME}")(lambda: listeners.build(daemon_of_user(), settings))
     ui.page("/pipeline", title=f"Pipeline - {NAME}")(lambda: pipeline.build(daemon_of_user(), settings))
     ui.page("/kafka", title=f"Kafka - {NAME}")(lambda: kafka.build(daemon_of_user()))
 
@@ -99,7 +99,7 @@ def _add_pages_with_parameters(daemon_of_user: DaemonOfUser, settings: Settings)
 
     @ui.page("/topics", title=f"Topics - {NAME}")
     def _topics(begin: str = "0") -> None:
-        topics.build(daemon_of_user(), int(begin) if OFFSET_PATTERN.fullmatch(begin) else 0)
+        topics.build(daemon_of_user(), settings, int(begin) if OFFSET_PATTERN.fullmatch(begin) else 0)
 
     @ui.page("/topic/{name}", title=f"Topic - {NAME}")
     def _topic(

@@ -55,6 +55,9 @@ def frame(path: str, daemon: Daemon, title: str = "") -> Iterator[None]:
         state = ui.label().classes("state dim").style("white-space:nowrap")
         if daemon.token:
             ui.link("Log out", "/logout").props('title="end this session"')
+        ui.button("?").props('flat round dense aria-label="keys" title="keys (?)"').on(
+            "click", js_handler="() => showKeys()"
+        )
         switch = 'flat round dense aria-label="light or dark" title="light or dark (d)"'
         ui.button(icon="contrast").props(switch).on("click", js_handler="() => switchDark()")
 

@@ -38,6 +38,13 @@ def test_heat_map_has_a_cell_per_nonzero_count() -> None:
     assert options["xAxis"]["data"] == ["0", "1", "2-3"]
 
 
+def test_size_classes_end_at_the_largest_used_one_and_their_labels_do_not_overlap() -> None:
+    options = heat([[0] * 17, [0, 0, 3] + [0] * 14, *([0] * 17 for _ in range(15))], "index", "fragments")
+    assert (options["xAxis"]["data"], options["yAxis"]["data"]) == (["0", "1", "2-3"], ["0", "1"])
+    assert options["yAxis"]["axisLabel"]["hideOverlap"]
+    assert bars([0, 4, 0, 0], "index")["series"][0]["data"] == [0, 4]
+
+
 def test_bars_and_lines_have_all_values() -> None:
     assert bars([1, 2], "x")["series"][0]["data"] == [1, 2]
     assert rates({"duplicate": [(10.0, 2.0), (70.0, 3.0)]}, 70.0)["series"][0]["data"] == [[-1.0, 2.0], [0.0, 3.0]]

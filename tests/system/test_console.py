@@ -31,6 +31,22 @@ def chromium() -> Iterator[Browser]:
         yield started
 
 
+def test_page_without_data_shows_addresses_commands_and_keys(one_pipe: Pipe, console: str, chromium: Browser) -> None:
+    page, wrong = opened(chromium, console)
+    host, port = one_pipe.address("events-udp")
+    first_message = page.locator(".panel", has_text="Send a first message")
+    expect(first_message).to_contain_text(f"{host}:{port}", timeout=WAIT)
+    expect(first_message).to_contain_text("echo hello | penstock send --listener events-udp", timeout=WAIT)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    first_message.get_by_role("button", name=f"copy {host}:{port}").click()
+    assert page.evaluate("navigator.clipboard.readText()") == f"{host}:{port}"
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="keys")).to_contain_text("find a message", timeout=WAIT)
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog", name="keys")).to_be_hidden(timeout=WAIT)
+    assert wrong == []
+
+
 def test_sent_message_is_found_on_the_pages(one_pipe: Pipe, console: str, chromium: Browser) -> None:
     sent_message = json.dumps({"type": "click", "uuid": "my-own-message", "timestamp": 1, "data": {"n": 1}}).encode()
     one_pipe.datagrams(sent_message, b"another")

@@ -7,8 +7,10 @@ from typing import Any
 
 from nicegui import ui
 
+from penstock.config import Settings
 from penstock.console.charts import bars, heat
 from penstock.console.daemon_poll import Daemon
+from penstock.console.empty_states import first_message_html
 from penstock.console.theme import Chart, Html, frame, live, panel, table
 from penstock.console.wording import counted, exact, lasted, meaning, rate, size
 
@@ -32,14 +34,18 @@ PLAIN_COUNTERS = (
 )
 
 
-def build(daemon: Daemon) -> None:
+def build(daemon: Daemon, settings: Settings) -> None:
     """Build the page."""
     with frame("/listeners", daemon):
         # A listener that starts later is on the page when it is opened again.
         names = list(daemon.stat.get("listeners", {}))
         if not names:
-            ui.label("No listener has reported yet.").classes("dim")
+            with panel("Listeners", "none has reported yet; open this page again once the first one runs"):
+                Html().show(first_message_html(settings))
             return
+        if daemon.is_empty:
+            with panel("Send a first message"):
+                Html().show(first_message_html(settings))
         with ui.tabs().props("dense no-caps align=left inline-label") as tabs:
             for name in names:
                 ui.tab(name)

@@ -17,6 +17,7 @@ from nicegui import ui
 from penstock.config import Settings
 from penstock.console.charts import messages_by_fate, stacked
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
+from penstock.console.empty_states import PIPELINE_COMMAND, command_html, first_message_html
 from penstock.console.findings import Finding, findings
 from penstock.console.pages.receipt import ReceiptPanel
 from penstock.console.pipe_picture import draw
@@ -44,6 +45,8 @@ def build(daemon: Daemon, settings: Settings) -> None:
     layout = Layout.for_tables(settings.tables)
     with frame("/", daemon):
         receipt = ReceiptPanel(daemon, layout)
+        with panel("Send a first message") as first_message:
+            Html().show(first_message_html(settings))
         with panel("The pipe", "messages a second, over the last ten seconds"), ui.element("div").classes("wide"):
             picture = Html()
         with panel("What happened", "newest first; all events: penstock events"):
@@ -57,6 +60,7 @@ def build(daemon: Daemon, settings: Settings) -> None:
     def refresh() -> None:
         daemon.latest.pipeline_runs = is_running(layout)
         receipt.refresh()
+        first_message.set_visibility(daemon.is_empty)
         picture.show(draw(daemon))
         events.show(timeline(daemon.events))
         attention.show(_findings_html(findings(daemon, daemon.latest.pipeline_runs)))
@@ -128,7 +132,7 @@ async def _watermarks_html(daemon: Daemon) -> str:
     try:
         tables = (await daemon.get("/watermarks"))["tables"]
     except (DaemonUnavailable, KeyError, TypeError):
-        return '<div class="dim">No pipeline has reported yet.</div>'
+        return f'<div class="dim">No pipeline has reported yet: {command_html(PIPELINE_COMMAND)}</div>'
     rows = [
         [
             escape(watermark["table"]),

@@ -11,6 +11,7 @@ from nicegui import ui
 from penstock.config import Settings
 from penstock.console.charts import rates
 from penstock.console.daemon_poll import Daemon
+from penstock.console.empty_states import PIPELINE_COMMAND, command_html
 from penstock.console.pages.quarantine import page_address
 from penstock.console.theme import Chart, Html, frame, panel, table
 from penstock.console.wording import exact, lasted, short
@@ -82,7 +83,8 @@ def status_html(pipeline_status: Status) -> str:
     cells = "".join(
         f'<div><div class="number">{text}</div><div class="dim">{label}</div></div>' for text, label in pairs
     )
-    return f'<div style="display:flex;flex-wrap:wrap;gap:14px 40px">{cells}</div>'
+    start = "" if pipeline_status.running else f'<div class="dim">Start it: {command_html(PIPELINE_COMMAND)}</div>'
+    return f'<div style="display:flex;flex-wrap:wrap;gap:14px 40px">{cells}</div>{start}'
 
 
 def topics(pipeline_status: Status, daemon: Daemon) -> str:
@@ -96,7 +98,9 @@ def topics(pipeline_status: Status, daemon: Daemon) -> str:
     more = len(existing) - len(cells)
     heads = ["topic", "end", "landed", "proved", "rows behind", "time behind"]
     rest = f'<div class="dim">and {exact(more)} more topics with less lag</div>' if more else ""
-    return table(heads, cells, {1, 2, 3, 4, 5}) + rest if cells else '<div class="dim">No topic yet.</div>'
+    if not cells:
+        return f'<div class="dim">No topics yet. Send a message: {command_html("echo hello | penstock send")}</div>'
+    return table(heads, cells, {1, 2, 3, 4, 5}) + rest
 
 
 def quarantined(receipt: Receipt | None) -> str:

@@ -8,7 +8,9 @@ from urllib.parse import quote
 
 from nicegui import ui
 
+from penstock.config import Settings
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
+from penstock.console.empty_states import first_message_html
 from penstock.console.pages.send_message import send_panel
 from penstock.console.theme import Html, frame, panel, table
 from penstock.console.wording import exact, lasted, rate, size
@@ -16,10 +18,10 @@ from penstock.console.wording import exact, lasted, rate, size
 PAGE_TOPICS = 50
 """Limit: describing a topic reads its files, so a page describes at most 50."""
 REFRESH_INTERVAL_S = 3.0
-NO_TOPIC = '<div class="dim">No such topic. The first message creates it: send one below.</div>'
+NO_MATCH = '<div class="dim">No such topic. The first message creates it: send one below.</div>'
 
 
-def build(daemon: Daemon, begin: int = 0) -> None:
+def build(daemon: Daemon, settings: Settings, begin: int = 0) -> None:
     """Build the page; ``begin`` topics are on earlier pages."""
     with frame("/topics", daemon):
         with panel("Topics"):
@@ -42,7 +44,14 @@ def build(daemon: Daemon, begin: int = 0) -> None:
         except DaemonUnavailable as error:
             topics_html.show(f'<div class="bad">{escape(str(error))}</div>')
             return
-        topics_html.show(overview(daemon, described) + page_links(begin, len(names)))
+        is_searched = bool((search_box.value or "").strip())
+        if not described and not is_searched:
+            hint = (
+                '<div class="dim">No topics yet: the first message creates one. Send it below, or to a listener:</div>'
+            )
+            topics_html.show(hint + first_message_html(settings))
+        else:
+            topics_html.show(overview(daemon, described) + page_links(begin, len(names)))
         readers.show(cursors(described))
 
     topics_html.show('<div class="dim" role="status">Reading...</div>')
@@ -79,7 +88,7 @@ def overview(daemon: Daemon, described: list[dict[str, Any]]) -> str:
             ]
         )
     heads = ["topic", "rate", "entries", "offsets", "size", "gaps", "retention"]
-    return table(heads, rows, {1, 2, 3, 4, 5}, stack=True) if rows else NO_TOPIC
+    return table(heads, rows, {1, 2, 3, 4, 5}, stack=True) if rows else NO_MATCH
 
 
 def cursors(described: list[dict[str, Any]]) -> str:

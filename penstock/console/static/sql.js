@@ -117,11 +117,6 @@ function storedRow(key, query, position) {
   return row;
 }
 
-function copyText(text) {
-  // Without TLS a browser has no clipboard, except on this machine: then the text can be copied by hand.
-  if (navigator.clipboard) navigator.clipboard.writeText(text).then(() => Quasar.Notify.create({ message: "copied", timeout: 1500 }));
-  else prompt("Copy this text", text);
-}
 document.addEventListener("click", (e) => {
   const inserted = e.target.closest("[data-insert]");
   if (inserted) insertIntoQuery(inserted.dataset.insert);
