@@ -97,6 +97,7 @@ def violations(page: Page, *disabled: str) -> list[str]:
 def test_page_has_no_serious_finding(site: Site, path: str, dark: bool) -> None:
     page = site.open(path, dark=dark)
     expect(page.locator(PAGES[path]).first).to_be_visible(timeout=WAIT)
+    page.wait_for_function(SCROLLABLE_AREAS_ARE_MARKED, timeout=WAIT)
     assert "\n".join(violations(page)) == ""
     page.context.close()
 
