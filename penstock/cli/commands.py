@@ -116,6 +116,7 @@ SECTIONS: dict[str, dict[str, Command]] = {
             "balance", ["penstock balance", "penstock balance --since 1h --by listener", "penstock balance --rebuild"]
         ),
         "events": Command("run.daemon_commands", ["penstock events --since 1h", "penstock events --follow"]),
+        "alarms": Command("run.alarms", {"test": ["penstock alarms test"]}),
         "audit": Command(
             "audit",
             [

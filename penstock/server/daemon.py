@@ -150,7 +150,7 @@ def start_alarms(
     config: AlarmsConfig, clock: WatchClock, reports: MonitoringApi, delivery: AlarmDelivery
 ) -> AlarmWatch | None:
     """Start to evaluate the rules if alarms have a destination."""
-    if not (config.webhook or config.command):
+    if not config.has_destination:
         return None
     watch = AlarmWatch(config.every, clock, reports.metrics, lambda: words_of(reports.balance({})), delivery.enqueue)
     delivery.start()

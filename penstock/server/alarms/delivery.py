@@ -1,4 +1,4 @@
-"""Delivers alarms to a webhook and a command, with retries, without delaying the daemon.
+"""Delivers alarms to webhooks, Slack, PagerDuty, mail servers and commands without delaying the daemon.
 
 One thread runs an event loop; each delivery is a task of its own, so that a destination that hangs delays neither the
 other one nor later alarms. Only the begin and the end of the same alarm keep their order.
@@ -16,13 +16,17 @@ import signal
 import ssl
 import threading
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from penstock.config.keys.alarms import AlarmsConfig
 from penstock.errors import PenstockError
+from penstock.server.alarms.templates import Alarm, mail, pagerduty_event, slack_message
 from penstock.server.metrics.prometheus import Family
+
+if TYPE_CHECKING:
+    from email.message import EmailMessage
 
 MAX_UNFINISHED = 100
 """Limit: unfinished alarms; each has one attempt at a time per destination."""
@@ -38,7 +42,7 @@ MIN_SECRET_CHARACTERS = 4
 """Length from which arguments are masked; shorter ones are options such as -X, and masked logs would be unreadable."""
 SENT, FAILED, DROPPED = "sent", "failed", "dropped"
 _LOGGER = logging.getLogger(__name__)
-Attempt = Callable[[bytes], Awaitable[None]]
+Attempt = Callable[[Alarm], Awaitable[None]]
 
 
 class NotDelivered(PenstockError):
@@ -53,9 +57,17 @@ class AlarmDelivery(threading.Thread):
         self._config = config
         self._attempts: dict[str, Attempt] = {}
         if config.webhook:
-            self._attempts["webhook"] = self._post
+            self._attempts["webhook"] = lambda alarm: self._post(config.webhook, alarm)
         if config.command:
             self._attempts["command"] = self._run_command
+        if config.slack:
+            self._attempts["slack"] = lambda alarm: self._post(config.slack, slack_message(alarm))
+        if config.pagerduty:
+            self._attempts["pagerduty"] = lambda alarm: self._post(
+                config.pagerduty_url, pagerduty_event(alarm, config.pagerduty)
+            )
+        if config.smtp:
+            self._attempts["smtp"] = self._send_mail
         self._secrets = _secrets_of(config)
         # The lock guards what `enqueue` shares with the event loop: these four.
         self._lock = threading.Lock()
@@ -94,6 +106,18 @@ class AlarmDelivery(threading.Thread):
         samples = [({"result": result}, self.counts[result]) for result in (SENT, FAILED, DROPPED)]
         return Family("penstock_alarms_total", "counter", "Alarms sent to a hook, by result", samples)
 
+    async def try_once(self, alarm: Alarm) -> dict[str, str]:
+        """Deliver an alarm to each destination once; return the error of each, "" for success."""
+        return {name: await self._attempt_error(attempt, alarm) for name, attempt in self._attempts.items()}
+
+    async def _attempt_error(self, attempt: Attempt, alarm: Alarm) -> str:
+        """Attempt a delivery; return why it failed, without secrets, "" for success."""
+        try:
+            await self._within_deadline(attempt, alarm)
+        except Exception as error:  # noqa: BLE001 - of the libraries: an alarm must not end the thread
+            return self._without_secrets(str(error) or type(error).__name__)
+        return ""
+
     async def _serve(self) -> None:
         self._wake = asyncio.Event()
         self._slots = {name: asyncio.Semaphore(MAX_OPEN_ATTEMPTS) for name in self._attempts}
@@ -118,13 +142,12 @@ class AlarmDelivery(threading.Thread):
             return self._inbox.popleft() if self._inbox else None
 
     async def _deliver(self, message: dict[str, Any]) -> None:
-        body = json.dumps(message).encode()
         alarm = json.dumps([message.get("alarm"), message.get("labels")])
         try:
             async with asyncio.TaskGroup() as group:
                 for name, attempt in self._attempts.items():
                     key = f"{name} {alarm}"
-                    delivery = group.create_task(self._deliver_in_order(self._newest.get(key), name, attempt, body))
+                    delivery = group.create_task(self._deliver_in_order(self._newest.get(key), name, attempt, message))
                     self._newest[key] = delivery
                     delivery.add_done_callback(lambda task, key=key: self._forget(key, task))  # type: ignore[misc]
         finally:
@@ -136,24 +159,20 @@ class AlarmDelivery(threading.Thread):
             del self._newest[key]
 
     async def _deliver_in_order(
-        self, previous: asyncio.Task[None] | None, name: str, attempt: Attempt, body: bytes
+        self, previous: asyncio.Task[None] | None, name: str, attempt: Attempt, alarm: Alarm
     ) -> None:
         # Order: the begin of an alarm is delivered before its end.
         if previous is not None:
             await asyncio.wait([previous])
-        self.counts[SENT if await self._retry(name, attempt, body) else FAILED] += 1
+        self.counts[SENT if await self._retry(name, attempt, alarm) else FAILED] += 1
 
-    async def _retry(self, name: str, attempt: Attempt, body: bytes) -> bool:
+    async def _retry(self, name: str, attempt: Attempt, alarm: Alarm) -> bool:
         pause, waited = FIRST_PAUSE_S, 0.0
         while True:
-            try:
-                async with self._slots[name]:
-                    await self._within_deadline(attempt, body)
+            async with self._slots[name]:
+                reason = await self._attempt_error(attempt, alarm)
+            if not reason:
                 return True
-            except NotDelivered as error:
-                reason = self._without_secrets(str(error))
-            except Exception as error:  # noqa: BLE001 - of the HTTP library: an alarm must not end the thread
-                reason = self._without_secrets(str(error) or type(error).__name__)
             if waited >= self._config.retry_for:
                 _LOGGER.warning("alarms.%s: gave up an alarm: %s", name, reason)
                 return False
@@ -161,16 +180,16 @@ class AlarmDelivery(threading.Thread):
             await asyncio.sleep(pause)
             waited, pause = waited + pause, min(2 * pause, MAX_PAUSE_S)
 
-    async def _within_deadline(self, attempt: Attempt, body: bytes) -> None:
+    async def _within_deadline(self, attempt: Attempt, alarm: Alarm) -> None:
         """Limit the whole attempt: a timeout for each read would let a byte now and then hold it open for ever."""
         try:
             async with asyncio.timeout(self._config.timeout):
-                await attempt(body)
+                await attempt(alarm)
         except TimeoutError:
             raise NotDelivered(f"no answer within {self._config.timeout:g} s") from None
 
-    async def _post(self, body: bytes) -> None:
-        """Post to the webhook. Redirects are not followed: they may lead to any host, with the alarm or without it."""
+    async def _post(self, address: str, document: Mapping[str, Any]) -> None:
+        """Post JSON. Redirects are not followed: they may lead to any host, with the alarm or without it."""
         # Imported on first use: it is slow to import, and most daemons never send an alarm.
         import httpx
 
@@ -178,13 +197,17 @@ class AlarmDelivery(threading.Thread):
         # The certificates of the machine, not those that come with httpx: webhooks often are inside a company.
         async with (
             httpx.AsyncClient(timeout=None, follow_redirects=False, verify=ssl.create_default_context()) as client,  # noqa: S113 - the deadline is above
-            client.stream("POST", self._config.webhook, content=body, headers=headers) as response,
+            client.stream("POST", address, content=json.dumps(document), headers=headers) as response,
         ):
             if not response.is_success:
                 redirect = ", a redirect, which is not followed" if response.is_redirect else ""
                 raise NotDelivered(f"HTTP status {response.status_code}{redirect}")
 
-    async def _run_command(self, body: bytes) -> None:
+    async def _send_mail(self, alarm: Alarm) -> None:
+        # Limit: the thread may outlive the deadline, by one answer of the server that takes ``timeout`` at most.
+        await asyncio.to_thread(send_mail, self._config, mail(alarm, self._config.mail_from, self._config.mail_to))
+
+    async def _run_command(self, alarm: Alarm) -> None:
         """Run the command with the alarm on standard input; its children end with it."""
         output, error_end = os.pipe()
         try:
@@ -207,7 +230,7 @@ class AlarmDelivery(threading.Thread):
             assert process.stdin is not None
             # The command may end without reading its input.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                process.stdin.write(body)
+                process.stdin.write(json.dumps(alarm).encode())
                 await process.stdin.drain()
             process.stdin.close()
             status = await process.wait()
@@ -246,10 +269,38 @@ class _ErrorOutput(asyncio.Protocol):
         return f": {lines[-1]}" if lines else ""
 
 
+def send_mail(config: AlarmsConfig, message: EmailMessage) -> None:
+    """Hand a mail to the configured server. Raises NotDelivered, OSError, SMTPException."""
+    import smtplib  # most daemons never send a mail
+
+    server, context = urlsplit(config.smtp), ssl.create_default_context()
+    host, is_tls = server.hostname or "", server.scheme == "smtps"
+    port, timeout_s = server.port or (465 if is_tls else 25), config.timeout
+    connection = (
+        smtplib.SMTP_SSL(host, port, timeout=timeout_s, context=context)
+        if is_tls
+        else smtplib.SMTP(host, port, timeout=timeout_s)
+    )
+    with connection:
+        connection.ehlo()
+        if not is_tls and connection.has_extn("starttls"):
+            connection.starttls(context=context)
+            connection.ehlo()
+            is_tls = True
+        if config.smtp_user:
+            if not is_tls:
+                raise NotDelivered("the mail server offers no TLS, so the password is not sent")
+            connection.login(config.smtp_user, config.smtp_password)
+        if refused := connection.send_message(message):
+            raise NotDelivered(f"the mail server refuses {', '.join(refused)}")
+
+
 def _secrets_of(config: AlarmsConfig) -> list[str]:
     """Return the texts that must not reach the log, the longest first: addresses of webhooks are passwords, too."""
-    address = urlsplit(config.webhook)
-    texts = [config.webhook, f"{address.path}?{address.query}", address.path, address.query]
+    texts = [config.pagerduty, config.smtp_password]
+    for url in filter(None, (config.webhook, config.slack)):
+        address = urlsplit(url)
+        texts += [url, f"{address.path}?{address.query}", address.path, address.query]
     arguments = shlex.split(config.command)[1:]
     texts += [*arguments, *(part for argument in arguments for part in argument.split("=")[1:])]
     return sorted({text for text in texts if len(text) >= MIN_SECRET_CHARACTERS}, key=len, reverse=True)

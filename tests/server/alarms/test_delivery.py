@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import resource
@@ -14,14 +15,28 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import Envelope
 
 from penstock.config.keys.alarms import AlarmsConfig
 from penstock.server.alarms import delivery as module
 from penstock.server.alarms.delivery import MAX_UNFINISHED, AlarmDelivery
-from penstock.testing.pipe import until
+from penstock.server.alarms.templates import pagerduty_event, slack_message
+from penstock.testing.pipe import free_ports, until
 from penstock.testing.processes import alive
 
 ALARM = {"alarm": "A", "labels": {"listener": "in"}}
+WHOLE_ALARM = {
+    **ALARM,
+    "state": "begins",
+    "severity": "critical",
+    "summary": "7 messages lost",
+    "value": 7,
+    "advice": "",
+    "at": "2026-11-22T01:15:20+00:00",
+    "host": "web-1",
+    "receipt": "7 lost of 9",
+}
 
 
 class Hook(ThreadingHTTPServer):
@@ -98,6 +113,89 @@ def test_webhook_is_retried_until_it_accepts_the_alarm(hook: Hook) -> None:
     hook.statuses = [500, 503]
     assert delivered(AlarmsConfig(webhook=address(hook)), ALARM) == {"sent": 1}
     assert hook.requests == [("POST", "/alarms", ALARM)] * 3
+
+
+class Mailbox:
+    """Mails that a mail server accepted; ``refused`` are receivers that it refuses."""
+
+    def __init__(self) -> None:
+        self.mails: list[Envelope] = []
+        self.refused: set[str] = set()
+
+    async def handle_RCPT(  # noqa: N802 - a name of aiosmtpd
+        self, server: object, session: object, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
+        if address in self.refused:
+            return "550 no such mailbox"
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
+
+    async def handle_DATA(  # noqa: N802 - a name of aiosmtpd
+        self, server: object, session: object, envelope: Envelope
+    ) -> str:
+        self.mails.append(envelope)
+        return "250 OK"
+
+
+@pytest.fixture
+def mail_server() -> Iterator[tuple[Mailbox, str]]:
+    """A mail server without TLS, and its address."""
+    mailbox = Mailbox()
+    (port,) = free_ports(1)
+    controller = Controller(mailbox, hostname="127.0.0.1", port=port)
+    controller.start()
+    yield mailbox, f"smtp://127.0.0.1:{port}"
+    controller.stop()
+
+
+def mail_config(server: str, **keys: object) -> AlarmsConfig:
+    return AlarmsConfig(smtp=server, mail_from="penstock@example.org", mail_to=("a@x.org", "b@x.org"), **keys)
+
+
+def test_mail_reaches_every_receiver(mail_server: tuple[Mailbox, str]) -> None:
+    mailbox, server = mail_server
+    assert try_once(mail_config(server), WHOLE_ALARM) == {"smtp": ""}
+    (envelope,) = mailbox.mails
+    assert (envelope.mail_from, envelope.rcpt_tos) == ("penstock@example.org", ["a@x.org", "b@x.org"])
+    assert b"Subject: [critical] 7 messages lost" in (envelope.content or b"")
+
+
+def test_refused_receiver_is_an_error_that_names_it(mail_server: tuple[Mailbox, str]) -> None:
+    mailbox, server = mail_server
+    mailbox.refused = {"b@x.org"}
+    assert try_once(mail_config(server), WHOLE_ALARM) == {"smtp": "the mail server refuses b@x.org"}
+
+
+def test_password_is_not_sent_without_tls(mail_server: tuple[Mailbox, str]) -> None:
+    mailbox, server = mail_server
+    error = try_once(mail_config(server, smtp_user="u", smtp_password="secret"), WHOLE_ALARM)["smtp"]
+    assert error == "the mail server offers no TLS, so the password is not sent"
+    assert mailbox.mails == []
+
+
+def test_slack_and_pagerduty_get_their_own_forms(hook: Hook) -> None:
+    config = AlarmsConfig(
+        slack=address(hook, "/services/T0/B0/x"), pagerduty="routing-key", pagerduty_url=address(hook, "/v2/enqueue")
+    )
+    assert try_once(config, WHOLE_ALARM) == {"slack": "", "pagerduty": ""}
+    (_, slack_path, slack), (_, pagerduty_path, event) = hook.requests
+    assert (slack_path, pagerduty_path) == ("/services/T0/B0/x", "/v2/enqueue")
+    assert slack == slack_message(WHOLE_ALARM)
+    assert event == pagerduty_event(WHOLE_ALARM, "routing-key")
+
+
+def test_error_of_one_destination_keeps_the_others_and_hides_secrets(hook: Hook) -> None:
+    (closed_port,) = free_ports(1)
+    config = AlarmsConfig(webhook=address(hook), slack=f"http://127.0.0.1:{closed_port}/services/secret")
+    hook.statuses = [404]
+    errors = try_once(config, WHOLE_ALARM)
+    assert errors["webhook"] == "HTTP status 404"
+    assert errors["slack"]
+    assert "secret" not in errors["slack"]
+
+
+def try_once(config: AlarmsConfig, alarm: dict[str, object]) -> dict[str, str]:
+    return asyncio.run(AlarmDelivery(config).try_once(alarm))
 
 
 def test_failing_webhook_is_given_up_counted_and_logged(hook: Hook, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,32 @@
+"""``penstock alarms test``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.command_line import run
+
+
+def test_each_destination_gets_a_test_alarm_and_its_end(tmp_path: Path) -> None:
+    script = tmp_path / "hook"
+    script.write_text(f"#!/bin/sh\ncat >> {tmp_path}/alarms; echo >> {tmp_path}/alarms\n")
+    script.chmod(0o755)
+    completed = run("alarms", "test", "-o", f"alarms.command={script}", folder=tmp_path)
+    assert completed.output.splitlines() == ["command: begins: delivered", "command: ends: delivered"]
+    alarms = [json.loads(line) for line in (tmp_path / "alarms").read_text().splitlines()]
+    assert [(alarm["alarm"], alarm["state"]) for alarm in alarms] == [
+        ("PenstockTest", "begins"),
+        ("PenstockTest", "ends"),
+    ]
+
+
+def test_failing_destination_is_an_error(tmp_path: Path) -> None:
+    completed = run("alarms", "test", "-o", "alarms.command=false", folder=tmp_path)
+    assert (completed.status, completed.output.splitlines()[0]) == (1, "command: begins: status 1")
+
+
+def test_missing_destination_is_an_error(tmp_path: Path) -> None:
+    completed = run("alarms", "test", folder=tmp_path)
+    assert completed.status == 1
+    assert "no destination: set webhook, command, slack, pagerduty or smtp in [alarms]" in completed.errors
