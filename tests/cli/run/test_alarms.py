@@ -22,7 +22,7 @@ def test_each_destination_gets_a_test_alarm_and_its_end(tmp_path: Path) -> None:
 
 
 def test_failing_destination_is_an_error(tmp_path: Path) -> None:
-    completed = run("alarms", "test", "-o", "alarms.command=false", folder=tmp_path)
+    completed = run("alarms", "test", "-o", "alarms.command=/bin/false", folder=tmp_path)
     assert (completed.status, completed.output.splitlines()[0]) == (1, "command: begins: status 1")
 
 
