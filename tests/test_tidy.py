@@ -91,6 +91,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/landing/table/landed_table.py": "the format version, checked apart from Delta",
     "penstock/landing/table/one_writer.py": "one property of tables in object stores",
     "penstock/landing/table/plain_session.py": "settings of other programs, apart from what reads tables",
+    "penstock/cli/run/alarms.py": "one command",
     "penstock/cli/completion.py": "imported before any command is",
     "penstock/cli/progress.py": "imports rich.status, which commands without progress do without",
     "penstock/cli/tables/spark_session.py": "imported without the pipeline's modules",
