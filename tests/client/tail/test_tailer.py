@@ -352,18 +352,6 @@ def test_position_of_a_file_system_that_is_not_mounted_is_retained(
     assert "gone/x.log is gone: what was not read of it cannot be" in caplog.text
 
 
-def test_positions_of_before_the_window_are_read(here: Following) -> None:
-    here.write(b"one\n")
-    here.run_once()
-    state = stored_state(here)
-    for name in ("window", "window_length", "renamed"):
-        del state["files"][0][name]
-    del state["cut"]
-    store_state(here, state)
-    here.write(b"two\n")
-    assert here.run() == [b"one", b"two"]
-
-
 @pytest.mark.parametrize("damage", [b"", b"\0" * 300, b'{"producer": 5}'])
 def test_damaged_state_appends_nothing_and_says_what_to_do(here: Following, damage: bytes) -> None:
     here.write(b"one\n")

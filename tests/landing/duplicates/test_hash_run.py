@@ -118,7 +118,7 @@ def test_any_other_file_raises_bad_run(tmp_path: Path, content: bytes) -> None:
 def test_later_version_and_missing_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "run"
     HashRun.from_events(as_seen(random_events(3))).write(path)
-    path.write_bytes(path.read_bytes().replace(b'"version": 2', b'"version": 9'))
+    path.write_bytes(path.read_bytes().replace(b'"version": 1', b'"version": 9'))
     with pytest.raises(BadRun, match="another version"):
         HashRun.open(path)
     with pytest.raises(FileNotFoundError):
