@@ -121,7 +121,7 @@ def test_message_is_sent_and_found_by_its_text(site: Site, look: Look) -> None:
         page.get_by_label("topic", exact=True).fill(look.own_topic)
         page.get_by_label("message", exact=True).fill(look.text)
         page.get_by_label("annotations").fill("user=newcomer")
-        page.get_by_role("button", name="send").click()
+        page.get_by_role("button", name="send", exact=True).click()
         expect(page.get_by_text(f"stored as {look.own_topic}:0")).to_be_visible(timeout=WAIT)
         page.get_by_text("Penstock", exact=True).click()
         page.keyboard.press("/")
