@@ -8,9 +8,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from penstock.config.complaints import complaints
+from penstock.config.keys.secrets import MASK, masked
 from penstock.config.keys.tree import Settings
 from penstock.config.sources import RawSettings, gather
 from penstock.config.units import ConfigError
+from penstock.files.secret_files import unsafe_access
 
 
 def load(
@@ -32,7 +34,9 @@ def notices(
     overrides: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Return what a start says about its ``settings``: keys without effect, and the default listeners."""
+    """Return what a start says about its ``settings``: keys without effect, default listeners, a readable file
+    with secrets.
+    """
     raw = gather(file, overrides, environment)
     lines = []
     if raw.ignored:
@@ -41,7 +45,21 @@ def notices(
         names = ", ".join(f"{listener.name} ({listener.host}:{listener.port})" for listener in settings.listener)
         source = raw.file or "the configuration"
         lines.append(f"{source} has no [[listener]]: the default listeners are used: {names}")
+    if raw.file and (reason := _unsafe_secrets(Path(raw.file))):
+        lines.append(f"{raw.file} holds secrets and {reason}")
     return lines
+
+
+def _unsafe_secrets(file: Path) -> str:
+    """Return why a configuration file with secrets is not safe; empty if it is safe or has none.
+
+    A start does not refuse it, as it refuses files that hold nothing but a secret: most of it is meant to be read.
+    """
+    try:
+        own = check(gather(file, (), {}))
+    except ConfigError:
+        return ""  # it is complete only with the environment or options
+    return unsafe_access(file.stat(), file) if MASK in str(masked(own)) else ""
 
 
 def check(raw: RawSettings) -> Settings:

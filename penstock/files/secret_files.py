@@ -22,13 +22,13 @@ def read_secret(path: Path) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
         # The open file is judged, not the path: another file may take its name in between.
-        if reason := _unsafe(os.fstat(descriptor), path):
+        if reason := unsafe_access(os.fstat(descriptor), path):
             raise UnsafeFile(f"{path} {reason}")
         os.set_blocking(descriptor, True)
         return file.read(MAX_SECRET_BYTES)
 
 
-def _unsafe(status: os.stat_result, path: Path) -> str:
+def unsafe_access(status: os.stat_result, path: Path) -> str:
     """Return why a file is not safe for a secret; empty if it is."""
     mode, user = stat.S_IMODE(status.st_mode), os.geteuid()
     # Commands of root read the token of the account that owns the data directory.

@@ -97,6 +97,23 @@ def test_default_listeners_are_named_at_the_start_unless_one_is_configured(tmp_p
     assert notices(load(file, environment={}), file, environment={}) == []
 
 
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "[security.tokens.shop]\ntoken = 'sixteen characters and more'\nwrite = ['shop-*']\n",
+        "[[listener]]\nname = 'web'\nprotocol = 'http'\nport = 4318\ntokens = ['sixteen characters and more']\n",
+    ],
+)
+def test_readable_file_with_secrets_is_named_at_the_start(tmp_path: Path, secret: str) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text(secret)
+    file.chmod(0o644)
+    line = notices(load(file, environment={}), file, environment={})[-1]
+    assert line == f"{file} holds secrets and has mode 0644, so that others have access to it: chmod 600 {file}"
+    file.chmod(0o600)
+    assert not any("secrets" in line for line in notices(load(file, environment={}), file, environment={}))
+
+
 def test_ignored_key_at_another_place_is_an_error() -> None:
     with pytest.raises(ConfigError, match="index_after_bytes: unknown key"):
         load(overrides=["log.index_after_bytes=1"], environment={})

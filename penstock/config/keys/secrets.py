@@ -36,8 +36,10 @@ def masked(settings: BaseModel | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mask(name: str, value: Any, plain: Any, fields: Mapping[str, FieldInfo]) -> Any:
-    if value not in (None, "", {}) and (
-        isinstance(value, SecretStr | SecretBytes) or is_secret(name, fields.get(name))
+    if (
+        value not in (None, "", {}, (), [])
+        and not isinstance(value, int | float)
+        and (isinstance(value, SecretStr | SecretBytes) or is_secret(name, fields.get(name)))
     ):
         return MASK
     if isinstance(value, BaseModel | Mapping):
