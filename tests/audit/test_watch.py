@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -41,5 +40,5 @@ def test_metrics_follow_the_checks(topics: Topics, tmp_path: Path) -> None:
         assert not shows("penstock_audit_missing_records")
         assert httpx.get(f"http://{address}/").status_code == 404
     finally:
-        watching.send_signal(signal.SIGINT)
+        watching.terminate()
         watching.wait(30)
