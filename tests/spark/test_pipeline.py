@@ -285,11 +285,11 @@ from penstock.spark.pipeline import main
 
 begun, go_on, real = Path("begun"), Path("go_on"), DeltaTable.commit
 
-def slow(table, batch, files):
+def slow(table, batch, files, *description):
     begun.touch()
     while not go_on.exists():
         time.sleep(0.05)
-    real(table, batch, files)
+    real(table, batch, files, *description)
 
 DeltaTable.commit = slow
 status = main(sys.argv[1:])

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pyarrow.parquet as pq
@@ -175,11 +176,11 @@ def test_failed_commit_repeats_its_batch_and_replans_the_next(
     owner = type(begin_table(landing.layout))
     real = owner.commit
 
-    def third(table: DeltaTable, batch: int, files: Sequence[NewFile]) -> None:
+    def third(table: DeltaTable, batch: int, files: Sequence[NewFile], *description: Any) -> None:
         if batch == 2:
             until((landing.layout.checkpoint / "offsets" / "3").exists)
             killed()
-        real(table, batch, files)
+        real(table, batch, files, *description)
 
     with monkeypatch.context() as patch:
         patch.setattr(owner, "commit", third)

@@ -65,10 +65,10 @@ def test_batch_is_repeated_after_a_crash_between_the_two_commits(
     append(topics, "t", [event(2), event(3), event(4)])
     real = DeltaTable.commit
 
-    def killed(table: DeltaTable, batch: int, files: list[object]) -> None:
+    def killed(table: DeltaTable, batch: int, files: list[object], *description: object) -> None:
         if table.folder == landing.layout.landed:
             raise RuntimeError("killed")
-        real(table, batch, files)  # type: ignore[arg-type]
+        real(table, batch, files, *description)  # type: ignore[arg-type]
 
     monkeypatch.setattr(DeltaTable, "commit", killed)
     with pytest.raises(RuntimeError, match="killed"):
