@@ -122,6 +122,9 @@ class FileWriter:
         # Crash: a failed task leaves no file; a killed one leaves a file that no commit names, which vacuum removes.
         if kind is not None:
             self._file.discard()
+            if self._opened is not None:
+                # Workaround: when Arrow's writer is collected, it would write the file's end to the closed sink.
+                self._opened.is_open = False
 
     def write(self, rows: pa.RecordBatch, seen: EventsSeen | None = None) -> None:
         """Add a row group, sorted by type; ``seen``: its events."""
