@@ -15,6 +15,7 @@ import pytest
 
 from penstock.landing.from_kafka.rows import ROW
 from penstock.landing.rows.table_rows import Rules, table_rows
+from penstock.records import as_batch
 from penstock.wire.forward.codec import ForwardDecoder
 from penstock.wire.forward.splitter import ForwardSplitter
 from penstock.wire.gelf.codec import GelfDecoder
@@ -271,7 +272,7 @@ def received(report: Report) -> tuple[int, str, list[dict[str, Any]], str]:
         outcome = protocol.refusal(refusal, request)
     if isinstance(outcome, Answer):
         return outcome.status, outcome.body.decode(), [], protocol.codec
-    return outcome.answer.status, outcome.answer.body.decode(), outcome.body.to_pylist(), protocol.codec
+    return outcome.answer.status, outcome.answer.body.decode(), as_batch(outcome.body).to_pylist(), protocol.codec
 
 
 def event_times(rows: list[dict[str, Any]], codec: str) -> list[datetime | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,14 @@ CREATE = "CREATE TABLE orders (kafka_topic VARCHAR(99), kafka_partition INTEGER,
 INSERT = "INSERT INTO orders VALUES (%s, %s, %s)"
 Write = Callable[[Sequence[Row], str], str]
 """Writes rows of a topic to the table and returns its address."""
+
+
+@pytest.fixture(autouse=True)
+def same_signals() -> Iterator[None]:
+    """Undo what an embedded ClickHouse changes in its process: it blocks SIGPIPE, and children inherit that."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @pytest.fixture(scope="module")

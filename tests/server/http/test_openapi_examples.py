@@ -61,6 +61,9 @@ def test_every_answer_matches_the_document(address: str, operation: Any) -> None
     def send_case(case: Any) -> None:
         answer = case.call(base_url=address, timeout=20)
         case.validate_response(answer, checks=CHECKS)
-        assert answer.status_code == 200 or not INSIDE.search(answer.text)
+        own_text = answer.text
+        for sent in (case.path_parameters or {}).values():  # an answer repeats the name that was asked for
+            own_text = own_text.replace(str(sent), "")
+        assert answer.status_code == 200 or not INSIDE.search(own_text)
 
     send_case()
