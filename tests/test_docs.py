@@ -42,7 +42,18 @@ OF_DATA = ("topics", "buffers", "tables", "landed", "quarantine")
 """Folders of a data directory."""
 NO_MODULES = {
     f"penstock.{name}"
-    for name in ("handlers", "codecs", "kafka.auditors", "audit", "toml", "conf", "service", "json", "rules.yml")
+    for name in (
+        "handlers",
+        "codecs",
+        "kafka.auditors",
+        "audit",
+        "toml",
+        "conf",
+        "service",
+        "json",
+        "rules.yml",
+        "yaml",
+    )
 }
 """Groups of entry points, a type of event, and files."""
 STAGES = ("listeners", "logbuffer", "log", "tables", "balance", "console", "kafka")
