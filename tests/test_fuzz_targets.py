@@ -325,7 +325,6 @@ NO_PARSERS = {
     "spark/package_zip.py": COMPARED,
     "spark/session.py": COMPARED,
     "spark/source/sink.py": OWN,
-    "spark/stall_watch.py": KERNEL,
     "supervise/daemon_channel.py": "a pair of sockets of one supervisor and its daemon",
     "supervise/handler_checks.py": KERNEL,
     "wire/codecs.py": "a table",

@@ -11,6 +11,7 @@ from penstock.audit.audit import Report
 from penstock.server.metrics.prometheus import CONTENT_TYPE, Family, render
 
 SOCKET_TIMEOUT_S = 10.0
+STATUS_HELP = "Outcome: 0 complete, 1 missing or doubled, 2 not decided."
 
 
 class MetricsServer:
@@ -33,7 +34,7 @@ class MetricsServer:
         self._checks += 1
         labels = {"topic": report.topic, "table": report.table}
         names = {
-            "status": (report.status, "Outcome: 0 complete, 1 missing or doubled, 2 not decided."),
+            "status": (report.status, STATUS_HELP),
             "required_records": (report.required, "Records that the table must have or explain."),
             "missing_records": (report.missing, "Records without a row."),
             "doubled_records": (report.doubled, "Records with several rows."),
@@ -67,8 +68,7 @@ class MetricsServer:
         self._checks += 1
         self._undecided += 1
         labels = {"topic": topic, "table": table}
-        text = "Outcome: 0 complete, 1 missing or doubled, 2 not decided."
-        self._render([Family("penstock_audit_status", "gauge", text, [(labels, 2)])])
+        self._render([Family("penstock_audit_status", "gauge", STATUS_HELP, [(labels, 2)])])
 
     def _render(self, families: list[Family]) -> None:
         families += [

@@ -127,15 +127,16 @@ class OtlpGrpcReceiver:
         """Stop accepting calls and answer those in flight."""
         self._calls.shut_down()
         deadline = time.monotonic() + FINISH_TIME_S
+        self._serve_until_over(deadline)
+        if not self._calls.is_over:
+            self._calls.cancel_all()
+            self._serve_until_over(deadline + FINISH_TIME_S)
+        self._large.close()
+
+    def _serve_until_over(self, deadline: float) -> None:
         while not self._calls.is_over and time.monotonic() < deadline:
             if not self._serve_once(DRAIN_S / 10):
                 self._calls.finish_if_drained()
-        if not self._calls.is_over:
-            self._calls.cancel_all()
-            while not self._calls.is_over and time.monotonic() < deadline + FINISH_TIME_S:
-                if not self._serve_once(DRAIN_S / 10):
-                    self._calls.finish_if_drained()
-        self._large.close()
 
     def _serve_once(self, max_wait_s: float) -> bool:
         """Handle the next event, or write or settle requests if there is none; report whether anything was done."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from penstock.errors import PenstockError
-from penstock.process.kernel import PROCESSES, open_files
+from penstock.process.kernel import PROCESSES, descendants, has_stopped, open_files
 
 POLL_INTERVAL_S = 0.001
 GUARD = """
@@ -56,7 +56,7 @@ def freeze_users(folders: Sequence[Path], limit_s: float) -> Iterator[list[int]]
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
         # The signal returns earlier than the threads stop.
-        while not all(_has_stopped(pid) for pid in pids) and time.monotonic() - began < limit_s:
+        while not all(has_stopped(pid) for pid in pids) and time.monotonic() - began < limit_s:
             time.sleep(POLL_INTERVAL_S)
         yield pids
         took_s = time.monotonic() - began
@@ -91,25 +91,3 @@ def _mapping_users(prefixes: tuple[str, ...]) -> set[int]:
             ):
                 users.add(int(process.name))
     return users
-
-
-def descendants(pid: int) -> list[int]:
-    """Return the children of all threads of a process, and their descendants."""
-    children: list[int] = []
-    with contextlib.suppress(OSError):
-        # The kernel lists children per thread, and only those of the thread that forked them.
-        for thread in (PROCESSES / str(pid) / "task").iterdir():
-            with contextlib.suppress(OSError):
-                children += [int(child) for child in (thread / "children").read_text().split()]
-    return children + [below for child in children for below in descendants(child)]
-
-
-def _has_stopped(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return all(_thread_state(thread) in "TtZX" for thread in (PROCESSES / str(pid) / "task").iterdir())
-    return True
-
-
-def _thread_state(thread: Path) -> str:
-    # The name of a program may contain spaces and brackets, so the fields start after the last bracket.
-    return (thread / "stat").read_text().rpartition(")")[2].split()[0]

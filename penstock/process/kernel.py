@@ -35,6 +35,36 @@ def open_files() -> Iterator[tuple[int, str]]:
                     yield int(process.name), os.readlink(descriptor)
 
 
+def stat_fields(folder: Path) -> list[str]:
+    """Return the fields of a process's or thread's ``stat`` from the state on. Raises OSError."""
+    # The name of a program may contain spaces and brackets, so the fields start after the last bracket.
+    return (folder / "stat").read_text().rpartition(")")[2].split()
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the children of all threads of a process, and their descendants."""
+    children: list[int] = []
+    with contextlib.suppress(OSError):
+        # The kernel lists children per thread, and only those of the thread that forked them.
+        for thread in (PROCESSES / str(pid) / "task").iterdir():
+            with contextlib.suppress(OSError):
+                children += [int(child) for child in (thread / "children").read_text().split()]
+    return children + [below for child in children for below in descendants(child)]
+
+
+def has_stopped(pid: int) -> bool:
+    """Report whether all threads of a process have stopped or ended: SIGSTOP returns earlier."""
+    with contextlib.suppress(OSError):
+        return all(_is_stopped(thread) for thread in (PROCESSES / str(pid) / "task").iterdir())
+    return True
+
+
+def _is_stopped(thread: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return stat_fields(thread)[0] in "TtZX"
+    return True
+
+
 def raise_file_limit() -> int:
     """Raise the limit of open files to the hard limit, for this process and its children; return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

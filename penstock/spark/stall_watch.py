@@ -13,11 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 
 from pyspark import SparkContext
 from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.process.kernel import PROCESSES, descendants, stat_fields
 
 REPORT_AFTER_S, RESTART_AFTER_S = 60.0, 300.0
 """Time without progress until it is reported, and until Spark is ended: much longer than a pause of its garbage
@@ -132,24 +133,13 @@ def batch_state(context: SparkContext, query: StreamingQuery, *, is_remote: bool
 def worker_cpu_s(jvm: int) -> float:
     """Return the CPU time of the processes below Spark's JVM, which are Python workers, ended ones included."""
     total = 0
-    for pid in _descendants(jvm):
+    for pid in descendants(jvm):
         try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            fields = stat_fields(PROCESSES / str(pid))
         except OSError:
             continue
         total += sum(map(int, fields[11:15]))  # user and system time, and those of ended children
     return total / _TICKS_PER_S
-
-
-def _descendants(pid: int) -> list[int]:
-    children: list[int] = []
-    try:
-        # Threads of the JVM start the workers, so each thread has children of its own.
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            children += map(int, (task / "children").read_text().split())
-    except OSError:
-        return children
-    return [*children, *(below for child in children for below in _descendants(child))]
 
 
 def end_spark(jvm: int) -> None:

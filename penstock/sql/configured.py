@@ -13,7 +13,7 @@ from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import TopicStore
 from penstock.landing.transform.rules import TransformRules
-from penstock.landing.typed.columns import configured_tables, strict_tables
+from penstock.landing.typed.columns import TypedTable, configured_tables, strict_tables
 from penstock.sql.tables import Tables
 
 
@@ -29,8 +29,7 @@ def tables_of(settings: Settings, landed_only: bool = False, readable: Iterable[
     # Kafka's unlanded records are with the broker, so only the table is read.
     if landed_only or pipeline.source == "kafka":
         return Tables(layout, None, window=window, readable=names, typed=typed)
-    schemas = load_schemas(layout.type_schemas, pipeline.schemas)
-    rules = Rules(EventRules(pipeline.event_types, (*schemas, *strict_tables(typed))), pipeline.keep_payload)
+    rules = rules_of(settings, typed)
     transform = TransformRules.from_config(pipeline)
     # The tail of the log is transformed as the pipeline does it; a function that cannot be loaded ends the query
     # early.
@@ -38,6 +37,13 @@ def tables_of(settings: Settings, landed_only: bool = False, readable: Iterable[
     connection = configured_connection(settings)
     store: TopicStore = FolderStore(settings.topics) if connection is None else _by_flight(connection)
     return Tables(layout, store, pipeline.topics, rules, transform, window, names, typed)
+
+
+def rules_of(settings: Settings, typed: Iterable[TypedTable]) -> Rules:
+    """Return the rules by which the pipeline judges messages. Raises SchemasUnknown, OSError."""
+    pipeline = settings.pipeline
+    schemas = load_schemas(Layout.for_tables(settings.tables).type_schemas, pipeline.schemas)
+    return Rules(EventRules(pipeline.event_types, (*schemas, *strict_tables(typed))), pipeline.keep_payload)
 
 
 def _by_flight(connection: DaemonConnection) -> TopicStore:

@@ -9,20 +9,22 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from penstock.process.kernel import descendants, has_stopped, stat_fields
+
 POLL_INTERVAL_S = 0.001
 
 
 def alive(pid: int) -> bool:
     """Report whether a process runs; a zombie does not."""
     try:
-        return _stat_fields(Path(f"/proc/{pid}"))[0] != "Z"
+        return stat_fields(Path(f"/proc/{pid}"))[0] != "Z"
     except OSError:
         return False
 
 
 def cpu(pid: int) -> float:
     """Return the CPU seconds of a process so far."""
-    fields = _stat_fields(Path(f"/proc/{pid}"))
+    fields = stat_fields(Path(f"/proc/{pid}"))
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -57,17 +59,6 @@ def _smaps_total(pid: int, name: str) -> int:
     return 1024 * next((int(line.split()[1]) for line in lines if line.startswith(name)), 0)
 
 
-def descendants(pid: int) -> list[int]:
-    """Return the children of all threads of a process, and their descendants."""
-    children: list[int] = []
-    with contextlib.suppress(OSError):
-        # The kernel lists children per thread, and only those of the thread that forked them.
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):
-                children += [int(child) for child in (thread / "children").read_text().split()]
-    return children + [below for child in children for below in descendants(child)]
-
-
 @contextlib.contextmanager
 def stopped(pid: int) -> Iterator[None]:
     """Stop a process (SIGSTOP) during the block. Raises ProcessLookupError if there is none.
@@ -76,27 +67,9 @@ def stopped(pid: int) -> Iterator[None]:
     """
     os.kill(pid, signal.SIGSTOP)
     try:
-        while not _all_threads_stopped(pid):
+        while not has_stopped(pid):
             time.sleep(POLL_INTERVAL_S)
         yield
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
-
-
-def _all_threads_stopped(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return all(_is_stopped(thread) for thread in Path(f"/proc/{pid}/task").iterdir())
-    return True
-
-
-def _is_stopped(thread: Path) -> bool:
-    with contextlib.suppress(OSError):
-        return _stat_fields(thread)[0] in "TtZX"
-    return True
-
-
-def _stat_fields(folder: Path) -> list[str]:
-    """Return the fields of a process's or thread's ``stat`` from the state on."""
-    # The name of a program may contain spaces and brackets, so the fields start after the last bracket.
-    return (folder / "stat").read_text().rpartition(")")[2].split()

@@ -1,8 +1,8 @@
 """Backups of a running instance: a copy of its files at one moment, which a start continues like after a crash.
 
-Most bytes are copied while everything runs. Then all processes stop for a moment, in which the files that changed are
 Most bytes are copied while everything runs. Then all processes stop for a moment, in which files that changed are
-the manifest is written last, so a folder without it is no backup and the next attempt continues it.
+copied again. Crash: the manifest is written last, so a folder without it is no backup and the next attempt continues
+it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +103,9 @@ def make_backup(settings: Settings, folder: Path, configuration: Path | None) ->
     if isinstance(tables, TablesUrl):
         left_out = (f"the tables at {tables.url} are not included: use the versions of the object store",)
     balance = _balance_of(settings, folder)
-    files = dict(_checksums(folder, sync=True))
+    files = dict(_checksums(folder))
     backup = Backup(__version__, made_at, pause_s if pids else 0.0, balance, files, left_out)
-    replace_durably(OS, folder / MANIFEST, json.dumps(_document(backup)).encode())
+    replace_durably(OS, folder / MANIFEST, json.dumps(asdict(backup)).encode())
     return backup
 
 
@@ -246,10 +246,9 @@ def _copy_configuration(source: Path, target: Path) -> None:
     target.chmod(0o600)
 
 
-def _checksums(folder: Path, sync: bool) -> Iterator[tuple[str, tuple[int, int]]]:
+def _checksums(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
     """Yield name, size and CRC32C of all files of a backup, after they are on the disk."""
-    if sync:
-        _sync_tree(folder)
+    _sync_tree(folder)
     for name, _ in sorted(_files_below(folder)):
         size = crc = 0
         with (folder / name).open("rb") as file:
@@ -281,7 +280,3 @@ def balance_of_files(settings: Settings, running: Callable[[], dict[str, Any] | 
     """Return the balance computed from an instance's files."""
     listeners = [listener.name for listener in settings.listener]
     return rebuild_balance(settings.topics, settings.buffers, listeners, table_posts(settings), running)
-
-
-def _document(backup: Backup) -> dict[str, Any]:
-    return {name: getattr(backup, name) for name in Backup.__dataclass_fields__}

@@ -26,7 +26,7 @@ from penstock.landing.rows.table_rows import Rules
 from penstock.landing.transform.rules import Transformation, TransformRules
 from penstock.landing.typed.columns import TypedTable, compute_columns
 from penstock.landing.writing.part_writer import rows_to_land
-from penstock.records import body
+from penstock.records import as_batch, body
 from penstock.wire.datagrams import Datagrams
 from penstock.wire.request_protocols import REQUEST_PROTOCOLS
 from penstock.wire.requests import Answer, Refused, Request
@@ -177,9 +177,8 @@ def _request(payload: bytes, path: str) -> _Decoded:
         return _Decoded(protocol.codec, body(pa.nulls(0, pa.binary())), {error.reason: 1}, f"{error.status}: {error}")
     if isinstance(received, Answer):
         return _Decoded(protocol.codec, body(pa.nulls(0, pa.binary())), answer=_describe(received))
-    messages = received.body if isinstance(received.body, pa.RecordBatch) else received.body.batch()
     refused = {reason: count for reason, count in received.refused.items() if count}
-    return _Decoded(protocol.codec, messages, refused, _describe(received.answer))
+    return _Decoded(protocol.codec, as_batch(received.body), refused, _describe(received.answer))
 
 
 def _describe(answer: Answer) -> str:

@@ -24,6 +24,7 @@ from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import as_written
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import BadTransform, TransformRules
+from penstock.process.kernel import descendants
 from penstock.proof.evidence import read_rows
 from penstock.proof.proofs import read_proofs
 from penstock.proof.prover import rebuild
@@ -60,15 +61,6 @@ def start(
     settings = ["pipeline.spark.driver.memory=1g", f"pipeline.spark.driver.extraJavaOptions={QUICK_START}"]
     settings = [part for override in [*settings, "pipeline.target_lag=200ms"] for part in ("-o", override)]
     return subprocess.Popen([*command, *settings, *options], stderr=stderr, text=True, cwd=data)
-
-
-def descendants(pid: int) -> list[int]:
-    """Return all descendants of a process."""
-    try:
-        children = [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except FileNotFoundError:
-        return []
-    return [*children, *(p for child in children for p in descendants(child))]
 
 
 def append(log: Daemon, first: int, count: int) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pyspark
 
 from penstock.java.runtime import find_java
+from penstock.process.kernel import descendants
 from penstock.testing.pipe import free_ports, until
-from penstock.testing.processes import alive, descendants
+from penstock.testing.processes import alive
 from tests.system.landing import command_of
 
 HOME = Path(pyspark.__file__).parent

@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 
 from penstock.landing.journal import read_journal
 from penstock.landing.table_paths import Layout
+from penstock.process.kernel import descendants
 from penstock.testing.pipe import Pipe, until
-from penstock.testing.processes import alive, descendants
+from penstock.testing.processes import alive
 
 
 class Driver:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.handover.paths import buffer_file
+from penstock.process.kernel import descendants
 from penstock.testing.pipe import LISTENERS, Pipe, until
-from penstock.testing.processes import anonymous, descendants, memory_of_all, resident
+from penstock.testing.processes import anonymous, memory_of_all, resident
 
 TCP = "events-tcp"
 

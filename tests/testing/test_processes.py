@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from penstock.process.kernel import descendants
 from penstock.testing.processes import (
     alive,
     anonymous,
     cpu,
     cpu_of_all,
-    descendants,
     memory_of_all,
     resident,
     stopped,

@@ -39,21 +39,15 @@ def explain(
 
     Exits with status 1 if part of the payload is refused or quarantined.
     """
-    from penstock.landing.rows.json_events import EventRules
-    from penstock.landing.rows.table_rows import Rules
-    from penstock.landing.rows.type_schemas import load_schemas
-    from penstock.landing.table_paths import Layout
-    from penstock.landing.typed.columns import configured_tables, strict_tables
+    from penstock.landing.typed.columns import configured_tables
+    from penstock.sql.configured import rules_of
     from penstock.upkeep.explain import UnknownWay
     from penstock.upkeep.explain import explain as explain_payload
 
     content = file.read_bytes() if file else sys.stdin.buffer.read() if payload == "-" else payload.encode()
-    pipeline = settings.pipeline
-    typed = configured_tables(pipeline)
-    schemas = load_schemas(Layout.for_tables(settings.tables).type_schemas, pipeline.schemas)
-    rules = Rules(EventRules(pipeline.event_types, (*schemas, *strict_tables(typed))), pipeline.keep_payload)
+    typed = configured_tables(settings.pipeline)
     try:
-        explanation = explain_payload(content, via, settings, rules, typed, path)
+        explanation = explain_payload(content, via, settings, rules_of(settings, typed), typed, path)
     except UnknownWay as error:
         fail(error, 2)
     if as_json:
