@@ -44,6 +44,17 @@ PATIENCE = 200.0
 wait_for = partial(until, seconds=PATIENCE)
 
 
+def java_process(pid: int) -> int:
+    """Return the process of Spark's JVM below the pipeline."""
+    below = []
+    for child in descendants(pid):
+        # A short-lived child of the start may end between the two reads.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            below += [child] * (Path(f"/proc/{child}/comm").read_text() == "java\n")
+    (java,) = below
+    return java
+
+
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Daemon]:
     with daemon(tmp_path) as rows:
@@ -248,7 +259,7 @@ def test_a_batch_without_progress_is_reported_and_ends_the_pipeline(
     append(running, 0, 10)
     process = start(tmp_path, running.http, program=("-c", STALLED))
     wait_for(lambda: proved_to(layout) == 13)
-    (java,) = (pid for pid in descendants(process.pid) if Path(f"/proc/{pid}/comm").read_text() == "java\n")
+    java = java_process(process.pid)
     if cause == "stopped JVM":
         os.kill(java, signal.SIGSTOP)
     else:
@@ -297,7 +308,7 @@ def test_lock_is_held_until_the_running_commit_ends_after_the_jvm_is_killed(tmp_
     layout = Layout.for_tables(tmp_path / "tables")
     process = start(tmp_path, running.http, program=("-c", SLOW_COMMIT))
     wait_for((tmp_path / "begun").exists)
-    (java,) = (pid for pid in descendants(process.pid) if Path(f"/proc/{pid}/comm").read_text() == "java\n")
+    java = java_process(process.pid)
     os.kill(java, signal.SIGKILL)
     with pytest.raises(PipelineRunning):
         acquire_landing_lock(layout, threading.Event(), patience=3)
