@@ -91,8 +91,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(NONE, yellow=True)
 
 
-SHARED = {"spark": re.compile(r"\bspark: SparkSession"), "kafka": re.compile(r"\bkafka_broker\b|\btopics: Topics\b")}
-"""What in a file's text shows that its tests use the run's Spark session or Kafka broker, ten seconds each to start."""
+SHARED = {
+    "spark": re.compile(r"\bspark: SparkSession"),
+    "foreign spark": re.compile(r"\bforeign_spark\b"),
+    "kafka": re.compile(r"\bkafka_broker\b|\btopics: Topics\b"),
+}
+"""What in a file's text shows that its tests use a Spark session or the Kafka broker of the run, ten seconds each to
+start.
+"""
 
 
 @functools.cache

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.landing.table_paths import Layout
+    from tests.engines.foreign_spark import ForeignSpark
     from tests.object_store import S3Server
     from tests.server.running import Running
     from tests.spark.spark_helpers import HandWritten
@@ -46,6 +47,15 @@ def spark() -> Iterator[SparkSession]:
     register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def foreign_spark() -> Iterator[ForeignSpark]:
+    """A Spark with Delta that knows nothing of Penstock, in a process of its own."""
+    from tests.engines.foreign_spark import ForeignSpark
+
+    with ForeignSpark() as session:
+        yield session
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ builder = SparkSession.builder.master("local[1]")
 for name, value in json.loads(os.environ["SPARK_SETTINGS"]).items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
+assert "penstock" not in sys.modules
 answers = os.fdopen(int(sys.argv[1]), "w")
 for line in sys.stdin:
     try:
@@ -30,18 +31,21 @@ spark.stop()
 
 
 class ForeignSpark:
-    """A running session; close it, or use it in a ``with``. One costs ten seconds: share it among tests."""
+    """A running session; close it, or use it in a ``with``. It costs ten seconds: the fixture shares it."""
 
     def __init__(self) -> None:
         from penstock.java.runtime import find_java
         from penstock.spark.extensions import DELTA, package_settings
+        from tests.spark.spark_helpers import QUICK_START
 
+        self._databases = 0
         self._folder = tempfile.TemporaryDirectory(prefix="foreign-spark-")
         settings = {
             **package_settings([DELTA]),
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": QUICK_START,
             "spark.driver.host": "127.0.0.1",
             "spark.sql.shuffle.partitions": "1",
             "spark.databricks.delta.snapshotPartitions": "1",
@@ -78,7 +82,7 @@ class ForeignSpark:
             self._answers.close()
             self._folder.cleanup()
 
-    def sql(self, statement: str, table: Path) -> list[dict[str, Any]]:
+    def sql(self, statement: str, table: Path | None = None) -> list[dict[str, Any]]:
         """Return the rows of a statement; ``{}`` in it is the table. Raises AssertionError where it fails."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(statement.replace("{}", f"delta.`{table}`")) + "\n")
@@ -89,3 +93,9 @@ class ForeignSpark:
         assert "rows" in answer, answer["error"]
         rows: list[dict[str, Any]] = answer["rows"]
         return rows
+
+    def use_tables(self, statements: list[str]) -> None:
+        """Enter tables in the catalog, each call in a database of its own."""
+        self._databases += 1
+        for statement in (f"CREATE DATABASE d{self._databases}", f"USE d{self._databases}", *statements):
+            self.sql(statement)

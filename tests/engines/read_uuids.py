@@ -10,7 +10,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 OPTIONS: dict[str, str] = json.loads(os.environ.get("STORAGE_OPTIONS", "{}"))
@@ -71,10 +70,10 @@ def with_duckdb(folder: str) -> Iterable[str]:
     return [uuid for (uuid,) in duckdb.sql("select uuid from rows where kind = 'event'").fetchall()]
 
 
-def with_spark(folder: str, connected: bool = False) -> Iterable[str]:
+def with_spark_connect(folder: str) -> Iterable[str]:
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.remote("local[1]") if connected else SparkSession.builder.master("local[1]")
+    builder = SparkSession.builder.remote("local[1]")
     for name, value in json.loads(os.environ["SPARK_SETTINGS"]).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -92,8 +91,7 @@ ENGINES: dict[str, Callable[[str], Iterable[str]]] = {
     "pandas": with_pandas,
     "polars": with_polars,
     "duckdb": with_duckdb,
-    "spark": with_spark,
-    "spark-connect": partial(with_spark, connected=True),
+    "spark-connect": with_spark_connect,
 }
 
 if __name__ == "__main__":

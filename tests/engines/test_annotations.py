@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,11 +18,10 @@ from hypothesis import strategies as st
 
 from penstock.landing.from_kafka.rows import ROW
 from penstock.landing.table.landed_table import begin_table
-from penstock.landing.table.plain_session import session_settings
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.batch_commit import BatchCommit
 from penstock.landing.writing.part_writer import Job, MessageBatch, write_part
-from penstock.spark.extensions import package_settings
+from tests.engines.foreign_spark import ForeignSpark
 from tests.landing.rows.test_unique_annotations import Rows, expected
 
 AT = datetime(2026, 2, 3, tzinfo=UTC)
@@ -88,29 +84,8 @@ def test_each_engine_reads_any_annotations(annotations: Rows) -> None:
 
 
 @pytest.mark.spark
-def test_spark_reads_repeated_annotations(tmp_path: Path) -> None:
+def test_spark_reads_repeated_annotations(foreign_spark: ForeignSpark, tmp_path: Path) -> None:
     annotations: Rows = [[("_a", "1"), ("_a", "2")], [("a", "1"), ("b", "2"), ("a", "3")], None, []]
     layout = land(tmp_path / "tables", annotations)
-    program = """
-import json, sys
-from pyspark.sql import SparkSession
-builder = SparkSession.builder.master("local[1]")
-for name, text in json.loads(sys.argv[1]).items():
-    builder = builder.config(name, text)
-spark = builder.getOrCreate()
-rows = spark.read.format("delta").load(sys.argv[2]).orderBy("offset").collect()
-print("READ" + json.dumps([row.annotations for row in rows]))
-spark.stop()
-"""
-    jars = {name: text for name, text in package_settings(["delta"]).items() if name == "spark.jars"}
-    delta_settings = {name: text for name, text in session_settings(layout).items() if name != "spark.jars.packages"}
-    chosen = {
-        **delta_settings,
-        **jars,
-        "spark.ui.enabled": "false",
-        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
-    }
-    command = [sys.executable, "-c", program, json.dumps(chosen), str(layout.landed)]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True, cwd=tmp_path)
-    (line,) = (line for line in process.stdout.splitlines() if line.startswith("READ"))
-    assert json.loads(line.removeprefix("READ")) == as_maps(expected(annotations))
+    rows = foreign_spark.sql("SELECT annotations FROM {} ORDER BY offset", layout.landed)
+    assert [row["annotations"] for row in rows] == as_maps(expected(annotations))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,8 +25,9 @@ from penstock.landing.writing.part_writer import Job, MessageBatch, write_part
 from penstock.proof.uuid_sums import hashes
 from penstock.spark.extensions import package_settings
 from penstock.upkeep.compaction.compaction import compact_table
+from tests.engines.foreign_spark import ForeignSpark
 from tests.engines.read_uuids import ENGINES
-from tests.spark.spark_helpers import event
+from tests.spark.spark_helpers import QUICK_START, event
 
 SCRIPT = Path(__file__).with_name("read_uuids.py")
 WINDOW = 600_000_000
@@ -71,9 +72,10 @@ def messages(payloads: list[bytes], batch: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=ROW)
 
 
-@pytest.fixture(params=[10, 110])
-def landed(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Landed]:
-    layout = Layout.for_tables(tmp_path / "tables")
+@pytest.fixture(scope="module", params=[10, 110])
+def landed(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Landed:
+    """A table before and after Delta's first checkpoint; tests share it and do not write."""
+    layout = Layout.for_tables(tmp_path_factory.mktemp("landed") / "tables")
     table = begin_table(layout)
     commit = BatchCommit(table, layout.keys, WINDOW)
     written = Landed(layout, commit, Job(table.folder, layout.keys, WINDOW), set())
@@ -81,18 +83,20 @@ def landed(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Landed]:
     return written
 
 
-def read_with(engine: str, landed: Landed, output: Path) -> list[str]:
+def read_with(engine: str, layout: Layout, output: Path) -> list[str]:
     environment = dict(os.environ)
-    if engine.startswith("spark"):
+    if engine == "spark-connect":
         jars = {name: value for name, value in package_settings(["delta"]).items() if name == "spark.jars"}
-        settings = {
-            name: v for name, v in session_settings(landed.layout).items() if name != "spark.jars.packages"
-        } | jars
+        settings = {name: v for name, v in session_settings(layout).items() if name != "spark.jars.packages"} | jars
         warehouse = {"spark.sql.warehouse.dir": str(output.parent / "warehouse"), "spark.ui.enabled": "false"}
-        quick = {"spark.databricks.delta.snapshotPartitions": "2", "spark.sql.shuffle.partitions": "2"}
+        quick = {
+            "spark.databricks.delta.snapshotPartitions": "2",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.extraJavaOptions": QUICK_START,
+        }
         environment["SPARK_SETTINGS"] = json.dumps({**settings, **warehouse, **quick})
-        environment["SPARK_STATEMENTS"] = json.dumps(statements(landed.layout))
-    command = [sys.executable, str(SCRIPT), engine, str(landed.layout.landed), str(output)]
+        environment["SPARK_STATEMENTS"] = json.dumps(statements(layout))
+    command = [sys.executable, str(SCRIPT), engine, str(layout.landed), str(output)]
     subprocess.run(command, check=True, timeout=240, env=environment, cwd=output.parent)
     uuids_read: list[str] = json.loads(output.read_text())
     return uuids_read
@@ -102,18 +106,37 @@ def total(uuids: list[str]) -> int:
     return int(np.sum(hashes(uuids), dtype=np.uint64))
 
 
-@pytest.mark.parametrize("engine", sorted(ENGINES))
+@pytest.mark.parametrize("engine", sorted({*ENGINES} - {"spark-connect"}))
 def test_each_engine_reads_each_event_once(engine: str, landed: Landed, tmp_path: Path) -> None:
-    uuids_read = read_with(engine, landed, tmp_path / "uuids.json")
-    assert len(uuids_read) == len(landed.uuids)
-    assert total(uuids_read) == total(sorted(landed.uuids))
+    assert_all_read(read_with(engine, landed.layout, tmp_path / "uuids.json"), landed)
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "polars", "pyarrow"])
-def test_each_engine_reads_the_same_after_a_merge(engine: str, landed: Landed, tmp_path: Path) -> None:
-    removed, added = compact_table(landed.layout.landed)
+@pytest.mark.spark
+@pytest.mark.parametrize("landed", [110], indirect=True)  # a server of its own for each run
+def test_spark_connect_reads_each_event_once(landed: Landed, tmp_path: Path) -> None:
+    assert_all_read(read_with("spark-connect", landed.layout, tmp_path / "uuids.json"), landed)
+
+
+@pytest.mark.spark
+def test_spark_reads_each_event_once(foreign_spark: ForeignSpark, landed: Landed) -> None:
+    foreign_spark.use_tables(statements(landed.layout))
+    uuids = [str(row["uuid"]) for row in foreign_spark.sql("SELECT uuid FROM events")]
+    assert_all_read(uuids, landed)
+    (counts,) = foreign_spark.sql("SELECT count(*) AS rows FROM {} WHERE kind = 'event'", landed.layout.landed)
+    assert counts == {"rows": len(uuids)}
+
+
+def assert_all_read(uuids: list[str], landed: Landed) -> None:
+    assert (len(uuids), total(uuids)) == (len(landed.uuids), total(sorted(landed.uuids)))
+
+
+def test_each_engine_reads_the_same_after_a_merge(landed: Landed, tmp_path: Path) -> None:
+    layout = Layout.for_tables(tmp_path / "tables")
+    shutil.copytree(landed.layout.tables, layout.tables)
+    removed, added = compact_table(layout.landed)
     assert removed > added
-    assert sorted(read_with(engine, landed, tmp_path / "uuids.json")) == sorted(landed.uuids)
+    for engine in ("duckdb", "polars", "pyarrow"):
+        assert sorted(read_with(engine, layout, tmp_path / "uuids.json")) == sorted(landed.uuids), engine
 
 
 def test_dataset_of_penstock_has_the_same_rows(tmp_path: Path) -> None:

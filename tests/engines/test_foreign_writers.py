@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,12 +38,6 @@ pytestmark = pytest.mark.spark
 ROWS = 10
 EARLIEST, LATEST = -62_135_596_800_000, 253_402_300_799_999
 """Milliseconds: the first of the year 1 and the last of the year 9999, which no nanoseconds hold."""
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[ForeignSpark]:
-    with ForeignSpark() as session:
-        yield session
 
 
 class Shared:
@@ -95,8 +89,8 @@ class Shared:
 
 
 @pytest.fixture
-def table(tmp_path: Path, spark: ForeignSpark) -> Shared:
-    written = Shared(tmp_path / "tables", spark)
+def table(tmp_path: Path, foreign_spark: ForeignSpark) -> Shared:
+    written = Shared(tmp_path / "tables", foreign_spark)
     written.land(3)
     return written
 
@@ -128,7 +122,9 @@ def test_deletion_vectors_hold_through_everything(table: Shared) -> None:
     assert [row["host"] for row in table.spark("SELECT host FROM {} WHERE uuid = 'a-005'")] == ["changed"]
 
 
-def test_documented_sql_finds_an_altered_row_in_spark(spark: ForeignSpark, topics: Path, tmp_path: Path) -> None:
+def test_documented_sql_finds_an_altered_row_in_spark(
+    foreign_spark: ForeignSpark, topics: Path, tmp_path: Path
+) -> None:
     proved = HandWritten(Layout.for_tables(tmp_path / "proved"))
     proved.commit(
         {"t": 3, "k/1": 2},
@@ -138,13 +134,13 @@ def test_documented_sql_finds_an_altered_row_in_spark(spark: ForeignSpark, topic
     landed = proved.layout.tables / "landed"
     sql = documented_sql("Spark").replace("from landed", "from {}")
     sql = sql.replace("from proofs", f"from delta.`{proved.layout.proof_table}`")
-    assert spark.sql(sql, landed) == []
-    spark.sql("UPDATE {} SET uuid = 'altered' WHERE uuid = 'u1'", landed)
-    (difference,) = spark.sql(sql, landed)
+    assert foreign_spark.sql(sql, landed) == []
+    foreign_spark.sql("UPDATE {} SET uuid = 'altered' WHERE uuid = 'u1'", landed)
+    (difference,) = foreign_spark.sql(sql, landed)
     assert (difference["topic"], difference["slice"], difference["rows"]) == ("t", 0, 0)
     assert difference["uuid_hashes"] == str(uuid_hash("altered") - uuid_hash("u1"))
-    spark.sql("UPDATE {} SET uuid = 'u1' WHERE uuid = 'altered'", landed)
-    assert spark.sql(sql, landed) == []
+    foreign_spark.sql("UPDATE {} SET uuid = 'u1' WHERE uuid = 'altered'", landed)
+    assert foreign_spark.sql(sql, landed) == []
 
 
 def uuid_hash(text: str) -> int:

@@ -75,7 +75,7 @@ def test_everything_lands_once_with_random_kills_and_outages(tmp_path: Path, s3:
         assert last.returncode == 0, log_text
         assert running.ledger.balance().unaccounted == 0
     uuids = sorted(f"u{number}" for number in range(2 * kills * ROWS))
-    for engine in {*ENGINES} - {"spark", "spark-connect"}:
+    for engine in {*ENGINES} - {"spark-connect"}:
         assert sorted(read_with(engine, layout, tmp_path / "uuids.json")) == uuids
     proved_once(tmp_path, layout, kills)
 
