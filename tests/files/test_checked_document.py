@@ -19,11 +19,12 @@ from penstock.testing.crashes import CrashingFileSystem
 PATH = Path("folder/name.json")
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=8,
 )
 
 
-@given(st.dictionaries(st.text().filter(lambda key: key != "format"), VALUES))
+@given(st.dictionaries(st.text().filter(lambda key: key != "format"), VALUES, max_size=5))
 def test_document_survives_a_round_trip(document: dict[str, Any]) -> None:
     assert decode(encode(document), PATH) == {"format": 1, **document}
 
