@@ -10,6 +10,8 @@ import numpy as np
 
 from penstock.config import Settings
 from penstock.counts import Counts, Origin
+from penstock.handover.accounts import Accounts
+from penstock.handover.heartbeat import Heartbeat
 from penstock.handover.paths import state_file
 from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.ledger.ledger import Ledger
@@ -80,6 +82,9 @@ def _write_statistics(settings: Settings) -> None:
     page = StatePage(state_file(settings.buffers, "in"))
     page.write(STATISTICS, statistics.as_dict() | state)
     page.close()
+    forwarder = Accounts(settings.buffers, "in", "kafka")
+    forwarder.write_statistics(Heartbeat().beat())
+    forwarder.close()
 
 
 def metrics_page() -> str:

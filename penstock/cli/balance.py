@@ -169,6 +169,8 @@ class BalanceQuery:
 
             out(Text(f"unaccounted: {document['unaccounted']}", style="bold"))
             out(Text(document.get("clock", ""), style="red"))
+            for process, silent_s in document.get("silent", {}).items():
+                out(Text(f"{process}: silent for {silent_s:.0f} s", style="yellow"))
 
     def _last_event(self) -> str:
         # The newest event of the timeline may be of another time than a selected part.
@@ -275,7 +277,8 @@ def receipt_lines(document: dict[str, Any], last: str = "", is_part: bool = Fals
     lines = [verdict(summary), *textwrap.wrap(sentence(summary), width), bar(summary, width)]
     lost = f"lost: {reasons(summary.losses_by_reason(), skipped_bytes=summary.skipped_bytes)}" if summary.lost else ""
     senders = "" if is_part else remarks(summary)
-    for line in (document.get("clock", ""), lost, senders, last):
+    silent = ", ".join(f"{process} silent for {s:.0f} s" for process, s in document.get("silent", {}).items())
+    for line in (document.get("clock", ""), silent, lost, senders, last):
         # In the order of their weight: a wrong clock first, the last event only if a line is left.
         if line and len(lines) < RECEIPT_LINES:
             lines.append(shortened(line, width))

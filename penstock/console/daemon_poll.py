@@ -144,6 +144,22 @@ class Daemon:
         """Return the listeners whose receiver is stopped or hung, and for how long (seconds)."""
         return {name: stopped_s for name in self.stat.get("listeners", {}) if (stopped_s := self.stopped_s(name))}
 
+    def silent_forwarders(self, listener: str) -> dict[str, float]:
+        """Return the handlers of a listener whose forwarder is stopped or hangs in a delivery, and for how long
+        (seconds).
+        """
+        handlers = self.stat.get("listeners", {}).get(listener, {}).get("handlers", ())
+        silences = {handler["name"]: float(handler.get("silent_s", 0)) for handler in handlers}
+        return {name: silent_s for name, silent_s in silences.items() if silent_s > STOPPED_AFTER_S}
+
+    @property
+    def silent_processes(self) -> dict[str, float]:
+        """Return the receivers and forwarders that are stopped or hang, and for how long (seconds)."""
+        silent = {f"receiver {name}": stopped_s for name, stopped_s in self.stopped_receivers.items()}
+        for name in self.stat.get("listeners", {}):
+            silent |= {f"forwarder {name} {label}": s for label, s in self.silent_forwarders(name).items()}
+        return silent
+
     def rate(self, *names: str) -> float | None:
         """Return the summed growth of some counters per second; None while the state is unknown."""
         return None if self.unknown else sum(map(self.history.rate, names))

@@ -96,6 +96,14 @@ def _stopped(daemon: Daemon) -> Iterator[Finding]:
             f"{name}: receiver stopped for {stopped_s:.0f} s, its messages wait in the kernel",
             f"continue it: kill -CONT {pid}, or end it: kill -KILL {pid} (it is restarted)",
         )
+    for name, statistics in daemon.stat.get("listeners", {}).items():
+        pids = {handler["name"]: handler.get("pid") or "" for handler in statistics.get("handlers", ())}
+        for handler, silent_s in daemon.silent_forwarders(name).items():
+            yield Finding(
+                WARN,
+                f"{name}: forwarder to {handler} silent for {silent_s:.0f} s, its messages wait in the log buffer",
+                f"if it is stopped, continue it: kill -CONT {pids[handler]}; if {handler} hangs, see why it does not answer",
+            )
 
 
 def _losses(daemon: Daemon) -> Iterator[Finding]:

@@ -85,6 +85,8 @@ def _state(daemon: Daemon) -> tuple[str, str]:
         return "unknown", "bad"
     if stopped := daemon.stopped_receivers:
         return f"receiver stopped for {max(stopped.values()):.0f} s", "warn"
+    if silent := daemon.silent_processes:
+        return f"forwarder silent for {max(silent.values()):.0f} s", "warn"
     return "live", "good"
 
 

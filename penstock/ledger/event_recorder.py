@@ -1,4 +1,4 @@
-"""The recorder of the timeline: stopped receivers, growing losses, a full disk, a wrong clock,
+"""The recorder of the timeline: stopped receivers and forwarders, growing losses, a full disk, a wrong clock,
 what retention dropped.
 
 Other processes post what only they know: the supervisor posts restarts and reloads, ``penstock up`` restarts of
@@ -52,7 +52,9 @@ LOST_BY_ABSENCE = (
 )
 """Losses that a stopped process causes; other losses in that time have other causes."""
 STOPPED = "stopped"
-"""Kind of the event of a receiver that was stopped or hung."""
+"""Kind of the event of a receiver or forwarder that was stopped or hung."""
+FORWARDER = "forwarder "
+"""Begin of the names of forwarders' processes, before listener and handler."""
 EVERY_PLACE = "*"
 """Place of a restart that concerns all places: that of the log daemon."""
 _LOGGER = logging.getLogger(__name__)
@@ -86,9 +88,11 @@ class EventRecorder:
     losses that are years apart.
     """
 
-    def __init__(self, ledger: Ledger, log: Log, receiver_pulses: Callable[[], Mapping[str, Pulse]] = dict) -> None:
-        """Create the recorder; ``receiver_pulses`` returns what the heartbeats of receivers show, by listener."""
-        self._ledger, self._log, self._receiver_pulses = ledger, log, receiver_pulses
+    def __init__(self, ledger: Ledger, log: Log, pulses: Callable[[], Mapping[str, Pulse]] = dict) -> None:
+        """Create the recorder; ``pulses`` returns what heartbeats show, by process: ``receiver NAME`` or
+        ``forwarder NAME HANDLER``, with the listener's name.
+        """
+        self._ledger, self._log, self._pulses = ledger, log, pulses
         self._stopped: dict[str, _Draft] = {}
         self._paused_at_s: dict[str, float] = {}
         self._drafts: dict[str, _Draft] = {}
@@ -126,7 +130,7 @@ class EventRecorder:
         """Record new events; with ``last``, post all of them."""
         now = int(self._log.clock.expected() * 1000)
         # Order: before the losses, so that they find the pause that caused them.
-        self._record_stopped_receivers(now)
+        self._record_stopped_processes(now)
         for origin, grown in self._unreported_losses():
             self._record_loss(origin, grown, now)
         state = self._log.clock.state()
@@ -136,33 +140,32 @@ class EventRecorder:
         self._post_due(now, last)
         self._looks += 1
 
-    def _record_stopped_receivers(self, now: int) -> None:
+    def _record_stopped_processes(self, now: int) -> None:
         if not self._looks:
             open_events = [event for event in self._ledger.events() if event.kind == STOPPED and not event.until]
-            self._stopped = {event.place: self._draft(event) for event in open_events}
-        pulses = self._receiver_pulses()
-        for listener in {**pulses, **self._stopped}:
-            pulse, draft = pulses.get(listener, Pulse()), self._stopped.get(listener)
-            has_paused = pulse.paused_at_s != self._paused_at_s.get(listener, pulse.paused_at_s)
-            self._paused_at_s[listener] = pulse.paused_at_s
+            self._stopped = {event.what: self._draft(event) for event in open_events}
+        pulses = self._pulses()
+        for process in {**pulses, **self._stopped}:
+            pulse, draft = pulses.get(process, Pulse()), self._stopped.get(process)
+            has_paused = pulse.paused_at_s != self._paused_at_s.get(process, pulse.paused_at_s)
+            self._paused_at_s[process] = pulse.paused_at_s
             if pulse.is_stopped and draft is None:
-                self._stopped[listener] = self._stopped_draft(listener, now - round(pulse.silent_s * 1000))
+                self._stopped[process] = self._stopped_draft(process, now - round(pulse.silent_s * 1000))
             elif draft and not pulse.is_stopped:
-                # A receiver that was killed, or a listener that was removed, has not reported how long it paused.
+                # A process that was killed, or a listener that was removed, has not reported how long it paused.
                 pause_ms = round(pulse.pause_s * 1000) if has_paused else max(now - draft.event.at, 1)
                 draft.change(until=draft.event.at + pause_ms)
                 draft.due = 0.0  # it has ended: posted with this look
-                del self._stopped[listener]
+                del self._stopped[process]
             elif has_paused and pulse.pause_s:
                 # The pause began and ended between two looks.
                 ended_at = now - round(pulse.silent_s * 1000)
-                draft = self._stopped_draft(listener, ended_at - round(pulse.pause_s * 1000))
+                draft = self._stopped_draft(process, ended_at - round(pulse.pause_s * 1000))
                 draft.change(until=ended_at)
 
-    def _stopped_draft(self, listener: str, at: int) -> _Draft:
-        return self._draft(
-            EventPost(f"{STOPPED} {listener} {at}", 0, STOPPED, at, what=f"receiver {listener}", place=listener)
-        )
+    def _stopped_draft(self, process: str, at: int) -> _Draft:
+        listener = process.split(" ")[1]
+        return self._draft(EventPost(f"{STOPPED} {process} {at}", 0, STOPPED, at, what=process, place=listener))
 
     def _unreported_losses(self) -> Iterator[tuple[str, Counts]]:
         """Yield the losses that no event reports, by place."""
@@ -194,18 +197,22 @@ class EventRecorder:
         return growth
 
     def _record_loss(self, origin: str, growth: Counts, now: int) -> None:
-        by_absence = Counts({name: n for name, n in growth.items() if name.startswith(LOST_BY_ABSENCE)})
-        if by_absence and (draft := self._draft_of_absence(origin, now)):
-            _add(draft, by_absence, now)
-            growth -= by_absence
+        for name in [name for name in growth if name.startswith(LOST_BY_ABSENCE)]:
+            handler = name.removeprefix(Name.POLICY_DROP) if name.startswith(Name.POLICY_DROP) else ""
+            if draft := self._draft_of_absence(origin, now, f"{FORWARDER}{origin} {handler}"):
+                _add(draft, Counts({name: growth.pop(name)}), now)
         if growth:
             _add(self._draft_of_loss(origin, now), growth, now)
 
-    def _draft_of_absence(self, origin: str, now: int) -> _Draft | None:
-        """Return the losses of a restart or pause that is in progress or has just ended."""
+    def _draft_of_absence(self, origin: str, now: int, forwarder: str) -> _Draft | None:
+        """Return the losses of a restart or pause that is in progress or has just ended.
+
+        A pause of any forwarder but ``forwarder`` loses nothing here.
+        """
         # The drafts are newer than the stored events, and a pause may have been noticed in this look.
         for event in reversed([*self._ledger.events(), *(draft.event for draft in self._drafts.values())]):
             matches = event.kind in ("restart", STOPPED) and event.place in (origin, EVERY_PLACE)
+            matches = matches and (not event.what.startswith(FORWARDER) or event.what == forwarder)
             # The supervisor dates a restart by its own clock, so ``until`` may be later than ``now``.
             if matches and (not event.until or abs(now - event.until) < RESTART_GRACE_MS):
                 loss = EventPost(f"{event.id} {origin}", 0, "loss", event.at, now, place=origin, during=event.id)

@@ -51,13 +51,15 @@ def _restart(event: Event) -> str:
 
 
 def _stopped(event: Event) -> str:
+    # A forwarder is also silent while its handler hangs in a delivery.
+    word = "silent" if event["what"].startswith("forwarder ") else "stopped"
     if not event["until"]:
-        return f"{event['what']} is stopped"
+        return f"{event['what']} is {word}"
     seconds = (event["until"] - event["at"]) / 1000
     # Tenths also above 10 s: a stopped receiver loses messages as soon as the kernel's buffer is full.
     pause_text = f"{seconds:.1f} s" if seconds < 2 * MINUTE else duration_text(event)
     loss_text = f"{reasons(event['lost'])} while " if event["lost"] else ""
-    return f"{loss_text}{event['what']} was stopped for {pause_text}"
+    return f"{loss_text}{event['what']} was {word} for {pause_text}"
 
 
 def _loss(event: Event) -> str:

@@ -81,7 +81,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     sweeper, keeper, recorder = (
         Sweeper(log),
         CheckpointKeeper(ledger),
-        EventRecorder(ledger, log, reports.receiver_pulses),
+        EventRecorder(ledger, log, reports.pulses),
     )
 
     def start_background_work(_: Bound) -> None:

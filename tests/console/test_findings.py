@@ -41,6 +41,14 @@ def test_stopped_receiver_is_a_finding() -> None:
     assert finding.advice == "continue it: kill -CONT 42, or end it: kill -KILL 42 (it is restarted)"
 
 
+def test_silent_forwarder_is_a_finding() -> None:
+    state = daemon(balance())
+    state.stat["listeners"]["in"]["handlers"] = [{"name": "kafka", "silent_s": 12.4, "pid": 42}]
+    (finding,) = findings(state)
+    assert finding.problem == "in: forwarder to kafka silent for 12 s, its messages wait in the log buffer"
+    assert finding.advice == "if it is stopped, continue it: kill -CONT 42; if kafka hangs, see why it does not answer"
+
+
 def test_losses_of_the_hour_have_a_remedy() -> None:
     state = daemon(balance(kernel_dropped=5000))
     state.hour = balance(1000, kernel_dropped=7, **{"refused.oversize": 1, "invalid.header": 2})

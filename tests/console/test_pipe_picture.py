@@ -51,6 +51,13 @@ def test_stopped_receiver_is_shown_instead_of_nothing_pending() -> None:
     assert "nothing pending" not in draw(state)
 
 
+def test_silent_forwarder_is_shown_in_the_box_of_its_listener() -> None:
+    state = daemon(balance())
+    state.stat["listeners"]["in"]["handlers"] = [{"name": "kafka", "silent_s": 12.4}, {"name": "console"}]
+    (box, _) = listeners(state)
+    assert (box.below, box.leak, box.kind) == ("forwarder to kafka silent for 12 s", "silent", "aside")
+
+
 def test_picture_is_valid_svg_for_any_name() -> None:
     odd = balance()
     odd["topics"][0]["topic"] = '<script>&"'

@@ -280,11 +280,11 @@ def test_highest_version_of_an_event_counts() -> None:
 
 
 def test_stopped_receiver_is_one_event_with_its_losses(watched: Watched) -> None:
-    watched.pulses = {"in": Pulse(0.4), "other": Pulse(0.4)}
+    watched.pulses = {"receiver in": Pulse(0.4), "receiver other": Pulse(0.4)}
     assert watched.check_again() == []
-    watched.pulses["in"] = Pulse(4.0)
+    watched.pulses["receiver in"] = Pulse(4.0)
     assert watched.check_again() == ["receiver in is stopped"]
-    watched.pulses["in"] = Pulse(0.1, paused_at_s=100.0, pause_s=12.4)
+    watched.pulses["receiver in"] = Pulse(0.1, paused_at_s=100.0, pause_s=12.4)
     watched.lose(kernel_dropped=9918)
     text = "9,918 dropped by the kernel while receiver in was stopped for 12.4 s"
     assert watched.check_again(8.5) == [text]
@@ -293,20 +293,30 @@ def test_stopped_receiver_is_one_event_with_its_losses(watched: Watched) -> None
 
 
 def test_pause_between_two_looks_is_an_event(watched: Watched) -> None:
-    watched.pulses = {"in": Pulse(0.4)}
+    watched.pulses = {"receiver in": Pulse(0.4)}
     watched.check_again()
-    watched.pulses["in"] = Pulse(0.4, paused_at_s=100.0, pause_s=3.2)
+    watched.pulses["receiver in"] = Pulse(0.4, paused_at_s=100.0, pause_s=3.2)
     watched.lose(kernel_dropped=3)
     assert watched.check_again() == ["3 dropped by the kernel while receiver in was stopped for 3.2 s"]
     assert watched.check_again() == watched.texts()
 
 
 def test_pause_ends_when_its_receiver_is_replaced_during_an_absence_of_the_daemon(watched: Watched) -> None:
-    watched.pulses = {"in": Pulse(4.0)}
+    watched.pulses = {"receiver in": Pulse(4.0)}
     watched.check_again()
-    watched.pulses = {"in": Pulse(0.1)}
+    watched.pulses = {"receiver in": Pulse(0.1)}
     watched.reopen()
     assert watched.check_again() == ["receiver in was stopped for 4.0 s"]
     # The supervisor reports a process that has ended.
-    watched.pulses = {"in": Pulse(9.0, is_running=False)}
+    watched.pulses = {"receiver in": Pulse(9.0, is_running=False)}
     assert len(watched.check_again()) == 1
+
+
+def test_silent_forwarder_is_an_event_that_explains_what_was_dropped_for_it_alone(watched: Watched) -> None:
+    watched.pulses = {"receiver in": Pulse(0.4), "forwarder in kafka": Pulse(4.0)}
+    assert watched.check_again() == ["forwarder in kafka is silent"]
+    watched.lose(kernel_dropped=5, policy_drop__kafka=7)
+    watched.pulses["forwarder in kafka"] = Pulse(0.1, paused_at_s=100.0, pause_s=6.0)
+    lost_in, silent = watched.check_again()
+    assert lost_in == "in: 5 dropped by the kernel"
+    assert silent.startswith("7 ") and silent.endswith(" while forwarder in kafka was silent for 6.0 s"), silent

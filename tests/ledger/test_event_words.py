@@ -56,6 +56,8 @@ def test_newest_event_is_first() -> None:
         ),
         (event("stopped", end_ms=0, what="receiver in"), "receiver in is stopped"),
         (event("stopped", end_ms=13_400, what="receiver in"), "receiver in was stopped for 12.4 s"),
+        (event("stopped", end_ms=0, what="forwarder in kafka"), "forwarder in kafka is silent"),
+        (event("stopped", end_ms=13_400, what="forwarder in kafka"), "forwarder in kafka was silent for 12.4 s"),
         (event("stopped", end_ms=181_000, what="receiver in"), "receiver in was stopped for 3 min"),
         (event("disk", end_ms=0, cause="no space left"), "the disk is full: no space left"),
         (event("disk", end_ms=61_000), "the disk was full for 60 s"),

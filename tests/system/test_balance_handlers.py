@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from penstock.testing.pipe import Pipe, until
@@ -59,6 +60,10 @@ def handler_of(statistics: dict[str, Any], name: str) -> dict[str, Any]:
     (match,) = (handler for handler in statistics["handlers"] if handler["name"] == name)
     assert isinstance(match, dict)
     return match
+
+
+def timeline(pipe: Pipe) -> str:
+    return "\n".join(event["text"] for event in pipe.get("/events")["events"])
 
 
 def lines(first: int, count: int) -> bytes:
@@ -203,8 +208,17 @@ def test_slow_handler_drops_by_policy_without_cost_for_other_handlers(stuck: Pip
     assert wayward_route["in_buffer"] > 0
     assert balance["unaccounted"] == 0
     check_others(stuck, balance, 8001)
+    process = f"forwarder {TCP} wayward"
+    until(lambda: list(stuck.balance()["silent"]) == [process], what="it counts as silent")
+    until(lambda: f"{process} is silent" in timeline(stuck), what="its silence is recorded")
+    assert handler_of(stuck.get("/stat")["listeners"][TCP], "wayward")["pid"] == stuck.pid(process)
+    sample = f'penstock_forwarder_silent_seconds{{listener="{TCP}",handler="wayward"}} '
+    text = httpx.get(f"http://{stuck.http}/metrics", timeout=30).text
+    assert [float(line.removeprefix(sample)) > 3 for line in text.splitlines() if line.startswith(sample)] == [True]
     set_mode(folder, "good")
-    stuck.signal(f"forwarder {TCP} wayward", signal.SIGCONT)
+    stuck.signal(process, signal.SIGCONT)
+    until(lambda: f"{process} was silent for" in timeline(stuck), what="its return is recorded")
+    assert stuck.balance()["silent"] == {}
     wayward_route = route(stuck.settled(60), "wayward")
     assert (
         wayward_route["accepted"],

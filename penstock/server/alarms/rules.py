@@ -111,6 +111,13 @@ RULES = (
         advice="the kernel drops datagrams once its buffer is full; continue the process with kill -CONT, or kill it",
     ),
     Rule(
+        "PenstockForwarderStopped",
+        "warning",
+        Above("penstock_forwarder_silent_seconds", ROUTE, 3),
+        "the forwarder of listener {listener} to handler {handler} has been silent for {value} s",
+        advice="it is stopped (continue it with kill -CONT), or its handler hangs in a delivery; messages wait for it",
+    ),
+    Rule(
         "PenstockKernelDrops",
         "warning",
         Growth(COUNTS, LISTENER, "name", ("kernel_dropped",)),

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.config import Settings
 from penstock.config.explain import keys_of
-from penstock.handover.heartbeat import Pulse, take_pulse
+from penstock.handover.heartbeat import HEARTBEAT, Pulse, take_pulse
 from penstock.handover.paths import account_file, state_file
 from penstock.handover.state_page import STATISTICS, TEXTS, StatePage
 from penstock.ledger.balance import LAST, Within, minutes
@@ -52,17 +52,21 @@ class MonitoringApi:
                 statistics[SILENT] = round(take_pulse(statistics).silent_s, 1)
                 for handler in statistics.get("handlers", ()):
                     if forwarder := _published(account_file(folder, listener.name, handler["name"]), FORWARDER_TEXTS):
+                        handler["pid"] = forwarder.get(HEARTBEAT, {}).get("pid")
                         handler[SILENT] = round(take_pulse(forwarder).silent_s, 1)
                 listeners[listener.name] = statistics
         return {"listeners": listeners, "sum": add_up(list(listeners.values()))}
 
-    def receiver_pulses(self) -> dict[str, Pulse]:
-        """Return what the heartbeat of each listener's receiver shows."""
-        folder = self.settings.buffers
-        statistics = {
-            listener.name: _published(state_file(folder, listener.name), TEXTS) for listener in self.settings.listener
-        }
-        return {name: take_pulse(published) for name, published in statistics.items() if published}
+    def pulses(self) -> dict[str, Pulse]:
+        """Return what the heartbeats of receivers and forwarders show, by the name of the process."""
+        folder, statistics = self.settings.buffers, dict[str, dict[str, Any]]()
+        for listener in self.settings.listener:
+            name = listener.name
+            statistics[f"receiver {name}"] = _published(state_file(folder, name), TEXTS)
+            for label in (handler.label for handler in listener.forwarded):
+                forwarder = _published(account_file(folder, name, label), FORWARDER_TEXTS)
+                statistics[f"forwarder {name} {label}"] = forwarder
+        return {process: take_pulse(published) for process, published in statistics.items() if published}
 
     def balance(self, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the balance; ``bucket`` selects one minute, ``since`` and ``until`` a range (seconds since the
@@ -72,7 +76,9 @@ class MonitoringApi:
         """
         within = _within(query)
         audits = [asdict(audit) for audit in self._ledger.audits(within)]
-        return self._ledger.balance(within).document() | {"audits": audits, "clock": self._log.clock.state().text()}
+        silent = {process: round(pulse.silent_s, 1) for process, pulse in self.pulses().items() if pulse.is_stopped}
+        present = {"audits": audits, "clock": self._log.clock.state().text(), "silent": silent}
+        return self._ledger.balance(within).document() | present
 
     def metrics(self) -> list[Family]:
         """Return counts by listener, topic and fate."""
@@ -96,10 +102,19 @@ class MonitoringApi:
         waits = [({"listener": route.source, "handler": route.handler}, route.in_buffer) for route in balance.routes]
         statistics = self.stat()["listeners"]
         silences = [({"listener": name}, published[SILENT]) for name, published in statistics.items()]
+        silent_forwarders = [
+            ({"listener": name, "handler": handler["name"]}, handler[SILENT])
+            for name, published in statistics.items()
+            for handler in published.get("handlers", ())
+            if SILENT in handler
+        ]
         marks = [({"table": mark.table, "topic": mark.topic}, mark.until) for mark in self._ledger.watermarks()]
         return [
             *statistics_families(statistics),
             Family("penstock_receiver_silent_seconds", "gauge", "Time since the receiver last reported", silences),
+            Family(
+                "penstock_forwarder_silent_seconds", "gauge", "Time since the forwarder last reported", silent_forwarders
+            ),
             Family("penstock_listener_count_total", "counter", "What a listener counted, by name", counts),
             Family("penstock_route_fate_total", "counter", "What became of a listener's messages, by handler", routes),
             Family("penstock_route_in_buffer", "gauge", "Messages that wait for a handler", waits),
