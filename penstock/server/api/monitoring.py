@@ -113,7 +113,10 @@ class MonitoringApi:
             *statistics_families(statistics),
             Family("penstock_receiver_silent_seconds", "gauge", "Time since the receiver last reported", silences),
             Family(
-                "penstock_forwarder_silent_seconds", "gauge", "Time since the forwarder last reported", silent_forwarders
+                "penstock_forwarder_silent_seconds",
+                "gauge",
+                "Time since the forwarder last reported",
+                silent_forwarders,
             ),
             Family("penstock_listener_count_total", "counter", "What a listener counted, by name", counts),
             Family("penstock_route_fate_total", "counter", "What became of a listener's messages, by handler", routes),
