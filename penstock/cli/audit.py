@@ -23,8 +23,10 @@ from penstock.cli.kafka.broker import Setting, parse_properties
 from penstock.cli.options import AsJson
 from penstock.cli.progress import Progress
 from penstock.config import parse_time
+from penstock.config.keys.secrets import check_kafka_secrets
 from penstock.config.units import check_address, split_address
 from penstock.errors import PenstockError
+from penstock.files.errors import UnsafeFile
 from penstock.process.terminal import visible
 
 if TYPE_CHECKING:
@@ -245,7 +247,10 @@ def _request(
 
 
 def _read_properties(path: Path | None) -> dict[str, str]:
-    """Return the properties of a file with lines KEY=VALUE, as Kafka's own commands read them."""
+    """Return the properties of a file with lines KEY=VALUE, as Kafka's own commands read them.
+
+    Ends the command if the file, or a file that it names, holds secrets and others have access to it.
+    """
     if path is None:
         return {}
     try:
@@ -253,4 +258,9 @@ def _read_properties(path: Path | None) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         fail(f"{path}: {error}", UNDECIDED)
     pairs = [line.partition("=") for line in written if line.strip() and not line.lstrip().startswith(("#", "!"))]
-    return {key.strip(): value.strip() for key, _, value in pairs}
+    properties = {key.strip(): value.strip() for key, _, value in pairs}
+    try:
+        check_kafka_secrets(properties, path)
+    except UnsafeFile as error:
+        fail(error, UNDECIDED)
+    return properties

@@ -102,7 +102,7 @@ def _stopped(daemon: Daemon) -> Iterator[Finding]:
             yield Finding(
                 WARN,
                 f"{name}: forwarder to {handler} silent for {silent_s:.0f} s, its messages wait in the log buffer",
-                f"if it is stopped, continue it: kill -CONT {pids[handler]}; if {handler} hangs, see why it does not answer",
+                f"if it is stopped, continue it: kill -CONT {pids[handler]}; if it is not, see why {handler} hangs",
             )
 
 

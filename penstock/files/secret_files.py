@@ -28,6 +28,15 @@ def read_secret(path: Path) -> bytes:
         return file.read(MAX_SECRET_BYTES)
 
 
+def check_secret(path: Path) -> None:
+    """Check a file that a library reads by its name, as ``read_secret`` checks it. Raises UnsafeFile.
+
+    A file that this process cannot read is left to the library, which reports it.
+    """
+    if os.access(path, os.R_OK) and (reason := unsafe_access(path.stat(), path)):
+        raise UnsafeFile(f"{path} {reason}")
+
+
 def unsafe_access(status: os.stat_result, path: Path) -> str:
     """Return why a file is not safe for a secret; empty if it is."""
     mode, user = stat.S_IMODE(status.st_mode), os.geteuid()

@@ -46,7 +46,7 @@ def test_silent_forwarder_is_a_finding() -> None:
     state.stat["listeners"]["in"]["handlers"] = [{"name": "kafka", "silent_s": 12.4, "pid": 42}]
     (finding,) = findings(state)
     assert finding.problem == "in: forwarder to kafka silent for 12 s, its messages wait in the log buffer"
-    assert finding.advice == "if it is stopped, continue it: kill -CONT 42; if kafka hangs, see why it does not answer"
+    assert finding.advice == "if it is stopped, continue it: kill -CONT 42; if it is not, see why kafka hangs"
 
 
 def test_losses_of_the_hour_have_a_remedy() -> None:

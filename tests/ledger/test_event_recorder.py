@@ -319,4 +319,5 @@ def test_silent_forwarder_is_an_event_that_explains_what_was_dropped_for_it_alon
     watched.pulses["forwarder in kafka"] = Pulse(0.1, paused_at_s=100.0, pause_s=6.0)
     lost_in, silent = watched.check_again()
     assert lost_in == "in: 5 dropped by the kernel"
-    assert silent.startswith("7 ") and silent.endswith(" while forwarder in kafka was silent for 6.0 s"), silent
+    assert silent.startswith("7 ")
+    assert silent.endswith(" while forwarder in kafka was silent for 6.0 s")

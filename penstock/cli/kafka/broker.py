@@ -15,6 +15,8 @@ import typer
 from penstock.cli.common import errors, fail
 from penstock.cli.options import AsJson, Commands, Config, Override, load_settings
 from penstock.config import parse_size
+from penstock.config.keys.secrets import check_kafka_secrets
+from penstock.files.errors import UnsafeFile
 from penstock.process.reporting import configure
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -191,11 +193,18 @@ def _stop_on_signals() -> threading.Event:
 
 
 def parse_properties(pairs: list[str]) -> dict[str, str]:
-    """Return ``key=value`` pairs as a mapping. Raises typer.BadParameter."""
+    """Return ``key=value`` pairs as a mapping. Raises typer.BadParameter; an unsafe file with a secret ends the
+    command.
+    """
     parts = [pair.partition("=") for pair in pairs]
     if any(not name or not equals for name, equals, _ in parts):
         raise typer.BadParameter("not of the form K=V")
-    return {name: value for name, _, value in parts}
+    properties = {name: value for name, _, value in parts}
+    try:
+        check_kafka_secrets(properties)
+    except UnsafeFile as error:
+        fail(error, 2)
+    return properties
 
 
 def _print_status(line: str) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, field_validator, model_validator
 
-from penstock.config.keys.secrets import SECRET
+from penstock.config.keys.secrets import SECRET, check_kafka_secrets
 from penstock.config.keys.values import OwnTopic, Seconds, Section
 from penstock.config.nearest_name import nearest
 from penstock.files.secret_files import read_secret
@@ -193,6 +193,7 @@ class KafkaHandler(Forwarded):
         if not producer.get("bootstrap.servers"):
             # Without servers librdkafka starts, queues messages and never delivers one.
             raise ValueError("bootstrap.servers is missing")
+        check_kafka_secrets(producer)
         return producer
 
     @property

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from penstock.config.json_path import check_path, parse_path
-from penstock.config.keys.secrets import SECRET
+from penstock.config.keys.secrets import SECRET, check_kafka_secrets
 from penstock.config.keys.typed import TypedConfig
 from penstock.config.keys.values import AddressOrOff, Seconds, Section, Size
 from penstock.config.tables_url import UNSAFE_RENAME_OPTION, check_place, is_url
@@ -144,6 +144,7 @@ class PipelineConfig(Section):
     def _check_kafka(self) -> PipelineConfig:
         if self.source == "kafka" and not self.kafka.get("bootstrap.servers"):
             raise ValueError('kafka."bootstrap.servers" is missing: source = "kafka" needs it')
+        check_kafka_secrets(self.kafka)
         return self
 
     @model_validator(mode="after")

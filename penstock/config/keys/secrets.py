@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 from pydantic.fields import FieldInfo
+
+from penstock.files.errors import UnsafeFile
+from penstock.files.secret_files import check_secret
 
 MASK = "********"
 SECRET: dict[str, Any] = {"secret": True}
@@ -15,6 +19,15 @@ SECRET: dict[str, Any] = {"secret": True}
 _SECRET_NAME = re.compile(
     r"passw|secret|token|credential|jaas|(^|[._-])key([._-](pem|base64))?$|api[._-]?key", re.IGNORECASE
 )
+
+KAFKA_SECRET_FILES = (
+    "ssl.key.location",
+    "ssl.keystore.location",
+    "sasl.kerberos.keytab",
+    "sasl.oauthbearer.assertion.file",
+    "sasl.oauthbearer.assertion.private.key.file",
+)
+"""Properties of Kafka's clients that name a file with a secret."""
 
 
 def is_secret(name: str, field: FieldInfo | None = None) -> bool:
@@ -24,6 +37,20 @@ def is_secret(name: str, field: FieldInfo | None = None) -> bool:
         return bool(extra["secret"])
     # Handlers of users have no marked fields, so their keys are judged by name.
     return _SECRET_NAME.search(name) is not None
+
+
+def check_kafka_secrets(properties: Mapping[str, Any], file: Path | None = None) -> None:
+    """Check the files with secrets that ``properties`` of a Kafka client name, and their own ``file`` if it holds
+    secrets. Raises UnsafeFile that names the property.
+    """
+    secret_files = {name: Path(str(properties[name])) for name in KAFKA_SECRET_FILES if properties.get(name)}
+    if file is not None:
+        secret_files |= dict.fromkeys(filter(is_secret, properties), file)
+    for name, path in secret_files.items():
+        try:
+            check_secret(path)
+        except UnsafeFile as error:
+            raise UnsafeFile(f"{name}: {error}") from None
 
 
 def masked(settings: BaseModel | Mapping[str, Any]) -> dict[str, Any]:

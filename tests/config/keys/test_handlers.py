@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 from penstock.config import ConfigError, ListenerConfig, Settings, load, masked
 from penstock.config.keys.handlers import KEY_LENGTHS, EncryptionConfig, forwarded_handler
+from penstock.config.keys.secrets import KAFKA_SECRET_FILES, check_kafka_secrets
+from penstock.files.errors import UnsafeFile
+from tests.cli.command_line import run
 
 KAFKA = {"type": "kafka", "default_topic": "events", "producer": {"bootstrap.servers": "127.0.0.1:9092"}}
 AES = {"key": "0123456789abcdef", "algorithm": "AES"}
@@ -77,6 +80,54 @@ def test_key_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     file.chmod(0o640)
     with pytest.raises(ValueError, match=r"key has mode 0640, so that others have access to it: chmod 600"):
         EncryptionConfig(algorithm="AES", key_file=file).key_bytes()
+
+
+KEY = '"ssl.key.location" = "key.pem"'
+SERVERS = '"bootstrap.servers" = "127.0.0.1:1"'
+
+
+@pytest.mark.parametrize("name", KAFKA_SECRET_FILES)
+def test_unsafe_file_in_properties_of_kafka_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "secret"
+    check_kafka_secrets({name: str(path)})  # the client reports that it is missing
+    path.touch(0o600)
+    check_kafka_secrets({name: str(path)})
+    path.chmod(0o644)
+    with pytest.raises(UnsafeFile, match=f"^{name}: {path} has mode 0644.*: chmod 600 {path}$"):
+        check_kafka_secrets({name: str(path)})
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        (f'pipeline.source = "kafka"\npipeline.kafka = {{{SERVERS}, {KEY}}}', ["config", "check"]),
+        (
+            f'[[listener]]\nname = "x"\nprotocol = "udp"\n[[listener.handlers]]\ntype = "kafka"\n'
+            f'default_topic = "a"\nproducer = {{{SERVERS}, {KEY}}}',
+            ["config", "check"],
+        ),
+        ("ssl.key.location = key.pem", ["audit", "kafka://127.0.0.1:1/t", "t", "--properties", "penstock.toml"]),
+        ("", ["audit", "kafka://127.0.0.1:1/t", "t", "--set", "ssl.key.location=key.pem"]),
+        ("", ["kafka", "produce", "t", "key.pem", "--set", "ssl.key.location=key.pem"]),
+    ],
+)
+def test_unsafe_key_of_kafka_is_one_line_with_its_remedy(tmp_path: Path, text: str, arguments: list[str]) -> None:
+    (tmp_path / "key.pem").write_text("secret")
+    (tmp_path / "key.pem").chmod(0o640)
+    (tmp_path / "penstock.toml").write_text(text)
+    refused = run(*arguments, folder=tmp_path)
+    assert refused.status == 2
+    line = "ssl.key.location: key.pem has mode 0640, so that others have access to it: chmod 600 key.pem"
+    assert line in refused.text
+
+
+def test_properties_file_with_a_password_is_refused_if_others_can_read_it(tmp_path: Path) -> None:
+    (tmp_path / "client.properties").write_text("client.id = mine\nssl.key.password = hidden\n")
+    (tmp_path / "client.properties").chmod(0o644)
+    refused = run("audit", "kafka://127.0.0.1:1/t", "t", "--properties", "client.properties", folder=tmp_path)
+    reason = "ssl.key.password: client.properties has mode 0644, so that others have access to it"
+    assert (refused.status, refused.text.count("\n")) == (2, 1)
+    assert f"{reason}: chmod 600 client.properties" in refused.text
 
 
 def test_default_mode_of_encryption_is_gcm(tmp_path: Path) -> None:
