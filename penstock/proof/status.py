@@ -13,6 +13,7 @@ from penstock.landing.damaged_files import damaged_files
 from penstock.landing.history import TOTALS
 from penstock.landing.journal import Commit, latest
 from penstock.landing.landing_lock import is_running
+from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.proof.proofs import latest_proofs
@@ -39,7 +40,8 @@ class TopicStatus:
 class Status:
     """The state of the pipeline. ``last_batch`` is -1 and its age None before the first batch.
 
-    ``rate``: rows per second over the batches of the last minute. The sums are over all proved batches.
+    ``problem``: why the pipeline cannot continue; empty if it can. ``rate``: rows per second over the batches of the
+    last minute. The sums are over all proved batches.
     """
 
     running: bool
@@ -52,6 +54,7 @@ class Status:
     unaccounted: int
     damaged_files: int
     topics: list[TopicStatus]
+    problem: str = ""
 
     def document(self) -> dict[str, Any]:
         """Return JSON-ready fields."""
@@ -86,17 +89,34 @@ def status(topics: Path | StatusSource, layout: Layout, patterns: Sequence[str],
     landed = dict(rolled.end)
     for commit in commits:
         landed.update(commit.end)
+    lost_batch = -1 if last or rolled.batch >= 0 else _newest_of_lost_position(layout)
     return Status(
         running=is_running(layout),
-        last_batch=last.batch if last else -1,
+        last_batch=last.batch if last else lost_batch,
         last_batch_age=round(max(now - last.landed_at / 1000, 0.0), 3) if last else None,
         rate=_rate(commits, now),
         **{name: totals[name] for name in TOTALS},
         damaged_files=len(damaged_files(layout)),
         topics=[
-            _topic(store, name, view.end, landed.get(name, 0), proved.get(name, 0), now)
+            # What is proved has landed, also if the journal is lost.
+            _topic(store, name, view.end, max(landed.get(name, 0), proved.get(name, 0)), proved.get(name, 0), now)
             for name, view in store.views(patterns).items()
         ],
+        problem=_lost_position(layout, lost_batch) if lost_batch >= 0 else "",
+    )
+
+
+def _newest_of_lost_position(layout: Layout) -> int:
+    """Return the newest batch of a table of which both checkpoint and journal are lost; -1 if one is there."""
+    if layout.journal.exists() or any((layout.checkpoint / "offsets").glob("[0-9]*")) or not has_landed_table(layout):
+        return -1
+    return table_of(layout).newest()
+
+
+def _lost_position(layout: Layout, newest: int) -> str:
+    return (
+        f"cannot continue: {layout.landed} has batches up to {newest}, but {layout.checkpoint} and {layout.journal}, "
+        "which say what has landed, are lost: put one of them back, or choose another folder of tables"
     )
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from pathlib import Path
+
+import pytest
 
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.landing_lock import acquire_landing_lock
@@ -12,6 +15,8 @@ from penstock.landing.topics.from_flight import FlightStore
 from penstock.proof.status import status
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
+from penstock.upkeep.checkpoint_rebuild import CheckpointLost, rebuild_checkpoint
+from tests.cli.command_line import run
 from tests.spark.spark_flight import served
 from tests.spark.spark_helpers import HandWritten, append, event, landed_event, landed_message
 
@@ -52,6 +57,28 @@ def test_all_rows_wait_before_first_run(topics: Path, table: HandWritten) -> Non
     append(topics, "t", [b"x"])
     state = status(topics, table.layout, ["*"])
     assert (state.running, state.last_batch, state.last_batch_age, state.topics[0].lag_rows) == (False, -1, None, 1)
+
+
+def test_lost_checkpoint_and_journal_are_reported_with_what_is_proved(
+    topics: Path, table: HandWritten, tmp_path: Path
+) -> None:
+    append(topics, "t", [b"x"] * 3)
+    table.commit({"t": 2}, [landed_message(0), landed_message(1)])
+    assert ProofWorker(Landing(topics, table.layout.tables), None).step()
+    shutil.rmtree(table.layout.checkpoint)
+    assert status(topics, table.layout, ["t"]).problem == "", "the journal is enough"
+    table.layout.journal.unlink()
+    state = status(topics, table.layout, ["t"])
+    (topic,) = state.topics
+    assert (state.last_batch, state.last_batch_age, topic.landed, topic.proved, topic.lag_rows) == (0, None, 2, 2, 1)
+    with pytest.raises(CheckpointLost) as refused:
+        rebuild_checkpoint(table.layout)
+    for text in (state.problem, str(refused.value)):
+        assert "has batches up to 0, " in text
+        assert all(str(path) in text for path in (table.layout.checkpoint, table.layout.journal))
+    (tmp_path / "penstock.toml").write_text(f"data_dir = '{tmp_path}'\npipeline.tables = '{table.layout.tables}'")
+    shown = run("pipeline", "status", folder=tmp_path)
+    assert shown.output.splitlines()[:2] == ["not running, last batch 0, 0.0 rows/s", state.problem], shown.text
 
 
 def test_landing_lock_shows_that_pipeline_runs(topics: Path, table: HandWritten) -> None:

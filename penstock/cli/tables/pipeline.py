@@ -111,8 +111,11 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
         print(json.dumps(report.document(), indent=2))
         return
     running = "running" if report.running else "not running"
-    age = "" if report.last_batch_age is None else f", last batch {report.last_batch} {report.last_batch_age:.0f} s ago"
-    console.print(f"{running}{age}, {report.rate:,} rows/s", markup=False)
+    batch = f", last batch {report.last_batch}" if report.last_batch >= 0 else ""
+    age = "" if report.last_batch_age is None else f" {report.last_batch_age:.0f} s ago"
+    console.print(f"{running}{batch}{age}, {report.rate:,} rows/s", markup=False)
+    if report.problem:
+        console.print(report.problem, markup=False, soft_wrap=True)
     console.print(
         f"proved: {report.rows:,} rows, {report.quarantined:,} quarantined, {report.duplicates:,} duplicates, "
         f"{report.unaccounted:,} unaccounted"

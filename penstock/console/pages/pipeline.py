@@ -71,6 +71,8 @@ def status_html(pipeline_status: Status) -> str:
     last = ("none yet", "last batch")
     if pipeline_status.last_batch_age is not None:
         last = (f"{lasted(pipeline_status.last_batch_age)} ago", f"last batch, number {pipeline_status.last_batch}")
+    elif pipeline_status.last_batch >= 0:
+        last = (str(pipeline_status.last_batch), "last batch")
     pairs = (
         ("running" if pipeline_status.running else "not running", "pipeline"),
         last,
@@ -84,7 +86,9 @@ def status_html(pipeline_status: Status) -> str:
         f'<div><div class="number">{text}</div><div class="dim">{label}</div></div>' for text, label in pairs
     )
     start = "" if pipeline_status.running else f'<div class="dim">Start it: {command_html(PIPELINE_COMMAND)}</div>'
-    return f'<div style="display:flex;flex-wrap:wrap;gap:14px 40px">{cells}</div>{start}'
+    problem = pipeline_status.problem
+    banner = f'<div class="finding warn-edge">{escape(problem)}</div>' if problem else ""
+    return f'{banner}<div style="display:flex;flex-wrap:wrap;gap:14px 40px">{cells}</div>{start}'
 
 
 def topics(pipeline_status: Status, daemon: Daemon) -> str:
