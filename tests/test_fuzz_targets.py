@@ -322,6 +322,7 @@ NO_PARSERS = {
     "sinks/forwarder.py": PARENT,
     "sinks/handler_check.py": PARENT,
     "sinks/kafka.py": "statistics from librdkafka, in this process",
+    "spark/class_archive.py": COMPARED,
     "spark/package_zip.py": COMPARED,
     "spark/session.py": COMPARED,
     "spark/source/sink.py": OWN,

@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from penstock.config.keys.pipeline import check_master
 from penstock.files.file_system import OS, replace_durably
 from penstock.java.runtime import cache_folder, find_java
+from penstock.spark.class_archive import ClassArchive
 from penstock.spark.package_zip import package_zip
 
 DEFAULT_MASTER = "local[2,3]"
@@ -125,12 +126,18 @@ def build_session(
     local = LOCAL_SETTINGS if is_local else {}
     workers = {f"spark.executorEnv.{name}": value for name, value in WORKER_ENVIRONMENT.items()}
     options = {**SETTINGS, **workers, **local, **user_settings, "spark.master": master, "spark.app.name": name}
-    options["spark.driver.extraJavaOptions"] = _java_options(options.get("spark.driver.extraJavaOptions", ""), scratch)
+    archive = _class_archive(options)
+    archive_options, class_list = archive.use_or_record(scratch) if archive else ([], None)
+    options["spark.driver.extraJavaOptions"] = _java_options(
+        options.get("spark.driver.extraJavaOptions", ""), scratch, archive_options
+    )
     # Workaround: PySpark 4.2 has no parameter for inherited files, so the gateway is launched here and handed to it.
     if SparkContext._gateway is None:
         conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
         gateway = launch_gateway(conf, {"pass_fds": tuple(inherit), "stderr": stderr})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)
+        if archive and class_list:
+            archive.build_later(class_list, jvm_pid())
     # Spark raises for a bad statement; without this the log has the stack trace, too.
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
@@ -161,9 +168,19 @@ def listens_on_loopback(master: str) -> bool:
     return bool(_IN_PROCESS.fullmatch(master) or _LOOPBACK.fullmatch(master))
 
 
-def _java_options(user_options: str, scratch: Path | None) -> str:
+def _class_archive(options: Mapping[str, str]) -> ClassArchive | None:
+    """Return the archive for the driver's JVM; None once it runs, and where the user chooses an archive."""
+    if SparkContext._gateway is not None or "Share" in options.get("spark.driver.extraJavaOptions", ""):
+        return None
+    jars = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
+    class_path = options.get("spark.driver.extraClassPath", "")
+    return ClassArchive.of_jars(cache_folder(), Path(os.environ["JAVA_HOME"]), jars, class_path)
+
+
+def _java_options(user_options: str, scratch: Path | None, archive_options: Sequence[str] = ()) -> str:
     """Return the options of the driver's JVM: Penstock's, then the user's."""
     options = [_logging_option(), "-XX:-UsePerfData"]  # the JVM samples these counters 20 times a second
+    options += archive_options
     if "GC" not in user_options:
         options.append("-XX:+UseParallelGC")  # a quarter less CPU than the default for the landing query
     if "New" not in user_options:
