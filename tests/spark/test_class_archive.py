@@ -45,7 +45,10 @@ def test_first_start_records_classes_and_later_ones_use_the_archive(tmp_path: Pa
     archive.path.parent.mkdir()
     archive.path.write_bytes(b"archive")
     os.utime(archive.path, (0, 0))
-    assert archive.use_or_record(tmp_path) == ([f"-XX:SharedArchiveFile={archive.path}", "-XX:+VerifySharedSpaces"], None)
+    assert archive.use_or_record(tmp_path) == (
+        [f"-XX:SharedArchiveFile={archive.path}", "-XX:+VerifySharedSpaces"],
+        None,
+    )
     assert archive.path.stat().st_mtime > 0, "it counts as used"
 
 
