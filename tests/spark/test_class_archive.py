@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: recorded, built, used, and ignored where it is damaged."""
+"""The archive of Spark's classes: recorded, built, used, and ignored once it is damaged."""
 
 from __future__ import annotations
 
