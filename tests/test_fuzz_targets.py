@@ -307,6 +307,7 @@ NO_PARSERS = {
     "files/file_system.py": PASSED_ON,
     "handover/lock_holder.py": KERNEL,
     "ingest/receiver.py": PARENT,
+    "ingest/local_sockets.py": KERNEL,
     "ingest/sockets.py": KERNEL,
     "java/runtime.py": COMPARED,
     "kafka/broker.py": "a test broker's log, shown when it does not start",

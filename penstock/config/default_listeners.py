@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-Protocol = Literal["udp", "tcp", "http", "otlp_grpc"]
+Protocol = Literal["udp", "tcp", "http", "otlp_grpc", "unix_datagram", "unix_stream"]
 """Protocols of senders."""
 
 

@@ -56,6 +56,16 @@ EXAMPLES = """\
 #type = "log"
 #topic = "otlp"
 #
+# Programs of this host that call syslog(3), without a syslog daemon.
+#[[listener]]
+#name = "host"
+#protocol = "unix_datagram"
+#path = "/dev/log"
+#annotate_source = true
+#[[listener.handlers]]
+#type = "log"
+#topic = "syslog"
+#
 # Syslog over TLS, from other machines (RFC 5425).
 #[[listener]]
 #name = "syslog-tls"

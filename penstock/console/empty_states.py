@@ -37,7 +37,9 @@ def first_message_html(settings: Settings) -> str:
 
 
 def listener_address(listener: ListenerConfig, published: dict[str, Any]) -> str:
-    """Return host and port under which this machine reaches a listener; "" if its port is not known yet."""
+    """Return host and port, or file, by which this machine reaches a listener; "" if its port is not known yet."""
+    if listener.is_local:
+        return listener.path
     host, port = published.get(listener.name, (listener.host, listener.port))
     if not port:
         return ""
@@ -51,6 +53,8 @@ def command(listener: ListenerConfig, address: str) -> str:
         return ""
     if listener.protocol == "http":
         return "" if listener.tokens else f"curl -d '{EVENT}' http://{address}/"
+    if listener.is_local:
+        return f"logger -u {address} hello"
     if listener.codec == "syslog":
         host, _, port = address.rpartition(":")
         transport = "-d" if listener.protocol == "udp" else "-T"

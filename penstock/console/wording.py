@@ -66,6 +66,7 @@ MEANING = {
     "invalid.unknown_command": "unknown commands",
     "invalid.command_refused": "commands from addresses that may not send commands",
     "invalid.network": "datagrams from networks that may not send",
+    "invalid.overlong": "messages of local senders longer than 65,535 bytes",
     "invalid.slot": "unreadable datagrams in slots of a killed receiver",
     "lines": "lines read from TCP connections",
     "line.message": "lines that were one whole message",

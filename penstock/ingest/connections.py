@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 class Connection:
     """A sender's connection; ``heard`` is the monotonic time of its last bytes.
 
-    ``shaking``: its TLS handshake is not complete; ``name``: the name in its certificate. ``began_waiting``: time
-    since when some of its bytes may be a complete message.
+    ``shaking``: its TLS handshake is not complete; ``name``: the name in its certificate; ``credentials``: process,
+    user and group of a local sender, whose ``address`` is empty. ``began_waiting``: time since when some of its bytes
+    may be a complete message.
     """
 
     sock: socket.socket
@@ -40,6 +41,7 @@ class Connection:
     shaking: bool = False
     name: str = ""
     began_waiting: float | None = None
+    credentials: tuple[int, int, int] = (0, 0, 0)
 
     @property
     def dialogue(self) -> ForwardSplitter | None:

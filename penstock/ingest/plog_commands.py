@@ -30,7 +30,9 @@ class Commands:
         self._started = time.monotonic()
 
     def is_allowed(self, address: str) -> bool:
-        """Report whether the sender at ``address`` may send commands."""
+        """Report whether the sender at ``address`` may send commands; local senders, without an address, may not."""
+        if not address:
+            return False
         sender = ipaddress.ip_address(address.partition("%")[0])
         # A dual-stack socket reports IPv4 senders as mapped IPv6 addresses.
         mapped = getattr(sender, "ipv4_mapped", None) or sender

@@ -32,6 +32,7 @@ from penstock.handover.paths import slots_file, state_file
 from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.handover.writer import FrameWriter, GaveUp
 from penstock.ingest.handler_statistics import statistics_reader
+from penstock.ingest.local_sockets import request_credentials
 from penstock.ingest.loss_reports import LossReports
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.slots import Slots
@@ -105,10 +106,13 @@ class Receiver:
     def _make_message_receiver(
         self, listener: ListenerConfig, folder: Path, buffer: BufferConfig
     ) -> UdpReceiver | TcpReceiver:
-        if listener.protocol == "tcp":
+        if listener.takes_lines:
             common = (listener, self._sock, self._publisher, self._decoder, self._commands, self._wake)
             return TcpReceiver(*common, readers=self._readers)
-        slots = Slots(slots_file(folder, listener.name), buffer.slots, self._publisher.published[0])
+        if listener.is_local:
+            request_credentials(self._sock)  # systemd or a predecessor may have opened it
+        slots_path, published_round = slots_file(folder, listener.name), self._publisher.published[0]
+        slots = Slots(slots_path, buffer.slots, published_round, is_local=listener.is_local)
         decoder: Decoder = self._decoder
         return UdpReceiver(listener, self._sock, slots, self._publisher, decoder, self._commands, self._wake)
 

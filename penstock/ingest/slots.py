@@ -67,7 +67,20 @@ SENDER = np.dtype(
     }
 )
 """Sender's address as the kernel writes it; all addresses of one socket have one family."""
+CREDENTIALS = np.dtype(
+    {
+        "names": ["length", "level", "type", "pid", "uid", "gid"],
+        "formats": ["<u8", "<i4", "<i4", "<i4", "<u4", "<u4"],
+        "offsets": [0, 8, 12, 16, 20, 24],
+        "itemsize": 32,
+    }
+)
+"""Sender's credentials as the kernel writes them for a local socket, in the place of the address (SCM_CREDENTIALS)."""
+CREDENTIALS_LENGTH, SCM_CREDENTIALS = 28, 2
+NOBODY = 65_534
+"""User and group of a sender whose credentials are unknown, as the kernel's overflowuid."""
 
+_UNKNOWN_SENDER = (("pid", 0), ("uid", NOBODY), ("gid", NOBODY))
 _LOGGER = logging.getLogger(__name__)
 _libc = ctypes.CDLL(None, use_errno=True)
 _recvmmsg = getattr(_libc, "recvmmsg", None)
@@ -78,11 +91,11 @@ class Slots:
 
     ``published`` is the round of the last frame in the log buffer: a new file starts after it. A file with a damaged
     header is renamed; ``unusable`` counts its slots that held datagrams, which are lost unless their frame was
-    published.
+    published. ``is_local``: of a local socket; its slots have the senders' credentials instead of addresses.
     """
 
-    def __init__(self, path: Path, slots: int, published: int = 0) -> None:
-        self.slots = slots
+    def __init__(self, path: Path, slots: int, published: int = 0, *, is_local: bool = False) -> None:
+        self.slots, self._is_local = slots, is_local
         self.unusable = _set_aside_unusable(path, slots)
         self._map_parts(_map_file(path, slots))
         self._attach(published)
@@ -114,12 +127,17 @@ class Slots:
         self._vectors["base"][0::2] = base[0] + indices * SLOT_SIZE
         self._vectors["base"][1::2] = base[1] + indices * OVERFLOW_SIZE
         self._vectors["length"][0::2] = SLOT_SIZE
-        self._vectors["length"][1::2] = OVERFLOW_SIZE
+        # Limit: the kernel cuts longer datagrams, which only local senders can write, and marks them.
+        self._vectors["length"][1::2] = MAX_DATAGRAM_BYTES - SLOT_SIZE
         self._messages["name"] = self._names.ctypes.data + indices * SENDER.itemsize
         self._messages["iov"] = self._vectors.ctypes.data + indices * 2 * _IOVEC.itemsize
         self._messages["iovlen"] = 2
         self._messages["control"], self._messages["controllen"] = 0, 0
         self._messages["namelen"] = SENDER.itemsize  # the kernel overwrites it with the size for the socket's family
+        if self._is_local:
+            # Room for the credentials alone: the kernel drops file descriptors that a sender passes with them.
+            self._messages["control"], self._messages["controllen"] = self._messages["name"], CREDENTIALS.itemsize
+            self._messages["name"], self._messages["namelen"] = 0, 0
         if is_new_boot_or_file:
             self._messages["length"] = UNFILLED
             number = max(number or 0, published if published < MAX_ROUNDS // 2 else 0) + 1
@@ -177,10 +195,12 @@ class Slots:
         for slot in range(begin, self.slots):
             try:
                 parts = [memoryview(self._matrix[slot]), memoryview(self._overflow[slot])]
-                length, _, _, address = sock.recvmsg_into(parts, 0, socket.MSG_DONTWAIT)
+                length, _, flags, address = sock.recvmsg_into(parts, 0, socket.MSG_DONTWAIT)
             except (BlockingIOError, InterruptedError):
                 return slot - begin
-            self._store_sender(slot, sock.family, address)
+            if not self._is_local:
+                self._store_sender(slot, sock.family, address)
+            self._messages["flags"][slot] = flags
             self._messages["length"][slot] = length
         return self.slots - begin
 
@@ -204,9 +224,27 @@ class Slots:
             matrix=self._matrix[begin:end],
             overflow=self._overflow[begin:end],
             lengths=self.lengths(begin, end),
-            addresses=_address_identities(names),
-            ports=names["port"],
+            addresses=self._credential_identities(begin, end) if self._is_local else _address_identities(names),
+            ports=np.zeros(end - begin, np.uint16) if self._is_local else names["port"],
         )
+
+    def truncated(self, begin: int, end: int) -> npt.NDArray[np.bool_]:
+        """Return a mask of the datagrams in slots [begin, end) that the kernel cut."""
+        is_cut: npt.NDArray[np.bool_] = (self._messages["flags"][begin:end] & socket.MSG_TRUNC) != 0
+        return is_cut
+
+    def credentials(self, begin: int, end: int) -> npt.NDArray[np.int64]:
+        """Return process, user and group of the local senders of slots [begin, end), of shape (slots, 3)."""
+        records = self._names[begin:end].view(CREDENTIALS)
+        # Crash: after a restart the slots may have been filled by a socket that had no credentials.
+        is_valid = (records["length"] == CREDENTIALS_LENGTH) & (records["type"] == SCM_CREDENTIALS)
+        columns = [np.where(is_valid, records[name], unknown) for name, unknown in _UNKNOWN_SENDER]
+        return np.stack(columns, axis=1).astype(np.int64)
+
+    def _credential_identities(self, begin: int, end: int) -> npt.NDArray[np.unsignedinteger[Any]]:
+        credentials = self.credentials(begin, end)
+        identities: npt.NDArray[np.uint64] = (credentials[:, 0] << 32 | credentials[:, 1]).astype(np.uint64)
+        return identities
 
     def senders(self, begin: int, end: int) -> npt.NDArray[np.void]:
         """Return the senders' addresses of slots [begin, end), as views."""
@@ -223,6 +261,8 @@ class Slots:
         """Prepare the slots for the next round, after everything of this round is published."""
         # Order: lengths before the round number; otherwise a crash in between would make filled slots look new.
         self._messages["length"] = UNFILLED
+        if self._is_local:
+            self._messages["controllen"] = CREDENTIALS.itemsize  # the kernel wrote the length that it used
         self._store_round(self._number + 1)
 
 

@@ -8,9 +8,11 @@ import os
 import socket
 import struct
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from penstock.config import ListenerConfig, split_address
 from penstock.errors import PenstockError
+from penstock.ingest.local_sockets import bind_file, request_credentials, serves_file
 from penstock.process.kernel import boot_id
 from penstock.process.port_owner import describe_bind_error
 
@@ -33,11 +35,13 @@ def open_socket(listener: ListenerConfig, old_sockets: Sequence[socket.socket] =
     ``old_sockets`` still own the address: the new socket receives nothing until ``let_in``, called when they are
     closed.
     """
+    if listener.is_local:
+        return _open_local_socket(listener)
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             listener.host,
             listener.port,
-            type=socket.SOCK_DGRAM if listener.protocol == "udp" else socket.SOCK_STREAM,
+            type=socket.SOCK_DGRAM if listener.takes_datagrams else socket.SOCK_STREAM,
             flags=socket.AI_PASSIVE,
         )[0]
         sock = socket.socket(family, kind, protocol)
@@ -51,9 +55,33 @@ def open_socket(listener: ListenerConfig, old_sockets: Sequence[socket.socket] =
     return sock
 
 
+def _open_local_socket(listener: ListenerConfig) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM if listener.takes_datagrams else socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        # Order: before the file exists; datagrams that are sent before have no credentials.
+        request_credentials(sock)
+        bind_file(sock, listener)
+        if listener.takes_lines:
+            sock.listen(BACKLOG)
+    except (OSError, ValueError) as error:
+        sock.close()
+        raise cannot_listen(listener, error) from None
+    return sock
+
+
+def check_listener(listener: ListenerConfig) -> None:
+    """Check that a listener's socket can be opened, and leave nothing behind. Raises CannotListen."""
+    open_socket(listener).close()
+    if listener.is_local:
+        Path(listener.path).unlink(missing_ok=True)
+
+
 def serves_listener(sock: socket.socket, listener: ListenerConfig) -> bool:
     """Report whether an inherited socket is what ``open_socket`` would open for the listener."""
-    kind = socket.SOCK_DGRAM if listener.protocol == "udp" else socket.SOCK_STREAM
+    if listener.is_local:
+        return serves_file(sock, listener)
+    kind = socket.SOCK_DGRAM if listener.takes_datagrams else socket.SOCK_STREAM
     try:
         addresses = socket.getaddrinfo(listener.host, listener.port, type=kind, flags=socket.AI_PASSIVE)
         family, _, _, _, (host, port, *_) = addresses[0]
@@ -70,8 +98,11 @@ def serves_listener(sock: socket.socket, listener: ListenerConfig) -> bool:
 
 def cannot_listen(listener: ListenerConfig, error: Exception) -> CannotListen:
     """Return the error for a listener whose address cannot be bound."""
-    address = f"{listener.protocol} {listener.host}:{listener.port}"
-    reason = describe_bind_error(error, listener.transport, listener.port)
+    address = f"{listener.protocol} {listener.address_text}"
+    if listener.is_local:
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
+    else:
+        reason = describe_bind_error(error, listener.transport, listener.port)
     return CannotListen(f"listener {listener.name!r}: cannot listen on {address}: {reason}")
 
 
@@ -99,7 +130,7 @@ def _bind(
 
 def share_port(sock: socket.socket, listener: ListenerConfig) -> None:
     """Set whether other receivers of this user may bind the port: the kernel assigns each sender to one."""
-    if sock.type == socket.SOCK_DGRAM:
+    if sock.type == socket.SOCK_DGRAM and not listener.is_local:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(listener.shares_port))
 
 
@@ -117,12 +148,15 @@ def _allow_shared_bind(socks: Sequence[socket.socket]) -> Iterator[None]:
 
 
 def turn_away(sock: socket.socket) -> None:
-    """Stop reception on a UDP socket; datagrams already received can still be read.
+    """Stop reception on a datagram socket; datagrams already received can still be read.
 
     Workaround: Linux has no other way. A connected socket receives from its peer only, and its peer is the socket
     itself.
     """
-    if sock.type == socket.SOCK_DGRAM:
+    if sock.family == socket.AF_UNIX:
+        if sock.type == socket.SOCK_DGRAM:
+            sock.shutdown(socket.SHUT_RD)  # senders get EPIPE
+    elif sock.type == socket.SOCK_DGRAM:
         host, port, *rest = sock.getsockname()
         with contextlib.suppress(OSError):
             sock.connect(({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port, *rest))

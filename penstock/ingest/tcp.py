@@ -28,18 +28,20 @@ from penstock.handover.frame_size import FRAME_OVERHEAD_BYTES, MESSAGE_OVERHEAD_
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.acknowledgements import Acknowledgements
 from penstock.ingest.connections import Connection, Connections, make_joiner, make_splitter_for
+from penstock.ingest.local_sockets import peer_credentials
 from penstock.ingest.networks import networks_of
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.udp import FILL_TIME_S, FINISH_TIME_S, MIN_PAUSE_S
 from penstock.process.kernel import limit_connections, raise_file_limit
 from penstock.records import EMPTY_BODY
 from penstock.wire.codecs import codec_of
+from penstock.wire.datagrams import Ints
 from penstock.wire.decoded import Decoded
 from penstock.wire.line_framing import NO_LINES, Lines
 from penstock.wire.lines import line_counts
 from penstock.wire.plog.commands import Command
 from penstock.wire.plog.statistics import Statistics
-from penstock.wire.source_annotations import CERTIFICATE_NAME, annotate, annotate_sources
+from penstock.wire.source_annotations import CERTIFICATE_NAME, annotate, annotate_credentials, annotate_sources
 
 if TYPE_CHECKING:
     from penstock.ingest.tls import TlsSockets
@@ -74,12 +76,11 @@ class _PendingLines:
     """Lines of one connection that wait to be published."""
 
     lines: pa.Array[Any]
-    address: str
-    name: str
+    connection: Connection
 
 
 class TcpReceiver:
-    """Receiver of one TCP listener; runs in the receiver's only thread. ``wake`` is called after each frame."""
+    """Receiver of one TCP or local listener, in the receiver's only thread. ``wake`` is called after each frame."""
 
     def __init__(
         self,
@@ -194,7 +195,9 @@ class TcpReceiver:
                         self._sock
                     )  # it stays readable: retry at the next tick instead of spinning
                 return
-            if self._networks.contain(str(address[0])):
+            if self._listener.is_local:
+                self._add(sock, "")
+            elif self._networks.contain(str(address[0])):
                 self._add(sock, str(address[0]))
             else:
                 self._counts[f"{Name.CONNECTION_CLOSED}network"] += 1
@@ -215,6 +218,8 @@ class TcpReceiver:
         splitter = make_splitter_for(self._listener)
         joiner = make_joiner(self._listener)
         connection = Connection(sock, address, splitter, self._clock(), joiner, shaking=self._tls is not None)
+        if self._listener.is_local:
+            connection.credentials = peer_credentials(sock)
         self._selector.register(sock, selectors.EVENT_READ, connection)
         self._connections.add(connection)
         if not connection.shaking:
@@ -353,7 +358,7 @@ class TcpReceiver:
             self._acknowledgements.expect(connection, dialogue.acknowledgements)
             dialogue.acknowledgements = []
         if len(messages):
-            self._waiting.append(_PendingLines(messages, connection.address, connection.name))
+            self._waiting.append(_PendingLines(messages, connection))
 
     def _answer_commands(self) -> None:
         """Answer commands, after the lines before them are published."""
@@ -400,10 +405,16 @@ class TcpReceiver:
             np.cumsum([len(pending.lines) for pending in waiting]), decoded.rows + first_line, side="right"
         )
         if self._annotates:
-            body = annotate_sources(body, [pending.address for pending in waiting], sources)
+            body = self._annotate_senders(body, [pending.connection for pending in waiting], sources)
         if self._listener.client_ca:
-            body = annotate(body, CERTIFICATE_NAME, [pending.name for pending in waiting], sources)
+            body = annotate(body, CERTIFICATE_NAME, [pending.connection.name for pending in waiting], sources)
         return body
+
+    def _annotate_senders(self, body: pa.RecordBatch, connections: list[Connection], indices: Ints) -> pa.RecordBatch:
+        if not self._listener.is_local:
+            return annotate_sources(body, [connection.address for connection in connections], indices)
+        credentials = np.array([connection.credentials for connection in connections], np.int64).reshape(-1, 3)
+        return annotate_credentials(body, credentials[indices])
 
     def _rows_per_frame(self, lines: pa.Array[Any]) -> int:
         """Return how many of ``lines`` surely fit into one frame, by halving."""

@@ -1,4 +1,4 @@
-"""UDP receiver: socket to slots to batches to the log buffer, one round at a time.
+"""Receiver of datagrams, UDP and local: socket to slots to batches to the log buffer, one round at a time.
 
 Copies of a datagram: kernel to slot (recvmmsg), slot to Arrow array (one gather per round), Arrow array to frame.
 Nothing runs per datagram in Python.
@@ -24,6 +24,7 @@ from penstock.counts import Counts, Name
 from penstock.handover.frame import reserved_value
 from penstock.handover.frame_size import FRAME_OVERHEAD_BYTES, MESSAGE_OVERHEAD_BYTES
 from penstock.handover.writer import FrameWriter
+from penstock.ingest.local_sockets import queue_length
 from penstock.ingest.networks import networks_of
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.slots import Slots
@@ -33,7 +34,7 @@ from penstock.wire.codecs import codec_of
 from penstock.wire.datagrams import Datagrams
 from penstock.wire.decoded import Decoded
 from penstock.wire.plog.commands import Command
-from penstock.wire.source_annotations import annotate_sources
+from penstock.wire.source_annotations import annotate_credentials, annotate_sources
 
 FILL_TIME_S = 0.002
 """Time that a batch may take to fill on a busy socket: a round costs 0.2 ms, for one datagram or for fifty."""
@@ -64,12 +65,12 @@ class ReceivePacer:
 
     The socket is read once it holds the smallest of half of the datagrams that its granted receive buffer surely holds,
     three quarters of the slots, and the arrivals of FILL_TIME_S. If few datagrams arrive, or more than one read can
-    take, there is no pause.
+    take, there is no pause. ``room``: half of the datagrams that the socket holds.
     """
 
-    def __init__(self, slots: int, granted_bytes: int) -> None:
+    def __init__(self, slots: int, room: int) -> None:
         self._slots = slots
-        self._target = min(3 * slots // 4, granted_bytes // DATAGRAM_COST_BYTES)
+        self._target = min(3 * slots // 4, room)
         self._rate = 0.0
         self._last = 0.0
 
@@ -91,7 +92,7 @@ class ReceivePacer:
 
 
 class UdpReceiver:
-    """Receiver of one UDP listener; runs in the receiver's only thread. ``wake`` is called after each frame."""
+    """Receiver of one UDP or local listener, in the receiver's only thread. ``wake`` is called after each frame."""
 
     def __init__(
         self,
@@ -105,10 +106,13 @@ class UdpReceiver:
     ) -> None:
         self._sock, self._slots, self._publisher, self._decoder = sock, slots, publisher, decoder
         self._commands, self._wake = commands, wake
-        self._fill = ReceivePacer(slots.slots, granted_buffer(sock))
+        self._is_local = listener.is_local
+        room = queue_length() // 2 if self._is_local else granted_buffer(sock) // DATAGRAM_COST_BYTES
+        self._fill = ReceivePacer(slots.slots, room)
         self._budget = publisher.frame_limit - FRAME_OVERHEAD_BYTES - 2 * listener.most_beyond
         self._growth, self._annotates = codec_of(listener.codec).growth, listener.annotate_source
         self._networks = networks_of(listener)
+        self._refusal = f"{Name.INVALID}{'overlong' if self._is_local else 'network'}"
         self._identity = socket_identity(sock)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
@@ -179,12 +183,12 @@ class UdpReceiver:
         """
         counts = Counts()
         self._add_drops(counts)
-        datagrams, is_refused = self._filter_networks(datagrams, start, is_inherited)
+        datagrams, is_refused = self._filter(datagrams, start, is_inherited)
         decoded = self._decoder.decode(datagrams, time.monotonic())
         consumed = len(datagrams) if decoded.consumed is None else decoded.consumed
         counts.absorb(decoded.counts)
         if refused_count := int(is_refused[:consumed].sum()):
-            counts[f"{Name.INVALID}network"] += refused_count
+            counts[self._refusal] += refused_count
             counts[Name.EMPTY] -= refused_count  # the decoder saw them as empty
         counts[Name.UNVERIFIED] += decoded.counts[Name.UNBOXED] if is_inherited else 0
         answers = [c for c in decoded.commands if self._is_allowed(start + c.index, counts)]
@@ -199,10 +203,11 @@ class UdpReceiver:
         self._answer(answers, start)
         return consumed
 
-    def _filter_networks(
-        self, datagrams: Datagrams, start: int, is_inherited: bool
-    ) -> tuple[Datagrams, npt.NDArray[np.bool_]]:
-        """Empty the datagrams of refused networks; return all datagrams and a mask of the refused ones."""
+    def _filter(self, datagrams: Datagrams, start: int, is_inherited: bool) -> tuple[Datagrams, npt.NDArray[np.bool_]]:
+        """Empty refused datagrams (foreign networks, too long); return all datagrams and a mask of the refused ones."""
+        if self._is_local:
+            is_refused = self._slots.truncated(start, start + len(datagrams)) & (datagrams.lengths > 0)
+            return replace(datagrams, lengths=np.where(is_refused, 0, datagrams.lengths)), is_refused
         if not self._networks:
             return datagrams, _NO_ROWS
         is_refused = ~self._networks.contain_each(self._slots.senders(start, start + len(datagrams)))
@@ -229,6 +234,10 @@ class UdpReceiver:
         """Return the messages, with their source addresses if the listener annotates them."""
         if not self._annotates or not len(decoded.rows):
             return decoded.body
+        if self._is_local:
+            return annotate_credentials(
+                decoded.body, self._slots.credentials(start, start + len(datagrams))[decoded.rows]
+            )
         # One text per distinct sender of the round, not per message.
         _, first, sender_indices = np.unique(datagrams.addresses[decoded.rows], return_index=True, return_inverse=True)
         names = [self._slots.sender(start + int(row))[0] for row in decoded.rows[first]]
@@ -247,7 +256,8 @@ class UdpReceiver:
         self._publisher.drops = (self._identity, drops)
 
     def _is_allowed(self, slot: int, counts: Counts) -> bool:
-        if self._commands.is_allowed(self._slots.sender(slot)[0]):
+        # A local sender's address is not kept, so it could not be answered.
+        if not self._is_local and self._commands.is_allowed(self._slots.sender(slot)[0]):
             return True
         counts[Name.COMMAND] -= 1
         counts[f"{Name.INVALID}command_refused"] += 1

@@ -12,6 +12,7 @@ from typing import Any
 from penstock.config import BufferConfig, ForwardedHandler, ListenerConfig
 from penstock.handover.paths import LOG, state_file
 from penstock.handover.state_page import STATISTICS, StatePage
+from penstock.ingest.local_sockets import SMALL_QUEUE_LENGTH, queue_length, set_file_access
 from penstock.ingest.sockets import cannot_listen, granted_buffer, open_socket, request_buffer, share_port, turn_away
 from penstock.process.child import Child
 from penstock.wire.codecs import CODECS
@@ -119,9 +120,22 @@ class ListenerProcesses:
         if not restarts:
             return started
         request_buffer(self.sock, listener.so_rcvbuf)
+        if listener.is_local:
+            self._change_file_access()
         self._warn_of_small_buffer()
         self.receiver = self._new_receiver()
         return [self.receiver, *started]
+
+    def _change_file_access(self) -> None:
+        try:
+            set_file_access(self.listener)
+        except (OSError, ValueError) as error:
+            _LOGGER.error("listener %r: %s: %s", self.listener.name, self.listener.path, error)
+
+    @property
+    def endpoint(self) -> list[str | int]:
+        """Host and port of the socket, or its file and 0."""
+        return [self.listener.path, 0] if self.listener.is_local else list(self.sock.getsockname()[:2])
 
     def turn_away(self) -> None:
         """Stop accepting; what the kernel has accepted (UDP) can still be read."""
@@ -177,10 +191,21 @@ class ListenerProcesses:
 
     def _warn_of_small_buffer(self) -> None:
         granted, requested = granted_buffer(self.sock), self.listener.so_rcvbuf
-        if self.listener.protocol == "udp" and granted < requested:
+        if self.listener.is_local:
+            self._warn_of_short_queue()
+        elif self.listener.takes_datagrams and granted < requested:
             shortage = f"the kernel grants {granted} bytes of receive buffer instead of {requested}"
             allow = f"sysctl -w net.core.rmem_max={requested}"
             _LOGGER.warning("listener %r: %s; allow it with: %s", self.listener.name, shortage, allow)
+
+    def _warn_of_short_queue(self) -> None:
+        if self.listener.takes_datagrams and (length := queue_length()) < SMALL_QUEUE_LENGTH:
+            _LOGGER.warning(
+                "listener %r: senders wait once %d messages are unread; allow more before the start with: "
+                "sysctl -w net.unix.max_dgram_qlen=512",
+                self.listener.name,
+                length,
+            )
 
 
 def receiver_inputs(listener: ListenerConfig) -> Any:

@@ -64,9 +64,13 @@ class ListenerSwap:
 
     def _holders_of_port(self, listener: ListenerConfig) -> list[ListenerProcesses]:
         """Return the removed listeners that still have this port."""
+        if listener.is_local:
+            return []  # Limit: a file changes its listener at a restart only; until then it is in use
         address = (listener.transport, listener.port)
         return [
-            intake for intake in self._removed if (intake.listener.transport, intake.sock.getsockname()[1]) == address
+            intake
+            for intake in self._removed
+            if not intake.listener.is_local and (intake.listener.transport, intake.sock.getsockname()[1]) == address
         ]
 
     def _withdraw(self) -> None:

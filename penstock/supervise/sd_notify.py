@@ -53,6 +53,11 @@ def take_stored_sockets() -> dict[str, socket.socket]:
     return stored
 
 
+def keeps_sockets() -> bool:
+    """Report whether a service manager may keep the sockets when this process ends."""
+    return "NOTIFY_SOCKET" in os.environ
+
+
 def store_sockets(sockets: Mapping[str, socket.socket]) -> None:
     """Store the sockets of listeners by name; systemd ignores sockets that it has."""
     for name, sock in sockets.items():

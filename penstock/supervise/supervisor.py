@@ -33,7 +33,7 @@ from penstock.supervise.handler_checks import check_handlers
 from penstock.supervise.listener_processes import ListenerProcesses
 from penstock.supervise.listener_swap import ListenerSwap
 from penstock.supervise.removed_handlers import settle_removed_handlers
-from penstock.supervise.sd_notify import drop_stored_sockets, store_sockets, take_stored_sockets
+from penstock.supervise.sd_notify import drop_stored_sockets, keeps_sockets, store_sockets, take_stored_sockets
 from penstock.supervise.succession import Inheritance, Program
 from penstock.supervise.timeline import Timeline
 from penstock.wire.codecs import CODECS
@@ -150,6 +150,9 @@ class Supervisor:
         for listener in self._settings.listener:
             sock = sockets.get(listener.name)
             if sock is not None and not serves_listener(sock, listener):
+                # Order: closed before its successor is opened, which may have the same address.
+                drop_stored_sockets(listener.name)
+                sockets.pop(listener.name).close()
                 sock = None
             self._intakes[listener.name] = ListenerProcesses(
                 listener, self._settings.buffer, self._settings.buffers, inherited=sock
@@ -307,6 +310,10 @@ class Supervisor:
         """Stop the receivers first, then the readers once they have read everything."""
         self.timeline.record("stop")
         self._deliver_events()
+        if not keeps_sockets():
+            for intake in self._intakes.values():
+                if intake.listener.is_local:
+                    intake.turn_away()  # otherwise a sender would believe that its last message was taken
         # Order: readers end after the receivers, so that they read the last frames.
         for group in (self._receivers, self._readers):
             deadline = time.monotonic() + self._settings.shutdown_time
@@ -338,7 +345,7 @@ class Supervisor:
         endpoints = {
             "supervisor": os.getpid(),
             "pids": self._pids(),
-            "listeners": {name: list(intake.sock.getsockname()[:2]) for name, intake in self._intakes.items()},
+            "listeners": {name: intake.endpoint for name, intake in self._intakes.items()},
             "http": self._settings.log.http,
             "grpc": self._settings.log.grpc,
             "flight": self._settings.log.flight,
@@ -397,7 +404,7 @@ def _check_frame_length(listener: ListenerConfig, term_length: int) -> None:
     needed, length = min_frame_length(listener), frame_length(term_length)
     if needed > length:
         too_small = f"buffer.term_length: frames of {length} bytes (an eighth of a term) cannot hold the {needed} bytes"
-        if listener.protocol == "udp" and not listener.defragments:
+        if listener.takes_datagrams and not listener.defragments:
             raise ConfigError(f"{too_small} that a datagram of listener {listener.name!r} may need: make it larger")
         key = "max_line" if listener.transport == "tcp" else "defrag.max_size"
         raise ConfigError(

@@ -144,7 +144,7 @@ def _plain_listener(protocol: str, codec: str) -> ListenerConfig:
 
 def _lines_or_datagram(payload: bytes, listener: ListenerConfig) -> _Decoded:
     decoder = make_decoder(listener)
-    if listener.protocol == "udp":
+    if listener.takes_datagrams:
         decoded = decoder.decode(Datagrams.from_bytes([payload]), time.monotonic())
         waiting = {"waits for more fragments": decoder.open_messages} if decoder.open_messages else {}
         return _Decoded(listener.codec, decoded.body, {**_refusals(decoded.counts), **waiting})

@@ -53,7 +53,7 @@ def _plog(listener: Any) -> Any:
 
 
 def _syslog(listener: Any) -> Any:
-    return _class("penstock.wire.syslog.codec", "SyslogDecoder")(listener.zone)
+    return _class("penstock.wire.syslog.codec", "SyslogDecoder")(listener.zone, is_local=listener.is_local)
 
 
 def _gelf(listener: Any) -> Any:

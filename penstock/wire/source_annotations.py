@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pyarrow as pa
 
@@ -10,6 +12,9 @@ from penstock.wire.datagrams import Ints
 
 SOURCE_ADDRESS = "source_address"
 """Annotation with the sender's address; added after the annotations that a message has."""
+
+CREDENTIALS = ("source_pid", "source_uid", "source_gid")
+"""Annotations with process, user and group of a local sender, as the kernel states them."""
 
 CERTIFICATE_NAME = "certificate_name"
 """Annotation with the name in the sender's certificate."""
@@ -20,21 +25,40 @@ def annotate_sources(body: pa.RecordBatch, names: list[str], indices: Ints) -> p
     return annotate(body, SOURCE_ADDRESS, names, indices)
 
 
+def annotate_credentials(body: pa.RecordBatch, credentials: Ints) -> pa.RecordBatch:
+    """Return ``body`` (schema BODY) with the CREDENTIALS of each message, of shape (messages, 3)."""
+    # Two passes over integers, because numpy sorts rows of three much slower: users and groups, then processes.
+    owners, owner_indices = np.unique(credentials[:, 1] << 32 | credentials[:, 2], return_inverse=True)
+    senders, indices = np.unique(credentials[:, 0] * len(owners) + owner_indices, return_inverse=True)
+    pids, owner_of_sender = np.divmod(senders, max(len(owners), 1))
+    columns = (pids, owners[owner_of_sender] >> 32, owners[owner_of_sender] & 0xFFFF_FFFF)
+    texts = {name: [str(number) for number in column] for name, column in zip(CREDENTIALS, columns, strict=True)}
+    return annotate_columns(body, texts, indices)
+
+
 def annotate(body: pa.RecordBatch, name: str, texts: list[str], indices: Ints) -> pa.RecordBatch:
     """Return ``body`` (schema BODY) with annotation ``name`` = ``texts[indices[i]]`` appended to message i."""
-    added, column = body.num_rows, annotation_column(body)
+    return annotate_columns(body, {name: texts}, indices)
+
+
+def annotate_columns(body: pa.RecordBatch, texts: Mapping[str, list[str]], indices: Ints) -> pa.RecordBatch:
+    """Return ``body`` with the annotations ``name`` = ``texts[name][indices[i]]`` appended to message i."""
+    width, messages, column = len(texts), body.num_rows, annotation_column(body)
+    added = width * messages
     has_annotations = column.is_valid().to_numpy(zero_copy_only=False)
     ends = np.asarray(column.offsets)
     counts = np.where(has_annotations, np.diff(ends), 0)
-    offsets = np.concatenate([[0], np.cumsum(counts + 1)])
+    offsets = np.concatenate([[0], np.cumsum(counts + width)])
     # Fast path: existing and new entries are interleaved by one index array, without a statement per message.
     order = np.empty(offsets[-1], np.int64)
     is_new = np.zeros(offsets[-1], np.bool_)
-    is_new[offsets[1:] - 1] = True
+    is_new[(offsets[1:, None] - np.arange(width, 0, -1)).ravel()] = True
     order[~is_new] = _ranges(ends[:-1], counts)
     order[is_new] = len(column.keys) + np.arange(added)
-    keys = pa.concat_arrays([column.keys, pa.array([name]).take(from_numpy(np.zeros(added, np.int64)))])
-    values = pa.concat_arrays([column.items, pa.array(texts, pa.string()).take(from_numpy(indices))])
+    all_texts = pa.array([text for texts_of_name in texts.values() for text in texts_of_name], pa.string())
+    begins = np.cumsum([0, *(len(texts_of_name) for texts_of_name in texts.values())])[:width]
+    keys = pa.concat_arrays([column.keys, pa.array(list(texts)).take(from_numpy(np.tile(np.arange(width), messages)))])
+    values = pa.concat_arrays([column.items, all_texts.take(from_numpy((indices[:, None] + begins).ravel()))])
     rows = from_numpy(order)
     maps = annotation_maps(offsets, keys.take(rows), values.take(rows))
     return body.set_column(BODY.get_field_index("annotations"), BODY.field("annotations"), maps)

@@ -21,7 +21,7 @@ class Socket:
     """A socket that ``rate`` datagrams a second come to, and a receiver that reads it, in simulated time."""
 
     def __init__(self, granted: int, rate: float, slots: int = 1024, booked: int = SMALL) -> None:
-        self.filling = ReceivePacer(slots, granted)
+        self.filling = ReceivePacer(slots, granted // DATAGRAM_COST_BYTES)
         self.room, self.rate, self.slots = 2 * granted // booked, rate, slots
         self.now = self.waiting = 0.0
         self.dropped = 0.0
@@ -80,7 +80,7 @@ def test_the_same_holds_for_datagrams_that_fill_a_frame(granted: int) -> None:
 
 def test_with_a_small_buffer_the_time_that_suits_a_large_one_would_lose_much() -> None:
     sock = Socket(STOCK, 250_000)
-    sock.filling = ReceivePacer(1024, LARGE)
+    sock.filling = ReceivePacer(1024, LARGE // DATAGRAM_COST_BYTES)
     sock.run()
     assert sock.dropped > 1000
 
@@ -110,7 +110,7 @@ def test_after_a_silence_the_first_datagram_does_not_wait() -> None:
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1024), st.floats(0, 1)), max_size=20), st.integers(0, 8 << 20))
 def test_it_never_waits_longer_than_a_batch_may_fill(rounds: list[tuple[int, float]], granted: int) -> None:
-    filling, now = ReceivePacer(1024, granted), 5.0
+    filling, now = ReceivePacer(1024, granted // DATAGRAM_COST_BYTES), 5.0
     for received, passed in rounds:
         filling.received(received, now)
         now += passed

@@ -25,7 +25,7 @@ MAX_DATAGRAM_BYTES = 65_535
 
 def find_listener(settings: Settings, name: str | None) -> ListenerConfig:
     """Return the listener called ``name``, or the first one that takes datagrams or lines; or end the command."""
-    matches = [each for each in settings.listener if each.name == name or (name is None and not each.asks_answers)]
+    matches = [each for each in settings.listener if each.name == name or (name is None and _takes_from_networks(each))]
     if not matches:
         names = ", ".join(listener.name for listener in settings.listener)
         if not names:
@@ -36,7 +36,13 @@ def find_listener(settings: Settings, name: str | None) -> ListenerConfig:
     if matches[0].asks_answers:
         protocol = matches[0].protocol
         fail(f"listener {name!r} takes requests ({protocol}), no commands and no lines: see docs/requests.md", 2)
+    if matches[0].is_local:
+        fail(f"listener {name!r} is a local socket: send to it with `logger -u {matches[0].path} TEXT`", 2)
     return matches[0]
+
+
+def _takes_from_networks(listener: ListenerConfig) -> bool:
+    return not listener.asks_answers and not listener.is_local
 
 
 def send_address(settings: Settings, listener: ListenerConfig) -> tuple[str, int]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.config import ListenerConfig, Settings
-from penstock.ingest.sockets import CannotListen, check_address, open_socket
+from penstock.ingest.sockets import CannotListen, check_address, check_listener
 from penstock.java.runtime import NoJava, find_java
 from penstock.log.plausible_clock import load_clock_state
 from penstock.supervise.instances import running_supervisor
@@ -61,10 +61,10 @@ def addresses(settings: Settings) -> Iterator[Finding]:
 def _listener_address(listener: ListenerConfig) -> Finding:
     check = f"address of listener {listener.name!r}"
     try:
-        open_socket(listener).close()
+        check_listener(listener)
     except CannotListen as error:
-        return Finding(check, "bad", _reason(error), _port_advice(listener.transport, listener.port))
-    return Finding(check, "good", f"{listener.protocol} {listener.host}:{listener.port} can be listened on")
+        return Finding(check, "bad", _reason(error), _listener_advice(listener))
+    return Finding(check, "good", f"{listener.protocol} {listener.address_text} can be listened on")
 
 
 def _address(key: str, address: str) -> Finding:
@@ -77,6 +77,12 @@ def _address(key: str, address: str) -> Finding:
 
 def _reason(error: CannotListen) -> str:
     return str(error).partition(": ")[2]
+
+
+def _listener_advice(listener: ListenerConfig) -> str:
+    if listener.is_local:
+        return f"find the process that uses it: ss -xlp src {listener.path}; or configure another path"
+    return _port_advice(listener.transport, listener.port)
 
 
 def _port_advice(protocol: str, port: int) -> str:

@@ -130,8 +130,7 @@ def run(
 
 def _describe(settings: Settings) -> None:
     for listener in settings.listener:
-        address = (listener.protocol, listener.host, listener.port, listener.codec)
-        _LOGGER.info("%s: %s %s:%d, codec %s", listener.name, *address)
+        _LOGGER.info("%s: %s %s, codec %s", listener.name, listener.protocol, listener.address_text, listener.codec)
     _LOGGER.info("log: gRPC %s, HTTP %s, data in %s", settings.log.grpc, settings.log.http, settings.data_dir)
 
 

@@ -27,7 +27,7 @@ from penstock.cli.run.sample_tour import Tour
 from penstock.cli.tables.spark_session import missing_spark
 from penstock.config import ConfigError, Settings
 from penstock.config.daemon_access import Access
-from penstock.ingest.sockets import CannotListen, check_address, open_socket
+from penstock.ingest.sockets import CannotListen, check_address, check_listener
 from penstock.process.child import Child
 from penstock.process.reporting import configure
 from penstock.supervise.endpoints import endpoints
@@ -116,7 +116,7 @@ def _unavailable_addresses(settings: Settings) -> Iterator[CannotListen]:
             yield error
     for listener in settings.listener:
         try:
-            open_socket(listener).close()
+            check_listener(listener)
         except CannotListen as error:
             yield error
 

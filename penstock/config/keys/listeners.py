@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, tzinfo
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -109,6 +109,8 @@ ORIGIN = re.compile(r"\*|https?://[a-z0-9.-]{1,253}(:[0-9]{1,5})?|https?://\[[0-
 """An origin as browsers send it: in lower case, without a path."""
 REQUEST_PROTOCOLS = ("http", "otlp_grpc")
 """Protocols with a response, which confirms that the log has the messages."""
+LOCAL_PROTOCOLS = ("unix_datagram", "unix_stream")
+"""Protocols of sockets that are files of this host, such as /dev/log."""
 
 
 class ListenerConfig(SenderTlsConfig):
@@ -117,11 +119,29 @@ class ListenerConfig(SenderTlsConfig):
     name: str = Field(
         pattern=NAME_PATTERN, max_length=MAX_NAME_LENGTH, description="Name in statistics and in the balance."
     )
-    protocol: Protocol = Field(description="udp, tcp, http (the path selects the protocol of a request) or otlp_grpc.")
+    protocol: Protocol = Field(
+        description=(
+            "udp, tcp, http (the path selects the protocol of a request), otlp_grpc, unix_datagram or unix_stream."
+        )
+    )
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: Port = Field(23456, description="Port to listen on; 0 = a free one.")
+    path: str = Field("", description="File of the socket, such as /dev/log (unix_datagram, unix_stream).")
+    mode: str = Field(
+        "0666",
+        pattern=r"^0?[0-7]{3}$",
+        description="Permissions of the socket's file, octal; who may write to it may send (unix_*).",
+    )
+    owner: str = Field(
+        "",
+        description="Owner of the socket's file: user or user:group; empty = this process's (unix_*).",
+    )
     codec: str = Field(
-        "plog", description="Decoder of messages: plog, syslog, gelf, forward, raw, or your own (udp, tcp)."
+        "plog",
+        description=(
+            "Decoder of messages: plog, syslog, gelf, forward, raw, or your own (all but http and otlp_grpc); "
+            "the default of unix_datagram and unix_stream is syslog."
+        ),
     )
     framing: Literal["auto", "lf", "nul", "octet"] = Field(
         "auto",
@@ -183,7 +203,12 @@ class ListenerConfig(SenderTlsConfig):
         ("127.0.0.0/8",), description="Networks that may send commands (codec plog)."
     )
     kill: bool = Field(False, description="Obey the command KILL, which ends the receiver (codec plog).")
-    annotate_source: bool = Field(False, description="Add the sender's address to each message as an annotation.")
+    annotate_source: bool = Field(
+        False,
+        description=(
+            "Add the sender's address to each message as an annotation; of local senders process, user and group."
+        ),
+    )
     multiline: MultilineConfig = Field(default_factory=MultilineConfig, description="lines that are one message (tcp)")
     defrag: DefragConfig = Field(default_factory=DefragConfig, description="reassembly (udp)")
     handlers: tuple[HandlerConfig, ...] = Field((LogHandler(),), description="where its messages go")
@@ -203,14 +228,14 @@ class ListenerConfig(SenderTlsConfig):
         if self.name in TAKEN_NAMES:
             raise ValueError(f"the name {self.name!r} is reserved in the balance")
         if self.protocol == "udp" and any(h.overflow == "block" for h in self.handlers):
-            # Blocking a UDP reader only moves the loss into the kernel's socket buffer.
+            # Blocking a UDP reader only moves the loss into the kernel's socket buffer. Local senders wait instead.
             raise ValueError("overflow = block is for tcp listeners only")
         return self
 
     @model_validator(mode="after")
     def _line_fits(self) -> ListenerConfig:
         # Limit: with less room a single permitted line would evict its own connection.
-        if self.protocol == "tcp" and self.max_unfinished < self.max_line:
+        if self.takes_lines and self.max_unfinished < self.max_line:
             raise ValueError("max_unfinished is less than one line (max_line)")
         if self.asks_answers and self.max_unfinished < self.max_body:
             raise ValueError("max_unfinished is less than one request (max_body)")
@@ -227,21 +252,45 @@ class ListenerConfig(SenderTlsConfig):
                 raise ValueError("tokens are for http and otlp_grpc listeners only")
             return self
         if self.codec != "plog":
-            raise ValueError(f"codec is for udp and tcp listeners only: {self.protocol} determines it")
+            raise ValueError(
+                f"codec is for udp and tcp listeners and local sockets only: {self.protocol} determines it"
+            )
         if self.joins_lines or self.framing != "auto":
             raise ValueError("multiline and framing are for tcp listeners only")
         if any(not token or not token.isascii() or not token.isprintable() for token in self.tokens):
             raise ValueError("tokens: a token consists of printable ASCII characters")
         return self
 
+    @model_validator(mode="before")
+    @classmethod
+    def _default_codec_of_local_sockets(cls, keys: Any) -> Any:
+        # A host's own programs send syslog; plog's senders use networks.
+        return (
+            {"codec": "syslog", **keys} if isinstance(keys, dict) and keys.get("protocol") in LOCAL_PROTOCOLS else keys
+        )
+
+    @model_validator(mode="after")
+    def _check_local_socket(self) -> ListenerConfig:
+        if not self.is_local:
+            if self.path or self.owner or self.mode != "0666":
+                raise ValueError("path, mode and owner are for unix_datagram and unix_stream listeners only")
+            return self
+        if not self.path.startswith("/"):
+            raise ValueError(f"{self.protocol} needs path: the absolute name of the socket's file, such as /dev/log")
+        if self.tls_cert is not None or self.allow_from:
+            raise ValueError(
+                f"tls_cert and allow_from do not apply to {self.protocol}: mode and owner say who may send"
+            )
+        return self
+
     @model_validator(mode="after")
     def _connections_alone(self) -> ListenerConfig:
-        if self.protocol == "udp" and self.tls_cert is not None:
+        if self.takes_datagrams and self.tls_cert is not None:
             raise ValueError("tls_cert is for tcp listeners only")
-        if self.protocol == "udp" and self.joins_lines:
-            raise ValueError("multiline is for tcp listeners only")
-        if self.protocol == "udp" and self.codec == "forward":
-            raise ValueError("codec forward is for tcp listeners only")
+        if self.takes_datagrams and self.joins_lines:
+            raise ValueError("multiline is for tcp and unix_stream listeners only")
+        if self.takes_datagrams and self.codec == "forward":
+            raise ValueError("codec forward is for tcp and unix_stream listeners only")
         if self.codec == "forward" and (self.framing != "auto" or self.joins_lines):
             raise ValueError("framing and multiline do not apply to codec forward")
         if self.codec != "forward" and self.shared_key:
@@ -280,7 +329,27 @@ class ListenerConfig(SenderTlsConfig):
     @property
     def listening_address(self) -> tuple[str, str, int]:
         """The listening address; a reload keeps the socket while it is unchanged."""
-        return self.protocol, self.host, self.port
+        return (self.protocol, self.path, 0) if self.is_local else (self.protocol, self.host, self.port)
+
+    @property
+    def address_text(self) -> str:
+        """The listening address for people."""
+        return self.path if self.is_local else f"{self.host}:{self.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """The socket is a file, which only programs of this host can write to."""
+        return self.protocol in LOCAL_PROTOCOLS
+
+    @property
+    def takes_datagrams(self) -> bool:
+        """Each read of the socket is a message or a fragment."""
+        return self.protocol in ("udp", "unix_datagram")
+
+    @property
+    def takes_lines(self) -> bool:
+        """Senders connect and write messages that are framed, such as lines."""
+        return self.protocol in ("tcp", "unix_stream")
 
     @property
     def shares_port(self) -> bool:
@@ -303,8 +372,8 @@ class ListenerConfig(SenderTlsConfig):
 
     @property
     def transport(self) -> Literal["udp", "tcp"]:
-        """The protocol of the socket."""
-        return "udp" if self.protocol == "udp" else "tcp"
+        """The kind of the socket: datagrams or connections."""
+        return "udp" if self.takes_datagrams else "tcp"
 
     @property
     def joins_lines(self) -> bool:
@@ -314,7 +383,7 @@ class ListenerConfig(SenderTlsConfig):
     @property
     def defragments(self) -> bool:
         """Messages may arrive in fragments and be larger than a datagram."""
-        return self.protocol == "udp" and self.codec in ("plog", "gelf")
+        return self.takes_datagrams and self.codec in ("plog", "gelf")
 
     @property
     def most_beyond(self) -> int:

@@ -35,12 +35,14 @@ class SyslogDecoder(RawDecoder):
     """Decoder of syslog datagrams or lines to messages with annotations. ``statistics`` has plog's keys.
 
     ``zone``: zone of timestamps without one (None: this machine's); ``clock``: seconds since the epoch, which decide
-    the year of timestamps without one.
+    the year of timestamps without one; ``is_local``: as for ``Headers``.
     """
 
-    def __init__(self, zone: tzinfo | None = UTC, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, zone: tzinfo | None = UTC, clock: Callable[[], float] = time.time, *, is_local: bool = False
+    ) -> None:
         super().__init__()
-        self._zone, self._clock = zone, clock
+        self._zone, self._clock, self._is_local = zone, clock, is_local
 
     def _decoded(self, payloads: pa.Array[Any], rows: Ints, counts: Counts) -> Decoded:
         if Name.TAKEN in counts:
@@ -53,7 +55,8 @@ class SyslogDecoder(RawDecoder):
             counts.absorb(_empty_changes(counts, len(messages) - int(is_filled.sum())))
             messages, rows = messages.filter(from_numpy(is_filled)), rows[is_filled]
         received = np.array([self._clock() * 1_000_000], np.int64)
-        return Decoded(body(messages, annotations=build_annotations(messages, received, self._zone)), counts, rows=rows)
+        annotations = build_annotations(messages, received, self._zone, is_local=self._is_local)
+        return Decoded(body(messages, annotations=annotations), counts, rows=rows)
 
 
 def _empty_changes(counts: Counts, empty: int) -> dict[str, int]:
@@ -64,13 +67,15 @@ def _empty_changes(counts: Counts, empty: int) -> dict[str, int]:
     return {message_count_name: -empty, empty_count_name: empty, Name.SEEN: -empty, Name.ACCEPTED: -empty}
 
 
-def build_annotations(messages: pa.Array[Any], received: Ints, zone: tzinfo | None) -> pa.Array[Any]:
+def build_annotations(
+    messages: pa.Array[Any], received: Ints, zone: tzinfo | None, *, is_local: bool = False
+) -> pa.Array[Any]:
     """Return the header fields of ``messages`` (type binary) as maps: facility, severity, FIELDS, the parameters.
 
     ``received``: microseconds since the epoch, one for all or one per message; ``zone``: zone of timestamps without
     one.
     """
-    header = Headers(messages)
+    header = Headers(messages, is_local=is_local)
     parameters = read_parameters(header.octets, header.fields["structured_data"])
     columns = [*priority_names(header), _formatted_times(header, received, zone)]
     present = [np.ones(len(messages), np.bool_)] * 2

@@ -73,11 +73,11 @@ class Headers:
 
     ``priorities``: int64 (n,), DEFAULT_PRIORITY if missing. ``fields``: the span of each of FIELDS, and of ``zone``,
     the name of the timestamp's zone; empty if missing. ``ends``: int64 (n,), the start of the message after the
-    header.
+    header. ``is_local``: of this host's own programs, whose RFC 3164 headers have no host: the tag follows the time.
     """
 
-    def __init__(self, messages: pa.Array[Any]) -> None:
-        self.octets = Octets(messages)
+    def __init__(self, messages: pa.Array[Any], *, is_local: bool = False) -> None:
+        self.octets, self._is_local = Octets(messages), is_local
         self.ends = _skip_byte_order_mark(self.octets, self.octets.starts)
         self.fields = {name: Spans.empty_at(self.ends) for name in (*FIELDS, "zone")}
         self.priorities, lengths = _priorities(self.octets, self.ends)
@@ -104,7 +104,7 @@ class Headers:
             is_unparsed[self._parse_by_pattern(_CISCO, rows)] = False
             is_unparsed[self._parse_by_pattern(_UNTIMED_CISCO, rows[is_unparsed[rows]])] = False
         timed = self._parse_time(np.flatnonzero(is_unparsed & _BEFORE_TIME[first[:, 0]]))
-        repeated = self._parse_host(timed)
+        repeated = timed[:0] if self._is_local else self._parse_host(timed)
         is_unparsed[timed] = False
         tagged = np.sort(np.concatenate([timed, np.flatnonzero(is_unparsed & has_priority)]))
         tagged = np.setdiff1d(tagged, repeated) if len(repeated) else tagged

@@ -72,7 +72,7 @@ def test_topic_inherits_the_topic_defaults() -> None:
         ("listener.syslog-udp.timezone=Mars/Base", "'Mars/Base' is not a time zone such as Europe/Berlin"),
         ("listener.syslog-tcp.multiline={indented=true, begins='x'}", "indented and begins exclude each other"),
         ("listener.syslog-tcp.multiline.begins='('", "begins: "),
-        ("listener.syslog-udp.multiline.indented=true", "multiline is for tcp listeners only"),
+        ("listener.syslog-udp.multiline.indented=true", "multiline is for tcp and unix_stream listeners only"),
         ("listener.events-tcp.framing=nul", "the lines of codec plog end with LF"),
         ("listener.events-udp.name=grpc", "'grpc' is reserved in the balance"),
         ("nonsense", "write it as key=value"),
