@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -10,16 +10,14 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 import deltalake
+import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from penstock.audit.columns import OffsetColumns
 from penstock.audit.tables.history import MAX_VERSIONS, Version, VersionedFile, VersionedTable
 from penstock.audit.tables.table import (
     BATCH_ROWS,
-    OffsetRows,
     TableUnreadable,
     dotted_names,
-    offset_rows,
     translate_errors,
     with_dictionaries,
 )
@@ -77,17 +75,17 @@ class DeltaTable(VersionedTable):
         """Return the files of the audited version."""
         return self._files
 
-    def rows_of(self, file: VersionedFile, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
-        """Yield the offsets of a file's rows, without rows that a deletion vector marks."""
+    def batches_of(
+        self, file: VersionedFile, names: Sequence[str], dictionaries: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield columns of a file's rows, without rows that a deletion vector marks."""
         table_file = cast("TableFile", file)
         with (
             translate_errors(file, DeltaError),
-            with_dictionaries(lambda names: open_rows(self._folder, table_file, names), columns) as reader,
+            with_dictionaries(lambda columns: open_rows(self._folder, table_file, columns), dictionaries) as reader,
         ):
             available = set(dotted_names(reader.schema))
-            columns_of_file = [column for column in columns.names if column in available]
-            for batch in reader.batches(columns_of_file, BATCH_ROWS):
-                yield offset_rows(table_file, batch, columns, topic)
+            yield from reader.batches([name for name in names if name in available], BATCH_ROWS)
 
     def versions(self) -> Iterator[Version]:
         """Yield the versions, the newest first, as far back as the log has them."""

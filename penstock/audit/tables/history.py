@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import pyarrow as pa
+
 from penstock.audit.columns import OffsetColumns
-from penstock.audit.tables.parquet_folder import rows_of_file
+from penstock.audit.tables.parquet_folder import batches_of_file
 from penstock.audit.tables.table import (
     AuditedTable,
     Loss,
@@ -19,6 +21,7 @@ from penstock.audit.tables.table import (
     Orphan,
     PartitionOffsets,
     TableUnreadable,
+    offset_rows,
     remove_offsets,
 )
 from penstock.landing.offset_runs import count_offsets
@@ -50,8 +53,10 @@ class VersionedTable(AuditedTable):
         """Return the files of the audited version."""
 
     @abstractmethod
-    def rows_of(self, file: VersionedFile, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
-        """Yield the offsets of a file's rows, without deleted ones. Raises TableUnreadable."""
+    def batches_of(
+        self, file: VersionedFile, names: Sequence[str], dictionaries: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield columns of a file's rows, without deleted ones. Raises TableUnreadable."""
 
     @abstractmethod
     def versions(self) -> Iterator[Version]:
@@ -69,6 +74,17 @@ class VersionedTable(AuditedTable):
         """Yield the offsets of all rows of the version, without deleted ones."""
         for file in self.files():
             yield from self.rows_of(file, columns, topic)
+
+    def rows_of(self, file: VersionedFile, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
+        """Yield the offsets of a file's rows, without deleted ones."""
+        for batch in self.batches_of(file, columns.names, columns.dictionaries):
+            yield offset_rows(str(file), batch, columns, topic)
+
+    def batches(self, names: Sequence[str], dictionaries: Sequence[str] = ()) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield columns of all rows of the version, without deleted ones."""
+        for file in self.files():
+            for batch in self.batches_of(file, names, dictionaries):
+                yield str(file), batch
 
     def commits_of(self, files: set[str]) -> dict[str, str]:
         """Return the commit that added each file, as far as the history goes back."""
@@ -124,8 +140,8 @@ class VersionedTable(AuditedTable):
             held = PartitionOffsets(missing)
             # A writer that was killed leaves torn files.
             with contextlib.suppress(TableUnreadable):
-                for rows in rows_of_file(path, name, columns, topic):
-                    held.add(rows)
+                for batch in batches_of_file(path, columns.names, columns.dictionaries):
+                    held.add(offset_rows(name, batch, columns, topic))
             orphans += [
                 Orphan(name, partition, count_offsets(ranges)) for partition, ranges in held.among(missing).items()
             ]

@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.table import FileScanTask, StaticTable, Table
 
-from penstock.audit.columns import OffsetColumns
 from penstock.audit.tables.history import MAX_VERSIONS, Version, VersionedFile, VersionedTable
 from penstock.audit.tables.table import (
     ICEBERG_METADATA,
-    OffsetRows,
     TableUnreadable,
     dotted_names,
     iceberg_metadata,
-    offset_rows,
     translate_errors,
 )
 
@@ -87,14 +85,15 @@ class IcebergTable(VersionedTable):
             files.append(ReferencedFile(task.file.file_path, references[task.file.file_path], task))
         return files
 
-    def rows_of(self, file: VersionedFile, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
-        """Yield the offsets of a file's rows, without deleted ones."""
+    def batches_of(
+        self, file: VersionedFile, names: Sequence[str], dictionaries: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield columns of a file's rows, without deleted ones."""
         referenced = cast("ReferencedFile", file)
-        schema = self._table.schema().select(*columns.names)
+        schema = self._table.schema().select(*names)
         with translate_errors(referenced, *_ERRORS):
             scan = ArrowScan(self._table.metadata, self._table.io, schema, AlwaysTrue())
-            for batch in scan.to_record_batches([referenced.task]):
-                yield offset_rows(str(referenced), batch, columns, topic)
+            yield from scan.to_record_batches([referenced.task])
 
     def versions(self) -> Iterator[Version]:
         """Yield the snapshots from the current one to its ancestors, until one has expired."""

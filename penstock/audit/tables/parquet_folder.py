@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.audit.columns import OffsetColumns
 from penstock.audit.tables.table import (
     BATCH_ROWS,
     AuditedTable,
-    OffsetRows,
     TableUnreadable,
     dotted_names,
-    offset_rows,
     translate_errors,
     with_dictionaries,
 )
@@ -42,22 +40,21 @@ class ParquetFolder(AuditedTable):
         parents = self._files[0].relative_to(self._path).parts[:-1] if self._path.is_dir() else ()
         return names + [part.partition("=")[0] for part in parents if "=" in part]
 
-    def rows(self, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
-        """Yield the offsets of all files."""
+    def batches(self, names: Sequence[str], dictionaries: Sequence[str] = ()) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the columns of all files."""
         for path in self._files:
-            yield from rows_of_file(path, str(path.relative_to(self._path.parent)), columns, topic)
+            for batch in batches_of_file(path, names, dictionaries):
+                yield str(path.relative_to(self._path.parent)), batch
 
 
-def rows_of_file(path: Path, name: str, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
-    """Yield the offsets of one Parquet file, named ``name`` in the report. Raises TableUnreadable."""
+def batches_of_file(path: Path, names: Sequence[str], dictionaries: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+    """Yield columns of one Parquet file, as far as it has them. Raises TableUnreadable."""
     with (
         translate_errors(path),
-        with_dictionaries(lambda names: pq.ParquetFile(path, read_dictionary=names), columns) as file,
+        with_dictionaries(lambda columns: pq.ParquetFile(path, read_dictionary=columns), dictionaries) as file,
     ):
         available = set(dotted_names(file.schema_arrow))
-        columns_of_file = [column for column in columns.names if column in available]
-        for batch in file.iter_batches(BATCH_ROWS, columns=columns_of_file):
-            yield offset_rows(name, batch, columns, topic)
+        yield from file.iter_batches(BATCH_ROWS, columns=[name for name in names if name in available])
 
 
 def _is_hidden(path: Path) -> bool:

@@ -8,7 +8,7 @@ many as lie between its smallest and largest one, has each of them once. Only ro
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,14 +107,21 @@ class SqlTable(AuditedTable):
         ]
         return proved, ranges
 
+    def batches(self, names: Sequence[str], dictionaries: Sequence[str] = ()) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield columns of all rows."""
+        for batch in self._select(names, ""):
+            yield self._name, batch
+
     def _fetch(self, columns: OffsetColumns, topic: str, condition: str) -> Iterator[OffsetRows]:
-        names = ", ".join(self._quoted(name) for name in columns.names)
-        with self._cursor(f"SELECT {names} FROM {self._table}{condition}") as cursor:  # noqa: S608 - quoted
+        for batch in self._select(columns.names, condition):
+            yield offset_rows(self._name, batch, columns, topic)
+
+    def _select(self, names: Sequence[str], condition: str) -> Iterator[pa.RecordBatch]:
+        quoted = ", ".join(self._quoted(name) for name in names)
+        with self._cursor(f"SELECT {quoted} FROM {self._table}{condition}") as cursor:  # noqa: S608 - quoted
             while batch := self._next_rows(cursor):
-                arrays = {
-                    name: _array(values) for name, values in zip(columns.names, zip(*batch, strict=True), strict=True)
-                }
-                yield offset_rows(self._name, pa.RecordBatch.from_pydict(arrays), columns, topic)
+                columns = zip(names, zip(*batch, strict=True), strict=True)
+                yield pa.RecordBatch.from_pydict({name: _array(column) for name, column in columns})
 
     def _next_rows(self, cursor: Any) -> Any:
         with self._translated():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
@@ -82,7 +82,7 @@ class Orphan(NamedTuple):
 class AuditedTable(ABC):
     """A table at one version. Methods raise TableUnreadable.
 
-    A kind of table without a history and without files of its own needs only ``column_names`` and ``rows``.
+    A kind of table without a history and without files of its own needs only ``column_names`` and ``batches``.
     """
 
     kind: str
@@ -94,8 +94,16 @@ class AuditedTable(ABC):
         """Return the columns, dotted for nested fields."""
 
     @abstractmethod
+    def batches(self, names: Sequence[str], dictionaries: Sequence[str] = ()) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the columns of all rows, and the file of each batch; a file may lack columns.
+
+        ``dictionaries``: columns with few distinct strings, which may be dictionaries.
+        """
+
     def rows(self, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
         """Yield the offsets of all rows."""
+        for file, batch in self.batches(columns.names, columns.dictionaries):
+            yield offset_rows(file, batch, columns, topic)
 
     def commits_of(self, files: set[str]) -> dict[str, str]:
         """Return the commit that added each file, for kinds of tables with a history."""
@@ -159,10 +167,10 @@ def translate_errors(subject: object, *errors: type[Exception]) -> Iterator[None
         raise TableUnreadable(f"{subject} cannot be read: {str(error).partition(chr(10))[0]}") from None
 
 
-def with_dictionaries(open_reader: Callable[[list[str]], Opened], columns: OffsetColumns) -> Opened:
-    """Open a Parquet file with its column of topics as a dictionary, if it has one."""
+def with_dictionaries(open_reader: Callable[[list[str]], Opened], dictionaries: Sequence[str]) -> Opened:
+    """Open a Parquet file with columns as dictionaries, if it has them."""
     try:
-        return open_reader(columns.dictionaries)
+        return open_reader(list(dictionaries))
     except KeyError:  # the topic is in the file's path, or nowhere
         return open_reader([])
 
@@ -226,7 +234,7 @@ def offset_rows(file: str, rows: pa.RecordBatch, columns: OffsetColumns, topic: 
     """Return the offsets in a batch with the columns of ``columns``; values in the file's path are used if a column
     is not in the file, as Hive and Delta write partitioned tables.
     """
-    offset = _column(rows, columns.offset)
+    offset = column_of(rows, columns.offset)
     if offset is None:
         raise TableUnreadable(f"{file} has no column {columns.offset!r}")
     in_path = {name: unquote(value) for name, value in _HIVE_VALUE.findall(file)}
@@ -242,7 +250,7 @@ def offset_rows(file: str, rows: pa.RecordBatch, columns: OffsetColumns, topic: 
 def _is_of_topic(
     rows: pa.RecordBatch, name: str, in_path: Mapping[str, str], topic: str, keep: Mask | None, count: int
 ) -> Mask | None:
-    topics = _column(rows, name)
+    topics = column_of(rows, name)
     if topics is None:
         return np.full(count, in_path[name] == topic) if name in in_path else None
     if pa.types.is_dictionary(topics.type):
@@ -254,7 +262,7 @@ def _is_of_topic(
     return mask if keep is None else mask[keep]
 
 
-def _column(rows: pa.RecordBatch, name: str) -> Any:
+def column_of(rows: pa.RecordBatch, name: str) -> Any:
     """Return a column by its dotted name; None if the batch lacks it."""
     head, *fields = name.split(".")
     if name in rows.schema.names:
@@ -272,7 +280,7 @@ def _column(rows: pa.RecordBatch, name: str) -> Any:
 def _numbers(
     rows: pa.RecordBatch, name: str, in_path: Mapping[str, str], keep: Mask | None, count: int
 ) -> Offsets | None:
-    column = _column(rows, name)
+    column = column_of(rows, name)
     if column is not None:
         return _as_numbers(pc.fill_null(column, -1) if column.null_count else column, keep, "", name)
     if name in in_path and in_path[name].lstrip("-").isdigit():
