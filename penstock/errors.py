@@ -2,8 +2,9 @@
 
 PenstockError
     NoOffsets  (audit.columns)
-    SourceUnavailable  (audit.kafka_source)
+    BadField  (audit.fields)
     UnreadableReceipt  (audit.receipt)
+    SourceUnavailable  (audit.source)
     TableUnreadable  (audit.tables.table)
     NoAnswer  (cli.listener.listeners)
     BadQuery  (cli.tables.pipeline)

@@ -52,6 +52,7 @@ KAFKA_REQUESTS = "server/kafka/schema/test_messages.py::test_any_bytes_are_a_req
 REDACTION = "landing/transform/test_any_payload.py::test_any_payload_stays_one_row_and_fails_nothing"
 ANY_OTLP = "wire/otlp/test_records.py::test_any_bytes_are_records_or_malformed"
 TARGETS = {
+    "audit/fields.py": "audit/test_fields.py::test_any_text_is_a_pair_or_refused",
     "audit/kafka_source.py": "audit/test_redelivery.py::test_any_headers_name_a_record_or_none",
     "audit/receipt.py": "audit/test_receipt.py::test_any_bytes_are_a_receipt_or_refused",
     "cli/listener/ctl.py": CTL,

@@ -1,18 +1,31 @@
-"""Completeness audits of foreign pipelines: whether every record of a Kafka topic is in a table, once.
+"""Completeness audits of foreign pipelines: whether every record of a topic is in a table, once.
 
-Read ``audit`` (the whole check), then ``offset_ranges`` (which offsets a table has), ``kafka_source`` (which offsets
-it must have), ``columns`` (where a table keeps them), ``tables`` (one class per kind of table), ``report`` and
-``html_report`` (for people), ``receipt`` (repeats a check), ``redelivery`` and ``watch`` (metrics of a check that is
-repeated). Nothing is written on either side, unless a redelivery is asked for: no consumer group, no commit, no table
-property. Imports ``kafka``, ``landing.offset_runs`` and ``server.metrics``.
+Read ``audit`` (the whole check) and ``outcome`` (its options and findings), then ``source`` with ``open_source``,
+``kafka_source``, ``log_source`` and ``table_source`` (which records a table must have), ``offset_ranges`` (which
+offsets a table has), ``columns`` (where it keeps them) and ``tables`` (one class per kind of table). Tables without
+offsets are matched ``by_ids`` or ``by_counts``; ``content`` compares rows with records. Both use ``fields`` and
+``staging``. ``report`` and ``html_report`` are for people, ``receipt`` repeats a check, then ``redelivery`` and
+``watch`` (metrics of a check that is repeated). Nothing is written on either side, unless a redelivery is asked for: no
+consumer group, no commit, no table property. Imports ``kafka``, ``client``, ``landing``, ``log``, ``proof``,
+``records`` and ``server.metrics``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
     "audit",
-    "offset_ranges",
+    "outcome",
+    "source",
+    "open_source",
     "kafka_source",
+    "log_source",
+    "table_source",
+    "offset_ranges",
     "columns",
     "tables",
+    "by_ids",
+    "by_counts",
+    "content",
+    "fields",
+    "staging",
     "report",
     "html_report",
     "receipt",

@@ -1,6 +1,6 @@
-"""The whole audit: compare the offsets that a topic has with the offsets that a table has.
+"""The whole audit: compare the records that a source has with the rows that a table has.
 
-Order: the topic's ends are read before the table and again after it. A row that arrives during the audit is then
+Order: the source's ends are read before the table and again after it. A row that arrives during the audit is then
 neither missing nor beyond the end. The table is read at one version.
 """
 
@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from penstock.audit.by_counts import count_by_hour, count_proof
+from penstock.audit.by_ids import id_proof, judge_by_ids
 from penstock.audit.columns import NoOffsets, OffsetColumns, find_columns
-from penstock.audit.kafka_source import Expected, KafkaSource, Lag, Record
+from penstock.audit.content import compare_content
 from penstock.audit.offset_ranges import OffsetRanges
-from penstock.audit.tables.table import AuditedTable, Loss, OffsetRows, without_credentials
+from penstock.audit.outcome import PartitionReport, Proof, Report, Request
+from penstock.audit.source import BEYOND, AuditSource, Expected
+from penstock.audit.tables.table import AuditedTable, OffsetRows, without_credentials
 from penstock.kafka.absent_offsets import Absence
 from penstock.landing.offset_runs import (
-    NO_RUNS,
     OffsetRange,
-    Runs,
     as_runs,
     count_offsets,
     difference,
@@ -30,166 +32,46 @@ from penstock.landing.offset_runs import (
     runs_of,
 )
 
-DEFAULT_GRACE_S = 900.0
-"""Age of a record from which on a table must have it."""
 MAX_EVIDENCE = 100_000
-"""Limit: missing records that are read from Kafka, for tombstones, hours and evidence."""
+"""Limit: missing records that are read from the source, for tombstones, hours and evidence."""
 MAX_HELD_BYTES = 1 << 30
 """Limit: offsets in memory. A billion in any order take 300 MB."""
 SHOWN_RECORDS = 5
-BEYOND = 1 << 62
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The options of an audit: columns by name (found by convention if empty), times in seconds since the epoch."""
-
-    offset: str = ""
-    partition: str = ""
-    topic_column: str = ""
-    grace_s: float = DEFAULT_GRACE_S
-    since_s: float | None = None
-    until_s: float | None = None
-    group: str = ""
-    counts_tombstones: bool = False
-    """Records without a value must have a row too."""
-    dead_letter: str = ""
-    """Topic with records that the sink could not write."""
-    spans: Mapping[int, tuple[int, int, int]] | None = None
-    """Begin, due and end of each partition in an earlier audit, which this one repeats."""
-
-
-@dataclass(slots=True)
-class PartitionReport:
-    """The outcome for one partition. Ranges are offsets [begin, end)."""
-
-    partition: int
-    expected: Expected
-    rows: int = 0
-    missing: Runs = field(default_factory=NO_RUNS.copy)
-    doubled: Runs = field(default_factory=NO_RUNS.copy)
-    unexplained: Runs = field(default_factory=NO_RUNS.copy)
-    """Offsets in the table that the topic never had."""
-    absences: Counter[str] = field(default_factory=Counter)
-    """Absent offsets that need no row, by reason."""
-    undecided: int = 0
-    """Absent offsets whose record batches cannot be read."""
-    newest: int = -1
-    """The largest offset in the table; -1 for none."""
-    missing_by_hour: Counter[int] = field(default_factory=Counter)
-    """Missing records that were read from Kafka, by the hour of their timestamp (hours since the epoch)."""
-    evidence: list[Record] = field(default_factory=list)
-    losses: list[Loss] = field(default_factory=list)
-    doubled_in: dict[str, str] = field(default_factory=dict)
-    """Files with doubled rows, and the commit that added each."""
-    orphans: dict[str, int] = field(default_factory=dict)
-    """Files that hold missing rows but belong to no version of the table."""
-    lag: Lag | None = None
-    """The records behind the newest row; None if there are none."""
-
-    @property
-    def has_findings(self) -> bool:
-        """Whether rows are missing, doubled or unexplained."""
-        return any(len(ranges) for ranges in (self.missing, self.doubled, self.unexplained))
-
-
-@dataclass(slots=True)
-class Report:
-    """The outcome of an audit."""
-
-    request: Request
-    brokers: str
-    topic: str
-    table: str
-    kind: str
-    version: str
-    columns: OffsetColumns
-    began_s: float
-    partitions: list[PartitionReport]
-    rows_of_other_topics: int = 0
-    rows_without_offset: int = 0
-    rows_of_unknown_partitions: int = 0
-
-    @property
-    def required(self) -> int:
-        """The number of offsets that the table must have or explain."""
-        return sum(part.expected.due - part.expected.begin for part in self.partitions)
-
-    @property
-    def missing(self) -> int:
-        return sum(count_offsets(part.missing) for part in self.partitions)
-
-    @property
-    def doubled(self) -> int:
-        return sum(count_offsets(part.doubled) for part in self.partitions)
-
-    @property
-    def unexplained(self) -> int:
-        return sum(count_offsets(part.unexplained) for part in self.partitions) + self.rows_of_unknown_partitions
-
-    @property
-    def undecided(self) -> int:
-        return sum(part.undecided for part in self.partitions) + self.rows_without_offset
-
-    @property
-    def status(self) -> int:
-        """The exit status: 0 complete, 1 missing, doubled or unexplained rows, 2 could not be decided."""
-        if self.missing or self.doubled or self.unexplained:
-            return 1
-        return 2 if self.undecided else 0
 
 
 def audit(
-    source: KafkaSource,
+    source: AuditSource,
     table: AuditedTable,
     address: str,
     request: Request,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Return the report. Raises SourceUnavailable, TableUnreadable and NoOffsets, and then nothing is decided."""
+    """Return the report. Raises SourceUnavailable, TableUnreadable, NoOffsets and BadField; then nothing is decided."""
     began_s = time.time()
-    numbers = source.partitions() if request.spans is None else sorted({*request.spans} & {*source.partitions()})
-    columns = find_columns(table.column_names(), request.offset, request.partition, request.topic_column)
-    if not columns.partition and len(numbers) > 1:
-        raise NoOffsets(
-            f"topic {source.topic} has {len(numbers)} partitions, and no column of the table says which one a row "
-            "belongs to; name it by --partition COLUMN"
-        )
+    numbers = source.partitions()
+    if request.spans is not None:
+        numbers = sorted({*request.spans} & {*numbers})
+    columns, proof = _proof(source, table, request, numbers)
     reports = {number: PartitionReport(number, _expected(source, number, request)) for number in numbers}
     report = Report(
-        request,
-        source.brokers,
-        source.topic,
-        without_credentials(address),
-        table.kind,
-        table.version,
-        columns,
-        began_s,
-        list(reports.values()),
+        request=request,
+        source=source.address,
+        topic=source.topic,
+        table=without_credentials(address),
+        kind=table.kind,
+        version=table.version,
+        columns=columns,
+        proof=proof,
+        began_s=began_s,
+        partitions=list(reports.values()),
     )
-    held = {number: OffsetRanges() for number in numbers}
-    read = 0
-    unknown: Counter[int] = Counter()
-    for rows in table.rows(columns, source.topic):
-        _add(held, rows, unknown, report)
-        read += len(rows.offset)
-        progress(f"{read:,} rows")
-        if sum(offsets.size_bytes for offsets in held.values()) > MAX_HELD_BYTES:
-            raise NoOffsets(f"the offsets of {without_credentials(address)} are too scattered to be held in memory")
-    if unknown:
-        # Partitions that were added during the audit are not checked.
-        added = set(source.partitions())
-        report.rows_of_unknown_partitions = sum(rows for number, rows in unknown.items() if number not in added)
-    for number, part in reports.items():
-        progress(f"partition {number}")
-        _judge(source, part, held[number], request)
-    missing = {part.partition: part.missing for part in report.partitions if len(part.missing)}
-    if missing:
-        progress("records without a row")
-        for number, reasons in table.explain(source.properties, columns, source.topic, missing).items():
-            for reason, ranges in reasons.items():
-                reports[number].absences[reason] += count_offsets(ranges)
-                reports[number].missing = difference(reports[number].missing, ranges)
+    if request.times is not None:
+        count_by_hour(source, table, report, request.times, progress)
+        return report
+    if request.ids is not None:
+        judge_by_ids(source, table, report, request.ids, progress)
+    else:
+        _judge_by_offsets(source, table, report, progress)
     if request.dead_letter:
         progress("dead letters")
         for number, offsets in source.dead_letters(request.dead_letter).items():
@@ -202,19 +84,85 @@ def audit(
         _read_evidence(source, part, request)
         if request.spans is None:
             part.lag = source.lag(part.partition, max(part.newest + 1, part.expected.start))
-    _find_files(table, columns, report)
-    missing = {part.partition: part.missing for part in report.partitions if len(part.missing)}
-    if missing:
-        progress("history of the table")
-        for loss in table.losses(columns, source.topic, missing):
-            reports[loss.partition].losses.append(loss)
-        for orphan in table.orphans(columns, source.topic, missing):
-            reports[orphan.partition].orphans[orphan.file] = orphan.rows
+    if request.ids is None:
+        _find_files(table, columns, report)
+        _search_history(table, columns, report, progress)
     return report
 
 
-def _expected(source: KafkaSource, number: int, request: Request) -> Expected:
-    expected = source.expected(number, request.grace_s, request.since_s, request.until_s, request.group)
+def _proof(
+    source: AuditSource, table: AuditedTable, request: Request, numbers: Sequence[int]
+) -> tuple[OffsetColumns, Proof]:
+    """Return the columns of offsets, none for other proofs, and how rows are matched with records."""
+    if request.times is not None:
+        return OffsetColumns(""), count_proof(request)
+    if request.ids is not None:
+        return OffsetColumns(""), id_proof(request.ids)
+    columns = find_columns(table.column_names(), request.offset, request.partition, request.topic_column)
+    if not columns.partition and len(numbers) > 1:
+        raise NoOffsets(
+            f"topic {source.topic} has {len(numbers)} partitions, and no column of the table says which one a row "
+            "belongs to; name it by --partition COLUMN"
+        )
+    if not source.has_topic:
+        columns = replace(columns, topic="")
+    key = tuple(name for name in (columns.partition, columns.offset) if name)
+    named = f"column {columns.offset}" + (f" and {columns.partition}" if columns.partition else "")
+    return columns, Proof(f"by {named}", key)
+
+
+def _judge_by_offsets(
+    source: AuditSource, table: AuditedTable, report: Report, progress: Callable[[str], None]
+) -> None:
+    columns, request = report.columns, report.request
+    reports = {part.partition: part for part in report.partitions}
+    held = {number: OffsetRanges() for number in reports}
+    read = 0
+    unknown: Counter[int] = Counter()
+    for rows in table.rows(columns, source.topic):
+        _add(held, rows, unknown, report)
+        read += len(rows.offset)
+        progress(f"{read:,} rows")
+        if sum(offsets.size_bytes for offsets in held.values()) > MAX_HELD_BYTES:
+            raise NoOffsets(f"the offsets of {report.table} are too scattered to be held in memory")
+    if unknown:
+        # Partitions that were added during the audit are not checked.
+        added = set(source.partitions())
+        report.rows_of_unknown_partitions = sum(rows for number, rows in unknown.items() if number not in added)
+    for number, part in reports.items():
+        progress(f"partition {number}")
+        _judge(source, part, held[number], request)
+    missing = {part.partition: part.missing for part in report.partitions if len(part.missing)}
+    if missing:
+        progress("records without a row")
+        for number, reasons in table.explain(source, columns, missing).items():
+            for reason, ranges in reasons.items():
+                reports[number].absences[reason] += count_offsets(ranges)
+                reports[number].missing = difference(reports[number].missing, ranges)
+    if request.sample:
+        present = {
+            number: intersection(held[number].ranges, as_runs([(part.expected.begin, part.expected.due)]))
+            for number, part in reports.items()
+        }
+        compare_content(source, table, report, present, progress)
+
+
+def _search_history(
+    table: AuditedTable, columns: OffsetColumns, report: Report, progress: Callable[[str], None]
+) -> None:
+    """Name the commits that lost rows, and files of no version that hold them."""
+    reports = {part.partition: part for part in report.partitions}
+    missing = {part.partition: part.missing for part in report.partitions if len(part.missing)}
+    if missing:
+        progress("history of the table")
+        for loss in table.losses(columns, report.topic, missing):
+            reports[loss.partition].losses.append(loss)
+        for orphan in table.orphans(columns, report.topic, missing):
+            reports[orphan.partition].orphans[orphan.file] = orphan.rows
+
+
+def _expected(source: AuditSource, number: int, request: Request) -> Expected:
+    expected = source.expected(number, request.period)
     if request.spans is None:
         return expected
     begin, due, end = request.spans[number]
@@ -242,17 +190,13 @@ def _add(held: dict[int, OffsetRanges], rows: OffsetRows, unknown: Counter[int],
             unknown[number] += len(of_partition)
 
 
-def _judge(source: KafkaSource, part: PartitionReport, held: OffsetRanges, request: Request) -> None:
+def _judge(source: AuditSource, part: PartitionReport, held: OffsetRanges, request: Request) -> None:
     expected, ranges = part.expected, held.ranges
     part.rows = held.rows
     part.newest = int(ranges[-1, 1]) - 1 if len(ranges) else -1
     begin = 0 if request.since_s is None else expected.begin
     part.doubled = intersection(held.repeated, as_runs([(begin, BEYOND)]))
-    beyond = intersection(ranges, as_runs([(expected.end, BEYOND)]))
-    if len(beyond):
-        # A row beyond the first end may have been produced during the audit; a new partition is created empty.
-        beyond = intersection(beyond, as_runs([(source.end(part.partition), BEYOND)]))
-    part.unexplained = as_runs(np.concatenate([beyond, intersection(ranges, as_runs([(-BEYOND, 0)]))]))
+    part.unexplained = source.never_had(part.partition, ranges, expected.end)
     absent = difference(as_runs([(expected.begin, expected.due)]), ranges)
     present: list[OffsetRange] = []
     for span in source.classify(part.partition, absent):
@@ -265,7 +209,7 @@ def _judge(source: KafkaSource, part: PartitionReport, held: OffsetRanges, reque
     part.missing = as_runs(present)
 
 
-def _read_evidence(source: KafkaSource, part: PartitionReport, request: Request) -> None:
+def _read_evidence(source: AuditSource, part: PartitionReport, request: Request) -> None:
     """Read records that the table lacks: tombstones need no row, the others are evidence."""
     tombstones = []
     for record in source.records(part.partition, part.missing, MAX_EVIDENCE):

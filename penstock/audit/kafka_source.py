@@ -10,18 +10,22 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # documented there
 
+from penstock.audit.source import RECORDS, AuditSource, Expected, Lag, Period, Record, SourceUnavailable
 from penstock.errors import PenstockError
 from penstock.kafka.absent_offsets import AbsentOffsets, ClassifiedRange, watermarks
 from penstock.kafka.client.broker_answers import partition_numbers, retry_transient
-from penstock.landing.offset_runs import Runs, as_runs, is_inside, runs_of
+from penstock.kafka.large.assembler import DEFAULT_EXPIRATION_GAP
+from penstock.landing.offset_runs import PARTITION_MARK, Runs, as_runs, is_inside, runs_of
+from penstock.proof.reread import RereadSource
+from penstock.proof.reread_kafka import KafkaRecords
 
 TIMEOUT_S = 30.0
 READ_TIMEOUT_S = 60.0
@@ -31,59 +35,16 @@ MAX_LETTERS = 10_000_000
 CONNECT_TOPIC, CONNECT_NUMBERS = "__connect.errors.topic", ("__connect.errors.partition", "__connect.errors.offset")
 SPRING_TOPIC, SPRING_NUMBERS = "kafka_dlt-original-topic", ("kafka_dlt-original-partition", "kafka_dlt-original-offset")
 POLL_S = 1.0
+MAX_MICROS = 253_402_300_799_999_999
+"""Limit: the last microsecond of the year 9999; producers may send any time."""
 
 
-class SourceUnavailable(PenstockError, RuntimeError):
-    """Kafka did not answer, or does not have the topic: the audit cannot be decided."""
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """The offsets of a partition when the audit began: stored are [start, end), required are [begin, due).
-
-    Records from ``due`` on are younger than the grace period, or not yet committed by the sink's group.
-    """
-
-    start: int
-    end: int
-    begin: int
-    due: int
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A record that the table lacks, as evidence; ``timestamp`` in milliseconds since the epoch."""
-
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Lag:
-    """The records of a partition behind the newest row of the table, and the age of the first of them.
-
-    ``expires_in_s``: time until it expires; infinite without a limit of time.
-    """
-
-    records: int
-    behind_s: float
-    expires_in_s: float
-
-    @property
-    def is_dangerous(self) -> bool:
-        """Whether the record expires before a sink that stays as far behind has read it."""
-        return self.expires_in_s < self.behind_s
-
-
-class KafkaSource:
-    """A topic of a cluster. ``kafka``: properties of confluent-kafka's client. One thread; close it."""
+class KafkaSource(AuditSource):
+    """A topic of a cluster. ``kafka``: properties of confluent-kafka's client."""
 
     def __init__(self, topic: str, kafka: Mapping[str, str]) -> None:
         self.topic, self._kafka = topic, dict(kafka)
+        self.address = f"kafka://{kafka.get('bootstrap.servers', '')}/{topic}"
         base = {"group.id": "penstock-audit", "enable.auto.commit": "false", "auto.offset.reset": "error"}
         # Limit: librdkafka queues 64 MiB of records per partition by default; an audit reads single records.
         memory = {"queued.max.messages.kbytes": "4096", "isolation.level": "read_committed"}
@@ -99,11 +60,6 @@ class KafkaSource:
         """The properties of the client."""
         return self._kafka
 
-    @property
-    def brokers(self) -> str:
-        """The addresses of the brokers."""
-        return self._kafka.get("bootstrap.servers", "")
-
     def close(self) -> None:
         self._consumer.close()
 
@@ -112,26 +68,16 @@ class KafkaSource:
         with self._answered():
             return partition_numbers(self._consumer, self.topic)
 
-    def expected(
-        self,
-        partition: int,
-        grace_s: float,
-        since_s: float | None = None,
-        until_s: float | None = None,
-        group: str = "",
-    ) -> Expected:
-        """Return the offsets of a partition; ``since_s`` and ``until_s`` in seconds since the epoch.
-
-        ``group``: the sink's consumer group, whose committed offset limits what the table must have.
-        """
+    def expected(self, partition: int, period: Period) -> Expected:
+        """Return the offsets of a partition; the offset that ``period.group`` committed limits what is required."""
         with self._answered():
             start, end = watermarks(self._consumer, (self.topic, partition))
-            due = min(self._at_time(partition, time.time() - grace_s, end), end)
-            if until_s is not None:
-                due = min(due, self._at_time(partition, until_s, end))
-            begin = start if since_s is None else max(start, self._at_time(partition, since_s, end))
-        if group:
-            due = min(due, max(start, self._committed(partition, group)))
+            due = min(self._at_time(partition, time.time() - period.grace_s, end), end)
+            if period.until_s is not None:
+                due = min(due, self._at_time(partition, period.until_s, end))
+            begin = start if period.since_s is None else max(start, self._at_time(partition, period.since_s, end))
+        if period.group:
+            due = min(due, max(start, self._committed(partition, period.group)))
         return Expected(start, end, begin, max(begin, due))
 
     def end(self, partition: int) -> int:
@@ -165,20 +111,40 @@ class KafkaSource:
         behind_s = time.time() - first.timestamp / 1000
         return Lag(end - position, behind_s, self._retention_s - behind_s)
 
-    @cached_property
+    @property
+    def has_full_history(self) -> bool:  # type: ignore[override]  # known after a request
+        """Whether nothing has expired or may have been compacted."""
+        if not self._configuration or "compact" in self._configuration["cleanup.policy"]:
+            return False
+        with self._answered():
+            return all(
+                watermarks(self._consumer, (self.topic, number))[0] == 0
+                for number in partition_numbers(self._consumer, self.topic)
+            )
+
+    @property
     def _retention_s(self) -> float:
+        policy = self._configuration.get("cleanup.policy", "")
+        retention_ms = int(self._configuration.get("retention.ms", -1))
+        return retention_ms / 1000 if "delete" in policy and retention_ms >= 0 else math.inf
+
+    @cached_property
+    def _configuration(self) -> Mapping[str, str]:
+        """The topic's configuration; empty if the user may only read the topic."""
         admin = AdminClient({**self._kafka, "log_level": "0"})
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.topic)
         with self._answered():
             try:
                 (future,) = admin.describe_configs([resource], request_timeout=TIMEOUT_S).values()
-                entries = future.result(TIMEOUT_S)
+                return {name: entry.value or "" for name, entry in future.result(TIMEOUT_S).items()}
             except KafkaException as error:
-                if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    return math.inf  # whoever may only read a topic does not see its configuration
+                if error.args[0].code() in (
+                    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+                    KafkaError.UNSUPPORTED_VERSION,
+                    KafkaError._UNSUPPORTED_FEATURE,
+                ):
+                    return {}
                 raise
-        policy, retention_ms = (entries[name].value for name in ("cleanup.policy", "retention.ms"))
-        return int(retention_ms) / 1000 if "delete" in policy and int(retention_ms) >= 0 else math.inf
 
     def dead_letters(self, topic: str) -> Mapping[int, Runs]:
         """Return the offsets whose records are in a dead letter topic, by partition.
@@ -214,21 +180,29 @@ class KafkaSource:
         with self._answered():
             return self._absent.classify((self.topic, partition), absent.tolist())
 
+    def read(self, partition: int, ranges: Runs) -> Iterator[pa.RecordBatch]:
+        """Yield the records in ``ranges`` (RECORDS)."""
+        for messages in self._messages(partition, ranges, is_complete=False):
+            yield _batch(messages)
+
     def records(self, partition: int, ranges: Runs, limit: int, *, is_complete: bool = True) -> Iterator[Record]:
         """Yield the records in ``ranges``, at most ``limit``. ``is_complete``: each range ends with a record."""
+        remaining = limit
+        for messages in self._messages(partition, ranges, is_complete=is_complete):
+            for message in messages[:remaining]:
+                yield _record(partition, message.offset(), message)
+            remaining -= len(messages)
+            if remaining <= 0:
+                return
+
+    def _messages(self, partition: int, ranges: Runs, *, is_complete: bool) -> Iterator[list[Any]]:
         # Ranges near each other are read in one go: a seek costs as much as some hundred records.
         is_far = ranges[1:, 0] - ranges[:-1, 1] > SEEK_OFFSETS
-        remaining = limit
         for group in np.split(ranges, np.flatnonzero(is_far) + 1):
-            for record in self._records(partition, group, is_complete):
-                if remaining <= 0:
-                    return
-                remaining -= 1
-                yield record
+            if len(group):
+                yield from self._messages_of_group(partition, group, is_complete)
 
-    def _records(self, partition: int, ranges: Runs, is_complete: bool) -> Iterator[Record]:
-        if not len(ranges):
-            return
+    def _messages_of_group(self, partition: int, ranges: Runs, is_complete: bool) -> Iterator[list[Any]]:
         begin, end = int(ranges[0, 0]), int(ranges[-1, 1])
         with self._answered():
             self._consumer.assign([TopicPartition(self.topic, partition, begin)])
@@ -243,8 +217,9 @@ class KafkaSource:
                         if message.error() is not None:
                             raise KafkaException(message.error())
                     offsets = np.array([message.offset() for message in messages], np.int64)
-                    for index in np.flatnonzero(is_inside(offsets, ranges)).tolist():
-                        yield _record(partition, int(offsets[index]), messages[index])
+                    inside = [messages[index] for index in np.flatnonzero(is_inside(offsets, ranges)).tolist()]
+                    if inside:
+                        yield inside
                     if (len(offsets) and offsets[-1] >= end - 1) or (is_at_end and not is_complete):
                         return
                     if is_at_end:
@@ -254,6 +229,14 @@ class KafkaSource:
             finally:
                 self._consumer.unassign()
         raise SourceUnavailable(f"{self.topic}-{partition}: no record at {begin} to {end} within {READ_TIMEOUT_S:g} s")
+
+    def reread(self) -> RereadSource:
+        """Return what reads messages of Penstock again."""
+        return KafkaRecords(self._kafka, DEFAULT_EXPIRATION_GAP)
+
+    def partition_name(self, partition: int) -> str:
+        """Return the name of a partition for ``reread``."""
+        return f"{self.topic}{PARTITION_MARK}{partition}"
 
     @contextlib.contextmanager
     def _answered(self) -> Iterator[None]:
@@ -274,6 +257,20 @@ def _is_end(message: Any) -> bool:
 def _record(partition: int, offset: int, message: Any) -> Record:
     _, timestamp = message.timestamp()
     return Record(partition, offset, int(timestamp), message.key(), message.value(), message.headers() or ())
+
+
+def _batch(messages: Sequence[Any]) -> pa.RecordBatch:
+    """Return messages as columns (RECORDS): one list per column, as librdkafka hands over objects only."""
+    times = [message.timestamp()[1] * 1000 for message in messages]
+    headers = [message.headers() for message in messages]
+    columns = [
+        pa.array([message.offset() for message in messages], pa.int64()),
+        pa.array([min(max(micros, 0), MAX_MICROS) for micros in times], RECORDS.field("timestamp").type),
+        pa.array([message.key() for message in messages], pa.binary()),
+        pa.array([message.value() for message in messages], pa.binary()),
+        pa.array(headers, RECORDS.field("headers").type),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
 
 
 def dead_letter_origin(headers: Sequence[tuple[str, bytes | None]]) -> tuple[str, int, int] | None:

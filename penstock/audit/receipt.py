@@ -8,8 +8,10 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from penstock.audit.audit import PartitionReport, Report, Request
+from penstock.audit.fields import parse_pair
+from penstock.audit.outcome import PartitionReport, Report, Request
 from penstock.audit.report import verdict
 from penstock.errors import PenstockError
 
@@ -30,13 +32,20 @@ def document(report: Report) -> dict[str, Any]:
         "table": report.table,
         "kind": report.kind,
         "version": report.version,
-        "brokers": report.brokers,
+        "source": report.source,
+        "brokers": urlsplit(report.source).netloc,
         "columns": asdict(report.columns),
+        "proof": report.proof.text,
+        "cannot_see": report.proof.limits,
         "options": {
             "grace_s": report.request.grace_s,
             "group": report.request.group,
             "counts_tombstones": report.request.counts_tombstones,
             "dead_letter": report.request.dead_letter,
+            "id": str(report.request.ids or ""),
+            "time": str(report.request.times or ""),
+            "compare": [str(pair) for pair in report.request.compared],
+            "sample": report.request.sample,
         },
         "began": datetime.fromtimestamp(report.began_s, UTC).isoformat(),
         "required": report.required,
@@ -47,6 +56,17 @@ def document(report: Report) -> dict[str, Any]:
         "rows_of_other_topics": report.rows_of_other_topics,
         "rows_without_offset": report.rows_without_offset,
         "rows_of_unknown_partitions": report.rows_of_unknown_partitions,
+        "unknown_ids": report.unknown_ids,
+        "rows_of_no_record": report.rows_of_no_record,
+        "repeated_ids": report.repeated_ids,
+        "differing": report.differing,
+        "differing_hours": report.differing_hours,
+        "compared": [str(pair) for pair in report.compared],
+        "compared_records": report.compared_records,
+        "hours": [
+            {"hour": _iso_hour(hour.hour), "records": hour.records, "rows": hour.rows, "checksum_equal": hour.is_equal}
+            for hour in report.hours
+        ],
         "partitions": [_partition_document(part) for part in report.partitions],
     }
 
@@ -67,6 +87,8 @@ def _partition_document(part: PartitionReport) -> dict[str, Any]:
         "absences": dict(part.absences),
         "undecided": part.undecided,
         "missing_by_hour": {_iso_hour(hour): count for hour, count in sorted(part.missing_by_hour.items())},
+        "differing": part.differing.tolist(),
+        "differing_in": dict(part.differing_in),
         "losses": [{"commit": loss.commit, "ranges": loss.ranges.tolist()} for loss in part.losses],
         "doubled_in": part.doubled_in,
         "orphans": part.orphans,
@@ -103,12 +125,16 @@ def repeated_request(receipt: Mapping[str, Any]) -> Request:
         grace_s=0.0,
         counts_tombstones=bool(options["counts_tombstones"]),
         dead_letter=str(options["dead_letter"]),
+        ids=parse_pair(str(options["id"])) if options["id"] else None,
+        times=parse_pair(str(options["time"])) if options["time"] else None,
+        compared=tuple(parse_pair(str(pair)) for pair in options["compare"]),
+        sample=int(options["sample"]),
         spans={
             int(part["partition"]): (int(part["begin"]), int(part["due"]), int(part["log_end"]))
             for part in receipt["partitions"]
         },
     )
-    for name in ("topic", "brokers", "table", "version"):
+    for name in ("topic", "source", "table", "version"):
         if not isinstance(receipt[name], str):
             raise TypeError(f"{name} is no text")
     return request
@@ -119,6 +145,8 @@ def differences(receipt: Mapping[str, Any], report: Report) -> Iterator[str]:
     repeated = {part["partition"]: part for part in document(report)["partitions"]}
     if receipt["version"] != report.version:
         yield f"the receipt is of version {receipt['version'] or '?'}, and this check of {report.version or '?'}"
+    if receipt["hours"] != document(report)["hours"]:
+        yield "the counts by hour are different"
     for part in receipt["partitions"]:
         other = repeated.get(part["partition"])
         if other is None:
@@ -126,7 +154,7 @@ def differences(receipt: Mapping[str, Any], report: Report) -> Iterator[str]:
             continue
         if other["begin"] > part["begin"]:
             yield f"partition {part['partition']}: offsets {part['begin']:,} to {other['begin']:,} have expired since"
-        for name in ("missing", "doubled", "unexplained", "undecided"):
+        for name in ("missing", "doubled", "unexplained", "undecided", "differing"):
             if part[name] != other[name]:
                 yield f"partition {part['partition']}: {name} was {_short(part[name])} and is {_short(other[name])}"
 

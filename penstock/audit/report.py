@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from penstock.audit.audit import PartitionReport, Report
-from penstock.audit.kafka_source import Record
+from penstock.audit.outcome import PartitionReport, Report
+from penstock.audit.source import Record
 from penstock.landing.offset_runs import Runs, count_offsets
 
 MAX_RANGES = 20
@@ -35,16 +35,25 @@ def verdict(report: Report) -> str:
             (report.missing, "missing"),
             (report.doubled, "doubled"),
             (report.unexplained, "that the topic never had"),
+            (report.differing, "with another content"),
             (report.undecided, "that cannot be decided"),
         )
         if count
     ]
     checked = f"{report.required:,} records checked"
+    if report.differing_hours:
+        problems.append(f"{report.differing_hours:,} {_plural(report.differing_hours, 'hour')} with another checksum")
+    if not problems and report.request.times is not None:
+        whole = f"{len(report.hours):,} whole {_plural(len(report.hours), 'hour')}"
+        return f"{report.topic}: the counts agree: {checked}, in {whole}"
     if not problems:
         return f"{report.topic}: complete: {checked}, each once"
     partitions = [part.partition for part in report.partitions if part.has_findings]
     where = f"; {_plural(len(partitions), 'partition')} {', '.join(map(str, partitions))}" if partitions else ""
-    hours = sorted({hour for part in report.partitions for hour in part.missing_by_hour})
+    hours = sorted(
+        {hour for part in report.partitions for hour in part.missing_by_hour}
+        | {hour.hour for hour in report.hours if hour.records != hour.rows or not hour.is_equal}
+    )
     when = f", {_hour(hours[0])} to {_hour(hours[-1] + 1)} UTC" if hours else ""
     return f"{report.topic}: {', '.join(problems)} of {checked}{where}{when}"
 
@@ -55,19 +64,31 @@ def lines(report: Report) -> Iterator[str]:
     yield from warnings(report)
     yield ""
     version = f", version {report.version}" if report.version else ""
-    proof = f"by column {report.columns.offset}" + (
-        f" and {report.columns.partition}" if report.columns.partition else ""
-    )
-    yield f"table: {report.table} ({report.kind}{version}), {proof}"
-    for part in report.partitions:
-        yield from _partition_lines(part)
+    yield f"table: {report.table} ({report.kind}{version}), {report.proof.text}"
+    if report.proof.limits:
+        yield f"this proof cannot see: {report.proof.limits}"
+    if report.request.times is not None:
+        yield from _hour_lines(report)
+    else:
+        for part in report.partitions:
+            yield from _partition_lines(part)
+    if report.compared:
+        columns = ", ".join(str(pair) for pair in report.compared)
+        yield f"content of {report.compared_records:,} records compared: {columns}"
+    if report.repeated_ids:
+        yield f"ids of several records, for which one row is enough here: {report.repeated_ids:,}"
+    if report.unknown_ids:
+        yield f"rows whose id no record has: {report.unknown_ids:,}"
+    if report.rows_of_no_record:
+        yield f"rows whose id no stored record has, which may have expired: {report.rows_of_no_record:,}"
     if report.rows_of_other_topics:
         yield f"rows of other topics in the table: {report.rows_of_other_topics:,}"
     if report.rows_without_offset:
-        yield f"rows without an offset, which cannot be checked: {report.rows_without_offset:,}"
+        what = "a time" if report.request.times else "an id" if report.request.ids else "an offset"
+        yield f"rows without {what}, which cannot be checked: {report.rows_without_offset:,}"
     if report.rows_of_unknown_partitions:
         yield f"rows of partitions that the topic does not have: {report.rows_of_unknown_partitions:,}"
-    if report.doubled:
+    if report.doubled and report.proof.columns:
         yield from _select_doubled(report)
 
 
@@ -96,11 +117,12 @@ def _partition_lines(part: PartitionReport) -> Iterator[str]:
     for name, count in sorted(part.absences.items()):
         yield f"  need no row: {count:,} {ABSENCES.get(name, name)}"
     if part.undecided:
-        yield f"  cannot be decided: {part.undecided:,} offsets whose record batches cannot be read"
+        yield f"  cannot be decided: {part.undecided:,} records that cannot be read, or whose id cannot"
     for name, ranges in (
         ("missing", part.missing),
         ("doubled", part.doubled),
         ("unknown to the topic", part.unexplained),
+        ("different", part.differing),
     ):
         if len(ranges):
             yield f"  {name}: {count_offsets(ranges):,} in {_ranges(ranges)}"
@@ -110,7 +132,20 @@ def _partition_lines(part: PartitionReport) -> Iterator[str]:
         yield f"    {count:,} recoverable from {name}, a file of no version"
     for name, commit in _first(part.doubled_in.items()):
         yield f"    doubled rows in {name}" + (f", added by {commit}" if commit else "")
+    for name, count in sorted(part.differing_in.items()):
+        yield f"    {name}: {count:,} different"
+    yield from (f"    {text}" for text in part.differences[:MAX_RANGES])
     yield from (f"    {_record_text(record)}" for record in part.evidence)
+
+
+def _hour_lines(report: Report) -> Iterator[str]:
+    yield f"whole hours compared: {len(report.hours):,}"
+    wrong = [hour for hour in report.hours if hour.records != hour.rows or not hour.is_equal]
+    for hour in wrong[:MAX_RANGES]:
+        checksum = "" if hour.is_equal else ", another checksum"
+        yield f"  {_hour(hour.hour)} UTC: {hour.records:,} records, {hour.rows:,} rows{checksum}"
+    if len(wrong) > MAX_RANGES:
+        yield f"  and {len(wrong) - MAX_RANGES:,} more hours"
 
 
 def _record_text(record: Record) -> str:
@@ -121,7 +156,7 @@ def _record_text(record: Record) -> str:
 
 
 def _select_doubled(report: Report) -> Iterator[str]:
-    columns = ", ".join(name for name in (report.columns.partition, report.columns.offset) if name)
+    columns = ", ".join(report.proof.columns)
     yield f"doubled rows: SELECT {columns}, count(*) FROM table GROUP BY {columns} HAVING count(*) > 1"  # noqa: S608
 
 

@@ -7,7 +7,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from penstock.audit.audit import Report
+from penstock.audit.outcome import Report
 from penstock.server.metrics.prometheus import CONTENT_TYPE, Family, render
 
 SOCKET_TIMEOUT_S = 10.0

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
-from urllib.parse import urlsplit
 
 import typer
 from rich.text import Text
@@ -30,15 +29,20 @@ from penstock.files.errors import UnsafeFile
 from penstock.process.terminal import visible
 
 if TYPE_CHECKING:
-    from penstock.audit.audit import Report, Request
+    from penstock.audit.outcome import Report, Request
 
 UNDECIDED = 2
 """Exit status of an audit that could not be decided."""
 
 
 def audit(
-    topic: Annotated[
-        str, typer.Argument(metavar="kafka://HOST:PORT/TOPIC", help="Topic of Kafka; `verify` repeats a receipt.")
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="Topic as kafka://HOST:PORT/TOPIC, grpc://HOST:PORT/TOPIC or its folder; another table; a file of "
+            "ids; `verify` repeats a receipt.",
+        ),
     ],
     table: Annotated[
         str,
@@ -56,6 +60,32 @@ def audit(
     topic_column: Annotated[
         str, typer.Option(metavar="COLUMN", help="Column of the topic.", show_default="by its name")
     ] = "",
+    ids: Annotated[
+        str,
+        typer.Option(
+            "--id",
+            metavar="COLUMN[=FIELD]",
+            help="Column of a unique id, instead of offsets. FIELD: key, value, header:NAME or $.json.path.",
+        ),
+    ] = "",
+    times: Annotated[
+        str,
+        typer.Option(
+            "--count-by",
+            metavar="COLUMN[=FIELD]",
+            help="Column of a time, instead of offsets: rows are counted by hour. FIELD is `timestamp` by default.",
+        ),
+    ] = "",
+    compare: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN[=FIELD]",
+            help="Compare the content of a column; may be repeated. With --count-by, its checksum per hour.",
+            show_default="columns named like fields",
+        ),
+    ] = None,
+    sample: Annotated[int, typer.Option(metavar="N", min=0, help="Compare the content of N records.")] = 0,
+    compare_all: Annotated[bool, typer.Option("--all", help="Compare the content of all records.")] = False,
     since: Annotated[str, typer.Option(help="Check records from this time or age on, such as 24h.")] = "",
     until: Annotated[str, typer.Option(help="Check records up to this time or age.")] = "",
     grace: Annotated[str, typer.Option(help="Age from which on a record must be in the table.")] = "15m",
@@ -80,6 +110,7 @@ def audit(
     redeliver_to: Annotated[
         str, typer.Option("--redeliver-to", metavar="TOPIC", help="Produce the missing records again, to this topic.")
     ] = "",
+    by: Annotated[str, typer.Option(metavar="minute|hour|day", help="Print the records of each interval.")] = "",
     receipt: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as JSON.")] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as HTML, with a picture.")] = None,
     every: Annotated[str, typer.Option(metavar="AGE", help="Repeat the check at this interval, such as 5m.")] = "",
@@ -88,10 +119,10 @@ def audit(
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Check that every record of a Kafka topic is in a table, once, without changing either.
+    """Check that every record of a topic is in a table, once, without changing either.
 
-    Works for tables of any pipeline that keeps Kafka's offsets. Exits with status 0 if the table is complete, 1 if
-    records are missing, doubled or unexplained, and 2 if that could not be decided.
+    Works for tables of any pipeline that keeps Kafka's offsets or a unique id. Exits with status 0 if the table is
+    complete, 1 if records are missing, doubled, unexplained or different, and 2 if that could not be decided.
     """
     try:
         from penstock.audit.receipt import document, read_receipt, repeated_request
@@ -99,14 +130,28 @@ def audit(
         fail(f"this needs {error.name}: pip install 'penstock-pipe[sql,kafka]'", UNDECIDED)
     kafka = {**_read_properties(properties), **parse_properties(setting or [])}
     repeated = None
-    if topic == "verify":
+    if source == "verify":
         with _decided(table):
             repeated = read_receipt(Path(table))
             request = repeated_request(repeated)
-        topic, table = f"kafka://{repeated['brokers']}/{repeated['topic']}", repeated["table"]
+        source, table = repeated["source"], repeated["table"]
     else:
-        request = _request(offset, partition, topic_column, since, until, grace, group, with_tombstones, dead_letter)
-    run = _Run(_source_address(topic, kafka), table, parse_properties(store or []), redeliver_to, html)
+        request = _request(
+            offset=offset,
+            partition=partition,
+            topic_column=topic_column,
+            grace=grace,
+            since=since,
+            until=until,
+            group=group,
+            counts_tombstones=with_tombstones,
+            dead_letter=dead_letter,
+            ids=ids,
+            times=times,
+            compare=compare or [],
+            sample=-1 if compare_all else sample,
+        )
+    run = _Run(source, kafka, table, parse_properties(store or []), redeliver_to, html, by)
     if every:
         _repeat(run, request, every, listen)
     with _decided(table):
@@ -127,26 +172,39 @@ def audit(
 class _Run:
     """A check, and uses of its outcome while Kafka is connected."""
 
-    kafka: tuple[str, dict[str, str]]
-    """The topic, and the properties of the client."""
+    source: str
+    kafka: dict[str, str]
+    """Properties of the client."""
     table: str
     store: dict[str, str]
     redeliver_to: str
     html: Path | None
+    by: str
 
     def __call__(self, request: Request, version: str = "") -> Report:
         from penstock.audit.audit import audit as run_audit
-        from penstock.audit.html_report import bars, render
+        from penstock.audit.html_report import INTERVALS, bars, interval_lines, render
         from penstock.audit.kafka_source import KafkaSource
+        from penstock.audit.open_source import open_source
         from penstock.audit.redelivery import redeliver
+        from penstock.audit.source import SourceUnavailable
         from penstock.audit.tables.table import open_table
 
-        with contextlib.closing(KafkaSource(*self.kafka)) as source, Progress("auditing") as progress:
+        if self.by and self.by not in INTERVALS:
+            raise SourceUnavailable(f"--by: {self.by!r} is not {', '.join(INTERVALS)}")
+        with (
+            Progress("auditing") as progress,
+            contextlib.closing(open_source(self.source, self.kafka, self.store, request)) as source,
+        ):
+            if self.redeliver_to and not isinstance(source, KafkaSource):
+                raise SourceUnavailable("--redeliver-to: records are delivered again from a topic of Kafka only")
             table = open_table(self.table, self.store, version)
             report = run_audit(source, table, self.table, request, progress.update)
             if self.html is not None:
                 self.html.write_text(render(report, bars(source, report)))
-            if self.redeliver_to and report.missing:
+            for line in interval_lines(bars(source, report, INTERVALS[self.by])) if self.by else ():
+                errors.print(line)
+            if self.redeliver_to and report.missing and isinstance(source, KafkaSource):
                 count = redeliver(source, report, self.redeliver_to, progress.update)
                 errors.print(f"{count:,} records delivered again to {self.redeliver_to}")
         return report
@@ -167,6 +225,7 @@ def _decided(table: str) -> Iterator[None]:
 
 
 def _repeat(run: _Run, request: Request, every: str, listen: str) -> NoReturn:
+    from penstock.audit.open_source import topic_name
     from penstock.audit.report import verdict
     from penstock.audit.tables.table import without_credentials
     from penstock.audit.watch import MetricsServer
@@ -188,7 +247,7 @@ def _repeat(run: _Run, request: Request, every: str, listen: str) -> NoReturn:
                 metrics.publish(report)
         except SystemExit:
             if metrics is not None:
-                metrics.publish_undecided(run.kafka[0], without_credentials(run.table))
+                metrics.publish_undecided(topic_name(run.source), without_credentials(run.table))
         time.sleep(max(0.0, interval_s - (time.monotonic() - began_s)))
 
 
@@ -207,40 +266,24 @@ def _print_differences(receipt: Mapping[str, Any], report: Report) -> None:
         errors.print(Text(visible(line)), soft_wrap=True)
 
 
-def _source_address(topic: str, kafka: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """Return the topic's name and the properties of the client."""
-    address = urlsplit(topic)
-    name = address.path.strip("/")
-    if address.scheme != "kafka" or not address.netloc or not name:
-        fail(f"{topic}: write the topic as kafka://HOST:PORT/TOPIC", UNDECIDED)
-    return name, {"bootstrap.servers": address.netloc, **kafka}
-
-
 def _request(
-    offset: str,
-    partition: str,
-    topic_column: str,
-    since: str,
-    until: str,
-    grace: str,
-    group: str,
-    counts_tombstones: bool,
-    dead_letter: str,
+    *, grace: str, since: str, until: str, ids: str, times: str, compare: list[str], **options: Any
 ) -> Request:
-    from penstock.audit.audit import Request
+    from penstock.audit.fields import parse_pair
+    from penstock.audit.outcome import Request
 
     now = time.time()
+    if ids and times:
+        fail("--id and --count-by exclude each other", UNDECIDED)
     try:
         return Request(
-            offset,
-            partition,
-            topic_column,
-            float(str(parse_time(grace))),
-            parse_moment_or_age(since, now, "--since") if since else None,
-            parse_moment_or_age(until, now, "--until") if until else None,
-            group,
-            counts_tombstones,
-            dead_letter,
+            grace_s=float(str(parse_time(grace))),
+            since_s=parse_moment_or_age(since, now, "--since") if since else None,
+            until_s=parse_moment_or_age(until, now, "--until") if until else None,
+            ids=parse_pair(ids) if ids else None,
+            times=parse_pair(times, "timestamp") if times else None,
+            compared=tuple(parse_pair(pair) for pair in compare),
+            **options,
         )
     except ValueError as error:
         fail(error, UNDECIDED)

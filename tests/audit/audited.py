@@ -59,11 +59,12 @@ def write_parquet(folder: Path, rows: Sequence[Row], topic: str = "orders", file
 
 
 def run_audit(broker: Topics | str, topic: str, table: object, *options: str) -> tuple[int, dict[str, Any], str]:
-    """Return the exit status, the report as JSON, and the errors."""
+    """Return the exit status, the report as JSON, and the errors. ``topic``: also the address of another source."""
     app = typer.Typer()
     app.command()(audit)
     address = broker if isinstance(broker, str) else broker.address
-    command = [f"kafka://{address}/{topic}", str(table), "--json", "--grace", "0s", *options]
+    source = topic if "/" in topic else f"kafka://{address}/{topic}"
+    command = [source, str(table), "--json", "--grace", "0s", *options]
     completed = CliRunner().invoke(app, command)
     assert completed.exception is None or isinstance(completed.exception, SystemExit), "".join(
         traceback.format_exception(completed.exception)

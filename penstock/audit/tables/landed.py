@@ -7,7 +7,7 @@ Penstock itself deleted, by retention or on request. Each is shown from the tabl
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
@@ -15,18 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.audit.columns import OffsetColumns
+from penstock.audit.source import AuditSource
 from penstock.audit.tables.delta import DeltaTable
 from penstock.audit.tables.history import VersionedFile
 from penstock.audit.tables.table import Missing, OffsetRows, Reasons, remove_offsets, translate_errors
-from penstock.kafka.large.assembler import DEFAULT_EXPIRATION_GAP
-from penstock.landing.offset_runs import PARTITION_MARK, Runs, as_runs, count_offsets, offsets_of, runs_of
+from penstock.landing.offset_runs import NO_RUNS, Runs, as_runs, count_offsets, offsets_of, runs_of
 from penstock.landing.table.table_file import TableFile, open_rows
-from penstock.proof.reread_kafka import KafkaRecords
 
 COLUMNS = frozenset({"topic", "partition", "offset", "kind", "uuid", "payload"})
 """Columns that tell ``landed`` from tables of one type."""
 MAX_REREAD = 1_000_000
-"""Limit: records of a partition that are read again from Kafka; further ones stay missing."""
+"""Limit: records of a partition that are read again; further ones stay missing."""
 
 
 class LandedTable(DeltaTable):
@@ -40,11 +39,11 @@ class LandedTable(DeltaTable):
             partition = None if rows.partition is None else np.maximum(rows.partition, 0)
             yield rows._replace(partition=partition)
 
-    def explain(self, kafka: Mapping[str, str], columns: OffsetColumns, topic: str, missing: Missing) -> Reasons:
+    def explain(self, source: AuditSource, columns: OffsetColumns, missing: Missing) -> Reasons:
         """Return the missing offsets that are deleted rows, duplicates or chunks of large messages."""
         reasons: defaultdict[int, dict[str, Runs]] = defaultdict(dict)
         landed_files = list(self._files)
-        for version, lost in self.lost_rows(columns, topic, missing):
+        for version, lost in self.lost_rows(columns, source.topic, missing):
             if self._reader.foreign_commit(version.number) is not None:
                 continue
             # A duplicate of a deleted row still is one.
@@ -55,7 +54,7 @@ class LandedTable(DeltaTable):
         remaining = remove_offsets(missing, {number: named["deleted"] for number, named in reasons.items()})
         uuids: dict[int, dict[int, str]] = {}
         for partition, runs in remaining.items():
-            uuids[partition], chunks = _read_again(kafka, topic, partition, runs)
+            uuids[partition], chunks = _read_again(source, partition, runs)
             if len(chunks):
                 reasons[partition]["chunk"] = chunks
         landed = self._landed_uuids(landed_files, {uuid for named in uuids.values() for uuid in named.values()})
@@ -77,10 +76,13 @@ class LandedTable(DeltaTable):
         return landed
 
 
-def _read_again(kafka: Mapping[str, str], topic: str, partition: int, runs: Runs) -> tuple[dict[int, str], Runs]:
+def _read_again(source: AuditSource, partition: int, runs: Runs) -> tuple[dict[int, str], Runs]:
     """Return the uuids of events at the offsets, and the offsets of chunks of large messages."""
     if count_offsets(runs) > MAX_REREAD:
         runs = runs_of(offsets_of(runs)[:MAX_REREAD])
-    reread = KafkaRecords(kafka, DEFAULT_EXPIRATION_GAP).read_again(f"{topic}{PARTITION_MARK}{partition}", runs)
+    records = source.reread()
+    if records is None:
+        return {}, NO_RUNS
+    reread = records.read_again(source.partition_name(partition), runs)
     uuids = {suspect.offset: suspect.event.uuid for suspect in reread.suspects if suspect.event is not None}
     return uuids, runs_of(np.array(sorted(reread.segments), np.int64))

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from penstock.audit.columns import OffsetColumns
 from penstock.audit.offset_ranges import OffsetRanges
+from penstock.audit.source import AuditSource
 from penstock.errors import PenstockError
 from penstock.landing.offset_runs import NO_RUNS, Offsets, Runs, difference, intersection
 
@@ -34,6 +35,7 @@ EXTRAS = {
     "chdb": "audit-clickhouse",
 }
 """Extras of the package with the drivers of a kind of table."""
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 Opened = TypeVar("Opened")
 Mask = npt.NDArray[np.bool_]
 _HIVE_VALUE = re.compile(r"([^/=]+)=([^/]*)/")
@@ -109,8 +111,8 @@ class AuditedTable(ABC):
         """Return the commit that added each file, for kinds of tables with a history."""
         return {}
 
-    def explain(self, kafka: Mapping[str, str], columns: OffsetColumns, topic: str, missing: Missing) -> Reasons:
-        """Return the missing offsets that need no row, by partition and reason. ``kafka``: properties of the client."""
+    def explain(self, source: AuditSource, columns: OffsetColumns, missing: Missing) -> Reasons:
+        """Return the missing offsets that need no row, by partition and reason."""
         return {}
 
     def losses(self, columns: OffsetColumns, topic: str, missing: Missing) -> list[Loss]:
@@ -245,6 +247,12 @@ def offset_rows(file: str, rows: pa.RecordBatch, columns: OffsetColumns, topic: 
     is_of_topic = _is_of_topic(rows, columns.topic, in_path, topic, keep, count) if columns.topic else None
     numbers = _as_numbers(offset, keep, file, columns.offset)
     return OffsetRows(file, numbers, partition, is_of_topic, len(offset) - count)
+
+
+def partition_value(file: str, name: str) -> str | None:
+    """Return the value of a column in a file's path, as Hive and Delta write partitioned tables; None if absent."""
+    text = dict(_HIVE_VALUE.findall(file)).get(name)
+    return None if text in (None, HIVE_NULL) else unquote(str(text))
 
 
 def _is_of_topic(

@@ -1,0 +1,85 @@
+"""Compare the numbers of records and rows by hour, and checksums of columns, for tables with neither offsets nor ids.
+
+The weakest proof: equal counts do not show that no row was lost while another was doubled, and only with checksums that
+no content changed. Only whole hours within the checked time are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.audit.fields import FieldPair
+from penstock.audit.outcome import HourCount, Proof, Report, Request
+from penstock.audit.source import AuditSource
+from penstock.audit.staging import Staging
+from penstock.audit.tables.table import AuditedTable
+from penstock.landing.offset_runs import as_runs
+
+HOUR_S = 3600
+HOUR_MICROS = HOUR_S * 1_000_000
+
+
+def count_proof(request: Request) -> Proof:
+    """Return how rows are compared with records."""
+    assert request.times is not None
+    text = f"by counts per hour of column {request.times.column}, which is {request.times.field} of the record"
+    if request.compared:
+        named = ", ".join(pair.column for pair in request.compared)
+        return Proof(f"{text}, and a checksum of {named}", (), "which rows are missing or different")
+    return Proof(text, (), "a lost row and a doubled one in the same hour, and which rows are missing")
+
+
+def count_by_hour(
+    source: AuditSource, table: AuditedTable, report: Report, pair: FieldPair, progress: Callable[[str], None]
+) -> None:
+    """Count records and rows by hour; checksums cover the compared columns."""
+    request = report.request
+    with Staging([pair, *request.compared]) as staging:
+        staging.load_rows(table, None, source.topic, None, progress)
+        staging.require_plain(range(len(staging.pairs)))
+        # Records outside the required ones tell which hours are whole.
+        spans = {part.partition: as_runs([(part.expected.start, part.expected.end)]) for part in report.partitions}
+        staging.load_records(source, spans, spans, request.counts_tombstones, progress)
+        progress("counts by hour")
+        indices = range(1, len(staging.pairs))
+        rows = ", ".join([f"{staging.hour_of_row(0)} AS hour", *(staging.content_of_row(index) for index in indices)])
+        records = ", ".join([f"{staging.hour_of_record(0)} AS hour", *(f"c{index}" for index in indices)])
+        required = "" if request.counts_tombstones else " WHERE required"
+        counted = {
+            name: _counts(staging, query)
+            for name, query in (
+                ("records", f"SELECT {records} FROM records{required}"),  # noqa: S608 - parsed fields
+                ("rows", f"SELECT {rows} FROM rows"),  # noqa: S608 - parsed fields
+            )
+        }
+        report.rows_without_offset = counted["rows"].pop(None, (0, 0))[0]
+        undecided = counted["records"].pop(None, (0, 0))[0]
+        if undecided:
+            report.rows_without_offset += undecided
+        begin, end = _whole_hours(source, staging, report)
+    for hour in sorted({hour for counts in counted.values() for hour in counts if hour is not None}):
+        if begin <= hour < end:
+            record_count, record_sum = counted["records"].get(hour, (0, 0))
+            row_count, row_sum = counted["rows"].get(hour, (0, 0))
+            report.hours.append(HourCount(hour, record_count, row_count, record_sum == row_sum))
+
+
+def _counts(staging: Staging, query: str) -> dict[int | None, tuple[int, int]]:
+    """Return the number and the checksum of the rows of a query by its column ``hour``."""
+    grouped = staging.query(f"SELECT q.hour, count(*), sum(hash(q)::HUGEINT) FROM ({query}) q GROUP BY 1")  # noqa: S608
+    return {None if hour is None else int(hour): (int(count), int(total)) for hour, count, total in grouped}
+
+
+def _whole_hours(source: AuditSource, staging: Staging, report: Report) -> tuple[int, int]:
+    """Return the hours [begin, end) of which all records are stored and due."""
+    request = report.request
+    end_s = report.began_s - request.grace_s
+    if request.until_s is not None:
+        end_s = min(end_s, request.until_s)
+    begin_s = request.since_s or 0.0
+    if not source.has_full_history:
+        ((first,),) = staging.query(
+            'SELECT max(first) FROM (SELECT min(micros) AS first FROM records GROUP BY "partition")'
+        )
+        begin_s = max(begin_s, (first or 0) / 1_000_000)
+    return -int(-begin_s // HOUR_S), int(end_s // HOUR_S)

@@ -1,0 +1,69 @@
+"""Tables with neither offsets nor ids: hours whose counts or checksums differ are found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import confluent_kafka
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.audit.audited import run_audit
+from tests.kafka.kafka_helpers import Topics
+
+HOUR_MS = 3_600_000
+BEGIN_MS = int(datetime(2026, 3, 1, 10, tzinfo=UTC).timestamp() * 1000)
+Event = tuple[int, int]
+"""Milliseconds since the epoch, and an amount."""
+EVENTS: list[Event] = [(BEGIN_MS + hour * HOUR_MS + number * 1000, number) for hour in range(3) for number in range(10)]
+
+
+def events_topic(topics: Topics) -> str:
+    topic = topics.new(retention_ms="-1")
+    producer = confluent_kafka.Producer({"bootstrap.servers": topics.address})
+    for moment, amount in EVENTS:
+        producer.produce(topic, json.dumps({"amount": amount, "at": moment}), timestamp=moment)
+    assert producer.flush(30) == 0
+    return topic
+
+
+def write_events(path: Path, events: Sequence[Event]) -> Path:
+    moments, amounts = zip(*events, strict=True)
+    times = pa.array(moments, pa.timestamp("ms", "UTC"))
+    pq.write_table(pa.table({"happened": times, "millis": pa.array(moments), "amount": pa.array(amounts)}), path)
+    return path
+
+
+def test_hours_with_missing_and_doubled_rows_are_found(topics: Topics, tmp_path: Path) -> None:
+    topic = events_topic(topics)
+    table = write_events(tmp_path / "t.parquet", [*EVENTS[:7], *EVENTS[10:], EVENTS[25]])
+    for pair in ("happened", "millis=$.at", "happened=$.at"):
+        status, report, errors = run_audit(topics, topic, table, "--count-by", pair)
+        assert (status, report.get("missing"), report.get("doubled"), report.get("required")) == (1, 3, 1, 30), errors
+        assert [(hour["records"], hour["rows"]) for hour in report["hours"]] == [(10, 7), (10, 10), (10, 11)]
+        assert report["hours"][0]["hour"] == "2026-03-01T10:00:00+00:00"
+    assert report["verdict"].endswith("2026-03-01 10:00 to 2026-03-01 13:00 UTC")
+    assert "a lost row and a doubled one in the same hour" in report["cannot_see"]
+
+
+def test_lost_and_doubled_rows_of_one_hour_are_found_by_the_checksum_only(topics: Topics, tmp_path: Path) -> None:
+    topic = events_topic(topics)
+    table = write_events(tmp_path / "t.parquet", [*EVENTS[:11], EVENTS[12], *EVENTS[12:]])
+    status, report, errors = run_audit(topics, topic, table, "--count-by", "happened")
+    assert (status, report.get("missing")) == (0, 0), errors
+    assert "the counts agree: 30 records checked, in 3 whole hours" in report["verdict"]
+    status, report, errors = run_audit(topics, topic, table, "--count-by", "happened", "--compare", "amount")
+    assert (status, report.get("differing_hours")) == (1, 1), errors
+    assert [hour["checksum_equal"] for hour in report["hours"]] == [True, False, True]
+
+
+def test_hours_that_are_not_due_yet_are_not_compared(topics: Topics, tmp_path: Path) -> None:
+    topic = events_topic(topics)
+    topics.plain(topic, [b'{"amount": 1}'])
+    status, report, errors = run_audit(
+        topics, topic, write_events(tmp_path / "t.parquet", EVENTS), "--count-by", "happened"
+    )
+    assert (status, len(report.get("hours", []))) == (0, 3), errors

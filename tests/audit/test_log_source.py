@@ -1,0 +1,84 @@
+"""Topics of Penstock are audited from their folder, by Flight and by the Kafka protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.counts import Origin
+from penstock.log import Log
+from penstock.records import body
+from tests.audit.audited import RECORDS, run_audit, write_parquet
+from tests.server.running import Running
+
+BUCKET = 1_767_225_600
+ADDRESSES: dict[str, Callable[[Running], str]] = {
+    "folder": lambda running: str(running.folder / "orders"),
+    "flight": lambda running: f"grpc://{running.bound.flight}/orders",
+    "kafka": lambda running: f"kafka://{running.bound.kafka}/orders",
+}
+
+
+def append_orders(log: Log, count: int) -> None:
+    """Append a batch of orders with an id each."""
+    payloads: list[bytes | None] = [json.dumps({"id": number}).encode() for number in range(count)]
+    origin = Origin("events-udp", BUCKET, BUCKET * 1_000_000 + 5, BUCKET * 1_000_000 + 9, "plog", {"taken": count})
+    log.topic("orders", create=True).append(body(payloads), origin).result(20)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Running:
+    running = Running(tmp_path / "topics", kafka=True)
+    append_orders(running.log, RECORDS)
+    return running
+
+
+@pytest.mark.parametrize("kind", ADDRESSES)
+def test_lost_doubled_and_differing_rows_of_a_topic_of_penstock_are_found(
+    daemon: Running, tmp_path: Path, kind: str
+) -> None:
+    ids = pa.table(
+        {"id": [0, 1, 2, 3, 3, 5, 7, *range(7, RECORDS)], "offset": [0, 1, 2, 3, 3, 5, 6, *range(7, RECORDS)]}
+    )
+    pq.write_table(ids, tmp_path / "t.parquet")
+    try:
+        status, report, errors = run_audit("", ADDRESSES[kind](daemon), tmp_path / "t.parquet", "--all")
+        by_ids = run_audit("", ADDRESSES[kind](daemon), tmp_path / "t.parquet", "--id", "id")[1]
+    finally:
+        daemon.stop()
+    assert (status, report.get("missing"), report.get("doubled"), report.get("differing")) == (1, 1, 1, 1), errors
+    (part,) = report["partitions"]
+    assert (part["missing"], part["doubled"], part["differing"]) == ([[4, 5]], [[3, 4]], [[6, 7]])
+    assert (by_ids["partitions"][0]["missing"], by_ids["doubled"]) == ([[4, 5], [6, 7]], 2)
+
+
+def test_complete_table_has_no_finding_and_messages_within_the_grace_need_no_row(
+    daemon: Running, tmp_path: Path
+) -> None:
+    write_parquet(tmp_path / "t", [(0, offset) for offset in range(RECORDS)])
+    try:
+        address = ADDRESSES["flight"](daemon)
+        assert run_audit("", address, tmp_path / "t", "--topic-column", "kafka_topic")[0] == 0
+        append_orders(daemon.log, 5)
+        assert run_audit("", address, tmp_path / "t", "--grace", "1h")[0] == 0
+        assert run_audit("", address, tmp_path / "t", "--grace", "0s")[1]["missing"] == 5
+        missing = run_audit("", address.replace("orders", "nowhere"), tmp_path / "t")
+        assert (missing[0], "nowhere: there is no such topic" in missing[2]) == (2, True)
+    finally:
+        daemon.stop()
+
+
+def test_messages_of_a_damaged_batch_are_not_decided(daemon: Running, tmp_path: Path) -> None:
+    daemon.stop()
+    (segment,) = (tmp_path / "topics" / "orders").glob("*.arrows")
+    content = bytearray(segment.read_bytes())
+    content[content.index(b'{"id": 7}')] ^= 1
+    segment.write_bytes(content)
+    write_parquet(tmp_path / "t", [(0, offset) for offset in range(10, RECORDS)])
+    status, report, errors = run_audit("", str(tmp_path / "topics" / "orders"), tmp_path / "t")
+    assert (status, report.get("missing"), report.get("undecided")) == (2, 0, 10), errors
