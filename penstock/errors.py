@@ -27,6 +27,7 @@ PenstockError
     Unusable  (config.keys.tls)
     ConfigError  (config.units)
     DaemonUnavailable  (console.daemon_poll)
+    ReadOnly  (console.people)
     CannotRead  (drill.kafka)
     NotBack  (drill.pipe)
     FileError  (files.errors)

@@ -116,7 +116,16 @@ SECTIONS: dict[str, dict[str, Command]] = {
             "balance", ["penstock balance", "penstock balance --since 1h --by listener", "penstock balance --rebuild"]
         ),
         "events": Command("run.daemon_commands", ["penstock events --since 1h", "penstock events --follow"]),
-        "alarms": Command("run.alarms", {"test": ["penstock alarms test"]}),
+        "alarms": Command(
+            "run.alarms",
+            {
+                "list": ["penstock alarms list", "penstock alarms list --history"],
+                "ack": ["penstock alarms ack PenstockKernelDrops --label listener=web --note 'larger buffer ordered'"],
+                "mute": ["penstock alarms mute PenstockTablesBehind --for 2h --note 'planned backfill'"],
+                "unmute": ["penstock alarms unmute PenstockTablesBehind"],
+                "test": ["penstock alarms test"],
+            },
+        ),
         "audit": Command(
             "audit",
             [

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -57,9 +57,16 @@ def active_config_file(config: Path | None) -> Path | None:
     return config or next((path for path in [Path(DEFAULT_FILE)] if path.exists()), None)
 
 
-def query_daemon(keys: Settings | DaemonKeys, path: str, method: str = "GET", **parameters: str) -> Any:
+def query_daemon(
+    keys: Settings | DaemonKeys,
+    path: str,
+    method: str = "GET",
+    document: Mapping[str, Any] | None = None,
+    /,
+    **parameters: str,
+) -> Any:
     """Return the JSON answer of the running daemon, or end the command with the reason in one line."""
-    return parse_answer(*request_daemon(keys, path, method, **parameters))
+    return parse_answer(*request_daemon(keys, path, method, document, **parameters))
 
 
 def parse_answer(status: int, body: bytes) -> Any:
@@ -69,7 +76,14 @@ def parse_answer(status: int, body: bytes) -> Any:
     return json.loads(body)
 
 
-def request_daemon(keys: Settings | DaemonKeys, path: str, method: str = "GET", **parameters: str) -> tuple[int, bytes]:
+def request_daemon(
+    keys: Settings | DaemonKeys,
+    path: str,
+    method: str = "GET",
+    document: Mapping[str, Any] | None = None,
+    /,
+    **parameters: str,
+) -> tuple[int, bytes]:
     """Return status and body of the running daemon's answer, or end the command with the reason in one line."""
     from penstock.config.daemon_access import Access
 
@@ -81,7 +95,7 @@ def request_daemon(keys: Settings | DaemonKeys, path: str, method: str = "GET", 
     except PenstockError as error:
         fail(error, 2)
     try:
-        return access.request(path, method, parameters)
+        return access.request(path, method, parameters, document=document)
     except PenstockError as error:
         fail(error, 2)
     except OSError as error:

@@ -5,6 +5,7 @@ If ``[security]`` has tokens, they use an internal one in the data directory, wh
 
 from __future__ import annotations
 
+import json
 import logging
 import ssl
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from penstock.config.keys.renewed_tls import RenewedContext
@@ -125,9 +126,16 @@ class Access:
         return (server_cert, security.tls_key.read_bytes(), cert) if security.client_ca else (server_cert, None, None)
 
     def request(
-        self, path: str, method: str = "GET", parameters: Mapping[str, str] | None = None, timeout: float = 30.0
+        self,
+        path: str,
+        method: str = "GET",
+        parameters: Mapping[str, str] | None = None,
+        timeout: float = 30.0,
+        document: Mapping[str, Any] | None = None,
     ) -> tuple[int, bytes]:
-        """Return status and body of one response, with the standard library only: commands start faster without httpx.
+        """Return status and body of one response; ``document`` is sent as JSON.
+
+        With the standard library only: commands start faster without httpx.
 
         Raises OSError if there is no response or the token cannot be read.
         """
@@ -139,7 +147,8 @@ class Access:
             else HTTPConnection(host, port, timeout=timeout)
         )
         try:
-            connection.request(method, f"{path}?{urlencode(parameters)}" if parameters else path, headers=headers)
+            address = f"{path}?{urlencode(parameters)}" if parameters else path
+            connection.request(method, address, None if document is None else json.dumps(document), headers)
             response = connection.getresponse()
             return response.status, response.read()
         except HTTPException as error:

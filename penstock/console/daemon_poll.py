@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 
 from penstock.console.history import LAGS_INTERVAL_POLLS, History, Lags
+from penstock.console.people import NOBODY, Person
 from penstock.errors import PenstockError
 from penstock.handover.heartbeat import STOPPED_AFTER_S
 from penstock.ledger.receipt import Receipt, receipt
@@ -76,21 +77,28 @@ def _of_latest(name: str) -> Any:
 class Daemon:
     """The log daemon at ``url``, its latest answers, and the credentials of requests.
 
-    ``verify`` is httpx's TLS setting. ``token`` is the one that the user of a page logged in with; "" if no login is
-    needed. All methods run on the console's event loop.
+    ``verify`` is httpx's TLS setting. ``person`` looks at the page. All methods run on the console's event loop.
     """
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
     verify: Any = True
     latest: Latest = field(default_factory=Latest)
-    token: str = ""
+    person: Person = NOBODY
     _http: httpx.AsyncClient | None = None
 
-    def with_token(self, token: str) -> Daemon:
-        """Return a daemon that sends its own requests with ``token`` and shares the latest answers."""
-        headers = {"authorization": f"Bearer {token}"}
-        return Daemon(self.url, headers, self.verify, self.latest, token=token, _http=self._client())
+    def for_person(self, person: Person) -> Daemon:
+        """Return a daemon that sends its own requests for a person and shares the latest answers.
+
+        A person with a token has the rights of the token; others have the rights of the console, limited by their role.
+        """
+        headers = {"authorization": f"Bearer {person.token}"} if person.token else self.headers
+        return Daemon(self.url, headers, self.verify, self.latest, person=person, _http=self._client())
+
+    @property
+    def token(self) -> str:
+        """Return the token that the person logged in with; "" without one."""
+        return self.person.token
 
     balance = _of_latest("balance")
     stat = _of_latest("stat")
@@ -237,7 +245,10 @@ class Daemon:
         return await self.request("GET", path, params={k: str(v) for k, v in parameters.items()})
 
     async def request(self, method: str, path: str, **options: Any) -> Any:
-        """Return the JSON response of a request; ``options`` are httpx's. Raises DaemonUnavailable."""
+        """Return the JSON response of a request; ``options`` are httpx's. Raises DaemonUnavailable, ReadOnly."""
+        # Invariant: every change of a page goes through here or asks ``check_operator`` itself.
+        if method != "GET":
+            self.person.check_operator()
         response = await self._send(method, path, **options)
         try:
             return response.json()

@@ -24,6 +24,7 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse,
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
+from penstock.console.people import Person
 
 COOKIE = "penstock_console"
 SESSION_S = 12 * 3600.0
@@ -67,7 +68,7 @@ class Sessions:
             for number, (token, _) in list(self._sessions_by_number.items()):
                 # A daemon that is down does not end sessions: it has refused nothing.
                 with contextlib.suppress(DaemonUnavailable):
-                    if await daemon.with_token(token).token_error():
+                    if await daemon.for_person(Person(token=token)).token_error():
                         self.end(number)
 
 
@@ -123,7 +124,7 @@ def login_router(daemon: Daemon, sessions: Sessions) -> APIRouter:
     async def log_in(request: Request) -> Response:
         token = _parse_token(await _read_form(request))
         try:
-            problem = await daemon.with_token(token).token_error() if token else "Enter a token."
+            problem = await daemon.for_person(Person(token=token)).token_error() if token else "Enter a token."
         except DaemonUnavailable as error:
             return _login_page(str(error), HTTPStatus.BAD_GATEWAY)
         if problem:

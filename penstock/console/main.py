@@ -18,6 +18,7 @@ from penstock.config.daemon_access import Access
 from penstock.console.daemon_poll import Daemon
 from penstock.console.login import COOKIE, LoggedIn, Sessions, login_router
 from penstock.console.pages import (
+    alarms,
     configuration,
     find,
     kafka,
@@ -30,6 +31,7 @@ from penstock.console.pages import (
     topic,
     topics,
 )
+from penstock.console.people import Person
 from penstock.console.search_input import OFFSET_PATTERN
 from penstock.console.theme import STATIC
 from penstock.process.kernel import die_with_parent
@@ -53,7 +55,7 @@ def run(settings: Settings) -> None:
 
     def daemon_of_user() -> Daemon:
         token = sessions.token(ui.context.client.request.cookies.get(COOKIE, ""))
-        return daemon.with_token(token) if token else daemon
+        return daemon.for_person(Person(token=token)) if token else daemon
 
     # Order: the login wraps the pages, so it is added before the checks of host and headers, which wrap it.
     if settings.security.tokens:
@@ -88,6 +90,7 @@ def _add_pages(daemon_of_user: DaemonOfUser, settings: Settings) -> None:
     ui.page("/listeners", title=f"Listeners - {NAME}")(lambda: listeners.build(daemon_of_user(), settings))
     ui.page("/pipeline", title=f"Pipeline - {NAME}")(lambda: pipeline.build(daemon_of_user(), settings))
     ui.page("/kafka", title=f"Kafka - {NAME}")(lambda: kafka.build(daemon_of_user()))
+    ui.page("/alarms", title=f"Alarms - {NAME}")(lambda: alarms.build(daemon_of_user()))
 
     @ui.page("/configuration", title=f"Configuration - {NAME}")
     async def _configuration() -> None:

@@ -21,6 +21,7 @@ PAGES = {
     "/pipeline": "Pipeline",
     "/sql": "SQL",
     "/kafka": "Kafka",
+    "/alarms": "Alarms",
     "/configuration": "Configuration",
 }
 REFRESH_INTERVAL_S = 1.0

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.config import OtelConfig, Settings, split_address
 from penstock.config.daemon_access import internal_token
 from penstock.config.keys.alarms import AlarmsConfig
+from penstock.files.change_log import ChangeLog
 from penstock.handover.listener_drains import Drains
 from penstock.handover.paths import listeners_in
 from penstock.ledger.checkpoint_keeper import CheckpointKeeper
@@ -34,6 +35,8 @@ from penstock.process.process_end import end_process
 from penstock.process.reporting import configure, starting
 from penstock.process.server_loop import ServerLoop
 from penstock.server.alarms.delivery import AlarmDelivery
+from penstock.server.alarms.register import FILE_NAME as ALARMS_FILE
+from penstock.server.alarms.register import AlarmRegister
 from penstock.server.alarms.watch import AlarmWatch, WatchClock, words_of
 from penstock.server.api.entries import EntriesApi
 from penstock.server.api.monitoring import MonitoringApi
@@ -41,6 +44,7 @@ from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.http.application import OPEN_PATHS, create_app
 from penstock.server.http.body_limits import refused_family
 from penstock.server.http.monitoring_routes import monitoring_routes
+from penstock.server.http.operator_routes import operator_routes
 from penstock.server.http.routes import daemon_routes
 from penstock.server.live_settings import Reconfigurer, log_settings
 from penstock.server.metrics.prometheus import Family
@@ -76,6 +80,12 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     connections = limit_connections(settings.log.max_connections, raise_file_limit() // 4, "log.max_connections")
     limits = HttpLimits(settings.log.max_bodies, settings.log.request_timeout, connections)
     delivery = AlarmDelivery(settings.alarms)
+    register = AlarmRegister(
+        settings.data_dir / ALARMS_FILE,
+        delivery.enqueue if settings.alarms.has_destination else None,
+        log.clock.expected,
+    )
+    delivery.on_finished = register.mark_finished
     reports = MonitoringApi(settings, log, ledger, lambda: refused_family(limits), delivery.family)
     api = EntriesApi(log, TokenAuthenticator.from_config(settings.security, internal), reports.post)
     sweeper, keeper, recorder = (
@@ -98,14 +108,16 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
 
     routes = daemon_routes(api, stat=reports.stat, metrics=reports.metrics, balance=reports.balance)
     app = create_app(
-        [*routes, *monitoring_routes(reports)],
+        [*routes, *monitoring_routes(reports), *operator_routes(register, ChangeLog(settings.data_dir))],
         api.guard,
         open_paths=OPEN_PATHS if settings.security.open_reflection else (),
         hosts=(*settings.security.hosts, split_address(settings.log.http)[0]),
         limits=limits,
     )
     export = start_export(settings.otel, reports.metrics)
-    watch = start_alarms(settings.alarms, log.clock, reports, delivery)
+    watch = start_alarms(settings.alarms, log.clock, reports, register)
+    if settings.alarms.has_destination:
+        delivery.start()
     await serve(
         api,
         app,
@@ -125,8 +137,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     await asyncio.to_thread(drains.stop)
     if export:
         await asyncio.to_thread(export.stop)
-    if watch:
-        watch.stop()
+    watch.stop()
     delivery.stop()
     await asyncio.to_thread(sweeper.stop)
     await asyncio.to_thread(recorder.stop)
@@ -147,13 +158,17 @@ def start_export(config: OtelConfig, families: Callable[[], Iterable[Family]]) -
 
 
 def start_alarms(
-    config: AlarmsConfig, clock: WatchClock, reports: MonitoringApi, delivery: AlarmDelivery
-) -> AlarmWatch | None:
-    """Start to evaluate the rules if alarms have a destination."""
-    if not config.has_destination:
-        return None
-    watch = AlarmWatch(config.every, clock, reports.metrics, lambda: words_of(reports.balance({})), delivery.enqueue)
-    delivery.start()
+    config: AlarmsConfig, clock: WatchClock, reports: MonitoringApi, register: AlarmRegister
+) -> AlarmWatch:
+    """Start to evaluate the rules, also without a destination: the console shows their state."""
+    watch = AlarmWatch(
+        config.every,
+        clock,
+        reports.metrics,
+        lambda: words_of(reports.balance({})),
+        register.enter,
+        register.firing(),
+    )
     watch.start()
     return watch
 

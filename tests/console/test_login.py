@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.console import login
 from penstock.console.login import SESSION_S, LoggedIn, Sessions
+from penstock.console.people import Person
 from penstock.testing import FakeClock
 from tests.fuzzed import RAW
 
@@ -32,8 +33,8 @@ class DaemonWithTokens:
     def __init__(self, token: str = "") -> None:
         self._token = token
 
-    def with_token(self, token: str) -> DaemonWithTokens:
-        return DaemonWithTokens(token)
+    def for_person(self, person: Person) -> DaemonWithTokens:
+        return DaemonWithTokens(person.token)
 
     async def token_error(self) -> str:
         return "not known" if self._token == "taken away" else ""

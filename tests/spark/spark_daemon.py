@@ -9,12 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.config import Settings
+from penstock.files.change_log import ChangeLog
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log
+from penstock.server.alarms.register import AlarmRegister
 from penstock.server.api.entries import EntriesApi
 from penstock.server.api.monitoring import MonitoringApi
 from penstock.server.http.application import create_app
 from penstock.server.http.monitoring_routes import monitoring_routes
+from penstock.server.http.operator_routes import operator_routes
 from penstock.server.http.routes import daemon_routes
 from penstock.server.servers import Bound, serve
 
@@ -32,7 +35,9 @@ class Daemon:
         reports = MonitoringApi(settings, self.log, self.ledger)
         api = EntriesApi(self.log)
         routes = daemon_routes(api, stat=reports.stat, metrics=reports.metrics, balance=reports.balance)
-        app = create_app([*routes, *monitoring_routes(reports)], api.guard)
+        register = AlarmRegister(data / "alarms.state", None, self.log.clock.expected)
+        operators = operator_routes(register, ChangeLog(data))
+        app = create_app([*routes, *monitoring_routes(reports), *operators], api.guard)
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(api, app, http)))
         self._thread.start()

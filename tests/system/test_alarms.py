@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import expect
 
 from penstock.testing.pipe import Pipe, until
+from tests.system.browser import browser
+from tests.system.console_process import WAIT, opened, running_console
 
 
 def test_datagrams_dropped_by_the_kernel_raise_one_alarm(pipes: Callable[..., Pipe], tmp_path: Path) -> None:
@@ -26,3 +33,32 @@ def test_datagrams_dropped_by_the_kernel_raise_one_alarm(pipes: Callable[..., Pi
     assert alarm["labels"] == {"listener": "events-udp"}
     assert "dropped by the kernel" in alarm["receipt"]
     assert alarm_file.read_text().count('"begins"') == 1
+    acknowledge_by_console_and_command(pipe)
+    pipe.kill("log daemon")
+    (firing,) = rule_of(pipe)["firing"]
+    assert (firing["acknowledged"]["note"], firing["delivered"]) == ("larger buffer", True)
+    assert alarm_file.read_text().count('"begins"') == 1
+
+
+def acknowledge_by_console_and_command(pipe: Pipe) -> None:
+    with running_console(pipe) as console, browser() as chromium:
+        page, wrong = opened(chromium, console, "/alarms")
+        expect(page.locator("table.data").first).to_contain_text("the kernel dropped", timeout=WAIT)
+        page.get_by_label("note").fill("ordered a <b>larger</b> buffer")
+        page.get_by_role("button", name="acknowledge").click()
+        expect(page.locator("table.data").first).to_contain_text("ordered a <b>larger</b> buffer", timeout=WAIT)
+        page.get_by_role("button", name="mute", exact=True).click()
+        expect(page.locator("table.data").nth(1)).to_contain_text("by console", timeout=WAIT)
+        assert wrong == []
+    command = [sys.executable, "-m", "penstock.cli.main", "alarms"]
+    ack = [*command, "ack", "PenstockKernelDrops", "--label", "listener=events-udp", "--note", "larger buffer"]
+    completed = subprocess.run([*ack, *pipe.options], capture_output=True, text=True, check=True)
+    assert completed.stdout == "acknowledged 1 of PenstockKernelDrops\n"
+    listed = subprocess.run([*command, "list", *pipe.options], capture_output=True, text=True, check=False)
+    assert listed.returncode == 0, "nothing fires that nobody has seen"
+    assert "acknowledged by" in listed.stdout
+    assert "muted until" in listed.stdout
+
+
+def rule_of(pipe: Pipe) -> dict[str, Any]:
+    return next(rule for rule in pipe.get("/alarms")["alarms"] if rule["alarm"] == "PenstockKernelDrops")

@@ -28,6 +28,7 @@ PAGES = {
     "/pipeline": "table.data",
     "/sql": ".cm-content[aria-label=query]",
     "/kafka": ".panel",
+    "/alarms": "table.data",
     "/configuration": "table.data",
     "/quarantine": "a.shape",
     "/find?q=kite": "table.data",

@@ -11,7 +11,14 @@ from typing import Any
 from penstock.config import Settings
 
 PROTO = Path(__file__).parents[2] / "slogd" / "slogd.proto"
-TAGS = {"log": "Entries", "topics": "Topics", "transactions": "Transactions", "cursors": "Cursors", "ledger": "Ledger"}
+TAGS = {
+    "log": "Entries",
+    "topics": "Topics",
+    "transactions": "Transactions",
+    "cursors": "Cursors",
+    "ledger": "Ledger",
+    "alarms": "Alarms and changes",
+}
 OTHER_ROUTES = "Watching"
 """Heading of routes without a tag."""
 HTTP_INTRODUCTION = """# HTTP
@@ -46,12 +53,15 @@ def http_page() -> str:
 
 def _openapi_document() -> dict[str, Any]:
     """Return the OpenAPI document of a daemon with an empty log."""
+    from penstock.files.change_log import ChangeLog
     from penstock.ledger.ledger import Ledger
     from penstock.log import Log
+    from penstock.server.alarms.register import AlarmRegister
     from penstock.server.api.entries import EntriesApi
     from penstock.server.api.monitoring import MonitoringApi
     from penstock.server.http.monitoring_routes import monitoring_routes
     from penstock.server.http.openapi import document
+    from penstock.server.http.operator_routes import operator_routes
     from penstock.server.http.routes import daemon_routes
 
     with tempfile.TemporaryDirectory() as folder:
@@ -59,8 +69,10 @@ def _openapi_document() -> dict[str, Any]:
         log = Log(settings.topics)
         reports = MonitoringApi(settings, log, Ledger(log, settings.buffers, []))
         routes = daemon_routes(EntriesApi(log), stat=reports.stat, metrics=reports.metrics, balance=reports.balance)
+        register = AlarmRegister(settings.data_dir / "alarms.state", None, log.clock.expected)
+        operators = operator_routes(register, ChangeLog(settings.data_dir))
         log.close()
-    return document([*routes, *monitoring_routes(reports)])
+    return document([*routes, *monitoring_routes(reports), *operators])
 
 
 def _heading(path: str, operation: Mapping[str, Any]) -> str:

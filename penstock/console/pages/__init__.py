@@ -17,6 +17,7 @@ __all__ = [  # noqa: RUF022 reading order
     "find",
     "sql",
     "kafka",
+    "alarms",
     "configuration",
     "not_found",
 ]

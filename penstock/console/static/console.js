@@ -1,4 +1,4 @@
-// Keys: 1-7 change the page, d switches light and dark, / goes to the box that finds a message, ? lists the keys.
+// Keys: 1-8 change the page, d switches light and dark, / goes to the box that finds a message, ? lists the keys.
 function shortNumber(n) {
   for (const [unit, letter] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]])
     if (Math.abs(n) >= unit) return `${+(n / unit).toPrecision(3)}${letter}`;

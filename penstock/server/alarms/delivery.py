@@ -76,19 +76,22 @@ class AlarmDelivery(threading.Thread):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_stopped = False
         self._newest: dict[str, asyncio.Task[None]] = {}
+        self.on_finished: Callable[[Alarm], None] = lambda _: None
+        """Called once for each message that was accepted or given up, on this thread."""
         self.counts: Counter[str] = Counter()
 
-    def enqueue(self, message: dict[str, Any]) -> None:
-        """Queue a message; drop, count and log it if too many are unfinished."""
+    def enqueue(self, message: dict[str, Any]) -> bool:
+        """Queue a message; drop, count and log it, and return False, if too many are unfinished."""
         with self._lock:
             if self._unfinished >= MAX_UNFINISHED:
                 self.counts[DROPPED] += 1
                 _LOGGER.warning("alarms: dropped an alarm: more than %d are unfinished", MAX_UNFINISHED)
-                return
+                return False
             self._unfinished += 1
             self._inbox.append(message)
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._wake.set)
+        return True
 
     def run(self) -> None:
         """Deliver until stopped."""
@@ -153,6 +156,8 @@ class AlarmDelivery(threading.Thread):
         finally:
             with self._lock:
                 self._unfinished -= 1
+        # A message that a stop cancels is not finished: it is delivered after the next start.
+        self.on_finished(message)
 
     def _forget(self, key: str, delivery: asyncio.Task[None]) -> None:
         if self._newest.get(key) is delivery:

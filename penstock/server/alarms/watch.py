@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -16,6 +16,8 @@ from penstock.server.alarms.rules import RULES, Rule
 from penstock.server.metrics.prometheus import Family
 
 BEGINS, ENDS = "begins", "ends"
+RESTORE_GRACE_S = 60.0
+"""Time after a start in which alarms from before it do not end: receivers and the pipeline may not report yet."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -37,10 +39,17 @@ class WatchClock(Protocol):
 class RuleState:
     """State of one rule: since when its condition holds for which labels, and for which of them that was reported."""
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: Rule, firing: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Create the state; ``firing`` are the messages of alarms that fired before a restart."""
         self.rule, self._evaluation = rule, Evaluation(rule.condition)
         self._since: dict[Key, float] = {}
-        self._reported: dict[Key, float] = {}
+        names = labels_of(rule.condition)
+        self._reported: dict[Key, float] = {
+            tuple(message["labels"][name] for name in names): message["value"]
+            for message in firing
+            if message["alarm"] == rule.name and message["labels"].keys() == set(names)
+        }
+        self._restored, self._restored_until_s = set(self._reported), 0.0
 
     def changes(self, families: dict[str, Family], now: Moment) -> Iterable[dict[str, Any]]:
         """Yield each alarm once when it has lasted long enough, and once when it ends."""
@@ -51,8 +60,20 @@ class RuleState:
             if key not in self._reported and now.monotonic - self._since[key] >= self.rule.hold:
                 self._reported[key] = value
                 yield self._message(BEGINS, key, value, now)
-        for key in [key for key in self._reported if key not in holds]:
+        self._restored_until_s = self._restored_until_s or now.monotonic + RESTORE_GRACE_S
+        if now.monotonic >= self._restored_until_s:
+            self._restored.clear()
+        # An alarm that holds again belongs to this run: from then on it ends like any other.
+        self._restored -= holds.keys()
+        for key in [key for key in self._reported if key not in holds and key not in self._restored]:
             yield self._message(ENDS, key, self._reported.pop(key), now)
+
+    def pending(self, now: Moment) -> Iterable[dict[str, Any]]:
+        """Yield the labels for which the condition holds, but not for long enough, and since when."""
+        for key, since in self._since.items():
+            if key not in self._reported:
+                labels = dict(zip(labels_of(self.rule.condition), key, strict=True))
+                yield {"alarm": self.rule.name, "labels": labels, "since": stamp(now.time - now.monotonic + since)}
 
     def _message(self, state: str, key: Key, value: float, now: Moment) -> dict[str, Any]:
         labels = dict(zip(labels_of(self.rule.condition), key, strict=True))
@@ -64,14 +85,19 @@ class RuleState:
             "value": value,
             "summary": self.rule.summary.format(value=f"{value:,.0f}", **labels),
             "advice": self.rule.advice,
-            "at": datetime.fromtimestamp(now.time, UTC).isoformat(timespec="seconds"),
+            "at": stamp(now.time),
             "host": socket.gethostname(),
         }
 
 
+def stamp(time: float) -> str:
+    """Return a time (seconds since the epoch) as text."""
+    return datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds")
+
+
 class AlarmWatch(threading.Thread):
-    """Thread that evaluates all rules every ``every`` seconds. ``report`` gets each change with the receipt, and
-    must not wait.
+    """Thread that evaluates all rules every ``every`` seconds. ``enter`` gets the changes with the receipt, and what
+    is pending; ``firing`` are the messages of alarms that fired before a restart.
     """
 
     def __init__(
@@ -80,12 +106,14 @@ class AlarmWatch(threading.Thread):
         clock: WatchClock,
         families: Callable[[], Iterable[Family]],
         receipt: Callable[[], str],
-        report: Callable[[dict[str, Any]], None],
+        enter: Callable[[list[dict[str, Any]], list[dict[str, Any]]], None],
+        firing: Iterable[Mapping[str, Any]] = (),
     ) -> None:
         super().__init__(name="alarms", daemon=True)
         self._every, self._clock = every, clock
-        self._families, self._receipt, self._report = families, receipt, report
-        self._states = [RuleState(rule) for rule in RULES]
+        self._families, self._receipt, self._enter = families, receipt, enter
+        firing = list(firing)
+        self._states = [RuleState(rule, firing) for rule in RULES]
         self._stopping = threading.Event()
 
     def run(self) -> None:
@@ -104,9 +132,11 @@ class AlarmWatch(threading.Thread):
         """Evaluate all rules once."""
         now = Moment(self._clock.monotonic(), self._clock.expected())
         families = {family.name: family for family in self._families()}
-        # Order: all rules are evaluated before the first report, whose receipt takes time.
-        for change in [change for state in self._states for change in state.changes(families, now)]:
-            self._report({**change, "receipt": self._receipt()})
+        changes = [change for state in self._states for change in state.changes(families, now)]
+        pending = [waiting for state in self._states for waiting in state.pending(now)]
+        # Order: all rules are evaluated before the receipt is made, which takes time.
+        receipt = self._receipt() if changes else ""
+        self._enter([{**change, "receipt": receipt} for change in changes], pending)
 
     def stop(self) -> None:
         """End the thread."""

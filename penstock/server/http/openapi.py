@@ -134,6 +134,29 @@ class LedgerPost(BaseModel):
     counts: list[dict[str, Any]] | dict[str, int] = Field(description="Absolute counts.")
 
 
+class AcknowledgeBody(BaseModel):
+    """Alarms to acknowledge."""
+
+    labels: dict[str, str] = Field(description="Labels that the alarms have; default: all alarms of the rule.")
+    note: str = Field(description="Why, for others.")
+    by: str = Field(description="Who; with a token it is the token's name.")
+
+
+class MuteBody(BaseModel):
+    """Time and labels of a mute."""
+
+    until: float = Field(description="End (seconds since the epoch); a time in the past unmutes.")
+    labels: dict[str, str] = Field(description="Labels that the alarms have; default: all alarms of the rule.")
+    note: str = Field(description="Why, for others.")
+    by: str = Field(description="Who; with a token it is the token's name.")
+
+
+class ChangesQuery(BaseModel):
+    """Number of changes."""
+
+    limit: int = Field(description="Maximum number of changes; default: 100.")
+
+
 class Error(BaseModel):
     """Answer to every refused request."""
 
@@ -151,7 +174,7 @@ MODELS: dict[str, type[BaseModel]] = {
     model.__name__: model
     for model in (
         *(ReadQuery, SearchQuery, BalanceQuery, SeriesQuery, EventsQuery, DescribeQuery, VerifyQuery, TierQuery),
-        *(AppendBody, BeginBody, CursorBody, LedgerPost, TopicConfig),
+        *(AppendBody, BeginBody, CursorBody, LedgerPost, TopicConfig, AcknowledgeBody, MuteBody, ChangesQuery),
     )
 }
 _IN_PATH = re.compile(r"\{(\w+)\}")

@@ -57,6 +57,28 @@ def test_short_condition_is_not_reported() -> None:
         assert list(state.changes(unaccounted(count), moment(now * 50))) == []
 
 
+def test_alarm_from_before_a_restart_is_not_begun_again_and_ends_once_it_is_over() -> None:
+    rule = Rule("Lost", "critical", NotZero("penstock_unaccounted"), "gone", hold=60)
+    before = RuleState(rule)
+    (begins,) = [change for now in (0, 60) for change in before.changes(unaccounted(1), moment(now))]
+    # The first evaluation after a start may lack what processes have not reported yet.
+    state = RuleState(rule, [begins])
+    assert [list(state.changes(unaccounted(n), moment(now))) for now, n in ((0, 0), (15, 1), (30, 1))] == [[], [], []]
+    assert [change["state"] for change in state.changes(unaccounted(0), moment(45))] == ["ends"]
+    never_again = RuleState(rule, [begins])
+    assert list(never_again.changes(unaccounted(0), moment(0))) == []
+    assert [change["state"] for change in never_again.changes(unaccounted(0), moment(60))] == ["ends"]
+
+
+def test_pending_alarms_are_listed_with_their_begin() -> None:
+    state = RuleState(Rule("Lost", "critical", NotZero("penstock_unaccounted"), "gone", hold=60))
+    assert list(state.changes(unaccounted(1), moment(10))) == []
+    (waiting,) = state.pending(moment(20))
+    assert waiting == {"alarm": "Lost", "labels": {}, "since": "1970-01-01T00:00:10+00:00"}
+    assert len(list(state.changes(unaccounted(1), moment(70)))) == 1
+    assert list(state.pending(moment(70))) == []
+
+
 @pytest.mark.parametrize("jump", [-86_400, 365 * 86_400])
 def test_alarms_survive_a_clock_change(jump: float) -> None:
     rule = next(rule for rule in RULES if rule.name == "PenstockKernelDrops")
@@ -80,7 +102,11 @@ def test_alarm_carries_receipt_and_rules_without_metrics_are_silent() -> None:
     messages: list[dict[str, Any]] = []
     clock = WatchClock()
     watch = AlarmWatch(
-        1, clock, lambda: unaccounted(3).values(), lambda: "3 messages are unaccounted for", messages.append
+        1,
+        clock,
+        lambda: unaccounted(3).values(),
+        lambda: "3 messages are unaccounted for",
+        lambda changes, _: messages.extend(changes),
     )
     for clock.passed in (0, 299, 300, 301):
         watch.evaluate()
@@ -96,7 +122,7 @@ def test_rules_are_evaluated_at_once_after_the_start() -> None:
         looked.set()
         return unaccounted(0).values()
 
-    watch = AlarmWatch(3600, WatchClock(), families, str, lambda _: None)
+    watch = AlarmWatch(3600, WatchClock(), families, str, lambda *_: None)
     watch.start()
     assert looked.wait(20)
     watch.stop()

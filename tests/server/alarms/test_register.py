@@ -1,0 +1,174 @@
+"""The register of alarms: what is delivered, and what survives a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.server.alarms.register import AlarmRegister
+from penstock.server.alarms.rules import RULES
+from penstock.slogd.errors import NotFound
+
+DROPS = "PenstockKernelDrops"
+
+
+class Deliveries:
+    """Messages that a register delivers, and the time that it reads."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.now, self.is_accepted = path, 1_800_000_000.0, True
+        self.messages: list[dict[str, Any]] = []
+        self.register = self.restarted()
+
+    def restarted(self) -> AlarmRegister:
+        """Return a register that reads the file of the previous one."""
+        self.register = AlarmRegister(self.path, self.deliver, lambda: self.now)
+        return self.register
+
+    def deliver(self, message: dict[str, Any]) -> bool:
+        self.messages.append(message)
+        return self.is_accepted
+
+    def enter(self, state: str, listener: str = "web", *, finished: bool = True) -> None:
+        """Enter a begin or an end, whose delivery then finishes."""
+        self.register.enter([change(state, listener)], [])
+        if finished:
+            for message in self.messages:
+                self.register.mark_finished(message)
+
+    @property
+    def delivered(self) -> list[tuple[str, str]]:
+        return [(message["state"], message["labels"]["listener"]) for message in self.messages]
+
+    def rule(self) -> dict[str, Any]:
+        """Return the document of the rule."""
+        return next(rule for rule in self.register.document()["alarms"] if rule["alarm"] == DROPS)
+
+
+def change(state: str, listener: str) -> dict[str, Any]:
+    return {
+        "alarm": DROPS,
+        "state": state,
+        "severity": "warning",
+        "labels": {"listener": listener},
+        "value": 3,
+        "summary": f"the kernel dropped 3 of {listener}",
+        "at": "2026-11-22T01:15:20+00:00",
+    }
+
+
+@pytest.fixture
+def deliveries(tmp_path: Path) -> Deliveries:
+    return Deliveries(tmp_path / "alarms.state")
+
+
+def test_rules_are_quiet_pending_or_firing(deliveries: Deliveries) -> None:
+    assert {rule["alarm"]: rule["state"] for rule in deliveries.register.document()["alarms"]} == {
+        rule.name: "quiet" for rule in RULES
+    }
+    waiting = {"alarm": DROPS, "labels": {"listener": "web"}, "since": "2026-11-22T01:15:10+00:00"}
+    deliveries.register.enter([], [waiting])
+    assert (deliveries.rule()["state"], deliveries.rule()["pending"][0]["labels"]) == ("pending", {"listener": "web"})
+    deliveries.enter("begins")
+    (firing,) = deliveries.rule()["firing"]
+    assert (deliveries.rule()["state"], firing["since"]) == ("firing", "2026-11-22T01:15:20+00:00")
+    deliveries.enter("ends")
+    assert deliveries.rule()["state"] == "quiet"
+    assert [entry["state"] for entry in deliveries.register.document()["history"]] == ["ends", "begins"]
+
+
+def test_acknowledged_alarm_is_delivered_again_only_after_it_ended_and_began(deliveries: Deliveries) -> None:
+    deliveries.enter("begins")
+    assert deliveries.register.acknowledge(DROPS, {"listener": "web"}, "ann", "cable") == 1
+    deliveries.restarted().enter([], [])
+    assert deliveries.rule()["firing"][0]["acknowledged"] == {
+        "at": "2027-01-15T08:00:00+00:00",
+        "by": "ann",
+        "note": "cable",
+    }
+    assert deliveries.delivered == [("begins", "web")]
+    deliveries.enter("ends")
+    deliveries.enter("begins")
+    assert deliveries.delivered == [("begins", "web"), ("ends", "web"), ("begins", "web")]
+    assert deliveries.rule()["firing"][0]["acknowledged"] is None
+
+
+def test_alarm_that_is_acknowledged_before_its_delivery_is_not_delivered_after_a_restart(
+    deliveries: Deliveries,
+) -> None:
+    deliveries.enter("begins", finished=False)
+    deliveries.register.acknowledge(DROPS, {}, "ann", "")
+    deliveries.restarted().enter([], [])
+    assert deliveries.delivered == [("begins", "web")]
+
+
+def test_delivery_that_a_stop_interrupted_is_repeated_after_the_restart(deliveries: Deliveries) -> None:
+    deliveries.enter("begins", finished=False)
+    deliveries.restarted().enter([], [])
+    assert deliveries.delivered == [("begins", "web")] * 2
+
+
+def test_dropped_delivery_is_not_repeated(deliveries: Deliveries) -> None:
+    deliveries.is_accepted = False
+    deliveries.enter("begins", finished=False)
+    deliveries.register.enter([], [])
+    assert deliveries.delivered == [("begins", "web")]
+
+
+def test_muted_alarm_is_not_delivered_until_the_mute_ends(deliveries: Deliveries) -> None:
+    deliveries.register.mute(DROPS, {"listener": "web"}, deliveries.now + 60, "ann", "test")
+    deliveries.enter("begins", "web")
+    deliveries.enter("begins", "other")
+    assert deliveries.delivered == [("begins", "other")]
+    deliveries.now += 59
+    deliveries.restarted().enter([], [])
+    assert deliveries.rule()["mutes"][0]["by"] == "ann"
+    assert deliveries.delivered == [("begins", "other")]
+    deliveries.now += 1
+    deliveries.register.enter([], [])
+    assert deliveries.delivered == [("begins", "other"), ("begins", "web")]
+
+
+def test_alarm_that_ends_while_it_is_muted_is_delivered_if_its_begin_was(deliveries: Deliveries) -> None:
+    deliveries.enter("begins", "web")
+    deliveries.register.mute(DROPS, {}, deliveries.now + 60, "ann", "")
+    deliveries.enter("begins", "other")
+    deliveries.enter("ends", "web")
+    deliveries.enter("ends", "other")
+    assert deliveries.delivered == [("begins", "web"), ("ends", "web")]
+
+
+def test_mute_in_the_past_unmutes(deliveries: Deliveries) -> None:
+    deliveries.register.mute(DROPS, {}, deliveries.now + 60, "ann", "")
+    deliveries.register.mute(DROPS, {}, 0, "bob", "")
+    assert deliveries.rule()["mutes"] == []
+    states = [(entry["state"], entry["by"]) for entry in deliveries.register.document()["history"]]
+    assert states == [("unmuted", "bob"), ("muted", "ann")]
+
+
+def test_alarm_that_does_not_fire_and_unknown_rule_are_refused(deliveries: Deliveries) -> None:
+    deliveries.enter("begins")
+    with pytest.raises(NotFound, match="does not fire for listener=other"):
+        deliveries.register.acknowledge(DROPS, {"listener": "other"}, "ann", "")
+    with pytest.raises(NotFound, match="no alarm is named 'Nothing'"):
+        deliveries.register.mute("Nothing", {}, 0, "ann", "")
+
+
+def test_damaged_file_is_reported_and_forgotten(deliveries: Deliveries, caplog: pytest.LogCaptureFixture) -> None:
+    deliveries.enter("begins")
+    deliveries.path.write_bytes(deliveries.path.read_bytes()[:-1])
+    assert deliveries.restarted().firing() == []
+    assert "acknowledgements, mutes and history are forgotten" in caplog.text
+    deliveries.enter("begins")
+    assert deliveries.restarted().firing()[0]["alarm"] == DROPS
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_state_or_forgotten(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.state"
+    path.write_bytes(content)
+    assert AlarmRegister(path, None, float).firing() == []
