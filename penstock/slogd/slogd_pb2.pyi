@@ -45,18 +45,34 @@ class LogEntry(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., annotations: _Optional[_Mapping[str, str]] = ..., protobuf: _Optional[_Union[_any_pb2.Any, _Mapping]] = ..., raw_bytes: _Optional[bytes] = ..., key: _Optional[bytes] = ...) -> None: ...
 
 class AppendRequest(_message.Message):
-    __slots__ = ("topic", "logs", "transaction_id", "producer_id", "sequence")
+    __slots__ = ("topic", "logs", "transaction_id", "producer_id", "sequence", "origin")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     LOGS_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
     topic: str
     logs: _containers.RepeatedCompositeFieldContainer[LogEntry]
     transaction_id: str
     producer_id: str
     sequence: int
-    def __init__(self, topic: _Optional[str] = ..., logs: _Optional[_Iterable[_Union[LogEntry, _Mapping]]] = ..., transaction_id: _Optional[str] = ..., producer_id: _Optional[str] = ..., sequence: _Optional[int] = ...) -> None: ...
+    origin: Origin
+    def __init__(self, topic: _Optional[str] = ..., logs: _Optional[_Iterable[_Union[LogEntry, _Mapping]]] = ..., transaction_id: _Optional[str] = ..., producer_id: _Optional[str] = ..., sequence: _Optional[int] = ..., origin: _Optional[_Union[Origin, _Mapping]] = ...) -> None: ...
+
+class Origin(_message.Message):
+    __slots__ = ("source", "bucket", "first", "last", "codec")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    CODEC_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    bucket: int
+    first: int
+    last: int
+    codec: str
+    def __init__(self, source: _Optional[str] = ..., bucket: _Optional[int] = ..., first: _Optional[int] = ..., last: _Optional[int] = ..., codec: _Optional[str] = ...) -> None: ...
 
 class AppendResponse(_message.Message):
     __slots__ = ("offsets", "durability", "error")

@@ -3,7 +3,7 @@
 Read ``types``, ``operations`` with ``admin`` and ``arrow_reads`` (the methods of both clients, written once),
 ``async_client`` and ``client``; then ``retrying_caller``, ``channels``, ``connection``, ``calls`` and ``admin_calls``
 (requests and answers without I/O), ``transaction``, ``batching/``, ``blocking`` and ``flight_reads``. Imports
-``slogd``, ``records``, ``config`` and ``errors``.
+``slogd``, ``counts``, ``records``, ``config`` and ``errors``.
 """
 
 from __future__ import annotations

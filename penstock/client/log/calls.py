@@ -17,6 +17,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from penstock.client.log import types
 from penstock.client.log.types import ClientError, Entry, Page, Payload, Start
+from penstock.counts import Origin
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.columns.decode import parse_logs
 from penstock.slogd.columns.encode import append_request
@@ -99,10 +100,19 @@ def append(topic: str, entries: Iterable[pb.LogEntry], producer: tuple[str, int]
     return Call("AppendLogs", request.SerializeToString(), _offsets, again=bool(producer[0]))
 
 
-def append_batch(topic: str, body: pa.RecordBatch, producer: tuple[str, int]) -> Call[list[int]]:
-    """Append the rows of a BODY batch; the answer is their offsets."""
-    request = append_request(topic, body, producer_id=producer[0], sequence=producer[1])
+def append_batch(
+    topic: str, body: pa.RecordBatch, producer: tuple[str, int], origin: Origin | None = None
+) -> Call[list[int]]:
+    """Append the rows of a BODY batch; the answer is their offsets. ``origin``: of relayed rows."""
+    relayed = {} if origin is None else {"origin": _encode_origin(origin)}
+    request = append_request(topic, body, producer_id=producer[0], sequence=producer[1], **relayed)
     return Call("AppendLogs", request, _offsets)
+
+
+def _encode_origin(origin: Origin) -> pb.Origin:
+    return pb.Origin(
+        source=origin.source, bucket=origin.bucket, first=origin.first, last=origin.last, codec=origin.codec
+    )
 
 
 def stage(transaction: str, topic: str, entries: Iterable[pb.LogEntry], producer: tuple[str, int]) -> Call[None]:

@@ -13,6 +13,7 @@ from penstock.client.log.arrow_reads import ArrowReading
 from penstock.client.log.calls import PAGE, Call
 from penstock.client.log.connection import RetryBackoff
 from penstock.client.log.types import Entry, OutOfSequence, Page, Payload, Start
+from penstock.counts import Origin
 from penstock.slogd.slogd_pb2 import LogEntry
 
 
@@ -37,17 +38,22 @@ class Operations(Administration, ArrowReading):
         return await self._append(topic, lambda producer: calls.append(topic, entries, producer))
 
     async def append_batch(
-        self, topic: str, body: pa.RecordBatch, producer: tuple[str, int] | None = None
+        self,
+        topic: str,
+        body: pa.RecordBatch,
+        producer: tuple[str, int] | None = None,
+        origin: Origin | None = None,
     ) -> list[int]:
         """Append the rows of an Arrow batch with the columns of ``penstock.records.BODY``; otherwise like
         ``append``.
 
         ``producer``: the caller's own id and sequence number (from 0, one more for each append). The caller may then
-        repeat an append after its own crash without storing it twice.
+        repeat an append after its own crash without storing it twice. ``origin``: where another Penstock received the
+        rows, ``HOST/SOURCE`` and its minute, under which the daemon counts them; needs the right relay.
         """
         if producer is not None:
-            return await self._caller.do(calls.append_batch(topic, body, producer))
-        return await self._append(topic, lambda producer: calls.append_batch(topic, body, producer))
+            return await self._caller.do(calls.append_batch(topic, body, producer, origin))
+        return await self._append(topic, lambda producer: calls.append_batch(topic, body, producer, origin))
 
     async def _append(self, topic: str, call: Callable[[tuple[str, int]], Call[list[int]]]) -> list[int]:
         lanes = self._caller.lanes

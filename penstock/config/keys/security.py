@@ -34,6 +34,7 @@ class TokenConfig(Section):
         description="may create, configure and delete topics, read internal ones, and do what ledger and monitor do",
     )
     ledger: bool = Field(False, description="may post to the ledger")
+    relay: bool = Field(False, description="may append what another host received, counted under its source and minute")
     monitor: bool = Field(
         False,
         description="may see the whole balance, metrics, statistics and the configuration, and log in to the console",

@@ -97,13 +97,17 @@ class EntriesApi:
 
     def _begin(self, request: Append, source: str, caller: Principal) -> Accepted | Future[Appended]:
         producer = _producer(request)
+        if request.origin is not None:
+            caller.check_relay()
         if request.transaction_id:
+            if request.origin is not None:
+                raise BadRequest("An append of a transaction has no origin")
             self.topics.stage(request.transaction_id, request.topic, request.body, source, caller, producer)
             return Accepted(range(0), "staged")
         topic = self.topics.writable(request.topic, caller)
         if not request.body.num_rows:
             return Accepted(range(0), "synced" if topic.settings.durability == "synced" else "written")
-        return self.topics.append(topic, request.body, source, producer)
+        return self.topics.append(topic, request.body, source, producer, request.origin)
 
     def hand_over(
         self, request: Append, source: str, caller: Principal, on_outcome: Callable[[Accepted | ApiError], None]

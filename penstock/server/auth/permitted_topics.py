@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 
 from penstock.counts import BucketClock, Name, Origin
 from penstock.log import (
@@ -154,9 +155,19 @@ class PermittedTopics:
         return topics
 
     def append(
-        self, topic: Topic, body: Body, source: str, producer: ProducerSequence | None = None
+        self,
+        topic: Topic,
+        body: Body,
+        source: str,
+        producer: ProducerSequence | None = None,
+        origin: Origin | None = None,
     ) -> Future[Appended]:
-        """Append rows. ``source`` names the protocol in the balance: ``grpc``, ``http`` or ``flight``."""
+        """Append rows. ``source`` names the protocol in the balance: ``grpc``, ``http`` or ``flight``.
+
+        Relayed rows have the ``origin`` that their host gave them instead.
+        """
+        if origin is not None:
+            return topic.append(body, replace(origin, counts={Name.ACCEPTED: body.num_rows}), producer=producer)
         return topic.append(body, self._origin(body, source), producer=producer)
 
     def stage(

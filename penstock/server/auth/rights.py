@@ -35,6 +35,7 @@ class Principal:
     admin: bool = False
     ledger: bool = False
     monitor: bool = False
+    relay: bool = False
     inside: bool = False
     credential: str = field(default="", compare=False, repr=False)
     """Digest of the token; ``TokenAuthenticator.current`` looks it up to see whether it is still valid."""
@@ -91,8 +92,13 @@ class Principal:
         if not self.ledger:
             raise NotAllowed("Posting to the ledger requires the right ledger")
 
+    def check_relay(self) -> None:
+        """Raise NotAllowed unless it may say where another Penstock received entries."""
+        if not self.relay:
+            raise NotAllowed("Appending what another host received requires the right relay")
 
-ANONYMOUS = Principal("", (ANYBODY,), (ANYBODY,), admin=True, ledger=True, monitor=True)
+
+ANONYMOUS = Principal("", (ANYBODY,), (ANYBODY,), admin=True, ledger=True, monitor=True, relay=True)
 """Every caller if no tokens are configured. Topics that name their readers or writers stay closed to it."""
 
 
@@ -131,6 +137,7 @@ class TokenAuthenticator:
                 admin=config.admin,
                 ledger=config.ledger or config.admin,
                 monitor=config.monitor or config.admin,
+                relay=config.relay,
                 credential=_digest_of_setting(config.token),
             )
             for name, config in tokens.items()

@@ -17,6 +17,8 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from penstock import records
+from penstock.counts import BUCKET_SECONDS, Origin
+from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.columns.entries import to_body, to_rows
 from penstock.slogd.columns.gathered import GatheredValues, gather_values
 from penstock.slogd.errors import BadRequest
@@ -26,6 +28,10 @@ MAX_LOOP_ENTRIES = 20
 """Number of entries up to which a loop is as fast as columns; an append of so few stays rows until it is committed."""
 MAX_ENTRIES = 1_000_000
 """Limit: entries of one append; an empty one takes two bytes in a request, and 250 in memory."""
+MAX_SOURCE = 32
+"""Limit: bytes of the source and of the codec of relayed entries, the same as in the index of a segment."""
+MAX_TIME_S = 253_370_764_800
+"""Limit: seconds since the epoch in an origin, the year 9999, so that no date is out of range."""
 TOO_MANY_ENTRIES = f"An append may have {MAX_ENTRIES} entries"
 _ENTRY_TAG, _LAST_OCTET = 0x12, 0x80
 """The tag of an entry in an AppendRequest; octets of a varint but for its last one have this bit."""
@@ -43,6 +49,8 @@ class Append:
     sequence: int = 0
     unknown: str = ""
     """Name of an unknown field that was ignored (JSON only)."""
+    origin: Origin | None = None
+    """Where another Penstock received the entries; without counts."""
 
 
 def parse_append(data: bytes) -> Append:
@@ -55,7 +63,24 @@ def parse_append(data: bytes) -> Append:
         raise BadRequest(f"error unmarshalling request: {error}") from None
     is_small = len(request.logs) <= MAX_LOOP_ENTRIES
     body = to_rows(request.logs) if is_small else _decode_body(data, request.logs)
-    return Append(request.topic, body, request.transaction_id, request.producer_id, request.sequence)
+    origin = _parse_origin(request.origin) if request.HasField("origin") else None
+    return Append(request.topic, body, request.transaction_id, request.producer_id, request.sequence, origin=origin)
+
+
+def _parse_origin(origin: pb.Origin) -> Origin:
+    """Return where another Penstock received entries. Raises BadRequest."""
+    host, _, source = origin.source.partition("/")
+    # Limit: the index of a segment holds 32 bytes of a source. A text with a host is never one of this host's sources.
+    if not (host and source and _is_short(origin.source) and _is_short(origin.codec)):
+        raise BadRequest(f"The source of an origin is HOST/SOURCE; it and the codec have at most {MAX_SOURCE} bytes")
+    has_minute = origin.bucket % BUCKET_SECONDS == 0 and 0 <= origin.bucket <= MAX_TIME_S
+    if not (has_minute and 0 <= origin.first <= origin.last <= MAX_TIME_S * 1_000_000):
+        raise BadRequest("An origin has the start of a minute, and a first receive time that is not after the last")
+    return Origin(origin.source, origin.bucket, origin.first, origin.last, origin.codec)
+
+
+def _is_short(text: str) -> bool:
+    return text.isprintable() and len(text.encode()) <= MAX_SOURCE
 
 
 def _has_too_many_entries(data: bytes) -> bool:

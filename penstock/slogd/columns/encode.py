@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.records import SCHEMA, annotation_column, binary_array, bounds, concatenated
+from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.columns.entries import lengths, non_null_rows, to_response
 from penstock.slogd.columns.wire_columns import Block, Values, literal, number, packed, size_of, varint, widths
 from penstock.slogd.slogd_pb2 import AppendRequest, GetLogsResponse
@@ -42,7 +43,7 @@ def responses(batches: Sequence[pa.RecordBatch], rows: int) -> list[bytes]:
     return [data[begin:end].tobytes() for begin, end in pairwise(edges)]
 
 
-def append_request(topic: str, body: pa.RecordBatch, **fields: str | int) -> bytes:
+def append_request(topic: str, body: pa.RecordBatch, **fields: str | int | pb.Origin) -> bytes:
     """Return the AppendRequest with the rows of a BODY batch as its entries; ``fields`` are its other fields."""
     rest = AppendRequest(topic=topic, **fields)  # type: ignore[arg-type]
     return rest.SerializeToString() + (logs(body) if body.num_rows else b"")

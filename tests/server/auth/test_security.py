@@ -7,6 +7,7 @@ import ssl
 import threading
 import urllib.parse
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
+from penstock.client import Log, NotAllowed
 from penstock.config import ConfigError, SecurityConfig, Settings, TokenConfig
 from penstock.config.daemon_access import TOKEN_FILE, Access, internal_token, reachable
+from penstock.counts import Name, Origin
 from penstock.records import body
 from penstock.slogd import slogd_pb2 as pb
 from tests.server import certificates
@@ -25,8 +28,9 @@ from tests.server.certificates import Pair
 from tests.server.running import INTERNAL_TOKEN, Running
 from tests.server.stub import StructuredLogStub
 
-WRITER, READER = "the secret of the writer", "the secret of the reader"
+WRITER, READER, RELAY = "the secret of the writer", "the secret of the reader", "the secret of the relay"
 TOKENS = {
+    "relay": TokenConfig(token=RELAY, write=("web-*",), relay=True),
     "writer": TokenConfig(token=WRITER, write=("web-*",)),
     "reader": TokenConfig(token=READER, read=("*",)),
 }
@@ -54,6 +58,25 @@ def closed(tmp_path: Path) -> Iterator[Running]:
     server = Running(tmp_path / "topics", SecurityConfig(tokens=TOKENS))
     yield server
     server.stop()
+
+
+def test_relayed_entries_require_the_right_relay(closed: Running) -> None:
+    origin, rows = Origin("host/udp", 120, 121_000_000, 122_000_000, "plog"), body([b"a", b"b"])
+    with Log(closed.bound.grpc, token=WRITER) as log, pytest.raises(NotAllowed, match="requires the right relay"):
+        log.append_batch("web-a", rows, ("p", 1), origin)
+    with Log(closed.bound.grpc, token=RELAY) as log:
+        assert [log.append_batch("web-a", rows, ("p", 1), origin) for _ in range(2)] == [[0, 1]] * 2
+        with pytest.raises(NotAllowed, match="may not be written"):
+            log.append_batch("other", rows, ("p", 1), origin)
+    (batch,) = closed.log.topic("web-a").reader().read(0)
+    assert batch.origin == replace(origin, counts={Name.ACCEPTED: 2})
+
+
+def test_transaction_with_an_origin_is_refused(running: Running) -> None:
+    request = pb.AppendRequest(topic="t", transaction_id="x", origin=pb.Origin(source="host/udp"))
+    with grpc.insecure_channel(running.bound.grpc) as channel, pytest.raises(grpc.RpcError) as refused:
+        StructuredLogStub(channel).AppendLogs(request, timeout=10)
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
 def metadata(token: str | None) -> list[tuple[str, str]]:

@@ -10,7 +10,9 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.counts import Origin
 from penstock.records import as_batch
+from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.columns import decode
 from penstock.slogd.columns.decode import Append, parse_append, parse_logs
 from penstock.slogd.columns.encode import response
@@ -64,6 +66,31 @@ def test_last_of_repeated_fields_counts() -> None:
     wire = b"".join(b"\x12" + bytes([len(entry)]) + entry for entry in (plain * 2, plain + any_.SerializeToString()))
     rows = as_batch(parse_append(wire).body).to_pylist()
     assert [(row["payload"], row["type_url"]) for row in rows] == [(b"a", None), (b"b", "")]
+
+
+def test_origin_of_relayed_entries_is_parsed() -> None:
+    origin = pb.Origin(source="host/udp", bucket=120, first=121_000_000, last=122_000_000, codec="plog")
+    request = AppendRequest(topic="t", logs=[LogEntry()], origin=origin)
+    append = parse_append(request.SerializeToString())
+    assert append.origin == Origin("host/udp", 120, 121_000_000, 122_000_000, "plog")
+    assert parse_append(AppendRequest(topic="t").SerializeToString()).origin is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"source": source} for source in ("", "udp", "/udp", "host/", "h/\n", f"host/{'x' * 28}")),
+        *({"bucket": bucket} for bucket in (-60, 61, 1 << 62)),
+        *({"first": first} for first in (-1, 3)),
+        {"last": 1 << 62},
+        {"codec": "x" * 33},
+    ],
+    ids=str,
+)
+def test_origin_out_of_bounds_is_refused(wrong: dict[str, Any]) -> None:
+    fields: dict[str, Any] = {"source": "host/udp", "bucket": 60, "first": 1, "last": 2} | wrong
+    with pytest.raises(BadRequest, match="origin"):
+        parse_append(AppendRequest(topic="t", origin=pb.Origin(**fields)).SerializeToString())
 
 
 @given(st.lists(entries, max_size=8), st.integers(0, 2**62), st.integers(0, 2**62))
