@@ -50,7 +50,7 @@ class Append:
     unknown: str = ""
     """Name of an unknown field that was ignored (JSON only)."""
     origin: Origin | None = None
-    """Where another Penstock received the entries; without counts."""
+    """Source and minute at the host that relays the entries; without counts."""
 
 
 def parse_append(data: bytes) -> Append:
@@ -68,7 +68,7 @@ def parse_append(data: bytes) -> Append:
 
 
 def _parse_origin(origin: pb.Origin) -> Origin:
-    """Return where another Penstock received entries. Raises BadRequest."""
+    """Return the source and minute of relayed entries. Raises BadRequest."""
     host, _, source = origin.source.partition("/")
     # Limit: the index of a segment holds 32 bytes of a source. A text with a host is never one of this host's sources.
     if not (host and source and _is_short(origin.source) and _is_short(origin.codec)):
