@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, tzinfo
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -62,7 +63,8 @@ def _structured_data(header: Headers) -> pa.Array[Any]:
     if (parameters := read_parameters(header.octets, spans)) is None:
         return pa.nulls(len(header.octets), ANNOTATIONS)
     texts = strings(header.octets.texts(spans.begins, spans.ends))
-    maps = build_maps(("structured_data",), [texts], parameters.is_unsplit[:, None], parameters)
+    indices = np.arange(len(texts))[:, None]
+    maps = build_maps(("structured_data",), texts, indices, parameters.is_unsplit[:, None], parameters)
     is_present: pa.Array[Any] = pa.array(spans.filled)
     column: pa.Array[Any] = pc.if_else(is_present, maps, pa.scalar(None, ANNOTATIONS))
     return column

@@ -209,6 +209,8 @@ class Headers:
 
         Return the rows whose host is repeated with colons, as NetApp writes it: they have no tag.
         """
+        if not len(rows):
+            return rows
         octets, begins, stops = self.octets, self.ends[rows], self.octets.stops[rows]
         blank = octets.next(_BLANKS, begins, stops)
         ends_well = (blank == stops) | (octets.data[blank] == ord(" "))
@@ -222,6 +224,8 @@ class Headers:
 
     def _parse_tag(self, rows: Ints) -> None:
         """Parse ``name:`` and ``name[process]:`` among ``rows``."""
+        if not len(rows):
+            return
         octets, begins, stops = self.octets, self.ends[rows], self.octets.stops[rows]
         blank = octets.next(_BLANKS, begins, stops)
         bracket = octets.next(b"[]", begins, blank)
@@ -327,6 +331,8 @@ def _ends_of_elements(octets: Octets, begins: Ints, stops: Ints) -> Ints:
 
 def _rows_with_mnemonic(octets: Octets, among: Bools, begins: Ints) -> Ints:
     """Return rows that contain ``: %`` or begin with ``%``, like messages of Cisco's devices."""
+    if not among.any():
+        return np.zeros(0, np.int64)
     positions = octets.positions(b"%")
     positions = positions[(positions >= 2) & (positions < len(octets.data))]
     before = octets.data[positions - 2]

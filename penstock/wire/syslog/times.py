@@ -82,8 +82,9 @@ def read_times(
     if is_iso.any():
         days, clock_at = np.where(is_iso, _iso_days(text, is_iso), days), np.where(is_iso, 11, clock_at)
     micros = days * _DAY_US + _time_of_day(text, _common_position(clock_at))
-    fraction, zone_at = _fraction(text, clock_at + 8)
-    minutes, end = _offset(text, zone_at)
+    fraction_at = _common_position(clock_at + 8)
+    fraction, zone_at = _fraction(text, fraction_at)
+    minutes, end = _offset(text, _common_position(zone_at))
     text.require(end == text.lengths)
     is_local = (end == zone_at) if in_utc is None else (end == zone_at) & ~in_utc
     plain = (
@@ -91,7 +92,7 @@ def read_times(
         & is_iso
         & (end > zone_at)
         & (text.byte_at(10) == ord("T"))
-        & _is_rfc3339(text, clock_at + 8, zone_at)
+        & _is_rfc3339(text, fraction_at, _common_position(zone_at))
     )
     if zone is not UTC and (needs_zone := text.is_valid & is_local).any():
         minutes[needs_zone] = _local_minutes(
@@ -105,11 +106,11 @@ class _Texts:
 
     def __init__(self, octets: Octets, ranges: Spans) -> None:
         self.lengths: Ints = ranges.ends - ranges.begins
-        self.zeros: Ints = np.zeros(len(octets), np.int64)
+        self.zeros: Ints = np.zeros(len(ranges.begins), np.int64)
         self.is_valid: Bools = (self.lengths > 0) & (self.lengths <= MAX_TIME_BYTES)
         width = int(min(self.lengths.max(initial=0), MAX_TIME_BYTES)) + 1
         self._columns = np.ascontiguousarray(octets.head(ranges.begins, ranges.ends, width).T)
-        self._rows = np.arange(len(octets))
+        self._rows = np.arange(len(ranges.begins))
 
     def byte_at(self, positions: Ints | int) -> Ints:
         """Return the byte of each row at its position, or at one position of all; 0 after its end."""
@@ -223,9 +224,9 @@ def _time_of_day(text: _Texts, position: Ints | int) -> Ints:
     return ((hour * 60 + minute) * 60 + second) * 1_000_000
 
 
-def _fraction(text: _Texts, positions: Ints) -> tuple[Ints, Ints]:
+def _fraction(text: _Texts, positions: Ints | int) -> tuple[Ints, Ints]:
     """Return the microseconds of ``.003`` or ``,003``, and the end of the fraction; finer digits are dropped."""
-    micros, end, scale = text.zeros, positions, 100_000
+    micros, end, scale = text.zeros, text.zeros + positions, 100_000
     mark = text.byte_at(positions)
     going = (mark == ord(".")) | (mark == ord(","))
     for index in range(_MAX_FRACTION_DIGITS + 1):
@@ -239,7 +240,7 @@ def _fraction(text: _Texts, positions: Ints) -> tuple[Ints, Ints]:
     return micros, end
 
 
-def _offset(text: _Texts, positions: Ints) -> tuple[Ints, Ints]:
+def _offset(text: _Texts, positions: Ints | int) -> tuple[Ints, Ints]:
     """Return the minutes of ``+02:00``, ``+0200``, ``+02`` or ``Z``, and the end of the offset, or its start if
     missing.
     """
@@ -257,7 +258,7 @@ def _offset(text: _Texts, positions: Ints) -> tuple[Ints, Ints]:
     return total, np.where(is_offset, np.where(short, positions + 3, positions + 5 + colon), end)
 
 
-def _is_rfc3339(text: _Texts, fraction_at: Ints, zone_at: Ints) -> Bools:
+def _is_rfc3339(text: _Texts, fraction_at: Ints | int, zone_at: Ints | int) -> Bools:
     """Report whether fraction and zone have RFC 3339's form: a point, and a colon."""
     zulu = text.byte_at(zone_at) == ord("Z")
     is_standard: Bools = (text.byte_at(fraction_at) != ord(",")) & (zulu | (text.byte_at(zone_at + 3) == ord(":")))

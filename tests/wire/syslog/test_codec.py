@@ -15,7 +15,7 @@ from penstock.handover.frame_size import MESSAGE_OVERHEAD_BYTES
 from penstock.wire.codecs import CODECS
 from penstock.wire.datagrams import Datagrams
 from penstock.wire.growth import FIELDS
-from penstock.wire.syslog.codec import SyslogDecoder, build_annotations
+from penstock.wire.syslog.codec import MIN_RUN, SyslogDecoder, build_annotations
 from tests.wire.syslog.hostile import HOSTILE, generate_messages, messages_of
 
 NOTICE = {"facility": "user", "severity": "notice"}
@@ -203,6 +203,19 @@ def check(messages: list[bytes]) -> None:
 @given(messages_of(HOSTILE))
 def test_what_a_message_says_does_not_depend_on_its_neighbours(messages: list[bytes]) -> None:
     assert parsed(*messages) == [parsed(message)[0] for message in messages]
+
+
+@given(messages_of(HOSTILE))
+def test_repeated_messages_have_the_annotations_of_one(messages: list[bytes]) -> None:
+    repeated = [message for message in messages for _ in range(2 * MIN_RUN)]
+    assert parsed(*repeated) == [parsed(message)[0] for message in repeated]
+
+
+def test_batch_of_several_blocks_has_the_annotations_of_its_parts() -> None:
+    messages = generate_messages(3_000)
+    assert sum(map(len, messages)) > 100_000, "more than one block is searched"
+    parts = [messages[begin : begin + 100] for begin in range(0, len(messages), 100)]
+    assert parsed(*messages) == [annotations for part in parts for annotations in parsed(*part)]
 
 
 # Lines as they stand in the log files of a few machines and programs.
