@@ -169,6 +169,8 @@ PenstockError
     CheckpointLost  (upkeep.checkpoint_rebuild)
     SourceDiffers  (upkeep.checkpoint_repair)
     UnknownWay  (upkeep.explain)
+    NotMirrored  (upkeep.iceberg.mirrored_table)
+        ForeignFiles
     CannotSend  (upkeep.promote.kafka_writer)
     CannotMove  (upkeep.promote.promotion)
     BadFix  (upkeep.quarantine.fixes)

@@ -114,6 +114,7 @@ TARGETS = {
     "landing/duplicates/landed_keys.py": DAMAGED_FILES,
     "landing/history.py": DAMAGED_FILES,
     "landing/journal.py": DAMAGED_FILES,
+    "landing/mirror_lag.py": DAMAGED_FILES,
     "landing/rows/type_schemas.py": DAMAGED_FILES,
     "proof/watermarks.py": DAMAGED_FILES,
     "landing/typed/typed_delta.py": DAMAGED_FILES,

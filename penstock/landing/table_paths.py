@@ -92,6 +92,11 @@ class Layout:
         return self.tables / "_checkpoints" / "landed.foreign.json"
 
     @property
+    def mirrored(self) -> Path:
+        """The time up to which Iceberg tables are up to date; missing if there are none."""
+        return self.tables / "_checkpoints" / "iceberg.json"
+
+    @property
     def watermarks(self) -> Path:
         """Watermarks of the tables, as the ledger last reported them."""
         return self.tables / "_checkpoints" / "watermarks.json"

@@ -35,6 +35,7 @@ from penstock.files.errors import DamagedFile
 from penstock.landing.daemon_connection import configured_connection
 from penstock.landing.journal import Journal
 from penstock.landing.landing_lock import acquire_landing_lock
+from penstock.landing.mirror_lag import forget_mirror
 from penstock.landing.storage.object_errors import TablesAway, retry_while_away
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.features import FeatureNotWritten
@@ -53,6 +54,7 @@ from penstock.spark.session import build_session, jvm_pid, runs_in_process
 from penstock.spark.stall_watch import StallWatch, batch_state
 from penstock.upkeep.believed_clock import BelievedClock
 from penstock.upkeep.checkpoint_repair import mend, sweep
+from penstock.upkeep.iceberg.mirror import IcebergMirror
 from penstock.upkeep.maintenance import Maintenance, Upkeep
 
 SHUTDOWN_TIMEOUT_S = 10.0
@@ -152,12 +154,20 @@ def _background_work(
     landing.layout.scratch.mkdir()
     upkeep = Upkeep(landing.merge_files_every, landing.window, landing.retention)
     maintenance = Maintenance(landing.layout, upkeep, clock, lambda: proof_worker.settled, _local_topics(landing))
+    mirror = IcebergMirror(landing.layout, landing.iceberg) if landing.iceberg.catalog else None
     proof_worker.start()
     maintenance.start()
+    if mirror is not None:
+        mirror.start()
+    else:
+        forget_mirror(landing.layout)
     try:
         yield proof_worker, maintenance
     finally:
         stopped = [maintenance.stop(SHUTDOWN_TIMEOUT_S), proof_worker.break_off(SHUTDOWN_TIMEOUT_S)]
+        # Order: last, so that the Iceberg tables have everything that landed.
+        if mirror is not None:
+            stopped.append(mirror.stop(SHUTDOWN_TIMEOUT_S))
         if not all(stopped):
             # Lock: a thread that has not ended may still write, so nobody else may start.
             lock.pop_all()  # the lock is held until this process ends
@@ -339,6 +349,7 @@ def landing_of(settings: config.Settings) -> Landing:
         max_rows=pipeline.batch_rows,
         max_bytes=pipeline.batch_bytes,
         retention=pipeline.retention,
+        iceberg=pipeline.iceberg,
         log=configured_connection(settings),
         kafka=pipeline.kafka if pipeline.source == "kafka" else None,
         kafka_group=pipeline.kafka_group,

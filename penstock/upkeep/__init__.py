@@ -4,8 +4,8 @@ Start with ``maintenance``, the thread that schedules the work. ``believed_clock
 be removed by age, ``checkpoint_repair`` repairs the pipeline's files before it starts, ``checkpoint_rebuild``
 replaces lost ones, ``backfill_planner`` requests offsets out of turn, ``scrub`` checks all files, ``backup`` copies a
 whole instance and restores it, ``explain`` says what a payload would become. The folders: ``deletion``,
-``compaction``, ``typed`` tables, ``promote``, ``quarantine`` and ``trace``. Imports ``config``, ``landing``,
-``proof``, ``log``, ``ledger``, ``process``, ``wire``, ``ingest`` and ``handover``.
+``compaction``, ``iceberg`` tables, ``typed`` tables, ``promote``, ``quarantine`` and ``trace``. Imports ``config``,
+``landing``, ``proof``, ``log``, ``ledger``, ``process``, ``wire``, ``ingest`` and ``handover``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -19,6 +19,7 @@ __all__ = [  # noqa: RUF022 reading order
     "explain",
     "deletion",
     "compaction",
+    "iceberg",
     "typed",
     "promote",
     "quarantine",

@@ -18,6 +18,7 @@ from penstock.landing.duplicates.landed_keys import LandedKeys, mapped_runs
 from penstock.landing.from_kafka.offset_map import OffsetMap
 from penstock.landing.history import read_sum
 from penstock.landing.journal import Journal, read_journal, read_plan
+from penstock.landing.mirror_lag import is_behind
 from penstock.landing.requests import backfill_requests as requests
 from penstock.landing.requests.deletions import load_deletions
 from penstock.landing.rows.type_schemas import load_schemas
@@ -102,6 +103,7 @@ READERS: dict[str, tuple[str, Bytes, Callable[[Layout, Path], object]]] = {
         documents("format", "version"),
         lambda layout, _: has_landed_table(layout),
     ),
+    "time of the mirror": ("_checkpoints/iceberg.json", documents("at"), lambda layout, _: is_behind(layout)),
     "watermarks": (
         "_checkpoints/watermarks.json",
         documents("marks") | st.lists(json_texts("table", "topic", "until", "landed", "share"), max_size=2).map(_marks),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 from pathlib import Path
@@ -51,6 +52,27 @@ class RedactConfig(Section):
         if not salt:
             raise ValueError("the key is empty")
         return salt
+
+
+class IcebergConfig(Section):
+    """Iceberg tables over the files of the tables, in a catalog, through PyIceberg."""
+
+    catalog: str = Field(
+        "", description='Name of the catalog, as in PyIceberg\'s configuration (~/.pyiceberg.yaml); "" = off.'
+    )
+    namespace: str = Field("penstock", pattern=r"^\w+(\.\w+)*$", description="Namespace of the tables in the catalog.")
+    every: Seconds = Field(60.0, ge=1, description="Minimum time between two snapshots.")
+    options: dict[str, Option] = Field(
+        default_factory=dict,
+        description="Properties of the catalog, such as type (rest, sql, hive, glue) and uri; the rest is PyIceberg's.",
+    )
+
+    @field_validator("catalog")
+    @classmethod
+    def _check_catalog(cls, catalog: str) -> str:
+        if catalog and importlib.util.find_spec("pyiceberg") is None:
+            raise ValueError("catalog needs PyIceberg: pip install 'penstock-pipe[iceberg]'")
+        return catalog
 
 
 def check_master(master: str) -> None:
@@ -119,6 +141,7 @@ class PipelineConfig(Section):
         ),
     )
     redact: RedactConfig = Field(default_factory=RedactConfig)
+    iceberg: IcebergConfig = Field(default_factory=IcebergConfig)
     keep_payload: bool = Field(True, description="Keep the raw payload of valid events.")
     spark: dict[str, str | int | float | bool] = Field(
         default={"master": "local[2,3]"}, description="Properties of Spark; master selects the cluster."

@@ -115,6 +115,16 @@ class RowReader:
         return pa.schema([(field.name, self._casts.get(field.name, field.type)) for field in self._file.schema_arrow])
 
     @property
+    def footer(self) -> pq.FileMetaData:
+        """The file's own metadata."""
+        return self._file.metadata
+
+    @property
+    def has_table_types(self) -> bool:
+        """Whether the file has the table's types: engines that write INT96 times or views of texts change them."""
+        return not self._casts
+
+    @property
     def columns(self) -> list[str]:
         """The names of the columns."""
         return self._file.schema_arrow.names

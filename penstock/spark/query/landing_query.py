@@ -19,6 +19,7 @@ from threading import Event
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.config.keys.pipeline import IcebergConfig
 from penstock.config.tables_url import TablesPlace
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.duplicates.landed_keys import NO_LIMIT
@@ -69,6 +70,7 @@ class Landing:
     target_lag: float = 1.0
     merge_files_every: float = 0.0
     retention: Mapping[str, float] = field(default_factory=dict)
+    iceberg: IcebergConfig = field(default_factory=IcebergConfig)
     log: DaemonConnection | None = None
     kafka: Mapping[str, str] | None = None
     kafka_group: str = ""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 
 from penstock.landing.landing_lock import hold_upkeep_lock
+from penstock.landing.mirror_lag import is_behind
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import existing_typed_tables
 from penstock.upkeep.compaction.compaction import compact_table, merge, remove_old_files, sweep_table
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def compact_all(layout: Layout) -> tuple[int, int]:
@@ -19,7 +23,10 @@ def compact_all(layout: Layout) -> tuple[int, int]:
 
 
 def remove_old(layout: Layout) -> None:
-    """Remove files that have not been in any table for hours."""
+    """Remove files that have not been in any table for hours; none while Iceberg tables may still have them."""
+    if is_behind(layout):
+        _LOGGER.warning("%s: replaced files stay until the Iceberg tables are up to date", layout.tables)
+        return
     remove_old_files(layout.landed)
     if DeltaTable(layout.proof_table).exists:
         remove_old_files(layout.proof_table)

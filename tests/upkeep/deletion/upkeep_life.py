@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Callable
 
 from penstock.landing.requests.conditions import IN, Condition
 from penstock.landing.requests.deletions import REQUESTED, DeletionRecord, request_deletion
@@ -27,8 +28,8 @@ def uuids(batch: int) -> list[str]:
     return [f"{batch}-{n}" for n in range(EVENTS)]
 
 
-def main() -> None:
-    layout, chance = Layout.for_tables(sys.argv[1]), random.Random(int(sys.argv[2]))
+def live(layout: Layout, chance: random.Random, after_batch: Callable[[], object] = lambda: None) -> None:
+    """Work on the tables of a layout without an end."""
     table = begin_table(layout)
     sweep(layout)
     commit = BatchCommit(table, layout.keys, WINDOW, lambda: DeletionRecord(layout).keys())
@@ -49,7 +50,8 @@ def main() -> None:
             execute_deletions(layout, WINDOW)
         elif choice < 0.7:
             DeltaTable(layout.landed).vacuum(0)
+        after_batch()
 
 
 if __name__ == "__main__":
-    main()
+    live(Layout.for_tables(sys.argv[1]), random.Random(int(sys.argv[2])))

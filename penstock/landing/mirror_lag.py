@@ -1,0 +1,38 @@
+"""Age of the Iceberg tables over the files of the Delta tables, if there are any.
+
+Invariant: a file that the Iceberg tables still have is not removed: replaced files stay while the tables are behind.
+"""
+
+from __future__ import annotations
+
+import time
+
+from penstock.files.checked_document import read_document, write_document
+from penstock.files.errors import DamagedFile
+from penstock.landing.table_paths import Layout
+
+MAX_LAG_S = 3600.0
+"""Limit: time that Iceberg tables may be behind before replaced files of the Delta tables are no longer removed. They
+are removed hours after they were replaced, so until then no current snapshot has them.
+"""
+
+
+def store_mirrored(layout: Layout, time_s: float) -> None:
+    """Store the time up to which the Iceberg tables have all changes; 0: they are about to be created."""
+    write_document(layout.mirrored, {"at": time_s})
+
+
+def is_behind(layout: Layout) -> bool:
+    """Report whether Iceberg tables may still have files that left the Delta tables long ago. Raises DamagedFile."""
+    try:
+        mirrored_at = read_document(layout.mirrored).get("at")
+    except FileNotFoundError:
+        return False
+    if not isinstance(mirrored_at, int | float):
+        raise DamagedFile(f"{layout.mirrored} is damaged: it does not contain a time")
+    return time.time() - mirrored_at > MAX_LAG_S
+
+
+def forget_mirror(layout: Layout) -> None:
+    """Stop waiting for Iceberg tables, because none are configured any more."""
+    layout.mirrored.unlink(missing_ok=True)

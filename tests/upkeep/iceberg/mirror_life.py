@@ -1,0 +1,48 @@
+"""A process that works on tables and mirrors them in a catalog until it is killed, or ends at the catalog's pointer."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog.sql import SqlCatalog
+
+from penstock.config.keys.pipeline import IcebergConfig
+from penstock.landing.table_paths import Layout
+from penstock.upkeep.iceberg.mirror import IcebergMirror
+from tests.upkeep.deletion.upkeep_life import live
+
+BEFORE, AFTER = "before", "after"
+"""Moments of the end: the catalog's pointer is not moved yet, or it is."""
+DEAD = 9
+
+
+def mirror_of(folder: Path) -> IcebergMirror:
+    """Return the mirror of a folder of tables, with a catalog in a file next to it."""
+    options = {"type": "sql", "uri": f"sqlite:///{folder}.db"}
+    return IcebergMirror(Layout.for_tables(folder), IcebergConfig(catalog="lake", options=options))
+
+
+def die_at_pointer(is_committed: bool) -> None:
+    """End the process immediately before or after it moves the catalog's pointer."""
+    commit = SqlCatalog.commit_table
+
+    def commit_and_die(*arguments: Any) -> None:
+        if is_committed:
+            commit(*arguments)
+        os._exit(DEAD)
+
+    SqlCatalog.commit_table = commit_and_die  # type: ignore[assignment, method-assign]
+
+
+if __name__ == "__main__":
+    folder, how = sys.argv[1:]
+    mirror = mirror_of(Path(folder))
+    if how in (BEFORE, AFTER):
+        die_at_pointer(how == AFTER)
+    # Also imports PyIceberg, so that a kill strikes the work.
+    mirror.step()
+    live(Layout.for_tables(folder), random.Random(int(how)), mirror.step)

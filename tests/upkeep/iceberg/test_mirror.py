@@ -1,0 +1,102 @@
+"""The thread that mirrors tables in a catalog, and what waits for it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.config import ConfigError, load
+from penstock.config.keys.pipeline import IcebergConfig
+from penstock.config.tables_url import TablesUrl
+from penstock.files.checked_document import write_document
+from penstock.landing.mirror_lag import forget_mirror, is_behind
+from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table_paths import Layout
+from penstock.testing import until
+from penstock.upkeep.compaction.compaction import compact_table
+from penstock.upkeep.compaction.typed_compaction import remove_old
+from penstock.upkeep.iceberg.mirror import IcebergMirror, catalog_properties
+from tests.landing.table.table_rows import write_file
+from tests.upkeep.iceberg.mirror_life import mirror_of
+from tests.upkeep.iceberg.test_mirrored_table import files_of, iceberg
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> DeltaTable:
+    from penstock.landing.table.landed_table import begin_table
+
+    table = begin_table(Layout.for_tables(tmp_path / "tables"))
+    table.commit(0, [write_file(table, [0, 1])])
+    return table
+
+
+def layout_of(table: DeltaTable) -> Layout:
+    return Layout.around(table.folder)
+
+
+def test_thread_mirrors_what_landed_before_it_stops(table: DeltaTable) -> None:
+    layout = layout_of(table)
+    mirror = mirror_of(layout.tables)
+    mirror.start()
+    assert is_behind(layout), "not one snapshot yet"
+    assert mirror.stop(60)
+    assert files_of(iceberg(layout)) == table.active()
+    assert not is_behind(layout)
+
+
+def test_unreachable_catalog_is_reported_once_and_retried(
+    table: DeltaTable, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = layout_of(table)
+    config = IcebergConfig(
+        catalog="lake", every=1, options={"type": "sql", "uri": f"sqlite:///{layout.tables}/no/c.db"}
+    )
+    mirror = IcebergMirror(layout, config)
+    monkeypatch.setattr(mirror, "_config", config.model_copy(update={"every": 0.01}))
+    mirror.start()
+    until(lambda: "the catalog lake is not updated" in caplog.text, 60)
+    (layout.tables / "no").mkdir()
+    until(lambda: not is_behind(layout), 60)
+    assert mirror.stop(60)
+    assert sum("is not updated" in message for message in caplog.messages) == 1
+
+
+def test_replaced_files_stay_while_the_mirror_is_behind(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = layout_of(table)
+    mirror_of(layout.tables).step()
+    write_document(layout.mirrored, {"at": time.time() - 7200})
+    table.commit(1, [write_file(table, [2])])
+    names = table.active()
+    assert compact_table(table.folder) == (2, 1)
+    monkeypatch.setattr("penstock.upkeep.compaction.compaction.KEEP_HOURS", 0)
+    remove_old(layout)
+    assert all((layout.tables / "landed" / name).exists() for name in names)
+    mirror_of(layout.tables).step()
+    remove_old(layout)
+    assert not any((layout.tables / "landed" / name).exists() for name in names)
+
+
+def test_replaced_files_go_without_a_configured_mirror(table: DeltaTable) -> None:
+    layout = layout_of(table)
+    write_document(layout.mirrored, {"at": 0.0})
+    assert is_behind(layout)
+    forget_mirror(layout)
+    assert not is_behind(layout)
+
+
+def test_options_of_the_store_become_properties_of_the_catalog(tmp_path: Path) -> None:
+    options = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "aws_region": "eu", "AWS_ALLOW_HTTP": "true"}
+    layout = Layout.for_tables(TablesUrl.with_state_in("s3://lake/p", tmp_path, options))
+    properties = catalog_properties(layout, IcebergConfig(options={"type": "rest", "s3.region": "us"}))
+    assert properties == {"s3.endpoint": "http://127.0.0.1:1", "s3.region": "us", "type": "rest"}
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [("namespace='a b'", "pipeline.iceberg.namespace"), ("every=0.5", "pipeline.iceberg.every")],
+)
+def test_invalid_settings_name_the_key(option: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        load(None, [f"pipeline.iceberg.{option}"], {})
