@@ -8,7 +8,7 @@ from penstock.config import Settings
 from penstock.landing.daemon_connection import DaemonConnection, configured_connection
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
-from penstock.landing.rows.type_schemas import load_schemas
+from penstock.landing.rows.type_schemas import Schema, SchemasUnknown, load_schemas
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import TopicStore
@@ -44,6 +44,15 @@ def rules_of(settings: Settings, typed: Iterable[TypedTable]) -> Rules:
     pipeline = settings.pipeline
     schemas = load_schemas(Layout.for_tables(settings.tables).type_schemas, pipeline.schemas)
     return Rules(EventRules(pipeline.event_types, (*schemas, *strict_tables(typed))), pipeline.keep_payload)
+
+
+def schemas_of(settings: Settings) -> tuple[Schema, ...]:
+    """Return the schemas of event types and strict typed tables; without the former if they are not known yet."""
+    strict = strict_tables(configured_tables(settings.pipeline))
+    try:
+        return rules_of(settings, strict).events.schemas
+    except SchemasUnknown:
+        return strict
 
 
 def _by_flight(connection: DaemonConnection) -> TopicStore:

@@ -15,6 +15,7 @@ from penstock.counts import Counts, Name
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import MessageKind, Reason
 from penstock.landing.rows.engine import sql_literal
+from penstock.landing.typed.columns import strict_tables
 from penstock.sql.quarantine_states import (
     MAX_CHECKED_ROWS,
     Action,
@@ -230,7 +231,10 @@ def send_all(
 
 def _quarantined_rows(tables: Tables, rest: str) -> list[Row]:
     rows = _query_table(tables, f"SELECT {_ROW} {_FROM_QUARANTINE}{rest}")
-    return [Row(**{**row, "reason": row["reason"] or "", "annotations": row["annotations"] or []}) for row in rows]
+    more = {"schemas": tables.rules.events.schemas or strict_tables(tables.typed)}
+    return [
+        Row(**{**row, **more, "reason": row["reason"] or "", "annotations": row["annotations"] or []}) for row in rows
+    ]
 
 
 def _query_table(tables: Tables, query: str) -> list[dict[str, Any]]:

@@ -199,7 +199,7 @@ def _outcomes(
         number = int(row["offset"])
         requested = topics[number].as_py() if topics is not None else None
         payload = decoded.body.column("payload")[number].as_py() or b""
-        yield _outcome(row, kind, requested or topic, payload, decoded.codec, typed)
+        yield _outcome(row, kind, requested or topic, payload, decoded.codec, typed, rules)
 
 
 def _as_landing_rows(decoded: _Decoded, topic: str) -> pa.RecordBatch:
@@ -212,7 +212,13 @@ def _as_landing_rows(decoded: _Decoded, topic: str) -> pa.RecordBatch:
 
 
 def _outcome(
-    row: Mapping[str, Any], kind: MessageKind, topic: str, payload: bytes, codec: str, typed: Sequence[TypedTable]
+    row: Mapping[str, Any],
+    kind: MessageKind,
+    topic: str,
+    payload: bytes,
+    codec: str,
+    typed: Sequence[TypedTable],
+    rules: Rules,
 ) -> Outcome:
     columns = {name: _text(value) for name, value in row.items() if name not in UNSHOWN_COLUMNS and value is not None}
     tables = ["landed", *(view for view, kind_of_view in VIEWS.items() if kind_of_view == kind)]
@@ -226,7 +232,7 @@ def _outcome(
                 cells = {name: column.to_pylist()[0] for name, column in values.items()}
                 columns |= {f"{table.view}.{n}": _text(cell) for n, cell in cells.items() if cell is not None}
     elif kind is MessageKind.QUARANTINE:
-        found_fault = find_fault(row["reason"], payload)
+        found_fault = find_fault(row["reason"], payload, rules.events.schemas)
         why, fault = f"begins with {{ and is no valid event: {found_fault.text}", found_fault.document()
     elif kind is MessageKind.SYSLOG:
         why = "every message of the codec syslog"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.landing.table_paths import Layout
+from penstock.landing.typed.columns import Column, TypedTable
 from penstock.sql import quarantined
 from penstock.sql.quarantine_states import State
 from penstock.sql.quarantined import (
@@ -59,6 +60,15 @@ def test_newest_messages_come_first_page_by_page(tables: Tables) -> None:
     assert [row.offset for row in newest(tables, Selection(), 9, RowPosition.from_row(first[-1]))] == [5, 4, 3, 2, 1, 0]
     assert [row.source for row in first] == ["udp-1", "udp-0", "udp-1", "udp-0"]
     assert first[1].payload == b""
+
+
+def test_message_that_misses_its_schema_names_the_field(tmp_path: Path) -> None:
+    payload = b'{"type":"t","uuid":"u","timestamp":1,"data":{"ms":"fast"}}'
+    layout = Layout.for_tables(tmp_path)
+    HandWritten(layout).commit({}, [row(1, "schema_not_met", payload)])
+    strict = TypedTable("t", "t", (Column("ms", "bigint", "ms"),), strict=True)
+    (message,) = newest(Tables(layout, typed=(strict,)), Selection(), 9)
+    assert message.fault.text == 'data.ms is text "fast", it has to be bigint, at character 51'
 
 
 def test_messages_of_one_shape_are_one_group(tables: Tables) -> None:

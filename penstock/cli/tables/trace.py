@@ -42,11 +42,13 @@ def trace(
     from penstock.landing.table_paths import Layout
 
     # Parquet is slow to import.
+    from penstock.sql.configured import schemas_of
     from penstock.upkeep.trace.tracer import Tracer
 
     with Progress("searching") as progress:
         patterns = () if settings.pipeline.source == "kafka" else settings.pipeline.topics
-        tracer = Tracer(settings.topics, Layout.for_tables(settings.tables), patterns, progress.update)
+        layout, schemas = Layout.for_tables(settings.tables), schemas_of(settings)
+        tracer = Tracer(settings.topics, layout, patterns, progress.update, schemas)
         outcome = _trace_message(tracer, message)
         matches = _search_text(settings, message) if outcome.trace is None else []
     if as_json:

@@ -21,7 +21,7 @@ from penstock.console.wording import exact
 from penstock.errors import PenstockError
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
-from penstock.sql.configured import tables_of
+from penstock.sql.configured import schemas_of, tables_of
 from penstock.sql.search import Match, containing
 from penstock.upkeep.trace.stations import Step
 from penstock.upkeep.trace.tracer import (
@@ -71,7 +71,7 @@ def find_message(settings: Settings, query: str, readable: Readable) -> str:
     """Return what is known about ``query`` as HTML. Raises PenstockError, OSError."""
     # From Kafka nothing lands out of the built-in log, so no topic of it is expected in a table.
     patterns = () if settings.pipeline.source == "kafka" else settings.pipeline.topics
-    tracer = Tracer(settings.topics, Layout.for_tables(settings.tables), patterns)
+    tracer = Tracer(settings.topics, Layout.for_tables(settings.tables), patterns, schemas=schemas_of(settings))
     address = MESSAGE_POSITION.fullmatch(query)
     if address and tracer.has_topic(address["topic"]):
         return _trace_html(tracer, address["topic"], int(address["offset"]), readable)

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.landing.event_rules import MAX_TYPE_BYTES, MAX_UUID_BYTES, Reason
 from penstock.landing.rows.data_text import inner_values, scan_value
 from penstock.landing.rows.strict_json import loads
+from penstock.landing.rows.type_schemas import Schema, first_misfit
 from penstock.wire.json_text import MAX_DEPTH, deep_recursion
 
 _FOREIGN_WORD = re.compile(r'"(?:[^"\\]|\\.)*"|(-?\b(?:NaN|Infinity)\b)', re.DOTALL)
 _LONE_SURROGATE = re.compile(r"(?i)(?<!\\)(?:\\\\)*(\\ud[89ab][0-9a-f]{2}(?!\\ud[c-f])|\\ud[c-f][0-9a-f]{2})")
 _LEVELS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+_TYPE_WORDS = {'"': "text", "t": "boolean", "f": "boolean", "n": "null", "[": "list", "{": "object"}
+MAX_SHOWN_VALUE = 40
+"""Limit for the characters of a value that a fault shows."""
 _OF_FIELDS = {
     Reason.BAD_TYPE: ("type", f"is not a string of 1 to {MAX_TYPE_BYTES} bytes without control characters"),
     Reason.MISSING_TYPE: ("type", "is missing"),
@@ -46,8 +51,11 @@ class Fault:
         return {"text": self.text, "byte": None if self.begin is None else self.begin + 1, "character": self.character}
 
 
-def find_fault(reason: str, payload: bytes) -> Fault:
-    """Return the fault of a quarantined payload. For a reason of a transformation, its name without a position."""
+def find_fault(reason: str, payload: bytes, schemas: Sequence[Schema] = ()) -> Fault:
+    """Return the fault of a quarantined payload, judged by ``schemas`` if it did not meet its type's.
+
+    For a reason of a transformation, its name without a position.
+    """
     try:
         text = payload.decode()
     except UnicodeDecodeError as error:
@@ -62,6 +70,8 @@ def find_fault(reason: str, payload: bytes) -> Fault:
     begin, end = _find_field(text, field)
     if begin is None or end is None:
         return Fault(f"{field} is missing")
+    if reason == Reason.SCHEMA_NOT_MET and (misfit := _find_misfit(text, begin, schemas)):
+        return misfit
     if text[begin:end] == "null":
         complaint = "is null"
     return _fault_at(text, begin, end, f"{field} {complaint}")
@@ -98,9 +108,31 @@ def _find_bad_json(text: str) -> Fault:
     return Fault("not valid JSON")
 
 
-def _find_field(text: str, field: str) -> tuple[int | None, int | None]:
+def _find_misfit(text: str, begin: int, schemas: Sequence[Schema]) -> Fault | None:
+    """Return the first field of the data at ``begin`` that does not fit; None if all fit, as after a change of
+    the schema.
+    """
+    type_begin, _ = _find_field(text, "type")
+    if type_begin is None:
+        return None
+    end = scan_value(text, begin)[1]
+    if (rule := first_misfit(scan_value(text, type_begin)[0], text[begin:end], schemas)) is None:
+        return None
+    name = ".".join(("data", *rule.path))
+    for key in rule.path:
+        inner_begin, inner_end = _find_field(text, key, begin)
+        if inner_begin is None or inner_end is None:
+            return Fault(f"{name} is missing, it has to be {rule.needs}")
+        begin, end = inner_begin, inner_end
+    kind, word = _TYPE_WORDS.get(text[begin], "number"), text[begin:end]
+    shown = f" {word}" if kind in ("text", "number", "boolean") and len(word) <= MAX_SHOWN_VALUE else ""
+    return _fault_at(text, begin, end, f"{name} is {kind}{shown}, it has to be {rule.needs}")
+
+
+def _find_field(text: str, field: str, within: int = 0) -> tuple[int | None, int | None]:
+    """Return begin and end of the value of a field of the object at ``within``."""
     with deep_recursion():
-        for key, begin in inner_values(text, 0):
+        for key, begin in inner_values(text, within):
             if key == field:
                 return begin, scan_value(text, begin)[1]
     return None, None

@@ -16,6 +16,7 @@ from penstock.files.errors import DamagedFile
 from penstock.landing.rows.engine import as_mask, compute, json_pointer, pc
 
 WHOLE, NUMBER, BOOLEAN, TEXT, LIST, OBJECT = "whole", "number", "boolean", "text", "list", "object"
+_WORDS = {WHOLE: "whole number", "": "value"}
 _JSON_TYPES = {
     WHOLE: ("BIGINT", "UBIGINT"),
     NUMBER: ("BIGINT", "UBIGINT", "DOUBLE"),
@@ -24,6 +25,15 @@ _JSON_TYPES = {
     LIST: ("ARRAY",),
     OBJECT: ("OBJECT",),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRule:
+    """An SQL condition on the field at ``path`` of ``data``, and the type that it needs, in words."""
+
+    path: tuple[str, ...]
+    needs: str
+    condition: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +78,13 @@ class TypeSchema:
         return {}
 
     @property
-    def condition(self) -> str:
-        return " AND ".join(["json_type(data) = 'OBJECT'", *(field.fits for field in self.fields)])
+    def rules(self) -> list[FieldRule]:
+        fields = (FieldRule((f.name,), f.cast.lower() or _WORDS.get(f.kind, f.kind), f.fits) for f in self.fields)
+        return [FieldRule((), OBJECT, "json_type(data) = 'OBJECT'"), *fields]
 
 
 class Schema(Protocol):
-    """A condition on the ``data`` of the events of a type."""
+    """Conditions on the ``data`` of the events of a type."""
 
     @property
     def type(self) -> str: ...
@@ -83,8 +94,8 @@ class Schema(Protocol):
         """Return SQL expressions that are computed first, once."""
 
     @property
-    def condition(self) -> str:
-        """Return an SQL condition on the column ``data`` and ``inputs``."""
+    def rules(self) -> list[FieldRule]:
+        """Return a rule for each field; their SQL conditions are on the column ``data`` and ``inputs``."""
 
 
 class SchemasUnknown(PenstockError, ValueError):
@@ -123,7 +134,24 @@ def violates_schema(
     for schema in schemas:
         is_of_type = as_mask(pc.equal(types, pa.scalar(schema.type)))
         if is_of_type.any():
-            fits = {"fits": f"coalesce({schema.condition}, false)"}
+            fits = {"fits": f"coalesce({condition_of(schema)}, false)"}
             columns = compute(fits, schema.inputs, data=data.filter(pa.array(is_of_type)))
             is_violated[is_of_type] = ~as_mask(columns["fits"])
     return is_violated
+
+
+def condition_of(schema: Schema) -> str:
+    """Return an SQL condition that holds for data that meet all rules of a schema."""
+    return " AND ".join(rule.condition for rule in schema.rules)
+
+
+def first_misfit(event_type: str, data: str, schemas: Sequence[Schema]) -> FieldRule | None:
+    """Return the first rule that the ``data`` (JSON text) of an event violates; None if it meets all."""
+    for schema in schemas:
+        if schema.type == event_type:
+            fits = {f"fit{n}": f"coalesce({rule.condition}, false)" for n, rule in enumerate(schema.rules)}
+            columns = compute(fits, schema.inputs, data=pa.array([data], pa.string()))
+            for rule, column in zip(schema.rules, columns.values(), strict=True):
+                if not column[0].as_py():
+                    return rule
+    return None

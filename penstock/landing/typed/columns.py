@@ -20,6 +20,7 @@ from penstock.config.json_path import Path, parse_path
 from penstock.config.keys.typed import OWN_COLUMNS, TypedConfig
 from penstock.landing.rows.engine import compute, json_pointer, sql_literal
 from penstock.landing.rows.table_rows import RFC3339
+from penstock.landing.rows.type_schemas import OBJECT, FieldRule
 from penstock.landing.table_paths import TYPED_MARK
 from penstock.landing.table_schema import LANDED, MICROS
 
@@ -116,10 +117,13 @@ class TypedTable:
         return {**{column.name: f"value{n}" for n, column in self._numbered()}, REST: self._rest()}
 
     @property
-    def condition(self) -> str:
-        """SQL that holds for events whose fields all fit."""
-        rules = (f"value{n} IS NOT NULL" if column.required else self._fits(n) for n, column in self._numbered())
-        return " AND ".join(["fields IS NOT NULL", *rules])
+    def rules(self) -> list[FieldRule]:
+        """The rules that hold for events whose fields all fit."""
+        rules = [FieldRule((), OBJECT, "fields IS NOT NULL")]
+        for n, column in self._numbered():
+            condition = f"value{n} IS NOT NULL" if column.required else self._fits(n)
+            rules.append(FieldRule(column.path, column.type, condition))
+        return rules
 
     def _rest(self) -> str:
         """Return SQL of the object without the values that are in columns; null if no value remains."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.landing.landing_lock import hold_lock
 from penstock.landing.rows.payload_fault import Fault, find_fault
+from penstock.landing.rows.type_schemas import Schema
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.quarantine.fixes import Fix, apply_fix, keep_payload
 from penstock.upkeep.quarantine.send_once import (
@@ -38,7 +39,10 @@ class SendingBack(PenstockError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row in quarantine. Rows of Kafka have a ``partition`` and cannot be sent back."""
+    """A row in quarantine. Rows of Kafka have a ``partition`` and cannot be sent back.
+
+    ``schemas`` are the configured ones, by which its fault is found.
+    """
 
     topic: str
     partition: int | None
@@ -49,6 +53,7 @@ class Row:
     payload: bytes
     key: bytes | None
     annotations: list[tuple[str, str]]
+    schemas: Sequence[Schema] = field(default=(), compare=False, repr=False)
 
     @property
     def position(self) -> str:
@@ -59,7 +64,7 @@ class Row:
     @property
     def fault(self) -> Fault:
         """Return what is wrong with the payload, and where."""
-        return find_fault(self.reason, self.payload)
+        return find_fault(self.reason, self.payload, self.schemas)
 
     def document(self) -> dict[str, Any]:
         """Return the row as a JSON document, with its fault; bytes that are not UTF-8 are replaced."""

@@ -25,6 +25,7 @@ from penstock.landing.journal import Commit, read_journal
 from penstock.landing.offset_runs import NO_RUNS, is_inside
 from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.rows.payload_fault import find_fault
+from penstock.landing.rows.type_schemas import Schema
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout, partition_value
@@ -112,8 +113,15 @@ class Tracer:
     """
 
     def __init__(
-        self, topics: Path, layout: Layout, patterns: Sequence[str] = ("*",), report: Report = ignore_progress
+        self,
+        topics: Path,
+        layout: Layout,
+        patterns: Sequence[str] = ("*",),
+        report: Report = ignore_progress,
+        schemas: Sequence[Schema] = (),
     ) -> None:
+        """Create the tracer; ``schemas`` are the configured ones, by which faults are found."""
+        self._schemas = tuple(schemas)
         self._topics, self._layout, self._patterns, self._report = topics, layout, tuple(patterns), report
 
     @cached_property
@@ -165,7 +173,7 @@ class Tracer:
             self._look_in_log(sighting)
         self._look_in_table(sighting)
         fate = self._decide_fate(sighting)
-        meaning = _describe_fate(sighting, fate)
+        meaning = _describe_fate(sighting, fate, self._schemas)
         steps = [*build_steps(sighting), *self._kafka_steps(sighting)]
         for step in self._sent_back_steps(sighting):
             steps.append(step)
@@ -334,12 +342,13 @@ def _select_kinds(names: Sequence[TableFile], kinds: Sequence[str]) -> list[Tabl
     return [name for name in names if partition_value(name, "kind") in kinds]
 
 
-def _describe_fate(sighting: Sighting, fate: str) -> str:
+def _describe_fate(sighting: Sighting, fate: str, schemas: Sequence[Schema]) -> str:
     if fate.startswith(LANDED):
         return f"has landed: {fate.removeprefix(LANDED)}"
     if fate.startswith(QUARANTINED):
         reason = fate.removeprefix(QUARANTINED)
-        fault = f" ({find_fault(reason, sighting.payload).text})" if sighting.payload is not None else ""
+        payload = sighting.payload
+        fault = f" ({find_fault(reason, payload, schemas).text})" if payload is not None else ""
         return f"is in quarantine: {reason}{fault}"
     if fate.startswith(GAP):
         return f"is in a gap of the log: {fate.removeprefix(GAP)}{_describe_earlier_proof(sighting)}"

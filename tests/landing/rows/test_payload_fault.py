@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from penstock.landing.rows.json_events import EventRules, event_columns
 from penstock.landing.rows.payload_fault import find_fault
+from penstock.landing.rows.type_schemas import BOOLEAN, TEXT, WHOLE, Field, Schema, TypeSchema
+from penstock.landing.typed.columns import Column, TypedTable
 
 
 def judge(payload: bytes, *event_types: str) -> str:
@@ -60,6 +62,41 @@ def test_type_that_is_not_allowed_is_marked() -> None:
         "type is not in pipeline.event_types, at character 9",
         b'"t"',
     )
+
+
+CLICK = TypedTable(
+    "click", "t", (Column("ms", "bigint", "ms"), Column("id", "string", "user.id", required=True)), strict=True
+)
+SCHEMA = TypeSchema("t", (Field("ms", WHOLE, "INTEGER"), Field("ok", BOOLEAN), Field("name", TEXT, required=True)))
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "text", "marked"),
+    [
+        (CLICK, '{"ms":"fast"}', 'data.ms is text "fast", it has to be bigint', '"fast"'),
+        (CLICK, '{"ms": 1.5}', "data.ms is number 1.5, it has to be bigint", "1.5"),
+        (CLICK, '{"ms":1, "user": {"id": [1]}}', "data.user.id is list, it has to be string", "[1]"),
+        (CLICK, '{"ms":1,"user":{"id":null}}', "data.user.id is null, it has to be string", "null"),
+        (CLICK, '{"ms":1,"user":{}}', "data.user.id is missing, it has to be string", None),
+        (CLICK, '{"ms":1,"user":5}', "data.user.id is missing, it has to be string", None),
+        (CLICK, "[1]", "data is list, it has to be object", "[1]"),
+        (SCHEMA, '{"ms":3000000000}', "data.ms is number 3000000000, it has to be integer", "3000000000"),
+        (SCHEMA, '{"ok":"yes"}', 'data.ok is text "yes", it has to be boolean', '"yes"'),
+        (SCHEMA, '{"ok":true}', "data.name is missing, it has to be text", None),
+        (SCHEMA, '{"name":true}', "data.name is boolean true, it has to be text", "true"),
+    ],
+)
+def test_misfit_names_field_value_and_needed_type(schema: Schema, data: str, text: str, marked: str | None) -> None:
+    payload = f'{{{VALID},"data":{data}}}'.encode()
+    rules = EventRules((), (schema,))
+    (reason,) = event_columns(pa.array([payload], pa.binary()), rules)["reason"].to_pylist()
+    assert reason == "schema_not_met"
+    fault = find_fault(reason, payload, rules.schemas)
+    assert fault.text.partition(", at character ")[0] == text
+    assert (None if fault.begin is None else payload[fault.begin : fault.end].decode()) == marked
+    assert find_fault(reason, payload).text.startswith("data does not meet the schema of its type"), "schemas unknown"
+    good = payload.replace(data.encode(), b'{"ms":1,"user":{"id":"u"},"name":"n"}')
+    assert find_fault(reason, good, rules.schemas).text.startswith("data does not meet"), "the schema has changed since"
 
 
 def test_reason_of_a_transformation_has_no_position() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.config.json_path import format_path
 from penstock.landing.rows.engine import compute
+from penstock.landing.rows.type_schemas import condition_of
 from penstock.landing.typed.columns import TYPES, Column, TypedTable, compute_columns
 
 
@@ -160,7 +161,7 @@ def test_columns_and_rest_have_all_of_data(objects: list[dict[str, Any]]) -> Non
     table = TypedTable("t", "t", ALL_TYPES)
     texts = pa.array([json.dumps(given_data, separators=(",", ":")) for given_data in objects])
     columns = compute_columns(table, texts)
-    fits = compute({"fits": table.condition}, table.inputs, data=texts)["fits"].to_pylist()
+    fits = compute({"fits": condition_of(table)}, table.inputs, data=texts)["fits"].to_pylist()
     for row, given_object in enumerate(objects):
         rest = json.loads(columns["rest"][row].as_py() or "{}")
         typed = {kind: _to_json_value(kind, columns[f"v_{kind}"][row].as_py()) for kind in TYPES}
@@ -210,7 +211,7 @@ def test_nested_columns_and_rest_are_as_plain_python_says(
     texts = pa.array([json.dumps(document, separators=(",", ":")) for document in objects])
     table = TypedTable("t", "t", columns)
     computed = compute_columns(table, texts)
-    fits = compute({"fits": table.condition}, table.inputs, data=texts)["fits"].to_pylist()
+    fits = compute({"fits": condition_of(table)}, table.inputs, data=texts)["fits"].to_pylist()
     for row, document in enumerate(objects):
         values = [_plain_lookup(document, path) for path, _ in chosen]
         held = [_is_held(kind, value) for (_, kind), value in zip(chosen, values, strict=True)]
