@@ -24,7 +24,6 @@ AT_START = {
     "pipeline": "the pipeline hands its settings to Spark once",
     "console": "the console is a process of its own that reads them once",
     "otel": "the export connects once",
-    "alarms": "the rules and deliveries are set up once",
 }
 """Keys and groups that processes read only at their start, and why."""
 TOKENS = "security.tokens"

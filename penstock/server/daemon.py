@@ -46,7 +46,7 @@ from penstock.server.http.body_limits import refused_family
 from penstock.server.http.monitoring_routes import monitoring_routes
 from penstock.server.http.operator_routes import operator_routes
 from penstock.server.http.routes import daemon_routes
-from penstock.server.live_settings import Reconfigurer, log_settings
+from penstock.server.live_settings import Alarms, Reconfigurer, log_settings
 from penstock.server.metrics.prometheus import Family
 from penstock.server.servers import Bound, serve
 from penstock.supervise.daemon_channel import DaemonEnd
@@ -87,6 +87,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     )
     delivery.on_finished = register.mark_finished
     reports = MonitoringApi(settings, log, ledger, lambda: refused_family(limits), delivery.family)
+    alarms = make_alarms(settings.alarms, log.clock, reports, register, delivery)
     api = EntriesApi(log, TokenAuthenticator.from_config(settings.security, internal), reports.post)
     sweeper, keeper, recorder = (
         Sweeper(log),
@@ -104,7 +105,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         keeper.start()
         recorder.start()
         if channel is not None:
-            Reconfigurer(DaemonEnd(channel), log, ledger, reports, api.guard, drains).start()
+            Reconfigurer(DaemonEnd(channel), log, ledger, reports, api.guard, drains, alarms).start()
 
     routes = daemon_routes(api, stat=reports.stat, metrics=reports.metrics, balance=reports.balance)
     app = create_app(
@@ -115,7 +116,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         limits=limits,
     )
     export = start_export(settings.otel, reports.metrics)
-    watch = start_alarms(settings.alarms, log.clock, reports, register)
+    alarms.watch.start()
     if settings.alarms.has_destination:
         delivery.start()
     await serve(
@@ -137,7 +138,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     await asyncio.to_thread(drains.stop)
     if export:
         await asyncio.to_thread(export.stop)
-    watch.stop()
+    alarms.watch.stop()
     delivery.stop()
     await asyncio.to_thread(sweeper.stop)
     await asyncio.to_thread(recorder.stop)
@@ -157,10 +158,10 @@ def start_export(config: OtelConfig, families: Callable[[], Iterable[Family]]) -
     return export
 
 
-def start_alarms(
-    config: AlarmsConfig, clock: WatchClock, reports: MonitoringApi, register: AlarmRegister
-) -> AlarmWatch:
-    """Start to evaluate the rules, also without a destination: the console shows their state."""
+def make_alarms(
+    config: AlarmsConfig, clock: WatchClock, reports: MonitoringApi, register: AlarmRegister, delivery: AlarmDelivery
+) -> Alarms:
+    """Return the alarms. The rules are evaluated also without a destination: the console shows their state."""
     watch = AlarmWatch(
         config.every,
         clock,
@@ -169,8 +170,7 @@ def start_alarms(
         register.enter,
         register.firing(),
     )
-    watch.start()
-    return watch
+    return Alarms(delivery, register, watch)
 
 
 def main() -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import dataclass
 from typing import TypedDict
 
 from penstock.config import Settings
+from penstock.config.keys.alarms import AlarmsConfig
 from penstock.handover.drain import RECEIPTS
 from penstock.handover.listener_drains import Drains
 from penstock.ledger.ledger import Ledger
 from penstock.log import Limits, Log, LogError, TopicSettings
+from penstock.server.alarms.delivery import AlarmDelivery
+from penstock.server.alarms.register import AlarmRegister
+from penstock.server.alarms.watch import AlarmWatch
 from penstock.server.api.monitoring import MonitoringApi
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.supervise.daemon_channel import DaemonEnd, NewEvents
@@ -44,6 +49,24 @@ def log_settings(settings: Settings) -> LogSettings:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Alarms:
+    """The alarms of a daemon. One thread at a time applies settings."""
+
+    delivery: AlarmDelivery
+    register: AlarmRegister
+    watch: AlarmWatch
+
+    def apply(self, config: AlarmsConfig) -> None:
+        """Change to ``config``; the delivery is started once alarms have a destination."""
+        self.delivery.replace(config)
+        if config.has_destination and not self.delivery.is_alive():
+            self.delivery.start()
+        self.register.deliver_by(self.delivery.enqueue if config.has_destination else None)
+        # Order: last, because it makes the watch enter what fires, which is delivered to a new destination.
+        self.watch.set_interval(config.every)
+
+
 class Reconfigurer(threading.Thread):
     """Thread that applies the supervisor's messages."""
 
@@ -55,9 +78,10 @@ class Reconfigurer(threading.Thread):
         reports: MonitoringApi,
         guard: TokenAuthenticator,
         drains: Drains,
+        alarms: Alarms,
     ) -> None:
         super().__init__(name="reconfigurer", daemon=True)
-        self._end, self._drains = end, drains
+        self._end, self._drains, self._alarms = end, drains, alarms
         self._log, self._ledger, self._reports, self._guard = log, ledger, reports, guard
 
     def run(self) -> None:
@@ -94,3 +118,4 @@ class Reconfigurer(threading.Thread):
         self._guard.replace(settings.security.tokens)
         self._ledger.listeners = [listener.name for listener in settings.listener]
         self._reports.settings = settings
+        self._alarms.apply(settings.alarms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,13 @@ from penstock.config import Settings
 from penstock.handover.listener_drains import Drains
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, TooManyTopics
+from penstock.server.alarms.delivery import AlarmDelivery
+from penstock.server.alarms.register import AlarmRegister
+from penstock.server.alarms.watch import AlarmWatch
 from penstock.server.api.monitoring import MonitoringApi
 from penstock.server.auth.rights import TokenAuthenticator
-from penstock.server.live_settings import Reconfigurer, log_settings
+from penstock.server.live_settings import Alarms, Reconfigurer, log_settings
+from penstock.server.metrics.prometheus import Family
 from penstock.slogd.errors import Unauthenticated
 from penstock.supervise.daemon_channel import Channel, DaemonEnd
 
@@ -34,13 +39,25 @@ def test_new_settings_apply_and_a_topics_own_settings_stay(tmp_path: Path) -> No
     ledger, guard = Ledger(log, old.buffers, []), TokenAuthenticator.from_config(old.security, None)
     reports, channel = MonitoringApi(old, log, ledger), Channel()
     drains = Drains(old.buffers, log)
-    reconfigurer = Reconfigurer(DaemonEnd(os.dup(channel.descriptor)), log, ledger, reports, guard, drains)
+    delivery, looks = AlarmDelivery(old.alarms), threading.Semaphore(0)
+    register = AlarmRegister(tmp_path / "alarms.state", None, log.clock.expected)
+
+    def families() -> list[Family]:
+        looks.release()
+        return [Family("penstock_topic_fate_total", "counter", "", [({"topic": "t", "fate": "corrupt"}, 1.0)])]
+
+    watch = AlarmWatch(3600, log.clock, families, str, register.enter)
+    watch.start()
+    assert looks.acquire(timeout=20)
+    alarms = Alarms(delivery, register, watch)
+    reconfigurer = Reconfigurer(DaemonEnd(os.dup(channel.descriptor)), log, ledger, reports, guard, drains, alarms)
     new = settings(
         tmp_path,
         log={"max_topics": 2, "topic_defaults": {"stale_after": "2d", "segment_size_limit": "1MiB"}},
         topic={"later": {"stale_after": "3d"}},
         transactions={"max_open": 1},
         security=tokens("another"),
+        alarms={"command": "true", "every": "100ms"},
     )
     reconfigurer.apply(new)
     assert (log.settings("plain").stale_after, log.settings("plain").segment_size_limit) == (2 * 86400, 1 << 20)
@@ -53,4 +70,10 @@ def test_new_settings_apply_and_a_topics_own_settings_stay(tmp_path: Path) -> No
     with pytest.raises(Unauthenticated):
         guard.caller("Bearer the token of somebody")
     assert reports.settings is new
+    assert all(looks.acquire(timeout=20) for _ in range(3)), "the interval applies at once"
+    assert delivery.is_alive()
+    watch.stop()
+    delivery.stop()
+    for thread in (watch, delivery):
+        thread.join(20)
     log.close()

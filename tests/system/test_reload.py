@@ -251,6 +251,22 @@ def test_reload_asks_before_it_closes_a_listener_with_recent_messages(configured
     assert set(pipe.endpoints()["listeners"]) == {"keeps"}
 
 
+def test_alarms_are_reloaded(configured: Configured, tmp_path: Path) -> None:
+    pipe, alarm = configured.pipe, tmp_path / "alarm"
+    configured.write(listener("in"))
+    pipe.start()
+    configured.write(listener("in"), log=f"""[alarms]\ncommand = "sh -c 'cat > {alarm}'"\nevery = "200ms"\n""")
+    assert configured.reloaded().lines == ["the configuration is reloaded: alarms.command, alarms.every"]
+
+    def is_told_of_drops() -> bool:
+        # Repeated: growth counts from the first evaluation, which may be later than the first drops.
+        with pipe.paused("receiver in"):
+            pipe.datagrams(*[b"x" * 1000] * 1000, listener="in")
+        return alarm.exists() and "PenstockKernelDrops" in alarm.read_text()
+
+    until(is_told_of_drops, 60, what="the alarm")
+
+
 def test_restart_applies_what_a_reload_cannot_and_refuses_what_would_not_start(configured: Configured) -> None:
     pipe = configured.pipe
     configured.write(listener("stays", handlers=DISCARD), listener("goes"))

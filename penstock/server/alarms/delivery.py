@@ -15,7 +15,7 @@ import shlex
 import signal
 import ssl
 import threading
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -54,21 +54,8 @@ class AlarmDelivery(threading.Thread):
 
     def __init__(self, config: AlarmsConfig) -> None:
         super().__init__(name="alarm delivery", daemon=True)
-        self._config = config
-        self._attempts: dict[str, Attempt] = {}
-        if config.webhook:
-            self._attempts["webhook"] = lambda alarm: self._post(config.webhook, alarm)
-        if config.command:
-            self._attempts["command"] = self._run_command
-        if config.slack:
-            self._attempts["slack"] = lambda alarm: self._post(config.slack, slack_message(alarm))
-        if config.pagerduty:
-            self._attempts["pagerduty"] = lambda alarm: self._post(
-                config.pagerduty_url, pagerduty_event(alarm, config.pagerduty)
-            )
-        if config.smtp:
-            self._attempts["smtp"] = self._send_mail
-        self._secrets = _secrets_of(config)
+        self._secrets: list[str] = []
+        self.replace(config)
         # The lock guards what `enqueue` shares with the event loop: these four.
         self._lock = threading.Lock()
         self._inbox: deque[dict[str, Any]] = deque()
@@ -79,6 +66,26 @@ class AlarmDelivery(threading.Thread):
         self.on_finished: Callable[[Alarm], None] = lambda _: None
         """Called once for each message that was accepted or given up, on this thread."""
         self.counts: Counter[str] = Counter()
+
+    def replace(self, config: AlarmsConfig) -> None:
+        """Deliver by ``config`` from now on, also unfinished alarms; those for a removed destination are given up."""
+        attempts: dict[str, Attempt] = {}
+        if config.webhook:
+            attempts["webhook"] = lambda alarm: self._post(config.webhook, alarm)
+        if config.command:
+            attempts["command"] = self._run_command
+        if config.slack:
+            attempts["slack"] = lambda alarm: self._post(config.slack, slack_message(alarm))
+        if config.pagerduty:
+            attempts["pagerduty"] = lambda alarm: self._post(
+                config.pagerduty_url, pagerduty_event(alarm, config.pagerduty)
+            )
+        if config.smtp:
+            attempts["smtp"] = self._send_mail
+        # Order: the secrets first, and the previous ones stay: an attempt that is open may still fail with them.
+        self._secrets = sorted({*self._secrets, *_secrets_of(config)}, key=len, reverse=True)
+        # Threads: both are replaced as a whole, because the event loop reads them without a lock.
+        self._config, self._attempts = config, attempts
 
     def enqueue(self, message: dict[str, Any]) -> bool:
         """Queue a message; drop, count and log it, and return False, if too many are unfinished."""
@@ -123,7 +130,7 @@ class AlarmDelivery(threading.Thread):
 
     async def _serve(self) -> None:
         self._wake = asyncio.Event()
-        self._slots = {name: asyncio.Semaphore(MAX_OPEN_ATTEMPTS) for name in self._attempts}
+        self._slots = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(MAX_OPEN_ATTEMPTS))
         with self._lock:
             self._loop = asyncio.get_running_loop()
         tasks: set[asyncio.Task[None]] = set()
@@ -148,9 +155,9 @@ class AlarmDelivery(threading.Thread):
         alarm = json.dumps([message.get("alarm"), message.get("labels")])
         try:
             async with asyncio.TaskGroup() as group:
-                for name, attempt in self._attempts.items():
+                for name in self._attempts:
                     key = f"{name} {alarm}"
-                    delivery = group.create_task(self._deliver_in_order(self._newest.get(key), name, attempt, message))
+                    delivery = group.create_task(self._deliver_in_order(self._newest.get(key), name, message))
                     self._newest[key] = delivery
                     delivery.add_done_callback(lambda task, key=key: self._forget(key, task))  # type: ignore[misc]
         finally:
@@ -163,17 +170,15 @@ class AlarmDelivery(threading.Thread):
         if self._newest.get(key) is delivery:
             del self._newest[key]
 
-    async def _deliver_in_order(
-        self, previous: asyncio.Task[None] | None, name: str, attempt: Attempt, alarm: Alarm
-    ) -> None:
+    async def _deliver_in_order(self, previous: asyncio.Task[None] | None, name: str, alarm: Alarm) -> None:
         # Order: the begin of an alarm is delivered before its end.
         if previous is not None:
             await asyncio.wait([previous])
-        self.counts[SENT if await self._retry(name, attempt, alarm) else FAILED] += 1
+        self.counts[SENT if await self._retry(name, alarm) else FAILED] += 1
 
-    async def _retry(self, name: str, attempt: Attempt, alarm: Alarm) -> bool:
+    async def _retry(self, name: str, alarm: Alarm) -> bool:
         pause, waited = FIRST_PAUSE_S, 0.0
-        while True:
+        while attempt := self._attempts.get(name):
             async with self._slots[name]:
                 reason = await self._attempt_error(attempt, alarm)
             if not reason:
@@ -184,6 +189,8 @@ class AlarmDelivery(threading.Thread):
             _LOGGER.warning("alarms.%s: %s; retrying in %.0f s", name, reason, pause)
             await asyncio.sleep(pause)
             waited, pause = waited + pause, min(2 * pause, MAX_PAUSE_S)
+        _LOGGER.warning("alarms.%s: gave up an alarm: the destination is no longer configured", name)
+        return False
 
     async def _within_deadline(self, attempt: Attempt, alarm: Alarm) -> None:
         """Limit the whole attempt: a timeout for each read would let a byte now and then hold it open for ever."""

@@ -85,6 +85,11 @@ class AlarmRegister:
         self._pending: list[dict[str, Any]] = []
         self._state = self._read()
 
+    def deliver_by(self, deliver: Callable[[dict[str, Any]], bool] | None) -> None:
+        """Deliver by ``deliver`` from now on, or not at all."""
+        with self._lock:
+            self._deliver = deliver
+
     def firing(self) -> list[dict[str, Any]]:
         """Return the messages of alarms that fire, such as those before a restart."""
         with self._lock:

@@ -114,19 +114,22 @@ class AlarmWatch(threading.Thread):
         self._families, self._receipt, self._enter = families, receipt, enter
         firing = list(firing)
         self._states = [RuleState(rule, firing) for rule in RULES]
-        self._stopping = threading.Event()
+        self._is_stopped = False
+        self._changed = threading.Event()
 
     def run(self) -> None:
         """Evaluate at once, then until stopped; a failed evaluation is logged and repeated."""
         # At once: growth is measured from the first evaluation, so a loss before it would not be seen.
-        pause = 0.0
-        while not self._stopping.wait(pause):
-            pause = self._every
+        while not self._is_stopped:
+            self._changed.clear()
             try:
                 self.evaluate()
             # An error in a rule must not stop the other rules or the daemon.
             except Exception:
                 _LOGGER.exception("alarms: the rules cannot be evaluated")
+            # Order: the state is read after the event is cleared; a change in between ends the wait at once.
+            if not self._is_stopped:
+                self._changed.wait(self._every)
 
     def evaluate(self) -> None:
         """Evaluate all rules once."""
@@ -138,6 +141,12 @@ class AlarmWatch(threading.Thread):
         receipt = self._receipt() if changes else ""
         self._enter([{**change, "receipt": receipt} for change in changes], pending)
 
+    def set_interval(self, every: float) -> None:
+        """Evaluate now, and every ``every`` seconds from now on."""
+        self._every = every
+        self._changed.set()
+
     def stop(self) -> None:
         """End the thread."""
-        self._stopping.set()
+        self._is_stopped = True
+        self._changed.set()

@@ -346,3 +346,23 @@ def test_stop_ends_open_attempts(tmp_path: Path) -> None:
         delivery.enqueue(ALARM)
         until(lambda: file.exists() and file.read_text().strip())
     until(lambda: not alive(int(file.read_text())), 10)
+
+
+def test_alarm_that_is_retried_goes_to_the_new_destination(tmp_path: Path) -> None:
+    tried, delivered_to = tmp_path / "tried", tmp_path / "delivered"
+    with delivering(AlarmsConfig(command=f"sh -c 'touch {tried}; exit 1'", retry_for=300)) as delivery:
+        delivery.enqueue(ALARM)
+        until(tried.exists)
+        delivery.replace(AlarmsConfig(command=f"touch {delivered_to}", retry_for=300))
+        until(lambda: delivery.counts["sent"])
+    assert delivered_to.exists()
+
+
+def test_alarm_for_a_removed_destination_is_given_up(tmp_path: Path) -> None:
+    tried = tmp_path / "tried"
+    with delivering(AlarmsConfig(command=f"sh -c 'touch {tried}; exit 1'", retry_for=300)) as delivery:
+        delivery.enqueue(ALARM)
+        until(tried.exists)
+        delivery.replace(AlarmsConfig())
+        until(lambda: delivery.counts["failed"])
+    assert dict(delivery.counts) == {"failed": 1}

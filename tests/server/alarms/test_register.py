@@ -172,3 +172,15 @@ def test_any_bytes_are_a_state_or_forgotten(tmp_path_factory: pytest.TempPathFac
     path = tmp_path_factory.getbasetemp() / "any.state"
     path.write_bytes(content)
     assert AlarmRegister(path, None, float).firing() == []
+
+
+def test_alarm_is_delivered_once_a_destination_is_configured(tmp_path: Path) -> None:
+    register, delivered = AlarmRegister(tmp_path / "alarms.state", None, float), list[dict[str, Any]]()
+    begin = {"alarm": "PenstockCorrupt", "labels": {}, "state": "begins", "at": "now"}
+    register.enter([begin], [])
+    register.deliver_by(lambda message: delivered.append(message) is None)
+    register.enter([], [])
+    assert delivered == [begin]
+    register.deliver_by(None)
+    register.enter([begin | {"state": "ends"}], [])
+    assert delivered == [begin]
