@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.main import get_command
 
 from docsite.metrics import sample_families
-from penstock.cli.main import COMMANDS
+from penstock.cli.main import COMMANDS, build
+from penstock.client.tail.container_logs import PATTERNS
 from penstock.config import Settings, load
 from penstock.counts import Name
 from penstock.server.api.monitoring import ROUTE_FATES
@@ -161,3 +163,24 @@ def test_units_run_commands_that_exist() -> None:
         commands = re.findall(r"^Exec\w+=/opt/penstock/bin/penstock (\w+)", unit.read_text(), re.MULTILINE)
         assert commands
         assert set(commands) <= COMMANDS.keys()
+
+
+def test_examples_of_container_logs_call_tail_with_its_options_and_mount_what_it_reads(tmp_path: Path) -> None:
+    compose = yaml.safe_load((EXAMPLES / "container-logs.compose.yaml").read_text())["services"]["tail"]
+    manifest = yaml.safe_load((EXAMPLES / "kubernetes" / "container-logs.yaml").read_text())
+    (container,) = manifest["spec"]["template"]["spec"]["containers"]
+    mounts_by_command = [
+        (["penstock", *compose["command"]], {volume.split(":")[1] for volume in compose["volumes"]}),
+        ([*container["command"], *container["args"]], {mount["mountPath"] for mount in container["volumeMounts"]}),
+    ]
+    group: Any = get_command(build(["tail"]))
+    options = {option for parameter in group.commands["tail"].params for option in parameter.opts}
+    for (program, command, *arguments), mounts in mounts_by_command:
+        assert (program, command) == ("penstock", "tail")
+        assert {argument.partition("=")[0] for argument in arguments} <= options
+        files = [argument.partition("=")[2] for argument in arguments if "=/" in argument]
+        assert all(any(file.startswith(mount) for mount in mounts) for file in files)
+        read_folders = {pattern.partition("/*")[0] for pattern in PATTERNS}
+        assert read_folders & mounts
+    assert compose["healthcheck"]["test"][1:] == container["readinessProbe"]["exec"]["command"]
+    assert container["resources"]["limits"]["memory"]

@@ -62,6 +62,9 @@ TARGETS = {
     "client/log/admin_calls.py": ANSWERS,
     "client/log/calls.py": ANSWERS,
     "client/tail/positions.py": "client/tail/test_positions.py::test_any_file_is_positions_or_an_error_of_ours",
+    "client/tail/container_logs.py": (
+        "client/tail/test_container_logs.py::test_any_bytes_are_entries_and_complete_bytes_end_a_line"
+    ),
     "client/tail/file_content.py": "client/tail/test_file_content.py::test_any_bytes_are_lines_that_lose_nothing",
     "client/tail/followed_file.py": "client/tail/test_file_content.py::test_any_bytes_are_lines_that_lose_nothing",
     "client/sent_report.py": "client/test_sent_report.py::test_random_answer_gives_a_text",

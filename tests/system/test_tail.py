@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -22,14 +23,26 @@ from tests.system.test_docs import commands_of, run
 from tests.system.topic_files import entries
 
 KILLS = 6
+KILLS_OF_CONTAINERS = 3
 EVERY = 0.002
 """Seconds between two lines."""
+
+
+def plain_line(number: int) -> str:
+    return f"line {number}\n"
+
+
+def container_lines(number: int) -> str:
+    """Return an entry in two pieces, as a container's runtime writes it."""
+    at = "2026-11-26T22:20:01.123456789Z"
+    return f"{at} stdout P line \n{at} stderr F error {number}\n{at} stdout F {number}\n"
 
 
 class Application:
     """A writer of numbered lines whose file is rotated by renaming every hundred lines."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, line: Callable[[int], str] = plain_line) -> None:
+        self._line = line
         self._path, self.written, self._ends = path, 0, threading.Event()
         self._thread = threading.Thread(target=self._write)
         self._thread.start()
@@ -37,7 +50,7 @@ class Application:
     def _write(self) -> None:
         file = self._path.open("a")
         while not self._ends.wait(EVERY):
-            file.write(f"line {self.written}\n")
+            file.write(self._line(self.written))
             file.flush()
             self.written += 1
             if self.written % 100 == 0:
@@ -113,6 +126,27 @@ def test_killed_tail_neither_loses_nor_repeats_lines(pipe: Pipe, tmp_path: Path)
     assert Counter(row["payload"] for row in rows) == Counter(b"line %d" % n for n in range(application.written))
     assert {Path(row["annotations"]["file"]).name.partition(".")[0] for row in rows} == {"app"}
     assert pipe.settled()["unaccounted"] == 0
+
+
+def test_killed_tail_of_containers_appends_each_entry_once(pipe: Pipe, tmp_path: Path) -> None:
+    folder, dice = tmp_path / "pods" / "shop_web_77" / "nginx", random.Random(8)
+    folder.mkdir(parents=True)
+    application = Application(folder / "0.log", container_lines)
+    try:
+        for _ in range(KILLS_OF_CONTAINERS):
+            process, before = following(pipe, "--containers", f"{folder}/*.log*"), len(entries(pipe, "files"))
+            until(lambda before=before: len(entries(pipe, "files")) > before, what="it appends")
+            time.sleep(dice.random() / 2)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    finally:
+        application.stop()
+    process = following(pipe, "--containers", f"{folder}/*.log*", "--once")
+    assert process.wait(60) == 0
+    rows = entries(pipe, "files")
+    expected = [text % number for number in range(application.written) for text in (b"line %d", b"error %d")]
+    assert Counter(row["payload"] for row in rows) == Counter(expected)
+    assert {row["annotations"]["pod"] for row in rows} == {"web"}
 
 
 def test_command_of_the_page(one_pipe: Pipe, tmp_path: Path) -> None:

@@ -17,12 +17,14 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.common import fail
 from penstock.cli.completion import topic_names
 from penstock.cli.log.connect import Daemon, errors_in_one_line
 from penstock.cli.log.entries import parse_annotations
 from penstock.cli.progress import Progress
 from penstock.client import ClientError, Unavailable
 from penstock.client.log.types import Damaged, Exhausted
+from penstock.client.tail.container_logs import PATTERNS
 from penstock.client.tail.discovery import matching_paths
 from penstock.client.tail.positions import PositionsFile
 from penstock.client.tail.tailer import Tailer
@@ -38,7 +40,9 @@ _LOGGER = logging.getLogger(__name__)
 
 def tail(
     daemon: Daemon,
-    files: Annotated[list[str], typer.Argument(help="Files to follow, or patterns in quotes: '/var/log/*.log'.")],
+    files: Annotated[
+        list[str] | None, typer.Argument(help="Files to follow, or patterns in quotes: '/var/log/*.log'.")
+    ] = None,
     topic: Annotated[str, typer.Option(help="Topic to append to.", autocompletion=topic_names)] = "files",
     state: Annotated[
         Path | None,
@@ -48,9 +52,18 @@ def tail(
     annotate: Annotated[
         list[str] | None, typer.Option(metavar="K=V", help="Annotation for every message; may be repeated.")
     ] = None,
+    containers: Annotated[
+        bool,
+        typer.Option(
+            "--containers",
+            help="Read logs of containers (Docker, Kubernetes, Podman); without FILES from their folders.",
+        ),
+    ] = False,
     once: Annotated[bool, typer.Option(help="Exit when all existing lines are appended.")] = False,
 ) -> None:
     """Follow log files and append their lines to a topic, each line once through rotations, restarts and kills."""
+    if not files and not containers:
+        fail("name the files to follow, or --containers", 2)
     logging.basicConfig(format="penstock: %(message)s", level=logging.WARNING)
     raise_file_limit()
     stop = threading.Event()
@@ -64,7 +77,7 @@ def tail(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
     positions = PositionsFile(state or daemon.settings.data_dir / "tail" / f"{topic}.json")
-    patterns = [os.path.abspath(pattern) for pattern in files]
+    patterns = [os.path.abspath(pattern) for pattern in files or PATTERNS]
     with errors_in_one_line(), daemon.client(math.inf) as log, Progress(f"following into {topic}") as progress:
         tailer = Tailer(
             patterns,
@@ -72,6 +85,7 @@ def tail(
             positions,
             annotations=parse_annotations(annotate or ()),
             from_end=from_end,
+            containers=containers,
         )
         try:
             follow(tailer, patterns, stop, once=once, progress=progress)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from crc32c import crc32c
@@ -49,10 +49,18 @@ class FollowedFile:
     """An open file and its ``position``, taken from ``positions`` if there. Raises OSError if it cannot be opened.
 
     ``grown_at``: the monotonic time of the last change of its size. ``is_own``: the file is known not to be a copy of
-    another one. ``is_held``: it is not read before that is known. Owned by the tailer's thread.
+    another one. ``is_held``: it is not read before that is known. ``complete_bytes`` returns how many bytes of whole
+    lines may be read together, 0 if their last message needs more lines. Owned by the tailer's thread.
     """
 
-    def __init__(self, path: str, now: float, positions: Mapping[FileIdentity, FilePosition]) -> None:
+    def __init__(
+        self,
+        path: str,
+        now: float,
+        positions: Mapping[FileIdentity, FilePosition],
+        complete_bytes: Callable[[bytes], int] = len,
+    ) -> None:
+        self._complete_bytes = complete_bytes
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         status = os.fstat(self._descriptor)
         identity = status.st_dev, status.st_ino
@@ -128,6 +136,13 @@ class FollowedFile:
             self._compared_state = None  # cut since ``detect_cut``, which compares again
             return None
         size = encoding.whole_lines(content)
+        if size:
+            complete = self._complete_bytes(content[:size])
+            # Limit: a message whose pieces do not fit into one read is cut after a piece.
+            size = complete or (size if is_last or len(content) == encoding.read_bytes else 0)
+            if not size:
+                self._exhausted_state = state
+                return None
         if not size and not encoding.is_padding(content):
             if len(content) == encoding.read_bytes:
                 size = encoding.split_point(content)

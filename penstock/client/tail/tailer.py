@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.client.log.types import OutOfSequence
+from penstock.client.tail import container_logs
 from penstock.client.tail.discovery import (
     Discovery,
     OnceLogger,
@@ -56,7 +57,8 @@ class Tailer:
     """Follows the files that match ``patterns``. Owned by one thread.
 
     ``append`` stores a batch under a producer's id and number, and raises ClientError. ``from_end``: of the files that
-    exist at the first start, append only what is written from then on.
+    exist at the first start, append only what is written from then on. ``containers``: the files are logs of
+    containers' runtimes.
     """
 
     def __init__(
@@ -67,12 +69,14 @@ class Tailer:
         *,
         annotations: Mapping[str, str] | None = None,
         from_end: bool = False,
+        containers: bool = False,
         grace_s: float = GRACE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._warnings = OnceLogger()
         self._discovery, self._append, self._state = Discovery(patterns, self._warnings), append, state
         self._annotations, self._grace_s, self._clock = dict(annotations or {}), grace_s, clock
+        self._containers = containers
         self._files: dict[FileIdentity, FollowedFile] = {}
         self._compressed: dict[FileIdentity, int] = {}  # with the time of their last change
         self._has_unsaved = False
@@ -165,7 +169,8 @@ class Tailer:
         try:
             if self._compressed.get(identity) == os.stat(path).st_mtime_ns:
                 return
-            file = FollowedFile(path, self._clock(), self._positions.files)
+            complete_bytes = container_logs.complete_bytes if self._containers else len
+            file = FollowedFile(path, self._clock(), self._positions.files, complete_bytes)
         except OSError as error:
             self._warn_unreadable(path, error)
             return
@@ -363,8 +368,14 @@ class Tailer:
 
     def _append_lines(self, file: FollowedFile, span: Span, path: str, number: tuple[str, int]) -> None:
         content = span.lines()
-        lines = content.lines
-        self._append(body(lines, annotations=self._annotations_of(path, len(lines))), number)
+        lines, constants = content.lines, self._annotations | {FILE: os.fsencode(path).decode("utf-8", "replace")}
+        if self._containers:
+            entries = container_logs.read_entries(lines)
+            lines = entries.texts
+            annotations = entries.with_annotations(constants | container_logs.describe_path(path))
+        else:
+            annotations = _repeat_annotations(constants, len(lines))
+        self._append(body(lines, annotations=annotations), number)
         skipped_nuls = content.skipped_nuls + max(span.begin - file.position.offset, 0)
         if skipped_nuls:
             _LOGGER.warning("%s: left out %d NUL bytes, a hole before a line", path, skipped_nuls)
@@ -373,11 +384,11 @@ class Tailer:
         self.skipped_nuls += skipped_nuls
         self._has_unsaved = True
 
-    def _annotations_of(self, path: str, rows: int) -> pa.Array[Any]:
-        texts = {**self._annotations, FILE: os.fsencode(path).decode("utf-8", "replace")}
-        index = from_numpy(np.tile(np.arange(len(texts)), rows))
-        offsets = np.arange(rows + 1) * len(texts)
-        return annotation_maps(offsets, pa.array(list(texts)).take(index), pa.array(list(texts.values())).take(index))
+
+def _repeat_annotations(texts: Mapping[str, str], rows: int) -> pa.Array[Any]:
+    index = from_numpy(np.tile(np.arange(len(texts)), rows))
+    offsets = np.arange(rows + 1) * len(texts)
+    return annotation_maps(offsets, pa.array(list(texts)).take(index), pa.array(list(texts.values())).take(index))
 
 
 def _rotated_name(path: str) -> str:
