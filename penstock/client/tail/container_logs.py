@@ -57,12 +57,15 @@ class ContainerEntries:
 
     def with_annotations(self, constants: Mapping[str, str]) -> pa.Array[Any]:
         """Return the annotations of each entry: ``constants``, stream and time."""
-        rows = len(self.texts)
-        columns: list[pa.Array[Any]] = [pa.repeat(pa.scalar(text, pa.string()), rows) for text in constants.values()]
-        columns += [self.streams.fill_null(""), self.times.fill_null("")]
-        present = np.ones((rows, len(columns)), np.bool_)
-        present[:, -2:] = self.streams.is_valid().to_numpy(zero_copy_only=False)[:, None]
-        return build_maps((*constants, STREAM, TIME), columns, present, None)
+        rows, width = len(self.texts), len(constants)
+        texts = pa.concat_arrays([pa.array(constants.values(), pa.string()), self.streams, self.times])
+        indices = np.empty((rows, width + 2), np.int64)
+        indices[:, :width] = np.arange(width)
+        indices[:, width] = width + np.arange(rows)
+        indices[:, width + 1] = width + rows + np.arange(rows)
+        present = np.ones(indices.shape, np.bool_)
+        present[:, width:] = self.streams.is_valid().to_numpy(zero_copy_only=False)[:, None]
+        return build_maps((*constants, STREAM, TIME), texts, indices, present, None)
 
 
 def read_entries(lines: pa.Array[Any]) -> ContainerEntries:
