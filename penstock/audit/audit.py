@@ -19,8 +19,8 @@ from penstock.audit.columns import NoOffsets, OffsetColumns, find_columns
 from penstock.audit.content import compare_content
 from penstock.audit.offset_ranges import OffsetRanges
 from penstock.audit.outcome import PartitionReport, Proof, Report, Request
-from penstock.audit.source import BEYOND, AuditSource, Expected
-from penstock.audit.tables.table import AuditedTable, OffsetRows, without_credentials
+from penstock.audit.source import BEYOND, AuditSource, Expected, SourceUnavailable
+from penstock.audit.tables.table import AuditedTable, OffsetRows, TableUnreadable, without_credentials
 from penstock.kafka.absent_offsets import Absence
 from penstock.landing.offset_runs import (
     OffsetRange,
@@ -65,9 +65,32 @@ def audit(
         began_s=began_s,
         partitions=list(reports.values()),
     )
+    try:
+        _check(source, table, report, progress)
+    except (SourceUnavailable, TableUnreadable) as error:
+        raise type(error)(f"{error}; {_decided_part(report)}") from None
+    return report
+
+
+def _decided_part(report: Report) -> str:
+    """Return what an interrupted audit has decided, and what it has not."""
+    decided = [part for part in report.partitions if part.is_decided]
+    if not decided:
+        return "nothing was decided"
+    missing = sum(count_offsets(part.missing) for part in decided)
+    doubled = sum(count_offsets(part.doubled) for part in decided)
+    findings = f"{missing:,} absent records and {doubled:,} doubled"
+    if len(decided) == len(report.partitions):
+        return f"decided: {findings} in all partitions; not decided: their causes, tombstones and dead letters"
+    return f"decided: {findings} in {len(decided)} of {len(report.partitions)} partitions; not decided: the others"
+
+
+def _check(source: AuditSource, table: AuditedTable, report: Report, progress: Callable[[str], None]) -> None:
+    request, columns = report.request, report.columns
+    reports = {part.partition: part for part in report.partitions}
     if request.times is not None:
         count_by_hour(source, table, report, request.times, progress)
-        return report
+        return
     if request.ids is not None:
         judge_by_ids(source, table, report, request.ids, progress)
     else:
@@ -87,7 +110,6 @@ def audit(
     if request.ids is None:
         _find_files(table, columns, report)
         _search_history(table, columns, report, progress)
-    return report
 
 
 def _proof(
@@ -132,6 +154,7 @@ def _judge_by_offsets(
     for number, part in reports.items():
         progress(f"partition {number}")
         _judge(source, part, held[number], request)
+        part.is_decided = True
     missing = {part.partition: part.missing for part in report.partitions if len(part.missing)}
     if missing:
         progress("records without a row")

@@ -46,6 +46,7 @@ def judge_by_ids(
         _count_ids(staging)
         for part in report.partitions:
             _judge_partition(staging, part)
+            part.is_decided = True
         report.rows_without_offset = _number(staging, "SELECT count(*) FROM rows WHERE c0 IS NULL")
         report.repeated_ids = _number(staging, "SELECT count(*) FROM ids WHERE records > 1")
         strangers = _number(staging, "SELECT coalesce(sum(rows), 0) FROM ids WHERE records = 0")

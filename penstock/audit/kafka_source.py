@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 from penstock.audit.source import RECORDS, AuditSource, Expected, Lag, Period, Record, SourceUnavailable
 from penstock.errors import PenstockError
 from penstock.kafka.absent_offsets import AbsentOffsets, ClassifiedRange, watermarks
-from penstock.kafka.client.broker_answers import partition_numbers, retry_transient
+from penstock.kafka.client.broker_answers import TRANSIENT_ERRORS, partition_numbers, retry_transient
 from penstock.kafka.large.assembler import DEFAULT_EXPIRATION_GAP
 from penstock.landing.offset_runs import PARTITION_MARK, Runs, as_runs, is_inside, runs_of
 from penstock.proof.reread import RereadSource
@@ -213,9 +213,7 @@ class KafkaSource(AuditSource):
                     is_at_end = bool(messages) and _is_end(messages[-1])
                     if is_at_end:
                         messages.pop()
-                    for message in messages:
-                        if message.error() is not None:
-                            raise KafkaException(message.error())
+                    messages = [message for message in messages if _has_record(message)]
                     offsets = np.array([message.offset() for message in messages], np.int64)
                     inside = [messages[index] for index in np.flatnonzero(is_inside(offsets, ranges)).tolist()]
                     if inside:
@@ -252,6 +250,15 @@ class KafkaSource(AuditSource):
 
 def _is_end(message: Any) -> bool:
     return message.error() is not None and message.error().code() == KafkaError._PARTITION_EOF
+
+
+def _has_record(message: Any) -> bool:
+    """Report whether an event is a record. Raises KafkaException for errors that do not pass."""
+    error = message.error()
+    # A broker that restarts is waited for, until the deadline.
+    if error is not None and error.code() not in (*TRANSIENT_ERRORS, KafkaError._ALL_BROKERS_DOWN):
+        raise KafkaException(error)
+    return error is None
 
 
 def _record(partition: int, offset: int, message: Any) -> Record:

@@ -65,6 +65,8 @@ class PartitionReport:
     """Absent offsets that need no row, by reason."""
     undecided: int = 0
     """Absent offsets whose record batches cannot be read."""
+    is_decided: bool = False
+    """Whether each offset has a verdict, though not yet its cause."""
     newest: int = -1
     """The largest offset in the table; -1 for none."""
     missing_by_hour: Counter[int] = field(default_factory=Counter)

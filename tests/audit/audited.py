@@ -16,11 +16,15 @@ import typer
 from typer.testing import CliRunner
 
 from penstock.cli.audit import audit
+from penstock.counts import Origin
+from penstock.log import Log
+from penstock.records import body
 from tests.kafka.kafka_helpers import Topics
 
 Row = tuple[int, int]
 """Partition and offset."""
 RECORDS = 60
+MINUTE = 1_767_225_600
 
 
 def filled_topic(topics: Topics, partitions: int = 1) -> tuple[str, list[Row]]:
@@ -75,3 +79,10 @@ def run_audit(broker: Topics | str, topic: str, table: object, *options: str) ->
 
 def copy_file(source: Path, target: Path) -> None:
     shutil.copyfile(source, target)
+
+
+def append_orders(log: Log, count: int) -> None:
+    """Append a batch of orders with an id each."""
+    payloads: list[bytes | None] = [json.dumps({"id": number}).encode() for number in range(count)]
+    origin = Origin("events-udp", MINUTE, MINUTE * 1_000_000 + 5, MINUTE * 1_000_000 + 9, "plog", {"taken": count})
+    log.topic("orders", create=True).append(body(payloads), origin).result(20)

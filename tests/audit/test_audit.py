@@ -17,10 +17,25 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
 
+from penstock.audit import kafka_source
+from penstock.audit.kafka_source import KafkaSource
+from penstock.audit.tables.delta import DeltaTable
 from penstock.audit.tables.parquet_folder import ParquetFolder
 from penstock.testing.pipe import until
-from tests.audit.audited import Row, copy_file, filled_topic, rows_table, run_audit, write_delta, write_parquet
+from tests.audit.audited import (
+    RECORDS,
+    Row,
+    append_orders,
+    copy_file,
+    filled_topic,
+    rows_table,
+    run_audit,
+    write_delta,
+    write_parquet,
+)
 from tests.kafka.kafka_helpers import Topics
+from tests.object_store import BUCKET, S3Server, Wire
+from tests.server.running import Running
 
 WRITERS: dict[str, Callable[[Path, Sequence[Row], str], object]] = {
     "delta": write_delta,
@@ -302,3 +317,59 @@ def test_receipt_is_the_report_without_payloads_or_credentials(topics: Topics, t
     assert json.loads(text)["missing"] == 1
     assert "order 0" not in text
     assert "hidden-name" not in text
+
+
+def test_broker_that_ends_during_the_audit_leaves_it_undecided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon = Running(tmp_path / "topics", kafka=True)
+    append_orders(daemon.log, RECORDS)
+    address = f"kafka://{daemon.bound.kafka}/orders"
+    write_parquet(tmp_path / "t", [(0, offset) for offset in range(10, RECORDS)], "orders")
+    monkeypatch.setattr(kafka_source, "READ_TIMEOUT_S", 2.0)
+    records = KafkaSource.records
+
+    def end_daemon(*arguments: Any, **options: Any) -> Any:
+        daemon.stop()
+        return records(*arguments, **options)
+
+    monkeypatch.setattr(KafkaSource, "records", end_daemon)
+    status, report, errors = run_audit("", address, tmp_path / "t")
+    assert (status, report) == (2, {})
+    (line,) = [line for line in errors.splitlines() if line.startswith("penstock: ")]
+    assert "decided: 10 absent records and 0 doubled in all partitions; not decided: their causes" in line
+
+
+def test_store_and_file_that_vanish_during_the_audit_leave_it_undecided(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_parquet(tmp_path / "source", [(0, offset) for offset in range(20)])
+    wire = Wire(s3.address)
+    store = s3.options(wire.address)
+    address = f"s3://{BUCKET}/{tmp_path.name}"
+    deltalake.write_deltalake(address, rows_table([(0, offset) for offset in range(20)]), storage_options=store)
+    options = [text for name, setting in store.items() for text in ("--store", f"{name}={setting}")]
+    assert run_audit("", str(source), address, *options)[0] == 0
+    batches_of = DeltaTable.batches_of
+
+    def cut(*arguments: Any) -> Any:
+        with wire.cut():
+            yield from batches_of(*arguments)
+
+    monkeypatch.setattr(DeltaTable, "batches_of", cut)
+    status, report, errors = run_audit("", str(source), address, *options)
+    wire.end()
+    assert (status, report) == (2, {})
+    assert "nothing was decided" in errors
+    assert store["AWS_SECRET_ACCESS_KEY"] not in errors
+    table = write_parquet(tmp_path / "t", [(0, offset) for offset in range(20)])
+    batches = ParquetFolder.batches
+
+    def remove_file(folder: ParquetFolder, *arguments: Any) -> Any:
+        if folder._path == table:
+            (table / "part-10.parquet").unlink()
+        return batches(folder, *arguments)
+
+    monkeypatch.setattr(ParquetFolder, "batches", remove_file)
+    status, report, errors = run_audit("", str(source), table)
+    assert (status, report) == (2, {})
+    assert "part-10.parquet" in errors
+    assert "nothing was decided" in errors

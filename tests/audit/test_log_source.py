@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,25 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.counts import Origin
-from penstock.log import Log
-from penstock.records import body
-from tests.audit.audited import RECORDS, run_audit, write_parquet
+from tests.audit.audited import RECORDS, append_orders, run_audit, write_parquet
 from tests.server.running import Running
 
-BUCKET = 1_767_225_600
 ADDRESSES: dict[str, Callable[[Running], str]] = {
     "folder": lambda running: str(running.folder / "orders"),
     "flight": lambda running: f"grpc://{running.bound.flight}/orders",
     "kafka": lambda running: f"kafka://{running.bound.kafka}/orders",
 }
-
-
-def append_orders(log: Log, count: int) -> None:
-    """Append a batch of orders with an id each."""
-    payloads: list[bytes | None] = [json.dumps({"id": number}).encode() for number in range(count)]
-    origin = Origin("events-udp", BUCKET, BUCKET * 1_000_000 + 5, BUCKET * 1_000_000 + 9, "plog", {"taken": count})
-    log.topic("orders", create=True).append(body(payloads), origin).result(20)
 
 
 @pytest.fixture
