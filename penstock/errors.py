@@ -6,6 +6,7 @@ PenstockError
     UnreadableReceipt  (audit.receipt)
     SourceUnavailable  (audit.source)
     TableUnreadable  (audit.tables.table)
+        FileIsGone
     NoAnswer  (cli.listener.listeners)
     BadQuery  (cli.tables.pipeline)
     Gone  (client.log.flight_reads)

@@ -54,6 +54,7 @@ ANY_OTLP = "wire/otlp/test_records.py::test_any_bytes_are_records_or_malformed"
 TARGETS = {
     "audit/fields.py": "audit/test_fields.py::test_any_text_is_a_pair_or_refused",
     "audit/kafka_source.py": "audit/test_redelivery.py::test_any_headers_name_a_record_or_none",
+    "audit/tables/parquet_folder.py": "audit/tables/test_parquet_folder.py::test_any_log_of_spark_is_read_or_refused",
     "audit/receipt.py": "audit/test_receipt.py::test_any_bytes_are_a_receipt_or_refused",
     "cli/listener/ctl.py": CTL,
     "cli/listener/listeners.py": CTL,

@@ -143,6 +143,8 @@ class Report:
     """Rows whose id no record has, which may have expired: no finding."""
     repeated_ids: int = 0
     """Ids that several records have: one row for all of them is no finding."""
+    lost_files: list[str] = field(default_factory=list)
+    """Files that the table refers to and that do not exist."""
     hours: list[HourCount] = field(default_factory=list)
     compared: tuple[FieldPair, ...] = ()
     compared_records: int = 0
@@ -183,6 +185,13 @@ class Report:
     @property
     def status(self) -> int:
         """The exit status: 0 complete, 1 missing, doubled, unexplained or different rows, 2 could not be decided."""
-        if self.missing or self.doubled or self.unexplained or self.differing or self.differing_hours:
+        if (
+            self.lost_files
+            or self.missing
+            or self.doubled
+            or self.unexplained
+            or self.differing
+            or self.differing_hours
+        ):
             return 1
         return 2 if self.undecided else 0

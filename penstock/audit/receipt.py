@@ -61,6 +61,7 @@ def document(report: Report) -> dict[str, Any]:
         "repeated_ids": report.repeated_ids,
         "differing": report.differing,
         "differing_hours": report.differing_hours,
+        "lost_files": report.lost_files,
         "compared": [str(pair) for pair in report.compared],
         "compared_records": report.compared_records,
         "hours": [

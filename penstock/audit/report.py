@@ -41,6 +41,9 @@ def verdict(report: Report) -> str:
         if count
     ]
     checked = f"{report.required:,} records checked"
+    if report.lost_files:
+        count = len(report.lost_files)
+        problems.append(f"{count:,} {_plural(count, 'file')} of the table lost")
     if report.differing_hours:
         problems.append(f"{report.differing_hours:,} {_plural(report.differing_hours, 'hour')} with another checksum")
     if not problems and report.request.times is not None:
@@ -72,6 +75,8 @@ def lines(report: Report) -> Iterator[str]:
     else:
         for part in report.partitions:
             yield from _partition_lines(part)
+    for name in report.lost_files[:MAX_RANGES]:
+        yield f"the table refers to {name}, which does not exist"
     if report.compared:
         columns = ", ".join(str(pair) for pair in report.compared)
         yield f"content of {report.compared_records:,} records compared: {columns}"

@@ -133,6 +133,38 @@ def test_lost_and_copied_parquet_files_are_found(topics: Topics, tmp_path: Path)
     assert sorted(part["doubled_in"]) == ["t/copy.parquet", "t/part-40.parquet"]
 
 
+def test_lost_file_of_a_delta_table_is_named_with_its_rows(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    write_delta(tmp_path / "t", rows, topic, files=3)
+    lost = next(
+        path for path in (tmp_path / "t").glob("*.parquet") if pq.read_table(path)["kafka_offset"][0].as_py() == 20
+    )
+    lost.unlink()
+    status, report, errors = run_audit(topics, topic, tmp_path / "t")
+    assert (status, report.get("missing"), report.get("lost_files")) == (1, 20, [lost.name]), errors
+    assert report["verdict"].startswith(f"{topic}: 20 missing, 1 file of the table lost of 60 records checked")
+
+
+def test_file_that_was_vacuumed_during_the_audit_is_no_loss(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, rows = filled_topic(topics)
+    write_delta(tmp_path / "t", rows, topic)
+    batches_of = DeltaTable.batches_of
+
+    def compact(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        table = deltalake.DeltaTable(str(tmp_path / "t"))
+        table.optimize.compact()
+        table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+        return batches_of(*arguments)
+
+    monkeypatch.setattr(DeltaTable, "batches_of", compact)
+    status, report, errors = run_audit(topics, topic, tmp_path / "t")
+    assert (status, report) == (2, {})
+    assert "does not exist" in errors
+
+
 def test_rows_that_the_topic_never_had_are_unexplained(topics: Topics, tmp_path: Path) -> None:
     topic, rows = filled_topic(topics)
     write_parquet(tmp_path / "t", [*rows, (0, 100), (7, 0)], topic)

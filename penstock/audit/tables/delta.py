@@ -59,6 +59,7 @@ class DeltaTable(VersionedTable):
     kind = "Delta"
 
     def __init__(self, address: str, options: Mapping[str, str], version: int | None = None) -> None:
+        super().__init__()
         self._folder = _path(address, options)
         self._reader = TableReader(self._folder)
         with translate_errors(address, DeltaError):
@@ -74,6 +75,12 @@ class DeltaTable(VersionedTable):
     def files(self) -> Iterable[VersionedFile]:
         """Return the files of the audited version."""
         return self._files
+
+    def current_files(self) -> Iterable[VersionedFile]:
+        """Return the files of the newest version now."""
+        with translate_errors(self._folder, DeltaError):
+            reader = TableReader(self._folder)
+            return reader.active_at(reader.version())
 
     def batches_of(
         self, file: VersionedFile, names: Sequence[str], dictionaries: Sequence[str] = ()

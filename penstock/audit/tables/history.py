@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from penstock.audit.columns import OffsetColumns
 from penstock.audit.tables.parquet_folder import batches_of_file
 from penstock.audit.tables.table import (
     AuditedTable,
+    FileIsGone,
     Loss,
     Missing,
     OffsetRows,
@@ -28,6 +29,8 @@ from penstock.landing.offset_runs import count_offsets
 
 MAX_VERSIONS = 1000
 """Limit: earlier versions that are searched for lost rows; opening one takes some milliseconds."""
+
+Part = TypeVar("Part")
 
 
 class VersionedFile(Protocol):
@@ -70,10 +73,26 @@ class VersionedTable(AuditedTable):
     def stored_files(self) -> Iterable[tuple[str, Path]]:
         """Return the Parquet files in the table's folder, by name in the report; none if it is not a local one."""
 
+    @abstractmethod
+    def current_files(self) -> Iterable[VersionedFile]:
+        """Return the files of the newest version now."""
+
     def rows(self, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
         """Yield the offsets of all rows of the version, without deleted ones."""
+        yield from (rows for _, rows in self._read_files(lambda file: self.rows_of(file, columns, topic)))
+
+    def _read_files(self, read: Callable[[VersionedFile], Iterator[Part]]) -> Iterator[tuple[VersionedFile, Part]]:
+        """Yield what ``read`` yields of each file. A file that does not exist is lost, if the table still has it."""
         for file in self.files():
-            yield from self.rows_of(file, columns, topic)
+            try:
+                for part in read(file):
+                    yield file, part
+            except FileIsGone:
+                # A file that a newer version has replaced may have been vacuumed during the audit.
+                if str(file) not in {str(current) for current in self.current_files()}:
+                    raise
+                if str(file) not in self.lost_files:
+                    self.lost_files.append(str(file))
 
     def rows_of(self, file: VersionedFile, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
         """Yield the offsets of a file's rows, without deleted ones."""
@@ -82,9 +101,8 @@ class VersionedTable(AuditedTable):
 
     def batches(self, names: Sequence[str], dictionaries: Sequence[str] = ()) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield columns of all rows of the version, without deleted ones."""
-        for file in self.files():
-            for batch in self.batches_of(file, names, dictionaries):
-                yield str(file), batch
+        for file, batch in self._read_files(lambda file: self.batches_of(file, names, dictionaries)):
+            yield str(file), batch
 
     def commits_of(self, files: set[str]) -> dict[str, str]:
         """Return the commit that added each file, as far as the history goes back."""

@@ -6,6 +6,7 @@ the table unreadable here: rows that are deleted would otherwise count.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -60,6 +61,7 @@ class IcebergTable(VersionedTable):
     kind = "Iceberg"
 
     def __init__(self, address: str, options: Mapping[str, str], version: int | None = None) -> None:
+        super().__init__()
         with translate_errors(address, *_ERRORS):
             self._table = _load(address, options)
             snapshot = self._table.current_snapshot()
@@ -84,6 +86,14 @@ class IcebergTable(VersionedTable):
             references[task.file.file_path] += 1
             files.append(ReferencedFile(task.file.file_path, references[task.file.file_path], task))
         return files
+
+    def current_files(self) -> Iterable[VersionedFile]:
+        """Return the files of the current snapshot now; of a metadata file, its own."""
+        with translate_errors(self._table.name(), *_ERRORS), contextlib.suppress(NotImplementedError):
+            self._table.refresh()
+        with translate_errors(self._table.name(), *_ERRORS):
+            snapshot = self._table.current_snapshot()
+            return self._files_of(snapshot.snapshot_id if snapshot else None)
 
     def batches_of(
         self, file: VersionedFile, names: Sequence[str], dictionaries: Sequence[str] = ()

@@ -46,6 +46,7 @@ class SqlTable(AuditedTable):
     """A table or view of a database."""
 
     def __init__(self, dialect: Dialect, table: str) -> None:
+        super().__init__()
         self.kind, self._dialect, self._name = dialect.kind, dialect, table
         self._table = self._quoted(table) + dialect.final
         with self._translated():

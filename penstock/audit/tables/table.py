@@ -45,6 +45,10 @@ class TableUnreadable(PenstockError, RuntimeError):
     """The table cannot be read: the audit cannot be decided."""
 
 
+class FileIsGone(TableUnreadable):
+    """A file of the table does not exist."""
+
+
 class OffsetRows(NamedTuple):
     """Rows of one file, shape (n,) each; ``partition`` is None without such a column. Rows without offset are absent.
 
@@ -90,6 +94,10 @@ class AuditedTable(ABC):
     kind: str
     version = ""
     """Identifies the version that is read, for the report; empty if the kind of table has none."""
+
+    def __init__(self) -> None:
+        self.lost_files: list[str] = []
+        """Files that belong to the table and do not exist, found until now."""
 
     @abstractmethod
     def column_names(self) -> list[str]:
@@ -165,6 +173,8 @@ def translate_errors(subject: object, *errors: type[Exception]) -> Iterator[None
         yield
     except TableUnreadable:
         raise
+    except FileNotFoundError as error:
+        raise FileIsGone(f"{subject} does not exist: {str(error).partition(chr(10))[0]}") from None
     except translated as error:
         raise TableUnreadable(f"{subject} cannot be read: {str(error).partition(chr(10))[0]}") from None
 

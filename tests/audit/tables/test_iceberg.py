@@ -104,6 +104,15 @@ def test_orphan_file_is_found_where_a_batch_is_lost(topics: Topics, catalog: Cat
     assert part["orphans"] == {f"file://{orphan}": 10}
 
 
+def test_lost_file_is_named_with_its_rows(topics: Topics, catalog: Catalog) -> None:
+    topic, rows = filled_topic(topics)
+    table = write(catalog, topic, rows[:40], rows[40:])
+    lost = next(task.file.file_path for task in table.scan().plan_files() if task.file.record_count == 20)
+    Path(lost.removeprefix("file://")).unlink()
+    status, report, part = audit_newest(topics, topic, table)
+    assert (status, part["missing"], report["lost_files"]) == (1, [[40, 60]], [lost])
+
+
 def append_deletes(table: Table, content: DataFileContent, rows: pa.Table) -> None:
     path = folder_of(table) / "data" / f"deletes-{content.value}.parquet"
     pq.write_table(rows, path)
