@@ -22,6 +22,7 @@ PenstockError
         TransactionTimedOut
         Unavailable
         Unsupported
+    BadRelayPosition  (client.relay.positions)
     ReportFailed  (client.sent_report)
     BadPositions  (client.tail.positions)
     BadPath  (config.json_path)

@@ -62,6 +62,7 @@ TARGETS = {
     "cli/run/machine_checks.py": "cli/run/test_machine_checks.py::test_any_list_of_mounts_is_parsed",
     "client/log/admin_calls.py": ANSWERS,
     "client/log/calls.py": ANSWERS,
+    "client/relay/positions.py": "client/relay/test_positions.py::test_any_file_is_a_position_or_an_error_of_ours",
     "client/tail/positions.py": "client/tail/test_positions.py::test_any_file_is_positions_or_an_error_of_ours",
     "client/tail/container_logs.py": (
         "client/tail/test_container_logs.py::test_any_bytes_are_entries_and_complete_bytes_end_a_line"
@@ -308,6 +309,7 @@ NO_PARSERS = {
     "cli/tables/pipeline.py": PARENT,
     "client/log/connection.py": "PEM, for OpenSSL",
     "client/send_many.py": OWN,
+    "client/relay/relay.py": PARENT,
     "console/main.py": PARENT,
     "console/pages/sql.py": PACKAGE,
     "console/theme.py": PACKAGE,

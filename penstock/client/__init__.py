@@ -1,7 +1,8 @@
 """Public API for programs: senders, a logging handler, and clients that write and read the log.
 
-Read ``sender`` (with ``send_many`` and ``sent_report``), ``logging_handler``, ``log/``, then ``tail/`` (log files).
-Imports ``files``, ``wire``, ``slogd``, ``records``, ``counts``, ``config`` and ``errors``; the log's clients bring
+Read ``sender`` (with ``send_many`` and ``sent_report``), ``logging_handler``, ``log/``, ``tail/`` (log files), then
+``relay/`` (topics to another Penstock). Imports ``files``, ``wire``, ``slogd``, ``records``, ``counts``, ``config``
+and ``errors``; the log's clients bring
 gRPC and Arrow.
 """
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.config.keys.log import LogConfig, TopicConfig, TransactionsConfig
     from penstock.config.keys.otel import OtelConfig
     from penstock.config.keys.pipeline import PipelineConfig
+    from penstock.config.keys.relay import RelayConfig
     from penstock.config.keys.secrets import masked
     from penstock.config.keys.security import SecurityConfig, TokenConfig, is_loopback
     from penstock.config.keys.tree import Settings, default_listeners
@@ -42,6 +43,7 @@ else:
         "keys.log": "LogConfig TopicConfig TransactionsConfig",
         "keys.otel": "OtelConfig",
         "keys.pipeline": "PipelineConfig",
+        "keys.relay": "RelayConfig",
         "keys.secrets": "masked",
         "keys.security": "SecurityConfig TokenConfig is_loopback",
         "keys.tree": "Settings default_listeners",
@@ -68,6 +70,7 @@ __all__ = [
     "LogHandler",
     "OtelConfig",
     "PipelineConfig",
+    "RelayConfig",
     "SecurityConfig",
     "Settings",
     "TokenConfig",

@@ -21,6 +21,7 @@ AT_START = {
     **dict.fromkeys(("security.tls_cert", "security.tls_key", "security.client_ca"), _CERTIFICATES),
     **dict.fromkeys(("security.open_health", "security.open_reflection", "security.hosts"), _ACCESS),
     "security.insecure": _ACCESS,
+    "relay": "the supervisor starts a process for each relay once",
     "pipeline": "the pipeline hands its settings to Spark once",
     "console": "the console is a process of its own that reads them once",
     "otel": "the export connects once",

@@ -99,6 +99,14 @@ EXAMPLES = """\
 #topic = "gelf"
 """
 FURTHER_GROUPS = """\
+# A copy of topics in another Penstock. See docs/relay.md.
+#[[relay]]
+#name = "central"
+#topic = ["events", "syslog"]
+#to = "central.example.com:8845"
+#token_file = "relay.token"
+#tls_ca = "tls/ca.pem"
+
 # A bearer token: who may read and write which topics. See docs/security.md.
 #[security.tokens.shop]
 #token = "choose-a-long-random-text"

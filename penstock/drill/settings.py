@@ -36,8 +36,8 @@ def isolate_settings(settings: Settings, data_dir: Path, kafka: str = "") -> tup
         "buffer": tree["buffer"] | {"term_length": _term_length(settings)},
         "pipeline": tree["pipeline"] | {"tables": "", "storage_options": {}},
     }
-    # Tokens, exporters and alarms would reach users of the real pipe.
-    for section in ("security", "otel", "alarms", "console"):
+    # Tokens, relays, exporters and alarms would reach users of the real pipe.
+    for section in ("security", "relay", "otel", "alarms", "console"):
         del tree[section]
     return Settings.model_validate(tree), left_out
 

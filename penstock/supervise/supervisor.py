@@ -39,6 +39,7 @@ from penstock.supervise.timeline import Timeline
 from penstock.wire.codecs import CODECS
 
 DAEMON, DAEMON_NAME = "penstock.server.daemon", "log daemon"
+RELAY = "penstock.client.relay.relay"
 CHECK_INTERVAL_S = 0.1
 MIN_UPTIME_S = 0.5
 """Time after which a restarted process counts as running, if it does not report that itself."""
@@ -62,7 +63,7 @@ class Reloaded:
 
 
 class Supervisor:
-    """The parent of all processes: a receiver per listener, a forwarder per handler, and one log daemon.
+    """The parent of all processes: a receiver per listener, a forwarder per handler, relays, and one log daemon.
 
     Raises AlreadyRunning, CannotListen and ConfigError. Threads: all methods are called by the main thread.
     """
@@ -96,6 +97,7 @@ class Supervisor:
             self._close()
             raise
         self._daemon = Child(DAEMON_NAME, DAEMON, *self._daemon_task(), forked=True)
+        self._relays = [_new_relay(settings, relay.name) for relay in settings.relay]
 
     @property
     def children(self) -> list[Child]:
@@ -108,7 +110,8 @@ class Supervisor:
 
     @property
     def _readers(self) -> list[Child]:
-        return [*(child for intake in self._intakes.values() for child in intake.forwarders.values()), self._daemon]
+        forwarders = (child for intake in self._intakes.values() for child in intake.forwarders.values())
+        return [*forwarders, *self._relays, self._daemon]
 
     def start(self) -> None:
         """Start all children."""
@@ -132,6 +135,7 @@ class Supervisor:
             return
         forwarders = {f"forwarder {x.name} {h.label}" for x in self._settings.listener for h in x.forwarded}
         names = {*(f"receiver {x.name}" for x in self._settings.listener), *forwarders, DAEMON_NAME}
+        names |= {f"relay {relay.name}" for relay in self._settings.relay}
         has_same_buffers = inheritance.buffer == self._settings.buffer.model_dump(mode="json")
         if inheritance.pids.keys() <= names and has_same_buffers:
             return
@@ -357,6 +361,10 @@ class Supervisor:
             self._endpoints = endpoints
         except OSError as error:  # a full disk: the next check retries
             _LOGGER.warning("%s: cannot be written: %s", path, error.strerror)
+
+
+def _new_relay(settings: Settings, name: str) -> Child:
+    return Child(f"relay {name}", RELAY, {"settings": settings.model_dump(mode="json"), "relay": name})
 
 
 def _start_when_ended(children: Sequence[Child], deadline: float) -> None:

@@ -15,6 +15,10 @@ http = "0.0.0.0:1"
 tables = "s3-like/tables"
 [security]
 insecure = true
+[[relay]]
+name = "central"
+topic = "events"
+to = "192.0.2.1:8845"
 [[listener]]
 name = "events"
 protocol = "udp"
@@ -37,6 +41,7 @@ def loaded(folder: Path) -> Settings:
 def test_folder_addresses_and_foreign_handlers_are_replaced(tmp_path: Path) -> None:
     copy, left_out = isolate_settings(loaded(tmp_path), tmp_path / "data")
     (listener,) = copy.listener
+    assert not copy.relay
     assert (copy.data_dir, copy.tables) == (tmp_path / "data", tmp_path / "data" / "tables")
     assert {address.partition(":")[0] for address in (copy.log.http, copy.log.grpc, str(copy.log.flight))} == {
         "127.0.0.1"

@@ -11,10 +11,12 @@ EXAMPLES = (
     'listener.events-udp.handlers=[{type="log"}, {type="console"}, {type="discard"}, {type="kafka", '
     'default_topic="", producer={"bootstrap.servers"="127.0.0.1:9092"}, '
     'encryption={algorithm="AES", key="0123456789abcdef"}}]',
+    'relay=[{name="central", topic="events", to="127.0.0.1:18845"}]',
     'pipeline.typed.click.columns={path="string"}',
 )
 """An example of each group that may be repeated."""
 GROUPS = {
+    "relay.central": "[[relay]]",
     "pipeline.typed.click": "[pipeline.typed.click]",
     "pipeline.typed.click.columns.path": "[pipeline.typed.click.columns.path]",
     "listener.events-udp.handlers.0": '[[listener.handlers]] type = "log"',

@@ -13,6 +13,7 @@ from penstock.config.keys.listeners import BufferConfig, ListenerConfig
 from penstock.config.keys.log import LogConfig, TopicConfig, TransactionsConfig
 from penstock.config.keys.otel import OtelConfig
 from penstock.config.keys.pipeline import PipelineConfig
+from penstock.config.keys.relay import RelayConfig
 from penstock.config.keys.security import SecurityConfig, check_console, check_exposure
 from penstock.config.keys.values import Seconds, Section, TopicName
 from penstock.config.tables_url import TablesPlace, TablesUrl, is_url
@@ -28,6 +29,7 @@ class Settings(Section):
     transactions: TransactionsConfig = Field(default_factory=TransactionsConfig)
     buffer: BufferConfig = Field(default_factory=BufferConfig)
     listener: tuple[ListenerConfig, ...] = Field(default_factory=lambda: default_listeners())
+    relay: tuple[RelayConfig, ...] = Field((), description="Copies of topics to other Penstocks.")
     security: SecurityConfig = Field(default_factory=SecurityConfig)
     pipeline: PipelineConfig = Field(default_factory=PipelineConfig)
     console: ConsoleConfig = Field(default_factory=ConsoleConfig)
@@ -55,6 +57,21 @@ class Settings(Section):
             by_name |= {name: listener.model_copy(update={"name": name}) for name in names}
             extra_names.update(names[1:])
         return tuple(by_name.values())
+
+    @field_validator("relay")
+    @classmethod
+    def _check_relay_names(cls, relays: tuple[RelayConfig, ...]) -> tuple[RelayConfig, ...]:
+        names = [relay.name for relay in relays]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"two relays have the name {min(twice)!r}")
+        return relays
+
+    @model_validator(mode="after")
+    def _check_loops(self) -> Settings:
+        for relay in self.relay:
+            if relay.to == self.log.grpc and (relay.to_topic or relay.topic[0]) in relay.topic:
+                raise ValueError(f"relay.{relay.name}.to is this Penstock, and the topic would be copied into itself")
+        return self
 
     @model_validator(mode="after")
     def _check_exposure(self) -> Settings:

@@ -167,7 +167,9 @@ class PermittedTopics:
         Relayed rows have the ``origin`` that their host gave them instead.
         """
         if origin is not None:
-            return topic.append(body, replace(origin, counts={Name.ACCEPTED: body.num_rows}), producer=producer)
+            # Seen, too: the book of a source that is no API (seen = accepted + lost) closes on this side.
+            counts: dict[str, int] = {Name.SEEN: body.num_rows, Name.ACCEPTED: body.num_rows}
+            return topic.append(body, replace(origin, counts=counts), producer=producer)
         return topic.append(body, self._origin(body, source), producer=producer)
 
     def stage(

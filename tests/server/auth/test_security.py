@@ -69,7 +69,7 @@ def test_relayed_entries_require_the_right_relay(closed: Running) -> None:
         with pytest.raises(NotAllowed, match="may not be written"):
             log.append_batch("other", rows, ("p", 1), origin)
     (batch,) = closed.log.topic("web-a").reader().read(0)
-    assert batch.origin == replace(origin, counts={Name.ACCEPTED: 2})
+    assert batch.origin == replace(origin, counts={Name.SEEN: 2, Name.ACCEPTED: 2})
 
 
 def test_transaction_with_an_origin_is_refused(running: Running) -> None:

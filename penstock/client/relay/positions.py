@@ -1,0 +1,81 @@
+"""The durable position of one relayed topic: an append is entered before it is made.
+
+Crash: a start after a kill sends the same range again under the same number, which the other side stores once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.files.checked_document import read_document, write_document
+from penstock.files.errors import DamagedFile
+from penstock.files.file_system import OS, FileSystem
+
+
+class BadRelayPosition(PenstockError, ValueError):
+    """A document that is not the position of a relay."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayPosition:
+    """Offsets [begin, end) of the topic that were last sent, under a producer's id and number.
+
+    ``sent``: time of the first attempt, in seconds since the epoch. Whether the range was acknowledged is not in it:
+    the topic's cursor is behind the range then.
+    """
+
+    producer: str
+    sequence: int
+    begin: int
+    end: int
+    sent: int
+
+
+class RelayPositionFile:
+    """The file of one relayed topic. Owned by the relay, which holds a lock on the folder."""
+
+    def __init__(self, path: Path, fs: FileSystem = OS) -> None:
+        self._path, self._fs = path, fs
+        fs.make_directory(path.parent)
+
+    def read(self) -> RelayPosition | None:
+        """Return what was written last; None at the first start.
+
+        Raises DamagedFile, UnknownFormat, BadRelayPosition and OSError.
+        """
+        try:
+            return position_of(read_document(self._path, self._fs))
+        except FileNotFoundError:
+            return None
+
+    def write(self, position: RelayPosition) -> None:
+        """Store ``position`` durably. Raises OSError."""
+        write_document(self._path, asdict(position), self._fs)
+
+    def set_aside(self) -> Path:
+        """Rename a damaged file, and return its new name."""
+        renamed = self._path.with_suffix(".damaged")
+        self._fs.rename(self._path, renamed)
+        return renamed
+
+
+def position_of(document: dict[str, Any]) -> RelayPosition:
+    """Return the position in a document. Raises BadRelayPosition."""
+    try:
+        position = RelayPosition(**{name: document[name] for name in RelayPosition.__slots__})
+    except KeyError as error:
+        raise BadRelayPosition(f"no position of a relay: {error} is missing") from None
+    numbers = (position.sequence, position.begin, position.end, position.sent)
+    are_numbers = all(type(number) is int and 0 <= number < 1 << 63 for number in numbers)
+    if not (are_numbers and isinstance(position.producer, str) and 0 < len(position.producer) <= 200):
+        raise BadRelayPosition("no position of a relay: a number or a name is wrong")
+    if position.begin >= position.end:
+        raise BadRelayPosition("no position of a relay: the range is empty")
+    return position
+
+
+BAD_FILE = (DamagedFile, BadRelayPosition)
+"""Errors of a file whose content is lost."""

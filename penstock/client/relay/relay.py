@@ -1,0 +1,247 @@
+"""The process of one ``[[relay]]``: ``python -m penstock.client.relay.relay``, its task on standard input.
+
+Invariant: each entry is stored once on the other side, in the order of the topic. Order: the range is entered in a
+file, appended under its number, then the cursor of the topic moves behind it. A kill at any moment repeats these steps
+under the same number.
+"""
+
+from __future__ import annotations
+
+from penstock.process.tuning import tune
+
+tune("forwarder")  # first, see penstock.process.tuning
+
+import json
+import logging
+import signal
+import sys
+import time
+import uuid
+from pathlib import Path
+
+from penstock.client.log.client import Log
+from penstock.client.log.types import ClientError, NoSuchTopic, OutOfSequence, Tls
+from penstock.client.relay.positions import BAD_FILE, RelayPosition, RelayPositionFile
+from penstock.client.relay.ranges import Range, next_range, relayed_origin, reread_range
+from penstock.config import RelayConfig, Settings
+from penstock.config.daemon_access import Access, read_token
+from penstock.files.errors import FileError
+from penstock.files.file_system import OS, make_folder
+from penstock.log import CorruptBatch, LogError, TopicReader
+from penstock.process.kernel import die_with_parent
+from penstock.process.reporting import configure, starting
+
+POLL_INTERVAL_S = 0.2
+"""Interval at which topics are examined for new entries: two stat calls each."""
+FIRST_RETRY_DELAY_S, MAX_RETRY_DELAY_S = 0.1, 5.0
+PRODUCER_MEMORY_S = 86400
+"""Default of transactions.producer_memory: the other side may forget a producer that is silent for longer."""
+FOLDER = "relays"
+"""Folder of the positions, in the data directory."""
+_LOGGER = logging.getLogger(__name__)
+
+
+class Outage:
+    """The failures in a row of one topic: a line when they begin, when their cause changes, and when they end."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._cause, self._delay_s, self._began_at, self._retry_at = "", FIRST_RETRY_DELAY_S, 0.0, 0.0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Report whether the next attempt is not due yet."""
+        return time.monotonic() < self._retry_at
+
+    def fail(self, cause: str) -> None:
+        """Enter a failure; the delay until the next attempt doubles."""
+        now = time.monotonic()
+        if not self._cause:
+            self._began_at = now
+        if cause != self._cause:
+            _LOGGER.warning("topic %s is not relayed: %s; retrying", self._topic, cause)
+        self._cause, self._retry_at = cause, now + self._delay_s
+        self._delay_s = min(2 * self._delay_s, MAX_RETRY_DELAY_S)
+
+    def end(self) -> None:
+        """Enter a success."""
+        if self._cause:
+            _LOGGER.info("topic %s is relayed again after %.0f s", self._topic, time.monotonic() - self._began_at)
+        self._cause, self._delay_s = "", FIRST_RETRY_DELAY_S
+
+
+class TopicRelay:
+    """The relay of one topic. ``local`` and ``remote`` are clients of both daemons, shared with the other topics."""
+
+    def __init__(self, config: RelayConfig, topic: str, settings: Settings, local: Log, remote: Log) -> None:
+        self._topic, self._target, self._host = topic, config.to_topic or topic, config.host_name
+        self._cursor = f"relay-{config.name}"
+        self._folder, self._local, self._remote = settings.topics / topic, local, remote
+        self._file = RelayPositionFile(settings.data_dir / FOLDER / config.name / f"{topic}.json")
+        self._outage = Outage(topic)
+        self._reader: TopicReader | None = None
+        self._next = -1
+        """The offset behind the last acknowledged entry; -1 before the first look at file and cursor."""
+        self._producer, self._sequence = uuid.uuid4().hex, 0
+        self._pending: RelayPosition | None = None
+        self._may_be_stored = False
+
+    def relay_once(self) -> bool:
+        """Relay one range, if there is one; report whether there was. A failure waits for its next attempt."""
+        if self._outage.is_waiting:
+            return False
+        try:
+            has_relayed = self._relay_next()
+        except (ClientError, FileError, LogError, OSError) as error:
+            self._reader = None
+            if not self._folder.is_dir():
+                return False
+            self._outage.fail(_describe(error))
+            return False
+        if has_relayed:
+            self._outage.end()
+        return has_relayed
+
+    def _relay_next(self) -> bool:
+        if self._next < 0 and not self._resume():
+            return False
+        reader = self._reader = self._reader or TopicReader(self._folder)
+        if self._pending is not None:
+            return self._send(self._pending, reread_range(reader, self._pending.begin, self._pending.end))
+        batches = next_range(reader, self._next)
+        if batches is None:
+            return False
+        if batches.begin > self._next:
+            text = "topic %s: the entries [%d, %d) were gone before they were relayed"
+            _LOGGER.warning(text, self._topic, self._next, batches.begin)
+        return self._send(self._enter(batches.begin, batches.end), batches)
+
+    def _resume(self) -> bool:
+        """Continue behind what was acknowledged; report whether the topic exists."""
+        if not self._folder.is_dir():
+            return False
+        try:
+            cursors = {cursor.name: cursor.offset for cursor in self._local.cursors(self._topic)}
+        except NoSuchTopic:
+            return False
+        cursor, position = cursors.get(self._cursor), self._read_position(cursors.get(self._cursor))
+        if position is None:
+            start = cursor or 0
+        elif cursor is None or position.begin <= cursor < position.end:
+            # Crash: the append was entered, and nothing shows that it was acknowledged.
+            self._pending, self._may_be_stored, start = position, True, position.begin
+        else:
+            start = cursor
+        if position is not None:
+            self._producer, self._sequence = position.producer, position.sequence
+        if cursor is None:
+            # Retention waits for this reader from now on.
+            self._local.commit_cursor(self._topic, self._cursor, start)
+        self._next = start
+        return True
+
+    def _read_position(self, cursor: int | None) -> RelayPosition | None:
+        try:
+            position, reason = self._file.read(), "its position is missing"
+        except BAD_FILE as error:
+            position, reason = None, f"{error}, and is set aside as {self._file.set_aside()}"
+        if position is None and cursor:
+            text = "topic %s: %s; it continues at its cursor: entries from offset %d on may be stored twice"
+            _LOGGER.error(text, self._topic, reason, cursor)
+        return position
+
+    def _enter(self, begin: int, end: int) -> RelayPosition:
+        """Enter a range that is sent under the next number."""
+        position = RelayPosition(self._producer, self._sequence + 1, begin, end, int(time.time()))
+        self._file.write(position)
+        # Order: after the write. A number that was not entered is used for the next attempt.
+        self._sequence, self._pending, self._may_be_stored = position.sequence, position, False
+        return position
+
+    def _send(self, pending: RelayPosition, batches: Range | None) -> bool:
+        missing = pending.end - pending.begin - (batches.rows.num_rows if batches else 0)
+        if batches is None:
+            self._renew_producer()
+        elif not self._append(pending, batches, is_whole=not missing):
+            return True
+        if missing:
+            text = "topic %s: %d of the interrupted entries [%d, %d) were gone before they could be sent again"
+            _LOGGER.warning(text, self._topic, missing, pending.begin, pending.end)
+        # An attempt that failed is in doubt: it may be stored, and a repetition needs the producer's number.
+        if self._may_be_stored and time.time() - pending.sent > PRODUCER_MEMORY_S:
+            text = "topic %s: the interrupted entries [%d, %d) are stored twice if the other side forgot their producer"
+            _LOGGER.warning("%s (transactions.producer_memory)", text % (self._topic, pending.begin, pending.end))
+        # Order: the cursor after the acknowledgement, because retention may remove what is before it.
+        self._local.commit_cursor(self._topic, self._cursor, pending.end)
+        self._next, self._pending, self._may_be_stored = pending.end, None, False
+        return True
+
+    def _append(self, pending: RelayPosition, batches: Range, *, is_whole: bool) -> bool:
+        """Append a range; report whether it is stored. If it is not, it is sent again as another producer."""
+        origin, number = relayed_origin(self._host, batches.origin), (pending.producer, pending.sequence)
+        self._may_be_stored = True
+        try:
+            self._remote.append_batch(self._target, batches.rows, number, origin)
+        except OutOfSequence as error:
+            if not is_whole:
+                # The number is stored with more rows: the whole range had arrived before a part of it expired here.
+                self._renew_producer()
+                return True
+            # The number is stored with other rows, or is not the next one: one side was restored from a backup.
+            text = "topic %s: the entries [%d, %d) are sent as another producer, and may be stored twice: %s"
+            _LOGGER.warning(text, self._topic, pending.begin, pending.end, error)
+            self._renew_producer()
+            self._enter(pending.begin, pending.end)
+            return False
+        return True
+
+    def _renew_producer(self) -> None:
+        """Begin another producer: the other side does not expect the next number of this one."""
+        self._producer, self._sequence = uuid.uuid4().hex, 0
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, CorruptBatch):
+        return f"a batch of this host is damaged ({error})"
+    return str(error)
+
+
+def local_client(settings: Settings) -> Log:
+    """Return a client of this host's daemon. Raises OSError, ConfigError and FileError."""
+    access = Access(settings)
+    roots, key, cert = access.certificates
+    return Log(access.rpc_address, token=access.token, tls=Tls(roots, cert, key, access.peer) if roots else None)
+
+
+def remote_client(config: RelayConfig) -> Log:
+    """Return a client of the other Penstock. Raises OSError and FileError."""
+    token = read_token(config.token_file) if config.token_file else None
+    tls = Tls(config.tls_ca, config.tls_cert, config.tls_key, config.tls_name) if config.uses_tls else None
+    # The relay retries by itself, so that it can say for how long.
+    return Log(config.to, token=token, tls=tls, retry_for=0)
+
+
+def main() -> None:
+    """Run the task on standard input until SIGTERM, whose default ends the process: it may be killed at any moment."""
+    die_with_parent()
+    task = json.load(sys.stdin)
+    settings = Settings.model_validate(task["settings"])
+    config = next(relay for relay in settings.relay if relay.name == task["relay"])
+    configure(f"relay {config.name}")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    folder = Path(settings.data_dir / FOLDER / config.name)
+    with starting(f"cannot start the relay to {config.to}"):
+        make_folder(folder)
+        # Order: the lock before positions are read, because a predecessor may still be ending.
+        OS.lock(folder / "lock")
+        local, remote = local_client(settings), remote_client(config)
+        topics = [TopicRelay(config, topic, settings, local, remote) for topic in config.topic]
+    while True:
+        # Every topic has its turn, so that a failing one does not stop the others.
+        progress = [topic.relay_once() for topic in topics]
+        if not any(progress):
+            time.sleep(POLL_INTERVAL_S)
+
+
+if __name__ == "__main__":
+    main()

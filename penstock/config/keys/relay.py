@@ -1,0 +1,68 @@
+"""Keys of the relays to other Penstocks."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+
+from pydantic import Field, field_validator, model_validator
+
+from penstock.config.keys.security import is_loopback
+from penstock.config.keys.values import NAME_PATTERN, Address, OwnTopic, Section
+
+HOST_PATTERN = r"^[A-Za-z0-9_.-]*$"
+MAX_HOST_LENGTH = 20
+"""Limit of a host's name: HOST/SOURCE has 32 bytes in the index of a segment, and sources differ in the rest."""
+
+
+class RelayConfig(Section):
+    """A relay: topics of this host are copied into topics of another Penstock, each entry once."""
+
+    name: str = Field(pattern=NAME_PATTERN, max_length=32, description="Name in the log; its cursors are relay-NAME.")
+    topic: tuple[OwnTopic, ...] = Field(min_length=1, description="Topic of this host, or a list.")
+    to: Address = Field(description="Address of the other Penstock's gRPC API.")
+    to_topic: OwnTopic | None = Field(None, description="Topic of the other Penstock; default: the same name.")
+    host: str = Field(
+        "",
+        pattern=HOST_PATTERN,
+        max_length=MAX_HOST_LENGTH,
+        description="Name of this host in the other balance; default: the machine's.",
+    )
+    token_file: Path | None = Field(
+        None,
+        json_schema_extra={"secret": False},
+        description="File with a token that has the rights relay and write; needs TLS to other machines.",
+    )
+    tls: bool = Field(False, description="Use TLS, and trust the system's authorities.")
+    tls_ca: Path | None = Field(None, description="File of the trusted authorities (PEM); turns TLS on.")
+    tls_cert: Path | None = Field(None, description="File of this host's certificate (PEM); needs tls_key.")
+    tls_key: Path | None = Field(None, description="File of the private key of tls_cert (PEM).")
+    tls_name: str = Field("", description="Name in the other side's certificate, if it differs from the address.")
+
+    @field_validator("topic", mode="before")
+    @classmethod
+    def _accept_single_topic(cls, topic: object) -> object:
+        return (topic,) if isinstance(topic, str) else topic
+
+    @model_validator(mode="after")
+    def _check_relay(self) -> RelayConfig:
+        if len(set(self.topic)) < len(self.topic):
+            raise ValueError("topic has a name twice")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key need each other")
+        if (self.tls_cert or self.tls_name) and not self.uses_tls:
+            raise ValueError("tls_cert and tls_name need tls or tls_ca")
+        if self.token_file and not self.uses_tls and not is_loopback(self.to):
+            raise ValueError("token_file needs tls or tls_ca: others on the network could read the token")
+        return self
+
+    @property
+    def uses_tls(self) -> bool:
+        """Report whether the connection uses TLS."""
+        return self.tls or self.tls_ca is not None
+
+    @property
+    def host_name(self) -> str:
+        """Name of this host in the other balance."""
+        return self.host or re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname().partition(".")[0])[:MAX_HOST_LENGTH]

@@ -1,0 +1,70 @@
+"""Ranges of a topic that travel as one append."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.client.relay import ranges
+from penstock.client.relay.ranges import next_range, relayed_origin, reread_range
+from penstock.counts import Origin
+from penstock.log import Log, Topic, TopicSettings
+from penstock.records import body
+
+
+@pytest.fixture
+def topic(tmp_path: Path) -> Iterator[Topic]:
+    log = Log(tmp_path, TopicSettings())
+    yield log.topic("t", create=True)
+    log.close()
+
+
+def store(topic: Topic, *payloads: bytes, source: str = "udp", bucket: int = 60, micros: int = 61_000_000) -> None:
+    topic.append(body(list(payloads)), Origin(source, bucket, micros, micros, "plog")).result(30)
+
+
+def test_batches_of_one_source_and_minute_are_joined(topic: Topic) -> None:
+    store(topic, b"a", b"b")
+    store(topic, b"c", micros=62_000_000)
+    store(topic, b"d", bucket=120)
+    store(topic, b"e", source="tcp", bucket=120)
+    reader, offset, seen = topic.reader(), 0, []
+    while batches := next_range(reader, offset):
+        seen.append((batches.begin, batches.end, batches.rows.column("payload").to_pylist(), batches.origin))
+        offset = batches.end
+    assert seen == [
+        (0, 3, [b"a", b"b", b"c"], Origin("udp", 60, 61_000_000, 62_000_000, "plog")),
+        (3, 4, [b"d"], Origin("udp", 120, 61_000_000, 61_000_000, "plog")),
+        (4, 5, [b"e"], Origin("tcp", 120, 61_000_000, 61_000_000, "plog")),
+    ]
+
+
+def test_large_batches_are_cut(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "MAX_BYTES", 500)
+    store(topic, *[b"x" * 100] * 8, b"y" * 1000)
+    reader, ends, offset = topic.reader(), [], 0
+    while batches := next_range(reader, offset):
+        assert batches.rows.num_rows == batches.end - batches.begin
+        assert batches.rows.nbytes <= 500 or batches.rows.num_rows == 1
+        offset = batches.end
+        ends.append(offset)
+    assert ends[-1] == 9
+    assert len(ends) > 2
+
+
+def test_earlier_range_is_read_again(topic: Topic) -> None:
+    store(topic, b"a", b"b")
+    store(topic, b"c", b"d")
+    batches = reread_range(topic.reader(), 1, 3)
+    assert batches is not None
+    assert (batches.begin, batches.end, batches.rows.column("payload").to_pylist()) == (1, 3, [b"b", b"c"])
+    assert reread_range(topic.reader(), 4, 6) is None
+
+
+def test_relayed_origin_names_the_host_and_fits_into_the_index() -> None:
+    origin = Origin("events-udp", 60, 1, 2, "plog", {"accepted": 3}, "buffer", 4, 5)
+    assert relayed_origin("web1", origin) == Origin("web1/events-udp", 60, 1, 2, "plog")
+    assert relayed_origin("h" * 20, Origin("s" * 32, 60, 1, 2)).source == f"{'h' * 20}/{'s' * 11}"
+    assert relayed_origin("web1", Origin("", 60, 1, 2)).source == "web1/unknown"

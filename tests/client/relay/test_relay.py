@@ -1,0 +1,237 @@
+"""The relay of one topic between two real daemons, with TLS and a token."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.client import Log
+from penstock.client.relay.positions import RelayPosition, RelayPositionFile
+from penstock.client.relay.relay import FOLDER, PRODUCER_MEMORY_S, Outage, TopicRelay, remote_client
+from penstock.config import RelayConfig, SecurityConfig, Settings, TokenConfig
+from penstock.counts import Name, Origin
+from penstock.records import BODY, body
+from penstock.testing.pipe import free_ports, until
+from tests.server import certificates
+from tests.server.running import Running
+
+TOKENS = {
+    "relay": TokenConfig(token="the secret of the relay", write=("central-*",), relay=True),
+    "writer": TokenConfig(token="the secret of the writer", write=("*",)),
+}
+ORIGIN = Origin("events-udp", 120, 121_000_000, 122_000_000, "plog")
+
+
+class Pair:
+    """A host and a central daemon; ``relay`` returns the relay of topic ``t``, as a start of its process makes it."""
+
+    def __init__(self, folder: Path) -> None:
+        pair = certificates.make(folder, "server")
+        self.host = Running(folder / "host" / "topics")
+        self.central = Running(folder / "topics", SecurityConfig(tokens=TOKENS, tls_cert=pair.cert, tls_key=pair.key))
+        self.local = Log(self.host.bound.grpc)
+        self.token = folder / "token"
+        self.token.write_text(TOKENS["relay"].token)
+        self.token.chmod(0o600)
+        self._settings = Settings(data_dir=folder / "host")
+        self._keys: dict[str, Any] = {
+            "name": "up", "topic": "t", "to_topic": "central-t", "host": "web1", "to": self.central.bound.grpc,
+            "token_file": self.token, "tls_ca": pair.cert,
+        }  # fmt: skip
+        self._remotes: list[Log] = []
+        self.file = RelayPositionFile(folder / "host" / FOLDER / "up" / "t.json")
+
+    def relay(self, **changes: Any) -> TopicRelay:
+        config = RelayConfig(**{**self._keys, **changes})
+        self._remotes.append(remote_client(config))
+        return TopicRelay(config, "t", self._settings, self.local, self._remotes[-1])
+
+    def store(self, *payloads: bytes, rows: pa.RecordBatch | None = None, origin: Origin = ORIGIN) -> None:
+        """Append entries on the host as a listener does."""
+        topic = self.host.log.topic("t", create=True)
+        topic.append(body(list(payloads)) if rows is None else rows, origin).result(30)
+
+    @property
+    def arrived(self) -> list[bytes]:
+        """Payloads of the central topic."""
+        return [row for stored in self.batches() for row in stored.batch.column("payload").to_pylist()]
+
+    def batches(self) -> list[Any]:
+        return list(self.central.log.topic("central-t").reader().read(0))
+
+    def cursor(self) -> int | None:
+        return {cursor.name: cursor.offset for cursor in self.local.cursors("t")}.get("relay-up")
+
+    def close(self) -> None:
+        for client in (self.local, *self._remotes):
+            client.close()
+        self.host.stop()
+        self.central.stop()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    both = Pair(tmp_path)
+    yield both
+    both.close()
+
+
+def relay_all(relay: TopicRelay) -> None:
+    while relay.relay_once():
+        pass
+
+
+def test_entries_arrive_once_with_their_source_and_minute(pair: Pair) -> None:
+    relay = pair.relay()
+    assert not relay.relay_once()  # the topic does not exist yet
+    annotations = pa.array([[("a", "1")], None], BODY.field("annotations").type)
+    rows = body([b"x", None], keys=pa.array([None, b"k"], pa.binary()), annotations=annotations)
+    pair.store(rows=rows)
+    pair.store(b"y", origin=replace(ORIGIN, bucket=180))
+    relay_all(relay)
+    relay_all(pair.relay())
+    first, second = pair.batches()
+    assert first.batch.select(BODY.names).to_pylist() == rows.to_pylist()
+    assert first.origin == replace(ORIGIN, source="web1/events-udp", counts={Name.SEEN: 2, Name.ACCEPTED: 2})
+    assert (second.origin.source, second.origin.bucket) == ("web1/events-udp", 180)
+    assert (pair.arrived, pair.cursor()) == ([b"x", None, b"y"], 3)
+
+
+def test_append_that_was_not_acknowledged_is_repeated_once(pair: Pair) -> None:
+    pair.store(b"a", b"b")
+    relay_all(pair.relay())
+    # As after a kill between the acknowledgement and the cursor.
+    pair.local.commit_cursor("t", "relay-up", 0)
+    relay_all(pair.relay())
+    pair.store(b"c")
+    relay_all(pair.relay())
+    assert (pair.arrived, pair.cursor()) == ([b"a", b"b", b"c"], 3)
+
+
+def test_append_that_was_entered_and_not_made_is_made(pair: Pair) -> None:
+    pair.store(b"a", b"b")
+    relay_all(pair.relay())
+    pair.store(b"c")
+    entered = pair.file.read()
+    assert entered is not None
+    pair.file.write(replace(entered, sequence=entered.sequence + 1, begin=2, end=3))
+    relay_all(pair.relay())
+    assert (pair.arrived, pair.cursor()) == ([b"a", b"b", b"c"], 3)
+
+
+def test_moved_cursor_is_the_new_start(pair: Pair) -> None:
+    pair.store(b"a", b"b")
+    relay_all(pair.relay())
+    pair.store(b"c", b"d")
+    pair.local.commit_cursor("t", "relay-up", 3)
+    relay_all(pair.relay())
+    assert pair.arrived == [b"a", b"b", b"d"]
+
+
+def test_token_without_the_right_is_refused_in_one_line(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    pair.token.write_text(TOKENS["writer"].token)
+    pair.store(b"a")
+    relay = pair.relay()
+    assert not relay.relay_once()
+    assert not relay.relay_once()
+    (line,) = caplog.messages
+    assert line == ("topic t is not relayed: Appending what another host received requires the right relay; retrying")
+    assert pair.cursor() == 0  # retention waits for what was not relayed
+
+
+def test_entries_wait_while_the_other_side_is_away(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    (port,) = free_ports(1)
+    pair.store(b"a", b"b")
+    away = pair.relay(to=f"127.0.0.1:{port}")
+    assert not away.relay_once()
+    assert len(caplog.messages) == 1
+    assert [(cursor.name, cursor.offset, cursor.lag_entries) for cursor in pair.local.cursors("t")] == [
+        ("relay-up", 0, 2)
+    ]
+    relay_all(pair.relay())
+    assert (pair.arrived, pair.cursor()) == ([b"a", b"b"], 2)
+
+
+def test_topic_that_was_deleted_on_the_other_side_is_filled_again(pair: Pair) -> None:
+    relay = pair.relay()
+    pair.store(b"a")
+    relay_all(relay)
+    pair.central.log.delete("central-t")
+    pair.central.api.topics.forget("central-t")
+    pair.store(b"b")
+    until(relay.relay_once)
+    assert pair.arrived == [b"b"]
+
+
+def test_unknown_number_is_sent_as_another_producer(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    pair.store(b"a")
+    relay_all(pair.relay())
+    pair.store(b"b")
+    entered = pair.file.read()
+    assert entered is not None
+    pair.file.write(replace(entered, sequence=9, begin=1, end=2))
+    relay_all(pair.relay())
+    assert (pair.arrived, pair.cursor()) == ([b"a", b"b"], 2)
+    assert [line for line in caplog.messages if "another producer, and may be stored twice" in line]
+
+
+def test_interrupted_entries_that_are_gone_are_named(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    pair.store(b"a", b"b", b"c")
+    pair.file.write(RelayPosition("p", 1, 0, 3, 0))
+    pair.host.log.delete("t")
+    pair.host.api.topics.forget("t")
+    pair.store(b"d")
+    relay_all(pair.relay())
+    assert (pair.arrived, pair.cursor()) == ([b"d"], 4)
+    assert "topic t: 3 of the interrupted entries [0, 3) were gone before they could be sent again" in caplog.messages
+
+
+def test_part_of_an_interrupted_range_is_sent_under_its_number(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    pair.store(b"a", b"b")
+    pair.host.log.delete("t")
+    pair.host.api.topics.forget("t")
+    pair.store(b"c")
+    pair.file.write(RelayPosition("p", 1, 0, 3, 0))
+    relay_all(pair.relay())
+    pair.local.commit_cursor("t", "relay-up", 0)
+    relay_all(pair.relay())  # the number is stored already
+    assert (pair.arrived, pair.cursor()) == ([b"c"], 3)
+    assert "topic t: 2 of the interrupted entries [0, 3) were gone before they could be sent again" in caplog.messages
+
+
+def test_repetition_after_the_memory_of_producers_is_named(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    pair.store(b"a")
+    pair.file.write(RelayPosition("p", 1, 0, 1, 1_700_000_000 - PRODUCER_MEMORY_S))
+    relay_all(pair.relay())
+    assert pair.arrived == [b"a"]
+    assert [line for line in caplog.messages if "transactions.producer_memory" in line]
+
+
+def test_damaged_position_continues_at_the_cursor(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    pair.store(b"a", b"b")
+    relay_all(pair.relay())
+    path = pair.token.parent / "host" / FOLDER / "up" / "t.json"
+    path.write_bytes(b"damaged")
+    pair.store(b"c")
+    relay_all(pair.relay())
+    assert pair.arrived == [b"a", b"b", b"c"]
+    assert [line for line in caplog.messages if "entries from offset 2 on may be stored twice" in line]
+    assert path.with_suffix(".damaged").exists()
+
+
+def test_outage_is_two_lines(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    outage = Outage("t")
+    outage.end()
+    for _ in range(3):
+        outage.fail("away")
+        assert outage.is_waiting
+    outage.end()
+    outage.end()
+    assert caplog.messages == ["topic t is not relayed: away; retrying", "topic t is relayed again after 0 s"]

@@ -1,0 +1,53 @@
+"""Keys of relays."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from penstock.config import ConfigError, RelayConfig, load
+from penstock.config.keys.relay import HOST_PATTERN, MAX_HOST_LENGTH
+
+KEYS: dict[str, Any] = {"name": "up", "topic": "events", "to": "127.0.0.1:1"}
+
+
+def test_single_topic_is_a_list_of_one() -> None:
+    assert RelayConfig(**KEYS).topic == ("events",)
+    assert RelayConfig(**{**KEYS, "topic": ["a", "b"]}).topic == ("a", "b")
+
+
+def test_name_of_the_machine_is_a_valid_host() -> None:
+    name = RelayConfig(**KEYS).host_name
+    assert 0 < len(name) <= MAX_HOST_LENGTH
+    assert re.match(HOST_PATTERN, name)
+    assert RelayConfig(**{**KEYS, "host": "web1"}).host_name == "web1"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"topic": []}, "at least 1"),
+        ({"topic": ["a", "a"]}, "topic has a name twice"),
+        ({"topic": "_ledger"}, "reserved for internal topics"),
+        ({"host": "a/b"}, "pattern"),
+        ({"host": "h" * 21}, "20 characters"),
+        ({"to": "nowhere"}, "nowhere"),
+        ({"tls_cert": "c", "tls": True}, "need each other"),
+        ({"tls_name": "central"}, "need tls or tls_ca"),
+        ({"to": "192.0.2.1:8845", "token_file": "t"}, "others on the network could read the token"),
+    ],
+    ids=str,
+)
+def test_bad_relay_is_refused_with_a_reason(wrong: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        RelayConfig(**{**KEYS, **wrong})
+
+
+def test_two_relays_with_one_name_and_a_relay_to_itself_are_refused() -> None:
+    relay = '{name="up", topic="a", to="127.0.0.1:1"}'
+    with pytest.raises(ConfigError, match="two relays have the name 'up'"):
+        load(None, [f"relay=[{relay}, {relay}]"])
+    with pytest.raises(ConfigError, match=r"relay\.up\.to is this Penstock"):
+        load(None, ["log.grpc=127.0.0.1:1", f"relay=[{relay}]"])
