@@ -38,7 +38,7 @@ GUIDES = [README, *(ROOT / f"{name}.md" for name in ("ARCHITECTURE", "CONTRIBUTI
 NAMED = [page for page in [*GUIDES, *PAGES] if page.name != "CHANGELOG.md"]
 """What names only what there is; the changelog has what was, too."""
 FORMATS = DOCS / "compatibility.md"
-OF_DATA = ("topics", "buffers", "tables", "landed", "quarantine")
+OF_DATA = ("topics", "buffers", "relays", "tables", "landed", "quarantine")
 """Folders of a data directory."""
 NO_MODULES = {
     f"penstock.{name}"
