@@ -24,7 +24,7 @@ def main() -> None:
     logs = [pb.LogEntry(raw_bytes=b"m" * SIZE) for _ in range(int(entries))]
     request = pb.AppendRequest(topic=topic, logs=logs).SerializeToString()
     with grpc.insecure_channel(address) as channel:
-        call = channel.unary_unary("/slogd.StructuredLog/AppendLogs")
+        call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/slogd.StructuredLog/AppendLogs")
         until, taken, refused = time.perf_counter() + seconds, [0] * int(callers), [0] * int(callers)
 
         def append(caller: int) -> None:

@@ -44,7 +44,7 @@ def _batch(pairs: int) -> pa.RecordBatch:
     names = np.array(["userid", "important", "host"])
     values = np.array([f"{kind}{number}" for number in range(200) for kind in ("vip-", "guest-", "")])
     keys = np.concatenate([names[chance.permutation(3)[:pairs]] for _ in range(ROWS)])
-    column = pa.MapArray.from_arrays(
+    column = pa.MapArray.from_arrays(  # type: ignore[call-overload]  # the stub: int64 offsets
         pa.array(np.arange(ROWS + 1, dtype=np.int32) * pairs),
         pa.array(keys.tolist(), pa.string()),
         pa.array(chance.choice(values, ROWS * pairs).tolist(), pa.string()),

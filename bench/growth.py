@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def topics(folder: Path, count: int) -> Figures:
     started = _start(pipe)
     try:
         idle = anonymous(pipe.pid("log daemon")) / (1 << 20)
-        asked = {f"{name}_ms": _fastest(lambda path=path: _get(pipe, path)) for name, path in ASKED.items()}
+        asked = {f"{name}_ms": _fastest(partial(_get, pipe, path)) for name, path in ASKED.items()}
         appended = _client("appends", pipe.grpc, count)
     finally:
         pipe.stop()

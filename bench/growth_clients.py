@@ -29,7 +29,8 @@ LINES = 300_000
 
 async def _appends(address: str, topics: int) -> dict[str, float]:
     async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
-        call, done = channel.unary_unary(SERVICE + "AppendLogs"), 0
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(SERVICE + "AppendLogs")
+        done = 0
         until, began = time.perf_counter() + SECONDS, time.perf_counter()
 
         async def append() -> None:
@@ -69,7 +70,8 @@ class _Streams:
 
 async def _delivered(address: str, readers: int) -> dict[str, float]:
     channels = [grpc.aio.insecure_channel(address, options=[*OPTIONS, ("grpc.channel", n)]) for n in range(CHANNELS)]
-    append, request = channels[0].unary_unary(SERVICE + "AppendLogs"), _request("live", ENTRIES)
+    append: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channels[0].unary_unary(SERVICE + "AppendLogs")
+    request = _request("live", ENTRIES)
     await append(request)
     streams, ready = _Streams(channels), asyncio.Semaphore(0)
     following = [asyncio.create_task(streams.follow(n, ready)) for n in range(readers)]

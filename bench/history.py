@@ -7,7 +7,6 @@ rolled up, the removed files that Delta's checkpoint lists, the ledger's posts. 
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -109,7 +108,7 @@ class History:
 
     def _delta(self, batches: int) -> None:
         """A table whose files were merged every ten minutes: its log has those that went in the last hours."""
-        now, log = round(time.time() * 1000), self.layout.landed / DELTA_LOG
+        now, landed = round(time.time() * 1000), Path(str(self.layout.landed))
         gone = min(batches, KEEP_HOURS * 3600)
         day, size = {"kind": "event", "date": "2026-01-01"}, 10_000
         file = {"partitionValues": day, "size": size, "dataChange": False}
@@ -118,12 +117,12 @@ class History:
             for n in range(gone)
         ]
         name = "kind=event/date=2026-01-01/merged.parquet"
-        os.makedirs((self.layout.landed / name).parent)
-        (self.layout.landed / name).write_bytes(bytes(size))
+        (landed / name).parent.mkdir(parents=True)
+        (landed / name).write_bytes(bytes(size))
         added = {"add": {"path": name, "modificationTime": now, "stats": "{}"} | file}
         transaction = {"txn": {"appId": "penstock", "version": self._batch, "lastUpdated": now}}
         text = "\n".join(json.dumps(one) for one in [*removed, added, transaction])
-        (log / f"{1:020}.json").write_text(text)
+        (landed / DELTA_LOG / f"{1:020}.json").write_text(text)
         deltalake.DeltaTable(str(self.layout.landed)).create_checkpoint()
         self._batch_without_rows()
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from penstock.kafka import Consumer, Producer
 from penstock.kafka.broker import Broker
@@ -60,7 +61,7 @@ class Bench:
     """One broker's measurements."""
 
     def __init__(self, address: str) -> None:
-        self._servers = {"bootstrap.servers": address}
+        self._servers: dict[str, str | int | float | bool] = {"bootstrap.servers": address}
         self._admin = AdminClient(self._servers)
         self._topics = 0
 

@@ -19,7 +19,8 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from bench.peers.peer import memory
 from bench.peers.penstock import LOG_ALONE

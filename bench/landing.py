@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,10 @@ from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.log import Log, TopicSettings
 from penstock.log.topic import Topic
+from penstock.process.kernel import descendants
 from penstock.proof.status import status
 from penstock.records import body
-from penstock.testing.processes import cpu, descendants
+from penstock.testing.processes import cpu
 
 WARM_UP, EVENTS = 400_000, 1_500_000
 BATCH = 10_000
@@ -133,7 +134,8 @@ def spent(process: subprocess.Popen[bytes]) -> dict[int, float]:
 
 def _latency(topic: Topic, layout: Layout) -> dict[str, Any]:
     """From an append's beginning to the row in a committed file, at RATE events a second in appends of ten."""
-    listed, seen, sent, waits = table_of(layout), set(table_of(layout).active()), {}, []
+    listed, sent, waits = table_of(layout), dict[int, float](), list[float]()
+    seen = set[str](listed.active())
     first = topic.end
     began = time.time()
     for step in range(LATENCY_SECONDS * RATE // 10):
@@ -149,12 +151,13 @@ def _latency(topic: Topic, layout: Layout) -> dict[str, Any]:
     return {"send_to_row_p50_s": round(float(p50), 2), "send_to_row_p99_s": round(float(p99), 2)}
 
 
-def _arrived(layout: Layout, names: list[str], seen: set[str], sent: dict[int, float], first: int) -> list[float]:
+def _arrived(layout: Layout, names: Sequence[str], seen: set[str], sent: dict[int, float], first: int) -> list[float]:
     """For the rows of files not ``seen`` yet: seconds since they were sent."""
     new = [name for name in names if name not in seen]
     seen.update(new)
     now = time.time()
-    offsets = [pq.read_table(layout.landed / name, columns=["offset"], partitioning=None)["offset"] for name in new]
+    landed = Path(str(layout.landed))
+    offsets = [pq.read_table(landed / name, columns=["offset"], partitioning=None)["offset"] for name in new]
     rows = np.concatenate([column.to_numpy() for column in offsets] or [np.zeros(0, np.int64)])
     starts = np.array(list(sent))
     rows = rows[rows >= first]

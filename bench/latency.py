@@ -97,9 +97,11 @@ def _waits(pipe: Pipe) -> list[float]:
 def _stream(channel: grpc.Channel) -> Any:
     """What comes from now on, in a topic that is there."""
     first = pb.AppendRequest(topic="live", logs=[pb.LogEntry(raw_bytes=b"first")])
-    channel.unary_unary(SERVICE + "AppendLogs")(first.SerializeToString(), wait_for_ready=True)
+    append: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(SERVICE + "AppendLogs")
+    append(first.SerializeToString(), wait_for_ready=True)
     asked = pb.GetLogsRequest(topic="live", position=pb.GetLogsRequest.LATEST)
-    pages = channel.unary_stream(SERVICE + "StreamLogs")(asked.SerializeToString())
+    call: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(SERVICE + "StreamLogs")
+    pages = call(asked.SerializeToString())
     pages.initial_metadata()
     return pages
 

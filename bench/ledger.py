@@ -76,7 +76,7 @@ class _Measured(Ledger):
 
 def _share(folder: Path) -> dict[str, Any]:
     """CPU time of the ledger's work, in shares of the daemon's for the same messages: those of full receive rounds."""
-    from ingest_life import live
+    from tests.ingest.ingest_life import live
 
     life = live(folder, LISTENER, term_length=64 << 20, drop=False)
     log = Log(folder / "topics", TopicSettings())

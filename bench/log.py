@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from bench.read_load import pages, stream
-from penstock.records import body
+from penstock.records import binary_array, body
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.columns.decode import parse_logs
 from penstock.testing.pipe import Pipe
@@ -86,7 +86,7 @@ def _request(topic: str, entries: int) -> bytes:
 async def _append(address: str, topic: str, callers: int, entries: int) -> float:
     """Entries a second of so many callers, each waiting for its answer."""
     async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
-        call = channel.unary_unary(SERVICE + "AppendLogs")
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(SERVICE + "AppendLogs")
         request = _request(topic, entries)
         await call(request)
         until, began = time.perf_counter() + SECONDS, time.perf_counter()
@@ -105,7 +105,8 @@ async def _append(address: str, topic: str, callers: int, entries: int) -> float
 async def _many_topics(address: str) -> float:
     """Requests a second of 64 callers that write and read ``TOPICS`` topics in turn, 100 entries a request."""
     async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
-        append, get = channel.unary_unary(SERVICE + "AppendLogs"), channel.unary_unary(SERVICE + "GetLogs")
+        append: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(SERVICE + "AppendLogs")
+        get: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(SERVICE + "GetLogs")
         todo = [(_request(f"topic-{number}", 100), f"topic-{number}") for _ in range(2) for number in range(TOPICS)]
         requests, began = 2 * len(todo), time.perf_counter()
 
@@ -131,7 +132,8 @@ async def _append_stream(address: str, topic: str, under_way: int) -> float:
                 yield request
 
         began, count = time.perf_counter(), 0
-        async for _ in channel.stream_stream(SERVICE + "AppendStream")(requests()):
+        call: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(SERVICE + "AppendStream")
+        async for _ in call(requests()):
             room.release()
             count += 1
         return count / (time.perf_counter() - began)
@@ -150,7 +152,7 @@ def _appends(grpc_address: str, _: str) -> dict[str, Any]:
 
 def _reads(grpc_address: str, _: str) -> dict[str, Any]:
     with grpc.insecure_channel(grpc_address, OPTIONS) as channel:
-        append = channel.unary_unary(SERVICE + "AppendLogs")
+        append: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(SERVICE + "AppendLogs")
         for _number in range(READ // 1000):
             append(_request("read", 1000))
         return {
@@ -176,13 +178,17 @@ def _as_arrow(answer: bytes) -> int:
 def _flights(_: str, address: str) -> dict[str, Any]:
     offsets = np.arange(FLIGHT_BATCH + 1, dtype=np.int32) * SIZE
     data = np.random.default_rng(1).integers(32, 127, FLIGHT_BATCH * SIZE, dtype=np.uint8)
-    payloads = pa.Array.from_buffers(pa.binary(), FLIGHT_BATCH, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    payloads = binary_array(offsets, data)
     with flight.connect(f"grpc://{address}") as client:
         began = time.perf_counter()
         _put(client, body(payloads))
         put = FLIGHT_ROWS / (time.perf_counter() - began)
-        get = _timed(lambda: sum(chunk.data.num_rows for chunk in client.do_get(flight.Ticket(b'{"topic":"flight"}'))))
+        get = _timed(lambda: sum(_rows(chunk) for chunk in client.do_get(flight.Ticket(b'{"topic":"flight"}'))))
     return {"log_flight_put_rows_per_s": round(put), "log_flight_get_rows_per_s": round(get)}
+
+
+def _rows(chunk: flight.FlightStreamChunk) -> int:
+    return 0 if chunk.data is None else chunk.data.num_rows
 
 
 def _put(client: Any, batch: pa.RecordBatch) -> None:
@@ -204,11 +210,11 @@ def _put(client: Any, batch: pa.RecordBatch) -> None:
 async def _latency(address: str) -> list[float]:
     """Seconds from the call of an append to its entries in a stream: 100 requests a second, of 10 entries each."""
     async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
-        append, request = channel.unary_unary(SERVICE + "AppendLogs"), _request("live", 10)
+        append: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(SERVICE + "AppendLogs")
+        request = _request("live", 10)
         await append(request)
-        stream = channel.unary_stream(SERVICE + "StreamLogs")(
-            pb.GetLogsRequest(topic="live", position=pb.GetLogsRequest.LATEST).SerializeToString()
-        )
+        call: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(SERVICE + "StreamLogs")
+        stream = call(pb.GetLogsRequest(topic="live", position=pb.GetLogsRequest.LATEST).SerializeToString())
         await stream.initial_metadata()
         count, sent, seen = int(100 * SECONDS), list[float](), list[float]()
 

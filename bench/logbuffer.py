@@ -9,6 +9,7 @@ import mmap
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def _batch(name: str, path: Path, data: np.ndarray, offsets: np.ndarray, plain: 
     kept = _cleaned(publication, data, offsets, size)
     read = _read_run(path, publication.position - size, size)
     publication.close()
-    copied = min(_timed(lambda at=at: _copy(plain, at, data[:size])) for at in _places(size))
+    copied = min(_timed(partial(_copy, plain, at, data[:size])) for at in _places(size))
     return {
         f"append_{name}_messages_per_s": round(COUNT / spent),
         f"append_{name}_and_clean_messages_per_s": round(COUNT / kept),
@@ -117,9 +118,9 @@ def _large(path: Path, message: np.ndarray, plain: np.ndarray) -> dict[str, Any]
             subscription.position = publication.position
             written.append(_timed(lambda: publication.offer(message)))
             read.append(_timed(lambda: _touch(subscription.poll()[0].data)))
-    warm = _in_place(publication, memoryview(message))
-    copied = min(_timed(lambda at=at: _copy(plain, at, message)) for at in _places(LARGE))
-    touched = min(_timed(lambda at=at: _touch(plain[at : at + LARGE])) for at in _places(LARGE))
+    warm = _in_place(publication, memoryview(message.data))
+    copied = min(_timed(partial(_copy, plain, at, message)) for at in _places(LARGE))
+    touched = min(_timed(partial(_touch, plain[at : at + LARGE])) for at in _places(LARGE))
     return {
         "frame_1mib_write_gb_per_s": round(LARGE / warm / 1e9, 2),
         "frame_1mib_write_through_the_buffer_gb_per_s": round(LARGE / min(written) / 1e9, 2),

@@ -56,7 +56,7 @@ async def append(jet: JetStreamContext, topic: str, *numbers: str) -> dict[str, 
 async def _stream(jet: JetStreamContext, topic: str) -> int:
     """Have a stream with files; how many messages it has."""
     info = await jet.add_stream(StreamConfig(name=topic, subjects=[topic], storage=StorageType.FILE))
-    return info.state.messages
+    return int(info.state.messages)
 
 
 async def _publish(jet: JetStreamContext, topic: str, entries: int) -> None:
@@ -72,7 +72,7 @@ async def read(jet: JetStreamContext) -> dict[str, float]:
     """Messages a second, of a pull consumer and of one that is pushed to."""
     for _ in range(await _stream(jet, "read"), ENTRIES, BATCH):
         await _publish(jet, "read", BATCH)
-    found = {}
+    found: dict[str, float] = {}
     for name, messages in {"pages": _pages(jet), "stream": _pushed(jet)}.items():
         with timed() as spent:
             count = await _counted(messages)

@@ -24,13 +24,13 @@ SERVICE = "/slogd.StructuredLog/"
 def main() -> None:
     """Entries a second, read both ways, and how many cores that took here."""
     with grpc.insecure_channel(sys.argv[1], [("grpc.max_receive_message_length", -1)]) as channel:
-        append = channel.unary_unary(SERVICE + "AppendLogs")
+        append: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(SERVICE + "AppendLogs")
         logs = [pb.LogEntry(raw_bytes=b"m" * SIZE) for _ in range(BATCH)]
         topic = f"read-{time.time_ns()}"
         request = pb.AppendRequest(topic=topic, logs=logs).SerializeToString()
         for _ in range(ENTRIES // BATCH):
             append(request, wait_for_ready=True)
-        found = {}
+        found: dict[str, float] = {}
         for name, read in {"pages": pages, "stream": stream}.items():
             with timed() as spent:
                 count = read(channel, topic, ENTRIES)
@@ -45,7 +45,8 @@ def entries_of(answer: bytes) -> int:
 
 def pages(channel: grpc.Channel, topic: str, entries: int, taken: Callable[[bytes], int] = entries_of) -> int:
     """Read so many entries from the beginning on, page by page; how many there were. ``taken`` takes a page apart."""
-    call, offset = channel.unary_unary(SERVICE + "GetLogs"), 0
+    call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(SERVICE + "GetLogs")
+    offset = 0
     while offset < entries:
         asked = pb.GetLogsRequest(topic=topic, offset=offset, max_messages=PAGE)
         offset += taken(call(asked.SerializeToString()))
@@ -55,7 +56,8 @@ def pages(channel: grpc.Channel, topic: str, entries: int, taken: Callable[[byte
 def stream(channel: grpc.Channel, topic: str, entries: int) -> int:
     """As ``pages``, by one stream."""
     asked = pb.GetLogsRequest(topic=topic, offset=0)
-    answers, count = channel.unary_stream(SERVICE + "StreamLogs")(asked.SerializeToString()), 0
+    call: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(SERVICE + "StreamLogs")
+    answers, count = call(asked.SerializeToString()), 0
     for answer in answers:
         count += entries_of(answer)
         if count >= entries:

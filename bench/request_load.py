@@ -128,7 +128,8 @@ def _sender(protocol: str, address: str, records: int, stack: ExitStack) -> Send
     if protocol == "otlp_grpc":
         # Without the option all channels of a process share one connection.
         channel = stack.enter_context(grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]))
-        export, data = channel.unary_unary(EXPORT), otlp_request(records)
+        export: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(EXPORT)
+        data = otlp_request(records)
         return lambda: export(data, timeout=30)
     path, media_type, body = HTTP[protocol]
     connection, content = http.client.HTTPConnection(address, timeout=30), body(records)

@@ -82,7 +82,7 @@ class Fragments:
         padded = np.zeros(count * FRAGMENT_SIZE, np.uint8)
         padded[:size] = payload
         self._fragments["payload"] = padded.reshape(count, FRAGMENT_SIZE)
-        self._data = memoryview(self._fragments.view(np.uint8))[: count * HEADER_SIZE + size]
+        self._data = memoryview(self._fragments.view(np.uint8).data)[: count * HEADER_SIZE + size]
 
     def send(self, sock: socket.socket) -> None:
         """Send the next message."""

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +44,7 @@ def measure() -> dict[str, object]:
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
         layout = Layout.for_tables(Path(folder) / "tables")
         table = begin_table(layout)
-        files = list(_files(table.folder))
+        files = list(_files(Path(str(table.folder))))
         table.commit(0, files)
         LandedKeys(layout.keys, WINDOW).add(0, EventsSeen.concat([]))  # as where the newest event is not of late
         size = sum(file.size for file in files)
@@ -95,7 +96,7 @@ def _rows(dice: np.random.Generator, first: int, kinds: np.ndarray) -> pa.Record
     count, at = len(kinds), datetime.combine(DAY, datetime.min.time(), UTC)
     times = pa.array(np.datetime64(at.replace(tzinfo=None), "us") + np.arange(count), pa.timestamp("us", "UTC"))
     numbers = dice.integers(0, 1 << 62, count)
-    given = {
+    given: dict[str, pa.Array[Any]] = {
         "topic": pa.repeat(pa.scalar("events"), count),
         "offset": pa.array(np.arange(first, first + count)),
         **dict.fromkeys(["timestamp", "received", "bucket", "landed_at", "event_time"], times),

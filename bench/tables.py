@@ -9,12 +9,11 @@ from typing import Any
 
 import confluent_kafka
 import numpy as np
-import pyarrow as pa
 
 from penstock.counts import Origin
 from penstock.kafka.broker import Broker
 from penstock.log import Log, TopicSettings
-from penstock.records import body
+from penstock.records import binary_array, body
 from penstock.spark.extensions import KAFKA, package_settings
 from penstock.spark.session import build_session
 from penstock.spark.source.data_source import register
@@ -59,7 +58,7 @@ def _fill(folder: Path) -> float:
     topic = log.topic("bench", create=True)
     offsets = np.arange(BATCH + 1, dtype=np.int32) * SIZE
     data = np.random.default_rng(1).integers(32, 127, BATCH * SIZE, dtype=np.uint8)
-    payload = pa.Array.from_buffers(pa.binary(), BATCH, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    payload = binary_array(offsets, data)
     started = time.perf_counter()
     for number in range(ROWS // BATCH):
         topic.append(body(payload), Origin("bench", 60 * (number // 10), 0, 0)).result()

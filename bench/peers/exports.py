@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bench.peers.peer import Peer, Started, told
+from bench.peers.peer import Started, told
 from bench.peers.penstock import Penstock
 
 LOADS = ((1, 1), (16, 1), (4, 100), (4, 1000))
@@ -75,7 +75,7 @@ def exports(peer: Any, seconds: float, protocols: Sequence[str] = OTLP) -> dict[
     return figures
 
 
-def _load(peer: Peer | Any, protocol: str, callers: int, records: int, seconds: float) -> list[tuple[str, float]]:
+def _load(peer: Any, protocol: str, callers: int, records: int, seconds: float) -> list[tuple[str, float]]:
     before = peer.cpu()
     sent = told("request_load", protocol, peer.endpoint(protocol), callers, records, seconds)
     spent = peer.cpu() - before
