@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 
@@ -124,3 +125,31 @@ def test_only_deep_texts_among_long_ones_are_refused() -> None:
     long = '"' + "x" * (3 * MAX_DEPTH) + '"'
     column = pa.array([deep, None, wide, "[]", brackets_in_string, deep, long, deep], pa.string())
     assert not_strict(column[1:7]).tolist() == [False, False, False, False, True, False]
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["[", "]", "{", "}", '"', "\\", "Y", "\x7f", "é"]), max_size=40).map("".join),
+        min_size=1,
+    )
+)
+def test_levels_of_many_texts_equal_those_of_the_plain_reader(texts: list[str]) -> None:
+    # A text with an open string is no JSON, and may have any depth.
+    closed = [text for text in texts if not re.sub(r'"(?:[^"\\]|\\.)*"|\\.', "", text).count('"')]
+    without_escapes_outside = [text for text in closed if "\\" not in re.sub(r'"(?:[^"\\]|\\.)*"', "", text)]
+    levels = strict_json._deepest_levels(pa.array(["[[]]", *without_escapes_outside, ""], pa.string()))
+    assert levels.tolist() == [2, *map(plain_depth, without_escapes_outside), 0]
+
+
+def plain_depth(text: str) -> int:
+    level = deepest = 0
+    is_in_string = is_escaped = False
+    for character in text:
+        if is_in_string:
+            is_in_string, is_escaped = character != '"' or is_escaped, character == "\\" and not is_escaped
+        elif character == '"':
+            is_in_string = True
+        elif character in "[]{}":
+            level += 1 if character in "[{" else -1
+            deepest = max(deepest, level)
+    return deepest
