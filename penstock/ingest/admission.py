@@ -36,7 +36,7 @@ def decompress(data: bytes, encoding: str, max_bytes: int) -> bytes:
     try:
         return _decompress(data, encoding, max_bytes)
     except Bomb:
-        raise Refused(413, "oversize", f"a request may have {max_bytes} bytes decompressed (max_body)") from None
+        raise Refused(413, "oversize", f"a request is larger than max_body ({max_bytes} bytes) decompressed") from None
     except CutShort:
         raise Refused(400, "encoding", f"the body's {encoding} does not end") from None
     except NotPacked as error:

@@ -249,8 +249,10 @@ def _preflight_headers(request: Request) -> dict[str, str]:
 async def _read_body(receive: Receive, headers: Mapping[str, str], max_bytes: int) -> bytes | None:
     """Return the body of a request in its sent encoding, None if its client has disconnected. Raises Refused."""
     # Limit: a body that announces too many bytes is refused before one is read; others are measured below.
-    if headers.get("content-length", "0").isdigit() and int(headers.get("content-length", "0")) > max_bytes:
-        raise Refused(413, "oversize", f"a request may have {max_bytes} bytes (max_body)")
+    announced = headers.get("content-length", "0")
+    if announced.isdigit() and int(announced) > max_bytes:
+        text = f"a request of {int(announced)} bytes is larger than max_body ({max_bytes} bytes)"
+        raise Refused(413, "oversize", text)
     parts, size, more = [], 0, True
     try:
         while more:
@@ -261,7 +263,8 @@ async def _read_body(receive: Receive, headers: Mapping[str, str], max_bytes: in
             size += len(parts[-1])
             more = message.get("more_body", False)
             if size > max_bytes:
-                raise Refused(413, "oversize", f"a request may have {max_bytes} bytes (max_body)")
+                text = f"a request of {size} bytes or more is larger than max_body ({max_bytes} bytes)"
+                raise Refused(413, "oversize", text)
     except TooManyBodies as error:
         raise Refused(503, "busy", str(error)) from None
     except BodyTooSlow as error:

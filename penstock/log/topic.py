@@ -320,12 +320,13 @@ def exceeded(name: str, settings: TopicSettings, body: records.Body, size: int) 
     """Return the error for a ``body`` of ``size`` bytes that exceeds a limit; None if it does not."""
     limit = settings.message_size_limit
     if size > MAX_BATCH_BYTES:
-        return MessageTooLarge(f"{size} bytes in one append; at most {MAX_BATCH_BYTES}")
+        return MessageTooLarge(f"{size} bytes in one append; at most {MAX_BATCH_BYTES}: send it in parts")
     if size > limit:
         sizes = pc.binary_length(records.as_batch(body).column("payload"))  # type: ignore[call-overload]  # the stub: no Array[Any]
         largest = pc.max(sizes).as_py() or 0
         if largest > limit:
-            return MessageTooLarge(f"a message of {largest} bytes; topic {name} takes at most {limit}")
+            limit_text = f"topic {name} takes at most {limit} (message_size_limit)"
+            return MessageTooLarge(f"a message of {largest} bytes; {limit_text}")
     return None
 
 

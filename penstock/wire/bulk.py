@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from penstock.wire.json_text import is_json
+from penstock.wire.json_text import find_error, is_json
 from penstock.wire.message_ids import message_id
 from penstock.wire.requests import (
     KIND,
@@ -65,7 +65,6 @@ _ERROR_TYPES = {
     429: "es_rejected_execution_exception",
     503: "es_rejected_execution_exception",
 }
-_REFUSALS = {OVERSIZE: (413, "the document is too large"), SYNTAX: (400, "the document is not a JSON object")}
 
 
 class BulkProtocol:
@@ -175,7 +174,8 @@ def _parse_action(line: bytes) -> tuple[str, dict[str, Any]]:
     try:
         ((action, parameters),) = orjson.loads(line).items()
     except (ValueError, AttributeError):
-        raise Refused(400, SYNTAX, "Malformed action/metadata line: one object with one action is expected") from None
+        fault = find_error(line) or "one object with one action is expected"
+        raise Refused(400, SYNTAX, f"Malformed action/metadata line: {fault}") from None
     if action not in (*_WRITES, "update", "delete") or not isinstance(parameters, dict):
         raise Refused(400, SYNTAX, f"Malformed action/metadata line: [{action}] is not an action")
     return str(action), parameters
@@ -197,4 +197,9 @@ def _add_document(
         key = (index.encode("utf-8", "replace"), annotations["id"].encode("utf-8", "replace"))
         annotations["uuid"] = message_id([*key, document])
     reason = messages.add(document, annotations) if is_object else messages.refuse(SYNTAX)
-    return _REFUSALS[reason] if reason else None
+    if reason == OVERSIZE:
+        return 413, messages.oversize_text
+    if reason:
+        error = find_error(document)
+        return 400, f"the document is {error}" if error else "the document is not a JSON object"
+    return None

@@ -51,6 +51,7 @@ _BUSY = (9, "Server is busy")
 _INVALID = ("Invalid data format", 6)
 _BAD_FIELDS = ("Error in handling indexed fields", 15)
 _TOO_LARGE = ("Request entity too large", 27)
+_NO_OBJECT, _BINARY = "an object is expected", "not valid JSON: it is not UTF-8"
 
 
 class HecProtocol:
@@ -123,10 +124,12 @@ class HecProtocol:
 class _HecRefused(Refused):
     """A refusal with one of Splunk's codes; ``number`` is the index of the bad event."""
 
-    def __init__(self, text: str, code: int, status: int = 400, number: int | None = None) -> None:
+    def __init__(self, text: str, code: int, status: int = 400, number: int | None = None, detail: str = "") -> None:
         super().__init__(status, OVERSIZE if status == 413 else SYNTAX, text)
+        # The text is Splunk's, by which some clients decide; the detail is ours.
         event_number = {} if number is None else {"invalid-event-number": number}
-        self.answer = json_answer({"text": text, "code": code, **event_number}, status)
+        own = {"detail": detail} if detail else {}
+        self.answer = json_answer({"text": text, "code": code, **event_number, **own}, status)
 
 
 def _add_lines(request: Request, messages: Messages) -> _HecRefused | None:
@@ -135,7 +138,7 @@ def _add_lines(request: Request, messages: Messages) -> _HecRefused | None:
     lines = [line for line in request.body.replace(b"\r\n", b"\n").split(b"\n") if line]
     for number, line in enumerate(lines):
         if messages.add(line, metadata):
-            return _HecRefused(*_TOO_LARGE, 413, number)
+            return _HecRefused(*_TOO_LARGE, 413, number, messages.oversize_text)
     return None
 
 
@@ -145,13 +148,14 @@ def _add_events(request: Request, messages: Messages) -> _HecRefused | None:
         error = _add_event(event, messages)
         if error is not None:
             text, code = error
-            return _HecRefused(text, code, 413 if code == _TOO_LARGE[1] else 400, number)
+            detail = event if isinstance(event, str) else messages.oversize_text
+            return _HecRefused(text, code, 413 if code == _TOO_LARGE[1] else 400, number, detail)
     return None
 
 
-def _add_event(event: dict[str, Any] | None, messages: Messages) -> tuple[str, int] | None:
-    """Add an event; return Splunk's text and code if it is bad."""
-    if event is None:
+def _add_event(event: dict[str, Any] | str, messages: Messages) -> tuple[str, int] | None:
+    """Add an event; return Splunk's text and code if it is bad, or says why it is no object."""
+    if isinstance(event, str):
         error = _INVALID
     elif "event" not in event:
         error = "Event field is required", 12
@@ -182,8 +186,8 @@ def _annotations(event: dict[str, Any]) -> dict[str, str]:
     return annotations
 
 
-def _events(data: bytes) -> Iterator[dict[str, Any] | None]:
-    """Yield the objects of a body, concatenated or in lists; None for a document that is no object.
+def _events(data: bytes) -> Iterator[dict[str, Any] | str]:
+    """Yield the objects of a body, concatenated or in lists; for a document that is no object, why.
 
     Numbers and nested values that orjson would change are the sent JSON text without blanks.
     """
@@ -207,18 +211,18 @@ def _events(data: bytes) -> Iterator[dict[str, Any] | None]:
         text = data.decode()
     except UnicodeDecodeError:
         # Each line is decoded by itself: a line that is not UTF-8 is one bad event and does not hide those before it.
-        yield from (None if _is_binary(line) else next(_events(line), None) for line in lines)
+        yield from (_BINARY if _is_binary(line) else next(_events(line), _NO_OBJECT) for line in lines)
         return
     yield from _scan(Scanner(text))
 
 
-def _scan(scanner: Scanner) -> Iterator[dict[str, Any] | None]:
+def _scan(scanner: Scanner) -> Iterator[dict[str, Any] | str]:
     for span in scanner.documents():
-        yield None if span.error or not isinstance(span.value, dict) else _as_sent(scanner, span.begin)
+        yield span.error or (_as_sent(scanner, span.begin) if isinstance(span.value, dict) else _NO_OBJECT)
 
 
-def _objects(documents: Iterable[Any]) -> Iterator[dict[str, Any] | None]:
-    return (document if isinstance(document, dict) else None for document in documents)
+def _objects(documents: Iterable[Any]) -> Iterator[dict[str, Any] | str]:
+    return (document if isinstance(document, dict) else _NO_OBJECT for document in documents)
 
 
 def _is_binary(line: bytes) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import orjson
 
-from penstock.wire.json_text import Scanner, is_json, is_unchanged, without_blanks
+from penstock.wire.json_text import Scanner, describe_error, find_error, is_json, is_unchanged, without_blanks
 from penstock.wire.requests import (
     SYNTAX,
     Answer,
@@ -39,11 +39,13 @@ class JsonProtocol:
         is_array = data.startswith(b"[")
         refused = _add_elements(data, messages, request.max_messages) if is_array else _add_lines(data, messages)
         if not messages and refused:
-            number, reason = refused[0]
+            number, reason, text = refused[0]
             raise Refused(
-                413 if reason != SYNTAX else 400, reason, f"no document was accepted: document {number}: {reason}"
+                413 if reason != SYNTAX else 400, reason, f"no document was accepted: document {number}: {text}"
             )
-        errors = [{"document": number, "reason": reason} for number, reason in refused[:MAX_REPORTED]]
+        errors = [
+            {"document": number, "reason": reason, "text": text} for number, reason, text in refused[:MAX_REPORTED]
+        ]
         return messages.received(
             json_answer({"accepted": len(messages), "refused": len(refused), **({"errors": errors} if errors else {})})
         )
@@ -54,15 +56,15 @@ class JsonProtocol:
         return json_answer({"error": str(error), "reason": error.reason}, error.status, headers)
 
 
-def _add_elements(data: bytes, messages: Messages, max_messages: int) -> list[tuple[int, str]]:
-    """Add the sent text of an array's elements, without blanks; return index and reason of the refused ones."""
+def _add_elements(data: bytes, messages: Messages, max_messages: int) -> list[tuple[int, str, str]]:
+    """Add the sent text of an array's elements, without blanks; return index, reason and text of refused ones."""
     try:
         documents = orjson.loads(data)
     except ValueError:
         documents = []
     # Limit: before the documents are encoded again, which is the larger part of the work.
     check_message_count(len(documents), max_messages)
-    payloads: Iterable[bytes | None] = ()
+    payloads: Iterable[bytes | str] = ()
     # Fast path: one comparison of the whole body; only a body that orjson would change is scanned.
     if documents and is_unchanged(data, documents):
         payloads = map(encode_json, documents)
@@ -70,16 +72,23 @@ def _add_elements(data: bytes, messages: Messages, max_messages: int) -> list[tu
         try:
             text = data.decode()
         except UnicodeDecodeError as error:
-            raise Refused(400, SYNTAX, f"the body is not JSON: {error}") from None
+            raise Refused(400, SYNTAX, f"the body is {describe_error(error)}") from None
         spans = Scanner(text).documents()
-        payloads = (None if span.error else without_blanks(text[span.begin : span.end]).encode() for span in spans)
-    added = (messages.refuse(SYNTAX) if each is None else messages.add(each) for each in payloads)
-    return [(number, reason) for number, reason in enumerate(added, 1) if reason]
-
-
-def _add_lines(data: bytes, messages: Messages) -> list[tuple[int, str]]:
-    """Add one document per line, or a single document of several lines; return index and reason of the refused ones."""
+        payloads = (span.error or without_blanks(text[span.begin : span.end]).encode() for span in spans)
     refused = []
+    for number, payload in enumerate(payloads, 1):
+        if isinstance(payload, str):
+            refused.append((number, messages.refuse(SYNTAX), payload))
+        elif reason := messages.add(payload):
+            refused.append((number, reason, messages.oversize_text))
+    return refused
+
+
+def _add_lines(data: bytes, messages: Messages) -> list[tuple[int, str, str]]:
+    """Add one document per line, or a single document of several lines; return index, reason and text of refused
+    ones.
+    """
+    refused: list[tuple[int, str, str]] = []
     for number, line in enumerate(data.split(b"\n"), 1):
         line = line.strip()
         if not line:
@@ -89,9 +98,12 @@ def _add_lines(data: bytes, messages: Messages) -> list[tuple[int, str]]:
         # Only the first line decides this, so that the whole body is parsed at most once more.
         elif number == 1 and is_json(data):
             reason = messages.add(data)
-            return [(1, reason)] if reason else []
+            return [(1, reason, messages.oversize_text)] if reason else []
         else:
             reason = messages.refuse(SYNTAX)
         if reason:
-            refused.append((number, reason))
+            # Fast path: only what is reported is parsed once more.
+            is_reported = reason == SYNTAX and len(refused) < MAX_REPORTED
+            text = find_error(line) if is_reported else messages.oversize_text
+            refused.append((number, reason, text or "not valid JSON"))
     return refused

@@ -108,7 +108,7 @@ def exact(data: bytes) -> Any:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise NotJson(str(error)) from None
+        raise NotJson(describe_error(error)) from None
     decoder = json.JSONDecoder(
         object_pairs_hook=Members, parse_int=Number, parse_float=Number, parse_constant=Foreign, strict=False
     )
@@ -121,7 +121,30 @@ def exact(data: bytes) -> Any:
             with deep_recursion():
                 return decoder.decode(_shallow(text))
     except ValueError as error:
-        raise NotJson(str(error)) from None
+        raise NotJson(describe_error(error)) from None
+
+
+def describe_error(error: ValueError) -> str:
+    """Return where and why a text is not JSON: ``not valid JSON at column 24: expecting ',' delimiter``."""
+    if isinstance(error, json.JSONDecodeError):
+        line = f"line {error.lineno} " if error.lineno > 1 else ""
+        return f"not valid JSON at {line}column {error.colno}: {error.msg[:1].lower()}{error.msg[1:]}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"not valid JSON at byte {error.start + 1}: it is not UTF-8"
+    return f"not valid JSON: {error}"
+
+
+def find_error(data: bytes) -> str:
+    """Return where and why ``data`` is not JSON; "" if it is."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        return describe_error(error)
+    span = Scanner(text).span(skip(text, 0))
+    end = skip(text, span.end)
+    if span.error or end == len(text):
+        return span.error
+    return describe_error(json.JSONDecodeError("Extra data", text, end))
 
 
 def text_of_exact(content: Any) -> str:
@@ -180,7 +203,7 @@ def skip(text: str, position: int) -> int:
 
 
 def _refuse(name: str) -> NoReturn:
-    raise NotJson(f"{name} is not JSON")
+    raise NotJson(name)
 
 
 _decode = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse).raw_decode
@@ -266,7 +289,7 @@ class Scanner:
                 return self.span(position)
         except ValueError as error:
             self._budget -= getattr(error, "pos", position) - position
-            return Span(position, position, error=str(error))
+            return Span(position, position, error=describe_error(error))
         return Span(position, end, value)
 
     def _closed(self, position: int) -> tuple[int, int]:

@@ -75,7 +75,7 @@ def _add_json(request: Request, messages: Messages) -> str:
     try:
         document = exact(request.body)
     except NotJson as error:
-        raise Refused(400, SYNTAX, f"the body is not JSON: {error}") from None
+        raise Refused(400, SYNTAX, f"the body is {error}") from None
     streams = document.get("streams") if isinstance(document, Members) else None
     if not isinstance(streams, list) or not all(isinstance(stream, Members) for stream in streams):
         raise Refused(
@@ -108,6 +108,7 @@ def _add_entries(entries: list[Any], labels: Mapping[str, str], messages: Messag
             messages.refuse(SYNTAX)
         else:
             messages.add(line, {"time": time, **labels, **metadata})
+            first_error = first_error or messages.oversize_text
     return first_error
 
 
@@ -183,7 +184,7 @@ def _add_protobuf(request: Request, messages: Messages) -> str:
             messages.refuse(SYNTAX)
         else:
             messages.add(line, {"time": str(time), **stream_labels, **metadata})
-    return first_error
+    return first_error or messages.oversize_text
 
 
 def _decompress(request: Request) -> bytes:

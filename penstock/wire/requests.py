@@ -16,6 +16,7 @@ import pyarrow as pa
 from penstock.counts import Counts, Name
 from penstock.errors import PenstockError
 from penstock.records import ANNOTATIONS, Body, Rows, body
+from penstock.wire.json_text import describe_error
 
 JSON = "application/json"
 OVERSIZE, SYNTAX, KIND = "oversize", "syntax", "kind"
@@ -142,6 +143,7 @@ class Messages:
         self._payloads: list[bytes] = []
         self._annotations: list[list[tuple[str, str]] | None] = []
         self.refused: Counts = Counts()
+        self.oversize_text = ""
 
     def __len__(self) -> int:
         return len(self._payloads)
@@ -153,6 +155,7 @@ class Messages:
         # Limit: the room of the whole request, not only of this message: labels that are stated once grow with each
         # message.
         if size > min(self._max_message_bytes, self._room):
+            self.oversize_text = oversize_text(size, self._max_message_bytes)
             return self.refuse(OVERSIZE)
         self._count_message()
         self._room -= size
@@ -192,6 +195,13 @@ def _to_arrow(rows: Sequence[Any], kind: pa.DataType) -> pa.Array[Any]:
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts or [pa.array([], kind)])
 
 
+def oversize_text(size: int, max_message_bytes: int) -> str:
+    """Return why a message of ``size`` bytes, with its annotations, is too large."""
+    if size > max_message_bytes:
+        return f"a message of {size} bytes is larger than max_line ({max_message_bytes} bytes)"
+    return f"a message of {size} bytes lets its request grow too much by what is stated once for several messages"
+
+
 def check_message_count(count: int, max_messages: int) -> None:
     """Raise Refused if a request has more messages than ``max_messages``."""
     if count > max_messages:
@@ -222,7 +232,7 @@ def decode_json(text: bytes | str, subject: str = "the body") -> Any:
     try:
         return orjson.loads(text)
     except ValueError as error:
-        raise Refused(400, SYNTAX, f"{subject} is not JSON: {error}") from None
+        raise Refused(400, SYNTAX, f"{subject} is {describe_error(error)}") from None
 
 
 def json_answer(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:

@@ -39,7 +39,8 @@ def test_documents_by_line_in_an_array_or_alone_are_messages(body: bytes, payloa
 def test_lines_that_are_no_json_are_refused_and_named() -> None:
     received = JsonProtocol().receive(make_request("/", b'{"a":1}\nnope\n{"b":2}\n{"c":'))
     assert [payload for payload, _ in rows(received)] == [b'{"a":1}', b'{"b":2}']
-    syntax = [{"document": number, "reason": "syntax"} for number in (2, 4)]
+    texts = {2: "not valid JSON at column 1: expecting value", 4: "not valid JSON at column 6: expecting value"}
+    syntax = [{"document": number, "reason": "syntax", "text": text} for number, text in texts.items()]
     assert answer_document(received) == {"accepted": 2, "refused": 2, "errors": syntax}
     assert received.counts == {"seen": 4, "accepted": 2, "refused.syntax": 2}
 
@@ -78,7 +79,9 @@ def test_a_bad_document_is_named_and_the_others_are_taken(bad: str) -> None:
     for body in bodies:
         received = JsonProtocol().receive(make_request("/", body.encode()))
         assert [payload for payload, _ in rows(received)] == [b'{"a":1}', b'{"b":1.10}']
-        assert answer_document(received)["errors"] == [{"document": 2, "reason": "syntax"}]
+        (error,) = answer_document(received)["errors"]
+        assert (error["document"], error["reason"]) == (2, "syntax")
+        assert error["text"].startswith(("not valid JSON", "nested deeper"))
         assert received.counts == {"seen": 3, "accepted": 2, "refused.syntax": 1}
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.wire.request_protocols import REQUEST_PROTOCOLS
-from penstock.wire.requests import find_protocol
+from penstock.wire.requests import Answer, Refused, find_protocol
+from tests.wire.sample_requests import make_request
 
 
 @pytest.mark.parametrize(
@@ -31,3 +32,59 @@ def test_each_path_belongs_to_one_protocol(method: str, path: str, codec: str) -
 @pytest.mark.parametrize(("method", "path"), [("POST", "/elsewhere"), ("GET", "/v1/logs"), ("POST", "/a/b/c/_bulk")])
 def test_other_paths_belong_to_no_protocol(method: str, path: str) -> None:
     assert find_protocol([make() for make in REQUEST_PROTOCOLS], method, path) is None
+
+
+def refusal_text(path: str, body: bytes, max_message_bytes: int = 1 << 20) -> str:
+    """Return the answer to a refused request, alone or with the messages that are accepted."""
+    request = make_request(path, body, {"content-type": "application/json"}, max_message_bytes=max_message_bytes)
+    protocol = find_protocol([make() for make in REQUEST_PROTOCOLS], "POST", path)
+    assert protocol is not None
+    try:
+        received = protocol.receive(request)
+    except Refused as error:
+        return protocol.refusal(error, request).body.decode()
+    return (received if isinstance(received, Answer) else received.answer).body.decode()
+
+
+CUT = b'{"event":"x","fields":'
+PUSH = b'{"streams":[{"stream":{"a":"b"},"values":[["1700000000000000000","LINE"]]}]}'
+RECORD = b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"stringValue":"LINE"}}]}]}]}'
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "text"),
+    [
+        ("/", CUT, "not valid JSON at column 23: expecting value"),
+        ("/", b'{"a":1}\n{"a":tru}', "not valid JSON at column 6: expecting value"),
+        ("/", b'[{"a":1},{"a" 1}]', "not valid JSON at column 15: expecting ':' delimiter"),
+        ("/", b"NaN", "not valid JSON: NaN"),
+        ("/services/collector", CUT, "not valid JSON at column 23: expecting value"),
+        ("/services/collector", b'{"event":"\xff"}', "it is not UTF-8"),
+        ("/_bulk", b'{"index":{"_index":"i"}}\n{"a":}\n', "not valid JSON at column 6: expecting value"),
+        ("/_bulk", b'{"index":{"_index"}}\n{}\n', "not valid JSON at column 19: expecting ':' delimiter"),
+        ("/i/_doc", b'{"a":1,}', "not valid JSON at column 8: "),
+        ("/loki/api/v1/push", PUSH[:-1], "not valid JSON at column 76: expecting ',' delimiter"),
+        ("/v1/logs", RECORD[:-2], "not valid JSON at column "),
+        ("/v1/logs", b"\n\n{]", "not valid JSON at line 3 column 2: "),
+    ],
+)
+def test_refused_json_is_named_with_position_and_reason(path: str, body: bytes, text: str) -> None:
+    assert text in refusal_text(path, body).replace('\\"', '"')
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/", b'"LINE"'),
+        ("/services/collector", b'{"event":"LINE"}'),
+        ("/services/collector/raw", b"LINE"),
+        ("/_bulk", b'{"index":{"_index":"i"}}\n{"a":"LINE"}\n'),
+        ("/i/_doc", b'{"a":"LINE"}'),
+        ("/loki/api/v1/push", PUSH),
+        ("/v1/logs", RECORD),
+    ],
+)
+def test_refused_message_is_named_with_size_limit_and_key(path: str, body: bytes) -> None:
+    text = refusal_text(path, body.replace(b"LINE", b"x" * 2000), max_message_bytes=1000)
+    assert "max_line (1000 bytes)" in text
+    assert "a message of 20" in text

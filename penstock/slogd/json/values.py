@@ -46,7 +46,8 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 def _syntax_error(error: json.JSONDecodeError) -> str:
     rest = error.doc[error.pos :]
     if error.msg != "Expecting value" or not rest:
-        return str(error)
+        line = f"line {error.lineno} " if error.lineno > 1 else ""
+        return f"not valid JSON at {line}column {error.colno}: {error.msg[:1].lower()}{error.msg[1:]}"
     word = _LITERALS.get(rest[0], "")
     # Go names the first character that differs from the literal.
     for actual, expected in zip(rest, word, strict=False):

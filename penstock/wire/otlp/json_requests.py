@@ -48,7 +48,7 @@ def as_protobuf(data: bytes, max_messages: int = MAX_MESSAGES) -> JsonRequest:
     try:
         document = exact(data)
     except NotJson as error:
-        raise Refused(400, SYNTAX, f"the body is not JSON: {error}") from None
+        raise Refused(400, SYNTAX, f"the body is {error}") from None
     if not isinstance(document, Members):
         raise Refused(400, SYNTAX, "the body is not an object")
     translated = JsonRequest()

@@ -12,11 +12,10 @@ from penstock.wire.otlp.few_records import MAX_FEW_RECORDS, read_few
 from penstock.wire.otlp.json_requests import as_protobuf
 from penstock.wire.otlp.records import Logs, read_logs
 from penstock.wire.protobuf import Malformed
-from penstock.wire.requests import JSON, MAX_MESSAGES, SYNTAX, Answer, Received, Refused, Request
+from penstock.wire.requests import JSON, MAX_MESSAGES, OVERSIZE, SYNTAX, Answer, Received, Refused, Request
 
 PROTOBUF = "application/x-protobuf"
 PATH = "/v1/logs"
-_REASONS = {"oversize": "larger than max_line, or beyond the growth of a request by its resources and scopes"}
 _CODES = {400: 3, 401: 16, 403: 7, 413: 8, 415: 3, 429: 14, 503: 14}
 """gRPC's status codes by HTTP's."""
 _UNKNOWN = 2
@@ -75,7 +74,7 @@ def response(logs: Logs) -> ExportLogsServiceResponse:
     Malformed ids are a warning: an error text without rejected records.
     """
     answer = ExportLogsServiceResponse()
-    reasons = {**_REASONS, SYNTAX: logs.first_error}
+    reasons = {OVERSIZE: logs.oversize_text, SYNTAX: logs.first_error}
     texts = [f"{count} {reason}: {reasons.get(reason, reason)}" for reason, count in logs.refused.items() if count]
     if logs.malformed_ids:
         texts.append(f"{logs.malformed_ids} malformed trace_id or span_id left out: 16 and 8 bytes are expected")

@@ -49,6 +49,7 @@ from penstock.wire.requests import (
     OVERSIZE,
     SYNTAX,
     check_message_count,
+    oversize_text,
 )
 from penstock.wire.sender_text import strings
 
@@ -79,13 +80,14 @@ class Logs:
     """Messages of a request (schema BODY), and the number of refused records by reason.
 
     ``malformed_ids``: ids of traces and spans with a wrong size; the annotation is left out. ``first_error``: error of
-    the first record that could not be decoded.
+    the first record that could not be decoded. ``oversize_text``: why the first one that is too large was refused.
     """
 
     body: Body
     refused: Mapping[str, int]
     malformed_ids: int = 0
     first_error: str = ""
+    oversize_text: str = ""
 
 
 class _Decoded(NamedTuple):
@@ -218,7 +220,10 @@ def _messages(decoded: _Decoded, scope_of: Ints, shared: Attributes, max_message
     maps = _maps(_joined([annotations, of_shared]), count)
     batch = body(decoded.payloads, annotations=maps)
     batch = batch.filter(from_numpy(fits)) if refused else batch
-    return Logs(batch, {OVERSIZE: refused} if refused else {}, decoded.malformed_ids)
+    if not refused:
+        return Logs(batch, {}, decoded.malformed_ids)
+    text = oversize_text(int(sizes[~fits][0]), max_message_bytes)
+    return Logs(batch, {OVERSIZE: refused}, decoded.malformed_ids, oversize_text=text)
 
 
 def _field_annotations(message: Message, fields: Fields, count: int) -> tuple[list[Attributes], int]:

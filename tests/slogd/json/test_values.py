@@ -86,3 +86,8 @@ def test_invalid_time_is_refused(text: str) -> None:
 def test_random_text_is_a_time_or_refused(text: str) -> None:
     with contextlib.suppress(ValueError):
         parse_time(text)
+
+
+def test_error_of_json_has_position_and_reason() -> None:
+    with pytest.raises(ValueError, match=r"^not valid JSON at column 6: expecting ':' delimiter$"):
+        first_value(b'{"a" 1}')
