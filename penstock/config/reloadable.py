@@ -27,6 +27,8 @@ AT_START = {
     "otel": "the export connects once",
 }
 """Keys and groups that processes read only at their start, and why."""
+FOLLOWED = ("pipeline.retention", "pipeline.merge_files_every")
+"""Keys inside of these groups that a running pipeline reads again from the log daemon (``upkeep.maintenance``)."""
 TOKENS = "security.tokens"
 _OPEN_OR_CLOSED = "the first entry closes all servers, and the last one opens them"
 
@@ -42,8 +44,11 @@ def in_force(old: Settings, new: Settings) -> tuple[Settings, list[str]]:
     # Replacing the old value, instead of refusing the whole file, lets the other changes take effect now.
     for path in fixed:
         names += differing(_get_path(old, path), _get_path(new, path), path)
+        followed = {key: _get_path(new, key) for key in FOLLOWED if key.startswith(f"{path}.")}
         new = _replace_path(new, path.split("."), _get_path(old, path))
-    return new, names
+        for key, value in followed.items():
+            new = _replace_path(new, key.split("."), value)
+    return new, [name for name in names if not f"{name}.".startswith(tuple(f"{key}." for key in FOLLOWED))]
 
 
 def _get_path(group: Any, path: str) -> Any:

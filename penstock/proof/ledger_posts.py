@@ -101,6 +101,16 @@ class LedgerClient:
         """Return the daemon's judgement on its clock. Raises LedgerAway."""
         return dict(self._request("GET", "/clock"))
 
+    def followed_settings(self) -> tuple[float, dict[str, float]]:
+        """Return the interval of merging and the retention that the daemon has after reloads. Raises LedgerAway."""
+        answer = self._request("GET", "/config")
+        try:
+            settings = answer["pipeline"]
+            retention = {str(name): float(age) for name, age in settings["retention"].items()}
+            return float(settings["merge_files_every"]), retention
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise LedgerAway(f"GET /config: unexpected answer ({error!r})") from None
+
     def verify(self, topic: str, begin: int, end: int) -> None:
         """Have the daemon check offsets [begin, end) of a topic, so that corrupt batches become gaps.
 

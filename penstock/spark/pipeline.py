@@ -55,7 +55,7 @@ from penstock.spark.stall_watch import StallWatch, batch_state
 from penstock.upkeep.believed_clock import BelievedClock
 from penstock.upkeep.checkpoint_repair import mend, sweep
 from penstock.upkeep.iceberg.mirror import IcebergMirror
-from penstock.upkeep.maintenance import Maintenance, Upkeep
+from penstock.upkeep.maintenance import Follow, Maintenance, Upkeep
 
 SHUTDOWN_TIMEOUT_S = 10.0
 REPORT_INTERVAL_S = 10.0
@@ -98,11 +98,13 @@ def run(
     ledger: LedgerPosts | None = None,
     once: bool = False,
     stop: threading.Event | None = None,
+    follow: Follow | None = None,
 ) -> int:
     """Land until ``stop`` is set (with ``once``: until all messages have landed); return the exit code.
 
-    ``spark``: settings of the session. ``ledger``: receiver of proofs; None posts none. Raises PipelineRunning,
-    NoJava, CannotFetch, UnknownFormat, BadTransform, TablesRefused, AnotherWriter, SparkGone, DiskFull.
+    ``spark``: settings of the session. ``ledger``: receiver of proofs; None posts none. ``follow``: settings that a
+    reload changes. Raises PipelineRunning, NoJava, CannotFetch, UnknownFormat, BadTransform, TablesRefused,
+    AnotherWriter, SparkGone, DiskFull.
     """
     landing.transform.check()
     stop = stop or threading.Event()
@@ -114,7 +116,7 @@ def run(
         if landing.layout.store is not None:
             retry_while_away(lambda: begin_table(landing.layout), stop)
         clock = BelievedClock(landing.layout, ledger)
-        with _background_work(landing, ledger, clock, lock) as (proof_worker, maintenance):
+        with _background_work(landing, ledger, clock, lock, follow) as (proof_worker, maintenance):
             packages = package_settings(landing.packages)
             session = build_session({**packages, **(spark or {})}, inherit=[handle], scratch=landing.layout.scratch)
             try:
@@ -137,7 +139,7 @@ def run(
 
 @contextmanager
 def _background_work(
-    landing: Landing, ledger: LedgerPosts | None, clock: BelievedClock, lock: ExitStack
+    landing: Landing, ledger: LedgerPosts | None, clock: BelievedClock, lock: ExitStack, follow: Follow | None = None
 ) -> Iterator[tuple[ProofWorker, Maintenance]]:
     """Clean up after the previous pipeline, then run the workers that need no Spark during the block."""
     # Order: repair of checkpoint and journal first; the proof worker then enters what was committed, and only what the
@@ -153,7 +155,9 @@ def _background_work(
     shutil.rmtree(landing.layout.scratch, ignore_errors=True)
     landing.layout.scratch.mkdir()
     upkeep = Upkeep(landing.merge_files_every, landing.window, landing.retention)
-    maintenance = Maintenance(landing.layout, upkeep, clock, lambda: proof_worker.settled, _local_topics(landing))
+    maintenance = Maintenance(
+        landing.layout, upkeep, clock, lambda: proof_worker.settled, _local_topics(landing), follow
+    )
     mirror = IcebergMirror(landing.layout, landing.iceberg) if landing.iceberg.catalog else None
     proof_worker.start()
     maintenance.start()

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from penstock.landing.requests.deletions import newest_request, pending_deletions
@@ -28,6 +28,8 @@ REQUEST_POLL_S = 2.0
 """Interval between checks for deletion requests; each is one directory listing."""
 RETENTION_INTERVAL_S = 600.0
 FIRST_SWEEP_DELAY_S, SWEEP_INTERVAL_S = 60.0, 1800.0
+FOLLOW_INTERVAL_S = 10.0
+"""Interval between reads of the settings that the daemon has after reloads."""
 SCRUB_INTERVAL_S = 60.0
 """Time between checks of one file of the tables: 1,440 files a day, at most 128 MB each."""
 _LOGGER = logging.getLogger(__name__)
@@ -46,6 +48,18 @@ class Upkeep:
     retention: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """The settings that the log daemon has after reloads: ``read`` returns ``merge_every`` and ``retention``.
+
+    ``is_binding``: the daemon has the pipeline's own configuration, as under ``penstock up``. Otherwise they are
+    followed only if they are equal at first: a pipeline with other options keeps its own.
+    """
+
+    read: Callable[[], tuple[float, Mapping[str, float]]]
+    is_binding: bool
+
+
 class Maintenance:
     """The maintenance thread of one table. ``settled`` reports whether every committed batch is proved.
 
@@ -59,8 +73,13 @@ class Maintenance:
         clock: BelievedClock,
         settled: Callable[[], bool] = lambda: True,
         topics: Path | None = None,
+        follow: Follow | None = None,
     ) -> None:
-        """``topics``: the folder of the log, if it is on this machine."""
+        """``topics``: the folder of the log, if it is on this machine; ``follow``: settings that a reload changes."""
+        self._follow, self._follow_at = follow, time.monotonic()
+        # A pipeline that is restarted after a reload has the settings from before it, until it has read the new ones.
+        self._is_current = follow is None or not follow.is_binding
+        self._is_compared = follow is None or follow.is_binding
         self._scrub, self._scrub_at = Scrub(layout, topics), time.monotonic() + SCRUB_INTERVAL_S
         self._layout, self._upkeep, self._clock, self._settled = layout, upkeep, clock, settled
         self._expire_at = time.monotonic()
@@ -83,7 +102,7 @@ class Maintenance:
         while not self._stop.wait(delay_s):
             self._clock.watch()
             # All run even if one fails: on a full disk a deletion may fail while the sweep still frees space.
-            tasks = (self._run_due_deletions, self._merge_and_sweep, self._check_file)
+            tasks = (self._follow_reload, self._run_due_deletions, self._merge_and_sweep, self._check_file)
             failures = [task for task in tasks if not self._try(task)]
             delay_s = min(delay_s * 2, RETENTION_INTERVAL_S) if failures else REQUEST_POLL_S
 
@@ -98,8 +117,26 @@ class Maintenance:
 
     def step(self) -> None:
         """Run the due tasks once."""
+        self._follow_reload()
         self._run_due_deletions()
         self._merge_and_sweep()
+
+    def _follow_reload(self) -> None:
+        """Take over the settings of a reload. Raises PenstockError while the daemon does not answer."""
+        now = time.monotonic()
+        if self._follow is None or now < self._follow_at:
+            return
+        self._follow_at = now + FOLLOW_INTERVAL_S
+        merge_every, retention = self._follow.read()
+        upkeep = replace(self._upkeep, merge_every=merge_every, retention=retention)
+        if not self._is_compared and upkeep != self._upkeep:
+            _LOGGER.info("maintenance: the daemon has another pipeline.retention or merge_files_every: not followed")
+            self._follow = None
+            return
+        self._is_compared = self._is_current = True
+        if upkeep != self._upkeep:
+            _LOGGER.info("maintenance: follows a reload of pipeline.retention and pipeline.merge_files_every")
+            self._upkeep, self._expire_at, self._merge_at = upkeep, now, now + merge_every
 
     def _run_due_deletions(self) -> None:
         """Turn expired retention into deletion requests, then execute open requests if every batch is proved."""
@@ -116,6 +153,9 @@ class Maintenance:
                 _LOGGER.info("maintenance: executed %d deletion requests", executed)
 
     def _request_expired_rows(self) -> None:
+        if not self._is_current:
+            self._expire_at = 0.0  # as soon as the settings are read
+            return
         if self._upkeep.retention and not self._has_open_requests() and (time_s := self._clock.now()) is not None:
             request_expired(self._layout, dict(self._upkeep.retention), time_s)
 

@@ -24,6 +24,15 @@ def test_keys_read_at_the_start_stay_and_are_named() -> None:
     assert effective.log.http == Settings().log.http
 
 
+def test_retention_and_merging_of_a_running_pipeline_are_reloaded() -> None:
+    pipeline = {"retention": {"event": "30d"}, "merge_files_every": "1m"}
+    new = Settings.model_validate({"pipeline": {**pipeline, "target_lag": "2s"}})
+    effective, waiting = in_force(Settings(), new)
+    assert waiting == ["pipeline.target_lag"]
+    assert list(differing(Settings(), effective)) == ["pipeline.merge_files_every", "pipeline.retention.event"]
+    assert in_force(new, Settings())[0].pipeline.retention == {}
+
+
 def test_differing_names_keys_inside_mappings() -> None:
     old = Settings.model_validate({"topic": {"a": {"stale_after": "1d"}, "b": {}}})
     new = Settings.model_validate({"topic": {"a": {"stale_after": "2d"}, "c": {}}, "shutdown_time": "9s"})

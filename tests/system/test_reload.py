@@ -15,10 +15,17 @@ from pathlib import Path
 
 import pytest
 
+from penstock.landing.requests.deletions import RETENTION, load_deletions
+from penstock.landing.table_paths import Layout
+from penstock.proof.ledger_posts import LedgerClient
 from penstock.supervise.instances import NotRunning
 from penstock.supervise.reload import Outcome, request_reload, request_restart
 from penstock.testing.pipe import Pipe, free_ports, until
 from penstock.testing.processes import alive
+from penstock.upkeep import maintenance
+from penstock.upkeep.maintenance import Follow, Maintenance, Upkeep
+from tests.spark.spark_helpers import HandWritten, landed_event
+from tests.upkeep.clocks import believed
 
 CONFIG = """
 data_dir = "{data_dir}"
@@ -251,12 +258,25 @@ def test_reload_asks_before_it_closes_a_listener_with_recent_messages(configured
     assert set(pipe.endpoints()["listeners"]) == {"keeps"}
 
 
-def test_alarms_are_reloaded(configured: Configured, tmp_path: Path) -> None:
+def test_alarms_and_retention_are_reloaded(
+    configured: Configured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pipe, alarm = configured.pipe, tmp_path / "alarm"
     configured.write(listener("in"))
     pipe.start()
-    configured.write(listener("in"), log=f"""[alarms]\ncommand = "sh -c 'cat > {alarm}'"\nevery = "200ms"\n""")
-    assert configured.reloaded().lines == ["the configuration is reloaded: alarms.command, alarms.every"]
+    monkeypatch.setattr(maintenance, "FOLLOW_INTERVAL_S", 0.0)
+    table = HandWritten(Layout.for_tables(tmp_path / "tables"))
+    table.commit({"t": 1}, [landed_event(0, "u0")])
+    follow = Follow(LedgerClient(pipe.http).followed_settings, is_binding=True)
+    running = Maintenance(table.layout, Upkeep(), believed(table.layout, 86_400), follow=follow)
+    running.step()
+    assert load_deletions(table.layout) == []
+    alarms = f"""[alarms]\ncommand = "sh -c 'cat > {alarm}'"\nevery = "200ms"\n"""
+    configured.write(listener("in"), log=f"""{alarms}[pipeline]\nretention.event = "1h"\n""")
+    changed = "alarms.command, alarms.every, pipeline.retention.event"
+    assert sorted(configured.reloaded().lines[0].split(": ")[1].split(", ")) == changed.split(", ")
+    running.step()
+    assert [deletion.why for deletion in load_deletions(table.layout)] == [RETENTION]
 
     def is_told_of_drops() -> bool:
         # Repeated: growth counts from the first evaluation, which may be later than the first drops.

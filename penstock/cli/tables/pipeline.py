@@ -152,20 +152,23 @@ def compact(settings: ConfiguredData) -> None:
         console.print("replaced files are kept: the clock is not plausible, or the log daemon does not answer")
 
 
-def land(settings: Settings, once: bool = False) -> int:
-    """Run the pipeline until SIGTERM or SIGINT; return the exit status."""
+def land(settings: Settings, once: bool = False, is_child: bool = False) -> int:
+    """Run the pipeline until SIGTERM or SIGINT; return the exit status. ``is_child``: of ``penstock up``."""
     require_spark()
     from penstock.proof.ledger_posts import LedgerClient
     from penstock.spark.pipeline import landing_of
     from penstock.spark.pipeline import run as run_landing
+    from penstock.upkeep.maintenance import Follow
 
     configure("pipeline")
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     ledger = LedgerClient.from_settings(settings)
+    follow = Follow(ledger.followed_settings, is_binding=is_child)
+    spark = settings.pipeline.spark
     try:
-        return run_landing(landing_of(settings), spark=settings.pipeline.spark, ledger=ledger, once=once, stop=stop)
+        return run_landing(landing_of(settings), spark=spark, ledger=ledger, once=once, stop=stop, follow=follow)
     except (RuntimeError, ValueError) as error:
         fail(error)
 
@@ -174,7 +177,7 @@ def main() -> None:
     """Run as a child process: read the settings from standard input."""
     # Order: before the settings are read, as the parent may die in between.
     die_with_parent()
-    sys.exit(land(Settings.model_validate(json.load(sys.stdin))))
+    sys.exit(land(Settings.model_validate(json.load(sys.stdin)), is_child=True))
 
 
 if __name__ == "__main__":

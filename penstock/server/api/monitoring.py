@@ -143,8 +143,10 @@ class MonitoringApi:
         return {"tables": [asdict(mark) for mark in self._ledger.watermarks() if seen(mark.topic)]}
 
     def config(self) -> dict[str, Any]:
-        """Return the configuration in force, secrets masked."""
-        return {"keys": [asdict(key) for key in keys_of(self.settings)]}
+        """Return the configuration in force, secrets masked, and what a running pipeline follows in seconds."""
+        pipeline = self.settings.pipeline
+        followed = {"retention": pipeline.retention, "merge_files_every": pipeline.merge_files_every}
+        return {"keys": [asdict(key) for key in keys_of(self.settings)], "pipeline": followed}
 
     def clock(self) -> dict[str, Any]:
         """Report whether the system clock is plausible."""

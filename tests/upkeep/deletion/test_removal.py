@@ -33,7 +33,7 @@ from penstock.landing.writing.batch_commit import load_landed_keys
 from penstock.ledger.book import Book
 from penstock.ledger.receipt import receipt
 from penstock.log.store.gaps import Gap, encode_gap
-from penstock.proof.ledger_posts import LedgerClient
+from penstock.proof.ledger_posts import LedgerAway, LedgerClient
 from penstock.proof.prover import rebuild
 from penstock.proof.rollup import roll_up
 from penstock.proof.table_posts import posts_of
@@ -45,7 +45,7 @@ from penstock.upkeep.believed_clock import BelievedClock
 from penstock.upkeep.compaction.compaction import compact_table, remove_old_files
 from penstock.upkeep.deletion import removal
 from penstock.upkeep.deletion.removal import count_rows, execute_deletions, request_expired
-from penstock.upkeep.maintenance import Maintenance, Upkeep
+from penstock.upkeep.maintenance import Follow, Maintenance, Upkeep
 from tests.spark.spark_daemon import Daemon, daemon
 from tests.spark.spark_helpers import BUCKET, HandWritten, append, event, landed_event, landed_message
 from tests.upkeep.clocks import DaemonAnswers, Later, believed
@@ -421,6 +421,33 @@ def test_maintenance_deletes_only_proved_rows(topics: Path, table: HandWritten) 
     upkeep.step()
     assert read_offsets(table.layout) == [2, 3, 6, 7, 8]
     assert pending_deletions(table.layout) == []
+
+
+def away() -> tuple[float, dict[str, float]]:
+    raise LedgerAway("GET /config: connection refused")
+
+
+def test_restarted_pipeline_waits_for_the_settings_after_a_reload(table: HandWritten) -> None:
+    stale, clock = Upkeep(0.0, WINDOW, {"event": 1.0}), believed(table.layout, DAY)
+    under_up = Maintenance(table.layout, stale, clock, follow=Follow(away, is_binding=True))
+    with pytest.raises(LedgerAway):
+        under_up.step()
+    under_up.step()
+    assert load_deletions(table.layout) == [], "the retention may have been longer since a reload"
+    longer = Follow(lambda: (0.0, {"event": 400.0 * DAY}), is_binding=True)
+    Maintenance(table.layout, stale, clock, follow=longer).step()
+    assert load_deletions(table.layout) == []
+    alone = Maintenance(table.layout, stale, clock, follow=Follow(away, is_binding=False))
+    with pytest.raises(LedgerAway):
+        alone.step()
+    alone.step()
+    assert len(load_deletions(table.layout)) == 1, "its own configuration counts"
+
+
+def test_pipeline_with_other_options_keeps_its_own(table: HandWritten) -> None:
+    clock, other = believed(table.layout, DAY), Follow(lambda: (0.0, {"event": 1.0}), is_binding=False)
+    Maintenance(table.layout, Upkeep(0.0, WINDOW, {"event": 400.0 * DAY}), clock, follow=other).step()
+    assert load_deletions(table.layout) == []
 
 
 def test_unfinished_request_file_is_not_skipped(topics: Path, table: HandWritten) -> None:
