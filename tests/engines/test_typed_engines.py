@@ -18,13 +18,15 @@ from tests.engines.foreign_spark import ForeignSpark
 from tests.landing.typed.typed_life import CLICK, Life, event, read
 from tests.landing.writing.messages import AT, DAY, source
 
-STATEMENT = "select uuid, ms, ok from {} where ms is null or ms >= 0 order by uuid"
+STATEMENT = (
+    "select uuid, ms, ok, cast(price as string) as price, tags from {} where ms is null or ms >= 0 order by uuid"
+)
 SCRIPT = """
 import json, sys
 engine, folder, statement = sys.argv[1:]
 if engine == "polars":
     import polars
-    rows = polars.scan_delta(folder).select("uuid", "ms", "ok").sort("uuid").collect().rows()
+    rows = polars.scan_delta(folder).sort("uuid").select("uuid", "ms", "ok", polars.col("price").cast(str), "tags").collect().rows()
 else:
     import deltalake, duckdb
     from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
@@ -40,16 +42,19 @@ print(json.dumps([list(row) for row in rows]))
 def layout(tmp_path: Path) -> Layout:
     """Twelve batches on two days; a column came with the last six."""
     written = Layout.for_tables(tmp_path / "tables")
-    wider = TypedTable("click", "click", (*CLICK.columns, Column("ok", "boolean", "ok")))
+    prices, tags = Column("price", "decimal(6,2)", "price"), Column("tags", "array<string>", "tags")
+    wider = TypedTable("click", "click", (*CLICK.columns, Column("ok", "boolean", "ok"), prices, tags))
     for batch in range(12):
-        rows = [(batch * 5 + n, event(f"u{batch * 5 + n:03}", ms=n, ok=True)) for n in range(5)]
+        more = {"ok": True, "price": "1.50", "tags": ["a", None]}
+        rows = [(batch * 5 + n, event(f"u{batch * 5 + n:03}", ms=n, **more)) for n in range(5)]
         Life(written, [CLICK if batch < 6 else wider]).land(batch, [source(rows, at=AT + DAY * (batch % 2))])
     return written
 
 
 def expected_rows(layout: Layout) -> list[list[object]]:
     return sorted(
-        [row["uuid"], row["offset"] % 5, True if row["offset"] >= 30 else None] for row in read(layout.landed)
+        [row["uuid"], row["offset"] % 5, *([True, "1.50", ["a", None]] if row["offset"] >= 30 else [None] * 3)]
+        for row in read(layout.landed)
     )
 
 

@@ -13,10 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog import load_catalog
 
 import penstock.tables
 from penstock.config import load
+from penstock.config.keys.pipeline import IcebergConfig
 from penstock.landing.table_paths import Layout
+from penstock.upkeep.iceberg.mirror import catalog_properties
 from tests.cli.command_line import run
 from tests.engines.read_uuids import ENGINES
 from tests.object_store import BUCKET, S3Server
@@ -84,7 +87,9 @@ def test_everything_lands_once_with_random_kills_and_outages(tmp_path: Path, s3:
 @pytest.mark.timeout(600)
 def test_pipeline_waits_for_the_store_and_refuses_a_second_writer(tmp_path: Path, s3: S3Server) -> None:
     url = f"s3://{BUCKET}/away"
-    options = configure(url, s3.options())
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+    options = [*configure(url, s3.options()), "-o", "pipeline.iceberg.catalog=lake"]
+    options += [part for name, value in catalog.items() for part in ("-o", f"pipeline.iceberg.options.{name}={value}")]
     layout = layout_of(tmp_path, options)
     with daemon(tmp_path) as running, (tmp_path / "said").open("w+") as log_text:
         append(running, 0, ROWS)
@@ -112,6 +117,9 @@ def test_pipeline_waits_for_the_store_and_refuses_a_second_writer(tmp_path: Path
     assert answers == [2 * ROWS, "landed.event", 2 * ROWS]
     opened = penstock.tables.open(url, "events", s3.options())
     assert opened.count_rows() == 2 * ROWS
+    store = catalog_properties(layout, IcebergConfig(options=catalog))
+    mirrored = load_catalog("lake", **store).load_table("penstock.landed")
+    assert mirrored.scan(row_filter="kind = 'event'").to_arrow().num_rows == 2 * ROWS
 
 
 def run_commands(data: Path, options: list[str], http: str) -> list[object]:

@@ -69,7 +69,8 @@ def diff(
     with errors.status("reading"):
         data = recent_data(layout, typed_table.type, rows)
         nested = [column.path for column in typed_table.columns if len(column.path) > 1]
-        columns = differences(layout, typed_table, find_fields(data, nested), len(data))
+        fields = find_fields(data, nested, [column.type for column in typed_table.columns])
+        columns = differences(layout, typed_table, fields, len(data))
     complete_after = read_starts(layout).get(name, BEFORE_FIRST_BATCH)
     if as_json:
         print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -27,11 +28,45 @@ OWN_COLUMNS = (
 """Columns of every typed table in addition to its own."""
 
 
+PLAIN_TYPES = ("string", "boolean", "int", "bigint", "double", "date", "timestamp", "json")
+_DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
+_ARRAY = re.compile(r"array<(.*)>")
+MAX_DIGITS = 38
+"""Digits of a decimal in Arrow, Delta and Iceberg."""
+
+
+def decimal_digits(kind: str) -> tuple[int, int] | None:
+    """Return precision and scale of ``decimal(10,2)``; None for another type."""
+    match = _DECIMAL.fullmatch(kind)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def array_items(kind: str) -> str:
+    """Return the type of the items of ``array<string>``; "" for another type."""
+    match = _ARRAY.fullmatch(kind)
+    return match[1] if match else ""
+
+
+def _check_type(kind: str) -> str:
+    items = array_items(kind) or kind
+    if items in PLAIN_TYPES:
+        return kind
+    if (digits := decimal_digits(items)) is not None:
+        precision, scale = digits
+        if not (1 <= precision <= MAX_DIGITS and scale <= precision):
+            raise ValueError(f"{kind!r}: a decimal has 1 to {MAX_DIGITS} digits, and at most as many behind the point")
+        return kind
+    raise ValueError(f"{kind!r} is not a type: {', '.join(PLAIN_TYPES)}, decimal(10,2), or array<...> of one of them")
+
+
 class ColumnConfig(Section):
     """A column of a typed table."""
 
-    type: Literal["string", "boolean", "int", "bigint", "double", "date", "timestamp", "json"] = Field(
-        description="string, boolean, int, bigint, double, date, timestamp (RFC 3339, with a zone) or json."
+    type: Annotated[str, AfterValidator(_check_type)] = Field(
+        description=(
+            "string, boolean, int, bigint, double, decimal(10,2), date, timestamp (RFC 3339, with a zone), json, or "
+            "array<...> of one of them."
+        )
     )
     field: Annotated[str, AfterValidator(lambda path: check_path(path) if path else path)] = Field(
         "", description='Path of the field in data, such as user.id or "http.method"; default: the column\'s name.'

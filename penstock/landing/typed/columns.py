@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.config import PipelineConfig
 from penstock.config.json_path import Path, parse_path
-from penstock.config.keys.typed import OWN_COLUMNS, TypedConfig
+from penstock.config.keys.typed import OWN_COLUMNS, TypedConfig, array_items, decimal_digits
 from penstock.landing.rows.engine import compute, json_pointer, sql_literal
 from penstock.landing.rows.table_rows import RFC3339
 from penstock.landing.rows.type_schemas import OBJECT, FieldRule
@@ -63,12 +63,48 @@ TYPES = {
     ),
     "json": ColumnType(pa.string(), "CASE WHEN {0}::VARCHAR <> 'null' THEN {0}::VARCHAR END"),
 }
-"""Types by their name in the configuration."""
+"""Plain types by their name in the configuration."""
+_EXACT_DIGITS = 15
+"""Digits of a JSON number that DuckDB reads exactly: it reads numbers with a point as doubles."""
+
+
+@cache
+def column_type(name: str) -> ColumnType:
+    """Return the type of this name, also ``decimal(10,2)`` and ``array<string>``."""
+    if items := array_items(name):
+        return _array_type(column_type(items))
+    if digits := decimal_digits(name):
+        return _decimal_type(*digits)
+    return TYPES[name]
+
+
+def _decimal_type(precision: int, scale: int) -> ColumnType:
+    whole = f"[1-9][0-9]{{0,{precision - scale - 1}}}|0" if precision > scale else "0"
+    pattern = f"-?({whole})" + (f"(\\.[0-9]{{1,{scale}}})?" if scale else "")
+    # A text, as many systems send amounts, has all its digits.
+    is_exact = (
+        f"({_TEXT} OR json_type({{0}}) IN ('BIGINT', 'UBIGINT') "
+        f"OR length(regexp_replace({_INSIDE}, '[^0-9]', '', 'g')) <= {_EXACT_DIGITS})"
+    )
+    fits = f"regexp_full_match({_INSIDE}, {sql_literal(pattern)}) AND {is_exact}"
+    value = f"CASE WHEN {fits} THEN try_cast({_INSIDE} AS DECIMAL({precision}, {scale})) END"
+    return ColumnType(pa.decimal128(precision, scale), value)
+
+
+def _array_type(items: ColumnType) -> ColumnType:
+    """Return the type of lists whose items all fit or are null."""
+    value = items.value.replace("{0}", "item")
+    texts = "TRY_CAST({0} AS JSON[])"
+    misfits = f"list_filter({texts}, lambda item: ({value}) IS NULL AND coalesce(item::VARCHAR, 'null') <> 'null')"
+    values = f"list_transform({texts}, lambda item: {value})"
+    return ColumnType(
+        pa.list_(items.arrow), f"CASE WHEN starts_with({{0}}::VARCHAR, '[') AND len({misfits}) = 0 THEN {values} END"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column for a field of ``data``; ``type`` is a key of TYPES, ``field`` a path as in ``config.json_path``."""
+    """A column for a field of ``data``; ``type`` as in ``column_type``, ``field`` a path as in ``config.json_path``."""
 
     name: str
     type: str
@@ -99,7 +135,7 @@ class TypedTable:
     def schema(self) -> pa.Schema:
         """The columns for readers."""
         landed = [LANDED.field(name) for name in LANDED_COLUMNS]
-        typed = [pa.field(column.name, TYPES[column.type].arrow) for column in self.columns]
+        typed = [pa.field(column.name, column_type(column.type).arrow) for column in self.columns]
         return pa.schema([*landed, *typed, pa.field(REST, pa.string()), LANDED.field("date")])
 
     @property
@@ -108,7 +144,7 @@ class TypedTable:
         pointers = ", ".join(json_pointer(*path) for path in _numbered_paths(self.columns))
         # One call extracts all fields, so each text is parsed once. TRY: a transformation may have broken the JSON.
         fields = f"CASE WHEN starts_with(data, '{{') THEN TRY(json_extract(data, [{pointers}]::VARCHAR[])) END"
-        values = (TYPES[column.type].value.replace("{0}", self.text(column.path)) for column in self.columns)
+        values = (column_type(column.type).value.replace("{0}", self.text(column.path)) for column in self.columns)
         return {"fields": fields, **{f"value{n}": value for n, value in enumerate(values, 1)}}
 
     @property

@@ -55,7 +55,13 @@ def _load_types(layout: Layout, configured: TypedTable) -> Mapping[str, str]:
 def _type_names(schema: pa.Schema) -> dict[str, str]:
     own_fields = [column for column in schema if column.name not in (*LANDED_COLUMNS, *FOLDERS, REST)]
     fields: Any = deltalake.Schema.from_arrow(pa.schema(own_fields)).fields
-    return {column.name: _SPARK_TYPE_NAMES.get(column.type.type, column.type.type) for column in fields}
+    return {column.name: _type_name(column.type) for column in fields}
+
+
+def _type_name(kind: Any) -> str:
+    if kind.type == "array":
+        return f"array<{_type_name(kind.element_type)}>"
+    return str(_SPARK_TYPE_NAMES.get(kind.type, kind.type))
 
 
 _SPARK_TYPE_NAMES = {"integer": "int", "long": "bigint"}
@@ -64,7 +70,7 @@ _SPARK_TYPE_NAMES = {"integer": "int", "long": "bigint"}
 def _compare_column(
     column: Column, table_types: Mapping[str, str], field: FoundField | None, configured: TypedTable, rows: int
 ) -> Difference:
-    stored_type = "string" if column.type == "json" else column.type
+    stored_type = column.type.replace("json", "string")
     table = table_types.get(column.name, "")
     landed = _describe_landed(field, rows)
     if table and table != stored_type:

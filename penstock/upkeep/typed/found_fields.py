@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from penstock.landing.rows.engine import aggregate, compute, pc
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import open_rows
 from penstock.landing.table_paths import Layout, partition_value
-from penstock.landing.typed.columns import TYPES, Column, TypedTable
+from penstock.landing.typed.columns import TYPES, Column, TypedTable, column_type
 from penstock.landing.typed.typed_files import is_of_events
 
 PREFERRED = ("boolean", "bigint", "double", "timestamp", "date", "string", "json")
@@ -23,13 +23,7 @@ _VALUES = (
     f"SELECT name, json_extract(data, {_POINTER}) AS value FROM "  # noqa: S608  our own words
     "(SELECT data, unnest(list_distinct(json_keys(data))) AS name FROM columns WHERE starts_with(data, '{'))"
 )
-_HELD = ", ".join(
-    f'count(*) FILTER (WHERE {column_type.value.replace("{0}", "value")} IS NOT NULL) AS "{name}"'
-    for name, column_type in TYPES.items()
-)
-_COUNTS = f"SELECT name AS field, count(*) FILTER (WHERE value::VARCHAR <> 'null') AS present, {_HELD}"
-_QUERY = f"{_COUNTS} FROM ({_VALUES}) GROUP BY 1 ORDER BY 2 DESC, 1"
-_QUERY_OF_TEXTS = f"{_COUNTS} FROM (SELECT '' AS name, text::JSON AS value FROM columns) GROUP BY 1"  # noqa: S608  as above
+_TEXTS = "SELECT '' AS name, text::JSON AS value FROM columns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +45,33 @@ class FoundField:
         return next((kind for kind in PREFERRED if self.held[kind] == self.present), "") if self.present else ""
 
 
-def find_fields(data: pa.Array[Any], nested: Iterable[Path] = ()) -> list[FoundField]:
-    """Return the fields of JSON texts, the most frequent first, then the ``nested`` ones that occur."""
-    fields = [_found_field((row["field"],), row) for row in aggregate(_QUERY, data=data).to_pylist()]
+def find_fields(data: pa.Array[Any], nested: Iterable[Path] = (), kinds: Iterable[str] = ()) -> list[FoundField]:
+    """Return the fields of JSON texts, the most frequent first, then the ``nested`` ones that occur.
+
+    ``kinds``: types that are counted in addition to the plain ones, such as ``decimal(10,2)``.
+    """
+    counted = tuple(dict.fromkeys([*TYPES, *kinds]))
+    fields = [_found_field((row["field"],), row) for row in aggregate(_count(_VALUES, counted), data=data).to_pylist()]
     table = TypedTable("", "", tuple(Column("", "json", format_path(path)) for path in nested))
     for column in table.columns:
         text = compute({"text": table.text(column.path)}, table.inputs, data=data)["text"]
-        rows = aggregate(_QUERY_OF_TEXTS, text=text.drop_null()).to_pylist()
+        rows = aggregate(_count(_TEXTS, counted), text=text.drop_null()).to_pylist()
         fields += [_found_field(column.path, row) for row in rows]
     return fields
 
 
 def _found_field(path: Path, row: Mapping[str, int]) -> FoundField:
-    return FoundField(path, row["present"], {kind: row[kind] for kind in TYPES})
+    return FoundField(path, row["present"], {kind: row[kind] for kind in row if kind not in ("field", "present")})
+
+
+def _count(values: str, kinds: Sequence[str]) -> str:
+    """Return the query that counts the values of each field, and how many of them each type holds."""
+    held = ", ".join(
+        f'count(*) FILTER (WHERE {column_type(kind).value.replace("{0}", "value")} IS NOT NULL) AS "{kind}"'
+        for kind in kinds
+    )
+    present = "count(*) FILTER (WHERE value::VARCHAR <> 'null') AS present"
+    return f"SELECT name AS field, {present}, {held} FROM ({values}) GROUP BY 1 ORDER BY 2 DESC, 1"  # noqa: S608  our own words
 
 
 def recent_data(layout: Layout, event_type: str, max_events: int) -> pa.Array[Any]:

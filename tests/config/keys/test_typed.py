@@ -35,6 +35,8 @@ def test_column_is_a_type_or_a_table(tmp_path: Path) -> None:
     ("options", "expected"),
     [
         ('pipeline.typed.click.columns={path="text"}', r"pipeline\.typed\.click\.columns\.path: 'text' is not"),
+        ('pipeline.typed.click.columns={price="decimal(39,2)"}', "a decimal has 1 to 38 digits"),
+        ('pipeline.typed.click.columns={tags="array<array<int>>"}', "'array<array<int>>' is not a type"),
         ('pipeline.typed.click.columns={Host="string"}', 'data_Host = { type = "string", field = "Host" }'),
         ('pipeline.typed.click.columns={path="string", PATH="int"}', "two have the name 'path'"),
         ('pipeline.typed.click.columns={"a b"="string"}', "does not match"),

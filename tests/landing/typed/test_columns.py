@@ -55,6 +55,25 @@ def test_timestamp_needs_zone_and_plausible_year() -> None:
     assert fitting_values("timestamp", *map(json.dumps, others), "1770000000000") == [None] * 6
 
 
+def test_decimal_holds_numbers_and_texts_exactly() -> None:
+    texts = ("12.5", '"12.50"', "-0.05", "12.345", '"12.345"', "123456789", '"1e2"', '" 1"', "true", "[1]")
+    exact = [Decimal("12.50"), Decimal("12.50"), Decimal("-0.05")]
+    assert fitting_values("decimal(10,2)", *texts) == [*exact, None, None, None, None, None, None, None]
+    assert fitting_values("decimal(2,2)", "0.25", '"-0.25"', "1.25") == [Decimal("0.25"), Decimal("-0.25"), None]
+    digits = "1234567890" * 3 + "12345678"
+    assert fitting_values("decimal(38,0)", f'"{digits}"', "9007199254740993") == [Decimal(digits), Decimal(2**53 + 1)]
+    # DuckDB reads such numbers as doubles, so their last digits would be lost.
+    assert values("decimal(38,20)", "0.10000000000000000001", "1.1234567890123456")[1][0] is None
+
+
+def test_array_holds_items_that_all_fit() -> None:
+    texts = ('["a",null]', "[]", '["a",1]', '"a"', '{"0":"a"}')
+    assert fitting_values("array<string>", *texts) == [["a", None], [], None, None, None]
+    assert fitting_values("array<int>", "[1,-2]", "[1.5]", '["1"]', "[[1]]") == [[1, -2], None, None, None]
+    assert fitting_values("array<decimal(4,1)>", '[1.5,"2"]') == [[Decimal("1.5"), Decimal("2.0")]]
+    assert fitting_values("array<json>", '[{"a":1},[2]]') == [['{"a":1}', "[2]"]]
+
+
 @pytest.mark.parametrize("kind", sorted(TYPES))
 def test_null_and_missing_field_fit(kind: str) -> None:
     assert values(kind, "null") == [(None, None)]

@@ -15,7 +15,9 @@ from tests.landing.writing.messages import AT, DAY, source
 def describe_differences(layout: Layout, table: TypedTable, rows: int = 100) -> dict[str, tuple[str, ...]]:
     data = recent_data(layout, "click", rows)
     nested = [column.path for column in table.columns if len(column.path) > 1]
-    rows_of_fields = differences(layout, table, find_fields(data, nested), len(data))
+    rows_of_fields = differences(
+        layout, table, find_fields(data, nested, [column.type for column in table.columns]), len(data)
+    )
     return {row.name: tuple(row.document().values())[1:] for row in rows_of_fields}
 
 
@@ -60,6 +62,19 @@ def test_nested_field_is_compared_by_its_path(tmp_path: Path) -> None:
         "id": ("string", "string", "json in 66.7 % of the events", "1 of 2 do not fit: rest"),
         "never": ("int", "int", "", ""),
         '"user.id"': ("", "", "bigint in 33.3 % of the events", "no column: rest"),
+    }
+
+
+def test_decimals_and_arrays_are_compared(tmp_path: Path) -> None:
+    layout = Layout.for_tables(tmp_path)
+    columns = (Column("price", "decimal(6,2)", "price"), Column("tags", "array<json>", "tags"))
+    table = TypedTable("click", "click", (*columns, Column("sizes", "array<int>", "sizes")))
+    rows = [event("a", price=1.25, tags=[1], sizes=[1, None]), event("b", price="2.50", tags=[{}], sizes=["1"])]
+    Life(layout, [table]).land(0, [source(list(enumerate([*rows, event("c", price=1.255)])))])
+    assert describe_differences(layout, table) == {
+        "price": ("decimal(6,2)", "decimal(6,2)", "json in every event", "1 of 3 do not fit: rest"),
+        "tags": ("array<json>", "array<string>", "json in 66.7 % of the events", ""),
+        "sizes": ("array<int>", "array<int>", "json in 66.7 % of the events", "1 of 2 do not fit: rest"),
     }
 
 
