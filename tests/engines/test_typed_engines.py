@@ -26,7 +26,8 @@ import json, sys
 engine, folder, statement = sys.argv[1:]
 if engine == "polars":
     import polars
-    rows = polars.scan_delta(folder).sort("uuid").select("uuid", "ms", "ok", polars.col("price").cast(str), "tags").collect().rows()
+    price = polars.col("price").cast(str)
+    rows = polars.scan_delta(folder).sort("uuid").select("uuid", "ms", "ok", price, "tags").collect().rows()
 else:
     import deltalake, duckdb
     from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
