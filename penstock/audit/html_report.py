@@ -82,9 +82,9 @@ def interval_lines(drawn: Sequence[Bar]) -> Iterator[str]:
             yield f"{moment} UTC: {bar.expected:,} records, {bar.missing:,} missing, {bar.doubled:,} doubled"
 
 
-def render(report: Report, drawn: Sequence[Bar]) -> str:
-    """Return the page."""
-    head, *text = lines(report)
+def render(report: Report, drawn: Sequence[Bar], *, with_payloads: bool = True) -> str:
+    """Return the page; ``with_payloads``: with samples of records and contents."""
+    head, *text = lines(report, with_payloads=with_payloads)
     return "\n".join(
         [
             f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(head)}</title>',

@@ -61,8 +61,8 @@ def verdict(report: Report) -> str:
     return f"{report.topic}: {', '.join(problems)} of {checked}{where}{when}"
 
 
-def lines(report: Report) -> Iterator[str]:
-    """Yield the report as text."""
+def lines(report: Report, *, with_payloads: bool = True) -> Iterator[str]:
+    """Yield the report as text; ``with_payloads``: with samples of records and contents."""
     yield verdict(report)
     yield from warnings(report)
     yield ""
@@ -74,7 +74,7 @@ def lines(report: Report) -> Iterator[str]:
         yield from _hour_lines(report)
     else:
         for part in report.partitions:
-            yield from _partition_lines(part)
+            yield from _partition_lines(part, with_payloads)
     for name in report.lost_files[:MAX_RANGES]:
         yield f"the table refers to {name}, which does not exist"
     if report.compared:
@@ -113,7 +113,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min"
 
 
-def _partition_lines(part: PartitionReport) -> Iterator[str]:
+def _partition_lines(part: PartitionReport, with_payloads: bool) -> Iterator[str]:
     expected = part.expected
     yield (
         f"partition {part.partition}: offsets {expected.begin:,} to {expected.due:,} must be there, "
@@ -139,6 +139,8 @@ def _partition_lines(part: PartitionReport) -> Iterator[str]:
         yield f"    doubled rows in {name}" + (f", added by {commit}" if commit else "")
     for name, count in sorted(part.differing_in.items()):
         yield f"    {name}: {count:,} different"
+    if not with_payloads:
+        return
     yield from (f"    {text}" for text in part.differences[:MAX_RANGES])
     yield from (f"    {_record_text(record)}" for record in part.evidence)
 

@@ -1,9 +1,14 @@
-"""The metrics of an audit that is repeated, for Prometheus: one server with the outcome of the last check."""
+"""The outcome of an audit that is repeated: its last check as a page, and as metrics for Prometheus.
+
+The port has no authentication, so the page has no payloads.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from datetime import UTC, datetime
+from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -15,10 +20,11 @@ STATUS_HELP = "Outcome: 0 complete, 1 missing or doubled, 2 not decided."
 
 
 class MetricsServer:
-    """Serves ``/metrics`` at an address until it is closed. Raises OSError if the address is taken."""
+    """Serves ``/`` and ``/metrics`` at an address until it is closed. Raises OSError if the address is taken."""
 
     def __init__(self, host: str, port: int) -> None:
         self._text = b""
+        self._page = b"No check has finished yet.\n"
         self._checks = self._undecided = 0
         self._server = ThreadingHTTPServer((host, port), self._handler())
         self._server.daemon_threads = True
@@ -29,8 +35,10 @@ class MetricsServer:
     def port(self) -> int:
         return int(self._server.server_address[1])
 
-    def publish(self, report: Report) -> None:
+    def publish(self, report: Report, page: str) -> None:
         """Show a finished audit."""
+        moment = f"{datetime.fromtimestamp(report.began_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        self._page = f"{page}<p>Checked at {moment}.</p>".encode()
         self._checks += 1
         labels = {"topic": report.topic, "table": report.table}
         names = {
@@ -65,6 +73,7 @@ class MetricsServer:
 
     def publish_undecided(self, topic: str, table: str) -> None:
         """Show that the last check could not be decided; the numbers of the check before would mislead."""
+        self._page = escape(f"{topic}: the last check of {table} was not decided; the log says why").encode()
         self._checks += 1
         self._undecided += 1
         labels = {"topic": topic, "table": table}
@@ -88,14 +97,19 @@ class MetricsServer:
             timeout = SOCKET_TIMEOUT_S
 
             def do_GET(self) -> None:
-                if self.path.partition("?")[0] != "/metrics":
+                answers = {
+                    "/": ("text/html; charset=utf-8", metrics._page),
+                    "/metrics": (CONTENT_TYPE, metrics._text),
+                }
+                if (path := self.path.partition("?")[0]) not in answers:
                     self.send_error(404)
                     return
+                kind, content = answers[path]
                 self.send_response(200)
-                self.send_header("Content-Type", CONTENT_TYPE)
-                self.send_header("Content-Length", str(len(metrics._text)))
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
-                self.wfile.write(metrics._text)
+                self.wfile.write(content)
 
             def log_message(self, format: str, *arguments: Any) -> None:
                 """Log nothing: scrapes are no events."""

@@ -7,8 +7,8 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -115,7 +115,10 @@ def audit(
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as HTML, with a picture.")] = None,
     every: Annotated[str, typer.Option(metavar="AGE", help="Repeat the check at this interval, such as 5m.")] = "",
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="With --every, serve metrics at http://HOST:PORT/metrics.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT", help="With --every, serve the report at http://HOST:PORT/ and metrics at /metrics."
+        ),
     ] = "",
     as_json: AsJson = False,
 ) -> None:
@@ -180,6 +183,8 @@ class _Run:
     redeliver_to: str
     html: Path | None
     by: str
+    publish: Callable[[Report, str], None] | None = None
+    """Shows the report and its page."""
 
     def __call__(self, request: Request, version: str = "") -> Report:
         from penstock.audit.audit import audit as run_audit
@@ -202,6 +207,8 @@ class _Run:
             report = run_audit(source, table, self.table, request, progress.update)
             if self.html is not None:
                 self.html.write_text(render(report, bars(source, report)))
+            if self.publish is not None:
+                self.publish(report, render(report, bars(source, report), with_payloads=False))
             for line in interval_lines(bars(source, report, INTERVALS[self.by])) if self.by else ():
                 errors.print(line)
             if self.redeliver_to and report.missing and isinstance(source, KafkaSource):
@@ -236,6 +243,8 @@ def _repeat(run: _Run, request: Request, every: str, listen: str) -> NoReturn:
         metrics = MetricsServer(*address) if address else None
     except (ValueError, OSError) as error:
         fail(error, UNDECIDED)
+    if metrics is not None:
+        run = replace(run, publish=metrics.publish)
     while True:
         began_s = time.monotonic()
         now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
@@ -243,8 +252,6 @@ def _repeat(run: _Run, request: Request, every: str, listen: str) -> NoReturn:
             with _decided(run.table):
                 report = run(request)
             errors.print(Text(visible(f"{now} {verdict(report)}")), soft_wrap=True)
-            if metrics is not None:
-                metrics.publish(report)
         except SystemExit:
             if metrics is not None:
                 metrics.publish_undecided(topic_name(run.source), without_credentials(run.table))

@@ -12,6 +12,7 @@ from typing import Any
 import confluent_kafka
 import deltalake
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import TopicPartition
@@ -204,6 +205,18 @@ def test_transactional_topic_with_aborted_records_has_no_finding(topics: Topics,
     status, report, errors = run_audit(topics, topic, tmp_path / "t")
     assert (status, report.get("required")) == (0, 40), errors
     assert report["partitions"][0]["absences"] == {"control": 10, "aborted": 9}
+
+
+def test_transactional_topic_has_no_finding_by_ids(topics: Topics, tmp_path: Path) -> None:
+    topic = topics.new()
+    send_transactions(topics, topic, aborted={2, 5, 6})
+    values = [b"%d.%d" % (number, record) for number in range(10) if number not in (2, 5, 6) for record in range(3)]
+    pq.write_table(pa.table({"text": pa.array(values, pa.binary())}), tmp_path / "t.parquet")
+    status, report, errors = run_audit(topics, topic, tmp_path / "t.parquet", "--id", "text=value")
+    assert (status, report.get("missing"), report.get("undecided"), report.get("unexplained")) == (0, 0, 0, 0), errors
+    pq.write_table(pa.table({"text": pa.array([*values, b"2.0"], pa.binary())}), tmp_path / "t.parquet")
+    status, report, errors = run_audit(topics, topic, tmp_path / "t.parquet", "--id", "text=value")
+    assert (status, report.get("unknown_ids")) == (1, 1), errors
 
 
 def test_compacted_topic_has_no_finding(topics: Topics, tmp_path: Path) -> None:

@@ -33,12 +33,16 @@ def test_metrics_follow_the_checks(topics: Topics, tmp_path: Path) -> None:
     try:
         until(lambda: shows(f"penstock_audit_missing_records{labels} 2\n"), 60)
         assert shows(f"penstock_audit_status{labels} 1\n")
+        page = httpx.get(f"http://{address}/").text
+        assert f"{topic}: 2 missing of 60 records checked" in page
+        assert "order 0" not in page
         pq.write_table(rows_table(rows[:2], topic), tmp_path / "t" / "late.parquet")
         until(lambda: shows(f"penstock_audit_status{labels} 0\n"), 60)
         shutil.rmtree(tmp_path / "t")
         until(lambda: shows(f"penstock_audit_status{labels} 2\n"), 60)
         assert not shows("penstock_audit_missing_records")
-        assert httpx.get(f"http://{address}/").status_code == 404
+        assert "was not decided" in httpx.get(f"http://{address}/").text
+        assert httpx.get(f"http://{address}/other").status_code == 404
     finally:
         watching.terminate()
         watching.wait(30)
