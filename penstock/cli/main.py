@@ -36,6 +36,9 @@ EXTRAS = {
 NEEDS_PANDAS = "pipeline"
 """The command that uses pandas; for all others ``tune`` keeps PyArrow from importing it."""
 
+LINUX_COMMANDS = ("up", "serve", "drill")
+"""Commands that start receivers and the log daemon: they need Linux on x86-64 with glibc."""
+
 UMASK = 0o027
 """Files of the command and of the processes that it starts are writable by the user and readable by the group."""
 
@@ -110,8 +113,35 @@ def end(message: object) -> NoReturn:
     fail(message)
 
 
+def explain_platform(command: str, platform: str, machine: str, libc: str) -> str:
+    """Return why ``command`` cannot run on this platform, and what can; "" if it can.
+
+    ``platform`` as ``sys.platform``, ``machine`` as ``os.uname`` has it, ``libc``: name and version, or "".
+    """
+    if platform in ("win32", "cygwin"):
+        return "penstock needs a POSIX system: on Windows run it in WSL 2"
+    if command not in LINUX_COMMANDS or (platform == "linux" and machine == "x86_64" and libc.startswith("glibc")):
+        return ""
+    system = "macOS" if platform == "darwin" else f"{platform} on {machine} with {libc or 'another C library'}"
+    return (
+        f"penstock {command} needs Linux on x86-64 with glibc, and this is {system}; "
+        "send, produce, consume, topics, balance, sql and audit can use a Penstock elsewhere from here"
+    )
+
+
+def _libc() -> str:
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):  # musl, macOS
+        return ""
+
+
 def main() -> None:
     """Run the command line."""
+    command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    machine = os.uname().machine if hasattr(os, "uname") else ""
+    if reason := explain_platform(command, sys.platform, machine, _libc()):
+        sys.exit(f"penstock: {reason}")
     os.umask(os.umask(0) | UMASK)
     try:
         typed = typed_words()

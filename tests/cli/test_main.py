@@ -10,7 +10,7 @@ import typer
 
 from penstock import __version__
 from penstock.cli.commands import COMMANDS
-from penstock.cli.main import build, read_summary
+from penstock.cli.main import LINUX_COMMANDS, build, explain_platform, read_summary
 from tests.cli.command_line import run
 from tests.server.running import Running
 from tests.spark.spark_daemon import daemon
@@ -156,3 +156,29 @@ def test_invalid_data_directory_is_one_error_line(command: str, tmp_path: Path) 
     assert line.startswith("penstock: ")
     assert line.endswith(": Not a directory")
     assert "file/x" in line
+
+
+@pytest.mark.parametrize("command", LINUX_COMMANDS)
+@pytest.mark.parametrize(
+    ("platform", "machine", "libc", "named"),
+    [
+        ("darwin", "arm64", "", "this is macOS;"),
+        ("linux", "aarch64", "glibc 2.36", "this is linux on aarch64 with glibc 2.36;"),
+        ("linux", "x86_64", "", "this is linux on x86_64 with another C library;"),
+        ("win32", "", "", "in WSL 2"),
+    ],
+)
+def test_platform_that_cannot_run_a_command_is_named_in_one_line(
+    command: str, platform: str, machine: str, libc: str, named: str
+) -> None:
+    text = explain_platform(command, platform, machine, libc)
+    assert named in text
+    assert "\n" not in text
+
+
+def test_platforms_of_servers_and_clients_are_allowed() -> None:
+    assert set(LINUX_COMMANDS) <= set(COMMANDS)
+    assert explain_platform("serve", "linux", "x86_64", "glibc 2.36") == ""
+    for platform, machine in (("darwin", "arm64"), ("linux", "aarch64")):
+        assert explain_platform("consume", platform, machine, "") == ""
+    assert "WSL 2" in explain_platform("consume", "win32", "", "")
