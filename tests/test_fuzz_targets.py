@@ -79,6 +79,7 @@ TARGETS = {
     "config/keys/values.py": "config/keys/test_tree.py::test_arbitrary_text_is_a_size_or_a_value_error",
     "config/sources.py": TOML,
     "console/login.py": "console/test_login.py::test_any_cookie_is_parsed",
+    "console/users.py": "console/test_users.py::test_any_file_is_users_or_refused",
     "console/result_grid.py": "console/test_result_grid.py::test_any_value_is_shown",
     "console/message_fields.py": "console/test_message_fields.py::test_any_message_is_shown_as_columns",
     "console/message_view.py": "console/test_message_view.py::test_any_message_is_shown",

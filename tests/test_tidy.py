@@ -242,6 +242,7 @@ TESTED_BY: dict[str, str] = {
     "penstock/console/daemon_poll.py": "tests/system/test_console.py",
     "penstock/console/main.py": "tests/system/test_console.py",
     "penstock/console/people.py": "tests/console/test_login.py",
+    "penstock/cli/run/users.py": "tests/console/test_users.py",
     "penstock/console/receipt_details.py": "tests/system/test_newcomer.py",
     "penstock/console/theme.py": "tests/system/test_console.py",
     "penstock/console/pages/configuration.py": "tests/system/test_console.py",

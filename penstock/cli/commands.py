@@ -33,6 +33,14 @@ SECTIONS: dict[str, dict[str, Command]] = {
                 "add listener": ["penstock config add listener --name web --protocol http --port 4318"],
             },
         ),
+        "users": Command(
+            "run.users",
+            {
+                "add": ["penstock users add ann --role operator", "penstock users add bob@example.org --proxy-only"],
+                "remove": ["penstock users remove ann"],
+                "list": ["penstock users list"],
+            },
+        ),
         "doctor": Command("run.doctor", ["penstock doctor"]),
         "clock": Command("run.daemon_commands", ["penstock clock", "penstock clock --accept"]),
         "drill": Command("run.drill", ["penstock drill --minutes 2", "penstock drill --no-spark --seed 7"]),
@@ -126,6 +134,7 @@ SECTIONS: dict[str, dict[str, Command]] = {
                 "test": ["penstock alarms test"],
             },
         ),
+        "changes": Command("run.users", ["penstock changes", "penstock changes -n 1000 --json"]),
         "audit": Command(
             "audit",
             [

@@ -22,6 +22,7 @@ import httpx
 from penstock.console.history import LAGS_INTERVAL_POLLS, History, Lags
 from penstock.console.people import NOBODY, Person
 from penstock.errors import PenstockError
+from penstock.files.change_log import ChangeLog
 from penstock.handover.heartbeat import STOPPED_AFTER_S
 from penstock.ledger.receipt import Receipt, receipt
 
@@ -85,6 +86,8 @@ class Daemon:
     verify: Any = True
     latest: Latest = field(default_factory=Latest)
     person: Person = NOBODY
+    changes: ChangeLog | None = None
+    """The log that records changes of the person."""
     _http: httpx.AsyncClient | None = None
 
     def for_person(self, person: Person) -> Daemon:
@@ -93,7 +96,13 @@ class Daemon:
         A person with a token has the rights of the token; others have the rights of the console, limited by their role.
         """
         headers = {"authorization": f"Bearer {person.token}"} if person.token else self.headers
-        return Daemon(self.url, headers, self.verify, self.latest, person=person, _http=self._client())
+        return Daemon(self.url, headers, self.verify, self.latest, person, self.changes, self._client())
+
+    async def record(self, change: str, **details: str) -> None:
+        """Record a change that the person made through a page."""
+        if self.changes:
+            name = self.person.name or "somebody"
+            await asyncio.to_thread(self.changes.record, name, change, f"console, {self.person.origin}", **details)
 
     @property
     def token(self) -> str:

@@ -16,7 +16,7 @@ from penstock.config import Settings, split_address
 from penstock.config.browser_access import CONSOLE_POLICY, BrowserAccess, SecurityHeaders
 from penstock.config.daemon_access import Access
 from penstock.console.daemon_poll import Daemon
-from penstock.console.login import COOKIE, LoggedIn, Sessions, login_router
+from penstock.console.login import PERSON, LoggedIn, LoginPage, Sessions, TrustedProxy, UsersFile
 from penstock.console.pages import (
     alarms,
     configuration,
@@ -31,9 +31,9 @@ from penstock.console.pages import (
     topic,
     topics,
 )
-from penstock.console.people import Person
 from penstock.console.search_input import OFFSET_PATTERN
 from penstock.console.theme import STATIC
+from penstock.files.change_log import ChangeLog
 from penstock.process.kernel import die_with_parent
 from penstock.sql.quarantine_states import State
 from penstock.sql.quarantined import Selection
@@ -50,18 +50,15 @@ DaemonOfUser = Callable[[], Daemon]
 def run(settings: Settings) -> None:
     """Serve the pages until SIGTERM or SIGINT."""
     access = Access(settings)
-    daemon = Daemon(access.http_url, access.headers, access.verify)
-    sessions = Sessions()
+    changes = ChangeLog(settings.data_dir)
+    daemon = Daemon(access.http_url, access.headers, access.verify, changes=changes)
 
     def daemon_of_user() -> Daemon:
-        token = sessions.token(ui.context.client.request.cookies.get(COOKIE, ""))
-        return daemon.for_person(Person(token=token)) if token else daemon
+        person = ui.context.client.request.scope.get(PERSON)
+        return daemon.for_person(person) if person else daemon
 
     # Order: the login wraps the pages, so it is added before the checks of host and headers, which wrap it.
-    if settings.security.tokens:
-        app.include_router(login_router(daemon, sessions))
-        app.add_middleware(LoggedIn, sessions=sessions)
-        app.on_startup(lambda: sessions.end_revoked_sessions(daemon))
+    _add_login(settings, daemon)
     host, port = split_address(settings.console.http)
     app.add_middleware(BrowserAccess, names=(*settings.security.hosts, host))
     # Order: last, so that it is the outermost one and refusals have the headers too.
@@ -74,6 +71,8 @@ def run(settings: Settings) -> None:
         host=host,
         port=port,
         title=NAME,
+        # Otherwise uvicorn replaces the peer's address by X-Forwarded-For, and a browser could claim to be the proxy.
+        proxy_headers=False,
         favicon=STATIC / "icon.svg",
         language="en-US",
         dark=None,  # as the browser prefers
@@ -83,6 +82,20 @@ def run(settings: Settings) -> None:
         show=False,
         show_welcome_message=False,
     )
+
+
+def _add_login(settings: Settings, daemon: Daemon) -> None:
+    """Require a login if there are users, tokens or a proxy that names users."""
+    config, tokens = settings.console, settings.security.tokens
+    users = UsersFile(config.users) if config.users else None
+    if not (users or tokens or config.trusted_user_header):
+        return
+    sessions, proxy = Sessions(), TrustedProxy.from_config(config, users)
+    has_login = bool(users or tokens)
+    if has_login:
+        app.include_router(LoginPage(daemon, sessions, proxy, tokens, users).router())
+        app.on_startup(lambda: sessions.end_revoked_sessions(daemon, users))
+    app.add_middleware(LoggedIn, sessions=sessions, proxy=proxy, has_login=has_login)
 
 
 def _add_pages(daemon_of_user: DaemonOfUser, settings: Settings) -> None:

@@ -32,6 +32,8 @@ class Person:
     role: Role = Role.OPERATOR
     origin: str = ""
     token: str = field(default="", repr=False)
+    has_session: bool = False
+    """False for a person whom a proxy has logged in, who logs out there."""
 
     @property
     def is_operator(self) -> bool:

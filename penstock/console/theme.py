@@ -54,7 +54,11 @@ def frame(path: str, daemon: Daemon, title: str = "") -> Iterator[None]:
         )
         find_box.classes("find").on("keydown.enter", js_handler=OPEN_FIND_PAGE)
         state = ui.label().classes("state dim").style("white-space:nowrap")
-        if daemon.token:
+        if daemon.person.name:
+            ui.label(f"{daemon.person.name[:24]}{'' if daemon.person.is_operator else ' (viewer)'}").classes(
+                "person dim"
+            )
+        if daemon.person.has_session:
             ui.link("Log out", "/logout").props('title="end this session"')
         ui.button("?").props('flat round dense aria-label="keys" title="keys (?)"').on(
             "click", js_handler="() => showKeys()"

@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.config.keys.console import ConsoleConfig
 from penstock.console import login
-from penstock.console.login import SESSION_S, LoggedIn, Sessions
-from penstock.console.people import Person
+from penstock.console.daemon_poll import Daemon
+from penstock.console.login import SESSION_S, LoggedIn, Sessions, TrustedProxy, UsersFile
+from penstock.console.people import Person, ReadOnly, Role
+from penstock.console.users import NO_PASSWORD, User, write_users
 from penstock.testing import FakeClock
 from tests.fuzzed import RAW
+
+
+def person_with(token: str) -> Person:
+    return Person(token=token)
+
+
+NO_PROXY = TrustedProxy(b"", (), Role.VIEWER)
 
 
 def test_session_ends_by_time_and_by_logout() -> None:
     clock = FakeClock()
     sessions = Sessions(clock.monotonic)
-    first, second = sessions.begin("a token"), sessions.begin("another")
-    assert (sessions.token(first), sessions.token(second), sessions.token("guessed")) == ("a token", "another", "")
+    first, second = sessions.begin(person_with("a token")), sessions.begin(person_with("another"))
+    assert (sessions.person(first), sessions.person(second)) == (person_with("a token"), person_with("another"))
+    assert sessions.person("guessed") is None
     sessions.end(second)
-    assert (sessions.token(first), sessions.token(second)) == ("a token", "")
+    assert (sessions.person(first), sessions.person(second)) == (person_with("a token"), None)
     clock.advance(SESSION_S + 1)
-    assert sessions.token(first) == ""
+    assert sessions.person(first) is None
 
 
 class DaemonWithTokens:
@@ -43,21 +55,21 @@ class DaemonWithTokens:
 def test_revoked_token_ends_its_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login, "TOKEN_CHECK_INTERVAL_S", 0)
 
-    async def run() -> tuple[str, str]:
+    async def run() -> tuple[Person | None, Person | None]:
         sessions = Sessions()
-        valid, revoked = sessions.begin("good"), sessions.begin("taken away")
+        valid, revoked = sessions.begin(person_with("good")), sessions.begin(person_with("taken away"))
         checker = asyncio.create_task(sessions.end_revoked_sessions(DaemonWithTokens()))  # type: ignore[arg-type]
-        while sessions.token(revoked):
+        while sessions.person(revoked):
             await asyncio.sleep(0)
         checker.cancel()
-        return sessions.token(valid), sessions.token(revoked)
+        return sessions.person(valid), sessions.person(revoked)
 
-    assert asyncio.run(run()) == ("good", "")
+    assert asyncio.run(run()) == (person_with("good"), None)
 
 
 def test_open_page_receives_nothing_after_its_session_ends() -> None:
     sessions, sent = Sessions(), []
-    number = sessions.begin("a token")
+    number = sessions.begin(person_with("a token"))
 
     async def page(_: Any, __: Any, send: Any) -> None:
         await send({"type": "websocket.send", "text": "first"})
@@ -72,7 +84,7 @@ def test_open_page_receives_nothing_after_its_session_ends() -> None:
         "path": "/_nicegui_ws/",
         "headers": [(b"cookie", f"{login.COOKIE}={number}".encode())],
     }
-    asyncio.run(LoggedIn(page, sessions)(scope, send, send))  # type: ignore[arg-type]
+    asyncio.run(LoggedIn(page, sessions, NO_PROXY)(scope, send, send))  # type: ignore[arg-type]
     assert sent == [{"type": "websocket.send", "text": "first"}, {"type": "websocket.close", "code": 1008}]
 
 
@@ -80,11 +92,103 @@ def test_open_page_receives_nothing_after_its_session_ends() -> None:
 def test_any_cookie_is_parsed(data: bytes) -> None:
     number = login._session_number({"type": "http", "headers": [(b"cookie", data)]})
     assert type(number) is str
-    assert Sessions(FakeClock().monotonic).token(number) == ""
+    assert Sessions(FakeClock().monotonic).person(number) is None
 
 
 @given(RAW | st.binary(max_size=30).map(b"token=".__add__))
 def test_any_form_yields_a_token_that_fits_a_header(data: bytes) -> None:
-    token = login._parse_token(data)
+    token = login._printable(login._parse_form(data).get("token", ""))
     assert token.isascii()
     assert token.isprintable()
+
+
+def request_from(address: str, *headers: tuple[str, str]) -> dict[str, Any]:
+    names = [(name.lower().encode(), text.encode()) for name, text in headers]
+    return {"type": "http", "method": "GET", "path": "/", "client": (address, 1), "headers": names}
+
+
+def proxy_of(tmp_path: Path, role: str) -> TrustedProxy:
+    write_users(tmp_path / "users", [User("ann", Role.OPERATOR, NO_PASSWORD)])
+    config = ConsoleConfig(
+        trusted_user_header="X-Forwarded-Email",
+        trusted_proxies=("127.0.0.1", "10.1.0.0/24"),
+        trusted_user_role=role,  # type: ignore[arg-type]
+    )
+    return TrustedProxy.from_config(config, UsersFile(tmp_path / "users"))
+
+
+def test_proxy_names_the_user_whose_role_is_in_the_file(tmp_path: Path) -> None:
+    proxy = proxy_of(tmp_path, "viewer")
+    scope = request_from("10.1.0.9", ("x-forwarded-email", "ann"), ("x-forwarded-for", "1.2.3.4, 192.168.0.5"))
+    assert proxy.person(scope) == Person("ann", Role.OPERATOR, "192.168.0.5 by 10.1.0.9")
+    stranger = proxy.person(request_from("127.0.0.1", ("X-Forwarded-Email", "bob@example.org")))
+    assert stranger == Person("bob@example.org", Role.VIEWER, "127.0.0.1")
+    assert proxy.person(request_from("127.0.0.1")) is None
+    write_users(tmp_path / "users", [User("ann", Role.VIEWER, NO_PASSWORD), User("eve", Role.VIEWER, NO_PASSWORD)])
+    assert proxy.person(scope) == Person("ann", Role.VIEWER, "192.168.0.5 by 10.1.0.9"), "the file is read again"
+
+
+@pytest.mark.parametrize(
+    ("address", "headers", "reason"),
+    [
+        ("10.1.1.9", [("X-Forwarded-Email", "ann")], "accepted from console.trusted_proxies only"),
+        ("10.1.1.9", [("X-Forwarded-Email", "ann"), ("X-Forwarded-For", "127.0.0.1")], "trusted_proxies only"),
+        ("not an address", [("X-Forwarded-Email", "ann")], "trusted_proxies only"),
+        ("127.0.0.1", [("X-Forwarded-Email", "ann"), ("X-Forwarded-Email", "bob")], "names no user"),
+        ("127.0.0.1", [("X-Forwarded-Email", "")], "names no user"),
+        ("127.0.0.1", [("X-Forwarded-Email", "ann smith")], "names no user"),
+        ("127.0.0.1", [("X-Forwarded-Email", "bob")], "bob is no user of this console"),
+    ],
+)
+def test_header_of_others_and_without_a_user_is_refused(
+    tmp_path: Path, address: str, headers: list[tuple[str, str]], reason: str
+) -> None:
+    proxy, answers = proxy_of(tmp_path, "none"), []
+
+    async def page(*_: Any) -> None:
+        raise AssertionError("the page must not be reached")
+
+    async def send(message: Any) -> None:
+        answers.append(message)
+
+    scope = request_from(address, *headers)
+    asyncio.run(LoggedIn(page, Sessions(), proxy)(scope, send, send))  # type: ignore[arg-type]
+    assert answers[0]["status"] == 403
+    assert reason in answers[1]["body"].decode()
+
+
+def test_session_of_a_changed_user_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login, "TOKEN_CHECK_INTERVAL_S", 0)
+    ann, bob = (User(name, Role.OPERATOR, NO_PASSWORD) for name in ("ann", "bob"))
+    write_users(tmp_path / "users", [ann, bob])
+
+    async def run() -> tuple[Person | None, Person | None]:
+        sessions, users = Sessions(), UsersFile(tmp_path / "users")
+        numbers = [sessions.begin(Person(user.name, user.role), user.line) for user in (ann, bob)]
+        checker = asyncio.create_task(sessions.end_revoked_sessions(DaemonWithTokens(), users))  # type: ignore[arg-type]
+        write_users(tmp_path / "users", [ann, User("bob", Role.VIEWER, NO_PASSWORD)])
+        while sessions.person(numbers[1]):
+            await asyncio.sleep(0)
+        checker.cancel()
+        return sessions.person(numbers[0]), sessions.person(numbers[1])
+
+    assert asyncio.run(run()) == (Person("ann", Role.OPERATOR), None)
+
+
+def test_viewer_changes_nothing() -> None:
+    daemon = Daemon("http://127.0.0.1:1").for_person(Person("bob", Role.VIEWER))
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        with pytest.raises(ReadOnly, match="bob is a viewer"):
+            asyncio.run(daemon.request(method, "/topic/t/logs"))
+
+
+def test_users_file_that_cannot_be_read_lets_nobody_in(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "users"
+    users = UsersFile(path)
+    assert users.get("ann") is None
+    assert "no user can log in" in caplog.text
+    write_users(path, [User("ann", Role.VIEWER, NO_PASSWORD)])
+    assert users.get("ann") is not None
+    path.chmod(0o666)
+    path.write_text("ann:operator:-\n")
+    assert users.get("ann") is None

@@ -10,6 +10,9 @@ from nicegui import ui
 
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
 from penstock.console.theme import Html, frame, panel, table
+from penstock.files.change_log import FIELDS
+
+SHOWN_CHANGES = 100
 
 
 async def build(daemon: Daemon) -> None:
@@ -25,6 +28,12 @@ async def build(daemon: Daemon) -> None:
                 ui.input(placeholder="find a key or a word").props("dense outlined clearable").classes("w-full")
             )
             listing_html = Html()
+        with panel("Changes", f"who changed what and from where, the newest {SHOWN_CHANGES}"):
+            changes_html = Html()
+            try:
+                changes_html.show(changes_table((await daemon.get("/changes", limit=SHOWN_CHANGES))["changes"]))
+            except DaemonUnavailable as error:
+                changes_html.show(f'<div class="dim">{escape(str(error))}</div>')
         search_box.on_value_change(lambda: listing_html.show(listing(keys, search_box.value or "")))
         listing_html.show(listing(keys, ""))
 
@@ -41,6 +50,25 @@ def listing(keys: list[dict[str, Any]], query: str) -> str:
             + table(["key", "value", "default", "meaning"], rows, stack=True)
         )
     return "".join(parts) or '<div class="dim">No key matches.</div>'
+
+
+def changes_table(changes: list[dict[str, str]]) -> str:
+    """Return a row for each change of the change log."""
+    rows = [
+        [
+            f'<span class="nw">{escape(change["at"][:19].replace("T", " "))}</span>',
+            *(f'<span class="long">{escape(change[name])}</span>' for name in ("who", "what", "from")),
+            f'<span class="long">{escape(_details(change))}</span>' if _details(change) else "",
+        ]
+        for change in changes
+    ]
+    if not rows:
+        return '<div class="dim">Nobody has changed anything yet.</div>'
+    return table(["time (UTC)", "who", "what", "from", "details"], rows, stack=True)
+
+
+def _details(change: dict[str, str]) -> str:
+    return ", ".join(f"{name}: {text}" for name, text in change.items() if name not in FIELDS)
 
 
 def _row(key: dict[str, Any]) -> list[str]:

@@ -41,7 +41,7 @@ def build(daemon: Daemon, settings: Settings, selection: Selection, before: str,
             "Quarantine", "messages that look like events but are invalid; select some to inspect and send again"
         ):
             grouped = Html()
-        sending = SendBackPanel(daemon, settings, selection)
+        sending = SendBackPanel(daemon, settings, selection) if daemon.person.is_operator else None
         with panel("Messages", f"newest first: {selection.words()}"):
             listed = Html()
         with panel("History", "what was sent back and deleted, and what became of it; newest first"):
@@ -53,7 +53,8 @@ def build(daemon: Daemon, settings: Settings, selection: Selection, before: str,
             tables = await asyncio.to_thread(tables_of, settings, readable=readable)
             # Order: the check first, so that a bad selection shows its error instead of an empty list.
             await asyncio.to_thread(check, tables, selection)
-            sending.enable(tables)
+            if sending:
+                sending.enable(tables)
             listed.show(await asyncio.to_thread(_load_listing, tables, selection, before, state))
             grouped.show(groups_html(await asyncio.to_thread(groups, tables), selection))
             done.show(history_html((await asyncio.to_thread(history, tables))[:MAX_ACTIONS]))

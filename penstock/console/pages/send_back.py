@@ -149,6 +149,7 @@ class SendBackPanel:
         # A second click, or a second answer of the dialog, must not send twice at the same time.
         if tables is None or self._is_sending:
             return
+        self._daemon.person.check_operator()
         self._processed, self._is_sending = 0, True
         progress_timer = ui.timer(PROGRESS_INTERVAL_S, lambda: self._show_progress(selected_extent))
         self._send_button.set_visibility(False)
@@ -159,6 +160,8 @@ class SendBackPanel:
             fix, fix_text = self._selected_fix(), self._fix_text()
             sent, skipped = await asyncio.to_thread(self._send_in_thread, tables, fix, fix_text, selected_extent)
             ending = "" if self._processed >= selected_extent.of_log else "; stopped"
+            words = self._selection.words()
+            await self._daemon.record(f"send {sent} quarantined messages back", selection=words, fix=fix_text)
             earlier = exact(selected_extent.before)
             summary = f"{exact(sent)} sent back, {exact(skipped)} skipped by the fix, {earlier} sent before{ending}"
             self._message.show(f'<div class="good" role="status">{summary}</div>')

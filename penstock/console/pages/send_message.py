@@ -12,8 +12,9 @@ from uuid import uuid4
 
 from nicegui import ui
 
-from penstock.console.daemon_poll import Daemon, DaemonUnavailable
+from penstock.console.daemon_poll import Daemon
 from penstock.console.theme import Html, panel
+from penstock.errors import PenstockError
 
 MAX_MESSAGE_CHARS = 500_000
 """Limit of the text that the page sends over its websocket."""
@@ -45,7 +46,9 @@ async def send(daemon: Daemon, topic: str, text: str, annotations: dict[str, str
 
 
 def send_panel(daemon: Daemon, topic: str = "") -> None:
-    """Build the panel; without ``topic`` the user chooses one."""
+    """Build the panel, for operators; without ``topic`` the user chooses one."""
+    if not daemon.person.is_operator:
+        return
     with panel("Send a test message", "through the HTTP API, with the rights of your login"):
         topic_field = ui.input("topic", value=topic or "events").props("dense outlined").style("min-width:200px")
         topic_field.set_visibility(not topic)
@@ -67,12 +70,13 @@ def send_panel(daemon: Daemon, topic: str = "") -> None:
                 (text.value or "")[:MAX_MESSAGE_CHARS],
                 parse_annotations(annotations_field.value or ""),
             )
-        except (DaemonUnavailable, ValueError) as error:
+        except (PenstockError, ValueError) as error:
             outcome.show(f'<div class="bad" role="alert">{escape(str(error))}</div>')
             return
         finally:
             button.enable()
         position = f"{target_topic}:{offset}"
+        await daemon.record(f"send a message to {position}")
         outcome.show(
             f'<div class="good" role="status">stored as {escape(position)} &middot; '
             f'<a href="/find?q={quote(position)}">trace</a></div>'
