@@ -12,6 +12,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from penstock.landing.table.row_counts import RowCounts
 
 By = Literal["listener", "topic", "type", "host"]
+Rows = Literal[By, "relay"]
+"""Rows of a balance; ``relay`` has the listeners of the hosts that relay to this one (``--hosts``)."""
 TIMES = "a time such as 14:00 or 2026-01-31T14:00, or an age such as 1h"
 WATCH_INTERVAL_S = 1.0
 RECEIPT_LINES, RECEIPT_WIDTH = 6, 80
@@ -52,6 +55,9 @@ def balance(
     by: Annotated[
         By | None, typer.Option(help="Print one row per listener, topic, or type or host of landed rows.")
     ] = None,
+    hosts: Annotated[
+        bool, typer.Option("--hosts", help="Print one row per listener of the hosts that relay to this one.")
+    ] = False,
     full: Annotated[bool, typer.Option("--full", help="Print all books with every count.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Print the balance every second until Ctrl-C.")] = False,
     rebuild: Annotated[
@@ -67,7 +73,9 @@ def balance(
         fail("--watch reads the running daemon and cannot be combined with --rebuild", 2)
     if bucket is not None and (since or until):
         fail("--bucket is one minute and cannot be combined with --since or --until", 2)
-    query = BalanceQuery(keys, _query_parameters(bucket, since, until), by, rebuild, full)
+    if hosts and by:
+        fail("--hosts prints rows of its own and cannot be combined with --by", 2)
+    query = BalanceQuery(keys, _query_parameters(bucket, since, until), "relay" if hosts else by, rebuild, full)
     if watch:
         sys.exit(_watch(query, as_json))
     document = query.now()
@@ -110,7 +118,7 @@ class BalanceQuery:
     """The request of the command; ``now`` may be called repeatedly."""
 
     def __init__(
-        self, keys: DaemonKeys, parameters: dict[str, str], by: By | None, rebuild: bool, full: bool = False
+        self, keys: DaemonKeys, parameters: dict[str, str], by: Rows | None, rebuild: bool, full: bool = False
     ) -> None:
         self._keys, self._query_parameters, self._by, self._rebuild = keys, parameters, by, rebuild
         self.full = full
@@ -219,6 +227,8 @@ class BalanceQuery:
             return by_listener(document)
         if self._by == "topic":
             return by_topic(document)
+        if self._by == "relay":
+            return by_host_listener(document)
         return self._landed_rows()
 
     def _landed_rows(self) -> list[dict[str, Any]]:
@@ -260,6 +270,15 @@ def by_topic(document: dict[str, Any]) -> list[dict[str, Any]]:
         {"topic": topic["topic"], "logged": topic["logged"], **topic["fates"]}
         | {name: topic[name] for name in ("pending", "unaccounted")}
         for topic in document["topics"]
+    ]
+
+
+def by_host_listener(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return one row per listener of the hosts that relay to this one, with its last minute in UTC."""
+    return [
+        {"host": entry["host"], "listener": entry["listener"], "accepted": entry["accepted"], **entry["fates"]}
+        | {"pending": entry["pending"], "last seen": datetime.fromtimestamp(entry["last_seen"], UTC).isoformat()}
+        for entry in document.get("hosts", [])
     ]
 
 

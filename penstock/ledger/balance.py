@@ -116,6 +116,22 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True)
+class HostListener:
+    """Entries that another host's listener received and relayed, and their fates here.
+
+    ``last_seen`` is the start of the last minute with an entry, in seconds since the epoch, or of its day once it is
+    rolled up. Entries of topics that no pipeline reads have no fates and are not pending.
+    """
+
+    host: str
+    listener: str
+    accepted: int
+    fates: dict[str, int]
+    pending: int
+    last_seen: int
+
+
+@dataclass(frozen=True, slots=True)
 class Balance:
     """The whole balance as of one moment; before ``by_day_before`` (seconds since the epoch) only days are known."""
 
@@ -123,6 +139,7 @@ class Balance:
     routes: list[Route]
     topics: list[TopicBalance]
     by_day_before: int = 0
+    hosts: list[HostListener] = field(default_factory=list)
 
     @property
     def unaccounted(self) -> int:
@@ -145,6 +162,7 @@ class Balance:
             "listeners": [asdict(listener) for listener in self.listeners],
             "routes": [asdict(r) | {"unaccounted": r.unaccounted} for r in self.routes],
             "topics": [asdict(t) | {"unaccounted": t.unaccounted} for t in self.topics],
+            **({"hosts": [asdict(entry) for entry in self.hosts]} if self.hosts else {}),
         }
 
 
@@ -174,7 +192,36 @@ def balance(
         [_route(s, totals[s], delivered[s], waiting[s]) for s in sources if _is_logged(totals[s])],
         [_topic(pages, t, beyond.get(t, UnlandedTail()).rolled(before), view) for t in sorted(pages.logged)],
         before,
+        _host_listeners(pages, {t: beyond.get(t, UnlandedTail()).rolled(before) for t in pages.landed}, totals, view),
     )
+
+
+def _host_listeners(
+    pages: TierCounts, tails: Mapping[str, UnlandedTail], totals: Mapping[str, Counts], view: _View
+) -> list[HostListener]:
+    """Return one entry for each relayed source; a listener of this host has no slash in its name."""
+    fates = {source: Counts() for source in totals if "/" in source}
+    # Fast path: most instances have no relayed sources.
+    if not fates:
+        return []
+    pending, last_seen = Counts(), dict.fromkeys(fates, 0)
+    for source, bucket in pages.received:
+        if source in fates and inside(bucket, view.within):
+            last_seen[source] = max(last_seen[source], bucket)
+    for topic, tail in tails.items():
+        pending.absorb(view.rows_by_source(tail.pending))
+        for keyed in (pages.landed[topic].counts, tail.gaps):
+            for source, counts in view.select(keyed):
+                if source in fates:
+                    fates[source].absorb(counts)
+    entries = []
+    for source in sorted(fates):
+        host, _, listener = source.partition("/")
+        accepted = totals[source][Name.ACCEPTED]
+        entries.append(
+            HostListener(host, listener, accepted, fates[source].pruned(), pending[source], last_seen[source])
+        )
+    return entries
 
 
 def _waiting(in_buffer: Counts) -> int:

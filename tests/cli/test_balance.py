@@ -113,6 +113,22 @@ def test_age_is_a_time_before_now() -> None:
     assert parse_moment_or_age("1970-01-01T00:01:00+00:00", 100.0, "--since") == 60
 
 
+def test_balance_has_one_row_per_listener_of_a_host(running: Daemon, tmp_path: Path) -> None:
+    assert query_balance(running, tmp_path, "--hosts")["rows"] == []
+    topic = running.log.topic("events")
+    topic.append(body([b"x"] * 2), Origin("web1/udp", 6060, 0, 0, "", {"seen": 2, "accepted": 2})).result(20)
+    topic.settle()
+    expected = {
+        "host": "web1",
+        "listener": "udp",
+        "accepted": 2,
+        "pending": 2,
+        "last seen": "1970-01-01T01:41:00+00:00",
+    }
+    assert query_balance(running, tmp_path, "--hosts")["rows"] == [expected]
+    assert run(running, tmp_path, "--hosts", "--by", "topic")[0] == 2
+
+
 def test_balance_has_one_row_per_listener_and_topic(running: Daemon, tmp_path: Path) -> None:
     (listener,) = query_balance(running, tmp_path, "--by", "listener")["rows"]
     assert (listener["listener"], listener["refused"], listener["accepted"], listener["delivered"]) == ("udp", 3, 9, 9)

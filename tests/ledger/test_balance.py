@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.counts import Counts, Origin
-from penstock.ledger.balance import Balance, UnlandedTail, Uuids, balance, minutes
+from penstock.ledger.balance import Balance, HostListener, UnlandedTail, Uuids, balance, minutes
 from penstock.ledger.book import Book
 from penstock.ledger.posts import ClientPost, LandedPost
 
@@ -38,6 +38,21 @@ def test_topic_without_a_pipeline_ends_in_the_log() -> None:
     result = balance_of(book_of(), UnlandedTail(pending={KEY: 10}))
     assert (result.unaccounted, result.pending) == (0, 0)
     assert result.routes[0].delivered == 10
+
+
+def test_relayed_listener_has_its_fates_and_its_last_minute() -> None:
+    book, key = book_of(), ("web1/events-udp", 120)
+    for bucket, rows in ((120, 4), (60, 3)):
+        book.enter("events", Origin(key[0], bucket, 0, 0, counts=Counts({"seen": rows, "accepted": rows})), 10, rows)
+    fates = {KEY: Counts({"landed.event": 10}), key: Counts({"landed.event": 3, "duplicate": 1})}
+    book.post(LandedPost("events", 0, 14, fates))
+    result = balance_of(book, UnlandedTail(pending={(key[0], 60): 2}, gaps={(key[0], 60): {"gap.corrupt": 1}}))
+    (entry,) = result.hosts
+    assert entry == HostListener(
+        "web1", "events-udp", 7, {"landed.event": 3, "duplicate": 1, "gap.corrupt": 1}, 2, last_seen=120
+    )
+    assert entry.accepted == sum(entry.fates.values()) + entry.pending
+    assert "hosts" not in balance_of(book_of()).document()
 
 
 def test_rows_after_the_landed_rows_are_pending() -> None:
