@@ -12,6 +12,7 @@ from pathlib import Path
 import deltalake
 import polars
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
@@ -21,15 +22,16 @@ from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.landing.row_sums import RowSums
 from penstock.landing.table.landed_table import begin_table, table_of
 from penstock.landing.table_paths import Layout
+from penstock.landing.writing.part_writer import write_part
 from penstock.proof.proofs_table import ProofsTable
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.iceberg import mirrored_table
 from penstock.upkeep.iceberg.mirror import IcebergMirror
 from penstock.upkeep.iceberg.mirrored_table import BATCH, FIRST_BATCH, SUMS, NotMirrored
-from tests.landing.table.foreign_writer import delete_by_vector
+from tests.landing.table.foreign_writer import commit, delete_by_vector, latest_add
 from tests.landing.typed import typed_life
-from tests.landing.writing.messages import source
+from tests.landing.writing.messages import AT, source
 from tests.upkeep.deletion.test_kills import expected_uuids
 from tests.upkeep.iceberg.mirror_life import AFTER, BEFORE, DEAD, mirror_of
 from tests.upkeep.killed_life import ROOT, killed
@@ -137,12 +139,26 @@ def test_typed_tables_and_proofs_are_mirrored(life: typed_life.Life) -> None:
         ("0-3", "/3"),
         ("1-3", "/3"),
     ]
-    # A typed table is ahead of ``landed`` until the batch is committed there, and the batch may be repeated.
-    life.typed.commit(2, [])
     delete(life.layout, "uuid = '0-3'")
     mirror.step()
-    clicks = iceberg(life.layout, "events_click").scan().to_arrow()
-    assert sorted(clicks["uuid"].to_pylist()) == [uuid for uuid in uuids(0, 1) if uuid != "0-3"]
+    assert clicks_of(life.layout) == [uuid for uuid in uuids(0, 1) if uuid != "0-3"]
+
+
+def clicks_of(layout: Layout) -> list[str]:
+    listed: list[str] = iceberg(layout, "events_click").scan().to_arrow()["uuid"].to_pylist()
+    return sorted(listed)
+
+
+def test_batch_that_only_typed_tables_have_is_not_mirrored(life: typed_life.Life) -> None:
+    # A pipeline that is killed there repeats the batch, and replaces these rows.
+    part = write_part([source([(20, typed_life.event("2-0", path="/", ms=0))])], life.job, AT)
+    life.typed.commit(2, part.files)
+    mirror = mirror_of(life.layout.tables)
+    mirror.step()
+    assert clicks_of(life.layout) == uuids(0, 1)
+    land(life, 2)
+    mirror.step()
+    assert clicks_of(life.layout) == uuids(0, 1, 2)
 
 
 def test_columns_of_other_programs_are_added(life: typed_life.Life) -> None:
@@ -156,6 +172,23 @@ def test_columns_of_other_programs_are_added(life: typed_life.Life) -> None:
     assert [row["uuid"] for row in rows if row["team"] == "blue"] == ["0-1"]
     assert len(rows) == 2 * (EVENTS + 1)
     assert mirror.step() == 0, "files of another program are rewritten once"
+
+
+def test_times_of_spark_are_read_after_the_file_is_rewritten(life: typed_life.Life) -> None:
+    landed = life.layout.tables / "landed"
+    name = next(name for name in table_of(life.layout).active() if name.startswith("kind=event"))
+    optimized = name.replace(".parquet", "-int96.parquet")
+    rows = pq.ParquetFile(landed / name).read()
+    pq.write_table(rows, landed / optimized, use_deprecated_int96_timestamps=True, store_schema=False)
+    added = {**latest_add(landed, name), "dataChange": False}
+    removal = {key: added[key] for key in ("path", "partitionValues", "size", "dataChange")}
+    new_file = {**added, "path": optimized, "size": (landed / optimized).stat().st_size}
+    commit(landed, [{"remove": {**removal, "deletionTimestamp": 1}}, {"add": new_file}], "OPTIMIZE")
+    mirror_of(life.layout.tables).step()
+    table = iceberg(life.layout)
+    assert by_pyiceberg(table) == by_polars(table) == uuids(0, 1)
+    times = table.scan(row_filter="kind = 'event'").to_arrow()["timestamp"]
+    assert {*rows["timestamp"].to_pylist()} <= {*times.to_pylist()}
 
 
 def test_rows_deleted_by_vector_do_not_come_back(life: typed_life.Life) -> None:
