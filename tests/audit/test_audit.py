@@ -213,6 +213,7 @@ def test_transactional_topic_has_no_finding_by_ids(topics: Topics, tmp_path: Pat
     values = [b"%d.%d" % (number, record) for number in range(10) if number not in (2, 5, 6) for record in range(3)]
     pq.write_table(pa.table({"text": pa.array(values, pa.binary())}), tmp_path / "t.parquet")
     status, report, errors = run_audit(topics, topic, tmp_path / "t.parquet", "--id", "text=value")
+    assert report.get("required") == 21, errors
     assert (status, report.get("missing"), report.get("undecided"), report.get("unexplained")) == (0, 0, 0, 0), errors
     pq.write_table(pa.table({"text": pa.array([*values, b"2.0"], pa.binary())}), tmp_path / "t.parquet")
     status, report, errors = run_audit(topics, topic, tmp_path / "t.parquet", "--id", "text=value")
