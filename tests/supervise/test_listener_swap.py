@@ -196,3 +196,28 @@ def few_descriptors(count: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         for hole in holes[: len(holes) - count]:
             os.close(hole)
+
+
+def test_local_socket_changes_its_mode_keeps_its_listener_and_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    local = {"name": "host", "protocol": "unix_datagram", "path": str(path)}
+    intakes = create_intakes(settings(tmp_path, local, {"name": "stays"}))
+    sock = intakes["host"].sock
+    with pytest.raises(CannotListen, match="a process listens on this socket"):
+        ListenerSwap(intakes, settings(tmp_path, {**local, "name": "renamed"}, {"name": "stays"}))
+    assert path.is_socket()
+    changed = ListenerSwap(intakes, settings(tmp_path, {**local, "mode": "0600"}, {"name": "stays"}))
+    intakes = changed.carry_out(lambda: None)
+    try:
+        assert intakes["host"].sock is sock
+        assert path.stat().st_mode & 0o777 == 0o600
+        removed = ListenerSwap(intakes, settings(tmp_path, {"name": "stays"}))
+        assert removed.lines == ["listener 'host' is removed"]
+        intakes = removed.carry_out(lambda: None)
+        assert sock.fileno() == -1
+    finally:
+        for intake in intakes.values():
+            for child in intake.children:
+                child.stop()
+                child.wait(0)
+            intake.close()

@@ -15,6 +15,7 @@ from penstock.supervise.sd_notify import (
     Service,
     Watchdog,
     drop_stored_sockets,
+    keeps_sockets,
     listens,
     notify,
     store_sockets,
@@ -127,3 +128,9 @@ def test_stored_sockets_of_another_process_are_not_taken(pid: str, monkeypatch: 
         monkeypatch.setenv(name, text)
     assert take_stored_sockets() == {}
     assert "LISTEN_FDS" not in os.environ
+
+
+def test_sockets_are_kept_only_under_a_service_manager(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert keeps_sockets()
+    monkeypatch.delenv("NOTIFY_SOCKET")
+    assert not keeps_sockets()
