@@ -30,6 +30,7 @@ PenstockError
     ConfigError  (config.units)
     DaemonUnavailable  (console.daemon_poll)
     Refused  (console.login)
+    UnknownColumn  (console.pages.table)
     ReadOnly  (console.people)
     BadUsers  (console.users)
     CannotRead  (drill.kafka)

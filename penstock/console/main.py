@@ -28,6 +28,7 @@ from penstock.console.pages import (
     pipeline,
     quarantine,
     sql,
+    table,
     topic,
     topics,
 )
@@ -126,6 +127,10 @@ def _add_pages_with_parameters(daemon_of_user: DaemonOfUser, settings: Settings)
         offset: str = "",
     ) -> None:
         topic.build(daemon_of_user(), name, topic.PageAddress(q.strip(), where, view, offset.strip()))
+
+    @ui.page("/table/{name}", title=f"Table - {NAME}")
+    def _table(name: str, q: str = "", where: Annotated[tuple[str, ...], Query()] = ()) -> None:
+        table.build(daemon_of_user(), settings, name, where, q.strip())
 
     @ui.page("/sql", title=f"SQL - {NAME}")
     def _sql(q: str = "") -> None:

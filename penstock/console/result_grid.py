@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from html import escape
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -51,14 +52,14 @@ class ResultGrid:
         self._opened = (0, "")
         ui.on(self._event, self._open_cell)
 
-    def show(self, table: pa.Table) -> None:
-        """Show the rows of ``table``. Raises BadQuery."""
+    def show(self, table: pa.Table, marks: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Show the rows of ``table``; ``marks`` are texts to highlight by column, "" for all. Raises BadQuery."""
         self._table = table
         self._detail.set_visibility(False)
         self._container.clear()
         texts = [{f"c{n}": cell_text(value) for n, value in enumerate(row.values())} for row in rows_of(table)]
         options = {
-            "columnDefs": [_number_column(), *column_definitions(table.schema, texts)],
+            "columnDefs": [_number_column(), *column_definitions(table.schema, texts, marks)],
             "rowData": [{"n": number, **cells} for number, cells in enumerate(texts)],
             "rowHeight": ROW_HEIGHT_PX,
             "headerHeight": HEADER_HEIGHT_PX,
@@ -105,7 +106,9 @@ class ResultGrid:
         ui.run_javascript(f"getHtmlElement({self._detail.id}).scrollIntoView({{block: 'nearest'}})")
 
 
-def column_definitions(schema: pa.Schema, texts: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
+def column_definitions(
+    schema: pa.Schema, texts: Sequence[Mapping[str, str]], marks: Mapping[str, str] = MappingProxyType({})
+) -> list[dict[str, Any]]:
     """Return the definition of each column for the grid, as wide as its first cells, within limits."""
     definitions = []
     for number, field in enumerate(schema):
@@ -117,6 +120,11 @@ def column_definitions(schema: pa.Schema, texts: Sequence[Mapping[str, str]]) ->
                 "headerName": field.name,
                 "headerTooltip": str(field.type),
                 "width": max(MIN_COLUMN_PX, min(width, MAX_COLUMN_PX)),
+                **(
+                    {"cellRendererParams": {"mark": mark}, ":cellRenderer": "params => markedCell(params)"}
+                    if (mark := marks.get(field.name) or marks.get(""))
+                    else {}
+                ),
                 **(
                     {"cellClass": "n", ":comparator": "(a, b) => compareNumbers(a, b)"} if is_number(field.type) else {}
                 ),

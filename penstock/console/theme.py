@@ -55,9 +55,8 @@ def frame(path: str, daemon: Daemon, title: str = "") -> Iterator[None]:
         find_box.classes("find").on("keydown.enter", js_handler=OPEN_FIND_PAGE)
         state = ui.label().classes("state dim").style("white-space:nowrap")
         if daemon.person.name:
-            ui.label(f"{daemon.person.name[:24]}{'' if daemon.person.is_operator else ' (viewer)'}").classes(
-                "person dim"
-            )
+            name = daemon.person.name if daemon.person.is_operator else f"{daemon.person.name} (viewer)"
+            ui.label(name).classes("person dim").props(f'title="{name}"')
         if daemon.person.has_session:
             ui.link("Log out", "/logout").props('title="end this session"')
         ui.button("?").props('flat round dense aria-label="keys" title="keys (?)"').on(

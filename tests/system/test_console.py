@@ -122,6 +122,32 @@ def test_messages_are_columns_that_can_be_selected_by_field(one_pipe: Pipe, cons
     assert wrong == []
 
 
+def test_rows_of_a_table_are_selected_by_field(one_pipe: Pipe, console: str, chromium: Browser) -> None:
+    for name in ("zoe", "max"):
+        document = {"type": "tabled", "uuid": f"tabled-{name}", "timestamp": 1, "data": {"user": {"name": name}}}
+        one_pipe.datagrams(json.dumps(document).encode())
+    one_pipe.settled()
+    page, wrong = opened(chromium, console, "/table/events?where=type%3Dtabled")
+    rows = page.locator(".ag-center-cols-container .ag-row")
+    expect(rows).to_have_count(2, timeout=WAIT)
+    expect(page.locator("canvas")).to_be_visible(timeout=WAIT)
+    expect(page.locator(".columns")).to_contain_text(re.compile(r"data\s*JSON"), timeout=WAIT)
+    page.get_by_label("column=value").fill("data.user.name=zoe")
+    page.keyboard.press("Enter")
+    expect(rows).to_have_count(1, timeout=WAIT)
+    expect(page.locator("mark", has_text="zoe").first).to_be_visible(timeout=WAIT)
+    page.wait_for_url("**/table/events?where=type%3Dtabled&where=data.user.name%3Dzoe", timeout=WAIT)
+    page.get_by_label("column=value").fill("nothing=1")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert").filter(has_text="events has no column 'nothing'")).to_be_visible(timeout=WAIT)
+    page.get_by_role("button", name="remove nothing").click()
+    page.get_by_role("link", name="open as a query").click()
+    expect(page.get_by_role("textbox", name="query")).to_contain_text(
+        "where cast(type as varchar) = 'tabled'", timeout=WAIT
+    )
+    assert wrong == []
+
+
 def test_query_page_shows_answers_and_errors(one_pipe: Pipe, console: str, chromium: Browser) -> None:
     one_pipe.datagrams(json.dumps({"type": "asked-for", "uuid": "q1", "timestamp": 1, "data": {"n": 7}}).encode())
     one_pipe.settled()

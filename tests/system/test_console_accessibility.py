@@ -29,6 +29,7 @@ PAGES = {
     "/sql": ".cm-content[aria-label=query]",
     "/kafka": ".panel",
     "/alarms": "table.data",
+    "/table/quarantine?where=reason%3Dno_uuid": ".ag-row mark",
     "/configuration": "table.data",
     "/quarantine": "a.shape",
     "/find?q=kite": "table.data",

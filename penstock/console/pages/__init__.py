@@ -16,6 +16,7 @@ __all__ = [  # noqa: RUF022 reading order
     "send_back",
     "find",
     "sql",
+    "table",
     "kafka",
     "alarms",
     "configuration",

@@ -296,9 +296,14 @@ def topic_name(topic: str) -> str:
 def _view_html(view: str, columns: Mapping[str, str]) -> str:
     names = " ".join([view, *columns]).lower()
     entries = "".join(
-        f"<li>{_insert_button(_quoted(name), name)}<small>{escape(kind)}</small></li>" for name, kind in columns.items()
+        f"<li>{_insert_button(quoted_name(name), name)}<small>{escape(kind)}</small></li>"
+        for name, kind in columns.items()
     )
-    insert = "" if " " in view else _insert_button(view, "insert the name", "insert")
+    insert = (
+        ""
+        if " " in view
+        else f'{_insert_button(view, "insert the name", "insert")} <a href="/table/{quote(view)}">open the table</a>'
+    )
     return (
         f'<details data-name="{escape(names)}"><summary>{escape(view)} <small>{len(columns)}</small></summary>'
         f"{insert}<ul>{entries}</ul></details>"
@@ -309,9 +314,10 @@ def _insert_button(inserted: str, text: str, css_class: str = "name") -> str:
     return f'<button type="button" class="{css_class}" data-insert="{escape(inserted)}">{escape(text)}</button>'
 
 
-def _quoted(name: str) -> str:
-    """Return a column's name as a query writes it."""
-    return name if name.isidentifier() and name.islower() and name != "offset" else f'"{name}"'
+def quoted_name(name: str) -> str:
+    """Return the name of a column or view as a query writes it."""
+    is_plain = name.isascii() and name.isidentifier() and name.islower() and name != "offset"
+    return name if is_plain else '"' + name.replace('"', '""') + '"'
 
 
 def _sidebar_html(schema: str) -> str:

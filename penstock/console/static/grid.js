@@ -2,6 +2,15 @@
 function openCell(params) {
   emitEvent(params.context.event, [params.data.n, params.column.getColId()]);
 }
+// Text nodes only: a cell's text is untrusted.
+function markedCell(params) {
+  const cell = document.createElement("span"), parts = String(params.value ?? "").split(params.mark);
+  parts.forEach((part, number) => {
+    if (number) cell.appendChild(document.createElement("mark")).textContent = params.mark;
+    cell.append(part);
+  });
+  return cell;
+}
 function compareNumbers(a, b) {
   if (a === b) return 0;
   if (a === "" || a == null) return -1;
