@@ -43,9 +43,8 @@ class ClassArchive:
 
     @classmethod
     def of_jars(cls, cache: Path, java_home: Path, jars: Path, class_path: str) -> ClassArchive:
-        """Return the archive for a JDK, the folder of Spark's jars and a further class path."""
-        # The class path has the folder behind links, so homes of Spark that link to one folder share an archive.
-        release, jars = java_home / "release", jars.resolve()
+        """Return the archive for a JDK, the folder of Spark's jars as the class path names it, and a further path."""
+        release = java_home / "release"
         parts = [str(java_home), release.read_text() if release.exists() else "", str(jars), class_path]
         # The JVM compares size and time of each jar, too; in the name they make a new archive after an upgrade.
         parts += [f"{jar.name} {jar.stat().st_size} {jar.stat().st_mtime_ns}" for jar in sorted(jars.glob("*.jar"))]

@@ -172,7 +172,8 @@ def _class_archive(options: Mapping[str, str]) -> ClassArchive | None:
     """Return the archive for the driver's JVM; None once it runs, and where the user chooses an archive."""
     if SparkContext._gateway is not None or "Share" in options.get("spark.driver.extraJavaOptions", ""):
         return None
-    jars = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
+    # As in the JVM's class path: Spark follows links only where it looks for its home itself.
+    jars = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent.resolve()) / "jars"
     class_path = options.get("spark.driver.extraClassPath", "")
     return ClassArchive.of_jars(cache_folder(), Path(os.environ["JAVA_HOME"]), jars, class_path)
 

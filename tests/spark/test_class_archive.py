@@ -34,8 +34,6 @@ def test_archive_has_another_name_for_other_jars_and_another_jdk(tmp_path: Path,
     names.append(ClassArchive.of_jars(tmp_path, jdk, jars, "/opt/more.jar").path)
     assert len(set(names)) == 4
     assert ClassArchive.of_jars(tmp_path, jdk, jars, "/opt/more.jar").path == names[-1]
-    (tmp_path / "link").symlink_to(jars)
-    assert ClassArchive.of_jars(tmp_path, jdk, tmp_path / "link", "/opt/more.jar").path == names[-1]
 
 
 def test_first_start_records_classes_and_later_ones_use_the_archive(tmp_path: Path, jars: Path) -> None:
