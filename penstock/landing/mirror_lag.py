@@ -30,7 +30,8 @@ def is_behind(layout: Layout) -> bool:
         return False
     if not isinstance(mirrored_at, int | float):
         raise DamagedFile(f"{layout.mirrored} is damaged: it does not contain a time")
-    return time.time() - mirrored_at > MAX_LAG_S
+    # A clock that was set back says nothing: then files stay.
+    return abs(time.time() - mirrored_at) > MAX_LAG_S
 
 
 def forget_mirror(layout: Layout) -> None:

@@ -158,7 +158,8 @@ def _background_work(
     maintenance = Maintenance(
         landing.layout, upkeep, clock, lambda: proof_worker.settled, _local_topics(landing), follow
     )
-    mirror = IcebergMirror(landing.layout, landing.iceberg) if landing.iceberg.catalog else None
+    iceberg = landing.iceberg
+    mirror = IcebergMirror(landing.layout, iceberg, clock.settled_now) if iceberg.catalog else None
     proof_worker.start()
     maintenance.start()
     if mirror is not None:

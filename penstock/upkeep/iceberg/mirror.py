@@ -46,8 +46,9 @@ _LOGGER = logging.getLogger(__name__)
 class IcebergMirror:
     """The mirror of the tables of a layout. Owned by the pipeline; all work happens in its thread, or in ``step``."""
 
-    def __init__(self, layout: Layout, config: IcebergConfig) -> None:
-        self._layout, self._config = layout, config
+    def __init__(self, layout: Layout, config: IcebergConfig, settled_now: Callable[[float], float | None]) -> None:
+        """``settled_now``: see ``BelievedClock``; snapshots expire only at a time that it returns."""
+        self._layout, self._config, self._settled_now = layout, config, settled_now
         self._expire_at, self._failure = 0.0, ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="iceberg", daemon=True)
@@ -90,11 +91,12 @@ class IcebergMirror:
         # Imported late: only a mirror needs PyIceberg, which takes a second.
         from pyiceberg.catalog import load_catalog
 
-        from penstock.upkeep.iceberg.mirrored_table import ForeignFiles, MirroredTable
+        from penstock.upkeep.iceberg.mirrored_table import SNAPSHOT_HOURS, ForeignFiles, MirroredTable
 
         started_at, changed = time.time(), 0
         catalog = load_catalog(self._config.catalog, **catalog_properties(self._layout, self._config))
         is_expiring = time.monotonic() >= self._expire_at
+        believed_s = self._settled_now(SNAPSHOT_HOURS) if is_expiring else None
         for list_snapshot in _tables(self._layout):
             snapshot = list_snapshot()
             name = snapshot.table.folder.name.rpartition("/")[2]
@@ -105,8 +107,8 @@ class IcebergMirror:
             except ForeignFiles as error:
                 rewrite_files(self._layout, snapshot.table, error.names)
                 changed += table.update(list_snapshot())
-            if is_expiring:
-                table.expire()
+            if believed_s is not None:
+                table.expire(believed_s)
         if is_expiring:
             self._expire_at = time.monotonic() + EXPIRY_INTERVAL_S
         store_mirrored(self._layout, started_at)

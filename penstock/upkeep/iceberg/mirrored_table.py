@@ -10,7 +10,6 @@ Files have no field ids, so a name mapping assigns them; partition columns come 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -120,10 +119,10 @@ class MirroredTable:
             _commit(table, files, removed, _summary(table, source))
         return len(added) + len(removed)
 
-    def expire(self) -> None:
-        """Remove snapshots that were replaced hours ago, and the metadata files that only they have."""
+    def expire(self, now_s: float) -> None:
+        """Remove snapshots that were replaced hours before ``now_s``, and the metadata files that only they have."""
         table = self._catalog.load_table(self._name)
-        limit_ms = (time.time() - SNAPSHOT_HOURS * 3600) * 1000
+        limit_ms = (now_s - SNAPSHOT_HOURS * 3600) * 1000
         history = table.history()
         replaced_at = {old.snapshot_id: new.timestamp_ms for old, new in pairwise(history)}
         referenced = {ref.snapshot_id for ref in table.metadata.refs.values()}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,10 @@ BEFORE, AFTER = "before", "after"
 DEAD = 9
 
 
-def mirror_of(folder: Path) -> IcebergMirror:
+def mirror_of(folder: Path, settled_now: Callable[[float], float | None] = lambda hours: time.time()) -> IcebergMirror:
     """Return the mirror of a folder of tables, with a catalog in a file next to it."""
     options = {"type": "sql", "uri": f"sqlite:///{folder}.db"}
-    return IcebergMirror(Layout.for_tables(folder), IcebergConfig(catalog="lake", options=options))
+    return IcebergMirror(Layout.for_tables(folder), IcebergConfig(catalog="lake", options=options), settled_now)
 
 
 def die_at_pointer(is_committed: bool) -> None:

@@ -53,7 +53,7 @@ def test_unreachable_catalog_is_reported_once_and_retried(
     config = IcebergConfig(
         catalog="lake", every=1, options={"type": "sql", "uri": f"sqlite:///{layout.tables}/no/c.db"}
     )
-    mirror = IcebergMirror(layout, config)
+    mirror = IcebergMirror(layout, config, lambda hours: None)
     monkeypatch.setattr(mirror, "_config", config.model_copy(update={"every": 0.01}))
     mirror.start()
     until(lambda: "the catalog lake is not updated" in caplog.text, 60)
@@ -73,6 +73,8 @@ def test_replaced_files_stay_while_the_mirror_is_behind(table: DeltaTable, monke
     monkeypatch.setattr("penstock.upkeep.compaction.compaction.KEEP_HOURS", 0)
     remove_old(layout)
     assert all((layout.tables / "landed" / name).exists() for name in names)
+    write_document(layout.mirrored, {"at": time.time() + 7200})
+    assert is_behind(layout), "the clock was set back"
     mirror_of(layout.tables).step()
     remove_old(layout)
     assert not any((layout.tables / "landed" / name).exists() for name in names)

@@ -228,6 +228,8 @@ def test_replaced_snapshots_expire_with_their_metadata(life: typed_life.Life, mo
     step()
     assert len(iceberg(life.layout).snapshots()) == 2, "a reader may still use it"
     monkeypatch.setattr(mirrored_table, "SNAPSHOT_HOURS", -1.0)
+    mirror_of(life.layout.tables, lambda hours: None).step()
+    assert len(iceberg(life.layout).snapshots()) == 2, "the clock is not believed"
     step()
     table = iceberg(life.layout)
     assert len(table.snapshots()) == 1
