@@ -31,7 +31,7 @@ class Life:
 
     def frames(self) -> list[tuple[list[bytes], FrameMetadata]]:
         """Payloads and receipt of all frames from the reader's position on."""
-        frames_read = []
+        frames_read: list[tuple[list[Any], FrameMetadata]] = []
         with Subscription(buffer_file(self.folder, self.listener.name), self.position.position) as frames:
             before = -1
             while frames.position > before:
