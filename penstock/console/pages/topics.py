@@ -78,7 +78,7 @@ def overview(daemon: Daemon, described: list[dict[str, Any]]) -> str:
         start, end = int(topic.get("start", 0)), int(topic.get("end", 0))
         rows.append(
             [
-                f'<a href="/topic/{quote(name)}">{escape(name)}</a>',
+                f'<a class="long" href="/topic/{quote(name)}">{escape(name)}</a>',
                 rate(daemon.rate(f"topic/{name}/logged")),
                 exact(end - start),
                 f"{exact(start)} - {exact(end - 1)}" if end > start else "",
