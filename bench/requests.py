@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from bench.peers.exports import PenstockRequests, exports
 from bench.request_load import PROTOCOLS, otlp_request
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 from penstock.wire.otlp.protocol import logs_of
 
 DECODED_RECORDS = (1, 20, 100, 1000, 8192)
@@ -34,7 +34,7 @@ def measure() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         peer = PenstockRequests(Path(folder))
         try:
-            until(peer.ready, what="penstock listens")
+            wait_until(peer.ready, what="penstock listens")
             exports(peer, 0.5, PROTOCOLS)  # until all memory that a load takes is there
             measured = exports(peer, SECONDS, PROTOCOLS)
         finally:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from docsite.terminal import Line, draw_session, record_session
-from penstock.testing.pipe import Pipe, install_command, until
+from penstock.testing.pipe import Pipe, install_command, wait_until
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 TITLE = "penstock: send, lose, find again"
@@ -68,7 +68,7 @@ def landing(pipe: Pipe) -> Iterator[None]:
     thread = threading.Thread(target=_trickle, args=[pipe, stop])
     thread.start()
     try:
-        until(lambda: pipe.fates("events")["landed.event"] > MIN_LANDED_EVENTS, 180, "events land")
+        wait_until(lambda: pipe.fates("events")["landed.event"] > MIN_LANDED_EVENTS, 180, "events land")
         yield
     finally:
         stop.set()

@@ -19,7 +19,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from penstock.testing import until
+from penstock.testing import wait_until
 
 BUCKET = "lake"
 UNSIGNED = 4
@@ -153,4 +153,4 @@ def wait_for_port(port: int, seconds: float = 60) -> None:
             return True
         return False
 
-    until(listens, seconds, f"a server listens on port {port}")
+    wait_until(listens, seconds, f"a server listens on port {port}")

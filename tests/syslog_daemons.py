@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.java.runtime import cache_folder
-from penstock.testing import until
+from penstock.testing import wait_until
 
 PACKAGES = ("rsyslog", "rsyslog-openssl", "syslog-ng-core")
 HOST = "web-1"
@@ -108,7 +108,7 @@ def _running(root: Path, command: Sequence[Path | str], ready: Path) -> Iterator
     environment = os.environ | {"LD_LIBRARY_PATH": ":".join(map(str, libraries))}
     process = subprocess.Popen(list(map(str, command)), env=environment, stdout=subprocess.DEVNULL)
     try:
-        until(ready.exists, PATIENCE, f"{ready} exists")
+        wait_until(ready.exists, PATIENCE, f"{ready} exists")
         yield
     finally:
         process.terminate()

@@ -28,7 +28,7 @@ from penstock.proof.evidence import read_rows
 from penstock.proof.proofs import proved_refills, read_proofs
 from penstock.proof.prover import rebuild
 from penstock.records import body
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 
 ARCHIVES = sorted(Path(__file__).with_name("golden").glob("*.tar.xz"))
 ORIGIN = Origin("http", 0, 0, 0)
@@ -55,7 +55,7 @@ class Golden:
 
     def wait_for(self, topic: str, end: int) -> None:
         """Wait until the daemon has stored the waiting frames of the topic."""
-        until(lambda: TopicReader(self.topics / topic).end == end, what=f"{topic} ends at {end}")
+        wait_until(lambda: TopicReader(self.topics / topic).end == end, what=f"{topic} ends at {end}")
 
 
 @pytest.fixture(params=ARCHIVES, ids=lambda path: path.name.removesuffix(".tar.xz"))
@@ -178,7 +178,7 @@ def test_pipe_continues_with_frames_in_the_log_buffers(golden: Golden, pipe: Pip
         assert balance["unaccounted"] == 0
         return {route["source"]: route["delivered"] for route in balance["routes"]} == delivered
 
-    until(settled, what="each route has delivered all of it")
+    wait_until(settled, what="each route has delivered all of it")
     assert not list((golden.data / "buffers").glob("*.unusable-*")), "no file was put aside"
     assert any(route["handler"] == "discard" for route in pipe.balance()["routes"])
     rebuilt = rebuilt_balance(pipe)
@@ -199,7 +199,7 @@ def test_landing_continues_from_its_checkpoint(golden: Golden, pipe: Pipe) -> No
     subprocess.run(command, check=True, cwd=golden.folder)
     fates = dict(golden.expected["fates"]["events"])
     fates["landed.event"] += len(unread)
-    until(lambda: pipe.fates("events") == fates, what="the ledger knows what has landed")
+    wait_until(lambda: pipe.fates("events") == fates, what="the ledger knows what has landed")
     assert pipe.balance()["unaccounted"] == 0
     rebuilt = rebuilt_balance(pipe)
     assert (rebuilt["unaccounted"], rebuilt["differs"]) == (0, [])

@@ -24,7 +24,7 @@ from bench.peers.peer import Peer
 from bench.peers.penstock import Penstock, PenstockReceiving, PenstockSyslog
 from bench.peers.rsyslog import Rsyslog
 from bench.peers.slogd import Slogd
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 
 LOGS: dict[str, tuple[type[Peer], ...]] = {"slogd": (Slogd,), "nats": (Nats, NatsUnsynced)}
 """Those that take appends, and are measured together: so Penstock's figures are of the same turns."""
@@ -89,7 +89,7 @@ def _keep(found: dict[str, list[float]], peers: list[Peer], work: Work) -> None:
 def _running(kind: type[Peer], folder: Path) -> Iterator[Peer]:
     peer = kind(folder)
     try:
-        until(peer.ready, what=f"{peer.name} listens")
+        wait_until(peer.ready, what=f"{peer.name} listens")
         yield peer
     finally:
         peer.stop()

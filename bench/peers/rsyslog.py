@@ -8,7 +8,7 @@ from typing import NamedTuple
 from bench.peers.datagrams import dropped
 from bench.peers.peer import Started
 from bench.peers.penstock import SETTLE_S
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 
 BATCH = 4096
 """Messages of one batch, and so of one sync; rsyslog's default of 1,024 costs it a third of its rate."""
@@ -40,7 +40,7 @@ class Rsyslog(Started):
         return dropped(self.port) is not None
 
     def settle(self) -> None:
-        until(lambda: not self._queues().waiting, SETTLE_S, "rsyslog's queue is empty")
+        wait_until(lambda: not self._queues().waiting, SETTLE_S, "rsyslog's queue is empty")
 
     def discarded(self) -> int:
         """Return the messages that its queues have discarded so far, as of the last second."""

@@ -13,9 +13,9 @@ from penstock.testing.crashes import SECTOR, Crashed, CrashingFileSystem, FakeCl
 from penstock.testing.damage import cut_tail, flip_bit, zero_page
 
 if TYPE_CHECKING:
-    from penstock.testing.pipe import Pipe, PipeFailed, until
+    from penstock.testing.pipe import Pipe, PipeFailed, wait_until
 else:
-    __getattr__ = lazy_names(__name__, {"Pipe": "pipe", "PipeFailed": "pipe", "until": "pipe"})
+    __getattr__ = lazy_names(__name__, {"Pipe": "pipe", "PipeFailed": "pipe", "wait_until": "pipe"})
 
 __all__ = [
     "SECTOR",
@@ -26,6 +26,6 @@ __all__ = [
     "PipeFailed",
     "cut_tail",
     "flip_bit",
-    "until",
+    "wait_until",
     "zero_page",
 ]

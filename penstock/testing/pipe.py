@@ -58,7 +58,7 @@ def _bind_port() -> socket.socket:
             return sock
 
 
-def until(condition: Callable[[], Any], seconds: float = 30, what: str = "") -> Any:
+def wait_until(condition: Callable[[], Any], seconds: float = 60, what: str = "") -> Any:
     """Return the first true outcome of ``condition``. Raises PipeFailed after ``seconds``."""
     end = time.monotonic() + seconds
     while not (outcome := condition()):
@@ -118,9 +118,11 @@ class Pipe:
 
     def wait_ready(self) -> None:
         """Wait until the daemon responds and all receivers run. Raises PipeFailed."""
-        until(self.answers, what=f"the daemon answers, see {self.output}")
+        wait_until(self.answers, what=f"the daemon answers, see {self.output}")
         names = self.endpoints()["listeners"]
-        until(lambda: all(self.statistics(name).get("pid") for name in names), what="the receivers leave statistics")
+        wait_until(
+            lambda: all(self.statistics(name).get("pid") for name in names), what="the receivers leave statistics"
+        )
 
     def answers(self) -> bool:
         """Report whether the daemon responds. Raises PipeFailed if it has ended."""
@@ -145,7 +147,7 @@ class Pipe:
         pids = [pid for pid in self.endpoints()["pids"].values() if pid]
         self.process.kill()
         self.process.wait()
-        until(lambda: not any(alive(pid) for pid in pids), what="the children die with their supervisor")
+        wait_until(lambda: not any(alive(pid) for pid in pids), what="the children die with their supervisor")
 
     def endpoints(self) -> dict[str, Any]:
         """Return the addresses and process ids that the supervisor published."""
@@ -179,7 +181,7 @@ class Pipe:
 
     def pid(self, name: str) -> int:
         """Return the process id of a process by its name, such as ``log daemon`` or ``receiver events-udp``."""
-        return int(until(lambda: self.endpoints()["pids"].get(name), what=f"{name} runs"))
+        return int(wait_until(lambda: self.endpoints()["pids"].get(name), what=f"{name} runs"))
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send a signal to a process."""
@@ -189,7 +191,7 @@ class Pipe:
         """Kill a child (SIGKILL) and wait for its successor."""
         pid = self.pid(name)
         os.kill(pid, signal.SIGKILL)
-        until(lambda: self.endpoints()["pids"].get(name) not in (None, pid), what=f"{name} is restarted")
+        wait_until(lambda: self.endpoints()["pids"].get(name) not in (None, pid), what=f"{name} is restarted")
 
     @contextlib.contextmanager
     def paused(self, name: str) -> Iterator[None]:
@@ -263,6 +265,6 @@ class Pipe:
                 not balance["pending"] and len(balances) > 4 and all(balance == earlier for earlier in balances[-5:-1])
             )
 
-        until(quiet, seconds, "the balance settles")
+        wait_until(quiet, seconds, "the balance settles")
         document: dict[str, Any] = balances[-1]
         return document

@@ -10,7 +10,7 @@ from typing import Self
 
 import pymysql
 
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 from tests.object_store import free_port
 
 
@@ -30,7 +30,7 @@ class MySqlServer:
         )
         listening = [f"--port={self.port}", "--bind-address=127.0.0.1", f"--socket={self._folder}/socket"]
         self._process = subprocess.Popen(["mariadbd", *base, "--user=root", *listening])
-        until(self._answers, 60)
+        wait_until(self._answers, 60)
         return self
 
     def _answers(self) -> bool:

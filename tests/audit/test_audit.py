@@ -22,7 +22,7 @@ from penstock.audit import kafka_source
 from penstock.audit.kafka_source import KafkaSource
 from penstock.audit.tables.delta import DeltaTable
 from penstock.audit.tables.parquet_folder import ParquetFolder
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 from tests.audit.audited import (
     RECORDS,
     Row,
@@ -228,7 +228,7 @@ def test_compacted_topic_has_no_finding(topics: Topics, tmp_path: Path) -> None:
     for number in range(30):
         producer.produce(topic, b"v%d" % number, key=b"k%d" % (number % 3))
         producer.flush(30)
-    until(lambda: send_and_count(producer, topics, topic) < 25, seconds=60, what="compaction removes records")
+    wait_until(lambda: send_and_count(producer, topics, topic) < 25, seconds=60, what="compaction removes records")
     end = topics.raw_consumer(topic).get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1]
     write_delta(tmp_path / "t", remaining_rows(topics, topic, end), topic)
     status, report, errors = run_audit(topics, topic, tmp_path / "t")
@@ -338,7 +338,7 @@ def test_partition_that_was_added_during_the_audit_is_not_unknown(
     def add_partition(*arguments: Any) -> Any:
         topics.admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
         monkeypatch.undo()
-        until(lambda: len(topics.admin.list_topics(topic, 5).topics[topic].partitions) == 2)
+        wait_until(lambda: len(topics.admin.list_topics(topic, 5).topics[topic].partitions) == 2)
         return rows_of_folder(*arguments)
 
     monkeypatch.setattr(ParquetFolder, "rows", add_partition)

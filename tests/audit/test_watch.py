@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pyarrow.parquet as pq
 
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 from tests.audit.audited import filled_topic, rows_table, write_parquet
 from tests.kafka.kafka_helpers import Topics
 from tests.object_store import free_port
@@ -31,15 +31,15 @@ def test_metrics_follow_the_checks(topics: Topics, tmp_path: Path) -> None:
 
     labels = f'{{topic="{topic}",table="{tmp_path}/t"}}'
     try:
-        until(lambda: shows(f"penstock_audit_missing_records{labels} 2\n"), 60)
+        wait_until(lambda: shows(f"penstock_audit_missing_records{labels} 2\n"), 60)
         assert shows(f"penstock_audit_status{labels} 1\n")
         page = httpx.get(f"http://{address}/").text
         assert f"{topic}: 2 missing of 60 records checked" in page
         assert "order 0" not in page
         pq.write_table(rows_table(rows[:2], topic), tmp_path / "t" / "late.parquet")
-        until(lambda: shows(f"penstock_audit_status{labels} 0\n"), 60)
+        wait_until(lambda: shows(f"penstock_audit_status{labels} 0\n"), 60)
         shutil.rmtree(tmp_path / "t")
-        until(lambda: shows(f"penstock_audit_status{labels} 2\n"), 60)
+        wait_until(lambda: shows(f"penstock_audit_status{labels} 2\n"), 60)
         assert not shows("penstock_audit_missing_records")
         assert "was not decided" in httpx.get(f"http://{address}/").text
         assert httpx.get(f"http://{address}/other").status_code == 404

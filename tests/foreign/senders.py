@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.testing.pipe import Pipe, free_ports, until
+from penstock.testing.pipe import Pipe, free_ports, wait_until
 from tests.system.configured_pipe import SMALL, listener
 from tests.system.topic_files import entries
 
@@ -175,7 +175,7 @@ def recorded_run(pipe: Pipe, command: list[str], language: str, kind: str) -> li
     recorder = Recorder(pipe.address(name), datagrams=kind.partition(",")[0].endswith("udp"))
     before = len(entries(pipe, name))
     run(command, kind, ("127.0.0.1", recorder.port), language)
-    until(lambda: len(entries(pipe, name)) >= before + len(TEXTS), what=f"the messages of {language}, {kind}")
+    wait_until(lambda: len(entries(pipe, name)) >= before + len(TEXTS), what=f"the messages of {language}, {kind}")
     recorder.close()
     return [bytes(piece) for piece in recorder.pieces if piece]
 

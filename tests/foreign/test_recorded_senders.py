@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from tests.foreign import senders
 from tests.foreign.senders import RECORDED, TEXTS
 from tests.system.topic_files import entries
@@ -70,12 +70,12 @@ def test_recorded_messages_are_stored_once_with_their_fields(pipe: Pipe, row: di
     pieces = [base64.b64decode(piece) for piece in row["pieces"]]
     if kind.partition(",")[0].endswith("udp"):
         pipe.datagrams(*pieces, listener=name)
-        until(lambda: len(entries(pipe, name)) >= before + len(TEXTS), what=f"the messages of {kind}")
+        wait_until(lambda: len(entries(pipe, name)) >= before + len(TEXTS), what=f"the messages of {kind}")
     else:
         connections = [socket.create_connection(pipe.address(name)) for _ in pieces]
         for connection, piece in zip(connections, pieces, strict=True):
             connection.sendall(piece)
-        until(lambda: len(entries(pipe, name)) >= before + len(TEXTS), what=f"the messages of {kind}")
+        wait_until(lambda: len(entries(pipe, name)) >= before + len(TEXTS), what=f"the messages of {kind}")
         for connection in connections:
             connection.close()
     assert_stored_once(entries(pipe, name)[before:], kind)

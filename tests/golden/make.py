@@ -28,7 +28,7 @@ from penstock.client import UdpSender
 from penstock.counts import Origin
 from penstock.log import Log
 from penstock.records import body
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 
 HERE = Path(__file__).parent
 EXPECTED = "expected.json"
@@ -182,13 +182,13 @@ class Maker:
     def sent(self) -> None:
         """Wait until all messages have landed and are proved, and the ledger has a checkpoint."""
         self.send(0, 20)
-        until(lambda: self.logged("events") == 23, what="all is logged")
-        until(lambda: self.logged("lines") == 20, what="all lines are logged")
+        wait_until(lambda: self.logged("events") == 23, what="all is logged")
+        wait_until(lambda: self.logged("lines") == 20, what="all lines are logged")
         command = [sys.executable, "-m", "penstock.spark.pipeline", "--once", *self.pipe.options]
         subprocess.run(command, check=True, cwd=self.pipe.output.parent)
         refill = ["backfill", "--topic", "lines", "--from", "5", "--to", "10", *self.pipe.options]
         self.pipe.run(sys.executable, "-m", "penstock.cli.main", "pipeline", *refill)
-        until(lambda: self.pipe.fates("lines"), what="the ledger knows of the lines that landed out of turn")
+        wait_until(lambda: self.pipe.fates("lines"), what="the ledger knows of the lines that landed out of turn")
         self.expected["fates"] = {topic: dict(self.pipe.fates(topic)) for topic in ("events", "lines")}
         self.expect("events", [payload.decode() for payload in self.datagrams(0, 20)])
         self.expect("lines", [f"line {number}" for number in range(20)])
@@ -211,7 +211,7 @@ class Maker:
             last = {"datagrams": b'"number": 24', "lines": b"line 24"}
             for listener, payload in last.items():
                 buffer = self.pipe.data_dir / "buffers" / f"{listener}.logbuffer"
-                until(
+                wait_until(
                     lambda buffer=buffer, payload=payload: payload in buffer.read_bytes(), what=f"{listener} has them"
                 )
             self.pipe.kill_all()

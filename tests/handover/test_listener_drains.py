@@ -13,7 +13,7 @@ from penstock.config import ListenerConfig
 from penstock.handover import listener_drains
 from penstock.handover.listener_drains import Drains
 from penstock.log import Log, LogFull
-from penstock.testing import until
+from penstock.testing import wait_until
 from tests.handover.test_drain import payloads, publish
 from tests.ingest.ingest_life import live
 
@@ -56,7 +56,7 @@ def test_drain_retries_until_it_can_store(tmp_path: Path, drains: Drains, monkey
     drains.retain([])
     assert running() == ["log-a"]
     monkeypatch.setattr(drains._log, "topic", real)
-    until(lambda: running() == [])
+    wait_until(lambda: running() == [])
     drains.retain([])
     assert payloads(drains._log) == [b"one"]
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.handover import stored_waits
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 from tests.ingest.requests_life import Requests, requests_to
 from tests.server import certificates
 from tests.wire.otlp.otlp_requests import request
@@ -72,7 +72,7 @@ def test_questions_whether_the_listener_works_need_no_token(tmp_path: Path) -> N
         for path in ("/services/collector/event/1.0", "/loki/api/v1/push", "/"):
             assert httpx.post(base + path, content=b'{"event":1}', timeout=30).status_code == 401
         assert httpx.get(base, timeout=30).status_code == 401
-        until(lambda: running.counts["request_refused.token"] == 4)
+        wait_until(lambda: running.counts["request_refused.token"] == 4)
 
 
 PREFLIGHT = {"access-control-request-method": "POST", "access-control-request-headers": "content-type,x-own"}
@@ -129,7 +129,7 @@ def test_where_the_log_does_not_come_senders_are_told_to_try_again(
         answer = httpx.post(f"http://127.0.0.1:{port}/v1/logs", content=request(1).SerializeToString(), timeout=30)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         running.log_goes_on = True
-        until(lambda: running.counts["request_refused.late"] == 1)
+        wait_until(lambda: running.counts["request_refused.late"] == 1)
 
 
 def test_where_the_log_has_no_room_nothing_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_where_the_log_has_no_room_nothing_is_taken(tmp_path: Path, monkeypatch:
         statuses = [httpx.post(f"http://127.0.0.1:{port}/", content=body, timeout=30).status_code for _ in range(5)]
         assert set(statuses) == {503}
         running.log_goes_on = True
-        until(lambda: running.counts["request_refused.busy"])
+        wait_until(lambda: running.counts["request_refused.busy"])
         assert len(running.rows) == 300 * running.counts["request_refused.late"]
         assert running.counts["policy_drop.log"] == 0
         assert httpx.post(f"http://127.0.0.1:{port}/", content=body, timeout=30).status_code == 200
@@ -192,7 +192,7 @@ def test_what_cannot_be_taken_is_told_and_counted_and_the_listener_goes_on(
         assert client.post("/", content=body, headers=headers).status_code == status
     except httpx.WriteError:
         assert len(body) > 1 << 20  # it was told before it had sent all
-    until(lambda: running.counts[f"request_refused.{reason}"] == 1)
+    wait_until(lambda: running.counts[f"request_refused.{reason}"] == 1)
     assert client.post("/", content=DOCUMENT).status_code == 200
     assert len(running.rows) == 1
 
@@ -201,13 +201,13 @@ def test_a_body_in_chunks_that_becomes_too_large_is_refused(web: tuple[Requests,
     running, client = web
     with contextlib.suppress(httpx.WriteError):  # it was told before it had sent all
         assert client.post("/", content=iter([bytes(300_000)] * 20)).status_code == 413
-    until(lambda: running.counts["request_refused.oversize"] == 1)
+    wait_until(lambda: running.counts["request_refused.oversize"] == 1)
 
 
 def test_requests_to_unknown_paths_are_counted(web: tuple[Requests, httpx.Client]) -> None:
     running, client = web
     assert client.post("/elsewhere", content=DOCUMENT).status_code == 404
-    until(lambda: running.counts["request_refused.path"] == 1)
+    wait_until(lambda: running.counts["request_refused.path"] == 1)
 
 
 def test_each_protocol_sends_tokens_in_its_own_form(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_each_protocol_sends_tokens_in_its_own_form(tmp_path: Path) -> None:
         missing = httpx.post(event, content=b'{"event":1}')
         wrong = httpx.post(event, content=b'{"event":1}', headers={"authorization": "Splunk nope"})
         assert [(each.status_code, each.json()["code"]) for each in (missing, wrong)] == [(401, 2), (403, 4)]
-        until(lambda: running.counts["request_refused.token"] == 2)
+        wait_until(lambda: running.counts["request_refused.token"] == 2)
         assert len(running.rows) == 6
 
 
@@ -229,7 +229,7 @@ def test_networks_that_are_not_allowed_get_no_connection(tmp_path: Path) -> None
     with requests_to(tmp_path, "http", allow_from=["10.0.0.0/8"]) as (running, port):
         with pytest.raises(httpx.TransportError):
             httpx.post(f"http://127.0.0.1:{port}/", content=DOCUMENT)
-        until(lambda: running.counts["request_refused.network"])
+        wait_until(lambda: running.counts["request_refused.network"])
         assert running.rows == []
 
 
@@ -249,7 +249,7 @@ def test_with_tls_the_names_of_certificates_decide_and_are_annotations(tmp_path:
                 with pytest.raises(httpx.TransportError):
                     httpx.post(f"https://127.0.0.1:{port}/", content=DOCUMENT, verify=context)
         assert [row["annotations"] for row in running.rows] == [{"certificate_name": "a.example.com"}]
-        until(lambda: running.counts["request_refused.name"])
+        wait_until(lambda: running.counts["request_refused.name"])
 
 
 def test_client_that_stops_in_the_middle_is_disconnected(tmp_path: Path) -> None:

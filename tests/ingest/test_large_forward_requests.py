@@ -21,7 +21,7 @@ from penstock.ingest.receiver import make_decoder
 from penstock.ingest.sockets import open_socket
 from penstock.ingest.tcp import TcpReceiver
 from penstock.logbuffer import Subscription
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 from tests.ingest.ingest_life import live
 
 SERVED_WITHIN_S = 1.0
@@ -112,7 +112,7 @@ def test_request_of_too_much_is_refused_while_others_are_served(
         while running.refused_oversize < ATTACKERS:
             honest.sendall(msgpack.packb(["honest", 1, {"number": number}]))
             began = time.monotonic()
-            until(lambda number=number: b'{"number":%d}' % number in running.payloads[-3:])  # type: ignore[misc]
+            wait_until(lambda number=number: b'{"number":%d}' % number in running.payloads[-3:])  # type: ignore[misc]
             waits.append(time.monotonic() - began)
             number += 1
     for sender, sock in zip(senders, attackers, strict=True):

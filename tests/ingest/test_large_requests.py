@@ -15,7 +15,7 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs
 
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 from tests.ingest.requests_life import Requests, requests_to
 
 SERVED_WITHIN_S = 1.0
@@ -94,7 +94,7 @@ def test_request_of_too_many_messages_is_refused_while_others_are_served(
     assert longest < SERVED_WITHIN_S
     assert resident_bytes() - before < MORE_MEMORY
     assert {row["payload"] for row in running.rows} <= {b'{"honest":0}', b'{"honest":1}'}
-    until(lambda: running.counts["request_refused.messages"] == 3)
+    wait_until(lambda: running.counts["request_refused.messages"] == 3)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_request_is_refused_from_one_message_more_than_max_messages_on(
         assert answer.status_code in statuses
         if answer.status_code == 413:
             assert not running.rows
-            until(lambda: running.counts["request_refused.messages"] == 1)
+            wait_until(lambda: running.counts["request_refused.messages"] == 1)
 
 
 def chunked(url: str, chunks: int) -> bytes:
@@ -143,7 +143,7 @@ def test_bodies_of_200000_tiny_chunks_are_refused_while_others_are_served(web: t
     octets = chunked(url, 200_000) + b"0\r\n\r\n"
     _, longest = answers_during(lambda: send(url, octets), 3, url)
     assert longest < SERVED_WITHIN_S
-    until(lambda: running.counts["request_refused.chunks"] == 3)
+    wait_until(lambda: running.counts["request_refused.chunks"] == 3)
 
 
 def test_sender_of_tiny_chunks_is_told_so(web: tuple[Requests, str]) -> None:

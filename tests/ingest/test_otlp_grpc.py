@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from penstock.handover import stored_waits
 from penstock.ingest.otlp_grpc import MAX_READS, MAX_STREAMS, address_of
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 from tests.ingest.requests_life import Requests, requests_to
 from tests.server import certificates
 from tests.server.http2_attacker import Attacker
@@ -64,7 +64,7 @@ def test_what_is_too_large_unpacked_is_refused_and_counted(otel: tuple[Requests,
     with pytest.raises(grpc.RpcError) as refused:
         export(port, bytes(200 << 20), grpc.Compression.Gzip)
     assert code_of(refused.value) is grpc.StatusCode.RESOURCE_EXHAUSTED
-    until(lambda: running.counts["request_refused.oversize"] == 1)
+    wait_until(lambda: running.counts["request_refused.oversize"] == 1)
 
 
 def test_calls_that_grpc_refuses_itself_are_counted(otel: tuple[Requests, int]) -> None:
@@ -80,7 +80,7 @@ def test_calls_that_grpc_refuses_itself_are_counted(otel: tuple[Requests, int]) 
             channel.stream_unary(EXPORT)(iter(()), timeout=30)
         assert code_of(refused.value) is grpc.StatusCode.INVALID_ARGUMENT
     expected = {f"request_refused.{reason}": 1 for reason in ("incomplete", "path", "syntax")}
-    until(lambda: running.counts == expected)
+    wait_until(lambda: running.counts == expected)
 
 
 def test_malformed_ids_are_reported(otel: tuple[Requests, int]) -> None:
@@ -101,7 +101,7 @@ def test_bytes_that_are_no_request_are_refused_and_the_listener_goes_on(otel: tu
     with pytest.raises(grpc.RpcError) as refused:
         export(port, b"\x0b nope")
     assert code_of(refused.value) is grpc.StatusCode.INVALID_ARGUMENT
-    until(lambda: running.counts["request_refused.syntax"] == 1)
+    wait_until(lambda: running.counts["request_refused.syntax"] == 1)
     export(port, request(1).SerializeToString())
     assert len(running.rows) == 1
 
@@ -135,7 +135,7 @@ def test_tokens_and_networks_decide_who_is_let_in(tmp_path: Path) -> None:
         with pytest.raises(grpc.RpcError) as refused:
             export(port, data)
         assert code_of(refused.value).name == "PERMISSION_DENIED"
-        until(lambda: running.counts["request_refused.network"] == 1)
+        wait_until(lambda: running.counts["request_refused.network"] == 1)
 
 
 def test_with_tls_the_names_of_certificates_decide_and_are_annotations(tmp_path: Path) -> None:
@@ -172,14 +172,14 @@ def test_silent_streams_do_not_block_honest_senders(tmp_path: Path) -> None:
         channels = [grpc.insecure_channel(f"127.0.0.1:{port}", options) for _ in range(4)]
         calls = [channel.stream_unary(EXPORT).future(silent()) for channel in channels for _ in range(MAX_STREAMS)]
         sent_by = threading.active_count() - threads
-        until(lambda: running.counts["request_refused.busy"] >= len(calls) - MAX_READS)
+        wait_until(lambda: running.counts["request_refused.busy"] >= len(calls) - MAX_READS)
         for _ in range(5):
             began = time.monotonic()
             export(port, request(1).SerializeToString())
             assert time.monotonic() - began < 2
-        until(lambda: all(call.done() for call in calls))
+        wait_until(lambda: all(call.done() for call in calls))
         assert len({code_of(call) for call in calls}) == 2
-        until(lambda: running.counts["request_refused.late"] == SLOW_READS)
+        wait_until(lambda: running.counts["request_refused.late"] == SLOW_READS)
         finished.set()
         assert threading.active_count() <= threads + sent_by + 3
         for channel in channels:
@@ -201,7 +201,7 @@ def test_connections_that_open_and_reset_streams_do_not_block_honest_senders(tmp
             attack.join()
             attacker.close()
         assert max(waits) < 5
-        until(lambda: len(running.rows) == len(waits))
+        wait_until(lambda: len(running.rows) == len(waits))
 
 
 def test_request_of_too_many_records_is_refused(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_request_of_too_many_records_is_refused(tmp_path: Path) -> None:
         with pytest.raises(grpc.RpcError) as refused:
             export(port, request(3).SerializeToString())
         assert code_of(refused.value).name == "RESOURCE_EXHAUSTED"
-        until(lambda: running.counts["request_refused.messages"] == 1)
+        wait_until(lambda: running.counts["request_refused.messages"] == 1)
         assert len(running.rows) == 2
 
 

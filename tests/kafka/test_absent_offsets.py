@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 
 from penstock.kafka.absent_offsets import Absence, AbsentOffsets, ClassifiedRange, classify_fetched
 from penstock.kafka.broker_connection import BrokerConnection, FetchedBatches, UnsupportedSecurity
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 from tests.kafka.kafka_helpers import Topics, gather
 from tests.kafka.stored_batches import batch, control_batch
 
@@ -167,7 +167,7 @@ def test_classifies_what_compaction_removed(topics: Topics, codec: str) -> None:
         count += 1
         return visible_offsets(topics, topic, count)[: len(kept)] == kept
 
-    until(compacted, 60)
+    wait_until(compacted, 60)
     spans = classified(topics, topic, [(0, 100)])
     assert spans == [(0, 83, COMPACTED), (83, 100, PRESENT)]
     assert classified(topics, topic, [(10, 20), (95, 96)]) == [(10, 20, COMPACTED), (95, 96, PRESENT)]

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from penstock.kafka.broker import Broker, CannotStart, answers_metadata
-from penstock.testing import until
+from penstock.testing import wait_until
 
 QUICK = ("-XX:TieredStopAtLevel=1",)
 COMMAND = [sys.executable, "-m", "penstock.cli.main", "kafka", "start"]
@@ -69,7 +69,7 @@ def test_broker_dies_with_its_parent_and_restarts_with_its_topics(tmp_path: Path
     produce(address, b"before")
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
-    until(lambda: has_exited(int(pid)), 40)
+    wait_until(lambda: has_exited(int(pid)), 40)
     with Broker(tmp_path, memory="256m", options=QUICK) as broker:
         assert answers_metadata(broker.address)
         produce(broker.address, b"after")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.process.child import Child
-from penstock.testing import until
+from penstock.testing import wait_until
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_child_receives_its_task_and_writes_to_its_output_file(module: Path) -> 
     task = {"file": str(module / "stored"), "text": "x"}
     child = Child("task", "task", task, output=module / "output")
     child.start()
-    until(lambda: (module / "output").read_bytes() == b"hello\n")
+    wait_until(lambda: (module / "output").read_bytes() == b"hello\n")
     assert (module / "stored").read_text() == "x"
     child.stop()
     assert child.wait(time.monotonic() + 10)
@@ -43,7 +43,7 @@ def test_killed_child_is_restarted(module: Path) -> None:
     assert pid
     os.kill(pid, signal.SIGKILL)
     lines: list[str] = []
-    until(lambda: lines.append(line) if (line := child.check()) else child.pid not in (None, pid))
+    wait_until(lambda: lines.append(line) if (line := child.check()) else child.pid not in (None, pid))
     assert lines == ["task was killed by signal 9; restarting it"]
     assert child.restarts == 1
     child.stop()

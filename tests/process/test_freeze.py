@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.process.freeze import FreezeTooLong, freeze_users
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 
 
 def test_processes_continue_when_a_freeze_takes_too_long(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_processes_continue_when_a_freeze_takes_too_long(tmp_path: Path) -> None
             with freeze_users([tmp_path], 0.2) as pids:
                 assert pids == [process.pid]
                 assert is_stopped()
-                until(lambda: not is_stopped(), what="the guard lets it continue")
+                wait_until(lambda: not is_stopped(), what="the guard lets it continue")
 
         with pytest.raises(FreezeTooLong, match="continued after"):
             outlast_the_limit()

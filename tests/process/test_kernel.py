@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.process.kernel import boot_id, file_shortage, limit_connections, raise_file_limit
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 from penstock.testing.processes import alive
 
 
@@ -59,7 +59,7 @@ def test_child_dies_with_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
         assert parent.stdout
         pid = int(parent.stdout.readline())
-        until(lambda: b"grandchild" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        wait_until(lambda: b"grandchild" in Path(f"/proc/{pid}/cmdline").read_bytes())
         time.sleep(0.5)  # until it has asked the kernel
         parent.kill()
-    until(lambda: not alive(pid))
+    wait_until(lambda: not alive(pid))

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.kafka.broker import Broker
 from penstock.proof.group_offsets import GroupOffsets
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 
 
 def committed(broker: Broker, group: str, *partitions: tuple[str, int]) -> list[int]:
@@ -27,7 +27,7 @@ def test_changed_offsets_are_committed(kafka_broker: Broker) -> None:
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
     offsets = GroupOffsets({"bootstrap.servers": kafka_broker.address}, group)
     offsets.report({f"{topic}/0": 7, f"{topic}/1": 0, "a-topic-of-the-log": 99})
-    until(lambda: committed(kafka_broker, group, (topic, 0), (topic, 1)) == [7, 0], 30)
+    wait_until(lambda: committed(kafka_broker, group, (topic, 0), (topic, 1)) == [7, 0], 30)
     offsets.report({f"{topic}/0": 8, f"{topic}/1": 0})
     assert committed(kafka_broker, group, (topic, 0)) == [7], "at most one request in an interval"
     offsets.flush({f"{topic}/0": 9, f"{topic}/1": 0})

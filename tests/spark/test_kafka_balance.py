@@ -20,7 +20,7 @@ from penstock.ledger.rebuild import rebuild_balance
 from penstock.ledger.receipt import receipt
 from penstock.ledger.receipt_words import remarks
 from penstock.proof.table_posts import table_posts
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 from tests.spark.spark_daemon import daemon
 from tests.spark.spark_helpers import event
 from tests.spark.test_pipeline import start
@@ -76,7 +76,7 @@ class Cluster:
             spans = AbsentOffsets(self.kafka).classify((topic, 0), [(0, end)])
             return any(span.absence is Absence.COMPACTED for span in spans)
 
-        until(is_compacted, 60)
+        wait_until(is_compacted, 60)
 
 
 def land(data: Path, http: str, settings: list[str]) -> None:

@@ -32,7 +32,7 @@ from penstock.spark import pipeline
 from penstock.spark.pipeline import landing_of, main, run
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
-from penstock.testing import until
+from penstock.testing import wait_until
 from penstock.upkeep.believed_clock import BelievedClock
 from tests.landing.transform import functions
 from tests.spark.spark_daemon import Daemon, daemon
@@ -41,7 +41,7 @@ from tests.spark.spark_helpers import BUCKET, QUICK_START, event
 PATIENCE = 200.0
 
 
-wait_for = partial(until, seconds=PATIENCE)
+wait_for = partial(wait_until, seconds=PATIENCE)
 
 
 def java_process(pid: int) -> int:

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.spark import stall_watch
 from penstock.spark.stall_watch import BatchState, StallWatch, worker_cpu_s
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 
 WAITING = BatchState(("batch 7", (1, 2, 0)), "batch 7, 2 tasks run, 0 of 2 have ended")
 REMOTE = BatchState(("batch 7", (1, 2, 0)), "batch 7, 2 tasks run, 0 of 2 have ended", has_remote_tasks=True)
@@ -97,7 +97,7 @@ def test_cpu_time_is_that_of_all_processes_below() -> None:
     program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])"
     with subprocess.Popen([sys.executable, "-c", program], start_new_session=True) as process:
         try:
-            until(lambda: worker_cpu_s(process.pid) > 0.2, 30)
+            wait_until(lambda: worker_cpu_s(process.pid) > 0.2, 30)
         finally:
             os.killpg(process.pid, 9)
     assert worker_cpu_s(process.pid) == 0

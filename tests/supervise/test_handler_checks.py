@@ -13,7 +13,7 @@ import pytest
 from penstock.config import ConfigError, ListenerConfig
 from penstock.supervise import handler_checks
 from penstock.supervise.handler_checks import check_handlers, processor_wait_s
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 
 SITE = Path(__file__).parent.parent / "sinks" / "site"
 
@@ -65,7 +65,7 @@ def test_time_without_a_processor_does_not_count() -> None:
         for _ in range(3)
     ]
     try:
-        until(lambda: processor_wait_s(busy[0].pid) > 0.3, what="the process waits for a processor")
+        wait_until(lambda: processor_wait_s(busy[0].pid) > 0.3, what="the process waits for a processor")
     finally:
         for each in busy:
             each.kill()

@@ -13,7 +13,7 @@ import pyspark
 
 from penstock.java.runtime import find_java
 from penstock.process.kernel import descendants
-from penstock.testing.pipe import free_ports, until
+from penstock.testing.pipe import free_ports, wait_until
 from penstock.testing.processes import alive
 from tests.system.landing import command_of
 
@@ -41,7 +41,7 @@ class Cluster:
 
     def start(self) -> None:
         self._processes.append(self._start("master.Master", "--host", "127.0.0.1", "--port", str(self._port)))
-        until(lambda: _listens(self._port), 240, "the master listens")
+        wait_until(lambda: _listens(self._port), 240, "the master listens")
         self._processes += [self._worker(self.folder / f"worker{number}") for number in (1, 2)]
 
     def _worker(self, folder: Path) -> subprocess.Popen[bytes]:
@@ -77,7 +77,7 @@ class Cluster:
         """Kill one executor with SIGKILL; the cluster starts another one some time later."""
         victim = self.executors()[0]
         os.kill(victim, signal.SIGKILL)
-        until(lambda: not alive(victim), 60, "the executor is gone")
+        wait_until(lambda: not alive(victim), 60, "the executor is gone")
 
     def stop(self) -> None:
         below = [pid for process in self._processes for pid in descendants(process.pid)]

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page
 
-from penstock.testing.pipe import Pipe, free_ports, until
+from penstock.testing.pipe import Pipe, free_ports, wait_until
 
 WAIT = 30_000
 
@@ -27,7 +27,7 @@ def running_console(pipe: Pipe) -> Iterator[str]:
     with output.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, env=plain)
     try:
-        until(
+        wait_until(
             lambda: _answers(address) if process.poll() is None else pytest.fail(output.read_text()),
             90,
             f"the console, see {output}",

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from penstock.landing.journal import read_journal
 from penstock.landing.table_paths import Layout
 from penstock.process.kernel import descendants
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from penstock.testing.processes import alive
 
 
@@ -34,7 +34,7 @@ class Driver:
         jvms = [pid for pid in descendants(self.process.pid) if "java" in command_of(pid)]
         self.process.kill()
         self.process.wait()
-        until(lambda: not any(alive(pid) for pid in jvms), 30, "the JVM ends with its driver")
+        wait_until(lambda: not any(alive(pid) for pid in jvms), 30, "the JVM ends with its driver")
 
     def stop(self) -> None:
         if self.process and self.process.poll() is None:

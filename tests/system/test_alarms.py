@@ -12,7 +12,7 @@ from typing import Any
 
 from playwright.sync_api import expect
 
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from tests.system.browser import browser
 from tests.system.console_process import WAIT, opened, running_console
 
@@ -21,12 +21,12 @@ def test_datagrams_dropped_by_the_kernel_raise_one_alarm(pipes: Callable[..., Pi
     alarm_file = tmp_path / "told"
     pipe = pipes(f"alarms.command=tee -a {alarm_file}", "alarms.every=500ms", "listener.events-udp.so_rcvbuf=64KiB")
     pipe.datagrams(b"x")
-    until(lambda: pipe.counts("events-udp")["accepted"] == 1)
-    until(lambda: pipe.get("/balance")["topics"], what="it was looked at before")
+    wait_until(lambda: pipe.counts("events-udp")["accepted"] == 1)
+    wait_until(lambda: pipe.get("/balance")["topics"], what="it was looked at before")
     pipe.signal("receiver events-udp", signal.SIGSTOP)
     pipe.datagrams(*[b"x" * 1000] * 3000)
     pipe.signal("receiver events-udp", signal.SIGCONT)
-    until(lambda: alarm_file.exists() and alarm_file.read_text().endswith("}"), 60, "the command is told")
+    wait_until(lambda: alarm_file.exists() and alarm_file.read_text().endswith("}"), 60, "the command is told")
     pipe.settled()
     alarm, _ = json.JSONDecoder().raw_decode(alarm_file.read_text())
     assert (alarm["alarm"], alarm["state"]) == ("PenstockKernelDrops", "begins")

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.kafka import Consumer, Producer
 from penstock.kafka.broker import Broker
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 
 LARGE = b"x" * 30_000
 
@@ -43,7 +43,7 @@ def _read(broker: Broker, topic: str, messages: int, **more: Any) -> list[Any]:
         return len(received) >= messages
 
     try:
-        until(enough, 60, "messages are read")
+        wait_until(enough, 60, "messages are read")
     finally:
         consumer.close()
     return received

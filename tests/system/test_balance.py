@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from penstock.wire.plog.cutting import fragment
 
 UDP, TCP = "events-udp", "events-tcp"
@@ -121,7 +121,7 @@ def grown(pipe: Pipe, before: Counter[str], listener: str = UDP) -> dict[str, in
 def test_each_error_of_a_sender_is_named(shared: Pipe, loss: Loss) -> None:
     before = shared.counts(UDP)
     shared.datagrams(*loss.datagrams)
-    until(lambda: grown(shared, before) == loss.counts, what=f"{loss.counts}")
+    wait_until(lambda: grown(shared, before) == loss.counts, what=f"{loss.counts}")
     assert shared.settled()["unaccounted"] == 0
 
 
@@ -138,7 +138,7 @@ def test_overlong_line_is_named(shared: Pipe) -> None:
 def test_lines_that_are_not_messages_are_named(shared: Pipe) -> None:
     before = shared.counts(TCP)
     shared.lines(b"one\n\0\0PING\n\0reserved\n\0\0KLIL\n")
-    until(lambda: shared.counts(TCP)["lines"] == before["lines"] + 4)
+    wait_until(lambda: shared.counts(TCP)["lines"] == before["lines"] + 4)
     expected = {"lines": 4, "line.message": 1, "line.command": 3, "seen": 1, "accepted": 1}
     assert grown(shared, before, TCP) == expected
     assert shared.settled()["unaccounted"] == 0
@@ -147,17 +147,17 @@ def test_lines_that_are_not_messages_are_named(shared: Pipe) -> None:
 def test_commands_from_other_networks_are_refused_by_name(narrow: Pipe) -> None:
     before = narrow.counts(UDP)
     narrow.datagrams(b"\x00\x00STAT")
-    until(lambda: grown(narrow, before) == {"taken": 1, "invalid.command_refused": 1})
+    wait_until(lambda: grown(narrow, before) == {"taken": 1, "invalid.command_refused": 1})
     line = "receiver events-udp: commands from addresses outside commands_from: 1\n"
-    until(lambda: line in narrow.output.read_text())
+    wait_until(lambda: line in narrow.output.read_text())
     assert narrow.settled()["unaccounted"] == 0
 
 
 def test_messages_from_other_networks_are_refused_by_name(narrow: Pipe) -> None:
     narrow.datagrams(b"<13>one", b"<13>two", listener="syslog-udp")
-    until(lambda: narrow.counts("syslog-udp") == {"taken": 2, "invalid.network": 2})
+    wait_until(lambda: narrow.counts("syslog-udp") == {"taken": 2, "invalid.network": 2})
     narrow.lines(b"<13>three\n", "syslog-tcp")
-    until(lambda: narrow.counts("syslog-tcp") == {"connection_closed.network": 1})
+    wait_until(lambda: narrow.counts("syslog-tcp") == {"connection_closed.network": 1})
     assert narrow.settled()["unaccounted"] == 0
 
 
@@ -170,7 +170,7 @@ def test_datagrams_dropped_by_the_kernel_are_counted(narrow: Pipe) -> None:
         growth = Counter(grown(narrow, before))
         return growth["taken"] + growth["kernel_dropped"]
 
-    until(lambda: counted() == 200)
+    wait_until(lambda: counted() == 200)
     assert grown(narrow, before)["kernel_dropped"] > 100
     assert narrow.settled()["unaccounted"] == 0
 
@@ -178,7 +178,7 @@ def test_datagrams_dropped_by_the_kernel_are_counted(narrow: Pipe) -> None:
 def test_message_refused_by_the_topic_has_failed(narrow: Pipe) -> None:
     before = narrow.counts(UDP)
     narrow.datagrams(b"small", *PARTS)
-    until(lambda: grown(narrow, before).get("accepted") == 2)
+    wait_until(lambda: grown(narrow, before).get("accepted") == 2)
     assert narrow.settled()["unaccounted"] == 0
     assert grown(narrow, before)["handler_failed.log"] == 1
 
@@ -194,7 +194,7 @@ def test_network_loss_is_known_if_every_sender_counts(shared: Pipe) -> None:
     }
     shared.datagrams(b"<13>one", listener="syslog-udp")
     assert shared.post("/ledger", post) == {"new": True}
-    until(lambda: shared.counts("syslog-udp")["taken"] == received + 1)
+    wait_until(lambda: shared.counts("syslog-udp")["taken"] == received + 1)
     (listener,) = (entry for entry in shared.balance()["listeners"] if entry["name"] == "syslog-udp")
     assert listener["network_lost"] == 2
     assert shared.settled()["unaccounted"] == 0
@@ -202,33 +202,33 @@ def test_network_loss_is_known_if_every_sender_counts(shared: Pipe) -> None:
 
 def test_messages_open_in_a_killed_receiver_are_incomplete_by_crash(pipe: Pipe) -> None:
     pipe.datagrams(*PARTS[:3])
-    until(lambda: pipe.counts(UDP)["open"] == 1)
+    wait_until(lambda: pipe.counts(UDP)["open"] == 1)
     pipe.kill(f"receiver {UDP}")
-    until(lambda: pipe.counts(UDP)["incomplete.crash"] == 1)
+    wait_until(lambda: pipe.counts(UDP)["incomplete.crash"] == 1)
     assert pipe.counts(UDP)["fragment.discarded"] == 3
     assert pipe.settled()["unaccounted"] == 0
 
 
 def test_datagrams_queued_for_a_killed_receiver_are_not_lost(pipe: Pipe) -> None:
     pipe.datagrams(b"before")
-    until(lambda: pipe.counts(UDP)["accepted"] == 1)
+    wait_until(lambda: pipe.counts(UDP)["accepted"] == 1)
     pid = pipe.pid(f"receiver {UDP}")
     pipe.signal(f"receiver {UDP}", signal.SIGSTOP)
     pipe.datagrams(*(b"queued %d" % i for i in range(100)))
     pipe.signal(f"receiver {UDP}", signal.SIGKILL)
-    until(lambda: pipe.endpoints()["pids"][f"receiver {UDP}"] not in (None, pid))
-    until(lambda: pipe.counts(UDP)["accepted"] == 101)
+    wait_until(lambda: pipe.endpoints()["pids"][f"receiver {UDP}"] not in (None, pid))
+    wait_until(lambda: pipe.counts(UDP)["accepted"] == 101)
     assert pipe.settled()["unaccounted"] == 0
 
 
 def test_messages_missed_by_a_lagging_log_are_policy_drops(pipe: Pipe) -> None:
     pipe.lines(b"before\n")
-    until(lambda: pipe.counts(TCP)["accepted"] == 1)
+    wait_until(lambda: pipe.counts(TCP)["accepted"] == 1)
     pipe.settled()
     with pipe.paused("log daemon"):
         pipe.lines(b"".join(b"%06d" % number + b"x" * 1000 + b"\n" for number in range(6000)))
         time.sleep(1)
-    until(lambda: pipe.counts(TCP)["accepted"] == 6001, 60)
+    wait_until(lambda: pipe.counts(TCP)["accepted"] == 6001, 60)
     balance = pipe.settled(60)
     counts = pipe.counts(TCP)
     assert counts["seen"] == counts["accepted"] == 6001
@@ -249,17 +249,17 @@ def test_killed_log_daemon_neither_loses_nor_repeats_messages(shared: Pipe) -> N
     shared.datagrams(*[b"meanwhile"] * 50)
     shared.kill("log daemon")
     shared.datagrams(*[b"after"] * 50)
-    until(lambda: shared.counts(UDP)["accepted"] == accepted + 150, 60)
-    until(lambda: logged(shared) == logged_before + 150, 60)
+    wait_until(lambda: shared.counts(UDP)["accepted"] == accepted + 150, 60)
+    wait_until(lambda: logged(shared) == logged_before + 150, 60)
     assert shared.settled(60)["unaccounted"] == 0
 
 
 def test_messages_are_pending_until_a_full_log_has_space(pipes: Callable[..., Pipe]) -> None:
     pipe = pipes("log.max_bytes=192KiB")
     pipe.datagrams(*[b"x" * 1000] * 100, pause=0.001)
-    until(lambda: pipe.counts(UDP)["accepted"] == 100, 60)
+    wait_until(lambda: pipe.counts(UDP)["accepted"] == 100, 60)
     pipe.datagrams(*[b"x" * 1000] * 200, pause=0.001)
-    until(lambda: pipe.counts(UDP)["accepted"] == 300 and "log.max_bytes" in pipe.output.read_text(), 60)
+    wait_until(lambda: pipe.counts(UDP)["accepted"] == 300 and "log.max_bytes" in pipe.output.read_text(), 60)
     balance = pipe.balance()
     assert (balance["unaccounted"], balance["pending"] > 0) == (0, True)
     request_api(pipe, "PATCH", "/topics/events", {"stale_after": 0})
@@ -268,7 +268,7 @@ def test_messages_are_pending_until_a_full_log_has_space(pipes: Callable[..., Pi
         request_api(pipe, "POST", "/cleanup")
         return logged(pipe) == 300
 
-    until(room, 60)
+    wait_until(room, 60)
     assert pipe.settled(60)["unaccounted"] == 0
     assert pipe.counts(UDP)["accepted"] == 300
 
@@ -279,7 +279,7 @@ def test_messages_by_http_are_accepted_and_logged(shared: Pipe) -> None:
 
     before = route()["accepted"]
     shared.post("/topic/by-http/logs", {"logs": [{"raw_bytes": "b25l"}, {"raw_bytes": "dHdv"}]})
-    until(lambda: route()["accepted"] == before + 2)
+    wait_until(lambda: route()["accepted"] == before + 2)
     assert (route()["delivered"], route()["unaccounted"]) == (before + 2, 0)
     assert logged(shared, "by-http") == 2
 
@@ -295,7 +295,7 @@ def flip(pipe: Pipe, text: bytes) -> None:
 def test_flipped_byte_in_a_segment_becomes_a_gap_with_its_count(pipe: Pipe) -> None:
     for number in range(5):
         pipe.datagrams(*(b"%d flip me %d" % (number, i) for i in range(10)))
-        until(lambda number=number: logged(pipe) == 10 * number + 10)
+        wait_until(lambda number=number: logged(pipe) == 10 * number + 10)
     pipe.settled()
     pipe.stop()
     flip(pipe, b"2 flip me 5")  # while nobody looks
@@ -317,7 +317,7 @@ def test_unreadable_frame_is_counted_as_corrupt(pipe: Pipe) -> None:
     with pipe.paused("log daemon"):
         pipe.datagrams(marker)
         buffer = pipe.data_dir / "buffers" / f"{UDP}.logbuffer"
-        until(lambda: marker in buffer.read_bytes())
+        wait_until(lambda: marker in buffer.read_bytes())
         data = buffer.read_bytes()
         frame = data.rindex(b"\xff\xff\xff\xff", 0, data.index(marker))
         with buffer.open("r+b") as file:
@@ -325,7 +325,7 @@ def test_unreadable_frame_is_counted_as_corrupt(pipe: Pipe) -> None:
             file.write(b"\0\0\0\0")
         pipe.datagrams(b"last")
         time.sleep(0.2)
-    until(lambda: pipe.counts(UDP)["corrupt"] == 1)
+    wait_until(lambda: pipe.counts(UDP)["corrupt"] == 1)
     assert pipe.settled()["unaccounted"] == 0
 
 
@@ -354,7 +354,7 @@ def closed_also_after_a_restart(pipe: Pipe, fates: dict[str, int]) -> None:
 
 def test_rows_that_expire_before_landing_are_expired_unread(pipe: Pipe) -> None:
     pipe.datagrams(*(b"%d" % number for number in range(10)))
-    until(lambda: pipe.counts(UDP)["accepted"] == 10)
+    wait_until(lambda: pipe.counts(UDP)["accepted"] == 10)
     pipe.settled()
     landed(pipe, 0, 4)
     request_api(pipe, "PATCH", "/topics/events", {"stale_after": 0, "retention_policy": "keep"})
@@ -371,15 +371,15 @@ def test_rows_that_expire_before_landing_are_expired_unread(pipe: Pipe) -> None:
 
 def test_rows_of_a_deleted_topic_are_deleted_and_its_offsets_continue(pipe: Pipe) -> None:
     pipe.datagrams(*(b"%d" % number for number in range(10)))
-    until(lambda: pipe.counts(UDP)["accepted"] == 10)
+    wait_until(lambda: pipe.counts(UDP)["accepted"] == 10)
     pipe.settled()
     landed(pipe, 0, 4)
     request_api(pipe, "DELETE", "/topics/events")
     assert "events" not in str(pipe.get("/topics"))
     closed_also_after_a_restart(pipe, {"landed.message": 4, "gap.deleted": 6})
     pipe.datagrams(b"again")
-    until(lambda: pipe.counts(UDP)["accepted"] == 11)
-    (entry,) = until(lambda: pipe.get("/topic/events/logs?max_messages=5").get("logs"))
+    wait_until(lambda: pipe.counts(UDP)["accepted"] == 11)
+    (entry,) = wait_until(lambda: pipe.get("/topic/events/logs?max_messages=5").get("logs"))
     assert entry["offset"] == "10"
 
 
@@ -405,7 +405,7 @@ def test_each_fate_of_the_landing_is_named(pipes: Callable[..., Pipe]) -> None:
     pipe.datagrams(*(payload for payloads in FATES.values() for payload in payloads))
     pipe.datagrams(b"<13>Jan  1 00:00:00 host app: line", listener="syslog-udp")
     sent = sum(map(len, FATES.values()))
-    until(lambda: pipe.counts(UDP)["accepted"] == sent and pipe.counts("syslog-udp")["accepted"] == 1)
+    wait_until(lambda: pipe.counts(UDP)["accepted"] == sent and pipe.counts("syslog-udp")["accepted"] == 1)
     pipe.settled()
     command = [sys.executable, "-m", "penstock.cli.main", "pipeline", "run", "--once", *pipe.options]
     subprocess.run(command, check=True, timeout=150, capture_output=True)

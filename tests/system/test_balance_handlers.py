@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from penstock.wire.plog.cutting import fragment
 
 UDP, TCP = "events-udp", "events-tcp"
@@ -76,7 +76,7 @@ def send_paced(pipe: Pipe, first: int, end: int) -> None:
     """
     with socket.create_connection(pipe.address(TCP)) as sock:
         for number in range(first, end, 1000):
-            until(lambda number=number: number < 2000 or behind(pipe, number) < 2000, 60)
+            wait_until(lambda number=number: number < 2000 or behind(pipe, number) < 2000, 60)
             sock.sendall(lines(number, min(1000, end - number)))
 
 
@@ -93,7 +93,7 @@ def wait_for_stop(pipe: Pipe) -> int:
         seen.append(pipe.counts(TCP)["accepted"])
         return len(seen) > 12 and seen[-1] > 1000 and len(set(seen[-12:])) == 1
 
-    until(still)
+    wait_until(still)
     return seen[-1]
 
 
@@ -117,12 +117,12 @@ def check_others(pipe: Pipe, balance: dict[str, Any], sent: int) -> None:
 def test_each_handler_has_a_route_and_all_messages(pipes: Callable[..., Pipe], folder: Path) -> None:
     pipe = pipes(wayward(folder))
     pipe.lines(lines(0, 50))
-    until(lambda: pipe.counts(TCP)["accepted"] == 50)
+    wait_until(lambda: pipe.counts(TCP)["accepted"] == 50)
     balance = pipe.settled()
     check_others(pipe, balance, 50)
     wayward_route = route(balance, "wayward")
     assert (wayward_route["accepted"], wayward_route["delivered"], balance["unaccounted"]) == (50, 50, 0)
-    until(lambda: handler_of(pipe.statistics(TCP), "wayward").get("bytes") == 50 * 997)
+    wait_until(lambda: handler_of(pipe.statistics(TCP), "wayward").get("bytes") == 50 * 997)
     pipe.stop()
     assert (folder / "closed").exists()
 
@@ -131,10 +131,10 @@ def test_messages_that_raise_in_a_handler_have_failed(pipes: Callable[..., Pipe]
     pipe = pipes(wayward(folder))
     set_mode(folder, "raise")
     pipe.lines(lines(0, 20))
-    until(lambda: route(pipe.balance(), "wayward")["handler_failed"] == 20)
+    wait_until(lambda: route(pipe.balance(), "wayward")["handler_failed"] == 20)
     set_mode(folder, "good")
     pipe.lines(lines(20, 5))
-    until(lambda: pipe.counts(TCP)["accepted"] == 25)
+    wait_until(lambda: pipe.counts(TCP)["accepted"] == 25)
     balance = pipe.settled()
     check_others(pipe, balance, 25)
     wayward_route = route(balance, "wayward")
@@ -149,10 +149,10 @@ def test_batch_that_its_handler_never_survives_has_failed(
     pipe = pipes(wayward(folder, timeout=1))
     set_mode(folder, mode)
     pipe.lines(lines(0, 20))
-    until(lambda: route(pipe.balance(), "wayward")["handler_failed"] == 20, 60)
+    wait_until(lambda: route(pipe.balance(), "wayward")["handler_failed"] == 20, 60)
     set_mode(folder, "good")
     pipe.lines(lines(20, 5))
-    until(lambda: pipe.counts(TCP)["accepted"] == 25)
+    wait_until(lambda: pipe.counts(TCP)["accepted"] == 25)
     balance = pipe.settled()
     check_others(pipe, balance, 25)
     wayward_route = route(balance, "wayward")
@@ -168,7 +168,7 @@ def test_repeatedly_killed_handler_counts_each_message_once(pipes: Callable[...,
             if first % 120 == 60:
                 pipe.kill(f"forwarder {TCP} wayward")
             assert pipe.balance()["unaccounted"] == 0
-    until(lambda: pipe.counts(TCP)["accepted"] == 600)
+    wait_until(lambda: pipe.counts(TCP)["accepted"] == 600)
     balance = pipe.settled(60)
     check_others(pipe, balance, 600)
     wayward_route = route(balance, "wayward")
@@ -186,7 +186,7 @@ def stuck(request: pytest.FixtureRequest, pipes: Callable[..., Pipe], folder: Pa
     """A pipe whose wayward handler has stopped working."""
     pipe = pipes(wayward(folder, timeout=600))
     pipe.lines(lines(0, 1))
-    until(lambda: pipe.counts(TCP)["accepted"] == 1)
+    wait_until(lambda: pipe.counts(TCP)["accepted"] == 1)
     pipe.settled()
     if request.param == "is stopped":
         with pipe.paused(f"forwarder {TCP} wayward"):
@@ -199,9 +199,9 @@ def stuck(request: pytest.FixtureRequest, pipes: Callable[..., Pipe], folder: Pa
 
 def test_slow_handler_drops_by_policy_without_cost_for_other_handlers(stuck: Pipe, folder: Path) -> None:
     send_paced(stuck, 1, 8001)
-    until(lambda: stuck.counts(TCP)["accepted"] == 8001, 60)
-    until(lambda: route(stuck.balance(), "console")["delivered"] == 8001, 60)
-    until(lambda: route(stuck.balance(), "log")["delivered"] == 8001, 60)
+    wait_until(lambda: stuck.counts(TCP)["accepted"] == 8001, 60)
+    wait_until(lambda: route(stuck.balance(), "console")["delivered"] == 8001, 60)
+    wait_until(lambda: route(stuck.balance(), "log")["delivered"] == 8001, 60)
     balance = stuck.balance()
     wayward_route = route(balance, "wayward")
     assert wayward_route["policy_drop"] > 3000
@@ -209,15 +209,15 @@ def test_slow_handler_drops_by_policy_without_cost_for_other_handlers(stuck: Pip
     assert balance["unaccounted"] == 0
     check_others(stuck, balance, 8001)
     process = f"forwarder {TCP} wayward"
-    until(lambda: list(stuck.balance()["silent"]) == [process], what="it counts as silent")
-    until(lambda: f"{process} is silent" in timeline(stuck), what="its silence is recorded")
+    wait_until(lambda: list(stuck.balance()["silent"]) == [process], what="it counts as silent")
+    wait_until(lambda: f"{process} is silent" in timeline(stuck), what="its silence is recorded")
     assert handler_of(stuck.get("/stat")["listeners"][TCP], "wayward")["pid"] == stuck.pid(process)
     sample = f'penstock_forwarder_silent_seconds{{listener="{TCP}",handler="wayward"}} '
     text = httpx.get(f"http://{stuck.http}/metrics", timeout=30).text
     assert [float(line.removeprefix(sample)) > 3 for line in text.splitlines() if line.startswith(sample)] == [True]
     set_mode(folder, "good")
     stuck.signal(process, signal.SIGCONT)
-    until(lambda: f"{process} was silent for" in timeline(stuck), what="its return is recorded")
+    wait_until(lambda: f"{process} was silent for" in timeline(stuck), what="its return is recorded")
     assert stuck.balance()["silent"] == {}
     wayward_route = route(stuck.settled(60), "wayward")
     assert (
@@ -239,7 +239,7 @@ def test_blocking_handler_stops_the_senders_and_loses_nothing(pipes: Callable[..
     assert 1000 < accepted < 6000
     set_mode(folder, "good")
     sender.join(60)
-    until(lambda: pipe.counts(TCP)["accepted"] == 12_000, 60)
+    wait_until(lambda: pipe.counts(TCP)["accepted"] == 12_000, 60)
     balance = pipe.settled(60)
     check_others(pipe, balance, 12_000)
     wayward_route = route(balance, "wayward")
@@ -260,8 +260,8 @@ def test_tags_route_messages_and_a_missing_kafka_fails(pipes: Callable[..., Pipe
     tags = [["kt:asked", "pk:k"], ["kt:Bad Name"], ["kt:third"], ["kt:one-too-many"], []]
     for number, each in enumerate(tags):
         pipe.datagrams(*fragment(b"%d" % number, number, tags=each))
-    until(lambda: pipe.counts(UDP)["accepted"] == 5)
-    until(lambda: route(pipe.balance(), "kafka", UDP)["handler_failed"] == 3, 60)
+    wait_until(lambda: pipe.counts(UDP)["accepted"] == 5)
+    wait_until(lambda: route(pipe.balance(), "kafka", UDP)["handler_failed"] == 3, 60)
     balance = pipe.settled()
     assert {topic["topic"]: topic["logged"] for topic in balance["topics"]} == {"events": 3, "asked": 1, "third": 1}
     assert pipe.counts(UDP)["kt_refused"] == 2
@@ -273,7 +273,7 @@ def test_tags_route_messages_and_a_missing_kafka_fails(pipes: Callable[..., Pipe
         2,
     )  # no topic of Kafka's: dropped
     assert balance["unaccounted"] == 0
-    until(lambda: handler_of(pipe.statistics(UDP), "kafka").get("failed_to_send") == 3)
+    wait_until(lambda: handler_of(pipe.statistics(UDP), "kafka").get("failed_to_send") == 3)
     assert handler_of(pipe.statistics(UDP), "kafka")["kafka"]["failedSendRate"]["count"] == 3
     requested = [entry.get("annotations", {}).get("kt") for entry in logged(pipe)]
     assert sorted(filter(None, requested)) == ["Bad Name", "one-too-many"]
@@ -288,13 +288,13 @@ def logged(pipe: Pipe) -> list[dict[str, Any]]:
 def test_messages_waiting_for_a_removed_listener_are_logged_and_shown(pipes: Callable[..., Pipe], folder: Path) -> None:
     pipe = pipes(wayward(folder))
     pipe.lines(lines(0, 3))
-    until(lambda: pipe.counts(TCP)["accepted"] == 3)
+    wait_until(lambda: pipe.counts(TCP)["accepted"] == 3)
     pipe.settled()
     set_mode(folder, "hang")
     pipe.signal("log daemon", signal.SIGSTOP)
     pipe.lines(lines(3, 4))
     buffer = pipe.data_dir / "buffers" / f"{TCP}.logbuffer"
-    until(lambda: b"000006" in buffer.read_bytes())
+    wait_until(lambda: b"000006" in buffer.read_bytes())
     pipe.signal("log daemon", signal.SIGCONT)
     pipe.kill_all()
     pipe.overrides = [o for o in pipe.overrides if not o.startswith("listener.")]
@@ -303,7 +303,7 @@ def test_messages_waiting_for_a_removed_listener_are_logged_and_shown(pipes: Cal
     file.write_text(f"listener = {only}\n")
     pipe.config = file
     pipe.start()
-    until(lambda: pipe.counts(TCP)["accepted"] == 7)
+    wait_until(lambda: pipe.counts(TCP)["accepted"] == 7)
     balance = pipe.settled()
     assert route(balance, "log")["delivered"] == 7
     wayward_route = route(balance, "wayward")

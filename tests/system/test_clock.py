@@ -13,7 +13,7 @@ from penstock.drill.faults import VARIABLE, Faults
 from penstock.drill.pipe import INJECTED
 from penstock.landing.table_paths import Layout
 from penstock.proof.ledger_posts import LedgerClient
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from penstock.upkeep.believed_clock import BelievedClock
 from tests.upkeep.clocks import Later
 
@@ -45,7 +45,7 @@ def test_daemon_vouches_for_the_clock_until_it_jumps_or_the_daemon_is_away(
     assert BelievedClock(layout, daemon).now() is not None
     assert BelievedClock(layout, daemon, Later(TWO_YEARS)).now() is None, "only this process has a wrong clock"
     faults.write_bytes(Faults(clock=TWO_YEARS).encode())
-    until(lambda: not daemon.clock()["right"], what="the daemon notices the jump")
+    wait_until(lambda: not daemon.clock()["right"], what="the daemon notices the jump")
     assert BelievedClock(layout, daemon, Later(TWO_YEARS)).now() is None, "both have"
     pipe.run(sys.executable, "-m", "penstock.cli.main", "clock", "--accept")
     assert BelievedClock(layout, daemon, Later(TWO_YEARS)).now() is not None, "an operator accepted it"

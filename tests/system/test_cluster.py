@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.landing.table_paths import Layout
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from tests.landing.transform import functions
 from tests.system.cluster import SMALL_JVM, Cluster
 from tests.system.landing import Driver, landed_rows
@@ -49,7 +49,7 @@ class Landing:
 
     def check(self) -> None:
         """Check that each sent event is in the table once, and the balance closes."""
-        until(self._landed, 500, f"all has landed, see {self.driver.output}")
+        wait_until(self._landed, 500, f"all has landed, see {self.driver.output}")
         balance = self.pipe.settled(60)
         assert balance["unaccounted"] == 0
         fates = {"landed.event": len(self.uuids), "duplicate": self.repeated, "quarantined.bad_json": self.broken}
@@ -87,7 +87,7 @@ def landing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Landing]:
     try:
         pipe.start(wait=False)
         cluster.start()
-        until(pipe.answers, 240, f"the daemon answers, see {pipe.output}")
+        wait_until(pipe.answers, 240, f"the daemon answers, see {pipe.output}")
         with pytest.MonkeyPatch.context() as patch:  # of the driver alone
             patch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
             driver.start()
@@ -108,7 +108,7 @@ def test_cluster_lands_events_of_the_log_daemon_with_the_shipped_package(landing
 def test_table_is_exact_after_an_executor_was_killed(landing: Landing) -> None:
     before = landing.planned()
     landing.send(5000)
-    until(lambda: landing.planned() > before, 120, "a batch is under way")
+    wait_until(lambda: landing.planned() > before, 120, "a batch is under way")
     landing.cluster.kill_executor()
     landing.send(1000)
     landing.check()

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from tests.system.browser import browser
 from tests.system.console_process import WAIT, opened, running_console
 
@@ -35,7 +35,7 @@ def closed_pipe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipe]:
         'console.trusted_proxies=["127.0.0.2"]',
     )
     pipe.start(wait=False)
-    until(lambda: _status(pipe) == 401, 60, f"the daemon answers, see {pipe.output}")
+    wait_until(lambda: _status(pipe) == 401, 60, f"the daemon answers, see {pipe.output}")
     for topic in ("open-a", "payroll"):
         sent = {"logs": [{"raw_bytes": "eA=="}]}
         headers = {"Authorization": f"Bearer {WRITER}"}

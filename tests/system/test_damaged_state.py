@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 
 TOKEN = "the token of the administrator"
 UDP = "events-udp"
@@ -62,11 +62,11 @@ def test_start_names_each_damaged_file_and_loses_no_message(
 
     def start() -> None:
         pipe.start(wait=False)
-        until(lambda: _answers(call), what=f"the daemon answers, see {pipe.output}")
+        wait_until(lambda: _answers(call), what=f"the daemon answers, see {pipe.output}")
 
     start()
     pipe.datagrams(b"one", b"two")
-    until(lambda: accepted() == 2, what="both messages are accepted")
+    wait_until(lambda: accepted() == 2, what="both messages are accepted")
     assert call("PUT", "/topic/events/cursors/mine", json={"offset": 1}).is_success
     assert call("PATCH", "/topics/events", json={"retain_bytes": 1 << 30}).is_success
     pipe.stop()
@@ -77,7 +77,7 @@ def test_start_names_each_damaged_file_and_loses_no_message(
     pipe.output.write_bytes(b"")
     start()
     pipe.datagrams(b"three")
-    until(lambda: accepted() == 3, what="all three messages are accepted")
+    wait_until(lambda: accepted() == 3, what="all three messages are accepted")
     assert [cursor["offset"] for cursor in call("GET", "/topic/events/cursors").json()["cursor"]] == ["1"]
     assert call("GET", "/balance").json()["unaccounted"] == 0
     pipe.stop()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 
 UDP = "events-udp"
 
@@ -41,13 +41,13 @@ def test_start_after_a_flipped_bit_neither_hides_nor_invents_messages(pipe: Pipe
     for name, byte, mask in flips:
         pipe.datagrams(b"one", b"two", b"three")
         sent += 3
-        until(lambda sent=sent: pipe.counts(UDP)["accepted"] == sent, what="what was sent is there")
+        wait_until(lambda sent=sent: pipe.counts(UDP)["accepted"] == sent, what="what was sent is there")
         pipe.kill_all()
         flip(buffers / f"{UDP}.{name}", byte, mask)
         pipe.start()
         pipe.datagrams(b"four")
         sent += 1
-        until(lambda sent=sent: pipe.counts(UDP)["accepted"] >= sent, what=f"it is there after {name} byte {byte}")
+        wait_until(lambda sent=sent: pipe.counts(UDP)["accepted"] >= sent, what=f"it is there after {name} byte {byte}")
         counts, balance = pipe.counts(UDP), pipe.balance()
         assert (counts["accepted"], counts["corrupt"]) == (sent, 0), f"{name} byte {byte}: {counts}"
         assert balance["unaccounted"] == 0, f"{name} byte {byte}: {balance}"

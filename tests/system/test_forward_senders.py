@@ -21,7 +21,7 @@ import msgpack
 import pytest
 from fluent.sender import FluentSender
 
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from tests.server import certificates
 from tests.system.configured_pipe import SMALL, configured_pipe, listener
 from tests.system.topic_files import entries
@@ -79,7 +79,7 @@ def test_fluent_logger(here: Pipe) -> None:
         for number in range(3):
             assert sender.emit("shop", {"log": f"grüße {number}", "deep": {"n": [number, None]}})
         sender.close()
-    until(lambda: len(records(here, "python")) == 6)
+    wait_until(lambda: len(records(here, "python")) == 6)
     assert records(here, "python")[:3] == [{"log": f"grüße {n}", "deep": {"n": [n, None]}} for n in range(3)]
     annotations = [row["annotations"] for row in entries(here, "forward") if row["annotations"]["tag"] == "python.shop"]
     assert len(annotations) == 6
@@ -119,7 +119,7 @@ def test_shared_key_over_tls(here: Pipe, server: certificates.Pair) -> None:
                 sock.sendall(msgpack.packb(["tls", zipped, {"compressed": "gzip", "chunk": "c"}]))
                 assert answer(sock) == {"ack": "c"}
     assert records(here, "tls", "forward-tls") == [{"n": 1}]
-    until(lambda: here.counts("forward-tls")["connection_closed.key"] == 1)
+    wait_until(lambda: here.counts("forward-tls")["connection_closed.key"] == 1)
 
 
 def test_events_of_fluent_bit(here: Pipe) -> None:
@@ -140,7 +140,7 @@ def test_records_that_cannot_be_stored_are_counted(here: Pipe) -> None:
             with pytest.raises(ConnectionResetError):
                 answer(sock)
     closed = "connection_closed.protocol"
-    until(lambda: here.counts("forward")[closed] == 2)
+    wait_until(lambda: here.counts("forward")[closed] == 2)
     assert sum(number for name, number in here.counts("forward").items() if name.startswith("refused.")) == 2
     assert here.settled()["unaccounted"] == 0
 
@@ -188,7 +188,7 @@ def kill_and_check(pipe: Pipe, kills: int) -> None:
         agent.start()
     for kill in range(kills):
         sent = sum(len(agent.acknowledged) for agent in agents)
-        until(lambda sent=sent: sum(len(each.acknowledged) for each in agents) > sent + 10, 120)  # type: ignore[misc]
+        wait_until(lambda sent=sent: sum(len(each.acknowledged) for each in agents) > sent + 10, 120)  # type: ignore[misc]
         with contextlib.suppress(ProcessLookupError):
             pipe.signal(("receiver forward", "log daemon")[kill % 2], signal.SIGKILL)
     acknowledged = {number for agent in agents for number in agent.end()}

@@ -13,7 +13,7 @@ from typing import Any
 import graypy
 import pytest
 
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from tests.system.configured_pipe import SMALL, configured_pipe, listener
 from tests.system.topic_files import entries
 
@@ -35,7 +35,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipe]:
 
 
 def landed(pipe: Pipe, listener: str, before: int, count: int) -> list[dict[str, Any]]:
-    until(lambda: len(entries(pipe, listener)) >= before + count, what=f"{count} messages at {listener}")
+    wait_until(lambda: len(entries(pipe, listener)) >= before + count, what=f"{count} messages at {listener}")
     rows = entries(pipe, listener)[before:]
     assert len(rows) == count
     return rows
@@ -95,7 +95,7 @@ def test_losses_are_named_and_the_balance_closes(here: Pipe) -> None:
     alone = chunk[:2] + b"another1" + chunk[10:]
     here.datagrams(alone, short, zlib.compress(bytes(20 << 20), 9), listener="gelf-udp")
     expected = {"incomplete.expired": 1, "refused.damaged": 1, "refused.oversize": 1, "seen": 3, "accepted": 0}
-    until(lambda: all(here.counts("gelf-udp")[name] == before[name] + n for name, n in expected.items()))
+    wait_until(lambda: all(here.counts("gelf-udp")[name] == before[name] + n for name, n in expected.items()))
     assert here.settled()["unaccounted"] == 0
     for name in here.endpoints()["listeners"]:
         assert here.counts(name)["accepted"] == len(entries(here, name))

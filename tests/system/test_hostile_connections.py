@@ -14,7 +14,7 @@ import pytest
 
 from penstock.counts import Counts, open_books
 from penstock.process.kernel import raise_file_limit
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 
 LISTENER = """
 [[listener]]
@@ -131,7 +131,7 @@ def test_hostile_connections_take_bounded_memory_and_block_no_other_sender(
     quiet = [socket.create_connection(address, timeout=60) for _ in range(idle)]
     senders = Hostile(address, hostile)
     senders.start()
-    until(lambda: running.counts("events-tcp")["connection_closed.limit"] > hostile, 60, "connections make room")
+    wait_until(lambda: running.counts("events-tcp")["connection_closed.limit"] > hostile, 60, "connections make room")
     waits = [seconds_until_answer(address) for _ in range(10)]
     senders.end()
     waits.append(seconds_until_answer(address))

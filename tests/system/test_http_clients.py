@@ -25,7 +25,7 @@ from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 from splunk_hec_handler import SplunkHecHandler
 
-from penstock.testing.pipe import Pipe, free_ports, until
+from penstock.testing.pipe import Pipe, free_ports, wait_until
 from tests.system import topic_files
 from tests.system.configured_pipe import configured_pipe
 
@@ -73,7 +73,7 @@ def stored(pipe: Pipe) -> int:
 
 def entries(pipe: Pipe, count: int, begin: int = 0) -> list[dict[str, Any]]:
     """Return the entries of the topic from ``begin`` on, read from its segment files."""
-    until(lambda: stored(pipe) == begin + count, what=f"{count} entries")
+    wait_until(lambda: stored(pipe) == begin + count, what=f"{count} entries")
     assert pipe.settled()["unaccounted"] == 0
     return topic_files.entries(pipe, "events")[begin:]
 
@@ -215,11 +215,11 @@ def killed_under_load(pipe: Pipe, kills: int) -> None:
     victims = ["receiver web", "log daemon"]
     for number in range(kills):
         sent = len(load.acknowledged)
-        until(lambda sent=sent: len(load.acknowledged) > sent + 3, 120, "senders go on")  # type: ignore[misc]
+        wait_until(lambda sent=sent: len(load.acknowledged) > sent + 3, 120, "senders go on")  # type: ignore[misc]
         if number % 3 == 2:
             pipe.kill_all()
             pipe.start(wait=False)
-            until(pipe.answers, 120, "it is there again")
+            wait_until(pipe.answers, 120, "it is there again")
         else:
             pipe.kill(victims[number % 3])
     acknowledged = load.end()
@@ -246,7 +246,7 @@ def test_senders_wait_without_acknowledgements_while_the_log_is_stopped(shared: 
     assert by_json(pipe, 1)
     with pipe.paused("log daemon"):
         assert not by_json(pipe, 2)
-    until(lambda: by_json(pipe, 3))
+    wait_until(lambda: by_json(pipe, 3))
     pipe.signal("log daemon", signal.SIGCONT)
     assert pipe.settled()["unaccounted"] == 0
 
@@ -258,12 +258,12 @@ def test_listeners_are_added_changed_and_removed_at_run_time(pipe: Pipe) -> None
     pipe.config.write_text(before.replace('name = "web"', 'name = "web"\ntokens = ["secret"]'))
     assert pipe.process
     pipe.process.send_signal(signal.SIGHUP)
-    until(lambda: httpx.post(url(pipe), content=b"1", timeout=30).status_code == 401)
+    wait_until(lambda: httpx.post(url(pipe), content=b"1", timeout=30).status_code == 401)
     assert httpx.post(url(pipe), content=b"2", headers={"authorization": "Bearer secret"}, timeout=30).is_success
     log_through(GrpcExporter(endpoint=url(pipe, "otel"), insecure=True), 10)
     pipe.config.write_text(before.replace('max_body = "4MiB"', 'max_body = "2MiB"'))
     pipe.process.send_signal(signal.SIGHUP)
-    until(lambda: httpx.post(url(pipe), content=b"3", timeout=30).is_success)
+    wait_until(lambda: httpx.post(url(pipe), content=b"3", timeout=30).is_success)
     log_through(GrpcExporter(endpoint=url(pipe, "otel"), insecure=True), 10)
     payloads = [row["payload"] for row in entries(pipe, pipe.settled()["topics"][0]["end"])]
     assert len([payload for payload in payloads if payload.startswith(b"order")]) == 20
@@ -284,6 +284,6 @@ def test_refused_messages_are_in_the_balance_which_closes(shared: Pipe) -> None:
         **dict.fromkeys(("refused.syntax", "refused.oversize", "refused.kind"), 1),
         **dict.fromkeys(("request_refused.oversize", "request_refused.path"), 1),
     }
-    until(lambda: Counter(shared.counts("web")) - Counter(before) == expected)
+    wait_until(lambda: Counter(shared.counts("web")) - Counter(before) == expected)
     assert shared.settled()["unaccounted"] == 0
     assert not any(listener["books"] for listener in shared.settled()["listeners"])

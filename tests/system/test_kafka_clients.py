@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Message, Producer
 
 from penstock.log import TopicReader
 from penstock.server.kafka.schema.messages import VERSIONS
-from penstock.testing.pipe import Pipe, free_ports, until
+from penstock.testing.pipe import Pipe, free_ports, wait_until
 
 TOPIC = "t"
 LARGEST = 400_000_000
@@ -109,9 +109,9 @@ def test_acknowledged_messages_are_stored_once_and_in_order_after_kills(pipe: Pi
         thread.start()
     for _ in range(kills):
         before = [len(sender.acknowledged) for sender in senders]
-        until(lambda before=before: _each_progressed(senders, before), 60, "messages of each come through")
+        wait_until(lambda before=before: _each_progressed(senders, before), 60, "messages of each come through")
         pipe.kill("log daemon")
-        until(pipe.answers, 60)
+        wait_until(pipe.answers, 60)
     for sender in senders:
         sender.end()
         assert not sender.failed
@@ -125,7 +125,7 @@ def test_acknowledged_messages_are_stored_once_and_in_order_after_kills(pipe: Pi
         numbers = [int(text.partition(" ")[2]) for _, text in sorted(stored.items()) if text[0] == sender.name]
         assert numbers == list(range(sender.sent)), "in order"
         assert all(stored[offset] == f"{sender.name} {number}" for number, offset in sender.acknowledged)
-    until(lambda: len(reader.received) == len(stored), 60, "the group has read all")
+    wait_until(lambda: len(reader.received) == len(stored), 60, "the group has read all")
     assert reader.received == stored
     reader.end()
     assert pipe.get("/balance")["unaccounted"] == 0
@@ -173,11 +173,11 @@ class Hostile:
 def test_hostile_requests_do_not_affect_other_clients(pipe: Pipe, count: int) -> None:
     sender, hostile, pid = Sending(address(pipe), "a"), Hostile(address(pipe)), pipe.pid("log daemon")
     sender.start()
-    until(lambda: sender.acknowledged, what="a message comes through")
+    wait_until(lambda: sender.acknowledged, what="a message comes through")
     for _ in range(count):
         hostile.send()
     before = len(sender.acknowledged)
-    until(lambda: len(sender.acknowledged) > before, what="others are served")
+    wait_until(lambda: len(sender.acknowledged) > before, what="others are served")
     hostile.end()
     sender.end()
     assert not sender.failed

@@ -22,7 +22,7 @@ from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.sql.query import Query
 from penstock.sql.tables import Tables
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from penstock.testing.processes import alive
 from tests.system.landing import Driver, landed_rows
 
@@ -125,7 +125,7 @@ def kill_at_random(pipe: Pipe, driver: Driver, dice: random.Random, rounds: int)
 
 
 def check_everything(pipe: Pipe, flow: Flow) -> None:
-    until(lambda: _all_landed(pipe, flow), 240, "all has landed")
+    wait_until(lambda: _all_landed(pipe, flow), 240, "all has landed")
     balance = pipe.settled(60)
     assert balance["unaccounted"] == 0
     counts, fates = pipe.counts(UDP), pipe.fates("events")
@@ -188,7 +188,7 @@ def test_kill_of_all_processes_loses_no_received_message(pipes: Callable[..., Pi
     pipe = pipes()
     for life in range(3):
         pipe.datagrams(*(b"%d %d" % (life, number) for number in range(200)))
-        until(lambda life=life: pipe.counts(UDP)["accepted"] >= 200 * life + 1)
+        wait_until(lambda life=life: pipe.counts(UDP)["accepted"] >= 200 * life + 1)
         pipe.kill_all()
         pipe.start()
     balance = pipe.settled()
@@ -207,7 +207,7 @@ def test_kill_of_receiver_and_daemon_under_load_loses_nothing(pipe: Pipe) -> Non
         time.sleep(dice.uniform(0.05, 1.0))
         pipe.kill(dice.choice([f"receiver {UDP}", "log daemon"]))
     flow.stop()
-    until(lambda: pipe.answers() and pipe.counts(UDP)["accepted"] >= flow.datagrams, 60)
+    wait_until(lambda: pipe.answers() and pipe.counts(UDP)["accepted"] >= flow.datagrams, 60)
     assert pipe.settled()["unaccounted"] == 0
     counts = pipe.counts(UDP)
     assert (counts["taken"], counts["kernel_dropped"]) == (flow.datagrams, 0)
@@ -233,4 +233,4 @@ def test_children_end_with_a_killed_supervisor(pipe: Pipe) -> None:
     assert pipe.process
     os.kill(pipe.process.pid, signal.SIGKILL)
     pipe.process.wait()
-    until(lambda: not any(alive(pid) for pid in pids))
+    wait_until(lambda: not any(alive(pid) for pid in pids))

@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 
 ACTIVATE = """
 import os, socket, sys
@@ -62,7 +62,7 @@ def test_local_socket_outlives_receiver_and_supervisor_and_loses_nothing(tmp_pat
         sender = LocalSender(files["host"])
         sender.start()
         try:
-            until(lambda: sender.sent > 100, what="the sender is in motion")
+            wait_until(lambda: sender.sent > 100, what="the sender is in motion")
             pipe.kill("receiver host")
             restart = [sys.executable, "-m", "penstock.cli.main", "restart", *pipe.options]
             outcome = subprocess.run(restart, capture_output=True, text=True, check=False, timeout=180)
@@ -72,14 +72,14 @@ def test_local_socket_outlives_receiver_and_supervisor_and_loses_nothing(tmp_pat
                 "",
             )
             before = sender.sent
-            until(lambda: sender.sent > before + 100, what="the sender continues on the same socket")
+            wait_until(lambda: sender.sent > before + 100, what="the sender continues on the same socket")
         finally:
             sent = sender.stop()
         with socket.socket(socket.AF_UNIX) as stream:
             stream.connect(str(files["stream"]))
             stream.sendall(b"<13>app: one\0<13>app: two\0")
-        until(lambda: pipe.counts("host")["accepted"] >= sent, what="all messages are counted")
-        until(lambda: pipe.counts("stream")["accepted"] == 2, what="the stream's messages are counted")
+        wait_until(lambda: pipe.counts("host")["accepted"] >= sent, what="all messages are counted")
+        wait_until(lambda: pipe.counts("stream")["accepted"] == 2, what="the stream's messages are counted")
         assert pipe.counts("host")["accepted"] == sent
         assert files["host"].stat().st_ino == inode
     finally:

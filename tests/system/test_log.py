@@ -19,7 +19,7 @@ import pytest
 from penstock.config import load
 from penstock.config.daemon_access import Access
 from penstock.slogd import slogd_pb2 as pb
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from penstock.testing.processes import anonymous
 from tests.server import certificates
 from tests.server.stub import StructuredLogStub
@@ -73,13 +73,15 @@ def kill_under_load(pipe: Pipe, rounds: int) -> None:
             caller.start()
         for _ in range(rounds):
             before = sum(len(caller.offsets) for caller in callers)
-            until(lambda before=before: sum(len(c.offsets) for c in callers) > before + CALLERS, what="appends go on")
+            wait_until(
+                lambda before=before: sum(len(c.offsets) for c in callers) > before + CALLERS, what="appends go on"
+            )
             time.sleep(SECONDS)
             pipe.kill("log daemon")
         stopping.set()
         for caller in callers:
             caller.join(60)
-        until(pipe.answers)
+        wait_until(pipe.answers)
         logs = stored(stub)
     assert [entry.offset for entry in logs] == list(range(len(logs)))
     stamps = [(entry.timestamp.seconds, entry.timestamp.nanos) for entry in logs]
@@ -126,7 +128,7 @@ def test_reads_continue_on_a_full_disk_and_appends_resume_without_a_restart(smal
             assert len(stored(stub)) == count
             assert outcome(stub, b"x" * 100_000) == "RESOURCE_EXHAUSTED"
             small_disk.joinpath("ballast").unlink()
-            until(lambda: outcome(stub, b"x" * 1000) == "OK", what="appends work again")
+            wait_until(lambda: outcome(stub, b"x" * 1000) == "OK", what="appends work again")
             assert [entry.offset for entry in stored(stub)] == list(range(count + 1))
         assert pipe.pid("log daemon") == daemon
     finally:
@@ -172,7 +174,7 @@ def test_commands_and_processes_connect_with_tls_and_tokens(tmp_path: Path) -> N
     pipe.start(wait=False)
     try:
         with access.client() as client:
-            until(lambda: answers(pipe, client), what=f"the daemon answers, see {pipe.output}")
+            wait_until(lambda: answers(pipe, client), what=f"the daemon answers, see {pipe.output}")
         run(pipe, "produce", "t", lines="one\ntwo\n")
         assert "t" in run(pipe, "topics")
         assert run(pipe, "consume", "t", "--from", "earliest", "--format", "payload", "-n", "2") == "one\ntwo\n"

@@ -24,7 +24,7 @@ from penstock.console.pages.overview import CHART_INTERVAL_S
 from penstock.console.theme import REFRESH_INTERVAL_S
 from penstock.landing.table_paths import Layout
 from penstock.ledger.receipt import receipt
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from tests.spark.spark_helpers import HandWritten
 from tests.system.browser import browser
 from tests.system.console_process import WAIT, opened, running_console, wait_live
@@ -199,10 +199,10 @@ def killed_under_load(pipe: Pipe) -> None:
     """Kill a receiver while datagrams are sent, and wait for its return."""
     before = receipt(pipe.balance()).sent
     with load(pipe) as sent:
-        until(lambda: pipe.counts("events-udp")["accepted"], what="messages arrive")
+        wait_until(lambda: pipe.counts("events-udp")["accepted"], what="messages arrive")
         pipe.signal("receiver events-udp", signal.SIGKILL)
-        until(lambda: "in that time" in happened(pipe), what="the loss is named in the timeline")
-    until(lambda: receipt(pipe.balance()).sent == before + sent[0], what="all that was sent is on the receipt")
+        wait_until(lambda: "in that time" in happened(pipe), what="the loss is named in the timeline")
+    wait_until(lambda: receipt(pipe.balance()).sent == before + sent[0], what="all that was sent is on the receipt")
     pipe.settled()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 
 
 def test_serve_notifies_systemd_when_ready_alive_and_stopping(
@@ -74,8 +74,8 @@ def test_sockets_stored_by_systemd_keep_datagrams_while_no_process_runs(
         try:
             pipe.wait_ready()
             assert pipe.endpoints()["listeners"] == before
-            until(lambda: pipe.counts("syslog-udp")["taken"] == 20, what="the datagrams are received")
-            until(lambda: pipe.counts("syslog-tcp")["accepted"] == 1, what="the connection is accepted")
+            wait_until(lambda: pipe.counts("syslog-udp")["taken"] == 20, what="the datagrams are received")
+            wait_until(lambda: pipe.counts("syslog-tcp")["accepted"] == 1, what="the connection is accepted")
         finally:
             pipe.stop()
             for descriptor in numbers:

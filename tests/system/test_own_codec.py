@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.config import ListenerConfig
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 from tests.system.configured_pipe import SMALL, configured_pipe, listener
 from tests.system.topic_files import entries
 
@@ -45,9 +45,9 @@ def test_codec_of_the_page(site: Path, tmp_path: Path) -> None:
     with configured_pipe(tmp_path, LISTENERS) as pipe:
         pipe.datagrams(b"cellar,21.5,C", b"no sensor", listener="sensors-udp")
         pipe.lines(b"roof,-3,F\nattic,18,C\n", listener="sensors-tcp")
-        until(lambda: len(entries(pipe, "sensors")) == 3)
+        wait_until(lambda: len(entries(pipe, "sensors")) == 3)
         annotations_by_payload = {row["payload"]: row["annotations"] for row in entries(pipe, "sensors")}
         assert annotations_by_payload[b"cellar,21.5,C"] == {"sensor": "cellar", "value": "21.5", "unit": "C"}
         assert annotations_by_payload[b"roof,-3,F"] == {"sensor": "roof", "value": "-3", "unit": "F"}
-        until(lambda: pipe.counts("sensors-udp")["refused.damaged"] == 1)
+        wait_until(lambda: pipe.counts("sensors-udp")["refused.damaged"] == 1)
         assert pipe.settled()["unaccounted"] == 0

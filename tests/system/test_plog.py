@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from penstock.cli.listener.listeners import CommandConnection, Protocol
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from tests.wire.plog_vectors import LAST_LINE_COUNTS, TCP, UDP, expected_stat, sparse
 
 # The recording waited for nothing to expire where it set no times; here nothing may, while many cases run.
@@ -116,7 +116,7 @@ def marked(pipe: Recorded, listener: str) -> Iterator[list[Message]]:
     yield messages
     _send_mark(pipe, listener, marks[1])
     last = (marks[1].hex(), ())
-    until(lambda: last in pipe.handed_on(listener), what=f"{listener} hands its messages on, see {pipe.output}")
+    wait_until(lambda: last in pipe.handed_on(listener), what=f"{listener} hands its messages on, see {pipe.output}")
     everything = pipe.handed_on(listener)
     messages += everything[everything.index((marks[0].hex(), ())) + 1 : everything.index(last)]
 
@@ -210,7 +210,7 @@ def test_kill_ends_the_receiver_immediately_and_it_is_restarted(pipe: Recorded) 
     assert before["uptime"] > 0
     pid = pipe.pid("receiver capture-udp")
     pipe.datagrams(*(bytes.fromhex(data) for _, data in case["datagrams"]), listener="capture-udp")
-    until(lambda: pipe.endpoints()["pids"]["receiver capture-udp"] not in (None, pid), 9, "another receiver runs")
+    wait_until(lambda: pipe.endpoints()["pids"]["receiver capture-udp"] not in (None, pid), 9, "another receiver runs")
     after = pipe.stat("capture-udp")
     assert after["uptime"] < before["uptime"]
     assert after["v0_commands"] == 0
@@ -244,7 +244,7 @@ def test_http_has_the_same_statistics_by_listener_and_in_total(pipe: Recorded) -
             for key in still
         )
 
-    until(has_same_statistics, 20, "the receivers leave their statistics")
+    wait_until(has_same_statistics, 20, "the receivers leave their statistics")
     answer = pipe.get("/stat")
     for key in ("udp_simple_messages", "v0_multipart_messages", "unknown_command"):
         assert answer["sum"][key] == sum(stat[key] for stat in answer["listeners"].values())

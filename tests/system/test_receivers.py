@@ -14,7 +14,7 @@ import pytest
 
 from penstock.log.read.topic_reader import TopicReader
 from penstock.supervise.reload import request_reload
-from penstock.testing.pipe import Pipe, free_ports, until
+from penstock.testing.pipe import Pipe, free_ports, wait_until
 from tests.system.configured_pipe import SMALL
 
 SENDERS, EACH = 64, 100  # so many that no receiver is left without one: (2/3)^64
@@ -69,7 +69,7 @@ def stored(pipe: Pipe) -> list[tuple[str, int, int]]:
 
 def check(pipe: Pipe, last: int) -> set[str]:
     """Check that each sender was received by one receiver, in order and completely; return the receivers' names."""
-    until(lambda: sum(pipe.counts(name)["accepted"] for name in ("in", "in-2", "in-3")) >= SENDERS * last)
+    wait_until(lambda: sum(pipe.counts(name)["accepted"] for name in ("in", "in-2", "in-3")) >= SENDERS * last)
     pipe.settled()
     messages = stored(pipe)
     for sender in range(SENDERS):
@@ -102,7 +102,7 @@ def test_reload_with_fewer_and_more_receivers_loses_nothing(pipe: Pipe, receiver
         request_reload(pipe.data_dir, timeout_s=60)
         with senders(pipe) as socks:
             send(socks, 0)
-        assert until(partial(has_stored, pipe, before + SENDERS * EACH))
+        assert wait_until(partial(has_stored, pipe, before + SENDERS * EACH))
         pipe.settled()
         assert len(stored(pipe)) == before + SENDERS * EACH
         assert len({source for source, _, _ in stored(pipe)[before:]}) == receiver_count
@@ -114,7 +114,7 @@ def test_renamed_listener_distributes_senders_over_all_receivers(pipe: Pipe) -> 
     request_reload(pipe.data_dir, timeout_s=60)
     with senders(pipe, "other") as socks:
         send(socks, 0)
-    assert until(partial(has_stored, pipe, SENDERS * EACH))
+    assert wait_until(partial(has_stored, pipe, SENDERS * EACH))
     assert len(stored(pipe)) == SENDERS * EACH
     assert len({source for source, _, _ in stored(pipe)}) > 1
 

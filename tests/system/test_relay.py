@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.client import Log
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from tests.system.topic_files import entries
 
 KILLS = 4
@@ -62,14 +62,14 @@ def test_kills_lose_and_repeat_nothing(pipes: tuple[Pipe, Pipe]) -> None:
         sender.join()
     host.settled()
     accepted = host.counts("events-udp")["accepted"]
-    until(lambda: count_relayed(central) >= accepted, 60, f"the datagrams arrive, seed {seed}")
-    until(lambda: len(payloads_of(central, "orders")) >= len(sent), 60, f"the orders arrive, seed {seed}")
+    wait_until(lambda: count_relayed(central) >= accepted, 60, f"the datagrams arrive, seed {seed}")
+    wait_until(lambda: len(payloads_of(central, "orders")) >= len(sent), 60, f"the orders arrive, seed {seed}")
     assert payloads_of(central, "orders") == sent, seed
     assert payloads_of(central, "events") == payloads_of(host, "events"), seed
     assert count_relayed(central) == accepted, seed
     assert central.settled()["unaccounted"] == 0
     # The cursor moves after the acknowledgement.
-    until(lambda: lags(host) == {"relay-up": 0}, 30, f"the cursor reaches the end, seed {seed}")
+    wait_until(lambda: lags(host) == {"relay-up": 0}, 30, f"the cursor reaches the end, seed {seed}")
 
 
 def count_relayed(central: Pipe) -> int:

@@ -20,7 +20,7 @@ from penstock.landing.table_paths import Layout
 from penstock.proof.ledger_posts import LedgerClient
 from penstock.supervise.instances import NotRunning
 from penstock.supervise.reload import Outcome, request_reload, request_restart
-from penstock.testing.pipe import Pipe, free_ports, until
+from penstock.testing.pipe import Pipe, free_ports, wait_until
 from penstock.testing.processes import alive
 from penstock.upkeep import maintenance
 from penstock.upkeep.maintenance import Follow, Maintenance, Upkeep
@@ -121,7 +121,7 @@ def test_listeners_are_added_removed_and_changed_without_loss(configured: Config
             )
             os.kill(before["supervisor"], signal.SIGHUP)
             accepted = 100 + send_until_refused(goes)
-        until(lambda: "comes" in pipe.endpoints()["listeners"], what="the reload is done")
+        wait_until(lambda: "comes" in pipe.endpoints()["listeners"], what="the reload is done")
         connection.sendall(b"two\n")
         sender.join()
     pipe.datagrams(*[b"after"] * 30, listener="moves")
@@ -133,7 +133,9 @@ def test_listeners_are_added_removed_and_changed_without_loss(configured: Config
     assert after["pids"]["receiver changes"] != before["pids"]["receiver changes"]
     assert not {"receiver goes", "forwarder goes discard"} & after["pids"].keys()
     expected = {"lines": 2, "changes": 400, "moves": 50, "goes": accepted, "comes": 40}
-    until(lambda: all(end(pipe, name) == rows for name, rows in expected.items()), what="all messages are in the log")
+    wait_until(
+        lambda: all(end(pipe, name) == rows for name, rows in expected.items()), what="all messages are in the log"
+    )
     assert pipe.balance()["unaccounted"] == 0
     reported = [line.partition(" ")[2] for line in pipe.output.read_text().splitlines()]
     assert [line for line in reported if "the configuration is reloaded" in line] == [
@@ -144,7 +146,7 @@ def test_listeners_are_added_removed_and_changed_without_loss(configured: Config
     assert pipe.get("/topics/moves")["settings"]["stale_after"] == 2 * 86400
     pipe.kill("log daemon")  # its successor has the new settings, and knows the new listener
     pipe.datagrams(b"newer", listener="comes")
-    until(lambda: end(pipe, "comes") == 41, what="the new listener's messages come through")
+    wait_until(lambda: end(pipe, "comes") == 41, what="the new listener's messages come through")
     assert pipe.get("/topics/moves")["settings"]["stale_after"] == 2 * 86400
 
 
@@ -167,9 +169,9 @@ def test_invalid_configuration_is_named_and_changes_nothing(configured: Configur
     named = r"penstock: /.*/penstock\.toml:[0-9]+: listener\.one\.prot: unknown key \(did you mean 'port'\?\)\n"
     assert re.fullmatch(named, outcome.stderr)
     os.kill(before["supervisor"], signal.SIGHUP)
-    until(lambda: ": listener.one.prot: unknown key" in pipe.output.read_text(), what="the key is named")
+    wait_until(lambda: ": listener.one.prot: unknown key" in pipe.output.read_text(), what="the key is named")
     pipe.datagrams(*[b"as before"] * 10, listener="one")
-    until(lambda: end(pipe, "one") == 10, what="messages come through")
+    wait_until(lambda: end(pipe, "one") == 10, what="messages come through")
     assert pipe.endpoints() == before
     assert pipe.config
     pipe.config.unlink()
@@ -193,13 +195,13 @@ def test_repeated_address_changes_leave_no_descriptors(configured: Configured) -
     pipe.start()
     move(ports[0], ports[2])
     pipe.datagrams(b"first", listener="moves")
-    until(lambda: end(pipe, "moves") == 1, what="all is in motion")
+    wait_until(lambda: end(pipe, "moves") == 1, what="all is in motion")
     before = eventfds(pipe)
     for number in range(1, 5):
         move(ports[number % 2], ports[2 + number % 2])
     pipe.datagrams(b"last", listener="moves")
     pipe.lines(b"one line\n", listener="lines")
-    until(lambda: (end(pipe, "moves"), end(pipe, "lines")) == (2, 1), what="messages come through")
+    wait_until(lambda: (end(pipe, "moves"), end(pipe, "lines")) == (2, 1), what="messages come through")
     assert eventfds(pipe) == before
 
 
@@ -245,7 +247,7 @@ def test_reload_asks_before_it_closes_a_listener_with_recent_messages(configured
     configured.write(listener("keeps"), listener("goes"), listener("silent"))
     pipe.start()
     pipe.datagrams(*[b"x"] * 7, listener="goes")
-    until(lambda: pipe.balance()["listeners"], what="the messages are counted")
+    wait_until(lambda: pipe.balance()["listeners"], what="the messages are counted")
     assert [(book["name"], book["counts"]["accepted"]) for book in pipe.balance()["listeners"]] == [("goes", 7)]
     configured.write(listener("keeps"), http="127.0.0.1:1")
     refused = configured.reload()
@@ -284,7 +286,7 @@ def test_alarms_and_retention_are_reloaded(
             pipe.datagrams(*[b"x" * 1000] * 1000, listener="in")
         return alarm.exists() and "PenstockKernelDrops" in alarm.read_text()
 
-    until(is_told_of_drops, 60, what="the alarm")
+    wait_until(is_told_of_drops, 60, what="the alarm")
 
 
 def test_restart_applies_what_a_reload_cannot_and_refuses_what_would_not_start(configured: Configured) -> None:
@@ -307,6 +309,6 @@ def test_restart_applies_what_a_reload_cannot_and_refuses_what_would_not_start(c
     assert after["listeners"].keys() == {"stays", "comes"}
     assert after["listeners"]["stays"] == before["listeners"]["stays"]
     pipe.datagrams(*[b"after"] * 10, listener="stays")
-    until(lambda: end(pipe, "stays") == 50, what="messages come through")
+    wait_until(lambda: end(pipe, "stays") == 50, what="messages come through")
     assert (pipe.data_dir / "buffers" / "stays.logbuffer").stat().st_size > 12 << 20
     assert not any(alive(pid) for pid in before["pids"].values())

@@ -16,7 +16,7 @@ from elasticsearch import Elasticsearch
 from elasticsearch.helpers import bulk
 
 from penstock.landing.table_paths import Layout
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from penstock.upkeep.trace.tracer import Tracer
 from tests.system.configured_pipe import SMALL, configured_pipe, listener
 from tests.system.topic_files import entries
@@ -53,7 +53,7 @@ def send_and_be_cut_off(pipe: Pipe, request: bytes) -> None:
     before = len(entries(pipe, "forward"))
     with socket.create_connection(pipe.address("forward"), timeout=10) as sock:
         sock.sendall(request)
-        until(lambda: len(entries(pipe, "forward")) == before + 3)
+        wait_until(lambda: len(entries(pipe, "forward")) == before + 3)
         pipe.kill("receiver forward")
 
 
@@ -67,7 +67,7 @@ def land(pipe: Pipe) -> None:
 def test_repeated_message_lands_once(pipe: Pipe) -> None:
     for number in range(3):
         send_and_be_cut_off(pipe, chunk(number))
-        until(lambda number=number: is_acknowledged(pipe, chunk(number)))  # type: ignore[misc]
+        wait_until(lambda number=number: is_acknowledged(pipe, chunk(number)))  # type: ignore[misc]
     host, port = pipe.address("web")
     with Elasticsearch(f"http://{host}:{port}") as client:
         for documents in ([0, 1, 2], [1, 2, 3], [1]):
@@ -81,7 +81,7 @@ def test_repeated_message_lands_once(pipe: Pipe) -> None:
         answer = httpx.post(f"http://{host}:{port}/services/collector/event", content=HEC_WITH_BAD_EVENT, timeout=30)
         assert (answer.status_code, answer.json()["invalid-event-number"]) == (400, 2)
     land(pipe)
-    until(lambda: pipe.fates("web").total() == 20)
+    wait_until(lambda: pipe.fates("web").total() == 20)
     assert pipe.fates("forward") == {"landed.message": 9, "duplicate": len(entries(pipe, "forward")) - 9}
     assert pipe.fates("web") == {"landed.message": 12, "duplicate": 8}
     assert pipe.settled()["unaccounted"] == 0

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from penstock.client.send_many import DatagramBatch
 from penstock.ingest.sockets import granted_buffer, request_buffer
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 
 RATE = 50_000
 """Datagrams a second, on a machine that grants the buffer."""
@@ -78,7 +78,7 @@ def test_restart_under_load_loses_no_datagram(pipes: Callable[..., Pipe]) -> Non
     try:
         with socket.create_connection(pipe.address("events-tcp")) as connection:
             connection.sendall(b"before\nwithout a newline")
-            until(lambda: sender.sent, what="the sender is in motion")
+            wait_until(lambda: sender.sent, what="the sender is in motion")
             outcome = restart(pipe)
             assert (outcome.returncode, outcome.stdout) == (0, "penstock is restarted, 4 sockets were kept open\n")
             # Accepted connections are read to the end, then closed.
@@ -88,7 +88,7 @@ def test_restart_under_load_loses_no_datagram(pipes: Callable[..., Pipe]) -> Non
     after = pipe.endpoints()
     assert (after["supervisor"], after["listeners"]) == (before["supervisor"], before["listeners"])
     assert not set(after["pids"].values()) & set(before["pids"].values())
-    until(lambda: pipe.counts("events-udp")["taken"] >= sent, what="all datagrams are counted")
+    wait_until(lambda: pipe.counts("events-udp")["taken"] >= sent, what="all datagrams are counted")
     pipe.settled()
     counts = pipe.counts("events-udp")
     assert (counts["taken"], counts["accepted"], counts["kernel_dropped"]) == (sent, sent, 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from penstock.handover.paths import buffer_file
 from penstock.process.kernel import descendants
-from penstock.testing.pipe import LISTENERS, Pipe, until
+from penstock.testing.pipe import LISTENERS, Pipe, wait_until
 from penstock.testing.processes import anonymous, memory_of_all, resident
 
 TCP = "events-tcp"
@@ -37,7 +37,7 @@ def test_idle_log_buffer_is_not_resident(pipe: Pipe) -> None:
     file = str(buffer_file(pipe.data_dir / "buffers", TCP))
     for _ in range(20):
         pipe.lines((b"x" * 1000 + b"\n") * 1000)
-    until(lambda: pipe.counts(TCP)["accepted"] == 20_000)
+    wait_until(lambda: pipe.counts(TCP)["accepted"] == 20_000)
     users = [pid for pid in everybody if file in Path(f"/proc/{pid}/maps").read_text()]
     assert len(users) == 2, "the receiver and the log daemon"
-    until(lambda: max(resident_kib(pid, file) for pid in users) < 100, 10)
+    wait_until(lambda: max(resident_kib(pid, file) for pid in users) < 100, 10)

@@ -24,7 +24,7 @@ from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.sql.query import Query
 from penstock.sql.tables import Tables
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from tests.spark.spark_helpers import event
 from tests.system.landing import Driver
 
@@ -127,8 +127,8 @@ def campaign(pipe: Pipe, driver: Driver, enough: int, dice: random.Random) -> li
     numbers, answers, kills = Numbers(pipe.grpc), list[float](), 0
     numbers.start()
     driver.start()
-    until(lambda: numbers.acknowledged > 0, what="events are stored")
-    until(lambda: pipe.fates("events")["landed.event"], 400, "events land")
+    wait_until(lambda: numbers.acknowledged > 0, what="events are stored")
+    wait_until(lambda: pipe.fates("events")["landed.event"], 400, "events land")
     askers = [Asker(pipe, numbers, answers, enough) for _ in range(2)]
     with compacted(pipe) as saved:
         for asker in askers:

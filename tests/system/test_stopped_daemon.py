@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from tests.system.test_balance_handlers import TCP, folder, lines, route, wayward  # noqa: F401 - a fixture
 
 LINES = 8000
@@ -40,7 +40,7 @@ def printed_lines(pipe: Pipe) -> int:
 def send(pipe: Pipe, folder: Path, first: int, end: int) -> None:  # noqa: F811
     """Send lines as fast as the other handlers accept them."""
     for number in range(first, end, 400):
-        until(lambda number=number: min(delivered_lines(folder), printed_lines(pipe)) > number - AHEAD, 60)
+        wait_until(lambda number=number: min(delivered_lines(folder), printed_lines(pipe)) > number - AHEAD, 60)
         pipe.lines(lines(number, min(400, end - number)))
 
 
@@ -49,16 +49,18 @@ def test_other_handlers_continue_and_each_message_has_a_fate(then: signal.Signal
     pid = pipe.pid("log daemon")
     sender = threading.Thread(target=send, args=(pipe, folder, 0, LINES))
     sender.start()
-    until(lambda: delivered_lines(folder) > 500, what="messages come through")
+    wait_until(lambda: delivered_lines(folder) > 500, what="messages come through")
     os.kill(pid, signal.SIGSTOP)
     sender.join(60)
     assert not sender.is_alive()
-    until(lambda: (delivered_lines(folder), printed_lines(pipe)) == (LINES, LINES), 60, "the others have all messages")
+    wait_until(
+        lambda: (delivered_lines(folder), printed_lines(pipe)) == (LINES, LINES), 60, "the others have all messages"
+    )
     with contextlib.suppress(ProcessLookupError):  # it was stopped holding its place, and ended for it
         os.kill(pid, then)
-    until(pipe.answers, 60, "the daemon is back")
+    wait_until(pipe.answers, 60, "the daemon is back")
     pipe.lines(lines(LINES, 1))
-    until(lambda: pipe.counts(TCP)["accepted"] == LINES + 1, 60)
+    wait_until(lambda: pipe.counts(TCP)["accepted"] == LINES + 1, 60)
     balance = pipe.settled(60)
     fates = {name: route(balance, name) for name in ("log", "console", "wayward")}
     assert [fates[name]["delivered"] for name in ("console", "wayward")] == [LINES + 1, LINES + 1]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_balance_has_the_network_loss_of_a_counting_sender(pipe: Pipe) -> None:
     before = pipe.counts("syslog-udp")["taken"]
     lines = "".join(f"<13>line {number}\n" for number in range(50))
     assert "50 messages" in run(pipe, "send", "--listener", "syslog-udp", "--report", input_text=lines)
-    until(lambda: pipe.counts("syslog-udp")["taken"] == before + 50, what="all is received")
+    wait_until(lambda: pipe.counts("syslog-udp")["taken"] == before + 50, what="all is received")
     (entry,) = (each for each in pipe.balance()["listeners"] if each["name"] == "syslog-udp")
     assert entry["sent"]["datagrams"] == 50
     assert entry["network_lost"] == (None if before else 0)  # not every sender counted
@@ -65,7 +65,7 @@ def test_lines_of_files_are_sent_unchanged(pipe: Pipe, tmp_path: Path) -> None:
     file = tmp_path / "lines.txt"
     file.write_bytes(b"one\r\ntwo\n\nlast")
     assert "4 lines" in run(pipe, "send", str(file), "--listener", "events-tcp")
-    until(lambda: pipe.counts("events-tcp")["accepted"] >= 4, what="all is received")
+    wait_until(lambda: pipe.counts("events-tcp")["accepted"] >= 4, what="all is received")
     file.write_bytes(b"\0reserved\n")
     assert "sending failed: a line holds" in run(pipe, "send", str(file), "--listener", "events-tcp", status=1)
 

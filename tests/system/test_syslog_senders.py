@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from tests import syslog_daemons as daemons
 from tests.server import certificates
 from tests.server.certificates import Pair
@@ -81,7 +81,9 @@ class Landed:
 
     def rows(self, listener: str, count: int) -> list[dict[str, Any]]:
         """Return ``count`` messages; the balance of the last test excludes further ones."""
-        until(lambda: len(self._new(listener)) >= count, what=f"{count} messages at {listener}: {self._new(listener)}")
+        wait_until(
+            lambda: len(self._new(listener)) >= count, what=f"{count} messages at {listener}: {self._new(listener)}"
+        )
         rows = self._new(listener)
         assert len(rows) == count, rows
         return rows
@@ -140,8 +142,8 @@ def test_compressed_rsyslog_messages_are_refused_by_name(here: Pipe, tmp_path: P
     long = tuple(f"{text} {'x' * 200}" for text in TEXTS)
     with daemons.rsyslog(tmp_path, [action(here.address("syslog-udp"), 'protocol="udp" ziplevel="9"')]) as log:
         daemons.log_texts(log, long)
-        until(lambda: here.counts("syslog-udp")["refused.compressed"] == before + 3)
-        assert until(lambda: "compressed" in here.output.read_text(), what="it is said in words")
+        wait_until(lambda: here.counts("syslog-udp")["refused.compressed"] == before + 3)
+        assert wait_until(lambda: "compressed" in here.output.read_text(), what="it is said in words")
 
 
 def test_syslog_ng_over_each_of_its_transports(here: Pipe, pairs: dict[str, Pair], tmp_path: Path) -> None:
@@ -223,7 +225,7 @@ def test_client_with_another_name_is_refused(here: Pipe, pairs: dict[str, Pair],
     ) as log:
         daemons.log_texts(log, TEXTS)
         closed = "connection_closed.name"
-        until(lambda: here.counts("syslog-tls")[closed] > before[closed])
+        wait_until(lambda: here.counts("syslog-tls")[closed] > before[closed])
     assert landed.rows("syslog-tls", 0) == []
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from penstock.drill.faults import VARIABLE, Faults
 from penstock.drill.pipe import INJECTED
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from tests.system.test_docs import commands_of, run
 from tests.system.topic_files import entries
 
@@ -89,15 +89,15 @@ def test_tail_waits_for_a_full_or_failing_disk(faults: Path, tmp_path: Path, fau
     try:
         with errors.open("wb") as stderr:
             process = following(pipe, str(log), "--state", str(tmp_path / state), stderr=stderr)
-        until(lambda: len(entries(pipe, "files")) == 1)
+        wait_until(lambda: len(entries(pipe, "files")) == 1)
         faults.write_bytes(fault.encode())
         time.sleep(0.2)
         with log.open("a") as file:
             file.write("second\n")
-        until(lambda: "trying again in 2 s" in errors.read_text(), what="it reports the disk twice")
+        wait_until(lambda: "trying again in 2 s" in errors.read_text(), what="it reports the disk twice")
         assert process.poll() is None
         faults.write_bytes(Faults().encode())
-        until(lambda: len(entries(pipe, "files")) > 1, what="it goes on")
+        wait_until(lambda: len(entries(pipe, "files")) > 1, what="it goes on")
         process.terminate()
         assert process.wait(30) == 0
         assert [row["payload"] for row in entries(pipe, "files")] == [b"first", b"second"]
@@ -112,7 +112,7 @@ def test_killed_tail_neither_loses_nor_repeats_lines(pipe: Pipe, tmp_path: Path)
     try:
         for number in range(KILLS):
             process, before = following(pipe, f"{folder}/app.log*"), len(entries(pipe, "files"))
-            until(lambda before=before: len(entries(pipe, "files")) > before, what="it appends")
+            wait_until(lambda before=before: len(entries(pipe, "files")) > before, what="it appends")
             time.sleep(dice.random() / 2)
             if number == KILLS // 2:
                 pipe.kill("log daemon")
@@ -135,7 +135,7 @@ def test_killed_tail_of_containers_appends_each_entry_once(pipe: Pipe, tmp_path:
     try:
         for _ in range(KILLS_OF_CONTAINERS):
             process, before = following(pipe, "--containers", f"{folder}/*.log*"), len(entries(pipe, "files"))
-            until(lambda before=before: len(entries(pipe, "files")) > before, what="it appends")
+            wait_until(lambda before=before: len(entries(pipe, "files")) > before, what="it appends")
             time.sleep(dice.random() / 2)
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -160,9 +160,9 @@ def test_line_reaches_the_topic_soon_and_a_signal_ends_the_tail(pipe: Pipe, tmp_
     log = tmp_path / "app.log"
     log.write_text("first\n")
     process = following(pipe, str(log))
-    until(lambda: len(entries(pipe, "files")) == 1)
+    wait_until(lambda: len(entries(pipe, "files")) == 1)
     with log.open("a") as file:
         file.write("second\n")
-    until(lambda: len(entries(pipe, "files")) == 2, seconds=10)
+    wait_until(lambda: len(entries(pipe, "files")) == 2, seconds=10)
     process.terminate()
     assert process.wait(30) == 0

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 
 
 def command(pipe: Pipe, *words: str) -> str:
@@ -34,13 +34,13 @@ def pipe(tmp_path: Path) -> Iterator[Pipe]:
 
 def test_timeline_outlives_every_process(pipe: Pipe) -> None:
     pipe.kill("log daemon")
-    until(lambda: "log daemon was killed by SIGKILL, back after" in happened(pipe), what="the daemon is back")
+    wait_until(lambda: "log daemon was killed by SIGKILL, back after" in happened(pipe), what="the daemon is back")
     pipe.kill_all()
     pipe.start()
-    until(lambda: "penstock started: the previous run was killed" in happened(pipe))
+    wait_until(lambda: "penstock started: the previous run was killed" in happened(pipe))
     pipe.stop()
     pipe.start()
-    until(lambda: len(pipe.get("/events")["events"]) >= 5, what="the start is told")
+    wait_until(lambda: len(pipe.get("/events")["events"]) >= 5, what="the start is told")
     lines = [line.split(" ", 1)[1] for line in command(pipe, "events").splitlines()]
     assert lines[0] == "penstock started"
     assert lines[1].startswith("log daemon was killed by SIGKILL, back after ")
@@ -55,7 +55,7 @@ def test_reload_is_recorded_with_its_changes(pipe: Pipe) -> None:
     assert pipe.process
     pipe.process.send_signal(signal.SIGHUP)
     text = "the configuration is reloaded: no key differs"
-    until(lambda: text in happened(pipe), what="the reload is told")
+    wait_until(lambda: text in happened(pipe), what="the reload is told")
 
 
 def test_stopped_receiver_is_visible_and_named_as_the_cause_of_its_loss(pipe: Pipe) -> None:
@@ -63,16 +63,16 @@ def test_stopped_receiver_is_visible_and_named_as_the_cause_of_its_loss(pipe: Pi
         return float(pipe.get("/stat")["listeners"]["events-udp"]["silent_s"])
 
     pipe.datagrams(b"x")
-    until(lambda: pipe.counts("events-udp").get("accepted") == 1, what="it runs")
+    wait_until(lambda: pipe.counts("events-udp").get("accepted") == 1, what="it runs")
     assert silent_s() < 3
     with pipe.paused("receiver events-udp"):
         pipe.datagrams(*[b"x" * 1000] * 500)
-        until(lambda: silent_s() > 3, what="the receiver is silent")
+        wait_until(lambda: silent_s() > 3, what="the receiver is silent")
         metrics = httpx.get(f"http://{pipe.http}/metrics").text.splitlines()
         sample = 'penstock_receiver_silent_seconds{listener="events-udp"} '
         assert [float(line.removeprefix(sample)) > 3 for line in metrics if line.startswith(sample)] == [True]
-        until(lambda: "receiver events-udp is stopped" in happened(pipe), what="the stop is recorded")
-    until(lambda: "receiver events-udp was stopped for" in happened(pipe), what="the return is recorded")
+        wait_until(lambda: "receiver events-udp is stopped" in happened(pipe), what="the stop is recorded")
+    wait_until(lambda: "receiver events-udp was stopped for" in happened(pipe), what="the return is recorded")
     dropped = r"[0-9,]+ dropped by the kernel while receiver events-udp was stopped for [0-9.]+ s"
-    until(lambda: re.search(dropped, happened(pipe)) is not None, what="the loss is part of it")
-    until(lambda: silent_s() < 3, what="it runs again")
+    wait_until(lambda: re.search(dropped, happened(pipe)) is not None, what="the loss is part of it")
+    wait_until(lambda: silent_s() < 3, what="it runs again")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from penstock.testing.processes import alive
 from tests.cli import command_line
 
@@ -45,13 +45,13 @@ def test_up_runs_until_it_is_interrupted_and_stops_all_processes(tmp_path: Path)
     pipe = Pipe(tmp_path)
     with pipe.output.open("ab") as output:
         pipe.process = subprocess.Popen([*PENSTOCK, "up", "--no-spark", *pipe.options], stdout=output, stderr=output)
-    until(lambda: "Ctrl-C" in pipe.output.read_text(), 60)
+    wait_until(lambda: "Ctrl-C" in pipe.output.read_text(), 60)
     pipe.wait_ready()
     pids = [*pipe.endpoints()["pids"].values(), pipe.endpoints()["supervisor"]]
     pipe.datagrams(b"yipee!")
-    until(lambda: pipe.counts("events-udp")["accepted"] == 1)
+    wait_until(lambda: pipe.counts("events-udp")["accepted"] == 1)
     pipe.process.send_signal(signal.SIGHUP)
-    until(lambda: "the configuration is reloaded: no key differs" in pipe.output.read_text())
+    wait_until(lambda: "the configuration is reloaded: no key differs" in pipe.output.read_text())
     pipe.process.send_signal(signal.SIGINT)
     assert pipe.process.wait(30) == 0
     assert not any(alive(pid) for pid in pids)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from penstock.upkeep.backup import MANIFEST, BackupError, read_backup, restore_backup
 from tests.fuzzed import json_texts
 
@@ -86,7 +86,7 @@ def books(balance: Any) -> dict[str, Any]:
 def test_restored_instance_has_the_balance_of_the_backup_under_load(
     pipe: Pipe, load: Callable[[], int], tmp_path: Path
 ) -> None:
-    until(lambda: pipe.counts("events-udp")["accepted"] > 500, what="messages arrive")
+    wait_until(lambda: pipe.counts("events-udp")["accepted"] > 500, what="messages arrive")
     copied = run_backup(pipe, str(tmp_path / "backup"))
     sent = load()
     assert copied.returncode == 0, copied.stderr
@@ -98,7 +98,7 @@ def test_restored_instance_has_the_balance_of_the_backup_under_load(
     assert (tmp_path / "backup" / "penstock.toml").stat().st_mode & 0o777 == 0o600
     assert not [name for name in backup.files if name.rpartition("/")[2] in ("token", "lock", "LOCK")]
     # The original instance has lost nothing by standing still.
-    until(lambda: pipe.counts("events-udp")["taken"] == sent, what="the original goes on")
+    wait_until(lambda: pipe.counts("events-udp")["taken"] == sent, what="the original goes on")
     assert pipe.settled()["unaccounted"] == 0
 
     (tmp_path / "restored").mkdir()
@@ -115,7 +115,7 @@ def test_restored_instance_has_the_balance_of_the_backup_under_load(
         # Messages that waited for the handler are delivered; no other fate changes.
         assert (route["delivered"], route["in_buffer"], route["unaccounted"]) == (counts["accepted"], 0, 0)
         restored.datagrams(*[b"new"] * 30)
-        until(lambda: restored.counts("events-udp")["accepted"] == counts["accepted"] + 30, what="it receives")
+        wait_until(lambda: restored.counts("events-udp")["accepted"] == counts["accepted"] + 30, what="it receives")
         (topic,) = (each for each in restored.settled()["topics"] if each["topic"] == "events")
         assert topic["end"] == counts["accepted"] + 30
     finally:
@@ -130,15 +130,15 @@ def test_killed_backup_lets_everything_continue_and_is_repeated(
     process = subprocess.Popen(command(pipe, str(folder)))
     if moment == "in the pause":
         state = Path(f"/proc/{pid}/stat")
-        until(lambda: state.read_text().rpartition(")")[2].split()[0] == "T", what="the daemon stands still")
+        wait_until(lambda: state.read_text().rpartition(")")[2].split()[0] == "T", what="the daemon stands still")
     else:
-        until(lambda: any(folder.rglob("*.arrows")), what="files are copied")
+        wait_until(lambda: any(folder.rglob("*.arrows")), what="files are copied")
     process.send_signal(signal.SIGKILL)
     process.wait()
     with pytest.raises(BackupError, match="is not a complete backup"):
         restore_backup(folder, tmp_path / "restored")
     before = pipe.counts("events-udp")["accepted"]
-    until(lambda: pipe.counts("events-udp")["accepted"] > before, what="messages arrive")
+    wait_until(lambda: pipe.counts("events-udp")["accepted"] > before, what="messages arrive")
     repeated = run_backup(pipe, str(folder))
     assert repeated.returncode == 0, repeated.stderr
     load()

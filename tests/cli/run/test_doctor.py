@@ -15,7 +15,7 @@ from penstock.cli.run import doctor
 from penstock.cli.run.doctor import receive_buffers
 from penstock.cli.run.machine_checks import Finding
 from penstock.config import ListenerConfig, Settings, load
-from penstock.testing.pipe import Pipe, until
+from penstock.testing.pipe import Pipe, wait_until
 from penstock.wire.plog.cutting import fragment
 
 
@@ -87,15 +87,17 @@ def test_causes_of_recent_losses_are_named_with_their_remedy(tmp_path: Path) -> 
         parts = fragment(b"x" * 4000, 1)
         pipe.datagrams(*parts[:-1])  # a missing fragment
         pipe.datagrams(*(part[:-1] + b"y" for part in fragment(b"x" * 4000, 2)))  # a bad checksum
-        until(lambda: pipe.counts("events-udp")["incomplete.expired"], what="the message expires")
+        wait_until(lambda: pipe.counts("events-udp")["incomplete.expired"], what="the message expires")
         with pipe.paused("receiver events-udp"):
             pipe.datagrams(*[b"x" * 1000] * 2000)
-            until(lambda: pipe.get("/stat")["listeners"]["events-udp"]["silent_s"] > 3.2, what="it counts as stopped")
+            wait_until(
+                lambda: pipe.get("/stat")["listeners"]["events-udp"]["silent_s"] > 3.2, what="it counts as stopped"
+            )
             (stopped,) = [f for f in findings_of(pipe) if "receiver stopped for" in f["text"]]
             assert stopped["advice"].startswith(f"continue it: kill -CONT {pipe.pid('receiver events-udp')}")
-        until(lambda: pipe.counts("events-udp")["kernel_dropped"], what="drops are counted")
-        until(lambda: 'result="failed"} 0' not in metrics(pipe), what="an alarm fails")
-        until(lambda: any("was stopped for" in f["text"] for f in findings_of(pipe)), what="the cause is known")
+        wait_until(lambda: pipe.counts("events-udp")["kernel_dropped"], what="drops are counted")
+        wait_until(lambda: 'result="failed"} 0' not in metrics(pipe), what="an alarm fails")
+        wait_until(lambda: any("was stopped for" in f["text"] for f in findings_of(pipe)), what="the cause is known")
         found = {f["text"]: f["advice"] for f in findings_of(pipe)}
         (drops,) = [text for text in found if "kernel dropped" in text and text.startswith("events-udp")]
         assert "the receive buffer holds 65,536 bytes, net.core.rmem_max is " in drops

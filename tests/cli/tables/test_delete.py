@@ -11,7 +11,7 @@ from penstock.landing.landing_lock import acquire_landing_lock
 from penstock.landing.requests.deletions import pending_deletions
 from penstock.landing.table_paths import Layout
 from penstock.proof.proofs import read_proofs
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 from penstock.upkeep.deletion.removal import execute_deletions
 from tests.cli.command_line import CompletedCommand, run
 from tests.spark.spark_helpers import HandWritten, append, event, landed_event, landed_message
@@ -54,7 +54,7 @@ def test_running_pipeline_executes_the_deletion(tmp_path: Path) -> None:
     completed: list[CompletedCommand] = []
     command = threading.Thread(target=lambda: completed.append(delete(tmp_path, "--where", "topic = 't'", "--yes")))
     command.start()
-    until(lambda: pending_deletions(layout), what="it was asked for")
+    wait_until(lambda: pending_deletions(layout), what="it was asked for")
     assert command.is_alive()
     execute_deletions(layout, 1)
     command.join(60)

@@ -17,7 +17,7 @@ from penstock.client.relay.relay import FOLDER, PRODUCER_MEMORY_S, Outage, Topic
 from penstock.config import RelayConfig, SecurityConfig, Settings, TokenConfig
 from penstock.counts import Name, Origin
 from penstock.records import BODY, body
-from penstock.testing.pipe import free_ports, until
+from penstock.testing.pipe import free_ports, wait_until
 from tests.server import certificates
 from tests.server.running import Running
 
@@ -165,7 +165,7 @@ def test_topic_that_was_deleted_on_the_other_side_is_filled_again(pair: Pair) ->
     pair.central.log.delete("central-t")
     pair.central.api.topics.forget("central-t")
     pair.store(b"b")
-    until(relay.relay_once)
+    wait_until(relay.relay_once)
     assert pair.arrived == [b"b"]
 
 

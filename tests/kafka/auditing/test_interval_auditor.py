@@ -24,7 +24,7 @@ from penstock.kafka.auditing import (
 )
 from penstock.kafka.auditing.stats import Count
 from penstock.kafka.client.plugins import CannotLoad, load_auditor
-from penstock.testing import FakeClock, until
+from penstock.testing import FakeClock, wait_until
 
 SETTINGS = {"auditor.reporting.interval.ms": "60000", "auditor.reporting.delay.ms": "6000"}
 
@@ -81,9 +81,9 @@ def test_tick() -> None:
         clock.now = seconds
         auditor.wake()
         if ticks:
-            until(lambda: auditor.ticks == 1)
+            wait_until(lambda: auditor.ticks == 1)
         assert auditor.ticks == ticks
-    until(lambda: auditor.total == {("topic", AuditType.SUCCESS): (2, 20)})
+    wait_until(lambda: auditor.total == {("topic", AuditType.SUCCESS): (2, 20)})
     auditor.close()
     assert auditor.total == {("topic", AuditType.SUCCESS): (3, 30)}
 
@@ -156,7 +156,7 @@ def test_failed_report_is_logged_and_the_next_report_is_made(caplog: pytest.LogC
     auditor.fails = True
     clock.now = 66
     auditor.wake()
-    until(lambda: "nobody wants to hear it" in caplog.text)
+    wait_until(lambda: "nobody wants to hear it" in caplog.text)
     auditor.fails = False
     auditor.record(None, "topic", 60_000, 1, 10, AuditType.SUCCESS)
     auditor.close()

@@ -19,7 +19,7 @@ from penstock.landing.event_rules import MAX_TIMESTAMP, MAX_UUID_BYTES
 from penstock.ledger.audit_counts import audited
 from penstock.ledger.book import Book
 from penstock.ledger.posts import BadPost, parse
-from penstock.testing import FakeClock, until
+from penstock.testing import FakeClock, wait_until
 
 NOW = 1_700_000_000
 MINUTE = NOW - NOW % 60
@@ -102,7 +102,7 @@ def test_each_interval_posts_the_total_counts_of_its_minutes(ledger: Ledger) -> 
         _count_message(auditor)
         clock.advance(10)
         auditor.wake()
-        until(lambda ticks=ticks: len(ledger.posts) == ticks)  # type: ignore[misc]
+        wait_until(lambda ticks=ticks: len(ledger.posts) == ticks)  # type: ignore[misc]
     auditor.close()
     assert [post["counts"][0]["counts"]["success"] for post in ledger.posts] == [1, 2, 3]
     assert [post["version"] for post in ledger.posts] == [1, 2, 3]

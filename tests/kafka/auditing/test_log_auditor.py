@@ -12,7 +12,7 @@ import pytest
 
 from penstock.kafka.auditing import AuditKey, AuditType, CountingAuditStats, LoggingAuditor, StatsClosed
 from penstock.kafka.auditing.log_auditor import format_java_date
-from penstock.testing import FakeClock, until
+from penstock.testing import FakeClock, wait_until
 from tests.kafka.kafka_vectors import recorded
 
 CASES = json.loads(recorded("li_auditing.json"))["sequences"]
@@ -70,7 +70,7 @@ def _apply(auditor: Recording, clock: FakeClock, op: dict[str, Any]) -> None:
             clock.now = round(clock.now * 1000 + op["ms"]) / 1000
             auditor.wake()
             ticks = op["state"]["ticks"]
-            until(lambda: auditor.ticks == ticks and len(auditor.reported) == op["state"]["onTickCalls"])
+            wait_until(lambda: auditor.ticks == ticks and len(auditor.reported) == op["state"]["onTickCalls"])
         case "tick":
             auditor.tick()
         case "tickAndGetStats":

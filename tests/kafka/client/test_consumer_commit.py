@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from penstock.kafka import Consumer, Producer
-from penstock.testing import until
+from penstock.testing import wait_until
 from tests.kafka.kafka_helpers import (
     DEADLINE,
     DELIVERED,
@@ -309,7 +309,7 @@ def test_rebalance(topics: Topics, strategy: str) -> None:
             time.sleep(0.05)
         if len(members) > 2:
             members[-3].leave()
-    until(lambda: sum(len(member.got) for member in members) >= len(sent), DEADLINE)
+    wait_until(lambda: sum(len(member.got) for member in members) >= len(sent), DEADLINE)
     for member in members:
         member.leave()
     assert all(member.got for member in members)

@@ -18,7 +18,7 @@ from penstock.kafka.client.java_partitioner import partition_of
 from penstock.kafka.client.plugins import CannotLoad
 from penstock.kafka.large.chunks import CHUNK_HEADER_BYTES, decode_chunk
 from penstock.kafka.large.headers import decode_large_message_header, decode_long
-from penstock.testing import until
+from penstock.testing import wait_until
 from tests.kafka.kafka_helpers import DEADLINE, Topics, header, large, offsets, read, uid
 
 LastKnown = list[tuple[KafkaError | None, Message]]
@@ -333,7 +333,7 @@ def wait_for_warning(caplog: pytest.LogCaptureFixture, text: str) -> None:
         messages = [record.getMessage() for record in caplog.records]
         return any(text in message and "claim check" in message for message in messages)
 
-    until(logged, DEADLINE)
+    wait_until(logged, DEADLINE)
 
 
 def test_compacted_topic_is_logged(topics: Topics, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from penstock.kafka.errors import KafkaAway
 from penstock.landing.from_kafka.partitions import KafkaPartitions
 from penstock.landing.journal import Journal
 from penstock.proof.status import status
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 from tests.kafka.kafka_helpers import Topics
 from tests.spark.spark_helpers import HandWritten, landed_event
 
@@ -39,7 +39,7 @@ def test_status_shows_ends_and_lag_of_partitions(cluster: Topics, table: HandWri
 def test_internal_topics_are_shown_by_their_full_name_only(cluster: Topics) -> None:
     source = KafkaPartitions({"bootstrap.servers": cluster.address})
     topic = cluster.new()
-    until(lambda: f"{topic}/0" in source.views(["*"]), 30)  # a broker hears of a new topic a moment later
+    wait_until(lambda: f"{topic}/0" in source.views(["*"]), 30)  # a broker hears of a new topic a moment later
     assert not any(name.startswith("_") for name in source.views(["*"]))
 
 

@@ -22,7 +22,7 @@ from penstock.landing.writing.background_commit import BackgroundCommit
 from penstock.landing.writing.batch_commit import BatchCommit
 from penstock.landing.writing.part_writer import Job, PartResult, write_part
 from penstock.landing.writing.written_file import FileWriter, WrittenFile
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 from tests.landing.writing.messages import AT, event, source
 
 WINDOW = 600_000_000
@@ -90,7 +90,7 @@ def test_next_batch_is_written_during_commit(slow: SlowTable, landing: Landing) 
     landing.land(0, "ab")
     second_batch = Thread(target=landing.land, args=(1, "c"))
     second_batch.start()
-    until(lambda: landing.written == [0, 1] and slow.attempts)
+    wait_until(lambda: landing.written == [0, 1] and slow.attempts)
     assert [landing.under_way.holds_back(batch) for batch in (0, 1)] == [True, True]
     assert (second_batch.is_alive(), slow.attempts, table_of(slow.layout).newest()) == (True, 1, -1)
     slow.go_on.set()
@@ -103,7 +103,7 @@ def test_duplicate_of_batch_in_progress_is_dropped(slow: SlowTable, landing: Lan
     landing.land(0, "ab")
     second_batch = Thread(target=landing.land, args=(1, "cac"))
     second_batch.start()
-    until(lambda: landing.written == [0, 1])
+    wait_until(lambda: landing.written == [0, 1])
     slow.go_on.set()
     second_batch.join(20)
     landing.land(2, "bcd")
@@ -115,7 +115,7 @@ def test_error_of_commit_is_raised_by_next_batch_and_settle(slow: SlowTable, lan
     slow.failures = [OSError("no space")]
     slow.go_on.set()
     landing.land(0, "a")
-    until(lambda: landing.commits.failure() is not None)
+    wait_until(lambda: landing.commits.failure() is not None)
     with pytest.raises(OSError, match="no space"):
         landing.land(1, "b")
     with pytest.raises(OSError, match="no space"):

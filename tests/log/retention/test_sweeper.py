@@ -2,7 +2,7 @@
 
 from penstock.log import Log, Sweeper, TopicSettings
 from penstock.testing import FakeClock
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 from tests.log.log_helpers import UNSYNCED, fill
 
 
@@ -15,7 +15,7 @@ def test_sweeper_sweeps_until_it_is_stopped(tmp_path, caplog):
     for number in range(3):
         fill(topic, [b"%d" % number])
         clock.advance(11)
-        until(lambda expected=number + 1: topic.start == expected)
+        wait_until(lambda expected=number + 1: topic.start == expected)
     sweeper.stop()
     log.close()
     assert caplog.text == ""
@@ -32,7 +32,7 @@ def test_failed_sweep_is_logged_and_repeated(tmp_path, caplog):
     log.sweep = sweep
     sweeper = Sweeper(log, interval_s=0.01)
     sweeper.start()
-    until(lambda: len(calls) >= 2)
+    wait_until(lambda: len(calls) >= 2)
     sweeper.stop()
     assert "retention: the log could not be swept" in caplog.text
     log.close()

@@ -22,7 +22,7 @@ from penstock.config.keys.alarms import AlarmsConfig
 from penstock.server.alarms import delivery as module
 from penstock.server.alarms.delivery import MAX_UNFINISHED, AlarmDelivery
 from penstock.server.alarms.templates import pagerduty_event, slack_message
-from penstock.testing.pipe import free_ports, until
+from penstock.testing.pipe import free_ports, wait_until
 from penstock.testing.processes import alive
 
 ALARM = {"alarm": "A", "labels": {"listener": "in"}}
@@ -105,7 +105,7 @@ def delivered(config: AlarmsConfig, *messages: dict[str, object]) -> dict[str, i
         for message in messages:
             delivery.enqueue(message)
         destinations = bool(config.webhook) + bool(config.command)
-        until(lambda: sum(delivery.counts.values()) >= len(messages) * destinations)
+        wait_until(lambda: sum(delivery.counts.values()) >= len(messages) * destinations)
         return dict(delivery.counts)
 
 
@@ -203,7 +203,7 @@ def test_failing_webhook_is_given_up_counted_and_logged(hook: Hook, caplog: pyte
     config = AlarmsConfig(webhook=address(hook), retry_for=0.02)
     with delivering(config) as delivery:
         delivery.enqueue(ALARM)
-        until(lambda: delivery.counts)
+        wait_until(lambda: delivery.counts)
         assert ({"result": "failed"}, 1) in delivery.family().samples
     assert "alarms.webhook: gave up an alarm: HTTP status 500" in caplog.text
 
@@ -265,7 +265,7 @@ def test_hanging_webhook_delays_neither_command_nor_other_alarms(tmp_path: Path)
     ):
         for alarm in ("A", "B", "C"):
             delivery.enqueue({"alarm": alarm})
-        until(lambda: delivery.counts == {"sent": 3}, 20)
+        wait_until(lambda: delivery.counts == {"sent": 3}, 20)
 
 
 def test_alarm_end_is_delivered_after_its_begin(hook: Hook) -> None:
@@ -302,7 +302,7 @@ def test_children_of_command_end_with_it(tmp_path: Path, rest: str) -> None:
     command = f"sh -c 'sleep 300 & echo $! > {file}{rest}'"
     counts = delivered(AlarmsConfig(command=command, timeout=5 if not rest else 1, retry_for=0), ALARM)
     assert counts == ({"failed": 1} if rest else {"sent": 1})
-    until(lambda: not alive(int(file.read_text())), 10)
+    wait_until(lambda: not alive(int(file.read_text())), 10)
 
 
 def test_failure_of_command_names_its_last_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -330,7 +330,7 @@ def test_no_descriptors_stay_open(hook: Hook) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
         delivered(config, ALARM)
-    until(lambda: len(os.listdir("/proc/self/fd")) <= before + 2, 10)
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before + 2, 10)
 
 
 def test_enqueue_never_waits_and_counts_dropped_alarms() -> None:
@@ -344,17 +344,17 @@ def test_stop_ends_open_attempts(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     with delivering(AlarmsConfig(command=f"sh -c 'echo $$ > {file}; sleep 300'", timeout=300)) as delivery:
         delivery.enqueue(ALARM)
-        until(lambda: file.exists() and file.read_text().strip())
-    until(lambda: not alive(int(file.read_text())), 10)
+        wait_until(lambda: file.exists() and file.read_text().strip())
+    wait_until(lambda: not alive(int(file.read_text())), 10)
 
 
 def test_alarm_that_is_retried_goes_to_the_new_destination(tmp_path: Path) -> None:
     tried, delivered_to = tmp_path / "tried", tmp_path / "delivered"
     with delivering(AlarmsConfig(command=f"sh -c 'touch {tried}; exit 1'", retry_for=300)) as delivery:
         delivery.enqueue(ALARM)
-        until(tried.exists)
+        wait_until(tried.exists)
         delivery.replace(AlarmsConfig(command=f"touch {delivered_to}", retry_for=300))
-        until(lambda: delivery.counts["sent"])
+        wait_until(lambda: delivery.counts["sent"])
     assert delivered_to.exists()
 
 
@@ -362,7 +362,7 @@ def test_alarm_for_a_removed_destination_is_given_up(tmp_path: Path) -> None:
     tried = tmp_path / "tried"
     with delivering(AlarmsConfig(command=f"sh -c 'touch {tried}; exit 1'", retry_for=300)) as delivery:
         delivery.enqueue(ALARM)
-        until(tried.exists)
+        wait_until(tried.exists)
         delivery.replace(AlarmsConfig())
-        until(lambda: delivery.counts["failed"])
+        wait_until(lambda: delivery.counts["failed"])
     assert dict(delivery.counts) == {"failed": 1}

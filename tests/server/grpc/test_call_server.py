@@ -18,7 +18,7 @@ from penstock.server.grpc import call_server
 from penstock.server.grpc.service import MAX_MESSAGE_BYTES
 from penstock.server.reading.query import Query
 from penstock.slogd import slogd_pb2 as pb
-from penstock.testing import until
+from penstock.testing import wait_until
 from tests.server.running import Running
 
 SERVICE = "/slogd.StructuredLog/"
@@ -56,9 +56,9 @@ def test_append_of_disconnected_caller_is_stored(running: Running, channel: grpc
     topic = running.log.topic("t")
     with topic.writer.lock:  # as long as nothing can be committed
         call = channel.unary_unary(SERVICE + "AppendLogs").future(append(b"left"), timeout=20)
-        until(lambda: topic._scheduled)
+        wait_until(lambda: topic._scheduled)
         call.cancel()
-    until(lambda: topic.end == 2)
+    wait_until(lambda: topic.end == 2)
     assert pb.AppendResponse.FromString(channel.unary_unary(SERVICE + "AppendLogs")(append(), timeout=20)).offsets == [
         2
     ]
@@ -86,7 +86,7 @@ def test_waiting_appends_become_one_batch(running: Running, channel: grpc.Channe
     topic = running.log.topic("t")
     with topic.writer.lock:
         calls = [call.future(append(b"%d" % number), timeout=60) for number in range(10)]
-        until(lambda: len(topic._queue) == 10)
+        wait_until(lambda: len(topic._queue) == 10)
     offsets = sorted(
         itertools.chain.from_iterable(pb.AppendResponse.FromString(each.result()).offsets for each in calls)
     )
@@ -101,7 +101,7 @@ def test_slow_disk_delays_neither_other_calls_nor_topics(running: Running, chann
     slow, slower = running.log.topic("slow"), running.log.topic("slower")
     with slow.writer.lock, slower.writer.lock:
         waiting = [call.future(append(topic=name), timeout=60) for name in ("slow", "slower")]
-        until(lambda: slow._scheduled and slower._scheduled)
+        wait_until(lambda: slow._scheduled and slower._scheduled)
         assert pb.AppendResponse.FromString(call(append(topic="quick"), timeout=20)).offsets == [1]
         request = pb.GetLogsRequest(topic="quick").SerializeToString()
         assert (
@@ -181,16 +181,16 @@ def test_pages_of_disconnected_callers_are_not_read(
     monkeypatch.setattr(running.api.pages, "get", get)
     call, request = channel.unary_unary(SERVICE + "GetLogs"), pb.GetLogsRequest(topic="t").SerializeToString()
     busy = [call.future(request, timeout=60) for _ in range(READ_THREADS)]
-    until(lambda: len(read) == READ_THREADS)
+    wait_until(lambda: len(read) == READ_THREADS)
     cancelled = [call.future(request, timeout=60) for _ in range(20)]
-    until(lambda: running.api.threads._work_queue.qsize() == 20)
+    wait_until(lambda: running.api.threads._work_queue.qsize() == 20)
     for future in cancelled:
         future.cancel()
     broken = call.future(b"\xff", timeout=20)
     assert broken.code() is grpc.StatusCode.INVALID_ARGUMENT  # by then the server knows that they left
     gate.set()
     assert [future.result() for future in busy] == [b""] * READ_THREADS
-    until(lambda: running.api.threads._work_queue.qsize() == 0)
+    wait_until(lambda: running.api.threads._work_queue.qsize() == 0)
     assert len(read) < READ_THREADS + 20
 
 

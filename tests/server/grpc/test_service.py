@@ -12,7 +12,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from penstock.server.grpc.service import MAX_MESSAGE_BYTES
 from penstock.slogd import slogd_pb2 as pb
-from penstock.testing import until
+from penstock.testing import wait_until
 from tests.server.running import Running
 from tests.server.stub import StructuredLogStub
 
@@ -77,7 +77,7 @@ def test_stream_catches_up_and_follows(running: Running, stub: StructuredLogStub
     writer.join()
     assert seen == list(range(total))
     call.cancel()
-    until(lambda: running.api.open_streams == 0)
+    wait_until(lambda: running.api.open_streams == 0)
 
 
 def test_concurrent_streams_miss_no_wake_up(running: Running, stub: StructuredLogStub) -> None:
@@ -85,7 +85,7 @@ def test_concurrent_streams_miss_no_wake_up(running: Running, stub: StructuredLo
     calls = [stub.StreamLogs(pb.GetLogsRequest(topic="t", position=2), timeout=60) for _ in range(8)]
     for call in calls:
         call.initial_metadata()
-    until(lambda: running.api.open_streams == len(calls))
+    wait_until(lambda: running.api.open_streams == len(calls))
     for number in range(30):
         stub.AppendLogs(request("t", b"x"), timeout=20)
         # Nothing else is appended until each stream has it: a lost wake-up would hang here.

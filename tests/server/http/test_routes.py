@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.testing import until
+from penstock.testing import wait_until
 from tests.server.running import Running
 
 ONE = {"logs": [{"raw_bytes": "eA=="}]}
@@ -35,13 +35,13 @@ def test_stream_returns_later_entries_and_ends_with_its_client(running: Running)
         connection.request("GET", "/topic/t/logstream?position=LATEST")
         answer = connection.getresponse()
         assert (answer.status, answer.getheader("content-type")) == (200, "application/json")
-        until(lambda: running.api.open_streams == 1)
+        wait_until(lambda: running.api.open_streams == 1)
         running.request("POST", "/topic/t/logs", {"logs": [{"raw_bytes": "bGF0ZXI="}]})
         frame = json.loads(answer.readline())
         (entry,) = frame["result"]["logs"]
         assert (entry["offset"], entry["raw_bytes"]) == ("1", "bGF0ZXI=")
         answer.close()
-    until(lambda: running.api.open_streams == 0)
+    wait_until(lambda: running.api.open_streams == 0)
 
 
 def test_stream_ends_with_an_error_when_the_server_stops(running: Running) -> None:

@@ -13,7 +13,7 @@ from penstock.server.auth.rights import ANONYMOUS
 from penstock.server.read_ahead.encoded_pages import EncodedPages
 from penstock.server.reading.query import Query
 from penstock.slogd.errors import NoSuchTopic
-from penstock.testing import until
+from penstock.testing import wait_until
 from tests.server.api.test_entries import flip
 from tests.server.running import Running
 
@@ -61,7 +61,7 @@ def test_next_page_is_cached_when_a_page_is_served(topic: Topic, pages: EncodedP
     assert cached(pages, 0) is None
     assert read(pages, 0) == listed(0, 100)
     for offset in range(100, 500, PAGE):
-        until(lambda offset=offset: cached(pages, offset) is not None)  # type: ignore[misc]
+        wait_until(lambda offset=offset: cached(pages, offset) is not None)  # type: ignore[misc]
         assert cached(pages, offset) == listed(offset, offset + PAGE)
     assert read(pages, 550) == listed(550, 600)
 
@@ -102,7 +102,7 @@ def test_incomplete_page_is_read_again(running: Running, topic: Topic, pages: En
 def test_cached_page_is_not_served_after_its_rows_became_a_gap(topic: Topic, pages: EncodedPages) -> None:
     assert read(pages, 0) == listed(0, 100)
     for offset in (0, 100, 200):  # the read-ahead must be over: otherwise it would find the damage itself
-        until(lambda offset=offset: cached(pages, offset) is not None)  # type: ignore[misc]
+        wait_until(lambda offset=offset: cached(pages, offset) is not None)  # type: ignore[misc]
     flip(topic.path, b"000103")
     assert [(gap.begin, gap.end) for gap in topic.verify(100, 200)] == [(100, 200)]
     assert (cached(pages, 0), cached(pages, 100)) == (None, None)

@@ -23,7 +23,7 @@ from penstock.proof.proofs import Proof
 from penstock.proof.prover import Prover
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.views import landed_schema, read_landed, register_views
-from penstock.testing.pipe import until
+from penstock.testing.pipe import wait_until
 from penstock.upkeep.compaction.compaction import compact_table
 from tests.spark.spark_helpers import BUCKET, append, event
 
@@ -178,7 +178,7 @@ def test_failed_commit_repeats_its_batch_and_replans_the_next(
 
     def third(table: DeltaTable, batch: int, files: Sequence[NewFile], *description: Any) -> None:
         if batch == 2:
-            until((landing.layout.checkpoint / "offsets" / "3").exists)
+            wait_until((landing.layout.checkpoint / "offsets" / "3").exists)
             killed()
         real(table, batch, files, *description)
 

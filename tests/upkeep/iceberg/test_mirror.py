@@ -14,7 +14,7 @@ from penstock.files.checked_document import write_document
 from penstock.landing.mirror_lag import forget_mirror, is_behind
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
-from penstock.testing import until
+from penstock.testing import wait_until
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.compaction.typed_compaction import remove_old
 from penstock.upkeep.iceberg.mirror import IcebergMirror, catalog_properties
@@ -56,9 +56,9 @@ def test_unreachable_catalog_is_reported_once_and_retried(
     mirror = IcebergMirror(layout, config, lambda hours: None)
     monkeypatch.setattr(mirror, "_config", config.model_copy(update={"every": 0.01}))
     mirror.start()
-    until(lambda: "the catalog lake is not updated" in caplog.text, 60)
+    wait_until(lambda: "the catalog lake is not updated" in caplog.text, 60)
     (layout.tables / "no").mkdir()
-    until(lambda: not is_behind(layout), 60)
+    wait_until(lambda: not is_behind(layout), 60)
     assert mirror.stop(60)
     assert sum("is not updated" in message for message in caplog.messages) == 1
 
