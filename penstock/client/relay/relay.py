@@ -25,6 +25,7 @@ from penstock.client.relay.positions import BAD_FILE, RelayPosition, RelayPositi
 from penstock.client.relay.ranges import Range, next_range, relayed_origin, reread_range
 from penstock.config import RelayConfig, Settings
 from penstock.config.daemon_access import Access, read_token
+from penstock.errors import PenstockError
 from penstock.files.errors import FileError
 from penstock.files.file_system import OS, make_folder
 from penstock.log import CorruptBatch, LogError, TopicReader
@@ -36,6 +37,8 @@ POLL_INTERVAL_S = 0.2
 FIRST_RETRY_DELAY_S, MAX_RETRY_DELAY_S = 0.1, 5.0
 PRODUCER_MEMORY_S = 86400
 """Default of transactions.producer_memory: the other side may forget a producer that is silent for longer."""
+STORED_ALREADY = "is stored already"
+"""Part of the answer to a number that is stored with other rows, in contrast to one that is not the next."""
 FOLDER = "relays"
 """Folder of the positions, in the data directory."""
 _LOGGER = logging.getLogger(__name__)
@@ -105,6 +108,14 @@ class TopicRelay:
     def _relay_next(self) -> bool:
         if self._next < 0 and not self._resume():
             return False
+        try:
+            return self._relay_range()
+        except CorruptBatch as damage:
+            # The daemon makes a gap of the damaged entries, counted as lost; the next attempt continues behind it.
+            self._local.verify(self._topic, damage.begin, damage.end)
+            raise
+
+    def _relay_range(self) -> bool:
         reader = self._reader = self._reader or TopicReader(self._folder)
         if self._pending is not None:
             return self._send(self._pending, reread_range(reader, self._pending.begin, self._pending.end))
@@ -135,10 +146,19 @@ class TopicRelay:
         if position is not None:
             self._producer, self._sequence = position.producer, position.sequence
         if cursor is None:
-            # Retention waits for this reader from now on.
+            # With retention_policy "keep" retention waits for this reader from now on.
             self._local.commit_cursor(self._topic, self._cursor, start)
+        self._warn_of_expiry()
         self._next = start
         return True
+
+    def _warn_of_expiry(self) -> None:
+        (topic,) = self._local.describe(self._topic)
+        if topic.settings["retention_policy"] != "keep":
+            text = (
+                'topic %s: retention may drop entries before they are relayed; retention_policy = "keep" prevents that'
+            )
+            _LOGGER.warning(text, self._topic)
 
     def _read_position(self, cursor: int | None) -> RelayPosition | None:
         try:
@@ -160,13 +180,16 @@ class TopicRelay:
 
     def _send(self, pending: RelayPosition, batches: Range | None) -> bool:
         missing = pending.end - pending.begin - (batches.rows.num_rows if batches else 0)
+        is_stored = True
         if batches is None:
             self._renew_producer()
-        elif not self._append(pending, batches, is_whole=not missing):
-            return True
+        else:
+            is_stored = self._append(pending, batches, is_whole=not missing)
         if missing:
             text = "topic %s: %d of the interrupted entries [%d, %d) were gone before they could be sent again"
             _LOGGER.warning(text, self._topic, missing, pending.begin, pending.end)
+        if not is_stored:
+            return True
         # An attempt that failed is in doubt: it may be stored, and a repetition needs the producer's number.
         if self._may_be_stored and time.time() - pending.sent > PRODUCER_MEMORY_S:
             text = "topic %s: the interrupted entries [%d, %d) are stored twice if the other side forgot their producer"
@@ -183,7 +206,7 @@ class TopicRelay:
         try:
             self._remote.append_batch(self._target, batches.rows, number, origin)
         except OutOfSequence as error:
-            if not is_whole:
+            if not is_whole and STORED_ALREADY in str(error):
                 # The number is stored with more rows: the whole range had arrived before a part of it expired here.
                 self._renew_producer()
                 return True
@@ -191,7 +214,10 @@ class TopicRelay:
             text = "topic %s: the entries [%d, %d) are sent as another producer, and may be stored twice: %s"
             _LOGGER.warning(text, self._topic, pending.begin, pending.end, error)
             self._renew_producer()
-            self._enter(pending.begin, pending.end)
+            # Order: the cursor first. Crash: a start finds it in the range that is entered, before and after.
+            self._local.commit_cursor(self._topic, self._cursor, batches.begin)
+            self._next = batches.begin
+            self._enter(batches.begin, batches.end)
             return False
         return True
 
@@ -221,6 +247,25 @@ def remote_client(config: RelayConfig) -> Log:
     return Log(config.to, token=token, tls=tls, retry_for=0)
 
 
+class Credentials:
+    """The files of tokens and certificates, which are replaced while the relay runs."""
+
+    def __init__(self, config: RelayConfig, settings: Settings) -> None:
+        security = settings.security
+        own = (config.token_file, config.tls_ca, config.tls_cert, config.tls_key)
+        self._paths = [path for path in (*own, security.tls_cert, security.tls_key) if path]
+        self._stamps = self._read_stamps()
+
+    def have_changed(self) -> bool:
+        """Report whether a file has changed since the last call."""
+        # Order: before the files are read, so that a change in between is noticed by the next call.
+        previous, self._stamps = self._stamps, self._read_stamps()
+        return previous != self._stamps
+
+    def _read_stamps(self) -> list[int]:
+        return [path.stat().st_mtime_ns if path.exists() else 0 for path in self._paths]
+
+
 def main() -> None:
     """Run the task on standard input until SIGTERM, whose default ends the process: it may be killed at any moment."""
     die_with_parent()
@@ -234,13 +279,24 @@ def main() -> None:
         make_folder(folder)
         # Order: the lock before positions are read, because a predecessor may still be ending.
         OS.lock(folder / "lock")
+        credentials = Credentials(config, settings)
         local, remote = local_client(settings), remote_client(config)
-        topics = [TopicRelay(config, topic, settings, local, remote) for topic in config.topic]
     while True:
-        # Every topic has its turn, so that a failing one does not stop the others.
-        progress = [topic.relay_once() for topic in topics]
-        if not any(progress):
-            time.sleep(POLL_INTERVAL_S)
+        topics = [TopicRelay(config, topic, settings, local, remote) for topic in config.topic]
+        while not credentials.have_changed():
+            # Every topic has its turn, so that a failing one does not stop the others.
+            progress = [topic.relay_once() for topic in topics]
+            if not any(progress):
+                time.sleep(POLL_INTERVAL_S)
+        try:
+            renewed = local_client(settings), remote_client(config)
+        except (OSError, PenstockError) as error:
+            _LOGGER.warning("the renewed token or certificates cannot be used: %s", error)
+            continue
+        _LOGGER.info("the token or certificates were renewed: connecting again")
+        local.close()
+        remote.close()
+        local, remote = renewed
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ from penstock.upkeep.compaction.compaction import apply_vectors, removed_on_fail
 if TYPE_CHECKING:
     from penstock.upkeep.iceberg.mirrored_table import DeltaSnapshot
 
-EXPIRY_INTERVAL_S = 1800.0
 METADATA_FOLDER = "_iceberg"
 """Folder of the metadata below the tables: readers of the data can read it, too."""
 _S3_PROPERTIES = {
@@ -91,7 +90,12 @@ class IcebergMirror:
         # Imported late: only a mirror needs PyIceberg, which takes a second.
         from pyiceberg.catalog import load_catalog
 
-        from penstock.upkeep.iceberg.mirrored_table import SNAPSHOT_HOURS, ForeignFiles, MirroredTable
+        from penstock.upkeep.iceberg.mirrored_table import (
+            EXPIRY_INTERVAL_S,
+            SNAPSHOT_HOURS,
+            ForeignFiles,
+            MirroredTable,
+        )
 
         started_at, changed = time.time(), 0
         catalog = load_catalog(self._config.catalog, **catalog_properties(self._layout, self._config))
@@ -109,7 +113,7 @@ class IcebergMirror:
                 changed += table.update(list_snapshot())
             if believed_s is not None:
                 table.expire(believed_s)
-        if is_expiring:
+        if believed_s is not None:
             self._expire_at = time.monotonic() + EXPIRY_INTERVAL_S
         store_mirrored(self._layout, started_at)
         return changed

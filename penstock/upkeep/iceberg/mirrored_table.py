@@ -41,7 +41,8 @@ from penstock.landing.table.table_reader import BatchFiles
 from penstock.landing.table_paths import partition_value
 from penstock.landing.table_schema import PARTITION_COLUMNS
 
-SNAPSHOT_HOURS = KEEP_HOURS - MAX_LAG_S / 3600
+EXPIRY_INTERVAL_S = 1800.0
+SNAPSHOT_HOURS = KEEP_HOURS - (MAX_LAG_S + EXPIRY_INTERVAL_S) / 3600
 """Age at which a replaced snapshot expires: before the files that only it has are removed."""
 MAX_SUMS_BYTES = 16 << 10
 """Limit: bytes of ranges and sums in a snapshot's summary: the table's metadata has all summaries. Beyond it, the table

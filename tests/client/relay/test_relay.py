@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 
 from penstock.client import Log
 from penstock.client.relay.positions import RelayPosition, RelayPositionFile
-from penstock.client.relay.relay import FOLDER, PRODUCER_MEMORY_S, Outage, TopicRelay, remote_client
+from penstock.client.relay.ranges import relayed_origin
+from penstock.client.relay.relay import FOLDER, PRODUCER_MEMORY_S, Credentials, Outage, TopicRelay, remote_client
 from penstock.config import RelayConfig, SecurityConfig, Settings, TokenConfig
 from penstock.counts import Name, Origin
 from penstock.records import BODY, body
@@ -82,6 +84,11 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     both.close()
 
 
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what was logged, without the warning that each start of a relay gives for this topic."""
+    return [line for line in caplog.messages if "retention_policy" not in line]
+
+
 def relay_all(relay: TopicRelay) -> None:
     while relay.relay_once():
         pass
@@ -140,7 +147,7 @@ def test_token_without_the_right_is_refused_in_one_line(pair: Pair, caplog: pyte
     relay = pair.relay()
     assert not relay.relay_once()
     assert not relay.relay_once()
-    (line,) = caplog.messages
+    (line,) = lines(caplog)
     assert line == ("topic t is not relayed: Appending what another host received requires the right relay; retrying")
     assert pair.cursor() == 0  # retention waits for what was not relayed
 
@@ -150,7 +157,7 @@ def test_entries_wait_while_the_other_side_is_away(pair: Pair, caplog: pytest.Lo
     pair.store(b"a", b"b")
     away = pair.relay(to=f"127.0.0.1:{port}")
     assert not away.relay_once()
-    assert len(caplog.messages) == 1
+    assert len(lines(caplog)) == 1
     assert [(cursor.name, cursor.offset, cursor.lag_entries) for cursor in pair.local.cursors("t")] == [
         ("relay-up", 0, 2)
     ]
@@ -235,3 +242,45 @@ def test_outage_is_two_lines(caplog: pytest.LogCaptureFixture) -> None:
     outage.end()
     outage.end()
     assert caplog.messages == ["topic t is not relayed: away; retrying", "topic t is relayed again after 0 s"]
+
+
+def test_damaged_entries_become_a_gap_and_the_others_arrive(pair: Pair) -> None:
+    for payload in (b"first entry", b"second entry", b"third entry"):
+        pair.store(payload)
+    for path in (pair.token.parent / "host" / "topics" / "t").rglob("*"):
+        if path.is_file() and b"second entry" in (content := path.read_bytes()):
+            path.write_bytes(content.replace(b"second entry", b"sEcond entry"))
+    relay = pair.relay()
+    wait_until(lambda: not relay.relay_once() and pair.cursor() == 3)
+    assert pair.arrived == [b"first entry", b"third entry"]
+    (gap,) = pair.local.describe("t")[0].gaps
+    assert (gap.begin, gap.end) == (1, 2)
+
+
+def test_part_of_a_range_is_sent_as_another_producer_if_its_number_is_unknown(pair: Pair) -> None:
+    pair.store(b"a", b"b")
+    pair.host.log.delete("t")
+    pair.host.api.topics.forget("t")
+    pair.store(b"c")
+    pair.file.write(RelayPosition("p", 7, 0, 3, 0))  # the other side was restored: it knows only number 1
+    pair.relay()._remote.append_batch("central-t", body([b"x"]), ("p", 1), relayed_origin("web1", ORIGIN))
+    relay_all(pair.relay())
+    assert (pair.arrived, pair.cursor()) == ([b"x", b"c"], 3)
+
+
+def test_topic_whose_entries_may_expire_is_named(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    pair.store(b"a")
+    relay_all(pair.relay())
+    assert sum('retention_policy = "keep" prevents that' in line for line in caplog.messages) == 1
+    pair.local.configure_topic("t", retention_policy="keep")
+    caplog.clear()
+    relay_all(pair.relay())
+    assert not caplog.messages
+
+
+def test_renewed_token_is_noticed_once(pair: Pair) -> None:
+    config = RelayConfig(name="up", topic="t", to="127.0.0.1:1", token_file=pair.token)
+    credentials = Credentials(config, Settings())
+    assert not credentials.have_changed()
+    os.utime(pair.token, ns=(1, 1))
+    assert (credentials.have_changed(), credentials.have_changed()) == (True, False)
