@@ -34,7 +34,7 @@ MAX_CONFIG_BYTES = 1 << 20
 """Limit of a container's ``config.v2.json`` that is read for its name."""
 STREAMS = ("stdout", "stderr")
 _CRI = (
-    r"(?s)\A(?P<time>[0-9]+-[0-9]+-[0-9]+T[^ ]+) (?P<stream>stdout|stderr) "
+    r"(?s)\A(?P<time>[0-9]+-[0-9]+-[0-9]+T[!-~]+) (?P<stream>stdout|stderr) "
     r"(?P<tag>[^ :]+)(?P<tags>(?::[^ ]*)?)(?: (?P<text>.*))?\z"
 )
 _DOCKER = pa.struct([("log", pa.string()), ("stream", pa.string()), ("time", pa.string())])
@@ -183,11 +183,15 @@ def complete_bytes(content: bytes) -> int:
 
 
 def describe_path(path: str) -> dict[str, str]:
-    """Return what a path says of its container, as annotations: pod, namespace, names and ids."""
+    """Return what a path says of its container, as annotations: pod, namespace, names and ids.
+
+    A character that UTF-8 does not have becomes a question mark.
+    """
     for pattern in (_POD, _DOCKER_FILE, _PODMAN_FILE):
         if match := pattern.search(path):
             name = _docker_name(Path(path)) if pattern is _DOCKER_FILE else ""
-            return match.groupdict() | ({"container_name": name} if name else {})
+            texts = match.groupdict() | ({"container_name": name} if name else {})
+            return {key: text.encode(errors="replace").decode() for key, text in texts.items()}
     return {}
 
 

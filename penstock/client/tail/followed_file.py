@@ -22,6 +22,9 @@ HEAD_BYTES = 256
 """Bytes at its beginning by which a file is recognised."""
 WINDOW_BYTES = 4096
 """Bytes before the offset by which a file is recognised. The head alone is the same in all files with a long header."""
+PIECE_WAIT_S = 5.0
+"""Time for which lines wait for the last piece of a message. A runtime writes the rest of a stream that ends without a
+newline as a piece, and no further one follows."""
 PROBE_BYTES = 16
 """Bytes read to see whether a hole begins."""
 
@@ -50,7 +53,7 @@ class FollowedFile:
 
     ``grown_at``: the monotonic time of the last change of its size. ``is_own``: the file is known not to be a copy of
     another one. ``is_held``: it is not read before that is known. ``complete_bytes`` returns how many bytes of whole
-    lines may be read together, 0 if their last message needs more lines. Owned by the tailer's thread.
+    lines may be read together, 0 if their messages need more lines. Owned by the tailer's thread.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class FollowedFile:
         # Reading starts only at a change of size or time: an idle file costs one system call per poll.
         self._exhausted_state: tuple[int, int] | None = None
         self._compared_state: tuple[int, int] | None = None
+        self._waiting_lines: tuple[int, float] | None = None  # offset and age of lines that wait for a piece
 
     @property
     def is_deleted(self) -> bool:
@@ -127,7 +131,8 @@ class FollowedFile:
         """Return the next lines, one read at most. ``is_last``: also a line without an end, as no more will come."""
         status = os.fstat(self._descriptor)
         state = status.st_size, status.st_mtime_ns
-        if state == self._exhausted_state and (not is_last or status.st_size == self.position.offset):
+        is_over = is_last or self._has_waited(now)
+        if state == self._exhausted_state and (not is_over or status.st_size == self.position.offset):
             return None
         encoding = self._encoding()
         begin = self._after_nuls(self.position.offset, encoding)
@@ -138,8 +143,14 @@ class FollowedFile:
         size = encoding.whole_lines(content)
         if size:
             complete = self._complete_bytes(content[:size])
-            # Limit: a message whose pieces do not fit into one read is cut after a piece.
-            size = complete or (size if is_last or len(content) == encoding.read_bytes else 0)
+            if complete == size:
+                self._waiting_lines = None
+            elif self._waiting_lines is None or self._waiting_lines[0] != begin + complete:
+                self._waiting_lines = begin + complete, now
+            if not complete and (is_last or self._has_waited(now) or len(content) == encoding.read_bytes):
+                # Limit: a message is cut after a piece if its pieces do not fit into one read, or do not come in time.
+                self._waiting_lines, complete = None, size
+            size = complete
             if not size:
                 self._exhausted_state = state
                 return None
@@ -153,6 +164,10 @@ class FollowedFile:
             return None
         self.grown_at = now
         return Span(begin, begin + size, content[:size], encoding)
+
+    def _has_waited(self, now: float) -> bool:
+        """Whether lines have waited for a piece for ``PIECE_WAIT_S``."""
+        return self._waiting_lines is not None and now - self._waiting_lines[1] >= PIECE_WAIT_S
 
     def span(self, begin: int, end: int) -> Span:
         """Return the span of an append that is made again."""

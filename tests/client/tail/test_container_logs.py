@@ -133,6 +133,19 @@ def test_name_of_a_docker_container_is_read_if_it_can_be(config: bytes, tmp_path
     assert (name == "web") == (config == b'{"Name":"/web"}')
 
 
+def test_names_that_are_no_utf8_are_annotations_with_replaced_characters(tmp_path: Path) -> None:
+    here = Following(tmp_path, "*/*/*/*.log", containers=True)
+    names = ["pods/a_b\udcff_c/web/0.log", f"x/containers/{CONTAINER}/{CONTAINER}-json.log"]
+    for name in names:
+        here.path(name).parent.mkdir(parents=True)
+        here.write(cri("text"), name)
+    here.path(names[1]).with_name("config.v2.json").write_bytes(rb'{"Name":"/web\ud800"}')
+    assert here.run() == [b"text", b"text"]
+    annotations = [dict(row["annotations"]) for row in here.topic.rows]
+    assert {"b?", None} == {each.get("pod") for each in annotations}
+    assert {"web", "web?"} == {each["container_name"] for each in annotations}
+
+
 @pytest.mark.parametrize("write", [cri, docker])
 def test_tailer_appends_joined_entries_with_annotations_of_path_and_line(write: Write, tmp_path: Path) -> None:
     here = Following(tmp_path, "pods/*/*/*.log*", containers=True, annotations={"node": "n1"})
@@ -176,6 +189,50 @@ def test_piece_at_the_end_of_a_rotated_file_is_appended(tmp_path: Path) -> None:
     assert here.run() == [b"one", b"two", b"begun"]
 
 
+@pytest.mark.parametrize("write", [cri, docker])
+def test_last_line_without_a_newline_is_appended_once_after_five_seconds(write: Write, tmp_path: Path) -> None:
+    here = Following(tmp_path, containers=True)
+    here.write(write("started", "stdout", False) + write("panic: x", "stderr", True))
+    assert here.run() == [b"started"]
+    here.clock.advance(4.9)
+    assert here.run() == [b"started"]
+    here.clock.advance(0.1)
+    here.topic.dies = "after"
+    with pytest.raises(Killed):
+        here.run()
+    here.kill()
+    here.topic.dies = ""
+    here.write(write("next run", "stderr", False))
+    assert here.run() == [b"started", b"panic: x", b"next run"]
+
+
+@pytest.mark.parametrize("write", [cri, docker])
+def test_closed_stream_delays_lines_of_the_other_one_by_five_seconds_once(write: Write, tmp_path: Path) -> None:
+    here = Following(tmp_path, containers=True)
+    here.write(write("begun", "stdout", True))
+    for number in range(5):
+        here.write(write(f"error {number}", "stderr", False))
+        assert here.run() == []
+        here.clock.advance(1)
+    errors = [f"error {number}".encode() for number in range(5)]
+    assert here.run() == [b"begun", *errors]
+    here.write(write("error 5", "stderr", False))
+    assert here.run() == [b"begun", *errors, b"error 5"]
+
+
+def test_piece_waits_anew_for_its_next_one_after_lines_were_complete(tmp_path: Path) -> None:
+    here = Following(tmp_path, containers=True)
+    here.write(cri("a", "stdout", True))
+    assert here.run() == []
+    here.clock.advance(4)
+    here.write(cri("b") + cri("c", "stdout", True))
+    assert here.run() == [b"ab"]
+    here.clock.advance(4)
+    assert here.run() == [b"ab"]
+    here.write(cri("d"))
+    assert here.run() == [b"ab", b"cd"]
+
+
 class Container:
     """A runtime that writes numbered entries of both streams in pieces, and rotates their file."""
 
@@ -199,6 +256,17 @@ class Container:
         self.here.run()
         self.here.write(content[len(content) // 2 :])
         self.texts.append(f"slow {self.number} done".encode())
+
+    def end_without_newline(self) -> None:
+        """Write the rest of a stream that ends without a newline, and wait until no more may come."""
+        self.number += 1
+        self.here.write(self.write(f"rest {self.number}", "stderr", True))
+        self.texts.append(f"rest {self.number}".encode())
+        # A new file that may be a copy waits, too.
+        for _ in range(2):
+            self.here.run()
+            self.here.clock.advance(5)
+        self.here.run()
 
     def rotate(self) -> None:
         """Rename the file as kubelet and Docker do; an older one is compressed after it was read."""
@@ -241,6 +309,7 @@ class Container:
 ACTS: list[Callable[[Container], Any]] = [
     Container.log,
     Container.look_between_pieces,
+    Container.end_without_newline,
     Container.rotate,
     Container.copytruncate,
     Container.kill_before,
@@ -265,18 +334,26 @@ def test_each_entry_is_appended_once_in_any_order_of_events(write: Write, acts: 
         here.kill()
 
 
+@pytest.mark.parametrize("time", [b"2026-11-26T\xff", b"2026-11-26T\xc3\xa9", b"2026-11-26T\x00", b"2026-11-26T1\t2"])
+def test_line_with_bytes_in_its_time_that_no_time_has_is_unchanged(time: bytes) -> None:
+    line = time + b" stdout F text"
+    assert entries_of(line, cri("next")) == [(line, None, None), (b"next", "stdout", AT)]
+
+
+NO_NEWLINE = st.binary(max_size=30).map(lambda data: data.replace(b"\n", b""))
+ENTRIES = st.sampled_from([cri("a P"), cri("b", "stderr", True), docker("c", "stdout", True), docker("d")])
+
+
+@st.composite
+def lines_with_foreign_bytes(draw: st.DrawFn) -> bytes:
+    """Return an entry's line, of which some bytes are replaced by others."""
+    line, other = draw(ENTRIES)[:-1], draw(NO_NEWLINE)
+    begin, end = sorted((draw(st.integers(0, len(line))), draw(st.integers(0, len(line)))))
+    return line[:begin] + other + line[end if draw(st.booleans()) else begin :]
+
+
 @settings(max_examples=200)
-@given(
-    st.lists(
-        st.one_of(
-            st.binary(max_size=30).map(lambda data: data.replace(b"\n", b"")),
-            st.sampled_from([cri("a P"), cri("b", "stderr", True), docker("c", "stdout", True), docker("d")]).map(
-                lambda line: line[:-1]
-            ),
-        ),
-        max_size=12,
-    )
-)
+@given(st.lists(st.one_of(NO_NEWLINE, ENTRIES.map(lambda line: line[:-1]), lines_with_foreign_bytes()), max_size=12))
 def test_any_bytes_are_entries_and_complete_bytes_end_a_line(lines: list[bytes]) -> None:
     content = b"".join(line + b"\n" for line in lines)
     end = complete_bytes(content)
