@@ -31,7 +31,8 @@ def annotate_credentials(body: pa.RecordBatch, credentials: Ints) -> pa.RecordBa
     owners, owner_indices = np.unique(credentials[:, 1] << 32 | credentials[:, 2], return_inverse=True)
     senders, indices = np.unique(credentials[:, 0] * len(owners) + owner_indices, return_inverse=True)
     pids, owner_of_sender = np.divmod(senders, max(len(owners), 1))
-    columns = (pids, owners[owner_of_sender] >> 32, owners[owner_of_sender] & 0xFFFF_FFFF)
+    # Users from 2^31 on make the joined integer negative: the mask removes the sign that the shift extends.
+    columns = (pids, owners[owner_of_sender] >> 32 & 0xFFFF_FFFF, owners[owner_of_sender] & 0xFFFF_FFFF)
     texts = {name: [str(number) for number in column] for name, column in zip(CREDENTIALS, columns, strict=True)}
     return annotate_columns(body, texts, indices)
 
