@@ -114,13 +114,15 @@ class ListenerProcesses:
             self.ending_forwarders(listener),
             receiver_inputs(self.listener) != receiver_inputs(listener),
         )
+        # Otherwise they stay as they are: those of a socket that systemd opened are its unit's.
+        has_new_access = (self.listener.mode, self.listener.owner) != (listener.mode, listener.owner)
         self.listener = listener
         self._remove_forwarders(ended_forwarders)
         started = self._add_forwarders()
         if not restarts:
             return started
         request_buffer(self.sock, listener.so_rcvbuf)
-        if listener.is_local:
+        if listener.is_local and has_new_access:
             self._change_file_access()
         self._warn_of_small_buffer()
         self.receiver = self._new_receiver()

@@ -42,6 +42,22 @@ def test_changed_listener_key_restarts_only_the_receiver(intake: ListenerProcess
     assert names(intake.change_to(changed)) == ["receiver a"]
 
 
+def test_access_to_a_file_changes_only_with_its_configuration(tmp_path: Path) -> None:
+    def configured(**keys: Any) -> ListenerConfig:
+        local = {"name": "a", "protocol": "unix_datagram", "path": str(tmp_path / "log"), "handlers": [LOG]}
+        return ListenerConfig.model_validate(local | keys)
+
+    intake = ListenerProcesses(configured(), BufferConfig(), tmp_path)
+    try:
+        (tmp_path / "log").chmod(0o660)  # as SocketMode= of systemd's unit does
+        assert names(intake.change_to(configured(kill=True))) == ["receiver a"]
+        assert (tmp_path / "log").stat().st_mode & 0o777 == 0o660
+        intake.change_to(configured(mode="0600"))
+        assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
+    finally:
+        intake.close()
+
+
 def test_changed_handler_setting_restarts_only_its_forwarder(intake: ListenerProcesses) -> None:
     before = intake.forwarders["discard"]
     changed = listener({"type": "discard", "timeout": "5s"})
