@@ -68,8 +68,14 @@ def _group_id(name: str) -> int:
 def _remove_stale_file(path: Path, kind: int) -> None:
     """Remove the file of a socket without a listening process. Raises OSError and ValueError for any other file."""
     with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise ValueError("the file exists and is no socket")
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            raise ValueError(
+                f"it is a link to {path.readlink()}, such as journald's: disable systemd-journald-dev-log.socket and "
+                "remove the link, or configure another path"
+            )
+        if not stat.S_ISSOCK(mode):
+            raise ValueError("the file exists and is no socket: remove it, or configure another path")
         with socket.socket(socket.AF_UNIX, kind) as probe:
             probe.setblocking(False)
             try:

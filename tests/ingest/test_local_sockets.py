@@ -291,11 +291,21 @@ def test_file_is_replaced_only_if_nobody_listens(protocol: str, holder: str, tmp
 
 def test_file_that_is_no_socket_is_refused_and_stays(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("precious")
-    with pytest.raises(CannotListen, match="the file exists and is no socket"):
+    with pytest.raises(CannotListen, match="the file exists and is no socket: remove it, or configure another path"):
         open_socket(local_listener(tmp_path / "log"))
     assert (tmp_path / "log").read_text() == "precious"
     with pytest.raises(CannotListen, match="No such file or directory"):
         check_listener(local_listener(tmp_path / "missing" / "log"))
+
+
+@pytest.mark.parametrize("is_dangling", [True, False])
+def test_link_to_journalds_socket_is_refused_with_its_target(is_dangling: bool, tmp_path: Path) -> None:
+    (tmp_path / "log").symlink_to(tmp_path / "dev-log")
+    with contextlib.nullcontext() if is_dangling else open_socket(local_listener(tmp_path / "dev-log")):
+        text = f"link to {tmp_path}/dev-log, such as journald's: disable systemd-journald-dev-log.socket and remove"
+        with pytest.raises(CannotListen, match=text):
+            open_socket(local_listener(tmp_path / "log"))
+    assert (tmp_path / "log").is_symlink()
 
 
 def test_full_queue_counts_as_a_process_that_listens(tmp_path: Path) -> None:
