@@ -275,7 +275,6 @@ TESTED_BY: dict[str, str] = {
     "penstock/log/transactions/staging.py": "tests/log/transactions/test_transactions.py",
     "penstock/sinks/handler.py": "tests/sinks/test_handler_factory.py",
     "penstock/sinks/handler_check.py": "tests/sinks/test_handler_factory.py",
-    "penstock/supervise/supervisor.py": "tests/supervise/test_supervisor_size.py",
     "penstock/supervise/waiting_frames.py": "tests/supervise/test_removed_handlers.py",
     "penstock/ingest/receiver.py": "tests/system/test_receivers.py",
     "penstock/wire/codecs.py": "tests/wire/test_own_codec.py",

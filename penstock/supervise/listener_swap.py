@@ -58,6 +58,7 @@ class ListenerSwap:
             intake.prepare(listener)
         holders = {listener.name: self._holders_of_port(listener) for listener in new}
         for listener in sorted(new, key=lambda each: bool(holders[each.name])):
+            self._check_file_is_free(listener)
             self._opened.append(self._open(listener, [intake.sock for intake in holders[listener.name]]))
             if holders[listener.name]:
                 self._waiting_for_address.append(self._opened[-1])
@@ -65,13 +66,23 @@ class ListenerSwap:
     def _holders_of_port(self, listener: ListenerConfig) -> list[ListenerProcesses]:
         """Return the removed listeners that still have this port."""
         if listener.is_local:
-            return []  # Limit: a file changes its listener at a restart only; until then it is in use
+            return []  # see _check_file_is_free
         address = (listener.transport, listener.port)
         return [
             intake
             for intake in self._removed
             if not intake.listener.is_local and (intake.listener.transport, intake.sock.getsockname()[1]) == address
         ]
+
+    def _check_file_is_free(self, listener: ListenerConfig) -> None:
+        """Check that no removed listener has the file of a local one. Raises CannotListen.
+
+        Limit: a file cannot have two sockets, so its listener changes name or protocol only while no process has it.
+        """
+        for intake in self._removed if listener.is_local else ():
+            if intake.listener.path == listener.path:
+                reason = f"listener {intake.listener.name!r} has it as {intake.listener.protocol}"
+                raise cannot_listen(listener, ValueError(f"{reason}; stop penstock and start it"))
 
     def _withdraw(self) -> None:
         for intake in self._opened:

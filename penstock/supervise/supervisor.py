@@ -44,6 +44,8 @@ CHECK_INTERVAL_S = 0.1
 MIN_UPTIME_S = 0.5
 """Time after which a restarted process counts as running, if it does not report that itself."""
 SUCCESSION_POLL_S = 0.002
+RELEASE_TIMEOUT_S = 5.0
+"""Time limit for systemd to close sockets that were removed from its store; it does so in a thread of its own."""
 STOP_EVENT_TIMEOUT_S = 1.0
 """Time limit for the daemon to store the event of the stop."""
 EVERYWHERE = "*"
@@ -85,14 +87,15 @@ class Supervisor:
         self.timeline = Timeline(self._channel)
         self._endpoints: dict[str, Any] = {}
         _warn_of_idle_handlers(settings)
-        self._end_superseded_children()
+        claimed, unclaimed = self._take_sockets()
+        self._end_superseded_children(has_unclaimed_sockets=bool(unclaimed))
         # Order: before any child starts, see removed_handlers.
         settle_removed_handlers(settings.buffers, {x.name: {h.label for h in x.forwarded} for x in settings.listener})
         try:
             if inheritance is None:  # otherwise a predecessor's daemon still has them
                 for key, address in settings.log.addresses.items():
                     check_address(key, address)
-            self._open_intakes()
+            self._open_intakes(claimed, unclaimed)
         except CannotListen:
             self._close()
             raise
@@ -129,15 +132,27 @@ class Supervisor:
                 child.start()
         self._write_endpoints()
 
-    def _end_superseded_children(self) -> None:
-        """End all inherited children if others are configured now, or other log buffers."""
+    def _take_sockets(self) -> tuple[dict[str, socket.socket], dict[str, socket.socket]]:
+        """Return sockets that a predecessor or systemd kept, by name: of a listener that they serve, and all others."""
+        if self._inheritance:
+            sockets = {name: socket.socket(fileno=number) for name, number in self._inheritance.sockets.items()}
+        else:
+            sockets = take_stored_sockets()
+        listeners = {listener.name: listener for listener in self._settings.listener}
+        claimed = {
+            name: sock for name, sock in sockets.items() if name in listeners and serves_listener(sock, listeners[name])
+        }
+        return claimed, {name: sock for name, sock in sockets.items() if name not in claimed}
+
+    def _end_superseded_children(self, has_unclaimed_sockets: bool) -> None:
+        """End all inherited children if others are configured now, or other sockets or log buffers."""
         if not (inheritance := self._inheritance):
             return
         forwarders = {f"forwarder {x.name} {h.label}" for x in self._settings.listener for h in x.forwarded}
         names = {*(f"receiver {x.name}" for x in self._settings.listener), *forwarders, DAEMON_NAME}
         names |= {f"relay {relay.name}" for relay in self._settings.relay}
         has_same_buffers = inheritance.buffer == self._settings.buffer.model_dump(mode="json")
-        if inheritance.pids.keys() <= names and has_same_buffers:
+        if inheritance.pids.keys() <= names and has_same_buffers and not has_unclaimed_sockets:
             return
         # Order: readers after the receivers, so that they read the last frames; then the buffers may change.
         receivers = [name for name in inheritance.pids if name.startswith("receiver ")]
@@ -145,28 +160,29 @@ class Supervisor:
             inheritance.end_children(group, self._settings.shutdown_time)
         self._inheritance = replace(inheritance, pids={})
 
-    def _open_intakes(self) -> None:
-        """Open the listeners' sockets, or take sockets that a predecessor or systemd kept."""
-        if self._inheritance:
-            sockets = {name: socket.socket(fileno=number) for name, number in self._inheritance.sockets.items()}
-        else:
-            sockets = take_stored_sockets()
-        for listener in self._settings.listener:
-            sock = sockets.get(listener.name)
-            if sock is not None and not serves_listener(sock, listener):
-                # Order: closed before its successor is opened, which may have the same address.
-                drop_stored_sockets(listener.name)
-                sockets.pop(listener.name).close()
-                sock = None
-            self._intakes[listener.name] = ListenerProcesses(
-                listener, self._settings.buffer, self._settings.buffers, inherited=sock
-            )
-            if sock is not None:
-                del sockets[listener.name]
-        for name, sock in sockets.items():
+    def _open_intakes(self, claimed: Mapping[str, socket.socket], unclaimed: Mapping[str, socket.socket]) -> None:
+        """Open the listeners' sockets except for ``claimed`` ones, and close ``unclaimed`` ones."""
+        # Order: closed before new sockets are opened, which may have the same addresses: of a renamed listener, or of
+        # another type.
+        for name, sock in unclaimed.items():
             drop_stored_sockets(name)
             sock.close()
+        deadline = time.monotonic() + (RELEASE_TIMEOUT_S if unclaimed and keeps_sockets() else 0)
+        for listener in self._settings.listener:
+            self._intakes[listener.name] = self._open_intake(listener, claimed.get(listener.name), deadline)
         store_sockets({name: intake.sock for name, intake in self._intakes.items()})
+
+    def _open_intake(
+        self, listener: ListenerConfig, inherited: socket.socket | None, deadline: float
+    ) -> ListenerProcesses:
+        """Open a listener; until ``deadline`` its address may be in use. Raises CannotListen."""
+        while True:
+            try:
+                return ListenerProcesses(listener, self._settings.buffer, self._settings.buffers, inherited=inherited)
+            except CannotListen:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(SUCCESSION_POLL_S)
 
     def _succeed_children(self, pids: Mapping[str, int]) -> None:
         """Replace each inherited child as soon as it has ended, the receivers first."""

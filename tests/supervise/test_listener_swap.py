@@ -203,9 +203,10 @@ def test_local_socket_changes_its_mode_keeps_its_listener_and_is_removed(tmp_pat
     local = {"name": "host", "protocol": "unix_datagram", "path": str(path)}
     intakes = create_intakes(settings(tmp_path, local, {"name": "stays"}))
     sock = intakes["host"].sock
-    with pytest.raises(CannotListen, match="a process listens on this socket"):
-        ListenerSwap(intakes, settings(tmp_path, {**local, "name": "renamed"}, {"name": "stays"}))
-    assert path.is_socket()
+    for change in ({"name": "renamed"}, {"protocol": "unix_stream"}):
+        with pytest.raises(CannotListen, match="'host' has it as unix_datagram; stop penstock and start it"):
+            ListenerSwap(intakes, settings(tmp_path, local | change, {"name": "stays"}))
+        assert path.is_socket()
     changed = ListenerSwap(intakes, settings(tmp_path, {**local, "mode": "0600"}, {"name": "stays"}))
     intakes = changed.carry_out(lambda: None)
     try:
