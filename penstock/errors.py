@@ -24,6 +24,8 @@ PenstockError
         Unsupported
     BadRelayPosition  (client.relay.positions)
     ReportFailed  (client.sent_report)
+    BadExport  (client.tail.journal_export)
+    BadJournalPosition  (client.tail.journal_position)
     BadPositions  (client.tail.positions)
     BadPath  (config.json_path)
     Unusable  (config.keys.tls)

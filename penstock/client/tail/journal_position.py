@@ -1,0 +1,104 @@
+"""The durable position in a journal: an append is entered, with its rows, before it is made.
+
+Crash: a start after a kill appends the same rows under the same producer's number, which the log stores once. They
+cannot be read a second time: the journal may have removed them, or moved them from /run to /var under other numbers.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.client.tail.positions import new_id
+from penstock.errors import PenstockError
+from penstock.files.checked_document import read_document, write_document
+from penstock.files.errors import DamagedFile
+from penstock.files.file_system import OS, FileSystem
+from penstock.records import BODY
+
+MAX_CURSOR_CHARACTERS = 1024
+
+
+class BadJournalPosition(PenstockError, ValueError):
+    """A document that is not a position in a journal."""
+
+
+@dataclass(slots=True)
+class JournalPosition:
+    """The cursor of the last entry that was read, and the append that is being made.
+
+    ``cursor``: None before the first entry. ``pending``: the rows up to the cursor; they may be in the topic already.
+    """
+
+    producer: str
+    sequence: int = 1
+    cursor: str | None = None
+    pending: pa.RecordBatch | None = None
+
+    def renew(self) -> None:
+        """Continue as another producer: the log has forgotten this one."""
+        self.producer, self.sequence = new_id(), 1
+
+
+class JournalPositionFile:
+    """The state file. Holds a lock, so that no two processes follow with the same position. Raises Locked."""
+
+    def __init__(self, path: Path, fs: FileSystem = OS) -> None:
+        self._path, self._fs = path, fs
+        fs.make_directory(path.parent)
+        self._unlock = fs.lock(path.with_name(f"{path.name}.lock"))
+
+    def read(self) -> JournalPosition | None:
+        """Return what was written last; None at the first start.
+
+        A damaged position is never replaced silently: without it each entry would be appended twice, or skipped.
+        Raises DamagedFile, UnknownFormat, BadJournalPosition and OSError.
+        """
+        try:
+            return position_of(read_document(self._path, self._fs))
+        except FileNotFoundError:
+            return None
+        except (DamagedFile, BadJournalPosition) as error:
+            advice = f"restore it, or remove {self._path} to append the journal again (--since now: only new entries)"
+            raise type(error)(f"{error}; {advice}") from None
+
+    def write(self, position: JournalPosition) -> None:
+        """Store ``position`` durably. Raises OSError."""
+        write_document(self._path, document_of(position), self._fs)
+
+    def close(self) -> None:
+        self._unlock()
+
+
+def document_of(position: JournalPosition) -> dict[str, Any]:
+    """Return ``position`` as a JSON-ready mapping."""
+    rows = position.pending
+    return {
+        "producer": position.producer,
+        "sequence": position.sequence,
+        "cursor": position.cursor,
+        "pending": None if rows is None else b64encode(memoryview(rows.serialize())).decode(),
+    }
+
+
+def position_of(document: dict[str, Any]) -> JournalPosition:
+    """Return what ``document_of`` was given. Raises BadJournalPosition."""
+    try:
+        position = JournalPosition(**{name: document[name] for name in JournalPosition.__slots__})
+        if position.pending is not None:
+            rows = b64decode(document["pending"], validate=True)
+            position.pending = pa.ipc.read_record_batch(pa.py_buffer(rows), BODY)
+            position.pending.validate(full=True)
+    except (KeyError, TypeError, binascii.Error, ValueError, OSError, pa.ArrowException) as error:
+        raise BadJournalPosition(f"no position in a journal: {error}") from None
+    cursor = "" if position.cursor is None else position.cursor
+    is_cursor = isinstance(cursor, str) and len(cursor) <= MAX_CURSOR_CHARACTERS and "\0" not in cursor
+    is_number = type(position.sequence) is int and 0 <= position.sequence < 1 << 64
+    if not (is_cursor and is_number and isinstance(position.producer, str)):
+        raise BadJournalPosition("no position in a journal: a number or a text is missing")
+    return position
