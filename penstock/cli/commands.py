@@ -62,7 +62,13 @@ SECTIONS: dict[str, dict[str, Command]] = {
         "send": Command(
             "listener.send", ["seq 1000 | penstock send", "penstock send app.log --listener events-tcp --tag kt:app"]
         ),
-        "tail": Command("log.tail", ["penstock tail '/var/log/nginx/*.log' --topic nginx"]),
+        "tail": Command(
+            "log.tail",
+            [
+                "penstock tail '/var/log/nginx/*.log' --topic nginx",
+                "penstock tail --journal --unit nginx.service",
+            ],
+        ),
         "produce": Command(
             "log.entries",
             ["penstock produce orders < orders.jsonl", "echo paid | penstock produce orders --annotate shop=north"],

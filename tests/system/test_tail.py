@@ -19,11 +19,12 @@ import pytest
 from penstock.drill.faults import VARIABLE, Faults
 from penstock.drill.pipe import INJECTED
 from penstock.testing.pipe import Pipe, wait_until
+from tests.client.tail.journals import FOLDER, Journal
 from tests.system.test_docs import commands_of, run
 from tests.system.topic_files import entries
 
 KILLS = 6
-KILLS_OF_CONTAINERS = 3
+KILLS_OF_CONTAINERS = KILLS_OF_JOURNAL = 3
 EVERY = 0.002
 """Seconds between two lines."""
 
@@ -147,6 +148,38 @@ def test_killed_tail_of_containers_appends_each_entry_once(pipe: Pipe, tmp_path:
     expected = [text % number for number in range(application.written) for text in (b"line %d", b"error %d")]
     assert Counter(row["payload"] for row in rows) == Counter(expected)
     assert {row["annotations"]["pod"] for row in rows} == {"web"}
+
+
+def test_killed_tail_of_the_journal_appends_each_entry_once(
+    pipe: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, dice, ends = Journal(tmp_path / "journal"), random.Random(9), threading.Event()
+    monkeypatch.setenv(FOLDER, str(journal.folder))
+    monkeypatch.setenv("PATH", os.pathsep.join([os.path.dirname(journal.program), os.environ["PATH"]]))
+
+    def write() -> None:
+        while not ends.wait(EVERY):
+            journal.write(b"line\n%d" % journal.written)
+            if journal.written % 100 == 0:
+                journal.rotate()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(KILLS_OF_JOURNAL):
+            process, before = following(pipe, "--journal"), len(entries(pipe, "files"))
+            wait_until(lambda before=before: len(entries(pipe, "files")) > before, what="it appends")
+            time.sleep(dice.random() / 2)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    finally:
+        ends.set()
+        writer.join()
+    process = following(pipe, "--journal", "--once")
+    assert process.wait(60) == 0
+    rows = entries(pipe, "files")
+    assert Counter(row["payload"] for row in rows) == Counter(b"line\n%d" % n for n in range(journal.written))
+    assert {row["annotations"]["unit"] for row in rows} == {"a.service"}
 
 
 def test_command_of_the_page(one_pipe: Pipe, tmp_path: Path) -> None:

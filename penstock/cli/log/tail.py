@@ -1,6 +1,6 @@
-"""``penstock tail``: follow log files and append their lines to a topic.
+"""``penstock tail``: follow log files, or systemd's journal, and append their lines to a topic.
 
-``follow`` reads files whenever a folder changes, and retries while the daemon cannot take an append.
+``follow`` reads whenever a folder or the journal changes, and retries while the daemon cannot take an append.
 """
 
 from __future__ import annotations
@@ -8,13 +8,16 @@ from __future__ import annotations
 import logging
 import math
 import os
+import shutil
 import signal
 import sys
 import threading
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+import pyarrow as pa
 import typer
 
 from penstock.cli.common import fail
@@ -26,6 +29,8 @@ from penstock.client import ClientError, Unavailable
 from penstock.client.log.types import Damaged, Exhausted
 from penstock.client.tail.container_logs import PATTERNS
 from penstock.client.tail.discovery import matching_paths
+from penstock.client.tail.journal import ALL, BOOT, NOW, PROGRAM, JournalTailer
+from penstock.client.tail.journal_position import JournalPositionFile
 from penstock.client.tail.positions import PositionsFile
 from penstock.client.tail.tailer import Tailer
 from penstock.process.kernel import raise_file_limit
@@ -36,6 +41,14 @@ EVENT_BATCH_MS = 50
 """Time for which events are gathered before files are read."""
 FIRST_RETRY_S, MAX_RETRY_S = 1.0, 30.0
 _LOGGER = logging.getLogger(__name__)
+
+
+class Since(StrEnum):
+    """Entries of the journal to begin with: the first one, that of the last boot, or the next one that is written."""
+
+    ALL = ALL
+    BOOT = BOOT
+    NOW = NOW
 
 
 def tail(
@@ -59,11 +72,21 @@ def tail(
             help="Read logs of containers (Docker, Kubernetes, Podman); without FILES from their folders.",
         ),
     ] = False,
+    journal: Annotated[
+        bool, typer.Option("--journal", help="Follow systemd's journal instead of files, each entry once.")
+    ] = False,
+    unit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="UNIT", help="Of the journal: only entries of this unit; may be repeated."),
+    ] = None,
+    since: Annotated[
+        Since | None,
+        typer.Option(help="Of the journal: the entry to begin with at the first start.", show_default="all"),
+    ] = None,
     once: Annotated[bool, typer.Option(help="Exit when all existing lines are appended.")] = False,
 ) -> None:
-    """Follow log files and append their lines to a topic, each line once through rotations, restarts and kills."""
-    if not files and not containers:
-        fail("name the files to follow, or --containers", 2)
+    """Follow log files, or the journal, and append their lines to a topic, each once through rotations and kills."""
+    check_sources(files or [], journal=journal, containers=containers, from_end=from_end, unit=unit, since=since)
     logging.basicConfig(format="penstock: %(message)s", level=logging.WARNING)
     raise_file_limit()
     stop = threading.Event()
@@ -76,34 +99,82 @@ def tail(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
-    positions = PositionsFile(state or daemon.settings.data_dir / "tail" / f"{topic}.json")
-    patterns = [os.path.abspath(pattern) for pattern in files or PATTERNS]
+    default_state = daemon.settings.data_dir / "tail" / (f"{topic}.journal.json" if journal else f"{topic}.json")
+    annotations = parse_annotations(annotate or ())
     with errors_in_one_line(), daemon.client(math.inf) as log, Progress(f"following into {topic}") as progress:
-        tailer = Tailer(
-            patterns,
-            lambda batch, producer: log.append_batch(topic, batch, producer),
-            positions,
-            annotations=parse_annotations(annotate or ()),
-            from_end=from_end,
-            containers=containers,
-        )
+
+        def append(batch: pa.RecordBatch, producer: tuple[str, int]) -> None:
+            log.append_batch(topic, batch, producer)
+
+        tailer: Tailer | JournalTailer
+        if journal:
+            tailer = JournalTailer(
+                append,
+                JournalPositionFile(state or default_state),
+                units=unit or (),
+                since=since or Since.ALL,
+                annotations=annotations,
+                once=once,
+            )
+            changes = tailer.changes()
+        else:
+            patterns = [os.path.abspath(pattern) for pattern in files or PATTERNS]
+            tailer = Tailer(
+                patterns,
+                append,
+                PositionsFile(state or default_state),
+                annotations=annotations,
+                from_end=from_end,
+                containers=containers,
+            )
+            changes = folder_changes(watched_folders(patterns), stop)
         try:
-            follow(tailer, patterns, stop, once=once, progress=progress)
+            follow(tailer, changes, stop, once=once, progress=progress)
         finally:
             tailer.settle()
             tailer.close()
             print(summary(tailer, topic), file=sys.stderr)
 
 
-def summary(tailer: Tailer, topic: str) -> str:
+def check_sources(
+    files: list[str],
+    *,
+    journal: bool,
+    containers: bool,
+    from_end: bool,
+    unit: list[str] | None,
+    since: Since | None,
+) -> None:
+    """End the command with an error if its options contradict each other, or journalctl is missing."""
+    if not journal and (unit or since):
+        fail("--unit and --since select entries of the journal: add --journal", 2)
+    if journal and (files or containers or from_end):
+        fail("--journal follows the journal alone: leave out files, --containers and --from-end (--since now)", 2)
+    if not files and not containers and not journal:
+        fail("name the files to follow, or --containers, or --journal", 2)
+    if journal and shutil.which(PROGRAM) is None:
+        fail("--journal needs journalctl, which is not installed: install the package systemd", 1)
+
+
+def summary(tailer: Tailer | JournalTailer, topic: str) -> str:
     """Return the last line that the command prints."""
-    nuls = f", {tailer.skipped_nuls} NUL bytes left out" if tailer.skipped_nuls else ""
-    return f"{tailer.appended} messages appended to {topic}{nuls}"
+    if isinstance(tailer, JournalTailer):
+        counts = {"entries missing in the journal": tailer.missing, "fields cut": tailer.cut_fields}
+    else:
+        counts = {"NUL bytes left out": tailer.skipped_nuls}
+    texts = [f", {count} {name}" for name, count in counts.items() if count]
+    return f"{tailer.appended} messages appended to {topic}{''.join(texts)}"
 
 
-def follow(tailer: Tailer, patterns: list[str], stop: threading.Event, *, once: bool, progress: Progress) -> None:
-    """Append lines until ``stop`` is set; with ``once`` until nothing is left."""
-    changes = _changes(watched_folders(patterns), stop)
+def follow(
+    tailer: Tailer | JournalTailer,
+    changes: Iterator[object],
+    stop: threading.Event,
+    *,
+    once: bool,
+    progress: Progress,
+) -> None:
+    """Append lines until ``stop`` is set; with ``once`` until nothing is left. ``changes`` waits for new lines."""
     retry_s = FIRST_RETRY_S
     is_final = False
     while not stop.is_set():
@@ -141,7 +212,7 @@ def watched_folders(patterns: list[str]) -> set[Path]:
     return {Path(path) for parent in parents for path in matching_paths(parent) if os.path.isdir(path)}
 
 
-def _changes(folders: set[Path], stop: threading.Event) -> Iterator[object]:
+def folder_changes(folders: set[Path], stop: threading.Event) -> Iterator[object]:
     """Return one item for each change in ``folders``, and at least one for each ``POLL_INTERVAL_MS``."""
     # Needed by this command alone.
     from watchfiles import watch

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from penstock.cli.log import tail
 from penstock.cli.log.tail import follow, is_transient, watched_folders
+from penstock.cli.main import build
 from penstock.cli.progress import Progress
 from penstock.client import ClientError, Unavailable
 from penstock.client.log.types import Damaged, Exhausted, NoSuchTopic, NotAllowed, Refused, Unsupported
@@ -34,6 +36,31 @@ def test_transient_errors_are_retried(error: Exception, waits: bool) -> None:
     assert is_transient(error) is waits
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "name the files to follow, or --containers, or --journal"),
+        (["a.log", "--unit", "a.service"], "--unit and --since select entries of the journal: add --journal"),
+        (["a.log", "--since", "now"], "--unit and --since select entries of the journal: add --journal"),
+        (["a.log", "--journal"], "--journal follows the journal alone: "),
+        (["--journal", "--from-end"], "--journal follows the journal alone: "),
+    ],
+)
+def test_contradicting_options_are_refused(arguments: list[str], text: str) -> None:
+    result = CliRunner().invoke(build(["tail"]), ["tail", *arguments])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"penstock: {text}")
+
+
+def test_missing_journalctl_is_one_line_that_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    result = CliRunner().invoke(build(["tail"]), ["tail", "--journal"])
+    expected = "penstock: --journal needs journalctl, which is not installed: install the package systemd\n"
+    assert (result.exit_code, result.stderr) == (1, expected)
+
+
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Following]:
     monkeypatch.setattr(tail, "FIRST_RETRY_S", 0.01)
@@ -45,7 +72,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Following]
 def follow_once(here: Following) -> None:
     tailer = here.tailer or here.start()
     with Progress("test") as progress:
-        follow(tailer, [str(here.folder / "*.log*")], threading.Event(), once=True, progress=progress)
+        follow(tailer, iter([]), threading.Event(), once=True, progress=progress)
 
 
 def test_failed_append_is_retried(here: Following) -> None:
