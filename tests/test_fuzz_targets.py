@@ -68,7 +68,9 @@ TARGETS = {
         "client/tail/test_container_logs.py::test_any_bytes_are_entries_and_complete_bytes_end_a_line"
     ),
     "client/tail/journal_export.py": "client/tail/test_journal_export.py::test_any_bytes_are_entries_or_bad",
-    "client/tail/journal_position.py": "client/tail/test_journal_position.py::test_any_file_is_a_position_or_an_error_of_ours",
+    "client/tail/journal_position.py": (
+        "client/tail/test_journal_position.py::test_any_file_is_a_position_or_an_error_of_ours"
+    ),
     "client/tail/file_content.py": "client/tail/test_file_content.py::test_any_bytes_are_lines_that_lose_nothing",
     "client/tail/followed_file.py": "client/tail/test_file_content.py::test_any_bytes_are_lines_that_lose_nothing",
     "client/sent_report.py": "client/test_sent_report.py::test_random_answer_gives_a_text",

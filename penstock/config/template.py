@@ -200,6 +200,7 @@ NO_DEFAULT = {
     "tls_key": '"tls/server.key"',
     "client_ca": '"tls/ca.pem"',
     "salt_file": '"redaction.key"',
+    "users": '"console.users"',
 }
 """Examples of keys that have no default."""
 

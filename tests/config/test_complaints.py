@@ -38,7 +38,7 @@ SAID = """:5: log.http: 'nowhere' is not an address such as 127.0.0.1:8844
 :3: topic.a.rotate_after: 'never' is not a time such as 10s, 5m or 7d
 :10: listener.a.so_rcvbuf: 'much' is not a size such as 16MiB
 :14: listener.a.handlers.0.producer.a: is a text, a number, true or false
-:17: listener.b.protocol: 'sctp' is not 'udp', 'tcp', 'http' or 'otlp_grpc'
+:17: listener.b.protocol: 'sctp' is not 'udp', 'tcp', 'http', 'otlp_grpc', 'unix_datagram' or 'unix_stream'
 :18: listener.b.port: 99999 is more than 65535
 :19: listener.c.protocol: is missing
 :22: security.tokens.me.token: ******** is not a text"""

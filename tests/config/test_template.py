@@ -14,7 +14,7 @@ from penstock.config.template import listener_block, template, with_listener
 LINES = template().split("\n")
 KEYS = [number for number, line in enumerate(LINES) if re.match(r"#\w+ = ", line)]
 FIRST_EXAMPLE = LINES.index("# Examples of further listeners.")
-WITH_OTHERS = {"tls_cert", "tls_key", "client_ca", "salt_file"}
+WITH_OTHERS = {"tls_cert", "tls_key", "client_ca", "salt_file", "users"}
 """Keys without a default: the file has an example."""
 
 

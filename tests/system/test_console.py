@@ -223,7 +223,8 @@ def test_keys_change_the_page_and_the_theme(console: str, chromium: Browser) -> 
         ("4", "/pipeline"),
         ("5", "/sql"),
         ("6", "/kafka"),
-        ("7", "/configuration"),
+        ("7", "/alarms"),
+        ("8", "/configuration"),
     ):
         page.keyboard.press(key)
         page.wait_for_url(f"**{path}", timeout=WAIT)
