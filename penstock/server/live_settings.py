@@ -59,11 +59,11 @@ class Alarms:
 
     def apply(self, config: AlarmsConfig) -> None:
         """Change to ``config``; the delivery is started once alarms have a destination."""
+        is_changed = config != self.delivery.config
         self.delivery.replace(config)
         if config.has_destination and not self.delivery.is_alive():
             self.delivery.start()
-        self.register.deliver_by(self.delivery.enqueue if config.has_destination else None)
-        # Order: last, because it makes the watch enter what fires, which is delivered to a new destination.
+        self.register.deliver_by(self.delivery.enqueue if config.has_destination else None, is_changed=is_changed)
         self.watch.set_interval(config.every)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from penstock.config import Settings
 from penstock.handover.listener_drains import Drains
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, TooManyTopics
-from penstock.server.alarms.delivery import AlarmDelivery
+from penstock.server.alarms.delivery import FAILED, AlarmDelivery
 from penstock.server.alarms.register import AlarmRegister
 from penstock.server.alarms.watch import AlarmWatch
 from penstock.server.api.monitoring import MonitoringApi
@@ -21,6 +22,8 @@ from penstock.server.live_settings import Alarms, Reconfigurer, log_settings
 from penstock.server.metrics.prometheus import Family
 from penstock.slogd.errors import Unauthenticated
 from penstock.supervise.daemon_channel import Channel, DaemonEnd
+from penstock.testing.pipe import wait_until
+from tests.server.alarms.test_register import change
 
 
 def settings(folder: Path, **groups: object) -> Settings:
@@ -29,6 +32,11 @@ def settings(folder: Path, **groups: object) -> Settings:
 
 def tokens(name: str) -> dict[str, object]:
     return {"tokens": {name: {"token": f"the token of {name}", "read": ["*"]}}}
+
+
+def firing_alarm(register: AlarmRegister) -> dict[str, Any]:
+    (alarm,) = (alarm for rule in register.document()["alarms"] for alarm in rule["firing"])
+    return dict(alarm)
 
 
 def test_new_settings_apply_and_a_topics_own_settings_stay(tmp_path: Path) -> None:
@@ -50,6 +58,9 @@ def test_new_settings_apply_and_a_topics_own_settings_stay(tmp_path: Path) -> No
     watch.start()
     assert looks.acquire(timeout=20)
     alarms = Alarms(delivery, register, watch)
+    delivery.on_finished = register.mark_finished
+    register.enter([change("begins", "web")], [])
+    register.mark_finished(register.firing()[0], FAILED)
     reconfigurer = Reconfigurer(DaemonEnd(os.dup(channel.descriptor)), log, ledger, reports, guard, drains, alarms)
     new = settings(
         tmp_path,
@@ -72,6 +83,7 @@ def test_new_settings_apply_and_a_topics_own_settings_stay(tmp_path: Path) -> No
     assert reports.settings is new
     assert all(looks.acquire(timeout=20) for _ in range(3)), "the interval applies at once"
     assert delivery.is_alive()
+    wait_until(lambda: firing_alarm(register)["delivered"], what="an alarm that was given up is delivered")
     watch.stop()
     delivery.stop()
     for thread in (watch, delivery):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from penstock.testing.pipe import Pipe, wait_until
 from tests.system.browser import browser
@@ -47,8 +47,17 @@ def acknowledge_by_console_and_command(pipe: Pipe) -> None:
         page.get_by_label("note").fill("ordered a <b>larger</b> buffer")
         page.get_by_role("button", name="acknowledge").click()
         expect(page.locator("table.data").first).to_contain_text("ordered a <b>larger</b> buffer", timeout=WAIT)
-        page.get_by_role("button", name="mute", exact=True).click()
-        expect(page.locator("table.data").nth(1)).to_contain_text("by console", timeout=WAIT)
+        rules, mute = page.locator("table.data").nth(1), page.get_by_role("button", name="mute", exact=True)
+        choose(page, "which", "listener=events-udp")
+        mute.click()
+        expect(rules).to_contain_text("by console, listener=events-udp", timeout=WAIT)
+        choose(page, "which", "all of this alarm")
+        choose(page, "mute", "end the mute")
+        mute.click()
+        expect(rules).not_to_contain_text("by console", timeout=WAIT)
+        choose(page, "mute", "1 hour")
+        mute.click()
+        expect(rules).to_contain_text("by console", timeout=WAIT)
         assert wrong == []
     command = [sys.executable, "-m", "penstock.cli.main", "alarms"]
     ack = [*command, "ack", "PenstockKernelDrops", "--label", "listener=events-udp", "--note", "larger buffer"]
@@ -58,6 +67,11 @@ def acknowledge_by_console_and_command(pipe: Pipe) -> None:
     assert listed.returncode == 0, "nothing fires that nobody has seen"
     assert "acknowledged by" in listed.stdout
     assert "muted until" in listed.stdout
+
+
+def choose(page: Page, label: str, option: str) -> None:
+    page.get_by_role("combobox", name=label, exact=True).click()
+    page.get_by_role("option", name=option, exact=True).click()
 
 
 def rule_of(pipe: Pipe) -> dict[str, Any]:

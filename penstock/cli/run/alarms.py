@@ -105,6 +105,8 @@ def state_lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"{rule['alarm']:<24} {rule['severity']:<9} {state}"
         for alarm in rule["firing"]:
             yield f"  firing since {_local_time(alarm['since'])}: {alarm['summary']}"
+            if alarm["given_up"]:
+                yield "    delivery given up by a destination: see the log"
             if acknowledged := alarm["acknowledged"]:
                 note = f": {acknowledged['note']}" * bool(acknowledged["note"])
                 yield f"    acknowledged by {acknowledged['by']} at {_local_time(acknowledged['at'])}{note}"

@@ -77,7 +77,9 @@ class _Form:
             self._which = ui.select([ALL], value=ALL, label="which")
             self._note = ui.input("note").props("dense outlined maxlength=500").style("flex:1 1 220px")
             self._acknowledge_button = ui.button("acknowledge", on_click=self._acknowledge)
-            self._time = ui.select([*MUTE_TIMES, UNTIL, UNMUTE], value="1 hour", label="mute")
+            self._time = ui.select(
+                [*MUTE_TIMES, UNTIL, UNMUTE], value="1 hour", label="mute", on_change=self._offer_labels
+            )
             self._until = ui.input("2026-01-31 18:00").props('dense outlined aria-label="end of the mute (UTC)"')
             self._until.bind_visibility_from(self._time, "value", value=UNTIL)
             self._mute_button = ui.button("mute", on_click=self._mute)
@@ -100,12 +102,12 @@ class _Form:
         rule = next((rule for rule in self._document["alarms"] if rule["alarm"] == self._alarm.value), None)
         if rule is None:
             return
-        labels = [entry["labels"] for entry in (*rule["firing"], *rule["mutes"]) if entry["labels"]]
-        self._labels = {label_words(label): label for label in labels}
-        options = [ALL, *self._labels]
+        is_unmute = self._time.value == UNMUTE
+        self._labels = label_choices(rule, is_unmute=is_unmute)
+        options = list(self._labels)
         if options != self._which.options:
-            self._which.set_options(options, value=self._which.value if self._which.value in options else ALL)
-        self._acknowledge_button.set_enabled(bool(rule["firing"]))
+            self._which.set_options(options, value=self._which.value if self._which.value in options else options[0])
+        self._acknowledge_button.set_enabled(bool(rule["firing"]) and not is_unmute)
 
     async def _acknowledge(self) -> None:
         await self._post("acknowledge", {}, "acknowledged")
@@ -141,6 +143,14 @@ class _Form:
         await self.on_change()
 
 
+def label_choices(rule: Mapping[str, Any], *, is_unmute: bool) -> dict[str, dict[str, str]]:
+    """Return labels of alarms that fire and of mutes, by their words; ``is_unmute`` leaves out alarms."""
+    labels = [entry["labels"] for entry in (*([] if is_unmute else rule["firing"]), *rule["mutes"])]
+    # Only a mute can be ended, by exactly its own labels: "all" would end none of the mutes that have labels.
+    choices = {label_words(label) or ALL: label for label in labels}
+    return choices if is_unmute and choices else {ALL: {}, **choices}
+
+
 def firing_html(document: Mapping[str, Any]) -> str:
     """Return a row for each alarm that fires."""
     rows = [
@@ -165,7 +175,8 @@ def _handling_html(alarm: Mapping[str, Any]) -> str:
         parts.append(f"acknowledged by {acknowledged['by']}, {time_words(acknowledged['at'])}{note}")
     if alarm["muted"]:
         parts.append("muted")
-    return _long("; ".join(parts)) or '<span class="warn">not yet</span>'
+    handled = _long("; ".join(parts)) or '<span class="warn">not yet</span>'
+    return handled + ('; <span class="bad">delivery given up, see the log</span>' if alarm["given_up"] else "")
 
 
 def rules_html(document: Mapping[str, Any]) -> str:

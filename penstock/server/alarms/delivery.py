@@ -41,6 +41,8 @@ ERROR_GRACE_S = 0.5
 MIN_SECRET_CHARACTERS = 4
 """Length from which arguments are masked; shorter ones are options such as -X, and masked logs would be unreadable."""
 SENT, FAILED, DROPPED = "sent", "failed", "dropped"
+REMOVED = "removed"
+"""Outcome of a delivery whose destinations are no longer configured; it is counted as failed."""
 _LOGGER = logging.getLogger(__name__)
 Attempt = Callable[[Alarm], Awaitable[None]]
 
@@ -62,10 +64,16 @@ class AlarmDelivery(threading.Thread):
         self._unfinished = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_stopped = False
-        self._newest: dict[str, asyncio.Task[None]] = {}
-        self.on_finished: Callable[[Alarm], None] = lambda _: None
-        """Called once for each message that was accepted or given up, on this thread."""
+        self._newest: dict[str, asyncio.Task[str]] = {}
+        self.on_finished: Callable[[Alarm, str], None] = lambda *_: None
+        """Called once for each message, on this thread, with the outcome: SENT if each destination accepted it, FAILED
+        if one was given up, REMOVED if none is configured any more."""
         self.counts: Counter[str] = Counter()
+
+    @property
+    def config(self) -> AlarmsConfig:
+        """The settings by which alarms are delivered."""
+        return self._config
 
     def replace(self, config: AlarmsConfig) -> None:
         """Deliver by ``config`` from now on, also unfinished alarms; those for a removed destination are given up."""
@@ -105,7 +113,7 @@ class AlarmDelivery(threading.Thread):
         asyncio.run(self._serve())
 
     def stop(self) -> None:
-        """End the thread; unfinished alarms are given up."""
+        """End the thread. Unfinished alarms stay in the register, which delivers them after the next start."""
         with self._lock:
             self._is_stopped = True
             if self._loop is not None:
@@ -153,44 +161,50 @@ class AlarmDelivery(threading.Thread):
 
     async def _deliver(self, message: dict[str, Any]) -> None:
         alarm = json.dumps([message.get("alarm"), message.get("labels")])
+        deliveries: list[asyncio.Task[str]] = []
         try:
             async with asyncio.TaskGroup() as group:
                 for name in self._attempts:
                     key = f"{name} {alarm}"
                     delivery = group.create_task(self._deliver_in_order(self._newest.get(key), name, message))
                     self._newest[key] = delivery
+                    deliveries.append(delivery)
                     delivery.add_done_callback(lambda task, key=key: self._forget(key, task))  # type: ignore[misc]
         finally:
             with self._lock:
                 self._unfinished -= 1
-        # A message that a stop cancels is not finished: it is delivered after the next start.
-        self.on_finished(message)
+        # A message that a stop cancels is not finished: the register delivers it after the next start.
+        outcomes = {delivery.result() for delivery in deliveries}
+        self.on_finished(message, FAILED if FAILED in outcomes else SENT if SENT in outcomes else REMOVED)
 
-    def _forget(self, key: str, delivery: asyncio.Task[None]) -> None:
+    def _forget(self, key: str, delivery: asyncio.Task[str]) -> None:
         if self._newest.get(key) is delivery:
             del self._newest[key]
 
-    async def _deliver_in_order(self, previous: asyncio.Task[None] | None, name: str, alarm: Alarm) -> None:
+    async def _deliver_in_order(self, previous: asyncio.Task[str] | None, name: str, alarm: Alarm) -> str:
         # Order: the begin of an alarm is delivered before its end.
         if previous is not None:
             await asyncio.wait([previous])
-        self.counts[SENT if await self._retry(name, alarm) else FAILED] += 1
+        outcome = await self._retry(name, alarm)
+        self.counts[SENT if outcome == SENT else FAILED] += 1
+        return outcome
 
-    async def _retry(self, name: str, alarm: Alarm) -> bool:
+    async def _retry(self, name: str, alarm: Alarm) -> str:
+        """Attempt a delivery until it succeeds; return SENT, FAILED or REMOVED."""
         pause, waited = FIRST_PAUSE_S, 0.0
         while attempt := self._attempts.get(name):
             async with self._slots[name]:
                 reason = await self._attempt_error(attempt, alarm)
             if not reason:
-                return True
+                return SENT
             if waited >= self._config.retry_for:
                 _LOGGER.warning("alarms.%s: gave up an alarm: %s", name, reason)
-                return False
+                return FAILED
             _LOGGER.warning("alarms.%s: %s; retrying in %.0f s", name, reason, pause)
             await asyncio.sleep(pause)
             waited, pause = waited + pause, min(2 * pause, MAX_PAUSE_S)
         _LOGGER.warning("alarms.%s: gave up an alarm: the destination is no longer configured", name)
-        return False
+        return REMOVED
 
     async def _within_deadline(self, attempt: Attempt, alarm: Alarm) -> None:
         """Limit the whole attempt: a timeout for each read would let a byte now and then hold it open for ever."""

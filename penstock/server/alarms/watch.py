@@ -58,15 +58,19 @@ class RuleState:
         self._since = {key: self._since.get(key, now.monotonic) for key in holds}
         for key, value in holds.items():
             if key not in self._reported and now.monotonic - self._since[key] >= self.rule.hold:
+                # Order: the message first. An alarm whose message cannot be made is not reported yet.
+                message = self._message(BEGINS, key, value, now)
                 self._reported[key] = value
-                yield self._message(BEGINS, key, value, now)
+                yield message
         self._restored_until_s = self._restored_until_s or now.monotonic + RESTORE_GRACE_S
         if now.monotonic >= self._restored_until_s:
             self._restored.clear()
         # An alarm that holds again belongs to this run: from then on it ends like any other.
         self._restored -= holds.keys()
         for key in [key for key in self._reported if key not in holds and key not in self._restored]:
-            yield self._message(ENDS, key, self._reported.pop(key), now)
+            message = self._message(ENDS, key, self._reported[key], now)
+            del self._reported[key]
+            yield message
 
     def pending(self, now: Moment) -> Iterable[dict[str, Any]]:
         """Yield the labels for which the condition holds, but not for long enough, and since when."""
@@ -124,7 +128,7 @@ class AlarmWatch(threading.Thread):
             self._changed.clear()
             try:
                 self.evaluate()
-            # An error in a rule must not stop the other rules or the daemon.
+            # An error in the metrics must not stop the daemon.
             except Exception:
                 _LOGGER.exception("alarms: the rules cannot be evaluated")
             # Order: the state is read after the event is cleared; a change in between ends the wait at once.
@@ -132,14 +136,28 @@ class AlarmWatch(threading.Thread):
                 self._changed.wait(self._every)
 
     def evaluate(self) -> None:
-        """Evaluate all rules once."""
+        """Evaluate all rules once. A rule that fails, and a receipt that cannot be made, lose no change."""
         now = Moment(self._clock.monotonic(), self._clock.expected())
         families = {family.name: family for family in self._families()}
-        changes = [change for state in self._states for change in state.changes(families, now)]
-        pending = [waiting for state in self._states for waiting in state.pending(now)]
+        changes, pending = list[dict[str, Any]](), list[dict[str, Any]]()
+        for state in self._states:
+            # Changes before the error are reported, so they are entered, too.
+            try:
+                changes.extend(state.changes(families, now))
+                pending.extend(state.pending(now))
+            except Exception:
+                _LOGGER.exception("alarms: rule %s cannot be evaluated", state.rule.name)
         # Order: all rules are evaluated before the receipt is made, which takes time.
-        receipt = self._receipt() if changes else ""
+        receipt = self._receipt_words() if changes else ""
         self._enter([{**change, "receipt": receipt} for change in changes], pending)
+
+    def _receipt_words(self) -> str:
+        try:
+            return self._receipt()
+        # The balance reads many files. Alarms are about such faults, so they are delivered without it.
+        except Exception as error:  # noqa: BLE001
+            _LOGGER.warning("alarms: delivered without a receipt, which cannot be made: %s", error)
+            return ""
 
     def set_interval(self, every: float) -> None:
         """Evaluate now, and every ``every`` seconds from now on."""

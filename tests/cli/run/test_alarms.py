@@ -1,11 +1,13 @@
-"""``penstock alarms test``."""
+"""Texts of ``penstock alarms list``, and ``penstock alarms test``."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+from penstock.cli.run.alarms import state_lines
 from tests.cli.command_line import run
+from tests.console.pages.test_alarms import RULE
 
 
 def test_each_destination_gets_a_test_alarm_and_its_end(tmp_path: Path) -> None:
@@ -30,3 +32,10 @@ def test_missing_destination_is_an_error(tmp_path: Path) -> None:
     completed = run("alarms", "test", folder=tmp_path)
     assert completed.status == 1
     assert "no destination: set webhook, command, slack, pagerduty or smtp in [alarms]" in completed.errors
+
+
+def test_alarm_whose_delivery_was_given_up_is_listed_so() -> None:
+    lines = list(state_lines({"alarms": [RULE]}))
+    assert [line.split(": ")[1] for line in lines if "firing since" in line] == ["3 of <a>", "4 of b"]
+    assert lines[-2] == "    delivery given up by a destination: see the log"
+    assert len([line for line in lines if "given up" in line]) == 1

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.console.pages.alarms import firing_html, history_html, mute_words, rules_html, since_words
+from penstock.console.pages.alarms import (
+    ALL,
+    firing_html,
+    history_html,
+    label_choices,
+    mute_words,
+    rules_html,
+    since_words,
+)
 
 RULE: dict[str, Any] = {
     "alarm": "PenstockKernelDrops",
@@ -20,6 +28,7 @@ RULE: dict[str, Any] = {
             "since": "2026-11-22T01:15:20+00:00",
             "acknowledged": {"by": "ann", "at": "2026-11-22T01:20:00+00:00", "note": "<cable>"},
             "muted": False,
+            "given_up": False,
         },
         {
             "labels": {"listener": "b"},
@@ -27,6 +36,7 @@ RULE: dict[str, Any] = {
             "since": "2026-11-22T01:10:20+00:00",
             "acknowledged": None,
             "muted": False,
+            "given_up": True,
         },
     ],
     "pending": [],
@@ -40,6 +50,7 @@ def test_firing_alarm_names_who_acknowledged_it() -> None:
     assert "acknowledged by ann, 2026-11-22 01:20:00: &lt;cable&gt;" in html
     assert "3 of &lt;a&gt;" in html
     assert html.count("not yet") == 1
+    assert html.count("delivery given up, see the log") == 1
     assert "No alarm fires" in firing_html({"alarms": [QUIET]})
 
 
@@ -69,3 +80,11 @@ def test_history_names_the_end_of_a_mute() -> None:
     for text in ("muted until 2027-01-15 08:00:00", "listener=a", "&lt;b&gt;", "3 drops"):
         assert text in html
     assert "Nothing has happened yet" in history_html({"history": []})
+
+
+def test_mute_that_is_ended_is_one_that_is_shown() -> None:
+    assert label_choices(RULE, is_unmute=True) == {"listener=c": {"listener": "c"}}
+    everything = {**RULE, "mutes": [{**RULE["mutes"][0], "labels": {}}]}
+    assert label_choices(everything, is_unmute=True) == {ALL: {}}
+    assert label_choices(QUIET, is_unmute=True) == {ALL: {}}
+    assert list(label_choices(RULE, is_unmute=False)) == [ALL, "listener=a", "listener=b", "listener=c"]

@@ -20,7 +20,7 @@ from aiosmtpd.smtp import Envelope
 
 from penstock.config.keys.alarms import AlarmsConfig
 from penstock.server.alarms import delivery as module
-from penstock.server.alarms.delivery import MAX_UNFINISHED, AlarmDelivery
+from penstock.server.alarms.delivery import FAILED, MAX_UNFINISHED, REMOVED, SENT, AlarmDelivery
 from penstock.server.alarms.templates import pagerduty_event, slack_message
 from penstock.testing.pipe import free_ports, wait_until
 from penstock.testing.processes import alive
@@ -366,3 +366,33 @@ def test_alarm_for_a_removed_destination_is_given_up(tmp_path: Path) -> None:
         delivery.replace(AlarmsConfig())
         wait_until(lambda: delivery.counts["failed"])
     assert dict(delivery.counts) == {"failed": 1}
+
+
+@pytest.mark.parametrize(
+    ("config", "outcome"),
+    [
+        (AlarmsConfig(command="true"), SENT),
+        (AlarmsConfig(command="false", retry_for=0), FAILED),
+        (AlarmsConfig(command="true", webhook="http://127.0.0.1:9/", retry_for=0), FAILED),
+        (AlarmsConfig(), REMOVED),
+    ],
+)
+def test_finished_delivery_has_the_outcome_of_all_destinations(config: AlarmsConfig, outcome: str) -> None:
+    finished: list[tuple[object, str]] = []
+    with delivering(config) as delivery:
+        delivery.on_finished = lambda *message_and_outcome: finished.append(message_and_outcome)
+        delivery.enqueue(ALARM)
+        wait_until(lambda: finished)
+    assert finished == [(ALARM, outcome)]
+
+
+def test_removed_destination_leaves_the_outcome_to_the_others(tmp_path: Path) -> None:
+    tried, finished = tmp_path / "tried", list[str]()
+    both = AlarmsConfig(command=f"sh -c 'touch {tried}; exit 1'", webhook="http://127.0.0.1:9/", retry_for=300)
+    with delivering(both) as delivery:
+        delivery.on_finished = lambda _, outcome: finished.append(outcome)
+        delivery.enqueue(ALARM)
+        wait_until(tried.exists)
+        delivery.replace(AlarmsConfig(command="true", retry_for=300))
+        wait_until(lambda: finished)
+    assert finished == [SENT]

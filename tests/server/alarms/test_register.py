@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.files.checked_document import read_document, write_document
+from penstock.server.alarms.delivery import FAILED, REMOVED, SENT
 from penstock.server.alarms.register import AlarmRegister
 from penstock.server.alarms.rules import RULES
-from penstock.slogd.errors import NotFound
+from penstock.slogd.errors import BadRequest, NotFound
 
 DROPS = "PenstockKernelDrops"
 
@@ -33,12 +35,17 @@ class Deliveries:
         self.messages.append(message)
         return self.is_accepted
 
-    def enter(self, state: str, listener: str = "web", *, finished: bool = True) -> None:
-        """Enter a begin or an end, whose delivery then finishes."""
+    def enter(self, state: str, listener: str = "web", *, outcome: str = SENT) -> None:
+        """Enter a begin or an end, whose delivery then finishes; "" while it is in flight."""
         self.register.enter([change(state, listener)], [])
-        if finished:
+        if outcome:
             for message in self.messages:
-                self.register.mark_finished(message)
+                self.register.mark_finished(message, outcome)
+
+    def firing(self) -> dict[str, Any]:
+        """Return the document of the only alarm of the rule that fires."""
+        (alarm,) = self.rule()["firing"]
+        return dict(alarm)
 
     @property
     def delivered(self) -> list[tuple[str, str]]:
@@ -100,23 +107,105 @@ def test_acknowledged_alarm_is_delivered_again_only_after_it_ended_and_began(del
 def test_alarm_that_is_acknowledged_before_its_delivery_is_not_delivered_after_a_restart(
     deliveries: Deliveries,
 ) -> None:
-    deliveries.enter("begins", finished=False)
+    deliveries.enter("begins", outcome="")
     deliveries.register.acknowledge(DROPS, {}, "ann", "")
     deliveries.restarted().enter([], [])
     assert deliveries.delivered == [("begins", "web")]
 
 
 def test_delivery_that_a_stop_interrupted_is_repeated_after_the_restart(deliveries: Deliveries) -> None:
-    deliveries.enter("begins", finished=False)
+    deliveries.enter("begins", outcome="")
     deliveries.restarted().enter([], [])
     assert deliveries.delivered == [("begins", "web")] * 2
 
 
 def test_dropped_delivery_is_not_repeated(deliveries: Deliveries) -> None:
     deliveries.is_accepted = False
-    deliveries.enter("begins", finished=False)
+    deliveries.enter("begins", outcome="")
     deliveries.register.enter([], [])
     assert deliveries.delivered == [("begins", "web")]
+    assert (deliveries.firing()["delivered"], deliveries.firing()["given_up"]) == (False, True)
+    deliveries.enter("ends", outcome="")
+    deliveries.restarted().enter([], [])
+    assert deliveries.delivered == [("begins", "web"), ("ends", "web")]
+
+
+def test_end_that_a_stop_interrupted_is_repeated_before_the_alarm_begins_again(deliveries: Deliveries) -> None:
+    deliveries.enter("begins")
+    deliveries.enter("ends", outcome="")
+    deliveries.restarted()
+    deliveries.messages.clear()
+    deliveries.enter("begins", outcome="")
+    assert deliveries.delivered == [("ends", "web"), ("begins", "web")]
+    for message in deliveries.messages:
+        deliveries.register.mark_finished(message, SENT)
+    deliveries.restarted().enter([], [])
+    assert deliveries.delivered == [("ends", "web"), ("begins", "web")]
+
+
+def test_begin_in_flight_at_its_end_is_repeated_after_a_restart_with_the_end(deliveries: Deliveries) -> None:
+    deliveries.enter("begins", outcome="")
+    deliveries.enter("ends", outcome="")
+    deliveries.restarted()
+    deliveries.messages.clear()
+    deliveries.register.enter([], [])
+    assert deliveries.delivered == [("begins", "web"), ("ends", "web")]
+
+
+@pytest.mark.parametrize("outcome", [SENT, FAILED, REMOVED])
+def test_end_whose_delivery_finished_is_not_repeated(deliveries: Deliveries, outcome: str) -> None:
+    deliveries.enter("begins")
+    deliveries.enter("ends", outcome=outcome)
+    deliveries.restarted().enter([], [])
+    assert deliveries.delivered == [("begins", "web"), ("ends", "web")]
+
+
+def test_end_is_forgotten_if_alarms_have_no_destination_any_more(deliveries: Deliveries) -> None:
+    deliveries.enter("begins")
+    deliveries.enter("ends", outcome="")
+    AlarmRegister(deliveries.path, None, lambda: deliveries.now).enter([], [])
+    deliveries.restarted().enter([], [])
+    assert deliveries.delivered == [("begins", "web"), ("ends", "web")]
+
+
+def test_state_of_a_version_that_stored_no_ends_is_read(deliveries: Deliveries) -> None:
+    deliveries.enter("begins")
+    document = read_document(deliveries.path)
+    del document["ending"], document["firing"][0]["is_given_up"]
+    write_document(deliveries.path, document)
+    deliveries.restarted()
+    assert (deliveries.firing()["delivered"], deliveries.firing()["given_up"]) == (True, False)
+
+
+def test_alarm_that_was_given_up_is_not_delivered_until_the_destinations_change(deliveries: Deliveries) -> None:
+    deliveries.enter("begins", outcome=FAILED)
+    assert (deliveries.firing()["delivered"], deliveries.firing()["given_up"]) == (False, True)
+    deliveries.restarted().deliver_by(deliveries.deliver, is_changed=False)
+    deliveries.register.enter([], [])
+    assert deliveries.delivered == [("begins", "web")]
+    deliveries.register.deliver_by(deliveries.deliver, is_changed=True)
+    assert deliveries.delivered == [("begins", "web")] * 2
+    assert (deliveries.firing()["delivered"], deliveries.firing()["given_up"]) == (False, False)
+    deliveries.register.mark_finished(deliveries.messages[-1], SENT)
+    deliveries.register.deliver_by(deliveries.deliver, is_changed=True)
+    assert (deliveries.firing()["delivered"], deliveries.firing()["given_up"]) == (True, False)
+    assert deliveries.delivered == [("begins", "web")] * 2
+
+
+def test_end_of_an_alarm_that_was_given_up_is_delivered(deliveries: Deliveries) -> None:
+    deliveries.enter("begins", outcome=FAILED)
+    deliveries.enter("ends")
+    assert deliveries.delivered == [("begins", "web"), ("ends", "web")]
+
+
+def test_alarm_whose_destination_was_removed_is_delivered_to_the_new_one(deliveries: Deliveries) -> None:
+    deliveries.enter("begins", outcome="")
+    deliveries.register.deliver_by(deliveries.deliver, is_changed=True)
+    deliveries.register.enter([], [])
+    assert deliveries.delivered == [("begins", "web")]
+    deliveries.register.mark_finished(deliveries.messages[0], REMOVED)
+    deliveries.register.enter([], [])
+    assert deliveries.delivered == [("begins", "web")] * 2
 
 
 def test_muted_alarm_is_not_delivered_until_the_mute_ends(deliveries: Deliveries) -> None:
@@ -158,6 +247,42 @@ def test_alarm_that_does_not_fire_and_unknown_rule_are_refused(deliveries: Deliv
         deliveries.register.mute("Nothing", {}, 0, "ann", "")
 
 
+def test_label_that_the_rule_does_not_have_is_refused(deliveries: Deliveries) -> None:
+    deliveries.enter("begins")
+    register, until = deliveries.register, deliveries.now + 60
+    words = "PenstockKernelDrops has no label 'listner': its labels are listener"
+    with pytest.raises(BadRequest, match=words):
+        register.mute(DROPS, {"listner": "web"}, until, "ann", "")
+    with pytest.raises(BadRequest, match=words):
+        register.mute(DROPS, {"listner": "web"}, 0, "ann", "")
+    with pytest.raises(BadRequest, match=words):
+        register.acknowledge(DROPS, {"listner": "web"}, "ann", "")
+    with pytest.raises(BadRequest, match="PenstockUnaccounted has no label 'topic': it has no labels"):
+        register.mute("PenstockUnaccounted", {"topic": "t"}, until, "ann", "")
+    assert deliveries.rule()["mutes"] == []
+
+
+def test_rule_that_only_prometheus_evaluates_cannot_be_muted(deliveries: Deliveries) -> None:
+    with pytest.raises(BadRequest, match="PenstockAway is evaluated and sent by Prometheus only"):
+        deliveries.register.mute("PenstockAway", {}, deliveries.now + 60, "ann", "")
+
+
+def test_missing_mute_cannot_be_ended_and_the_others_are_named(deliveries: Deliveries) -> None:
+    register, until = deliveries.register, deliveries.now + 60
+    with pytest.raises(NotFound, match="PenstockKernelDrops is not muted: penstock alarms list shows the mutes"):
+        register.mute(DROPS, {}, 0, "ann", "")
+    register.mute(DROPS, {"listener": "web"}, until, "ann", "")
+    with pytest.raises(NotFound, match="no mute for all its alarms, but for listener=web: name the labels"):
+        register.mute(DROPS, {}, 0, "ann", "")
+    register.mute(DROPS, {}, until, "ann", "")
+    with pytest.raises(NotFound, match="for listener=other, but for listener=web and for all its alarms: name"):
+        register.mute(DROPS, {"listener": "other"}, 0, "ann", "")
+    assert len(deliveries.rule()["mutes"]) == 2
+    register.mute(DROPS, {"listener": "web"}, 0, "ann", "")
+    assert [mute["labels"] for mute in deliveries.rule()["mutes"]] == [{}]
+    assert [entry["state"] for entry in register.document()["history"]] == ["unmuted", "muted", "muted"]
+
+
 def test_damaged_file_is_reported_and_forgotten(deliveries: Deliveries, caplog: pytest.LogCaptureFixture) -> None:
     deliveries.enter("begins")
     deliveries.path.write_bytes(deliveries.path.read_bytes()[:-1])
@@ -178,9 +303,9 @@ def test_alarm_is_delivered_once_a_destination_is_configured(tmp_path: Path) -> 
     register, delivered = AlarmRegister(tmp_path / "alarms.state", None, float), list[dict[str, Any]]()
     begin = {"alarm": "PenstockCorrupt", "labels": {}, "state": "begins", "at": "now"}
     register.enter([begin], [])
-    register.deliver_by(lambda message: delivered.append(message) is None)
+    register.deliver_by(lambda message: delivered.append(message) is None, is_changed=True)
     register.enter([], [])
     assert delivered == [begin]
-    register.deliver_by(None)
+    register.deliver_by(None, is_changed=True)
     register.enter([begin | {"state": "ends"}], [])
     assert delivered == [begin]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from penstock.server.alarms.evaluation import Moment
-from penstock.server.alarms.rules import RULES, NotZero, Rule
+from penstock.server.alarms.rules import RULES, Growth, NotZero, Rule
 from penstock.server.alarms.watch import AlarmWatch, RuleState
 from penstock.server.metrics.prometheus import Family
 
@@ -128,3 +129,42 @@ def test_rules_are_evaluated_at_once_after_the_start() -> None:
     watch.stop()
     watch.join(20)
     assert not watch.is_alive()
+
+
+def entered(families: Iterable[Family], receipt: Callable[[], str]) -> list[tuple[str, str]]:
+    """Return the names and receipts of alarms that a watch enters in two rounds of five minutes each."""
+    messages: list[dict[str, Any]] = []
+    clock = WatchClock()
+    watch = AlarmWatch(1, clock, lambda: families, receipt, lambda changes, _: messages.extend(changes))
+    for clock.passed in (0, 300, 600):
+        watch.evaluate()
+    return [(message["alarm"], message["receipt"]) for message in messages]
+
+
+def test_receipt_that_cannot_be_made_loses_no_change(caplog: pytest.LogCaptureFixture) -> None:
+    def receipt() -> str:
+        raise OSError(errno.ENFILE, "Too many open files in system")
+
+    assert entered(unaccounted(3).values(), receipt) == [("PenstockUnaccounted", "")]
+    assert "delivered without a receipt, which cannot be made: [Errno 23]" in caplog.text
+
+
+def test_rule_that_fails_loses_no_change_of_other_rules(caplog: pytest.LogCaptureFixture) -> None:
+    nameless = Family("penstock_listener_count_total", "counter", "", [({"name": "kernel_dropped"}, 1.0)])
+    assert entered([*unaccounted(3).values(), nameless], lambda: "3 lost") == [("PenstockUnaccounted", "3 lost")]
+    assert "alarms: rule PenstockKernelDrops cannot be evaluated" in caplog.text
+
+
+def test_alarm_whose_message_cannot_be_made_stays_unreported() -> None:
+    rule = Rule("Drops", "warning", Growth("drops", ("listener",), "name", ("*",)), "{value} of {handler}")
+    state = RuleState(rule)
+
+    def look(count: float, now: float) -> list[dict[str, Any]]:
+        family = Family("drops", "counter", "", [({"listener": "in", "name": "n"}, count)])
+        return list(state.changes({"drops": family}, moment(now)))
+
+    assert look(0, 0) == []
+    with pytest.raises(KeyError, match="handler"):
+        look(1, 1)
+    with pytest.raises(KeyError, match="handler"):
+        look(1, 2)

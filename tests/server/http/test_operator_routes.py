@@ -85,6 +85,8 @@ def test_author_is_the_token_or_the_person_whom_the_product_names(app: ASGIApp) 
         (f"/alarms/{DROPS}/mute", {"until": 1e300}, 400, "until is a time"),
         (f"/alarms/{DROPS}/mute", {"until": True}, 400, "until is a time"),
         ("/alarms/Nothing/mute", {"until": 0}, 404, "no alarm is named"),
+        (f"/alarms/{DROPS}/mute", {"until": 0}, 404, "is not muted"),
+        (f"/alarms/{DROPS}/mute", {"until": 2e9, "labels": {"listner": "web"}}, 400, "its labels are listener"),
     ],
 )
 def test_bad_request_is_refused_with_a_reason(app: ASGIApp, path: str, body: Any, status: int, error: str) -> None:
