@@ -71,6 +71,9 @@ class Forwarder(FrameReader):
         self._statistics_written_at = 0.0
         self._heartbeat = Heartbeat()
         self._traceback_file: IO[bytes] | None = None
+        if hasattr(handler, "on_wait"):
+            # A slow broker is not a hung handler: the process beats while the handler waits within its own limit.
+            handler.on_wait = self.write_statistics_if_due
 
     # Position and account
 

@@ -33,6 +33,9 @@ class Handler(Protocol):
 
     It may have ``close()``, called before its process ends, and ``stat()``, which returns a JSON-ready mapping for
     STAT. Its process may hang or die: then the same batch is delivered again, up to a limit.
+
+    If it has an attribute ``on_wait``, its forwarder sets it to a function without arguments. A delivery that waits
+    longer than 3 s calls it every second, so that the forwarder does not count as silent.
     """
 
     def deliver(self, batch: pa.RecordBatch, origin: Origin) -> Delivered:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -61,6 +61,8 @@ class Kafka:
         timeout = next((settings[name] for name in TIMEOUTS if name in settings), DEFAULTS[TIMEOUTS[0]])
         self.patience = float(timeout) / 1000 + BATCH_SLACK_S
         """Time limit for a delivery in seconds."""
+        self.on_wait: Callable[[], None] = lambda: None
+        """Called at least every ``POLL_S`` while a delivery waits for the broker."""
 
     def deliver(self, batch: pa.RecordBatch, origin: Origin) -> Delivered:
         """Send ``batch`` and wait for the outcome of each message."""
@@ -69,7 +71,7 @@ class Kafka:
         for topic, rows, requested in self._route(batch):
             self._send(topic, rows, requested, outcome, deadline)
         while outcome.waiting and time.monotonic() < deadline:
-            self._producer.poll(POLL_S)
+            self._wait()
         if outcome.waiting:
             # Order: purge, then poll: the callbacks of purged messages report them as failed.
             self._producer.purge()
@@ -174,10 +176,14 @@ class Kafka:
                 outcome.waiting += 1
                 return True
             except BufferError:  # the producer's queue is full: polling makes room
-                self._producer.poll(POLL_S)
+                self._wait()
             except Exception:  # noqa: BLE001 - confluent_kafka.KafkaException: too large, no such partition
                 return False
         return False
+
+    def _wait(self) -> None:
+        self._producer.poll(POLL_S)
+        self.on_wait()
 
     def _mark_meters(self, outcome: _Outcome, failed: int, dropped: int) -> None:
         self._failed += failed

@@ -27,6 +27,7 @@ class RecordingHandler:
     def __init__(self, before: Callable[[list[bytes]], None] = lambda payloads: None) -> None:
         self.payloads: list[bytes] = []
         self.origins: list[Origin] = []
+        self.on_wait: Callable[[], None] = lambda: None
         self._before = before
 
     def deliver(self, batch: pa.RecordBatch, origin: Origin) -> Delivered:

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from penstock.counts import Origin
 from penstock.handover.accounts import Accounts
 from penstock.handover.dropped_frames import DroppedFrameCounts
+from penstock.handover.heartbeat import HEARTBEAT
 from penstock.handover.paths import LOG, account_file, buffer_file, position_file, state_file
-from penstock.handover.state_page import CAPACITY, HALF_HEADER, SKIPPED, StatePage
+from penstock.handover.state_page import CAPACITY, HALF_HEADER, SKIPPED, STATISTICS, StatePage
 from penstock.ledger.balance import Route
 from penstock.sinks import Delivered
 from penstock.sinks import forwarder as forwarding
@@ -431,3 +432,28 @@ def test_returning_handler_does_not_advance_a_buffer_created_without_it(tmp_path
     heir = start(tmp_path)
     assert [payloads for payloads, _ in heir.frames()] == [[b"later"]] * 5
     heir.end()
+
+
+def beat_s(folder: Path) -> float:
+    """Return when the forwarder last beat (CLOCK_MONOTONIC), 0 if never."""
+    page = StatePage(account_file(folder, "events", "mine"), texts=2)
+    try:
+        return float((page.read(STATISTICS) or {HEARTBEAT: {"at_s": 0}})[HEARTBEAT]["at_s"])
+    finally:
+        page.close()
+
+
+def test_forwarder_beats_while_its_handler_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarding, "STATISTICS_INTERVAL_S", 0)
+    life, beats = start(tmp_path), list[float]()
+
+    def wait_twice(payloads: list[bytes]) -> None:
+        for _ in range(2):
+            handler.on_wait()
+            beats.append(beat_s(tmp_path))
+
+    handler = RecordingHandler(wait_twice)
+    publish(life, b"one")
+    forward(tmp_path, handler)
+    assert 0 < beats[0] < beats[1]
+    assert route(tmp_path).delivered == 1

@@ -45,9 +45,12 @@ def messages(*tags: str | None, payloads: list[bytes] | None = None) -> pa.Recor
 
 def test_messages_fail_in_time_without_a_broker() -> None:
     kafka = handler(UNREACHABLE, default_topic="x")
+    waits: list[float] = []
+    kafka.on_wait = lambda: waits.append(time.monotonic())
     start = time.monotonic()
     assert kafka.deliver(messages(None, "kt:y", None), ORIGIN) == Delivered(0, failed=3)
     assert time.monotonic() - start < kafka.patience
+    assert len(waits) > 1, "its forwarder beats while it waits for the broker"
     statistics = kafka.stat()
     assert statistics["failed_to_send"] == statistics["kafka"]["failedSendRate"]["count"] == 3
     assert statistics["kafka"]["messageRate"]["count"] == 0
