@@ -104,7 +104,10 @@ def _committed_by_spark(folder: Path) -> set[str] | None:
             _, *entries = path.read_text().splitlines()
             for entry in map(json.loads, entries):
                 name = unquote(urlsplit(entry["path"]).path.rpartition("/")[2])
-                names = names | {name} if entry["action"] == "add" else names - {name}
+                if entry["action"] == "add":
+                    names.add(name)
+                else:
+                    names.discard(name)
     return names
 
 
