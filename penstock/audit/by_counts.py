@@ -1,18 +1,20 @@
 """Compare the numbers of records and rows by hour, and checksums of columns, for tables with neither offsets nor ids.
 
 The weakest proof: equal counts do not show that no row was lost while another was doubled, and only with checksums that
-no content changed. Only whole hours within the checked time are compared.
+no content changed. Only whole hours within the checked time are compared: none of their records is gone or not
+due yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from penstock.audit.fields import FieldPair
-from penstock.audit.outcome import HourCount, Proof, Report, Request
-from penstock.audit.source import AuditSource
+from penstock.audit.outcome import HourCount, PartitionReport, Proof, Report, Request
+from penstock.audit.source import UNREAD, AuditSource, Period
 from penstock.audit.staging import Staging
 from penstock.audit.tables.table import AuditedTable
+from penstock.kafka.absent_offsets import Absence, ClassifiedRange
 from penstock.landing.offset_runs import as_runs
 
 HOUR_S = 3600
@@ -34,21 +36,25 @@ def count_by_hour(
 ) -> None:
     """Count records and rows by hour; checksums cover the compared columns."""
     request = report.request
+    # Order: what is due is asked before the table is read, and the source's end after it.
+    dues = {part.partition: _due(source, part, request) for part in report.partitions}
     with Staging([pair, *request.compared]) as staging:
         staging.load_rows(table, None, source.topic, None, progress)
         staging.require_plain(range(len(staging.pairs)))
         # Records outside the required ones tell which hours are whole.
-        spans = {part.partition: as_runs([(part.expected.start, part.expected.end)]) for part in report.partitions}
+        spans = {
+            part.partition: as_runs([(part.expected.start, max(part.expected.end, source.end(part.partition)))])
+            for part in report.partitions
+        }
         staging.load_records(source, spans, spans, request.counts_tombstones, progress)
         progress("counts by hour")
         indices = range(1, len(staging.pairs))
         rows = ", ".join([f"{staging.hour_of_row(0)} AS hour", *(staging.content_of_row(index) for index in indices)])
         records = ", ".join([f"{staging.hour_of_record(0)} AS hour", *(f"c{index}" for index in indices)])
-        required = "" if request.counts_tombstones else " WHERE required"
         counted = {
             name: _counts(staging, query)
             for name, query in (
-                ("records", f"SELECT {records} FROM records{required}"),  # noqa: S608 - parsed fields
+                ("records", f"SELECT {records} FROM records WHERE required"),  # noqa: S608 - parsed fields
                 ("rows", f"SELECT {rows} FROM rows"),  # noqa: S608 - parsed fields
             )
         }
@@ -56,9 +62,20 @@ def count_by_hour(
         undecided = counted["records"].pop(None, (0, 0))[0]
         if undecided:
             report.rows_without_offset += undecided
-        begin, end = _whole_hours(source, staging, report)
+        unread = {part.partition: staging.unread(source, part.partition) for part in report.partitions}
+        for part in report.partitions:
+            part.undecided = sum(
+                max(0, span.end - max(span.begin, part.expected.begin))
+                for span in unread[part.partition]
+                if span.absence in UNREAD
+            )
+        if any(part.undecided for part in report.partitions):
+            # Nothing says in which hours the records belong that were not read.
+            return
+        begin, end = _whole_hours(staging, report, unread)
+        open_hours = _open_hours(staging, dues)
     for hour in sorted({hour for counts in counted.values() for hour in counts if hour is not None}):
-        if begin <= hour < end:
+        if begin <= hour < end and hour not in open_hours:
             record_count, record_sum = counted["records"].get(hour, (0, 0))
             row_count, row_sum = counted["rows"].get(hour, (0, 0))
             report.hours.append(HourCount(hour, record_count, row_count, record_sum == row_sum))
@@ -70,16 +87,38 @@ def _counts(staging: Staging, query: str) -> dict[int | None, tuple[int, int]]:
     return {None if hour is None else int(hour): (int(count), int(total)) for hour, count, total in grouped}
 
 
-def _whole_hours(source: AuditSource, staging: Staging, report: Report) -> tuple[int, int]:
-    """Return the hours [begin, end) of which all records are stored and due."""
+def _due(source: AuditSource, part: PartitionReport, request: Request) -> int:
+    """Return the first offset whose row may be absent yet. A record behind ``until`` is due as any other."""
+    if request.until_s is None:
+        return part.expected.due
+    return source.expected(part.partition, Period(request.grace_s, group=request.group)).due
+
+
+def _open_hours(staging: Staging, dues: Mapping[int, int]) -> set[int]:
+    """Return the hours of records that are not due yet: an event may be sent long after its time."""
+    hours: set[int] = set()
+    for number, due in dues.items():
+        query = f'FROM records WHERE required AND "partition" = {number} AND position >= {due}'
+        hours |= {hour for (hour,) in staging.query(f"SELECT DISTINCT {staging.hour_of_record(0)} {query}")}
+    return hours
+
+
+def _whole_hours(staging: Staging, report: Report, unread: Mapping[int, Sequence[ClassifiedRange]]) -> tuple[int, int]:
+    """Return the hours [begin, end) within the checked time of which no record is gone."""
     request = report.request
     end_s = report.began_s - request.grace_s
     if request.until_s is not None:
         end_s = min(end_s, request.until_s)
     begin_s = request.since_s or 0.0
-    if not source.has_full_history:
-        ((first,),) = staging.query(
-            'SELECT max(first) FROM (SELECT min(micros) AS first FROM records GROUP BY "partition")'
+    for part in report.partitions:
+        gone = [span.end for span in unread[part.partition] if span.absence in (Absence.EXPIRED, Absence.COMPACTED)]
+        first = max(gone, default=part.expected.start)
+        if not first:
+            continue
+        # The record after those that are gone, not the earliest time: a producer may send any time, such as 0.
+        ((micros,),) = staging.query(
+            f'SELECT arg_min(micros, position) FROM records WHERE "partition" = {int(part.partition)} '  # noqa: S608
+            f"AND position >= {first} AND micros > 0"
         )
-        begin_s = max(begin_s, (first or 0) / 1_000_000)
+        begin_s = max(begin_s, report.began_s if micros is None else micros / 1_000_000)
     return -int(-begin_s // HOUR_S), int(end_s // HOUR_S)

@@ -1,13 +1,13 @@
 """Match records and rows by a unique id, for tables that do not keep Kafka's offsets.
 
 Weaker than offsets in two ways, which the report names: records that share an id are one record here, and the whole
-topic is read. An id that more rows have than records is doubled; ids of no record are a finding only if the source has
-all records that it ever had.
+topic is read. An id that more rows have than records is doubled, and a row of no record is a finding, only as far as no
+record is gone that could explain it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,12 +15,16 @@ import numpy as np
 from penstock.audit.content import compare_staged, content_pairs
 from penstock.audit.fields import FieldPair
 from penstock.audit.outcome import PartitionReport, Proof, Report
-from penstock.audit.source import AuditSource
+from penstock.audit.source import UNREAD, AuditSource
 from penstock.audit.staging import Staging
 from penstock.audit.tables.table import AuditedTable
-from penstock.landing.offset_runs import Runs, as_runs, runs_of
+from penstock.kafka.absent_offsets import Absence, ClassifiedRange
+from penstock.landing.offset_runs import NO_RUNS, Runs, as_runs, count_offsets, runs_of
 
-LIMITS = "records with the same id count as one; a row that was changed keeps its id"
+LIMITS = "records with the same id count as one, and their content is not compared; a row that was changed keeps its id"
+
+_WITHOUT_ID = {Absence.CONTROL, Absence.ABORTED}
+"""Reasons of offsets that never had a record for the table."""
 
 
 def id_proof(pair: FieldPair) -> Proof:
@@ -45,13 +49,22 @@ def judge_by_ids(
         staging.load_records(source, spans, required, report.request.counts_tombstones, progress)
         progress("ids")
         _count_ids(staging)
+        unread = {part.partition: staging.unread(source, part.partition) for part in report.partitions}
         for part in report.partitions:
-            _judge_partition(staging, part)
+            _judge_partition(staging, part, unread[part.partition])
             part.is_decided = True
         report.rows_without_offset = _number(staging, "SELECT count(*) FROM rows WHERE c0 IS NULL")
         report.repeated_ids = _number(staging, "SELECT count(*) FROM ids WHERE records > 1")
         strangers = _number(staging, "SELECT coalesce(sum(rows), 0) FROM ids WHERE records = 0")
-        if strangers and source.has_full_history:
+        gone = {span.absence for spans_of_part in unread.values() for span in spans_of_part} - _WITHOUT_ID
+        has_all_records = not gone and not any(part.expected.start for part in report.partitions)
+        # Compaction leaves one record of each key, so unique ids say nothing about the records before.
+        is_compacted = source.is_compacted or Absence.COMPACTED in gone
+        if not has_all_records and (report.repeated_ids or is_compacted):
+            for part in report.partitions:
+                report.possibly_doubled += count_offsets(part.doubled)
+                part.doubled = NO_RUNS
+        if has_all_records:
             report.unknown_ids = strangers
         else:
             report.rows_of_no_record = strangers
@@ -70,7 +83,7 @@ def _count_ids(staging: Staging) -> None:
     )
 
 
-def _judge_partition(staging: Staging, part: PartitionReport) -> None:
+def _judge_partition(staging: Staging, part: PartitionReport, unread: Sequence[ClassifiedRange]) -> None:
     number = int(part.partition)
     matched = (
         'SELECT position FROM records JOIN ids ON c0 = id WHERE "partition" = '  # noqa: S608 - numbers
@@ -85,9 +98,17 @@ def _judge_partition(staging: Staging, part: PartitionReport) -> None:
         staging,
         f'SELECT count(*) FROM records WHERE "partition" = {number} AND required AND c0 IS NULL',  # noqa: S608
     )
-    # Control records, aborted ones and tombstones need no row.
     required = _number(staging, f'SELECT count(*) FROM records WHERE "partition" = {number} AND required')  # noqa: S608
-    part.expected = replace(part.expected, holes=part.expected.due - part.expected.begin - required)
+    expected = part.expected
+    for span in unread:
+        count = max(0, min(span.end, expected.due) - max(span.begin, expected.begin))
+        if span.absence in UNREAD:
+            # Invariant: an offset needs no row only if its record is known to be none; one that was not read may be.
+            part.undecided += count
+            required += count
+        elif count:
+            part.absences[span.absence.value] += count
+    part.expected = replace(expected, holes=expected.due - expected.begin - required)
     counted = f"SELECT count(*), max(position) FROM ({matched} > 0)"  # noqa: S608 - as above
     ((part.rows, newest),) = staging.query(counted)
     part.newest = -1 if newest is None else int(newest)

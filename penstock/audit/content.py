@@ -82,7 +82,11 @@ def compare_staged(staging: Staging, report: Report, by: str = "offsets") -> Non
         raise BadField("no column is named like a field of the records; name columns by --compare COLUMN=FIELD")
     report.compared = tuple(staging.pairs[index] for index in indices)
     if by == "ids":
-        joined = f"records JOIN rows ON records.c0 = {staging.content_of_row(0)} WHERE required"
+        # Limit: only ids of one record; else each record would meet the rows of all others with its id.
+        joined = (
+            f"records JOIN rows ON records.c0 = {staging.content_of_row(0)} "  # noqa: S608 - parsed fields
+            "WHERE required AND records.c0 IN (SELECT id FROM ids WHERE ids.records = 1)"
+        )
     else:
         joined = 'records JOIN rows USING ("partition", position) WHERE true'
     ((report.compared_records,),) = staging.query(

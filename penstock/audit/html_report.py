@@ -39,8 +39,11 @@ class Bar:
 def bars(source: AuditSource, report: Report, interval_s: int = 0) -> list[Bar]:
     """Return the records by interval: by minute, or by a longer one if the audit covers more than four hours.
 
-    ``interval_s``: another length; the newest MAX_LINES intervals.
+    ``interval_s``: another length; the newest MAX_LINES intervals. Empty if rows were only counted: counts name no
+    records.
     """
+    if report.request.times is not None:
+        return []
     parts = [part for part in report.partitions if part.expected.due > part.expected.begin]
     firsts = [
         record.timestamp / 1000

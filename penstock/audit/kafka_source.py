@@ -9,7 +9,7 @@ import contextlib
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -35,6 +35,13 @@ MAX_LETTERS = 10_000_000
 CONNECT_TOPIC, CONNECT_NUMBERS = "__connect.errors.topic", ("__connect.errors.partition", "__connect.errors.offset")
 SPRING_TOPIC, SPRING_NUMBERS = "kafka_dlt-original-topic", ("kafka_dlt-original-partition", "kafka_dlt-original-offset")
 POLL_S = 1.0
+_PASSING_ERRORS = {
+    *TRANSIENT_ERRORS,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._PARTITION_EOF,
+    KafkaError._AUTO_OFFSET_RESET,
+}
+"""Events that do not end reading: a broker that restarts is waited for, until the deadline."""
 MAX_MICROS = 253_402_300_799_999_999
 """Limit: the last microsecond of the year 9999; producers may send any time."""
 
@@ -112,15 +119,9 @@ class KafkaSource(AuditSource):
         return Lag(end - position, behind_s, self._retention_s - behind_s)
 
     @property
-    def has_full_history(self) -> bool:  # type: ignore[override]  # known after a request
-        """Whether nothing has expired or may have been compacted."""
-        if not self._configuration or "compact" in self._configuration["cleanup.policy"]:
-            return False
-        with self._answered():
-            return all(
-                watermarks(self._consumer, (self.topic, number))[0] == 0
-                for number in partition_numbers(self._consumer, self.topic)
-            )
+    def is_compacted(self) -> bool:  # type: ignore[override]  # known after a request
+        """Whether the topic's policy is compaction; False if its configuration is unknown."""
+        return "compact" in self._configuration.get("cleanup.policy", "")
 
     @property
     def _retention_s(self) -> float:
@@ -204,16 +205,15 @@ class KafkaSource(AuditSource):
 
     def _messages_of_group(self, partition: int, ranges: Runs, is_complete: bool) -> Iterator[list[Any]]:
         begin, end = int(ranges[0, 0]), int(ranges[-1, 1])
+        position = begin
         with self._answered():
             self._consumer.assign([TopicPartition(self.topic, partition, begin)])
             deadline = time.monotonic() + READ_TIMEOUT_S
             try:
                 while time.monotonic() < deadline:
-                    messages = self._consumer.consume(1000, POLL_S)
-                    is_at_end = bool(messages) and _is_end(messages[-1])
-                    if is_at_end:
-                        messages.pop()
-                    messages = [message for message in messages if _has_record(message)]
+                    events = self._consumer.consume(1000, POLL_S)
+                    messages = records_of(events)
+                    is_at_end = _has_event(events, KafkaError._PARTITION_EOF)
                     offsets = np.array([message.offset() for message in messages], np.int64)
                     inside = [messages[index] for index in np.flatnonzero(is_inside(offsets, ranges)).tolist()]
                     if inside:
@@ -223,7 +223,17 @@ class KafkaSource(AuditSource):
                     if is_at_end:
                         break
                     if messages:
+                        position = int(offsets[-1]) + 1
                         deadline = time.monotonic() + READ_TIMEOUT_S
+                    if _has_event(events, KafkaError._AUTO_OFFSET_RESET):
+                        # Retention has removed records during the audit: they are expired, not unreadable.
+                        start, _ = watermarks(self._consumer, (self.topic, partition))
+                        if start >= end:
+                            return
+                        if start <= position:
+                            break
+                        position = start
+                        self._consumer.assign([TopicPartition(self.topic, partition, start)])
             finally:
                 self._consumer.unassign()
         raise SourceUnavailable(f"{self.topic}-{partition}: no record at {begin} to {end} within {READ_TIMEOUT_S:g} s")
@@ -248,17 +258,21 @@ class KafkaSource(AuditSource):
             raise SourceUnavailable(f"topic {self.topic}: {error}") from None
 
 
-def _is_end(message: Any) -> bool:
-    return message.error() is not None and message.error().code() == KafkaError._PARTITION_EOF
+def _has_event(events: Iterable[Any], code: int) -> bool:
+    # A live topic appends: records may follow the end of the partition within one poll.
+    return any(event.error() is not None and event.error().code() == code for event in events)
 
 
-def _has_record(message: Any) -> bool:
-    """Report whether an event is a record. Raises KafkaException for errors that do not pass."""
-    error = message.error()
-    # A broker that restarts is waited for, until the deadline.
-    if error is not None and error.code() not in (*TRANSIENT_ERRORS, KafkaError._ALL_BROKERS_DOWN):
-        raise KafkaException(error)
-    return error is None
+def records_of(events: Iterable[Any]) -> list[Any]:
+    """Return the events that are records. Raises KafkaException for errors that do not pass."""
+    records = []
+    for event in events:
+        error = event.error()
+        if error is None:
+            records.append(event)
+        elif error.code() not in _PASSING_ERRORS:
+            raise KafkaException(error)
+    return records
 
 
 def _record(partition: int, offset: int, message: Any) -> Record:

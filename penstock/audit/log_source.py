@@ -67,11 +67,6 @@ class LogSource(AuditSource):
         with self._available():
             return self._rows.gaps(self.topic)
 
-    @property
-    def has_full_history(self) -> bool:  # type: ignore[override]  # known after a request
-        """Whether the topic has all messages since its first one."""
-        return self._view().start == 0 and not self._gaps()
-
     def partitions(self) -> list[int]:
         """Return the only partition."""
         return [0]

@@ -143,6 +143,8 @@ class Report:
     """Rows whose id no record has, which may have expired: no finding."""
     repeated_ids: int = 0
     """Ids that several records have: one row for all of them is no finding."""
+    possibly_doubled: int = 0
+    """Ids with more rows than stored records, which may have had more records: no finding."""
     lost_files: list[str] = field(default_factory=list)
     """Files that the table refers to and that do not exist."""
     hours: list[HourCount] = field(default_factory=list)

@@ -59,6 +59,7 @@ def document(report: Report) -> dict[str, Any]:
         "unknown_ids": report.unknown_ids,
         "rows_of_no_record": report.rows_of_no_record,
         "repeated_ids": report.repeated_ids,
+        "possibly_doubled": report.possibly_doubled,
         "differing": report.differing,
         "differing_hours": report.differing_hours,
         "lost_files": report.lost_files,

@@ -50,7 +50,7 @@ def verdict(report: Report) -> str:
         whole = f"{len(report.hours):,} whole {_plural(len(report.hours), 'hour')}"
         return f"{report.topic}: the counts agree: {checked}, in {whole}"
     if not problems:
-        return f"{report.topic}: complete: {checked}, each once"
+        return f"{report.topic}: complete: {checked}, each {'at least ' if report.possibly_doubled else ''}once"
     partitions = [part.partition for part in report.partitions if part.has_findings]
     where = f"; {_plural(len(partitions), 'partition')} {', '.join(map(str, partitions))}" if partitions else ""
     hours = sorted(
@@ -86,6 +86,8 @@ def lines(report: Report, *, with_payloads: bool = True) -> Iterator[str]:
         yield f"rows whose id no record has: {report.unknown_ids:,}"
     if report.rows_of_no_record:
         yield f"rows whose id no stored record has, which may have expired: {report.rows_of_no_record:,}"
+    if report.possibly_doubled:
+        yield f"ids with more rows than stored records, which may have had more records: {report.possibly_doubled:,}"
     if report.rows_of_other_topics:
         yield f"rows of other topics in the table: {report.rows_of_other_topics:,}"
     if report.rows_without_offset:

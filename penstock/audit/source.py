@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import PenstockError
-from penstock.kafka.absent_offsets import ClassifiedRange
+from penstock.kafka.absent_offsets import Absence, ClassifiedRange
 from penstock.landing.offset_runs import Runs, as_runs, intersection
 from penstock.proof.reread import RereadSource
 
@@ -30,6 +30,8 @@ RECORDS = pa.schema(
 """Columns of records as a source yields them."""
 BEYOND = 1 << 62
 """An offset behind all offsets."""
+UNREAD = (Absence.PRESENT, Absence.UNKNOWN)
+"""Reasons of offsets whose record exists, or may exist, although reading did not return it."""
 
 
 class SourceUnavailable(PenstockError, RuntimeError):
@@ -98,8 +100,8 @@ class AuditSource(ABC):
     """The source without credentials, as the command takes it."""
     has_topic = True
     """Whether ``topic`` is the name of a topic, which a column of the table may hold."""
-    has_full_history: bool
-    """Whether the source has all records that it ever had, so that a row without a record is a finding."""
+    is_compacted: bool = False
+    """Whether a record may be removed because a later one has its key."""
 
     def close(self) -> None:  # noqa: B027 - most kinds of sources hold nothing open
         """Release connections."""

@@ -7,8 +7,8 @@ null. DuckDB spills to a temporary folder beyond its limit of memory, so a topic
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -21,9 +21,11 @@ import pyarrow.compute as pc
 
 from penstock.audit.columns import OffsetColumns
 from penstock.audit.fields import BadField, FieldPair
+from penstock.audit.offset_ranges import OffsetRanges
 from penstock.audit.source import AuditSource, SourceUnavailable
 from penstock.audit.tables.table import AuditedTable, TableUnreadable, column_of, offset_rows, partition_value
-from penstock.landing.offset_runs import Runs, is_inside
+from penstock.kafka.absent_offsets import ClassifiedRange
+from penstock.landing.offset_runs import Runs, difference, is_inside
 
 MEMORY = "1GB"
 _NESTED = ("STRUCT", "MAP", "UNION")
@@ -48,6 +50,8 @@ class Staging:
         ):
             self._connection.execute(f"SET {setting} = '{text}'")
         self._types: list[str] = []
+        self._spans: Mapping[int, Runs] = {}
+        self._read: defaultdict[int, OffsetRanges] = defaultdict(OffsetRanges)
 
     def __enter__(self) -> Self:
         return self
@@ -85,19 +89,35 @@ class Staging:
                 raise BadField(f"the table has no column {pair.column!r}; its columns are {', '.join(available[:30])}")
         names = [*(pair.column for pair in self.pairs), *(columns.names if columns else ())]
         loaded = 0
+        untyped = [f"c{index}" for index in range(len(self.pairs))]
+        is_new = True
         for file, batch in table.batches(list(dict.fromkeys(names))):
             rows = self._rows(file, batch, columns, topic, selected)
+            typed = [name for name in untyped if not pa.types.is_null(rows.schema.field(name).type)]
+            if not is_new:
+                self._set_types(rows, typed)
+            untyped = [name for name in untyped if name not in typed]
             loaded += rows.num_rows
             self._insert(f"loading {table.kind}", "rows", rows, "SELECT * FROM batch", TableUnreadable)
+            is_new = False
             progress(f"{loaded:,} rows")
-        if not loaded:
-            fields = ", ".join(f"c{index} VARCHAR" for index in range(len(self.pairs)))
-            with contextlib.suppress(duckdb.CatalogException):
-                self._connection.execute(
-                    f'CREATE TABLE rows ("partition" INTEGER, position BIGINT, file VARCHAR, {fields})'
-                )
+        if is_new:
+            fields = ", ".join(f"{name} VARCHAR" for name in untyped)
+            self._connection.execute(
+                f'CREATE TABLE rows ("partition" INTEGER, position BIGINT, file VARCHAR, {fields})'
+            )
+        else:
+            for name in untyped:
+                self._connection.execute(f"ALTER TABLE rows ALTER {name} TYPE VARCHAR USING NULL")
         types = self.query("SELECT data_type FROM duckdb_columns() WHERE table_name = 'rows' ORDER BY column_index")
         self._types = [name for (name,) in types[3:]]
+
+    def _set_types(self, rows: pa.Table, names: Iterable[str]) -> None:
+        """Give columns that no earlier file had the types that they have in ``rows``."""
+        self._connection.register("batch", rows)
+        for name in names:
+            ((kind,),) = self.query(f"SELECT column_type FROM (DESCRIBE SELECT {name} FROM batch)")  # noqa: S608
+            self._connection.execute(f"ALTER TABLE rows ALTER {name} TYPE {kind} USING NULL")
 
     def _rows(
         self,
@@ -150,9 +170,11 @@ class Staging:
             f"{contents} FROM (SELECT *, try(decode(value)) AS json FROM batch)"
         )
         loaded = 0
+        self._spans = spans
         for partition, ranges in spans.items():
             for batch in source.read(partition, ranges):
                 offsets = batch.column("offset").to_numpy()
+                self._read[partition].add(offsets)
                 is_required = is_inside(offsets, required[partition])
                 if not counts_tombstones:
                     is_required &= batch.column("value").is_valid().to_numpy(zero_copy_only=False)
@@ -176,6 +198,10 @@ class Staging:
                 'CREATE TABLE records ("partition" INTEGER, position BIGINT, micros BIGINT, required BOOLEAN, '
                 f"{fields})"
             )
+
+    def unread(self, source: AuditSource, partition: int) -> Sequence[ClassifiedRange]:
+        """Return why offsets of a partition gave no record to ``load_records``."""
+        return source.classify(partition, difference(self._spans[partition], self._read[partition].ranges))
 
     def _insert(self, purpose: str, name: str, batch: pa.Table, query: str, failure: type[Exception]) -> None:
         self._connection.register("batch", batch)
@@ -225,7 +251,8 @@ def _content(file: str, batch: pa.RecordBatch, name: str) -> Any:
     column = column_of(batch, name)
     if column is None:
         # Hive and Delta keep the columns that a table is partitioned by in the paths of its files.
-        return pa.repeat(pa.scalar(partition_value(file, name), pa.string()), batch.num_rows)
+        text = partition_value(file, name)
+        return pa.nulls(batch.num_rows) if text is None else pa.repeat(text, batch.num_rows)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_timestamp(column.type):

@@ -25,8 +25,6 @@ ID_FILES = (".txt", ".csv", ".ids")
 class TableSource(AuditSource):
     """The rows of another table by their Kafka offsets: all of them must be in the audited table."""
 
-    has_full_history = True
-
     def __init__(self, table: AuditedTable, address: str, columns: OffsetColumns) -> None:
         topics = _topics(table, columns.topic) if columns.topic else []
         if len(topics) > 1:
@@ -93,7 +91,6 @@ class IdSource(AuditSource):
     """Ids without offsets: their position is the number of the row or line, from 0, in partition 0."""
 
     topic = "ids"
-    has_full_history = True
 
     def __init__(self, address: str, ids: Iterator[pa.Array[Any]]) -> None:
         self.topic = self.address = address
@@ -117,8 +114,8 @@ class IdSource(AuditSource):
         """Return the ids in a column of a table. Raises SourceUnavailable."""
         if column not in table.column_names():
             raise SourceUnavailable(f"{address} has no column {column!r}")
-        columns = (column_of(batch, column) for _, batch in table.batches([column]))
-        return cls(address, (ids.cast(pa.string()) for ids in columns if ids is not None))
+        columns = (_ids(file, batch, column) for file, batch in table.batches([column]))
+        return cls(address, (ids.cast(pa.string()) for ids in columns))
 
     def partitions(self) -> list[int]:
         """Return the only partition."""
@@ -143,6 +140,12 @@ class IdSource(AuditSource):
             for chunk in self._ids.slice(begin, end - begin).chunks:
                 yield _without_times(np.arange(begin, begin + len(chunk), dtype=np.int64), chunk)
                 begin += len(chunk)
+
+
+def _ids(file: str, batch: pa.RecordBatch, column: str) -> Any:
+    """Return the ids in a batch: from the column, or from the path of a file without it; null if neither has them."""
+    ids = column_of(batch, column)
+    return pa.repeat(pa.scalar(partition_value(file, column), pa.string()), batch.num_rows) if ids is None else ids
 
 
 def _without_times(offsets: Offsets, keys: pa.Array[Any]) -> pa.RecordBatch:

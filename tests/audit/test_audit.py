@@ -234,6 +234,9 @@ def test_compacted_topic_has_no_finding(topics: Topics, tmp_path: Path) -> None:
     status, report, errors = run_audit(topics, topic, tmp_path / "t")
     assert (status, report.get("missing")) == (0, 0), errors
     assert report["partitions"][0]["absences"]["compacted"] > 0
+    pq.write_table(pa.table({"id": [f"k{number}" for number in range(3)] * 100}), tmp_path / "ids.parquet")
+    status, report, errors = run_audit(topics, topic, tmp_path / "ids.parquet", "--id", "id=key")
+    assert (status, report.get("doubled"), report.get("possibly_doubled")) == (0, 0, 3), errors
 
 
 def send_and_count(producer: confluent_kafka.Producer, topics: Topics, topic: str) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 import confluent_kafka
 import pyarrow as pa
 import pyarrow.parquet as pq
+from confluent_kafka import TopicPartition
 
 from tests.audit.audited import run_audit
 from tests.kafka.kafka_helpers import Topics
@@ -67,3 +68,28 @@ def test_hours_that_are_not_due_yet_are_not_compared(topics: Topics, tmp_path: P
         topics, topic, write_events(tmp_path / "t.parquet", EVENTS), "--count-by", "happened"
     )
     assert (status, len(report.get("hours", []))) == (0, 3), errors
+    # An event of hours ago that was sent a moment ago.
+    topics.plain(topic, [json.dumps({"amount": 1, "at": BEGIN_MS}).encode()])
+    table = write_events(tmp_path / "t.parquet", EVENTS)
+    status, report, errors = run_audit(topics, topic, table, "--count-by", "happened=$.at", "--grace", "1h")
+    assert [hour["hour"][11:13] for hour in report.get("hours", [])] == ["11", "12"], errors
+    until = ("--count-by", "happened=$.at", "--until", "2026-03-01T13:00:00Z")
+    status, report, errors = run_audit(topics, topic, table, *until)
+    assert (status, report.get("missing"), len(report.get("hours", []))) == (1, 1, 3), errors
+
+
+def test_hours_of_expired_records_are_not_compared(topics: Topics, tmp_path: Path) -> None:
+    topic = events_topic(topics)
+    producer = confluent_kafka.Producer({"bootstrap.servers": topics.address})
+    producer.produce(topic, json.dumps({"amount": 1, "at": EVENTS[-1][0]}), timestamp=1)
+    assert producer.flush(30) == 0
+    page = tmp_path / "report.html"
+    options = ("--count-by", "happened=$.at", "--html", str(page), "--by", "hour")
+    table = write_events(tmp_path / "t.parquet", [*EVENTS, EVENTS[-1]])
+    for begin, compared in ((5, 2), (len(EVENTS) + 1, 0)):
+        partition = TopicPartition(topic, 0, begin)
+        topics.admin.delete_records([partition])[partition].result(30)
+        status, report, errors = run_audit(topics, topic, table, *options)
+        assert (status, report.get("doubled"), len(report.get("hours", []))) == (0, 0, compared), errors
+        assert "counts agree" in page.read_text()
+        assert ("<svg" in page.read_text(), " UTC: " in errors) == (False, False)

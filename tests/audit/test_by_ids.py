@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,8 +11,10 @@ import confluent_kafka
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
+from penstock.audit.kafka_source import KafkaSource, records_of
+from penstock.landing.offset_runs import as_runs
 from tests.audit.audited import run_audit
 from tests.kafka.kafka_helpers import Topics
 
@@ -65,6 +68,23 @@ def test_rows_of_no_record_are_a_finding_only_if_no_record_has_expired(topics: T
     topics.admin.delete_records([TopicPartition(topic, 0, 5)])[TopicPartition(topic, 0, 5)].result(30)
     status, report, errors = run_audit(topics, topic, table, "--id", "order_id=key")
     assert (status, report.get("unexplained"), report.get("rows_of_no_record")) == (0, 0, 6), errors
+    write_ids(table, [*IDS, IDS[9]])
+    status, report, errors = run_audit(topics, topic, table, "--id", "order_id=key")
+    assert (status, report.get("doubled"), report.get("possibly_doubled")) == (1, 1, 0), errors
+    source = KafkaSource(topic, {"bootstrap.servers": topics.address})
+    with contextlib.closing(source):
+        offsets = [offset for batch in source.read(0, as_runs([(2, 40)])) for offset in batch["offset"].to_pylist()]
+        assert offsets == list(range(5, 40))
+        assert list(source.read(0, as_runs([(0, 5)]))) == []
+
+
+def test_records_behind_the_end_of_a_partition_are_read() -> None:
+    end = Message(topic="t", partition=0, offset=1, error=KafkaError(KafkaError._PARTITION_EOF))
+    records = [Message(topic="t", partition=0, offset=offset, value=b"order") for offset in range(2)]
+    assert records_of([records[0], end, records[1]]) == records
+    assert records_of([end]) == []
+    with pytest.raises(KafkaException):
+        records_of([Message(topic="t", partition=0, error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))])
 
 
 def test_repeated_ids_and_tombstones_of_a_topic_need_one_row(topics: Topics, tmp_path: Path) -> None:
@@ -76,6 +96,11 @@ def test_repeated_ids_and_tombstones_of_a_topic_need_one_row(topics: Topics, tmp
     status, report, errors = run_audit(topics, topic, table, "--id", "order_id=key")
     assert (status, report.get("missing"), report.get("repeated_ids")) == (0, 0, 5), errors
     assert run_audit(topics, topic, table, "--id", "order_id=key", "--with-tombstones")[1]["missing"] == 1
+    write_ids(table, [*IDS[:20], *IDS[:5]])
+    topics.admin.delete_records([TopicPartition(topic, 0, 3)])[TopicPartition(topic, 0, 3)].result(30)
+    status, report, errors = run_audit(topics, topic, table, "--id", "order_id=key")
+    assert (status, report.get("doubled"), report.get("possibly_doubled")) == (0, 0, 3), errors
+    assert report["verdict"].endswith("each at least once")
 
 
 def test_records_and_rows_without_an_id_are_not_decided(topics: Topics, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.audit.content import _sample
+from penstock.audit.tables import sql_table
 from penstock.landing.offset_runs import as_runs, count_offsets, difference
 from tests.audit.audited import run_audit
 from tests.kafka.kafka_helpers import Topics
@@ -115,12 +117,39 @@ def test_named_columns_and_raw_values_are_compared(topics: Topics, tmp_path: Pat
     assert report["partitions"][0]["differing"] == [[11, 12]], errors
 
 
-def test_content_is_compared_by_id(topics: Topics, tmp_path: Path) -> None:
+def test_content_is_compared_by_id_if_one_record_has_it(topics: Topics, tmp_path: Path) -> None:
     topic = orders_topic(topics)
-    pq.write_table(orders_table({5: {"name": "someone"}}).drop(["kafka_offset"]), tmp_path / "t.parquet")
+    topics.plain(topic, [json.dumps({**ORDERS[3], "name": "renamed"}).encode()])
+    rows = orders_table({5: {"name": "someone"}}).drop(["kafka_offset"])
+    renamed = orders_table({3: {"name": "renamed"}}).drop(["kafka_offset"]).slice(3, 1)
+    pq.write_table(pa.concat_tables([rows, renamed]), tmp_path / "t.parquet")
     status, report, errors = run_audit(topics, topic, tmp_path / "t.parquet", "--id", "id", "--all")
     assert (status, report.get("missing"), report.get("differing")) == (1, 0, 1), errors
     assert report["partitions"][0]["differing"] == [[5, 6]]
+    assert (report["compared_records"], report["repeated_ids"]) == (11, 1)
+    assert "their content is not compared" in report["cannot_see"]
+
+
+def test_column_has_the_type_of_the_first_rows_that_have_it(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = orders_topic(topics)
+    orders = orders_table()
+    (tmp_path / "t").mkdir()
+    for name, rows in (("a", orders.slice(0, 4).drop(["price", "time"])), ("b", orders.slice(4))):
+        pq.write_table(rows, tmp_path / "t" / f"{name}.parquet")
+    deltalake.convert_to_deltalake(str(tmp_path / "t"))
+    status, report, errors = run_audit(topics, topic, tmp_path / "t", "--all")
+    assert status == 1, errors
+    (part,) = report["partitions"]
+    assert (part["differing"], part["differing_in"]) == ([[0, 4]], {"price": 4, "time": 4})
+    with sqlite3.connect(tmp_path / "shop.db") as database:
+        database.execute("CREATE TABLE orders (kafka_offset INTEGER, price REAL)")
+        prices = [(offset, None if offset < 4 else offset + 0.25) for offset in range(12)]
+        database.executemany("INSERT INTO orders VALUES (?, ?)", prices)
+    monkeypatch.setattr(sql_table, "BATCH_ROWS", 4)
+    _, report, errors = run_audit(topics, topic, f"sqlite://{tmp_path}/shop.db?table=orders", "--all")
+    assert [part["differing"] for part in report.get("partitions", [])] == [[[0, 4]]], errors
 
 
 def test_sample_reads_as_many_records_in_all_partitions(topics: Topics, tmp_path: Path) -> None:

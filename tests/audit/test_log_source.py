@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.audit.audited import RECORDS, append_orders, run_audit, write_parquet
+from tests.audit.audited import MINUTE, RECORDS, append_orders, run_audit, write_parquet
 from tests.server.running import Running
 
 ADDRESSES: dict[str, Callable[[Running], str]] = {
@@ -70,3 +70,12 @@ def test_messages_of_a_damaged_batch_are_not_decided(daemon: Running, tmp_path: 
     write_parquet(tmp_path / "t", [(0, offset) for offset in range(10, RECORDS)])
     status, report, errors = run_audit("", str(tmp_path / "topics" / "orders"), tmp_path / "t")
     assert (status, report.get("missing"), report.get("undecided")) == (2, 0, 10), errors
+    ids = pa.table({"id": range(10, RECORDS), "at": pa.array([MINUTE * 1000] * 50)})
+    pq.write_table(ids, tmp_path / "ids.parquet")
+    status, report, errors = run_audit("", str(tmp_path / "topics" / "orders"), tmp_path / "ids.parquet", "--id", "id")
+    assert (status, report.get("undecided"), report.get("required")) == (2, RECORDS, RECORDS), errors
+    assert (report["unexplained"], report["rows_of_no_record"]) == (0, 50)
+    status, report, errors = run_audit(
+        "", str(tmp_path / "topics" / "orders"), tmp_path / "ids.parquet", "--count-by", "at"
+    )
+    assert (status, report.get("undecided"), report.get("hours")) == (2, RECORDS, []), errors

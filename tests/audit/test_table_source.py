@@ -51,6 +51,15 @@ def test_ids_of_a_file_or_table_must_be_in_the_table(tmp_path: Path, kind: str) 
     assert (part["missing"], part["doubled"]) == ([[2, 3]], [[3, 4]])
 
 
+def test_ids_of_files_without_the_column_are_not_decided(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    write_ids(tmp_path / "source" / "a.parquet", ["a", "b"])
+    pq.write_table(pa.table({"other": [1, 2, 3]}), tmp_path / "source" / "b.parquet")
+    table = write_ids(tmp_path / "t.parquet", ["a", "b"])
+    status, report, errors = run_audit("", str(tmp_path / "source"), table, "--id", "id=key")
+    assert (status, report.get("undecided"), report.get("required")) == (2, 3, 5), errors
+
+
 def test_source_that_cannot_be_used_is_not_decided(tmp_path: Path) -> None:
     table = write_ids(tmp_path / "t.parquet", ["a"])
     (tmp_path / "ids.txt").write_text("a\n")
