@@ -253,7 +253,6 @@ TESTED_BY: dict[str, str] = {
     "penstock/console/pages/pipeline.py": "tests/system/test_console.py",
     "penstock/console/pages/quarantine.py": "tests/system/test_newcomer.py",
     "penstock/console/pages/receipt.py": "tests/system/test_newcomer.py",
-    "penstock/console/pages/send_back.py": "tests/system/test_newcomer.py",
     "penstock/console/pages/send_message.py": "tests/system/test_newcomer.py",
     "penstock/console/pages/sql.py": "tests/system/test_console.py",
     "penstock/console/pages/topic.py": "tests/system/test_console.py",

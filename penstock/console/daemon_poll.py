@@ -12,7 +12,7 @@ import itertools
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 
 from penstock.console.history import LAGS_INTERVAL_POLLS, History, Lags
-from penstock.console.people import NOBODY, Person
+from penstock.console.people import NOBODY, Person, ReadOnly
 from penstock.errors import PenstockError
 from penstock.files.change_log import ChangeLog
 from penstock.handover.heartbeat import STOPPED_AFTER_S
@@ -35,6 +35,7 @@ HOUR_S, HOUR_INTERVAL_POLLS = 3600, 3
 """Length of the recent balance, and polls between two of them: it reads the balance over time, which costs more."""
 ALARMS_INTERVAL_POLLS = 30
 """Polls between two readings of the metrics, which cost the most with many topics."""
+LOGIN_ENDED = "your login has ended or changed: load the page again"
 Document = dict[str, Any]
 
 
@@ -88,15 +89,24 @@ class Daemon:
     person: Person = NOBODY
     changes: ChangeLog | None = None
     """The log that records changes of the person."""
+    is_current: Callable[[], bool] = field(default=lambda: True)
+    """Reports whether the login that opened the page still names the person."""
     _http: httpx.AsyncClient | None = None
 
-    def for_person(self, person: Person) -> Daemon:
+    def for_person(self, person: Person, is_current: Callable[[], bool] = lambda: True) -> Daemon:
         """Return a daemon that sends its own requests for a person and shares the latest answers.
 
         A person with a token has the rights of the token; others have the rights of the console, limited by their role.
         """
         headers = {"authorization": f"Bearer {person.token}"} if person.token else self.headers
-        return Daemon(self.url, headers, self.verify, self.latest, person, self.changes, self._client())
+        return Daemon(self.url, headers, self.verify, self.latest, person, self.changes, is_current, self._client())
+
+    def check_operator(self) -> None:
+        """Raise ReadOnly for a viewer, and for a page whose login has ended or changed."""
+        # A page outlives its websocket: the browser connects again, with the login that it has then.
+        if not self.is_current():
+            raise ReadOnly(LOGIN_ENDED)
+        self.person.check_operator()
 
     async def record(self, change: str, **details: str) -> None:
         """Record a change that the person made through a page."""
@@ -257,7 +267,9 @@ class Daemon:
         """Return the JSON response of a request; ``options`` are httpx's. Raises DaemonUnavailable, ReadOnly."""
         # Invariant: every change of a page goes through here or asks ``check_operator`` itself.
         if method != "GET":
-            self.person.check_operator()
+            self.check_operator()
+        elif not self.is_current():  # the token would read what the present person may not
+            raise DaemonUnavailable(LOGIN_ENDED)
         response = await self._send(method, path, **options)
         try:
             return response.json()

@@ -15,6 +15,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
 from http import HTTPStatus
 from http.cookies import SimpleCookie
@@ -36,6 +37,8 @@ from penstock.errors import PenstockError
 COOKIE = "penstock_console"
 PERSON = "penstock_person"
 """Key of the person in the scope of a request."""
+IS_CURRENT = "penstock_is_current"
+"""Key, in the scope, of a function that reports whether the login of the request still names this person."""
 SESSION_S = 12 * 3600.0
 TOKEN_CHECK_INTERVAL_S = 10.0
 """Longest time that a session outlives its token."""
@@ -52,13 +55,15 @@ class Refused(PenstockError):
 
 
 class UsersFile:
-    """The users of the password file, read again when it changes; empty if it cannot be read."""
+    """The users of the password file, read again when it changes; empty if it is missing or cannot be read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._version: tuple[int, int, int] | None = None
         self._users: dict[str, User] = {}
-        self._problem = ""
+        self._logged_problem = ""
+        self.problem = ""
+        """Why the file cannot be read; "" for a missing file, which has no users yet."""
 
     def get(self, name: str) -> User | None:
         """Return a user; None for an unknown name."""
@@ -66,11 +71,13 @@ class UsersFile:
             status = self._path.stat()
             version = status.st_ino, status.st_mtime_ns, status.st_size
             if version != self._version:
-                self._users, self._version, self._problem = read_users(self._path), version, ""
+                self._users, self._version, self.problem = read_users(self._path), version, ""
+                self._logged_problem = ""
         except (PenstockError, OSError) as error:
             self._users, self._version = {}, None
-            if self._problem != str(error):
-                self._problem = str(error)
+            self.problem = "" if isinstance(error, FileNotFoundError) else str(error)
+            if self._logged_problem != str(error):
+                self._logged_problem = str(error)
                 _LOGGER.warning("console.users: %s; no user can log in", error)
         return self._users.get(name)
 
@@ -105,6 +112,9 @@ class TrustedProxy:
         if len(names) > 1 or not NAME.fullmatch(name):
             raise Refused(f"{header} names no user")
         user = self.users.get(name) if self.users else None
+        # Invariant: who is listed as a viewer never gets the default role because the list cannot be read.
+        if self.users and self.users.problem:
+            raise Refused(f"nobody can log in until the users can be read: {self.users.problem}")
         role = user.role if user else self.default_role
         if role is None:
             raise Refused(f"{name} is no user of this console: penstock users add {name} --proxy-only")
@@ -194,8 +204,10 @@ class LoggedIn:
             await self._refuse(scope, receive, send, PlainTextResponse(f"{error}\n", HTTPStatus.FORBIDDEN))
             return
         if person or (self._has_login and scope["path"] == PATH):
-            scope = {**scope, PERSON: person}
-            await self._app(scope, receive, self._closing_send(scope, send) if scope["type"] == "websocket" else send)
+            is_current = partial(self._is_current, scope, person)
+            scope = {**scope, PERSON: person, IS_CURRENT: is_current}
+            is_websocket = scope["type"] == "websocket"
+            await self._app(scope, receive, self._closing_send(is_current, send) if is_websocket else send)
         else:
             await self._refuse(scope, receive, send, _refusal(scope, self._has_login))
 
@@ -203,22 +215,22 @@ class LoggedIn:
         """Return the person of a request. Raises Refused."""
         return self._proxy.person(scope) or self._sessions.person(_session_number(scope))
 
+    def _is_current(self, scope: Scope, person: Person | None) -> bool:
+        try:
+            return self._person(scope) == person
+        except Refused:
+            return False
+
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, response: Response) -> None:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         else:
             await response(scope, receive, send)
 
-    def _closing_send(self, scope: Scope, send: Send) -> Send:
-        def is_still_allowed() -> bool:
-            try:
-                return bool(self._person(scope) == scope[PERSON])
-            except Refused:
-                return False
-
+    def _closing_send(self, is_current: Callable[[], bool], send: Send) -> Send:
         async def send_if_logged_in(message: Message) -> None:
             # Checked at each message: a page that is already open must not show more once its session has ended.
-            ended = message["type"] == "websocket.send" and not is_still_allowed()
+            ended = message["type"] == "websocket.send" and not is_current()
             await send({"type": "websocket.close", "code": 1008} if ended else message)
 
         return send_if_logged_in

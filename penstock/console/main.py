@@ -16,7 +16,7 @@ from penstock.config import Settings, split_address
 from penstock.config.browser_access import CONSOLE_POLICY, BrowserAccess, SecurityHeaders
 from penstock.config.daemon_access import Access
 from penstock.console.daemon_poll import Daemon
-from penstock.console.login import PERSON, LoggedIn, LoginPage, Sessions, TrustedProxy, UsersFile
+from penstock.console.login import IS_CURRENT, PERSON, LoggedIn, LoginPage, Sessions, TrustedProxy, UsersFile
 from penstock.console.pages import (
     alarms,
     configuration,
@@ -55,8 +55,9 @@ def run(settings: Settings) -> None:
     daemon = Daemon(access.http_url, access.headers, access.verify, changes=changes)
 
     def daemon_of_user() -> Daemon:
-        person = ui.context.client.request.scope.get(PERSON)
-        return daemon.for_person(person) if person else daemon
+        scope = ui.context.client.request.scope
+        person = scope.get(PERSON)
+        return daemon.for_person(person, scope[IS_CURRENT]) if person else daemon
 
     # Order: the login wraps the pages, so it is added before the checks of host and headers, which wrap it.
     _add_login(settings, daemon)

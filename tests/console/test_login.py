@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.config.keys.console import ConsoleConfig
 from penstock.console import login
-from penstock.console.daemon_poll import Daemon
-from penstock.console.login import SESSION_S, LoggedIn, Sessions, TrustedProxy, UsersFile
+from penstock.console.daemon_poll import Daemon, DaemonUnavailable
+from penstock.console.login import (
+    IS_CURRENT,
+    PERSON,
+    SESSION_S,
+    LoggedIn,
+    Refused,
+    Sessions,
+    TrustedProxy,
+    UsersFile,
+)
 from penstock.console.people import Person, ReadOnly, Role
 from penstock.console.users import NO_PASSWORD, User, write_users
 from penstock.testing import FakeClock
@@ -180,6 +191,74 @@ def test_viewer_changes_nothing() -> None:
     for method in ("POST", "PUT", "DELETE", "PATCH"):
         with pytest.raises(ReadOnly, match="bob is a viewer"):
             asyncio.run(daemon.request(method, "/topic/t/logs"))
+
+
+def opened_page(middleware: Callable[[ASGIApp], LoggedIn], scope: Scope) -> Scope:
+    """Return the scope that a page gets for a request."""
+    scopes: list[Scope] = []
+
+    async def page(scope: Scope, _: Receive, __: Send) -> None:
+        scopes.append(scope)
+
+    async def unused(*_: Any) -> Any:
+        raise AssertionError("the request must reach the page")
+
+    asyncio.run(middleware(page)(scope, unused, unused))
+    return scopes[0]
+
+
+def check_page_has_ended(page: Scope) -> None:
+    daemon = Daemon("http://127.0.0.1:1").for_person(page[PERSON], page[IS_CURRENT])
+    with pytest.raises(ReadOnly, match="your login has ended or changed: load the page again"):
+        asyncio.run(daemon.request("POST", "/topic/t/logs"))
+    with pytest.raises(ReadOnly, match="has ended or changed"):
+        daemon.check_operator()
+    # The token of the old login must not read for the person who uses this page now.
+    with pytest.raises(DaemonUnavailable, match="has ended or changed"):
+        asyncio.run(daemon.request("GET", "/topics"))
+
+
+def test_open_page_of_an_operator_who_becomes_a_viewer_changes_nothing(tmp_path: Path) -> None:
+    proxy = proxy_of(tmp_path, "viewer")
+    scope = request_from("127.0.0.1", ("X-Forwarded-Email", "ann"))
+    page = opened_page(lambda app: LoggedIn(app, Sessions(), proxy), scope)
+    daemon = Daemon("http://127.0.0.1:1").for_person(page[PERSON], page[IS_CURRENT])
+    with pytest.raises(DaemonUnavailable, match="no response"):
+        asyncio.run(daemon.request("POST", "/topic/t/logs"))
+    write_users(tmp_path / "users", [User("ann", Role.VIEWER, NO_PASSWORD)])
+    check_page_has_ended(page)
+
+
+def test_open_page_changes_nothing_after_its_session_ended() -> None:
+    sessions = Sessions()
+    number = sessions.begin(Person("ann"))
+    scope = request_from("127.0.0.1", ("Cookie", f"{login.COOKIE}={number}"))
+    page = opened_page(lambda app: LoggedIn(app, sessions, NO_PROXY), scope)
+    assert page[IS_CURRENT]()
+    sessions.end(number)
+    sessions.begin(Person("ann"))
+    check_page_has_ended(page)
+
+
+def test_proxy_login_is_refused_while_the_users_file_cannot_be_read(tmp_path: Path) -> None:
+    proxy, path = proxy_of(tmp_path, "operator"), tmp_path / "users"
+    write_users(path, [User("ann", Role.VIEWER, NO_PASSWORD)])
+    scope = request_from("127.0.0.1", ("X-Forwarded-Email", "ann"))
+    restricted = proxy.person(scope)
+    assert restricted is not None
+    assert restricted.role is Role.VIEWER
+    path.write_text("ann:viewr:-\n")
+    with pytest.raises(Refused, match=r"nobody can log in until .*users can be read: .*line 1 has no role"):
+        proxy.person(scope)
+    write_users(path, [User("ann", Role.VIEWER, NO_PASSWORD)])
+    path.chmod(0o644)
+    path.write_text("ann:viewer:-\n\n")
+    with pytest.raises(Refused, match="has mode 0644"):
+        proxy.person(scope)
+    path.unlink()
+    newcomer = proxy.person(scope)
+    assert newcomer is not None
+    assert newcomer.role is Role.OPERATOR, "a missing file has no users yet"
 
 
 def test_users_file_that_cannot_be_read_lets_nobody_in(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -149,13 +149,13 @@ class SendBackPanel:
         # A second click, or a second answer of the dialog, must not send twice at the same time.
         if tables is None or self._is_sending:
             return
-        self._daemon.person.check_operator()
         self._processed, self._is_sending = 0, True
         progress_timer = ui.timer(PROGRESS_INTERVAL_S, lambda: self._show_progress(selected_extent))
         self._send_button.set_visibility(False)
         self._bar.set_visibility(True)
         self._stop_button.set_visibility(True)
         try:
+            self._daemon.check_operator()
             # In a thread: sending takes minutes, and the page must stay responsive to the stop button.
             fix, fix_text = self._selected_fix(), self._fix_text()
             sent, skipped = await asyncio.to_thread(self._send_in_thread, tables, fix, fix_text, selected_extent)
