@@ -6,18 +6,20 @@ who logs in at a proxy only.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import hmac
 import os
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.console.people import Role
 from penstock.errors import PenstockError
-from penstock.files.file_system import OS
+from penstock.files.file_system import OS, create_like
 from penstock.files.secret_files import read_secret
 
 N, R, P = 1 << 15, 8, 3
@@ -88,12 +90,20 @@ def _parameters(password_hash: str) -> tuple[int, int, int, bytes, bytes]:
 
 
 def write_users(path: Path, users: Iterable[User]) -> None:
-    """Replace the file, readable by its owner only. Raises OSError."""
+    """Replace the file, readable by its owner only. Raises OSError.
+
+    A file that root writes keeps its owner and group, or takes them from its folder. The group of root's file can read
+    it, as it could before or as it can enter the folder: the daemon's account is in this group.
+    """
     text = "".join(f"{user.line}\n" for user in sorted(users, key=lambda user: user.name))
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    model = path if path.exists() else path.parent
+    status = model.stat()
+    is_for_group = os.geteuid() == status.st_uid == 0 != status.st_gid and bool(status.st_mode & 0o050)
+    draft.unlink(missing_ok=True)  # of a process that was killed
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "wb") as file:
+        with open(create_like(draft, model, os.O_WRONLY, 0o600), "wb") as file:
+            os.fchmod(file.fileno(), 0o640 if is_for_group else 0o600)
             file.write(text.encode())
             file.flush()
             # Order: the content is on the disk before the name refers to it.
@@ -102,6 +112,23 @@ def write_users(path: Path, users: Iterable[User]) -> None:
     finally:
         draft.unlink(missing_ok=True)
     OS.sync_directory(path.parent)
+
+
+@contextlib.contextmanager
+def edit_users(path: Path) -> Iterator[dict[str, User]]:
+    """Yield the users by name, to be changed, and write them unless the block raises. Raises as ``read_users``."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # Lock: of the folder, because the file is replaced. Of two commands at once, one would lose its change.
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        try:
+            users = read_users(path)
+        except FileNotFoundError:
+            users = {}
+        yield users
+        write_users(path, users.values())
+    finally:
+        os.close(folder)
 
 
 def hash_password(password: str) -> str:

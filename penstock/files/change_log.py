@@ -5,6 +5,8 @@ Invariant: lines are only ever appended. At its size limit the file is renamed, 
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import getpass
 import itertools
@@ -17,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from penstock.files.file_system import FILE_MODE
+from penstock.files.file_system import create_like
 from penstock.files.json_values import parse_object
 
 FILE_NAME, LOCK_NAME = "changes.jsonl", "changes.lock"
@@ -53,8 +55,7 @@ class ChangeLog:
             _LOGGER.error("change log: cannot record %r of %r: %s", change, person, error)
 
     def _append(self, line: bytes) -> None:
-        flags = os.O_CREAT | os.O_CLOEXEC | os.O_RDWR | os.O_APPEND
-        with open(os.open(self._folder / LOCK_NAME, flags, FILE_MODE), "r+b", buffering=0) as lock:
+        with open(_open_or_create(self._folder / LOCK_NAME), "r+b", buffering=0) as lock:
             # Lock: another process must not rename the file between the test of its size and the write.
             fcntl.flock(lock, fcntl.LOCK_EX)
             path = self._path(0)
@@ -62,11 +63,14 @@ class ChangeLog:
                 for number in range(OLD_FILES, 0, -1):
                     if (newer := self._path(number - 1)).exists():
                         newer.replace(self._path(number))
-            with open(os.open(path, flags, FILE_MODE), "r+b", buffering=0) as file:
+            with open(_open_or_create(path), "r+b", buffering=0) as file:
                 # Crash: a line that was cut off ends here, so that only it is lost and not the next one too.
                 size = file.seek(0, os.SEEK_END)
                 is_cut = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
-                file.write(b"\n" * is_cut + line)
+                text = b"\n" * is_cut + line
+                # A full disk ends an unbuffered write early, without an error.
+                if file.write(text) < len(text):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(file.fileno())
 
     def newest(self, limit: int = DEFAULT_LIMIT) -> list[dict[str, Any]]:
@@ -92,6 +96,13 @@ class ChangeLog:
         return self._folder / (f"{FILE_NAME}.{number}" if number else FILE_NAME)
 
 
+def _open_or_create(path: Path) -> int:
+    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    with contextlib.suppress(FileExistsError):
+        return create_like(path, path.parent, flags)
+    return os.open(path, flags)
+
+
 def local_user() -> tuple[str, str]:
     """Return the account that runs this command, and the machine as the origin of its changes."""
     try:
@@ -99,3 +110,10 @@ def local_user() -> tuple[str, str]:
     except (OSError, KeyError):  # an account without a name, as in containers
         name = str(os.getuid())
     return name, f"command line on {socket.gethostname()}"
+
+
+def record_command(data_dir: Path, change: str, **details: str) -> None:
+    """Record a change that a command made; one on another machine than the data directory has no log to write."""
+    person, origin = local_user()
+    if data_dir.is_dir():
+        ChangeLog(data_dir).record(person, change, origin, **details)

@@ -107,6 +107,23 @@ def replace_durably(fs: FileSystem, path: Path, data: Bytes, *, draft: str = "",
         fs.sync_directory(path.parent)
 
 
+def create_like(path: Path, model: Path, flags: int, mode: int = FILE_MODE) -> int:
+    """Create a file and return its descriptor; root gives it the owner and group of ``model``, a file or folder.
+
+    Otherwise the account of a data directory could not use what a command of root creates there. Raises OSError;
+    FileExistsError also for a link, so that this account cannot direct root to another file.
+    """
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        if os.geteuid() == 0:
+            status = model.stat()
+            os.fchown(descriptor, status.st_uid, status.st_gid)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def create_once(path: Path, data: Bytes, mode: int = FILE_MODE) -> None:
     """Create ``path`` with ``data``, durably and atomically; an existing file stays unchanged.
 

@@ -44,7 +44,9 @@ def unsafe_access(status: os.stat_result, path: Path) -> str:
     owners = {user, 0} | ({path.parent.stat().st_uid} if user == 0 else set())
     if status.st_uid not in owners:
         return f"belongs to user {status.st_uid}, not to user {user} or root: remove it, or change its owner"
-    allowed = 0o600 if status.st_uid == user else 0o640
+    # Root itself reads its file too: commands of root check what the daemon's account reads by its group.
+    is_for_group = user == status.st_uid == 0 != status.st_gid
+    allowed = 0o640 if status.st_uid != user or is_for_group else 0o600
     if mode & 0o077 & ~allowed:
         return f"has mode {mode:04o}, so that others have access to it: chmod {allowed:o} {path}"
     return ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from penstock.console.users import (
     NO_PASSWORD,
     BadUsers,
     User,
+    edit_users,
     hash_password,
     is_password_of,
     read_users,
@@ -51,6 +54,65 @@ def test_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     path.chmod(0o644)
     with pytest.raises(UnsafeFile, match="chmod 600"):
         read_users(path)
+
+
+OTHER_USER, OTHER_GROUP = 12_345, 12_346
+
+if os.geteuid() == 0:  # only root gives files away
+
+    @pytest.mark.parametrize(
+        ("folder_owner", "owner", "mode"), [(OTHER_USER, OTHER_USER, 0o600), (0, 0, 0o640)], ids=["account", "root"]
+    )
+    def test_new_file_of_root_is_readable_by_the_account_of_the_folder(
+        tmp_path: Path, folder_owner: int, owner: int, mode: int
+    ) -> None:
+        path = tmp_path / "users"
+        os.chown(tmp_path, folder_owner, OTHER_GROUP)
+        tmp_path.chmod(0o750)
+        write_users(path, [])
+        status = path.stat()
+        assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (owner, OTHER_GROUP, mode)
+
+    @pytest.mark.parametrize(("owner", "mode"), [(OTHER_USER, 0o600), (0, 0o640), (0, 0o440)])
+    def test_root_keeps_owner_group_and_readability_of_the_file(tmp_path: Path, owner: int, mode: int) -> None:
+        path = tmp_path / "users"
+        write_users(path, [])
+        os.chown(path, owner, OTHER_GROUP)
+        path.chmod(mode)
+        if owner:
+            os.chown(tmp_path, owner, -1)
+        with edit_users(path) as existing:
+            existing["ann"] = User("ann", Role.VIEWER, NO_PASSWORD)
+        status = path.stat()
+        assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (owner, OTHER_GROUP, mode | 0o200)
+        assert [*read_users(path)] == ["ann"]
+
+
+def test_changes_made_at_once_are_all_written(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+
+    def add(name: str) -> None:
+        with edit_users(path) as existing:
+            existing[name] = User(name, Role.VIEWER, NO_PASSWORD)
+
+    names = [f"user{number}" for number in range(10, 30)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(add, names))
+    assert [*read_users(path)] == names
+
+
+def test_change_that_fails_leaves_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    write_users(path, [User("ann", Role.VIEWER, NO_PASSWORD)])
+
+    def remove_and_fail() -> None:
+        with edit_users(path) as existing:
+            existing.clear()
+            raise BadUsers("no")
+
+    with pytest.raises(BadUsers):
+        remove_and_fail()
+    assert [*read_users(path)] == ["ann"]
 
 
 @pytest.mark.parametrize(

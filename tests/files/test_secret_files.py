@@ -62,6 +62,17 @@ def test_root_reads_the_secret_of_the_owner_of_the_folder_only(tmp_path: Path) -
     assert read_secret(path) == b"secret"
 
 
+if os.geteuid() == 0:  # only root gives files away
+
+    def test_root_reads_its_file_that_the_group_of_an_account_can_read(tmp_path: Path) -> None:
+        path = secret(tmp_path, 0o640)
+        os.chown(path, 0, OTHER_USER)
+        assert read_secret(path) == b"secret"
+        path.chmod(0o660)
+        with pytest.raises(UnsafeFile, match="has mode 0660, so that others have access to it: chmod 640"):
+            read_secret(path)
+
+
 def test_fifo_without_a_writer_does_not_block_and_a_large_file_is_bounded(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo", 0o600)
     assert read_secret(tmp_path / "fifo") == b""

@@ -12,9 +12,9 @@ import typer
 from penstock.cli.common import fail
 from penstock.cli.options import AsJson, Commands, Configured
 from penstock.console.people import Role
-from penstock.console.users import NAME, NO_PASSWORD, BadUsers, User, hash_password, read_users, write_users
+from penstock.console.users import NAME, NO_PASSWORD, BadUsers, User, edit_users, hash_password, read_users
 from penstock.errors import PenstockError
-from penstock.files.change_log import DEFAULT_LIMIT, MAX_LIMIT, ChangeLog, local_user
+from penstock.files.change_log import DEFAULT_LIMIT, MAX_LIMIT, ChangeLog, record_command
 from penstock.process.terminal import visible
 
 if TYPE_CHECKING:
@@ -37,13 +37,15 @@ def add(
     path = _path(settings)
     if not NAME.fullmatch(name):
         fail(f"{name!r} is not a name: letters, digits and _ . @ + - are allowed", 2)
-    existing = _read(path)
     try:
+        # Order: the password first. Waiting for it must not lock the file.
         password_hash = NO_PASSWORD if proxy_only else hash_password(_ask_password())
-        write_users(path, [*(user for user in existing.values() if user.name != name), User(name, role, password_hash)])
+        with edit_users(path) as existing:
+            verb = "change" if name in existing else "add"
+            existing[name] = User(name, role, password_hash)
     except (PenstockError, OSError) as error:
         fail(error)
-    _record(settings, f"{'change' if name in existing else 'add'} user {name}", role=role)
+    record_command(settings.data_dir, f"{verb} user {name}", role=role)
     print(f"{name} is {'an' if role is Role.OPERATOR else 'a'} {role} in {path}")
 
 
@@ -51,14 +53,13 @@ def add(
 def remove(settings: Configured, name: Name) -> None:
     """Remove a user; open sessions end within ten seconds."""
     path = _path(settings)
-    existing = _read(path)
-    if name not in existing:
-        fail(f"{path} has no user {name!r}")
     try:
-        write_users(path, [user for user in existing.values() if user.name != name])
-    except OSError as error:
+        with edit_users(path) as existing:
+            if existing.pop(name, None) is None:
+                fail(f"{path} has no user {name!r}")
+    except (PenstockError, OSError) as error:
         fail(error)
-    _record(settings, f"remove user {name}")
+    record_command(settings.data_dir, f"remove user {name}")
     print(f"removed {name} from {path}")
 
 
@@ -124,9 +125,3 @@ def _ask_password() -> str:
     if typer.prompt("Again", hide_input=True) != password:
         raise BadUsers("the passwords differ")
     return password
-
-
-def _record(settings: Settings, change: str, **details: str) -> None:
-    person, origin = local_user()
-    if settings.data_dir.is_dir():
-        ChangeLog(settings.data_dir).record(person, change, origin, **details)
