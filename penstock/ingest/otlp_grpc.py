@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
-from urllib.parse import unquote
 
 import grpc
 from google.rpc.error_details_pb2 import RetryInfo
@@ -29,7 +28,7 @@ from penstock.ingest.sockets import CannotListen
 from penstock.ingest.tls import admitted_name
 from penstock.process.bounded_calls import BoundedCalls
 from penstock.process.call_queue import DRAIN_S, CallQueue
-from penstock.process.calls import Call
+from penstock.process.calls import Call, address_of
 from penstock.process.kernel import limit_connections, raise_file_limit
 from penstock.wire.otlp.protocol import logs_of, response, status_of
 from penstock.wire.otlp.records import Logs
@@ -250,7 +249,7 @@ class OtlpGrpcReceiver:
         peer = event.call.peer()
         sender = self._senders.get(peer)
         if sender is None:
-            address = address_of(peer.decode() if isinstance(peer, bytes) else peer)
+            address = address_of(peer)
             if not self._networks.contain(address):
                 raise Refused(403, "network", "this address is not permitted (allow_from)")
             if len(self._senders) >= MAX_CACHED_SENDERS:
@@ -378,11 +377,6 @@ class Reads:
             self.end(export)
             text = f"the request did not arrive within {self._timeout_s:g} s (request_timeout)"
             export.refuse(Refused(408, LATE, text))
-
-
-def address_of(peer: str) -> str:
-    """Return the address in gRPC's name of a peer, such as ``ipv4:127.0.0.1:40000`` or ``ipv6:%5B::1%5D:40000``."""
-    return unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
 
 
 def _compression(data: bytes) -> str:

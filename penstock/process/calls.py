@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
@@ -11,6 +12,12 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know 
 OK = int(grpc.StatusCode.OK.value[0])
 CANCELLED = int(grpc.StatusCode.CANCELLED.value[0])
 _NO_FLAGS = 0
+
+
+def address_of(peer: bytes | str) -> str:
+    """Return the address in gRPC's name of a peer, such as ``ipv4:127.0.0.1:40000`` or ``ipv6:%5B::1%5D:40000``."""
+    text = peer.decode() if isinstance(peer, bytes) else peer
+    return unquote(text).partition(":")[2].rpartition(":")[0].strip("[]")
 
 
 class Call:

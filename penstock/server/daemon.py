@@ -88,7 +88,8 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     delivery.on_finished = register.mark_finished
     reports = MonitoringApi(settings, log, ledger, lambda: refused_family(limits), delivery.family)
     alarms = make_alarms(settings.alarms, log.clock, reports, register, delivery)
-    api = EntriesApi(log, TokenAuthenticator.from_config(settings.security, internal), reports.post)
+    changes = ChangeLog(settings.data_dir)
+    api = EntriesApi(log, TokenAuthenticator.from_config(settings.security, internal), reports.post, changes)
     sweeper, keeper, recorder = (
         Sweeper(log),
         CheckpointKeeper(ledger),
@@ -109,7 +110,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
 
     routes = daemon_routes(api, stat=reports.stat, metrics=reports.metrics, balance=reports.balance)
     app = create_app(
-        [*routes, *monitoring_routes(reports), *operator_routes(register, ChangeLog(settings.data_dir))],
+        [*routes, *monitoring_routes(reports), *operator_routes(register, changes)],
         api.guard,
         open_paths=OPEN_PATHS if settings.security.open_reflection else (),
         hosts=(*settings.security.hosts, split_address(settings.log.http)[0]),

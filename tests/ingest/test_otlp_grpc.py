@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
 from penstock.handover import stored_waits
-from penstock.ingest.otlp_grpc import MAX_READS, MAX_STREAMS, address_of
+from penstock.ingest.otlp_grpc import MAX_READS, MAX_STREAMS
+from penstock.process.calls import address_of
 from penstock.testing.pipe import wait_until
 from tests.ingest.requests_life import Requests, requests_to
 from tests.server import certificates

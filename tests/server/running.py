@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from penstock.config import SecurityConfig
+from penstock.files.change_log import ChangeLog
 from penstock.log import Log, TopicSettings
 from penstock.process.http_limits import HttpLimits
 from penstock.server.api.entries import EntriesApi
@@ -59,6 +60,7 @@ class Running:
         self._kafka = kafka
         self._security = security or SecurityConfig()
         self.log = Log(folder, TopicSettings())
+        self.changes = ChangeLog(folder.parent)
         self.bound = Bound("", "")
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
@@ -71,6 +73,7 @@ class Running:
             self.log,
             TokenAuthenticator.from_config(self._security, INTERNAL_TOKEN),
             lambda document: {"new": bool(document)},
+            self.changes,
         )
 
         async def stat() -> dict[str, int]:

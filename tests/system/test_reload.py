@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.files.change_log import ChangeLog
 from penstock.landing.requests.deletions import RETENTION, load_deletions
 from penstock.landing.table_paths import Layout
 from penstock.proof.ledger_posts import LedgerClient
@@ -258,6 +259,8 @@ def test_reload_asks_before_it_closes_a_listener_with_recent_messages(configured
     assert set(pipe.endpoints()["listeners"]) == {"keeps", "goes", "silent"}
     assert configured.reload("--yes").returncode == 0
     assert set(pipe.endpoints()["listeners"]) == {"keeps"}
+    (change,) = ChangeLog(pipe.data_dir).newest()
+    assert (change["what"], change["from"].startswith("command line on ")) == ("reload", True)
 
 
 def test_alarms_and_retention_are_reloaded(

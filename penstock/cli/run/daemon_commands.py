@@ -20,6 +20,7 @@ from penstock.cli.common import fail, query_daemon
 from penstock.cli.options import AsJson, Configured, DaemonConfigured
 from penstock.cli.tables.wait import parse_moment
 from penstock.counts import Name
+from penstock.files.change_log import record_command
 from penstock.ledger.event_words import event_line
 from penstock.supervise.endpoints import endpoints
 
@@ -79,6 +80,8 @@ def _request_change(
         fail(error)
     except PermissionError as error:
         fail(f"{settings.data_dir}: the penstock running there belongs to another user: {error.strerror}")
+    if not outcome.error:
+        record_command(settings.data_dir, "restart" if outcome.restart else "reload", outcome="; ".join(outcome.lines))
     if as_json:
         print(json.dumps(asdict(outcome), indent=2))
     elif outcome.error:

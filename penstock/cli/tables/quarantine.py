@@ -18,6 +18,7 @@ from penstock.cli.options import AsJson, Commands, Config, ConfiguredData, Overr
 from penstock.cli.progress import Progress
 from penstock.config import Settings
 from penstock.errors import PenstockError
+from penstock.files.change_log import record_command
 from penstock.process.terminal import visible
 from penstock.sql.configured import tables_of
 from penstock.sql.quarantine_states import Action, State
@@ -191,6 +192,10 @@ def replay(
             sent, skipped = send_all(tables, selection, sender, counts.newest, report)
         except BadFix as error:
             fail(error)
+    words, fix_text = selection.words(), describe_fix(fix, replace, put)
+    change = f"send {sent} quarantined messages back"
+    if sent:
+        record_command(connection.settings.data_dir, change, selection=words, fix=fix_text)
     console.print(f"{sent:,} sent again, {skipped:,} skipped by the fix, {counts.before:,} sent before")
 
 

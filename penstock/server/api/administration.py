@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from penstock.config import TopicConfig
 from penstock.config.complaints import in_words
 from penstock.config.sources import IGNORED
+from penstock.files.change_log import ChangeLog
 from penstock.files.json_values import parse_json
 from penstock.log import CorruptBatch, Cursors, Gap, LogError, TopicSettings
 from penstock.log.topic_summary import TopicSummary
@@ -32,8 +33,13 @@ SETTINGS = tuple(field.name for field in pb.TopicSettings.DESCRIPTOR.fields)
 class AdminApi:
     """Operations behind the calls that slogd does not have."""
 
-    def __init__(self, topics: PermittedTopics, post: Post | None = None) -> None:
-        self._topics, self._log, self._post = topics, topics.log, post
+    def __init__(self, topics: PermittedTopics, post: Post | None = None, changes: ChangeLog | None = None) -> None:
+        self._topics, self._log, self._post, self._changes = topics, topics.log, post, changes
+
+    def record(self, change: str, caller: Principal, origin: str) -> None:
+        """Record a change that a caller made from the address ``origin``."""
+        if self._changes:
+            self._changes.record(caller.name or "somebody", change, origin)
 
     def create(self, topic: str, changes: Mapping[str, object], caller: Principal) -> pb.TopicDescription:
         """Create a topic with its settings. Raises AlreadyExists, BadRequest, Exhausted, NotAllowed."""

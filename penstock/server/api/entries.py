@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from penstock.files.change_log import ChangeLog
 from penstock.log import Appended, Log, LogError, ProducerSequence, Topic, TopicReader
 from penstock.server.api.administration import AdminApi, Post
 from penstock.server.auth.permitted_topics import PermittedTopics, api_error
@@ -51,12 +52,18 @@ class Accepted:
 class EntriesApi:
     """Core shared by the servers of one daemon. Lives on one event loop; ``close`` ends its streams."""
 
-    def __init__(self, log: Log, guard: TokenAuthenticator | None = None, post: Post | None = None) -> None:
+    def __init__(
+        self,
+        log: Log,
+        guard: TokenAuthenticator | None = None,
+        post: Post | None = None,
+        changes: ChangeLog | None = None,
+    ) -> None:
         self.topics = PermittedTopics(log)
         self.topics.on_deleted = self._wake_streams_of
         self.guard = guard or TokenAuthenticator()
         self.guard.on_change = self._wake_all
-        self.manage = AdminApi(self.topics, post)
+        self.manage = AdminApi(self.topics, post, changes)
         self.threads = ThreadPoolExecutor(READ_THREADS, "penstock-read")
         self.page_cache = PageCache(self.threads)
         self.pages = EncodedPages(self.topics, self.page_cache)

@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.config import Settings
 from penstock.config.explain import keys_of
+from penstock.files.change_log import ChangeLog
 from penstock.handover.heartbeat import HEARTBEAT, Pulse, take_pulse
 from penstock.handover.paths import account_file, state_file
 from penstock.handover.state_page import STATISTICS, TEXTS, StatePage
@@ -152,9 +153,10 @@ class MonitoringApi:
         """Report whether the system clock is plausible."""
         return self._log.clock.state().document()
 
-    def accept_clock(self) -> dict[str, Any]:
-        """Accept the system clock by an operator's decision; return its state."""
+    def accept_clock(self, person: str, origin: str) -> dict[str, Any]:
+        """Accept the system clock by the decision of a person at the address ``origin``; return its state."""
         self._log.clock.accept()
+        ChangeLog(self.settings.data_dir).record(person or "somebody", "accept the system clock", origin)
         return self.clock()
 
     def events(self, since: int = 0, limit: int = MAX_EVENTS) -> dict[str, Any]:

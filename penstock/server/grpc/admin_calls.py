@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import grpc
@@ -93,6 +94,8 @@ _CALLS: dict[str, _Call] = {
     "Cleanup": _cleanup,
     "PostLedger": _post_ledger,
 }
+_RECORDED = {"CreateTopic": "create", "ConfigureTopic": "configure", "DeleteTopic": "delete"}
+"""Verbs of the calls that the change log records."""
 
 
 def manage_handlers(api: EntriesApi) -> dict[str, Any]:
@@ -104,11 +107,17 @@ def manage_handlers(api: EntriesApi) -> dict[str, Any]:
 def _handler(api: EntriesApi, method: Any, call: _Call) -> Any:
     request_type, response_type = getattr(pb, method.input_type.name), getattr(pb, method.output_type.name)
 
+    def run(request: Any, caller: Principal, origin: str) -> Any:
+        answer = call(api.manage, request, caller)
+        if verb := _RECORDED.get(method.name):
+            api.manage.record(f"{verb} topic {request.topic}", caller, origin)
+        return answer
+
     async def handle(data: bytes, context: Context) -> Any:
         try:
             caller, request = caller_of(api.guard, context), parsed(request_type, data)
             # On a thread: each of these calls may wait for the disk.
-            return await api.run(lambda: call(api.manage, request, caller))
+            return await api.run(partial(run, request, caller, context.client_address()))
         except Exception as error:  # noqa: BLE001 - every call ends with a code
             await abort(context, error)
 

@@ -12,7 +12,7 @@ import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
 
 from penstock.errors import PenstockError
-from penstock.process.calls import OK, status
+from penstock.process.calls import OK, address_of, status
 from penstock.server.event_loop import LoopCalls
 
 UNKNOWN = int(grpc.StatusCode.UNKNOWN.value[0])
@@ -118,6 +118,10 @@ class LoopCall:
     def invocation_metadata(self) -> Any:
         """Return the names and values that the client sent with the call."""
         return self._metadata
+
+    def client_address(self) -> str:
+        """Return the address of the client; "" for a Unix socket."""
+        return address_of(self._call.peer())
 
     def _message(self, answer: Any) -> Any:
         return cygrpc.SendMessageOperation(self._serialize(answer), _NO_FLAGS)

@@ -53,11 +53,17 @@ class _Routes:
     def __init__(self, api: EntriesApi) -> None:
         self._api = api
 
-    async def _run(self, request: Request, call: _Call, status: int = 200) -> Response:
-        """Answer with the outcome of ``call``, which runs on a thread; a message becomes JSON with all its fields."""
+    async def _run(self, request: Request, call: _Call, status: int = 200, change: str = "") -> Response:
+        """Answer with the outcome of ``call``, which runs on a thread; a message becomes JSON with all its fields.
+
+        ``change`` goes to the change log if the call succeeds.
+        """
 
         def answer() -> Response:
             message = call(self._api.manage, request.state.caller)
+            if change:
+                origin = request.client.host if request.client else ""
+                self._api.manage.record(change, request.state.caller, origin)
             return json_response(_document(message) if message is not None else {}, status)
 
         # On a thread: each of these calls may wait for the disk, and a thousand topics are a large document.
@@ -76,15 +82,21 @@ class _Routes:
     async def create(self, topic: str, request: Request) -> Response:
         """Sizes may be written as ``16MiB``, times as ``6h``."""
         settings = await json_object(request)
-        return await self._run(request, lambda manage, caller: manage.create(topic, settings, caller), 201)
+        return await self._run(
+            request, lambda manage, caller: manage.create(topic, settings, caller), 201, f"create topic {topic}"
+        )
 
     async def configure(self, topic: str, request: Request) -> Response:
         """Sizes may be written as ``16MiB``, times as ``6h``."""
         settings = await json_object(request)
-        return await self._run(request, lambda manage, caller: manage.configure(topic, settings, caller))
+        return await self._run(
+            request, lambda manage, caller: manage.configure(topic, settings, caller), change=f"configure topic {topic}"
+        )
 
     async def delete(self, topic: str, request: Request) -> Response:
-        return await self._run(request, lambda manage, caller: manage.delete(topic, caller))
+        return await self._run(
+            request, lambda manage, caller: manage.delete(topic, caller), change=f"delete topic {topic}"
+        )
 
     async def compact(self, topic: str, request: Request) -> Response:
         def compact_topic(manage: AdminApi, caller: Principal) -> pb.CompactTopicResponse:

@@ -53,7 +53,8 @@ class _Routes:
 
     def _accept(self, request: Request) -> dict[str, Any]:
         request.state.caller.check_admin()
-        return self._reports.accept_clock()
+        origin = request.client.host if request.client else ""
+        return self._reports.accept_clock(request.state.caller.name, origin)
 
     def _watermarks(self, request: Request) -> dict[str, Any]:
         return self._reports.watermarks(request.state.caller)

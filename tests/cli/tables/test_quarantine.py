@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.tables.quarantine import quarantine as app
+from penstock.files.change_log import ChangeLog
 from penstock.landing.table_paths import Layout
 from tests.server.running import Running
 from tests.spark.spark_helpers import HandWritten
@@ -53,6 +54,9 @@ def test_replay_previews_and_then_sends(folder: Path, running: Running) -> None:
     assert "4 messages would be sent again (all reasons, all topics); send them with --yes" in seen
     assert running.request("GET", "/topic/t/logs")[0] == 404
     assert "3 sent again, 1 skipped by the fix, 0 sent before" in invoke(folder, *to, "--yes")
+    change = ChangeLog(folder).newest()[0]
+    assert (change["what"], change["fix"]) == ("send 3 quarantined messages back", "replaced ',}' by '}'")
+    assert change["from"].startswith("command line on ")
     assert "0 sent again, 1 skipped by the fix, 3 sent before" in invoke(folder, *to, "--yes")
     groups = invoke(folder, "groups")
     assert "bad_json" not in groups

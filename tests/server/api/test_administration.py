@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
+import httpx
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
@@ -57,6 +58,20 @@ def test_topic_is_created_configured_and_deleted(stub: StructuredLogStub) -> Non
     stub.DeleteTopic(pb.DeleteTopicRequest(topic="t"), timeout=20)
     assert code_of(lambda: payloads(stub, "t")) == "NOT_FOUND"
     assert list(append(stub, "t", b"again").offsets) == [2]
+
+
+def test_changes_of_topics_are_recorded_with_caller_and_origin(running: Running, stub: StructuredLogStub) -> None:
+    stub.CreateTopic(pb.CreateTopicRequest(topic="t"), timeout=20)
+    stub.ConfigureTopic(pb.ConfigureTopicRequest(topic="t"), timeout=20)
+    stub.DeleteTopic(pb.DeleteTopicRequest(topic="t"), timeout=20)
+    assert code_of(lambda: stub.DeleteTopic(pb.DeleteTopicRequest(topic="t"), timeout=20)) == "NOT_FOUND"
+    for method, status in (("PUT", 201), ("PATCH", 200), ("DELETE", 200), ("DELETE", 404)):
+        assert httpx.request(method, f"http://{running.bound.http}/topics/u", json={}).status_code == status
+    changes = [*reversed(running.changes.newest())]
+    verbs = ("create", "configure", "delete")
+    assert [change["what"] for change in changes] == [f"{verb} topic {name}" for name in "tu" for verb in verbs]
+    assert {change["who"] for change in changes} == {"somebody"}
+    assert {change["from"] for change in changes} == {"127.0.0.1"}
 
 
 def test_invalid_administration_has_its_code(stub: StructuredLogStub) -> None:

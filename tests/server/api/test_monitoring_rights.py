@@ -12,6 +12,7 @@ import pytest
 from starlette.types import ASGIApp
 
 from penstock.config import SecurityConfig, Settings, TokenConfig
+from penstock.files.change_log import ChangeLog
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log
 from penstock.server.api.entries import EntriesApi
@@ -25,6 +26,7 @@ RIGHTS: dict[str, dict[str, Any]] = {
     "web": {"read": ("web-*",)},
     "watcher": {"monitor": True},
     "auditor": {"ledger": True},
+    "chief": {"admin": True},
 }
 TOKENS = {name: TokenConfig(token=f"the secret of the {name}", **rights) for name, rights in RIGHTS.items()}
 PATHS = ("/config", "/stat", "/clock", "/balance/series", "/ledger")
@@ -100,6 +102,13 @@ def test_offsets_of_query_are_bounded(app: ASGIApp, end: int, status: int) -> No
 )
 def test_numbers_of_query_are_bounded(app: ASGIApp, query: str, status: int) -> None:
     assert answers(app, ("watcher", "GET", f"/balance/series{query}", None))[0].status_code == status
+
+
+def test_accepted_clock_is_in_the_change_log(app: ASGIApp, tmp_path: Path) -> None:
+    refused, accepted = answers(app, ("watcher", "POST", "/clock", None), ("chief", "POST", "/clock", None))
+    assert (refused.status_code, accepted.status_code) == (403, 200)
+    (change,) = ChangeLog(tmp_path).newest()
+    assert (change["who"], change["what"], change["from"]) == ("chief", "accept the system clock", "127.0.0.1")
 
 
 LANDED = {"tier": "landed", "topic": "t", "version": 1, "through": 0, "counts": []}

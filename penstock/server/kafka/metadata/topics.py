@@ -11,7 +11,6 @@ from kio.schema.errors import ErrorCode
 from penstock.errors import PenstockError
 from penstock.log import TopicSettings
 from penstock.server.api.entries import EntriesApi
-from penstock.server.auth.rights import Principal
 from penstock.server.kafka.calls import Call, code_of
 from penstock.server.kafka.limits import MAX_REQUEST_BYTES
 from penstock.server.kafka.metadata.cluster import BROKER, topic_id
@@ -72,6 +71,7 @@ class Topics:
             changes = _parse_settings({config.name: config.value for config in topic.configs})
             if not validate_only:
                 self._api.manage.create(topic.name, changes, call.caller)
+                self._api.manage.record(f"create topic {topic.name}", call.caller, call.host)
         except ValueError as error:
             return {"name": topic.name, "error_code": ErrorCode.invalid_config, "error_message": str(error)}
         except PenstockError as error:
@@ -88,11 +88,12 @@ class Topics:
     async def delete(self, call: Call) -> Values:
         """Delete topics with all of their entries."""
         names = call.message.topic_names
-        return {"responses": await self._api.run(lambda: [self._delete(call.caller, name) for name in names])}
+        return {"responses": await self._api.run(lambda: [self._delete(call, name) for name in names])}
 
-    def _delete(self, caller: Principal, name: str) -> Values:
+    def _delete(self, call: Call, name: str) -> Values:
         try:
-            self._api.manage.delete(name, caller)
+            self._api.manage.delete(name, call.caller)
+            self._api.manage.record(f"delete topic {name}", call.caller, call.host)
         except PenstockError as error:
             return {"name": name, **_error_fields(error)}
         return {"name": name}
