@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.kafka.broker import Broker
+from penstock.proof import group_offsets
 from penstock.proof.group_offsets import GroupOffsets
 from penstock.testing.pipe import wait_until
 
@@ -21,7 +22,8 @@ def committed(broker: Broker, group: str, *partitions: tuple[str, int]) -> list[
     return [partition.offset for partition in offsets]
 
 
-def test_changed_offsets_are_committed(kafka_broker: Broker) -> None:
+def test_changed_offsets_are_committed(kafka_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_offsets, "COMMIT_INTERVAL_S", 600.0)  # longer than a busy machine takes for this test
     topic, group = f"g{secrets.token_hex(4)}", f"lag-{secrets.token_hex(4)}"
     admin = AdminClient({"bootstrap.servers": kafka_broker.address})
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
