@@ -273,7 +273,7 @@ def test_alarms_and_retention_are_reloaded(
     table = HandWritten(Layout.for_tables(tmp_path / "tables"))
     table.commit({"t": 1}, [landed_event(0, "u0")])
     follow = Follow(LedgerClient(pipe.http).followed_settings, is_binding=True)
-    running = Maintenance(table.layout, Upkeep(), believed(table.layout, 86_400), follow=follow)
+    running = Maintenance(table.layout, Upkeep(), believed(table.layout, 2 * 86_400), follow=follow)
     running.step()
     assert load_deletions(table.layout) == []
     alarms = f"""[alarms]\ncommand = "sh -c 'cat > {alarm}'"\nevery = "200ms"\n"""
