@@ -25,8 +25,9 @@ PenstockError
     BadRelayPosition  (client.relay.positions)
     ReportFailed  (client.sent_report)
     BadExport  (client.tail.journal_export)
-    BadJournalPosition  (client.tail.journal_position)
-    BadPositions  (client.tail.positions)
+    BadState  (client.tail.positions)
+        BadJournalPosition  (client.tail.journal_position)
+        BadPositions
     BadPath  (config.json_path)
     Unusable  (config.keys.tls)
     ConfigError  (config.units)

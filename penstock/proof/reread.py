@@ -23,6 +23,7 @@ from penstock.log.errors import CorruptBatch
 from penstock.log.read.segment_view import StoredBatch
 from penstock.log.read.topic_reader import TopicReader
 from penstock.log.store.gaps import Gap
+from penstock.records import concatenated
 
 MAX_ROWS, MAX_BYTES = 16_384, 16 << 20
 """Limit: rows, and their bytes, that are held until they are parsed together."""
@@ -171,6 +172,6 @@ class _CollectedRows:
         """Return the suspects of all collected rows, and forget the rows."""
         if not self._rows:
             return []
-        rows: pa.RecordBatch = pa.concat_batches(self._rows)  # type: ignore[attr-defined]  # the stub leaves it out
+        rows = concatenated(self._rows)
         origins, self._rows, self._origins, self._size = self._origins, [], [], 0
         return list(suspects_in(rows, origins, self._event_types))

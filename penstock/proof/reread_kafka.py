@@ -18,6 +18,7 @@ from penstock.landing.from_kafka.rows import SOURCE, rows_from_records
 from penstock.landing.offset_runs import PARTITION_MARK, Runs, difference, runs_of
 from penstock.log.store.gaps import Gap
 from penstock.proof.reread import Reread, Suspect, suspects_in
+from penstock.records import concatenated
 
 GAP_REASONS = {
     Absence.CONTROL: f"{Name.NOT_A_MESSAGE}control",
@@ -105,15 +106,10 @@ def _gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         gathered.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
         if rows >= GATHERED_RECORDS or size >= GATHERED_BYTES:
-            yield _join(gathered)
+            yield concatenated(gathered)
             gathered, rows, size = [], 0, 0
     if gathered:
-        yield _join(gathered)
-
-
-def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    joined: pa.RecordBatch = pa.concat_batches(batches)  # type: ignore[attr-defined]  # the stub leaves it out
-    return joined
+        yield concatenated(gathered)
 
 
 def _gap_reason(span: ClassifiedRange) -> str:

@@ -9,22 +9,17 @@ from __future__ import annotations
 import binascii
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.client.tail.positions import new_id
-from penstock.errors import PenstockError
-from penstock.files.checked_document import read_document, write_document
-from penstock.files.errors import DamagedFile
-from penstock.files.file_system import OS, FileSystem
+from penstock.client.tail.positions import BadState, StateFile, new_id
 from penstock.records import BODY
 
 MAX_CURSOR_CHARACTERS = 1024
 
 
-class BadJournalPosition(PenstockError, ValueError):
+class BadJournalPosition(BadState):
     """A document that is not a position in a journal."""
 
 
@@ -45,34 +40,16 @@ class JournalPosition:
         self.producer, self.sequence = new_id(), 1
 
 
-class JournalPositionFile:
-    """The state file. Holds a lock, so that no two processes follow with the same position. Raises Locked."""
+class JournalPositionFile(StateFile[JournalPosition]):
+    """The file of the position in a journal."""
 
-    def __init__(self, path: Path, fs: FileSystem = OS) -> None:
-        self._path, self._fs = path, fs
-        fs.make_directory(path.parent)
-        self._unlock = fs.lock(path.with_name(f"{path.name}.lock"))
+    AFTER_REMOVAL = "to append the journal again (--since now: only new entries)"
 
-    def read(self) -> JournalPosition | None:
-        """Return what was written last; None at the first start.
+    def _document(self, state: JournalPosition) -> dict[str, Any]:
+        return document_of(state)
 
-        A damaged position is never replaced silently: without it each entry would be appended twice, or skipped.
-        Raises DamagedFile, UnknownFormat, BadJournalPosition and OSError.
-        """
-        try:
-            return position_of(read_document(self._path, self._fs))
-        except FileNotFoundError:
-            return None
-        except (DamagedFile, BadJournalPosition) as error:
-            advice = f"restore it, or remove {self._path} to append the journal again (--since now: only new entries)"
-            raise type(error)(f"{error}; {advice}") from None
-
-    def write(self, position: JournalPosition) -> None:
-        """Store ``position`` durably. Raises OSError."""
-        write_document(self._path, document_of(position), self._fs)
-
-    def close(self) -> None:
-        self._unlock()
+    def _parse(self, document: dict[str, Any]) -> JournalPosition:
+        return position_of(document)
 
 
 def document_of(position: JournalPosition) -> dict[str, Any]:

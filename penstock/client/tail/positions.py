@@ -7,10 +7,11 @@ producer's number, which the log stores once.
 from __future__ import annotations
 
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 from penstock.errors import PenstockError
 from penstock.files.checked_document import read_document, write_document
@@ -23,7 +24,14 @@ MAX_FINGERPRINT_BYTES = 1 << 16
 """Limit: longest part of a file that a position may ask to compare."""
 
 
-class BadPositions(PenstockError, ValueError):
+State = TypeVar("State")
+
+
+class BadState(PenstockError, ValueError):
+    """A document that is not the state of this kind of follower."""
+
+
+class BadPositions(BadState):
     """A document that is not one of positions."""
 
 
@@ -109,34 +117,56 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
-class PositionsFile:
-    """The state file. Holds a lock, so that no two processes follow with the same positions. Raises Locked."""
+class StateFile(ABC, Generic[State]):
+    """The file of a follower's state. Holds a lock, so that no two processes follow with the same. Raises Locked."""
+
+    AFTER_REMOVAL: ClassVar[str]
+    """Effect of a start without the file, for people."""
 
     def __init__(self, path: Path, fs: FileSystem = OS) -> None:
         self._path, self._fs = path, fs
         fs.make_directory(path.parent)
         self._unlock = fs.lock(path.with_name(f"{path.name}.lock"))
 
-    def read(self) -> Positions | None:
+    def read(self) -> State | None:
         """Return what was written last; None at the first start.
 
-        Damaged positions are never replaced silently: without them each line would be appended twice, or skipped.
-        Raises DamagedFile, UnknownFormat, BadPositions and OSError.
+        Damaged state is never replaced silently: without it each message would be appended twice, or skipped. Raises
+        DamagedFile, UnknownFormat, OSError, and the error of a document that is no such state.
         """
         try:
-            return positions_of(read_document(self._path, self._fs))
+            return self._parse(read_document(self._path, self._fs))
         except FileNotFoundError:
             return None
-        except (DamagedFile, BadPositions) as error:
-            advice = f"restore it, or remove {self._path} to append the files again (--from-end: only new lines)"
-            raise type(error)(f"{error}; {advice}") from None
+        except (DamagedFile, BadState) as error:
+            raise type(error)(f"{error}; restore it, or remove {self._path} {self.AFTER_REMOVAL}") from None
 
-    def write(self, positions: Positions) -> None:
-        """Store ``positions`` durably. Raises OSError."""
-        write_document(self._path, document_of(positions), self._fs)
+    def write(self, state: State) -> None:
+        """Store ``state`` durably. Raises OSError."""
+        write_document(self._path, self._document(state), self._fs)
 
     def close(self) -> None:
         self._unlock()
+
+    @abstractmethod
+    def _document(self, state: State) -> dict[str, Any]:
+        """Return ``state`` as a JSON-ready mapping."""
+
+    @abstractmethod
+    def _parse(self, document: dict[str, Any]) -> State:
+        """Return what ``_document`` was given. Raises a subclass of BadState."""
+
+
+class PositionsFile(StateFile[Positions]):
+    """The file of the positions in followed files."""
+
+    AFTER_REMOVAL = "to append the files again (--from-end: only new lines)"
+
+    def _document(self, state: Positions) -> dict[str, Any]:
+        return document_of(state)
+
+    def _parse(self, document: dict[str, Any]) -> Positions:
+        return positions_of(document)
 
 
 def document_of(positions: Positions) -> dict[str, Any]:
