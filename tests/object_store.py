@@ -63,6 +63,14 @@ class S3Server:
             **overrides,
         }
 
+    def file_system(self) -> Any:
+        """Return a file system of PyArrow with the bucket."""
+        from pyarrow.fs import S3FileSystem
+
+        from penstock.landing.storage.object_path import s3_arguments
+
+        return S3FileSystem(**s3_arguments(self.options()))
+
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """Stop the server during the block."""

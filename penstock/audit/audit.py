@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.audit.by_counts import count_by_hour, count_proof
 from penstock.audit.by_ids import id_proof, judge_by_ids
-from penstock.audit.columns import NoOffsets, OffsetColumns, find_columns
+from penstock.audit.columns import FILE_NAME, NoOffsets, OffsetColumns, find_columns
 from penstock.audit.content import compare_content
 from penstock.audit.offset_ranges import OffsetRanges
 from penstock.audit.outcome import PartitionReport, Proof, Report, Request
@@ -37,6 +37,10 @@ MAX_EVIDENCE = 100_000
 MAX_HELD_BYTES = 1 << 30
 """Limit: offsets in memory. A billion in any order take 300 MB."""
 SHOWN_RECORDS = 5
+FILE_NAME_LIMITS = (
+    "which rows of a file are missing or doubled, a lost row and a doubled one in the same file, and a lost row in a "
+    "file with records without a value"
+)
 
 
 def audit(
@@ -127,6 +131,10 @@ def _proof(
             f"topic {source.topic} has {len(numbers)} partitions, and no column of the table says which one a row "
             "belongs to; name it by --partition COLUMN"
         )
+    if columns == FILE_NAME:
+        if request.sample:
+            raise NoOffsets("a row is found by the offset in its file's name only; compare contents with --id COLUMN")
+        return columns, Proof("by topic, partition and first offset in the names of its files", (), FILE_NAME_LIMITS)
     if not source.has_topic:
         columns = replace(columns, topic="")
     key = tuple(name for name in (columns.partition, columns.offset) if name)

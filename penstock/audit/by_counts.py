@@ -42,10 +42,12 @@ def count_by_hour(
         staging.load_rows(table, None, source.topic, None, progress)
         staging.require_plain(range(len(staging.pairs)))
         # Records outside the required ones tell which hours are whole.
-        spans = {
-            part.partition: as_runs([(part.expected.start, max(part.expected.end, source.end(part.partition)))])
-            for part in report.partitions
-        }
+        spans = {}
+        for part in report.partitions:
+            number = part.partition
+            end = max(part.expected.end, source.end(number))
+            part.counted = request.counted.get(number, (dues[number], end))
+            spans[number] = as_runs([(part.expected.start, part.counted[1])])
         staging.load_records(source, spans, spans, request.counts_tombstones, progress)
         progress("counts by hour")
         indices = range(1, len(staging.pairs))
@@ -89,6 +91,8 @@ def _counts(staging: Staging, query: str) -> dict[int | None, tuple[int, int]]:
 
 def _due(source: AuditSource, part: PartitionReport, request: Request) -> int:
     """Return the first offset whose row may be absent yet. A record behind ``until`` is due as any other."""
+    if part.partition in request.counted:
+        return request.counted[part.partition][0]
     if request.until_s is None:
         return part.expected.due
     return source.expected(part.partition, Period(request.grace_s, group=request.group)).due
@@ -106,7 +110,8 @@ def _open_hours(staging: Staging, dues: Mapping[int, int]) -> set[int]:
 def _whole_hours(staging: Staging, report: Report, unread: Mapping[int, Sequence[ClassifiedRange]]) -> tuple[int, int]:
     """Return the hours [begin, end) within the checked time of which no record is gone."""
     request = report.request
-    end_s = report.began_s - request.grace_s
+    began_s = report.began_s if request.began_s is None else request.began_s
+    end_s = began_s - request.grace_s
     if request.until_s is not None:
         end_s = min(end_s, request.until_s)
     begin_s = request.since_s or 0.0

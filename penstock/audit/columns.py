@@ -19,11 +19,17 @@ OFFSET_NAMES = (
     "kafka_metadata.offset",
     "record_metadata.offset",
     "RECORD_METADATA.offset",
+    "_kafka_metadata_offset",
+    "__kafka_metadata_offset",
+    "__kafka_metadata.__kafka_offset",
+    "_hoodie_kafka_source_offset",
+    "redpanda.offset",
     "_metadata_offset",
     "offset",
+    "file name.offset",
 )
 """Columns of offsets, the most specific first: Kafka Connect's InsertField and sinks, Iceberg's and Snowflake's sinks,
-Spark's Kafka source and Penstock's own ``offset``."""
+Hudi's streamer, Redpanda's Iceberg topics, Spark's Kafka source, Penstock's own ``offset``, and names of files."""
 
 
 class NoOffsets(PenstockError, ValueError):
@@ -47,6 +53,10 @@ class OffsetColumns:
     def dictionaries(self) -> list[str]:
         """The columns with few distinct strings, which Parquet need not decode row by row."""
         return [self.topic] if self.topic else []
+
+
+FILE_NAME = OffsetColumns("file name.offset", "file name.partition", "file name.topic")
+"""Stands for offsets in the names of files."""
 
 
 def find_columns(available: Sequence[str], offset: str = "", partition: str = "", topic: str = "") -> OffsetColumns:

@@ -43,6 +43,10 @@ class Request:
     """Records whose content is compared; 0 for none, ALL for all."""
     spans: Mapping[int, tuple[int, int, int]] | None = None
     """Begin, due and end of each partition in an earlier audit, which this one repeats."""
+    counted: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """Due and end of the offsets that the earlier audit counted by hour."""
+    began_s: float | None = None
+    """Time of the earlier audit."""
 
     @property
     def period(self) -> Period:
@@ -83,6 +87,8 @@ class PartitionReport:
     """Records whose row has another content."""
     differing_in: Counter[str] = field(default_factory=Counter)
     """Differing records by column."""
+    counted: tuple[int, int] | None = None
+    """The first offset that was not due yet and the end of the offsets, of records that were counted by hour."""
     differences: list[str] = field(default_factory=list)
     """The first differing contents, as text."""
 

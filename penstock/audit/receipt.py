@@ -39,6 +39,8 @@ def document(report: Report) -> dict[str, Any]:
         "cannot_see": report.proof.limits,
         "options": {
             "grace_s": report.request.grace_s,
+            "since_s": report.request.since_s,
+            "until_s": report.request.until_s,
             "group": report.request.group,
             "counts_tombstones": report.request.counts_tombstones,
             "dead_letter": report.request.dead_letter,
@@ -81,6 +83,7 @@ def _partition_document(part: PartitionReport) -> dict[str, Any]:
         "log_end": expected.end,
         "begin": expected.begin,
         "due": expected.due,
+        "counted": part.counted,
         "rows": part.rows,
         "newest": part.newest,
         "missing": part.missing.tolist(),
@@ -124,7 +127,9 @@ def repeated_request(receipt: Mapping[str, Any]) -> Request:
         offset=str(columns["offset"]),
         partition=str(columns["partition"]),
         topic_column=str(columns["topic"]),
-        grace_s=0.0,
+        grace_s=float(options["grace_s"]),
+        since_s=_optional_float(options.get("since_s")),
+        until_s=_optional_float(options.get("until_s")),
         counts_tombstones=bool(options["counts_tombstones"]),
         dead_letter=str(options["dead_letter"]),
         ids=parse_pair(str(options["id"])) if options["id"] else None,
@@ -135,11 +140,21 @@ def repeated_request(receipt: Mapping[str, Any]) -> Request:
             int(part["partition"]): (int(part["begin"]), int(part["due"]), int(part["log_end"]))
             for part in receipt["partitions"]
         },
+        counted={
+            int(part["partition"]): (int(part["counted"][0]), int(part["counted"][1]))
+            for part in receipt["partitions"]
+            if part.get("counted")
+        },
+        began_s=datetime.fromisoformat(receipt["began"]).timestamp(),
     )
     for name in ("topic", "source", "table", "version"):
         if not isinstance(receipt[name], str):
             raise TypeError(f"{name} is no text")
     return request
+
+
+def _optional_float(number: Any) -> float | None:
+    return None if number is None else float(number)
 
 
 def differences(receipt: Mapping[str, Any], report: Report) -> Iterator[str]:

@@ -24,6 +24,7 @@ ABSENCES = {
     "chunk": "chunks of large messages",
     "dead_letter": "records in the dead letter topic",
     "deleted": "rows that Penstock deleted",
+    "shifted": "records that earlier offsets stand for, which have no record",
 }
 
 

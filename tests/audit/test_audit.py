@@ -413,7 +413,7 @@ def test_store_and_file_that_vanish_during_the_audit_leave_it_undecided(
     batches = ParquetFolder.batches
 
     def remove_file(folder: ParquetFolder, *arguments: Any) -> Any:
-        if folder._path == table:
+        if folder._root == str(table):
             (table / "part-10.parquet").unlink()
         return batches(folder, *arguments)
 

@@ -10,9 +10,11 @@ from pathlib import Path
 import confluent_kafka
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from confluent_kafka import TopicPartition
 
 from tests.audit.audited import run_audit
+from tests.audit.test_receipt import verify
 from tests.kafka.kafka_helpers import Topics
 
 HOUR_MS = 3_600_000
@@ -76,6 +78,20 @@ def test_hours_that_are_not_due_yet_are_not_compared(topics: Topics, tmp_path: P
     until = ("--count-by", "happened=$.at", "--until", "2026-03-01T13:00:00Z")
     status, report, errors = run_audit(topics, topic, table, *until)
     assert (status, report.get("missing"), len(report.get("hours", []))) == (1, 1, 3), errors
+
+
+@pytest.mark.parametrize("options", [(), ("--until", "2026-03-01T12:00:00Z"), ("--since", "2026-03-01T11:00:00Z")])
+def test_verify_counts_the_same_hours(topics: Topics, tmp_path: Path, options: tuple[str, ...]) -> None:
+    topic = events_topic(topics)
+    table = write_events(tmp_path / "t.parquet", [*EVENTS[:17], *EVENTS[18:]])
+    receipt = tmp_path / "receipt.json"
+    by_hour = ("--count-by", "happened=$.at", "--receipt", str(receipt), *options)
+    status, report, errors = run_audit(topics, topic, table, *by_hour)
+    assert (status, report.get("missing"), len(report.get("hours", []))) == (1, 1, 2 if options else 3), errors
+    # Later events of the same hours, and of the hour that ends with them.
+    topics.plain(topic, [json.dumps({"amount": 1, "at": BEGIN_MS + hour * HOUR_MS}).encode() for hour in range(3)])
+    status, text = verify(receipt)
+    assert (status, "the check agrees with the receipt" in text) == (1, True), text
 
 
 def test_hours_of_expired_records_are_not_compared(topics: Topics, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import deltalake
@@ -40,6 +41,17 @@ def test_verify_repeats_the_check_of_the_same_version(topics: Topics, tmp_path: 
     changed["partitions"][0]["missing"] = [[5, 6]]
     receipt.write_text(json.dumps(changed))
     assert "partition 0: missing was [[5, 6]] and is [[0, 1]]" in verify(receipt)[1]
+
+
+def test_verify_leaves_out_doubled_rows_before_the_checked_time(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    write_delta(tmp_path / "t", [*rows, rows[0]], topic)
+    receipt = tmp_path / "receipt.json"
+    since = datetime.now(UTC) + timedelta(days=1)
+    options = ("--since", since.isoformat(), "--receipt", str(receipt))
+    assert run_audit(topics, topic, tmp_path / "t", *options)[0] == 0
+    status, text = verify(receipt)
+    assert (status, "the check agrees with the receipt" in text) == (0, True), text
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"format": 1}', '{"format": 2}', "[1]", '{"format": 1, "columns": 3}'])

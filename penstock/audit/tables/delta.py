@@ -30,7 +30,7 @@ from penstock.landing.table.table_reader import DELTA_LOG, TableReader
 def is_delta(address: str, options: Mapping[str, str]) -> bool:
     """Report whether a Delta table is at ``address``. Raises TableUnreadable if a store does not answer."""
     with translate_errors(address, DeltaError):
-        return TableReader(_path(address, options)).exists
+        return TableReader(table_path(address, options)).exists
 
 
 def open_delta(address: str, options: Mapping[str, str], version: int | None = None) -> DeltaTable:
@@ -38,7 +38,7 @@ def open_delta(address: str, options: Mapping[str, str], version: int | None = N
     from penstock.audit.tables.landed import COLUMNS, LandedTable
 
     with translate_errors(address, DeltaError):
-        reader = TableReader(_path(address, options))
+        reader = TableReader(table_path(address, options))
         if reader.newest() < 0:
             return DeltaTable(address, options, version)
         if not set(reader.schema_now.names) >= COLUMNS:
@@ -47,7 +47,8 @@ def open_delta(address: str, options: Mapping[str, str], version: int | None = N
         return LandedTable(address, options, version)
 
 
-def _path(address: str, options: Mapping[str, str]) -> TablePath:
+def table_path(address: str, options: Mapping[str, str]) -> TablePath:
+    """Return the folder of a table, on this machine or in an object store."""
     if "://" in address and not address.startswith("file://"):
         return ObjectPath(address.rstrip("/"), dict(options))
     return Path(unquote(address.removeprefix("file://")))
@@ -60,7 +61,7 @@ class DeltaTable(VersionedTable):
 
     def __init__(self, address: str, options: Mapping[str, str], version: int | None = None) -> None:
         super().__init__()
-        self._folder = _path(address, options)
+        self._folder = table_path(address, options)
         self._reader = TableReader(self._folder)
         with translate_errors(address, DeltaError):
             self._number = self._reader.version() if version is None else version

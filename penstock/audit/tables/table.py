@@ -208,7 +208,7 @@ def _open_table(address: str, options: Mapping[str, str], version: int | None) -
         from penstock.audit.tables.iceberg import IcebergTable
 
         return IcebergTable(address, options, version)
-    from penstock.audit.tables.delta import is_delta, open_delta
+    from penstock.audit.tables.delta import is_delta, open_delta, table_path
     from penstock.audit.tables.parquet_folder import ParquetFolder
     from penstock.audit.tables.sql_databases import DATABASES, open_database
 
@@ -216,9 +216,7 @@ def _open_table(address: str, options: Mapping[str, str], version: int | None) -
         return open_database(address, options)
     if is_delta(address, options):
         return open_delta(address, options, version)
-    if scheme and scheme != "file":
-        raise TableUnreadable(f"{address}: no Delta table; other kinds of tables are read from folders and databases")
-    return ParquetFolder(Path(unquote(address.removeprefix("file://"))))
+    return ParquetFolder(table_path(address, options))
 
 
 def without_credentials(address: str) -> str:
