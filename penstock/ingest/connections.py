@@ -7,8 +7,8 @@ line cannot exhaust memory.
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -23,10 +23,16 @@ from penstock.wire.multiline import INDENTED, LineJoiner
 if TYPE_CHECKING:
     from penstock.wire.forward.splitter import ForwardSplitter
 
+LINES_PER_TURN = 16 << 10
+"""Limit: messages of one connection that are decoded before other connections have their turn: 1 to 3 us each."""
+
 
 @dataclass(slots=True, eq=False)
 class Connection:
     """A sender's connection; ``heard`` is the monotonic time of its last bytes.
+
+    Limit: ``feed`` returns at most LINES_PER_TURN messages, so that the senders of other connections are served before
+    the remaining ones are decoded.
 
     ``shaking``: its TLS handshake is not complete; ``name``: the name in its certificate; ``credentials``: process,
     user and group of a local sender, whose ``address`` is empty. ``began_waiting``: time since when some of its bytes
@@ -42,6 +48,7 @@ class Connection:
     name: str = ""
     began_waiting: float | None = None
     credentials: tuple[int, int, int] = (0, 0, 0)
+    _remaining: pa.Array[Any] = field(default_factory=lambda: NO_LINES)
 
     @property
     def dialogue(self) -> ForwardSplitter | None:
@@ -64,8 +71,8 @@ class Connection:
 
     @property
     def has_work(self) -> bool:
-        """Whether received requests wait for their turn; until then nothing more is read."""
-        return self.dialogue is not None and self.dialogue.has_work
+        """Whether received messages wait for their turn; until then nothing more is read."""
+        return len(self._remaining) > 0 or (self.dialogue is not None and self.dialogue.has_work)
 
     @property
     def waits(self) -> bool:
@@ -73,11 +80,15 @@ class Connection:
         return self.splitter.waits or bool(self.joiner and self.joiner.held_lines)
 
     def feed(self, chunk: memoryview) -> Lines:
-        """Return the messages that ``chunk`` completes."""
-        return self._joined(self.splitter.feed(chunk))
+        """Return the messages that ``chunk`` completes, as many as one turn decodes."""
+        lines = self._behind_remaining(self._joined(self.splitter.feed(chunk)))
+        self._remaining = lines.lines[LINES_PER_TURN:]
+        return replace(lines, lines=lines.lines[:LINES_PER_TURN]) if len(self._remaining) else lines
 
     def settle(self, now: float, silence: float) -> Lines:
         """Return messages completed by a pause; joined lines need ``silence`` seconds without a byte."""
+        if len(self._remaining):
+            return Lines(NO_LINES)
         lines = self._joined(self.splitter.settle()) if self._splitter_is_due(now) else Lines(NO_LINES)
         return self._add_held(lines) if self.joiner and now - self.heard >= silence else lines
 
@@ -90,11 +101,18 @@ class Connection:
 
     def settled_lines(self) -> Lines:
         """Return the lines that seem complete now, though more bytes might show otherwise."""
-        return self._joined(self.splitter.settle())
+        return self._behind_remaining(self._joined(self.splitter.settle()))
 
     def finish(self) -> Lines:
         """Return the remaining messages at the end of the connection."""
-        return self._add_held(self._joined(self.splitter.finish()))
+        return self._behind_remaining(self._add_held(self._joined(self.splitter.finish())))
+
+    def _behind_remaining(self, lines: Lines) -> Lines:
+        """Return the messages that wait for their turn, followed by ``lines``."""
+        if not len(self._remaining):
+            return lines
+        remaining, self._remaining = self._remaining, NO_LINES
+        return replace(lines, lines=pa.concat_arrays([remaining, lines.lines]) if len(lines.lines) else remaining)
 
     def _joined(self, lines: Lines) -> Lines:
         return self.joiner.feed(lines) if self.joiner else lines

@@ -53,7 +53,7 @@ MIN_READ_BYTES = 16 << 10
 ROUND_BYTES = 4 << 20
 """Limit of bytes published at once, so that a fast sender does not delay the messages of others."""
 TURN_S = 0.02
-"""Limit: time of a round after which connections with expensive requests wait for the next round."""
+"""Limit: time of a round after which connections with many messages or expensive requests wait for the next round."""
 MAX_ACCEPTED = 128
 """Limit: connections accepted at once, so that a burst of connections does not delay lines."""
 RESERVED_FILES = 100
@@ -130,7 +130,8 @@ class TcpReceiver:
         )
         began = self._clock()
         # Connections share a round equally, so a fast sender cannot starve the others.
-        room = min(max(ROUND_BYTES // max(len(ready), 1), MIN_READ_BYTES), READ_BYTES)
+        # Limit: lines that wait for their turn are in memory, so less is read while there are any.
+        room = min(max(ROUND_BYTES // max(len(ready) + len(self._busy), 1), MIN_READ_BYTES), READ_BYTES)
         for key, _ in ready:
             if key.data is None:
                 self._accept_waiting()
@@ -138,14 +139,14 @@ class TcpReceiver:
                 size += self._read(key.data, room)
             if size >= ROUND_BYTES:
                 size = self._flush(first)
-        size += self._resume_busy(began)
+        size += self._resume_busy(began, first)
         self._flush(first)
         self._send_acknowledgements()
-        self._next_round_at = began + FILL_TIME_S if self._was_small(size) else 0.0
+        self._next_round_at = began + FILL_TIME_S if self._was_small(size) and not self._busy else 0.0
         return bool(ready) or bool(self._busy)
 
-    def _resume_busy(self, began: float) -> int:
-        """Continue connections with expensive requests in turn, until this round took TURN_S.
+    def _resume_busy(self, began: float, first: int) -> int:
+        """Continue connections with many messages or expensive requests in turn, until this round took TURN_S.
 
         Return the bytes of the requests that were continued.
         """
@@ -154,6 +155,8 @@ class TcpReceiver:
             connection = self._busy.popleft()
             if connection.is_open:
                 size += connection.unfinished
+                # Order: the messages of other connections are published first, and this work counts as the round's.
+                self._flush(first)
                 self._feed(connection, memoryview(b""))
             if self._clock() - began > TURN_S:
                 break
@@ -279,11 +282,14 @@ class TcpReceiver:
             self._refuse(connection, dialogue.closed)
 
     def _send_acknowledgements(self) -> None:
-        """Acknowledge stored messages; a sender whose messages were missed is disconnected and sends them again."""
+        """Acknowledge stored messages; a sender whose messages were missed is disconnected and sends them again.
+
+        An empty reply is not sent: more rows of its request follow, and with them the reply.
+        """
         for connection, reply in self._acknowledgements.take_decided() if self._acknowledgements else ():
             if connection.is_open and reply is None:
                 self._close(connection)
-            elif connection.is_open and reply is not None:
+            elif connection.is_open and reply:
                 _send(connection.sock, reply)
 
     def _refuse(self, connection: Connection, reason: str) -> None:

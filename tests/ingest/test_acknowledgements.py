@@ -81,3 +81,23 @@ def test_who_sent_what_the_log_missed_is_closed_and_not_told(here: Receiving) ->
     here.life.publisher.on_skip("log", 0, here.life.publisher.position)
     here.rounds()
     assert here.sender.recv(10) == b""
+
+
+def test_sender_of_a_request_is_closed_if_the_log_missed_its_first_rows(here: Receiving) -> None:
+    here.sender.sendall(msgpack.packb(["t", [[1, {"n": number}] for number in range(9_000)], {"chunk": "a"}]))
+    begin = here.life.publisher.position
+    while here.life.publisher.position == begin:
+        here.receiver.receive(0.02)
+    here.life.publisher.on_skip("log", begin, here.life.publisher.position)
+    here.rounds()
+    assert here.sender.recv(10) == b""
+
+
+def test_sender_of_a_large_request_is_answered_once_all_its_rows_are_stored(here: Receiving) -> None:
+    here.sender.sendall(msgpack.packb(["t", [[1, {}]] * 3_000, {"chunk": "a"}]))
+    while here.life.totals()["accepted"] < 3_000:
+        here.receiver.receive(0.02)
+    with pytest.raises(TimeoutError):
+        here.answers()
+    here.stored()
+    assert here.answers() == [{"ack": "a"}]

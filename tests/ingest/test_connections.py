@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.config import ListenerConfig
+from penstock.config.keys.listeners import MultilineConfig
 from penstock.counts import open_books
-from penstock.ingest import tcp
+from penstock.ingest import connections, tcp
 from penstock.ingest.sockets import open_socket
 from tests.ingest.test_tcp import LISTENER, Receiving, connect
 
@@ -56,6 +59,80 @@ def test_connection_from_another_network_is_closed(tmp_path: Path, sock: socket.
     assert receiving.life.payloads() == [b"from here"]
     totals = receiving.life.totals()
     assert (totals["connection_closed.network"], totals["lines"], open_books(totals)) == (1, 1, [])
+
+
+def many_lines(count: int) -> tuple[bytes, list[bytes]]:
+    lines = [b"%d" % number for number in range(count)]
+    return b"\n".join(lines) + b"\n", lines
+
+
+def test_others_are_served_between_the_turns_of_many_small_lines(
+    tmp_path: Path, sock: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "LINES_PER_TURN", 100)
+    monkeypatch.setattr(tcp, "TURN_S", -1.0)  # one turn a round
+    receiving = Receiving(tmp_path, sock)
+    batches = receiving.published()
+    octets, lines = many_lines(2_000)
+    greedy, honest = connect(sock), connect(sock)
+    greedy.sendall(octets)
+    receiving.rounds(4)
+    honest.sendall(b"honest\n")
+    receiving.rounds(1)
+    payloads = receiving.life.payloads()
+    assert payloads.index(b"honest") < 1_000
+    greedy.sendall(b"last")
+    greedy.close()
+    receiving.rounds(30)
+    assert [payload for payload in receiving.life.payloads() if payload != b"honest"] == [*lines, b"last"]
+    assert max(batch.num_rows for batch in batches) <= 2 * 100 + 1
+    assert open_books(receiving.life.totals()) == []
+
+
+@pytest.mark.parametrize("joined", [False, True], ids=["lines", "joined"])
+def test_evicted_connection_loses_none_of_its_waiting_lines(
+    tmp_path: Path, sock: socket.socket, monkeypatch: pytest.MonkeyPatch, joined: bool
+) -> None:
+    monkeypatch.setattr(connections, "LINES_PER_TURN", 100)
+    more = {"multiline": MultilineConfig(begins="^[0-9]")} if joined else {}
+    receiving = Receiving(tmp_path, sock, max_connections=1, **more)
+    octets, lines = many_lines(2_000)
+    greedy = connect(sock)
+    greedy.sendall(octets)
+    receiving.rounds(2)
+    receiving.clock.advance(1)
+    newcomer = connect(sock)
+    newcomer.sendall(b"7 newcomer\n")
+    newcomer.close()
+    receiving.rounds(4)
+    assert is_closed(greedy)
+    payloads = receiving.life.payloads()
+    assert payloads[: len(lines) - joined] == lines[: len(lines) - joined]
+    totals = receiving.life.totals()
+    assert (payloads[-1], totals["line.evicted"], open_books(totals)) == (b"7 newcomer", int(joined), [])
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=5), st.integers(1, 60), st.booleans())
+def test_lines_of_turns_are_those_of_one_read(counts: list[int], per_turn: int, settles: bool) -> None:
+    listener = LISTENER
+    limit = connections.LINES_PER_TURN
+    connections.LINES_PER_TURN = per_turn
+    try:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            connection = connections.Connection(ours, "", connections.make_splitter_for(listener), 0.0)
+            parts, expected = [], []
+            for count in counts:
+                octets, lines = many_lines(count)
+                expected += lines if count else [b""]
+                parts.append(connection.feed(memoryview(octets)))
+                while connection.has_work and not settles:
+                    assert len(parts[-1].lines) == per_turn
+                    parts.append(connection.feed(memoryview(b"")))
+            parts.append(connection.finish())
+    finally:
+        connections.LINES_PER_TURN = limit
+    assert [line for part in parts for line in part.lines.to_pylist()] == expected
 
 
 def test_longest_silent_connection_is_evicted_if_none_holds_bytes(tmp_path: Path, sock: socket.socket) -> None:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from penstock.errors import PenstockError
 from penstock.wire.json_text import Members
-from penstock.wire.message_ids import message_id
+from penstock.wire.message_ids import MessageIdBuilder
 from penstock.wire.sender_text import LATIN_1
 from penstock.wire.unpacking import Bomb, NotPacked, arrow_parts, unpacked_parts
 
@@ -80,15 +80,18 @@ class RequestLimits:
 class RequestReader:
     """Reader of one request, a msgpack object, in parts, between which the senders of other connections are served.
 
-    ``refused`` counts refused events by reason; ``chunk`` is the id to acknowledge, if any. Its methods raise
-    NotForward.
+    ``refused`` counts refused events by reason; ``chunk`` is the id to acknowledge, if any; ``is_read``: all events are
+    read, and ``take_rows`` returns their rows. Its methods raise NotForward.
     """
 
     def __init__(self, data: bytes, limits: RequestLimits) -> None:
         self.size, self._limits = len(data), limits
         self.refused: Counter[str] = Counter()
         self.chunk: str | None = None
+        self.is_read = False
+        self._uuid: MessageIdBuilder | None = None
         self._rows: list[bytes] = []
+        self._rows_taken = 0
         self._packed: Iterator[bytes] | None = None
         self._unpacked_parts: list[bytes] = []
         self._events_read = self._row_bytes = 0
@@ -125,12 +128,13 @@ class RequestReader:
             self._events = iter(()) if self._packed else _stream(packed)
         chunk = option.get("chunk")
         self.chunk = chunk if isinstance(chunk, str) else None
+        if self.chunk is not None and not DIGEST.fullmatch(self.chunk):
+            self._uuid = MessageIdBuilder()
+            self._uuid.add(self.chunk.encode("utf-8", "replace"))
         self._tag = tag.replace("\0", " ").encode()
 
-    def read(self, work: int) -> tuple[bool, int]:
-        """Do up to ``work`` units of work (an event, or BYTES_PER_UNIT); return whether the request is read, and
-        the work done.
-        """
+    def read(self, work: int) -> int:
+        """Do up to ``work`` units of work (an event, or BYTES_PER_UNIT); return the work done."""
         try:
             return self._read(work)
         except Bomb:
@@ -142,7 +146,7 @@ class RequestReader:
         except _DECODING_ERRORS as error:
             raise NotForward(str(error)) from None
 
-    def _read(self, work: int) -> tuple[bool, int]:
+    def _read(self, work: int) -> int:
         work_done = 0
         while self._packed is not None:
             part = next(self._packed, None)
@@ -153,13 +157,14 @@ class RequestReader:
             self._unpacked_parts.append(part)
             work_done += len(part) // BYTES_PER_UNIT
             if work_done >= work:
-                return False, work_done
+                return work_done
         for event in self._events:
             self._add_event(event)
             work_done += 1 + len(event) // BYTES_PER_UNIT
             if work_done >= work:
-                return False, work_done
-        return True, work_done
+                return work_done
+        self.is_read = True
+        return work_done
 
     def _add_event(self, event: bytes) -> None:
         limits = self._limits
@@ -172,23 +177,26 @@ class RequestReader:
         else:
             self._rows.append(row)
             self._row_bytes += len(row)
+            if self._uuid is not None:
+                self._uuid.add(row)
         if self._row_bytes > limits.max_unpacked:
             raise NotForward(f"holds more than {limits.max_unpacked} bytes unpacked (max_body)", OVERSIZE)
 
-    def rows(self) -> list[bytes]:
-        """Return the rows of all events of a request that is read."""
-        chunk = self.chunk
-        return _with_uuids(self._rows, None if chunk is None or DIGEST.fullmatch(chunk) else chunk)
+    @property
+    def has_rows(self) -> bool:
+        """Whether rows are left to take."""
+        return self._rows_taken < len(self._rows)
 
-
-def _with_uuids(rows: list[bytes], chunk: str | None) -> list[bytes]:
-    """Prefix rows with uuids made of the chunk's id, its whole content and their index: an id used twice loses no
-    event.
-    """
-    if chunk is None:
-        return [NUL + row for row in rows]
-    uuid = message_id([chunk.encode("utf-8", "replace"), *rows]).encode()
-    return [b"%b-%d\0%b" % (uuid, number, row) for number, row in enumerate(rows)]
+    def take_rows(self, count: int) -> list[bytes]:
+        """Return the rows of the next ``count`` events of a request that is read."""
+        begin = self._rows_taken
+        rows = self._rows[begin : begin + count]
+        self._rows_taken += len(rows)
+        if self._uuid is None:
+            return [NUL + row for row in rows]
+        # The uuid is made of the chunk's id, its whole content and the index: an id used twice loses no event.
+        uuid = self._uuid.message_id().encode()
+        return [b"%b-%d\0%b" % (uuid, number, row) for number, row in enumerate(rows, begin)]
 
 
 def _row(tag: bytes, event: bytes) -> bytes | str:

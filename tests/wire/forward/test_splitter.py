@@ -22,7 +22,7 @@ from penstock.counts import open_books
 from penstock.wire.codecs import codec_of
 from penstock.wire.forward.codec import ForwardDecoder
 from penstock.wire.forward.handshake import Handshake
-from penstock.wire.forward.splitter import ForwardSplitter
+from penstock.wire.forward.splitter import WORK_PER_TURN, ForwardSplitter
 from penstock.wire.lines import line_counts
 from penstock.wire.plog.statistics import Statistics
 
@@ -203,6 +203,48 @@ def test_compressed_bomb_takes_bounded_memory(event: bytes) -> None:
     tracemalloc.stop()
     assert (len(lines.lines), connection.closed, sum(lines.refused.values())) == (0, "protocol", 1)
     assert peak < 40 << 20
+
+
+def feed_in_turns(connection: ForwardSplitter, request: bytes) -> list[Any]:
+    """Feed a request and let the connection work until it has no more work; return the lines of each turn."""
+    turns = [connection.feed(request)]
+    while connection.has_work:
+        turns.append(connection.feed(b""))
+    return turns
+
+
+@pytest.mark.parametrize("options", [{}, {"chunk": "p1"}], ids=["no id", "id"])
+def test_rows_of_a_large_request_leave_in_turns_and_in_order(options: dict[str, str]) -> None:
+    events = b"".join(msgpack.packb([1, {"n": number}]) for number in range(9_000))
+    request = msgpack.packb(["t", gzip.compress(events), {"compressed": "gzip", **options}])
+    connection = ForwardSplitter(10_000, 8 << 20)
+    turns = feed_in_turns(connection, request + msgpack.packb(["t", 1, {"n": 9_000}]))
+    records = messages(turns)
+    assert [json.loads(payload)["n"] for payload, _ in records] == list(range(9_001))
+    assert max(len(turn.lines) for turn in turns) == WORK_PER_TURN
+    assert len({annotations["uuid"] for _, annotations in records[:-1]} if options else range(9_000)) == 9_000
+    acknowledgements = [msgpack.unpackb(each) if each else None for each in connection.acknowledgements]
+    assert acknowledgements == ([None] * 4 + [{"ack": "p1"}] if options else [])
+
+
+def test_no_row_of_a_request_leaves_before_its_last_event_is_read() -> None:
+    events = msgpack.packb([1, {}]) * 9_000 + b"no pair"
+    connection = ForwardSplitter(10_000, 8 << 20)
+    turns = feed_in_turns(connection, msgpack.packb(["t", events, {"chunk": "p1"}]))
+    assert sum(len(turn.lines) for turn in turns) == 0
+    assert (connection.closed, connection.acknowledgements, turns[-1].refused["damaged"]) == ("protocol", [], 1)
+
+
+def test_settle_returns_the_remaining_rows_of_a_request_that_is_read() -> None:
+    connection = ForwardSplitter(10_000, 8 << 20)
+    turns = [connection.feed(msgpack.packb(["t", [[1, {}]] * 9_000, {"chunk": "p1"}]))]
+    assert len(connection.settle().lines) == 0, "it is not read to its end"
+    while not len(turns[-1].lines):
+        turns.append(connection.feed(b""))
+    turns.append(connection.settle())
+    assert sum(len(turn.lines) for turn in turns) == 9_000
+    assert connection.acknowledgements[-1] == msgpack.packb({"ack": "p1"})
+    assert connection.unfinished == 0
 
 
 def ping(nonce: bytes, key: str) -> bytes:
