@@ -73,9 +73,8 @@ class TypeSchema:
     type: str
     fields: tuple[Field, ...]
 
-    @property
-    def inputs(self) -> dict[str, str]:
-        return {}
+    def evaluate(self, expressions: Mapping[str, str], data: pa.Array[Any]) -> dict[str, pa.Array[Any]]:
+        return compute(dict(expressions), data=data)
 
     @property
     def rules(self) -> list[FieldRule]:
@@ -90,12 +89,11 @@ class Schema(Protocol):
     def type(self) -> str: ...
 
     @property
-    def inputs(self) -> dict[str, str]:
-        """Return SQL expressions that are computed first, once."""
-
-    @property
     def rules(self) -> list[FieldRule]:
-        """Return a rule for each field; their SQL conditions are on the column ``data`` and ``inputs``."""
+        """Return a rule for each field; ``evaluate`` takes their SQL conditions."""
+
+    def evaluate(self, expressions: Mapping[str, str], data: pa.Array[Any]) -> dict[str, pa.Array[Any]]:
+        """Return the values of SQL expressions on JSON texts, the column ``data``."""
 
 
 class SchemasUnknown(PenstockError, ValueError):
@@ -135,7 +133,7 @@ def violates_schema(
         is_of_type = as_mask(pc.equal(types, pa.scalar(schema.type)))
         if is_of_type.any():
             fits = {"fits": f"coalesce({condition_of(schema)}, false)"}
-            columns = compute(fits, schema.inputs, data=data.filter(pa.array(is_of_type)))
+            columns = schema.evaluate(fits, data.filter(pa.array(is_of_type)))
             is_violated[is_of_type] = ~as_mask(columns["fits"])
     return is_violated
 
@@ -150,7 +148,7 @@ def first_misfit(event_type: str, data: str, schemas: Sequence[Schema]) -> Field
     for schema in schemas:
         if schema.type == event_type:
             fits = {f"fit{n}": f"coalesce({rule.condition}, false)" for n, rule in enumerate(schema.rules)}
-            columns = compute(fits, schema.inputs, data=pa.array([data], pa.string()))
+            columns = schema.evaluate(fits, pa.array([data], pa.string()))
             for rule, column in zip(schema.rules, columns.values(), strict=True):
                 if not column[0].as_py():
                     return rule

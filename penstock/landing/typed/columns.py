@@ -19,6 +19,7 @@ from penstock.config import PipelineConfig
 from penstock.config.json_path import Path, parse_path
 from penstock.config.keys.typed import OWN_COLUMNS, TypedConfig, array_items, decimal_digits
 from penstock.landing.rows.engine import compute, json_pointer, sql_literal
+from penstock.landing.rows.long_numbers import AS_NUMBER, AS_STRING, MARKED, mark_long_numbers, unmarked
 from penstock.landing.rows.table_rows import RFC3339
 from penstock.landing.rows.type_schemas import OBJECT, FieldRule
 from penstock.landing.table_paths import TYPED_MARK
@@ -64,8 +65,6 @@ TYPES = {
     "json": ColumnType(pa.string(), "CASE WHEN {0}::VARCHAR <> 'null' THEN {0}::VARCHAR END"),
 }
 """Plain types by their name in the configuration."""
-_EXACT_DIGITS = 15
-"""Digits of a JSON number that DuckDB reads exactly: it reads numbers with a point as doubles."""
 
 
 @cache
@@ -80,13 +79,8 @@ def column_type(name: str) -> ColumnType:
 
 def _decimal_type(precision: int, scale: int) -> ColumnType:
     whole = f"[1-9][0-9]{{0,{precision - scale - 1}}}|0" if precision > scale else "0"
-    pattern = f"-?({whole})" + (f"(\\.[0-9]{{1,{scale}}})?" if scale else "")
-    # A text, as many systems send amounts, has all its digits.
-    is_exact = (
-        f"({_TEXT} OR json_type({{0}}) IN ('BIGINT', 'UBIGINT') "
-        f"OR length(regexp_replace({_INSIDE}, '[^0-9]', '', 'g')) <= {_EXACT_DIGITS})"
-    )
-    fits = f"regexp_full_match({_INSIDE}, {sql_literal(pattern)}) AND {is_exact}"
+    pattern = f"-?({whole})" + (f"(\\.[0-9]{{1,{scale}}}0*)?" if scale else "")
+    fits = f"regexp_full_match({_INSIDE}, {sql_literal(pattern)})"
     value = f"CASE WHEN {fits} THEN try_cast({_INSIDE} AS DECIMAL({precision}, {scale})) END"
     return ColumnType(pa.decimal128(precision, scale), value)
 
@@ -140,12 +134,27 @@ class TypedTable:
 
     @property
     def inputs(self) -> dict[str, str]:
-        """SQL of inputs: ``fields``, the JSON texts if ``data`` is an object, and ``value1``, ``value2``, ..."""
+        """SQL of inputs: ``marked`` (``long_numbers``), ``fields`` (see ``_inputs``), ``value1``, ``value2``, ..."""
+        return {"marked": MARKED, **self._inputs}
+
+    @property
+    def _inputs(self) -> dict[str, str]:
+        """SQL of ``fields``, the JSON texts if ``data`` is an object, and of the values in them."""
         pointers = ", ".join(json_pointer(*path) for path in _numbered_paths(self.columns))
         # One call extracts all fields, so each text is parsed once. TRY: a transformation may have broken the JSON.
         fields = f"CASE WHEN starts_with(data, '{{') THEN TRY(json_extract(data, [{pointers}]::VARCHAR[])) END"
-        values = (column_type(column.type).value.replace("{0}", self.text(column.path)) for column in self.columns)
-        return {"fields": fields, **{f"value{n}": value for n, value in enumerate(values, 1)}}
+        return {"fields": fields, **{f"value{n}": self._value(column) for n, column in self._numbered()}}
+
+    def _value(self, column: Column) -> str:
+        """Return SQL of the value of a column."""
+        value, text = column_type(column.type).value, self.text(column.path)
+        if "decimal" not in column.type and column.type != "json":
+            return value.replace("{0}", text)
+        # A decimal accepts a string of digits; a column for any JSON has numbers as they were sent.
+        replacement = AS_NUMBER if column.type == "json" else AS_STRING
+        marked = f"TRY(json_extract(marked, {json_pointer(*column.path)}))"
+        exact = f"CASE WHEN {text} IS NOT NULL THEN {unmarked(marked, replacement)}::JSON END"
+        return f"CASE WHEN marked IS NULL THEN {value.replace('{0}', text)} ELSE {value.replace('{0}', exact)} END"
 
     @property
     def values(self) -> dict[str, str]:
@@ -161,11 +170,20 @@ class TypedTable:
             rules.append(FieldRule(column.path, column.type, condition))
         return rules
 
+    def evaluate(self, expressions: Mapping[str, str], data: pa.Array[Any]) -> dict[str, pa.Array[Any]]:
+        """Return the values of SQL expressions on JSON texts and the inputs."""
+        marked = mark_long_numbers(data)
+        if marked.null_count == len(marked):
+            # Fast path: usually there is no long number, and DuckDB leaves out what is for them.
+            return compute(dict(expressions), {"marked": "NULL::VARCHAR", **self._inputs}, data=data)
+        return compute(dict(expressions), self._inputs, data=data, marked=marked)
+
     def _rest(self) -> str:
         """Return SQL of the object without the values that are in columns; null if no value remains."""
         taken = " + ".join(f"({self._is_in_columns((key,))})::INT" for key in self._children(())) or "0"
         # A merge patch removes the keys that it sets to null.
-        remaining = f"nullif(json_merge_patch(data, '{{' || {self._removals(())} || '}}')::VARCHAR, '{{}}')"
+        patched = f"json_merge_patch(coalesce(marked, data), '{{' || {self._removals(())} || '}}')::VARCHAR"
+        remaining = f"nullif(CASE WHEN marked IS NULL THEN {patched} ELSE {unmarked(patched, AS_NUMBER)} END, '{{}}')"
         # Fast path: if all keys are in columns, nothing is patched.
         return f"CASE WHEN fields IS NULL THEN data WHEN len(json_keys(data)) <> {taken} THEN {remaining} END"
 
@@ -246,7 +264,7 @@ def strict_tables(tables: Iterable[TypedTable]) -> tuple[TypedTable, ...]:
 
 def compute_columns(table: TypedTable, data: pa.Array[Any]) -> Mapping[str, pa.Array[Any]]:
     """Return the typed columns, and ``rest``, of JSON texts."""
-    return compute(table.values, table.inputs, data=data)
+    return table.evaluate(table.values, data)
 
 
 def _configured_table(name: str, config: TypedConfig) -> TypedTable:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.config.json_path import Path, format_path
-from penstock.landing.rows.engine import aggregate, compute, pc
+from penstock.landing.rows.engine import aggregate, pc
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import open_rows
 from penstock.landing.table_paths import Layout, partition_value
@@ -54,7 +54,7 @@ def find_fields(data: pa.Array[Any], nested: Iterable[Path] = (), kinds: Iterabl
     fields = [_found_field((row["field"],), row) for row in aggregate(_count(_VALUES, counted), data=data).to_pylist()]
     table = TypedTable("", "", tuple(Column("", "json", format_path(path)) for path in nested))
     for column in table.columns:
-        text = compute({"text": table.text(column.path)}, table.inputs, data=data)["text"]
+        text = table.evaluate({"text": table.text(column.path)}, data)["text"]
         rows = aggregate(_count(_TEXTS, counted), text=text.drop_null()).to_pylist()
         fields += [_found_field(column.path, row) for row in rows]
     return fields

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.config.json_path import format_path
-from penstock.landing.rows.engine import compute
 from penstock.landing.rows.type_schemas import condition_of
 from penstock.landing.typed.columns import TYPES, Column, TypedTable, compute_columns
 
@@ -62,8 +61,52 @@ def test_decimal_holds_numbers_and_texts_exactly() -> None:
     assert fitting_values("decimal(2,2)", "0.25", '"-0.25"', "1.25") == [Decimal("0.25"), Decimal("-0.25"), None]
     digits = "1234567890" * 3 + "12345678"
     assert fitting_values("decimal(38,0)", f'"{digits}"', "9007199254740993") == [Decimal(digits), Decimal(2**53 + 1)]
-    # DuckDB reads such numbers as doubles, so their last digits would be lost.
-    assert values("decimal(38,20)", "0.10000000000000000001", "1.1234567890123456")[1][0] is None
+
+
+def test_decimal_has_all_digits_of_long_numbers() -> None:
+    texts = ("0.10000000000000000001", "123456789012345678.12345678901234567890", "-" + "9" * 18 + "." + "9" * 20)
+    assert fitting_values("decimal(38,20)", *texts) == [Decimal(text) for text in texts]
+    assert fitting_values("decimal(38,0)", "1" * 38, "-" + "9" * 38, "1" * 39) == [
+        Decimal("1" * 38),
+        Decimal("-" + "9" * 38),
+        None,
+    ]
+    assert fitting_values("decimal(4,2)", "1.500000000000000000000", '"2.500"', "1.500000000000000000001") == [
+        Decimal("1.50"),
+        Decimal("2.50"),
+        None,
+    ]
+    assert fitting_values("array<decimal(38,20)>", f"[{texts[0]},1,null]", f"[{texts[0]},true]") == [
+        [Decimal(texts[0]), Decimal(1), None],
+        None,
+    ]
+
+
+def test_long_numbers_beside_other_texts_lose_no_digit() -> None:
+    number = "12345678901234567.89"
+    columns = (Column("text", "string", "text"), Column("v", "decimal(38,2)", "v"), Column("all", "json", "all"))
+    texts = [
+        f'{{"text":":{number},","v":{number}}}',
+        f'{{"text":"\\"{number}\\\\","v":{number},"more":[{number},"{number}"]}}',
+        f'{{"all":{{"x":{number},"y":"{number}"}},"n":{number}}}',
+        f'{{"text":{number}}}',
+        f'{{"text":"\ue000{number}","v":1.5,"n":"x"}}',
+        f'{{"v":"\ue0001.5","n":{number[:-3]}}}',
+    ]
+    computed = compute_columns(TypedTable("t", "t", columns), pa.array(texts))
+    assert computed["text"].to_pylist()[:3] == [f":{number},", f'"{number}\\', None]
+    assert computed["v"].to_pylist()[:2] == [Decimal(number)] * 2
+    assert computed["all"].to_pylist()[2] == f'{{"x":{number},"y":"{number}"}}'
+    assert computed["rest"].to_pylist()[:4] == [
+        None,
+        f'{{"more":[{number},"{number}"]}}',
+        f'{{"n":{number}}}',
+        texts[3],
+    ]
+    # Texts with the mark of long numbers are read as they are.
+    assert computed["text"].to_pylist()[4] == f"\ue000{number}"
+    assert computed["v"].to_pylist()[4:] == [Decimal("1.5"), None]
+    assert computed["rest"].to_pylist()[5] == texts[5]
 
 
 def test_array_holds_items_that_all_fit() -> None:
@@ -180,7 +223,7 @@ def test_columns_and_rest_have_all_of_data(objects: list[dict[str, Any]]) -> Non
     table = TypedTable("t", "t", ALL_TYPES)
     texts = pa.array([json.dumps(given_data, separators=(",", ":")) for given_data in objects])
     columns = compute_columns(table, texts)
-    fits = compute({"fits": condition_of(table)}, table.inputs, data=texts)["fits"].to_pylist()
+    fits = table.evaluate({"fits": condition_of(table)}, texts)["fits"].to_pylist()
     for row, given_object in enumerate(objects):
         rest = json.loads(columns["rest"][row].as_py() or "{}")
         typed = {kind: _to_json_value(kind, columns[f"v_{kind}"][row].as_py()) for kind in TYPES}
@@ -230,7 +273,7 @@ def test_nested_columns_and_rest_are_as_plain_python_says(
     texts = pa.array([json.dumps(document, separators=(",", ":")) for document in objects])
     table = TypedTable("t", "t", columns)
     computed = compute_columns(table, texts)
-    fits = compute({"fits": condition_of(table)}, table.inputs, data=texts)["fits"].to_pylist()
+    fits = table.evaluate({"fits": condition_of(table)}, texts)["fits"].to_pylist()
     for row, document in enumerate(objects):
         values = [_plain_lookup(document, path) for path, _ in chosen]
         held = [_is_held(kind, value) for (_, kind), value in zip(chosen, values, strict=True)]

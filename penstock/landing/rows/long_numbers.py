@@ -1,0 +1,59 @@
+"""Numbers in JSON texts that have more digits than a double: found, and marked so that DuckDB keeps their digits.
+
+Workaround: DuckDB (2.0) reads a number with a point as a double, which has 15 exact digits, and whole numbers of more
+than 64 bits, too. Before it parses a text, long numbers become strings that begin with ``_MARK``.
+Invariant: a text without a long number, or with the mark in one of its strings, is not changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.landing.rows.engine import Bytes, Places, compute, pc, rows_with, sql_literal
+
+_MARK = "\ue000"
+"""A private character, which hardly any text has."""
+_LONG = "[0-9.]{17}"
+"""A number of more than 15 digits with a point, or of more than 16, contains this."""
+_TOKENS = r""""(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|[^"0-9-]+"""
+_MARKED_TOKEN = (
+    f"CASE WHEN regexp_full_match(token, '-?{_LONG}[0-9.]*') THEN '\"{_MARK}' || token || '\"' ELSE token END"
+)
+_MARKED_TEXT = (
+    f"CASE WHEN json_valid(data) AND NOT regexp_matches(data, '(?i){_MARK}|\\\\ue000') THEN array_to_string("
+    f"list_transform(regexp_extract_all(data, {sql_literal(_TOKENS)}), lambda token: {_MARKED_TOKEN}), '') END"
+)
+MARKED = f"CASE WHEN regexp_matches(data, '{_LONG}') THEN {_MARKED_TEXT} END"
+"""SQL of the JSON text ``data`` with marked numbers; null if it has none."""
+AS_NUMBER, AS_STRING = r"\1", r'"\1"'
+"""Replacements of a marked number: its digits as they were sent, or a string of them."""
+
+
+def mark_long_numbers(data: pa.Array[Any]) -> pa.Array[Any]:
+    """Return JSON texts with marked numbers; null for a text without a long number."""
+    rows = np.flatnonzero(rows_with(data, _find_long_runs))
+    marked: pa.Array[Any] = pa.nulls(len(data), pa.string())
+    if len(rows):
+        mask = np.zeros(len(data), bool)
+        mask[rows] = True
+        texts = compute({"marked": MARKED}, data=pc.take(data, pa.array(rows)))["marked"]
+        marked = pc.replace_with_mask(marked, pa.array(mask), texts)
+    return marked
+
+
+def unmarked(text: str, replacement: str) -> str:
+    """Return SQL of the text of a JSON value whose marked numbers are replaced."""
+    return f"regexp_replace({text}::VARCHAR, '\"{_MARK}([^\"]*)\"', {sql_literal(replacement)}, 'g')"
+
+
+def _find_long_runs(text: Bytes) -> Places:
+    """Find a byte of each run of 17 digits and points, and of a few shorter ones."""
+    # Fast path: every second byte. From point to nine; the slash in between makes a few more texts be looked at again.
+    is_digit = (text[::2] - np.uint8(ord("."))) < ord("9") - ord(".") + 1
+    for distance in (1, 2, 4):
+        # Of a run of 17 bytes, eight in a row are looked at.
+        is_digit = is_digit[:-distance] & is_digit[distance:]
+    return np.flatnonzero(is_digit) * 2
