@@ -3,6 +3,7 @@
 Workaround: DuckDB (2.0) reads a number with a point as a double, which has 15 exact digits, and whole numbers of more
 than 64 bits, too. Before it parses a text, long numbers become strings that begin with ``_MARK``.
 Invariant: a text without a long number, or with the mark in one of its strings, is not changed.
+Limit: long numbers next to a string with the mark are rounded, as all were without this module, and do not fit a decimal.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _MARKED_TEXT = (
 MARKED = f"CASE WHEN regexp_matches(data, '{_LONG}') THEN {_MARKED_TEXT} END"
 """SQL of the JSON text ``data`` with marked numbers; null if it has none."""
 AS_NUMBER, AS_STRING = r"\1", r'"\1"'
-"""Replacements of a marked number: its digits as they were sent, or a string of them."""
+"""Replacements of a marked number: all its digits, or a string of them."""
 
 
 def mark_long_numbers(data: pa.Array[Any]) -> pa.Array[Any]:
