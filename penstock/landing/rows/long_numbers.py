@@ -3,7 +3,7 @@
 Workaround: DuckDB (2.0) reads a number with a point as a double, which has 15 exact digits, and whole numbers of more
 than 64 bits, too. Before it parses a text, long numbers become strings that begin with ``_MARK``.
 Invariant: a text without a long number, or with the mark in one of its strings, is not changed.
-Limit: long numbers next to a string with the mark are rounded, as all were without this module, and do not fit a decimal.
+Limit: long numbers next to a string with the mark are rounded, and do not fit a decimal.
 """
 
 from __future__ import annotations

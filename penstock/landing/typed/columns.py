@@ -65,6 +65,8 @@ TYPES = {
     "json": ColumnType(pa.string(), "CASE WHEN {0}::VARCHAR <> 'null' THEN {0}::VARCHAR END"),
 }
 """Plain types by their name in the configuration."""
+_EXACT_DIGITS = 15
+"""Digits of a JSON number with a point that DuckDB reads exactly."""
 
 
 @cache
@@ -80,7 +82,12 @@ def column_type(name: str) -> ColumnType:
 def _decimal_type(precision: int, scale: int) -> ColumnType:
     whole = f"[1-9][0-9]{{0,{precision - scale - 1}}}|0" if precision > scale else "0"
     pattern = f"-?({whole})" + (f"(\\.[0-9]{{1,{scale}}}0*)?" if scale else "")
-    fits = f"regexp_full_match({_INSIDE}, {sql_literal(pattern)})"
+    # Long numbers are strings here, unless their text cannot be marked (``long_numbers``).
+    is_exact = (
+        f"({_TEXT} OR json_type({{0}}) IN ('BIGINT', 'UBIGINT') "
+        f"OR length(regexp_replace({_INSIDE}, '[^0-9]', '', 'g')) <= {_EXACT_DIGITS})"
+    )
+    fits = f"regexp_full_match({_INSIDE}, {sql_literal(pattern)}) AND {is_exact}"
     value = f"CASE WHEN {fits} THEN try_cast({_INSIDE} AS DECIMAL({precision}, {scale})) END"
     return ColumnType(pa.decimal128(precision, scale), value)
 

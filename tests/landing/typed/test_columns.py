@@ -92,6 +92,7 @@ def test_long_numbers_beside_other_texts_lose_no_digit() -> None:
         f'{{"text":{number}}}',
         f'{{"text":"\ue000{number}","v":1.5,"n":"x"}}',
         f'{{"v":"\ue0001.5","n":{number[:-3]}}}',
+        f'{{"text":"\ue000","v":{number}}}',
     ]
     computed = compute_columns(TypedTable("t", "t", columns), pa.array(texts))
     assert computed["text"].to_pylist()[:3] == [f":{number},", f'"{number}\\', None]
@@ -105,8 +106,8 @@ def test_long_numbers_beside_other_texts_lose_no_digit() -> None:
     ]
     # Texts with the mark of long numbers are read as they are.
     assert computed["text"].to_pylist()[4] == f"\ue000{number}"
-    assert computed["v"].to_pylist()[4:] == [Decimal("1.5"), None]
-    assert computed["rest"].to_pylist()[5] == texts[5]
+    assert computed["v"].to_pylist()[4:] == [Decimal("1.5"), None, None]
+    assert computed["rest"].to_pylist()[5:] == [texts[5], '{"v":12345678901234568.0}']
 
 
 def test_array_holds_items_that_all_fit() -> None:
