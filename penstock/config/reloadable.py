@@ -12,6 +12,10 @@ from penstock.config.keys.tree import Settings
 _SERVERS = "the daemon's servers open their ports and limits once"
 _CERTIFICATES = "the daemon's servers read the names of these files once; renewed files apply without a restart"
 _ACCESS = "the daemon's servers decide once what is open without a token"
+_SOURCE = "Spark's query is planned for one source, whose offsets its checkpoint has"
+_TABLES = "the pipeline opens and locks the folder of its tables once"
+_LIMITS = "Spark's query takes its trigger and limits at its start"
+_RULES = "Spark's query takes the rules for rows, and its workers load functions, at their start"
 AT_START = {
     "data_dir": "all files are in it: stop penstock, move it, and start again",
     "buffer": "a log buffer is replaced only while no process reads it",
@@ -22,13 +26,22 @@ AT_START = {
     **dict.fromkeys(("security.open_health", "security.open_reflection", "security.hosts"), _ACCESS),
     "security.insecure": _ACCESS,
     "relay": "the supervisor starts a process for each relay once",
-    "pipeline": "the pipeline hands its settings to Spark once",
+    **dict.fromkeys((f"pipeline.{key}" for key in ("source", "uri", "token", "topics")), _SOURCE),
+    **dict.fromkeys((f"pipeline.{key}" for key in ("kafka", "kafka_group", "expiry_gap")), _SOURCE),
+    **dict.fromkeys(("pipeline.tables", "pipeline.storage_options"), _TABLES),
+    **dict.fromkeys((f"pipeline.{key}" for key in ("target_lag", "batch_rows", "batch_bytes")), _LIMITS),
+    **dict.fromkeys((f"pipeline.{key}" for key in ("event_types", "schemas", "keep_payload")), _RULES),
+    **dict.fromkeys(("pipeline.transform", "pipeline.redact"), _RULES),
+    "pipeline.duplicate_window": "the keys of a longer window are read from the table at the start",
+    "pipeline.iceberg": "the pipeline connects to the catalog once",
+    "pipeline.fixes": "the console loads these functions once",
+    "pipeline.spark": "Spark's session takes its properties at its start",
     "console": "the console is a process of its own that reads them once",
     "otel": "the export connects once",
 }
 """Keys and groups that processes read only at their start, and why."""
-FOLLOWED = ("pipeline.retention", "pipeline.merge_files_every")
-"""Keys inside of these groups that a running pipeline reads again from the log daemon (``upkeep.maintenance``)."""
+FOLLOWED = ("retention", "merge_files_every", "typed")
+"""Keys of ``pipeline`` that a running pipeline reads again from the log daemon (``upkeep.maintenance``)."""
 TOKENS = "security.tokens"
 _OPEN_OR_CLOSED = "the first entry closes all servers, and the last one opens them"
 
@@ -44,11 +57,8 @@ def in_force(old: Settings, new: Settings) -> tuple[Settings, list[str]]:
     # Replacing the old value, instead of refusing the whole file, lets the other changes take effect now.
     for path in fixed:
         names += differing(_get_path(old, path), _get_path(new, path), path)
-        followed = {key: _get_path(new, key) for key in FOLLOWED if key.startswith(f"{path}.")}
         new = _replace_path(new, path.split("."), _get_path(old, path))
-        for key, value in followed.items():
-            new = _replace_path(new, key.split("."), value)
-    return new, [name for name in names if not f"{name}.".startswith(tuple(f"{key}." for key in FOLLOWED))]
+    return new, names
 
 
 def _get_path(group: Any, path: str) -> Any:

@@ -8,8 +8,9 @@ from typing import Any
 
 import httpx
 
-from penstock.config import Settings
+from penstock.config import PipelineConfig, Settings
 from penstock.config.daemon_access import Access
+from penstock.config.reloadable import FOLLOWED
 from penstock.errors import PenstockError
 from penstock.proof.proofs import BackfillProof, Proof
 
@@ -101,14 +102,12 @@ class LedgerClient:
         """Return the daemon's judgement on its clock. Raises LedgerAway."""
         return dict(self._request("GET", "/clock"))
 
-    def followed_settings(self) -> tuple[float, dict[str, float]]:
-        """Return the interval of merging and the retention that the daemon has after reloads. Raises LedgerAway."""
+    def followed_settings(self) -> PipelineConfig:
+        """Return the keys of ``FOLLOWED`` as the daemon has them after reloads. Raises LedgerAway."""
         answer = self._request("GET", "/config")
         try:
-            settings = answer["pipeline"]
-            retention = {str(name): float(age) for name, age in settings["retention"].items()}
-            return float(settings["merge_files_every"]), retention
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            return PipelineConfig.model_validate({key: answer["pipeline"][key] for key in FOLLOWED})
+        except (KeyError, TypeError, ValueError) as error:
             raise LedgerAway(f"GET /config: unexpected answer ({error!r})") from None
 
     def verify(self, topic: str, begin: int, end: int) -> None:

@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -154,7 +155,7 @@ def _background_work(
     landing.layout.hold.unlink(missing_ok=True)
     shutil.rmtree(landing.layout.scratch, ignore_errors=True)
     landing.layout.scratch.mkdir()
-    upkeep = Upkeep(landing.merge_files_every, landing.window, landing.retention)
+    upkeep = Upkeep(landing.merge_files_every, landing.window, landing.retention, landing.typed)
     maintenance = Maintenance(
         landing.layout, upkeep, clock, lambda: proof_worker.settled, _local_topics(landing), follow
     )
@@ -187,7 +188,7 @@ def _land(
     once: bool,
     stop: threading.Event,
 ) -> int:
-    running, error = _run_query(session, landing, proof_worker, clock, once, stop)
+    running, error = _run_query(session, landing, proof_worker, maintenance, clock, once, stop)
     maintenance.stop(SHUTDOWN_TIMEOUT_S)
     # Order: maintenance, query, then the last proofs: nothing is committed after the proof worker has stopped.
     _stop_query(running, landing.layout)
@@ -203,21 +204,24 @@ def _run_query(
     session: SparkSession,
     landing: Landing,
     proof_worker: ProofWorker,
+    maintenance: Maintenance,
     clock: BelievedClock,
     once: bool,
     stop: threading.Event,
 ) -> tuple[RunningLanding, str]:
     """Run the query until it ends or ``stop`` is set; return it, and why it failed ("" if it did not)."""
     for _ in range(MAX_QUERY_STARTS):
+        maintenance.attach(None)
         try:
             running = start_landing(
                 session,
-                landing,
+                replace(landing, typed=maintenance.typed),
                 available_now=once,
                 stop=stop,
                 under_way=proof_worker.under_way,
                 latest_time=clock.expected_micros,
             )
+            maintenance.attach(running.change_typed)
             _LOGGER.info("landing %s from %s into %s", landing.topic, _source(landing), landing.layout.landed)
             error = _watch_closely(session, running, proof_worker, stop)
             if SLOW_WORKER not in error:

@@ -9,14 +9,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from penstock.config import PipelineConfig
 from penstock.landing.requests.deletions import newest_request, pending_deletions
-from penstock.landing.table.delta_table import KEEP_HOURS
+from penstock.landing.table.delta_table import KEEP_HOURS, SchemaDiffers
 from penstock.landing.table.landed_table import has_landed_table
 from penstock.landing.table_paths import Layout
+from penstock.landing.typed.columns import TypedTable, configured_tables
+from penstock.landing.typed.typed_tables import TypedTableAhead
 from penstock.process.process_end import stop_thread
 from penstock.upkeep.believed_clock import BelievedClock
 from penstock.upkeep.compaction.typed_compaction import compact_all, remove_old
@@ -40,23 +44,24 @@ class Upkeep:
     """The settings of maintenance.
 
     ``merge_every`` is in seconds (0: never), ``window`` of duplicates in microseconds; ``retention`` maps a kind or
-    type to seconds.
+    type to seconds. ``typed``: the tables that the landing writes.
     """
 
     merge_every: float = 0.0
     window: int = 0
     retention: Mapping[str, float] = field(default_factory=dict)
+    typed: tuple[TypedTable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """The settings that the log daemon has after reloads: ``read`` returns ``merge_every`` and ``retention``.
+    """The settings that the log daemon has after reloads: ``read`` returns those of ``config.reloadable.FOLLOWED``.
 
-    ``is_binding``: the daemon has the pipeline's own configuration, as under ``penstock up``. Otherwise they are
-    followed only if they are equal at first: a pipeline with other options keeps its own.
+    ``is_binding``: the daemon has the pipeline's own configuration, as under ``penstock up``. Otherwise a key is
+    followed only if it is equal at first: a pipeline with other options keeps its own.
     """
 
-    read: Callable[[], tuple[float, Mapping[str, float]]]
+    read: Callable[[], PipelineConfig]
     is_binding: bool
 
 
@@ -79,7 +84,9 @@ class Maintenance:
         self._follow, self._follow_at = follow, time.monotonic()
         # A pipeline that is restarted after a reload has the settings from before it, until it has read the new ones.
         self._is_current = follow is None or not follow.is_binding
-        self._is_compared = follow is None or follow.is_binding
+        self._followed: Sequence[str] | None = None
+        self._change_typed: Callable[[Sequence[TypedTable]], None] | None = None
+        self._refused: Sequence[TypedTable] | None = None
         self._scrub, self._scrub_at = Scrub(layout, topics), time.monotonic() + SCRUB_INTERVAL_S
         self._layout, self._upkeep, self._clock, self._settled = layout, upkeep, clock, settled
         self._expire_at = time.monotonic()
@@ -96,6 +103,15 @@ class Maintenance:
     def stop(self, timeout_s: float) -> bool:
         """Stop the thread and return whether it ended within ``timeout_s``. Interrupted work has changed nothing."""
         return stop_thread(self._thread, self._stop, timeout_s)
+
+    @property
+    def typed(self) -> tuple[TypedTable, ...]:
+        """The typed tables after reloads."""
+        return self._upkeep.typed
+
+    def attach(self, change_typed: Callable[[Sequence[TypedTable]], None] | None) -> None:
+        """Change typed tables by this function; None while no query runs."""
+        self._change_typed = change_typed
 
     def _run(self) -> None:
         delay_s = REQUEST_POLL_S
@@ -127,16 +143,39 @@ class Maintenance:
         if self._follow is None or now < self._follow_at:
             return
         self._follow_at = now + FOLLOW_INTERVAL_S
-        merge_every, retention = self._follow.read()
-        upkeep = replace(self._upkeep, merge_every=merge_every, retention=retention)
-        if not self._is_compared and upkeep != self._upkeep:
-            _LOGGER.info("maintenance: the daemon has another pipeline.retention or merge_files_every: not followed")
-            self._follow = None
-            return
-        self._is_compared = self._is_current = True
-        if upkeep != self._upkeep:
-            _LOGGER.info("maintenance: follows a reload of pipeline.retention and pipeline.merge_files_every")
-            self._upkeep, self._expire_at, self._merge_at = upkeep, now, now + merge_every
+        settings = self._follow.read()
+        read: dict[str, Any] = {
+            "retention": settings.retention,
+            "merge_every": settings.merge_files_every,
+            "typed": configured_tables(settings),
+        }
+        if self._followed is None:
+            own = [name for name in read if not self._follow.is_binding and read[name] != getattr(self._upkeep, name)]
+            self._followed = [name for name in read if name not in own]
+            if own:
+                _LOGGER.info(
+                    "maintenance: the daemon has other settings of the pipeline (%s): not followed", ", ".join(own)
+                )
+        self._is_current = True
+        changes = {name: read[name] for name in self._followed if read[name] != getattr(self._upkeep, name)}
+        if "typed" in changes and not self._follow_typed(changes["typed"]):
+            del changes["typed"]
+        if changes:
+            _LOGGER.info("maintenance: follows a reload of the pipeline's settings (%s)", ", ".join(changes))
+            self._upkeep = replace(self._upkeep, **changes)
+            self._expire_at, self._merge_at = now, now + self._upkeep.merge_every
+
+    def _follow_typed(self, tables: Sequence[TypedTable]) -> bool:
+        """Let the landing write these typed tables; report whether it does."""
+        if self._change_typed is None or tables == self._refused:
+            return False
+        try:
+            self._change_typed(tables)
+        except (SchemaDiffers, TypedTableAhead) as error:
+            self._refused = tables
+            _LOGGER.error("the typed tables of the reloaded configuration are not written: %s", error)
+            return False
+        return True
 
     def _run_due_deletions(self) -> None:
         """Turn expired retention into deletion requests, then execute open requests if every batch is proved."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.config import Settings
-from penstock.config.reloadable import differing, in_force, restart_reason
+from penstock.config import PipelineConfig, Settings
+from penstock.config.reloadable import AT_START, FOLLOWED, differing, in_force, restart_reason
 
 TOKEN = {"token": "0123456789abcdef", "read": ["*"]}
 
@@ -24,13 +24,24 @@ def test_keys_read_at_the_start_stay_and_are_named() -> None:
     assert effective.log.http == Settings().log.http
 
 
-def test_retention_and_merging_of_a_running_pipeline_are_reloaded() -> None:
-    pipeline = {"retention": {"event": "30d"}, "merge_files_every": "1m"}
+def test_settings_that_a_running_pipeline_follows_are_reloaded() -> None:
+    typed = {"click": {"columns": {"path": "string"}}}
+    pipeline = {"retention": {"event": "30d"}, "merge_files_every": "1m", "typed": typed}
     new = Settings.model_validate({"pipeline": {**pipeline, "target_lag": "2s"}})
     effective, waiting = in_force(Settings(), new)
     assert waiting == ["pipeline.target_lag"]
-    assert list(differing(Settings(), effective)) == ["pipeline.merge_files_every", "pipeline.retention.event"]
+    assert [*differing(Settings(), effective)] == [
+        "pipeline.merge_files_every",
+        "pipeline.retention.event",
+        "pipeline.typed.click",
+    ]
     assert in_force(new, Settings())[0].pipeline.retention == {}
+
+
+def test_each_key_of_the_pipeline_is_followed_or_has_a_restart_reason() -> None:
+    with_reason = {key.partition(".")[2] for key in AT_START if key.startswith("pipeline.")}
+    assert with_reason | {*FOLLOWED} == PipelineConfig.model_fields.keys()
+    assert not with_reason & {*FOLLOWED}
 
 
 def test_differing_names_keys_inside_mappings() -> None:
@@ -58,7 +69,8 @@ def test_first_token_waits_for_a_restart() -> None:
     [
         ("log.http", "ports"),
         ("buffer.slots", "no process reads"),
-        ("pipeline.spark", "Spark"),
+        ("pipeline.spark.master", "Spark's session"),
+        ("pipeline.topics", "source"),
         ("security.tokens", "first"),
     ],
 )

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ import pytest
 from penstock.files.change_log import ChangeLog
 from penstock.landing.requests.deletions import RETENTION, load_deletions
 from penstock.landing.table_paths import Layout
+from penstock.landing.typed.columns import Column, TypedTable
 from penstock.proof.ledger_posts import LedgerClient
 from penstock.supervise.instances import NotRunning
 from penstock.supervise.reload import Outcome, request_reload, request_restart
@@ -263,7 +264,7 @@ def test_reload_asks_before_it_closes_a_listener_with_recent_messages(configured
     assert (change["what"], change["from"].startswith("command line on ")) == ("reload", True)
 
 
-def test_alarms_and_retention_are_reloaded(
+def test_alarms_and_settings_of_the_pipeline_are_reloaded(
     configured: Configured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipe, alarm = configured.pipe, tmp_path / "alarm"
@@ -274,14 +275,21 @@ def test_alarms_and_retention_are_reloaded(
     table.commit({"t": 1}, [landed_event(0, "u0")])
     follow = Follow(LedgerClient(pipe.http).followed_settings, is_binding=True)
     running = Maintenance(table.layout, Upkeep(), believed(table.layout, 2 * 86_400), follow=follow)
+    typed: list[Sequence[TypedTable]] = []
+    running.attach(typed.append)
     running.step()
     assert load_deletions(table.layout) == []
     alarms = f"""[alarms]\ncommand = "sh -c 'cat > {alarm}'"\nevery = "200ms"\n"""
-    configured.write(listener("in"), log=f"""{alarms}[pipeline]\nretention.event = "1h"\n""")
-    changed = "alarms.command, alarms.every, pipeline.retention.event"
+    configured.write(
+        listener("in"),
+        log=f"""{alarms}[pipeline]\nretention.event = "1h"\n"""
+        """typed.click.columns.path = "string"\n""",
+    )
+    changed = "alarms.command, alarms.every, pipeline.retention.event, pipeline.typed.click"
     assert sorted(configured.reloaded().lines[0].split(": ")[1].split(", ")) == changed.split(", ")
     running.step()
     assert [deletion.why for deletion in load_deletions(table.layout)] == [RETENTION]
+    assert typed == [(TypedTable("click", "click", (Column("path", "string", "path"),)),)]
 
     def is_told_of_drops() -> bool:
         # Repeated: growth counts from the first evaluation, which may be later than the first drops.

@@ -19,7 +19,7 @@ from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.columns import TypedTable
+from penstock.landing.typed.columns import TypedTable, strict_tables
 from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, TypedDelta, describe_start, read_starts, write_starts
 from penstock.landing.typed.typed_files import is_of_events, read_row_keys, write_typed
 from penstock.landing.writing.written_file import FileRole, WrittenFile
@@ -34,10 +34,14 @@ class TypedTableAhead(PenstockError, RuntimeError):
 
 
 class TypedTables:
-    """The configured typed tables, written by the one process that lands into ``landed``."""
+    """The configured typed tables, written by the one process that lands into ``landed``.
+
+    ``strict``: the tables whose events must fit.
+    """
 
     def __init__(self, layout: Layout, landed: DeltaTable, configured: Sequence[TypedTable]) -> None:
         self._layout, self._landed = layout, landed
+        self.strict = strict_tables(configured)
         self._configured = {layout.typed(table.name): table for table in configured}
         self._tables = {folder: TypedDelta(folder, table.schema) for folder, table in self._configured.items()}
 
@@ -62,6 +66,15 @@ class TypedTables:
                 _LOGGER.warning(
                     "%s; `penstock tables fill %s` brings in what landed before", describe_start(name, batch), name
                 )
+
+    def change(self, configured: Sequence[TypedTable]) -> None:
+        """Write these tables from the next batch on; call it between commits. An error leaves the tables as they were.
+
+        Raises SchemaDiffers, TypedTableAhead.
+        """
+        changed = TypedTables(self._layout, self._landed, configured)
+        changed.begin()
+        self.strict, self._configured, self._tables = changed.strict, changed._configured, changed._tables
 
     def commit(self, batch: int, files: Sequence[WrittenFile]) -> None:
         """Commit the rows of files that are about to be committed to ``landed``."""

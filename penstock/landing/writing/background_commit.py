@@ -49,6 +49,13 @@ class BackgroundCommit:
         with translate_full_disk(self._commit.folder):
             self._commit.land(batch, lambda: parts)
 
+    def run_between(self, change: Callable[[], None]) -> None:
+        """Run ``change`` when no commit runs, and wait for it; the next commit sees its effect. For any thread.
+
+        Raises the error of ``change``, and RuntimeError after ``close``.
+        """
+        self._thread.submit(change).result()
+
     def settle(self) -> None:
         """Wait until written batches are in the table. Raises the error of the commit."""
         if self._last is not None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.config import Settings
 from penstock.config.explain import keys_of
+from penstock.config.reloadable import FOLLOWED
 from penstock.files.change_log import ChangeLog
 from penstock.handover.heartbeat import HEARTBEAT, Pulse, take_pulse
 from penstock.handover.paths import account_file, state_file
@@ -144,9 +145,8 @@ class MonitoringApi:
         return {"tables": [asdict(mark) for mark in self._ledger.watermarks() if seen(mark.topic)]}
 
     def config(self) -> dict[str, Any]:
-        """Return the configuration in force, secrets masked, and what a running pipeline follows in seconds."""
-        pipeline = self.settings.pipeline
-        followed = {"retention": pipeline.retention, "merge_files_every": pipeline.merge_files_every}
+        """Return the configuration in force, secrets masked, and what a running pipeline follows; times in seconds."""
+        followed = self.settings.pipeline.model_dump(mode="json", include={*FOLLOWED})
         return {"keys": [asdict(key) for key in keys_of(self.settings)], "pipeline": followed}
 
     def clock(self) -> dict[str, Any]:

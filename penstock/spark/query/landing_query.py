@@ -10,7 +10,7 @@ is skipped. Start with ``start_landing``.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,11 +27,11 @@ from penstock.landing.journal import CommitInProgress, planned_ranges
 from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
-from penstock.landing.rows.type_schemas import save_schemas
+from penstock.landing.rows.type_schemas import Schema, save_schemas
 from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import TransformRules
-from penstock.landing.typed.columns import TypedTable, strict_tables
+from penstock.landing.typed.columns import TypedTable
 from penstock.landing.typed.typed_tables import TypedTables
 from penstock.landing.writing.background_commit import BackgroundCommit
 from penstock.landing.writing.batch_commit import BatchCommit
@@ -93,19 +93,29 @@ class Landing:
         """Return the duplicate window in microseconds."""
         return round(self.duplicate_window * 1_000_000)
 
-    def rules(self, spark: SparkSession) -> Rules:
-        """Return the rules for valid events; schemas are stored for readers without Spark. Raises BadSchema."""
+    def rules(self, spark: SparkSession) -> Callable[[Sequence[Schema]], Rules]:
+        """Return the rules for valid events, given strict tables; schemas are stored for readers without Spark.
+
+        Raises BadSchema.
+        """
         schemas = parse_schemas(spark, self.schemas)
         if self.schemas:
             save_schemas(self.layout.type_schemas, self.schemas, schemas)
-        return Rules(EventRules(self.event_types, (*schemas, *strict_tables(self.typed))), self.keep_payload)
+        return lambda strict: Rules(EventRules(self.event_types, (*schemas, *strict)), self.keep_payload)
 
 
 class RunningLanding:
     """The landing query, and the commit that may still run in the background after Spark has ended its batch."""
 
-    def __init__(self, query: StreamingQuery, commits: BackgroundCommit) -> None:
-        self.query, self._commits = query, commits
+    def __init__(self, query: StreamingQuery, commits: BackgroundCommit, typed: TypedTables) -> None:
+        self.query, self._commits, self._typed = query, commits, typed
+
+    def change_typed(self, tables: Sequence[TypedTable]) -> None:
+        """Write these typed tables from the next batch on. For any thread.
+
+        Raises SchemaDiffers, TypedTableAhead; then the typed tables are as before. RuntimeError: the query has ended.
+        """
+        self._commits.run_between(partial(self._typed.change, tables))
 
     def wait(self, timeout_s: int) -> None:
         """Wait until all messages have landed. Raises the error that ended the query, or TimeoutError."""
@@ -180,19 +190,21 @@ def start_landing(
     )
     commits = BackgroundCommit(commit, stop or Event(), under_way or CommitInProgress())
     frame, sources = _source_of_ranges(spark, landing)
-    job = Job(table.folder, layout.keys, landing.window, landing.rules(spark), landing.transform)
+    rules = landing.rules(spark)
 
     def land(batch: DataFrame, number: int) -> None:
+        # A reload may have changed the strict tables since the previous batch.
+        job = Job(table.folder, layout.keys, landing.window, rules(typed.strict), landing.transform)
         # The commit runs in the background during the next micro-batch's tasks; at most one at a time.
         commits.land(number, lambda: run_tasks(batch, sources, job, time.time_ns() // 1000, layout.scratch))
 
     writer = frame.writeStream.queryName("landed").option("checkpointLocation", str(layout.checkpoint))
     writer = writer.foreachBatch(land).outputMode("append")
     if available_now:
-        return RunningLanding(writer.trigger(availableNow=True).start(), commits)
+        return RunningLanding(writer.trigger(availableNow=True).start(), commits, typed)
     interval = max(landing.target_lag / 2, MIN_TRIGGER_S)
     query = writer.trigger(processingTime=f"{round(interval * 1000)} milliseconds").start()
-    return RunningLanding(query, commits)
+    return RunningLanding(query, commits, typed)
 
 
 def _source_of_ranges(spark: SparkSession, landing: Landing) -> tuple[DataFrame, Sources]:

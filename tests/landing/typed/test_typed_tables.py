@@ -77,6 +77,23 @@ def test_batch_without_the_type_adds_no_version(layout: Layout) -> None:
     assert deltalake.DeltaTable(str(layout.typed("click"))).version() == version
 
 
+def test_changed_tables_are_written_from_the_next_batch_on(layout: Layout) -> None:
+    life = Life(layout)
+    life.land(0, [source([(0, event("a", path="/x")), (1, event("b", "view", path="/y"))])])
+    view = TypedTable("view", "view", (Column("path", "string", "path", required=True),), strict=True)
+    wider = TypedTable("click", "click", (*CLICK.columns, Column("user", "string", "user")))
+    life.typed.change((wider, view))
+    assert life.typed.strict == (view,)
+    life.land(1, [source([(2, event("c", user="ann")), (3, event("d", "view", path="/z"))])])
+    assert [(row["uuid"], row["user"]) for row in read(layout.typed("click"))] == [("a", None), ("c", "ann")]
+    assert uuids(layout.typed("view"), "view") == ["d"]
+    assert read_starts(layout) == {"click": BEFORE_FIRST_BATCH, "view": 0}
+    with pytest.raises(SchemaDiffers):
+        life.typed.change((TypedTable("click", "click", (Column("path", "int", "path"),)),))
+    life.land(2, [source([(4, event("e", user="bob"))])])
+    assert [row["user"] for row in read(layout.typed("click"))] == [None, "ann", "bob"], "the tables are as before"
+
+
 def test_tables_agree_after_a_kill_between_commits(layout: Layout) -> None:
     life = Life(layout)
     life.land(0, [source([(0, event("a"))])])

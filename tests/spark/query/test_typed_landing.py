@@ -17,6 +17,7 @@ from penstock.proof.proofs import Proof
 from penstock.proof.prover import Prover, rebuild
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.views import register_views
+from penstock.testing import wait_until
 from tests.landing.typed.typed_life import CLICK, read, uuids
 from tests.spark.spark_helpers import append, event
 
@@ -79,6 +80,23 @@ def test_batch_is_repeated_after_a_crash_between_the_two_commits(
     land(spark, landing)
     assert uuids(typed) == uuids(landed) == ["u1", "u2", "u3", "u4"]
     assert {row["landed_at"] for row in read(typed)} == {row["landed_at"] for row in read(landed)}
+
+
+def test_running_query_takes_over_changed_typed_tables(spark: SparkSession, topics: Path, tmp_path: Path) -> None:
+    landing = Landing(topics, tmp_path / "tables", target_lag=0.2)
+    layout = landing.layout
+    append(topics, "t", [event(1), event(2, "view", data={"path": 1})])
+    running = start_landing(spark, landing)
+    try:
+        wait_until(lambda: DeltaTable(layout.landed).newest() == 0, 120)
+        running.change_typed((CLICK, STRICT))
+        assert uuids(layout.typed("click")) == [], "the table exists without a message"
+        append(topics, "t", [event(3), event(4, "view", data={"path": 1}), event(5, "view", data={"path": "/"})])
+        wait_until(lambda: DeltaTable(layout.landed).newest() == 1, 120)
+    finally:
+        running.stop()
+    assert (uuids(layout.typed("click")), uuids(layout.typed("seen"), "view")) == (["u3"], ["u5"])
+    assert uuids(layout.landed, "view") == ["u2", "u5"], "an event that does not fit is quarantined from the change on"
 
 
 def test_typed_tables_have_events_of_kafka(

@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.config import PipelineConfig
 from penstock.landing.duplicates.events_seen import key_hashes
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import (
@@ -26,9 +28,10 @@ from penstock.landing.requests.deletions import (
     pending_deletions,
     request_deletion,
 )
-from penstock.landing.table.delta_table import TableChanged
+from penstock.landing.table.delta_table import SchemaDiffers, TableChanged
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
+from penstock.landing.typed.columns import TypedTable, configured_tables
 from penstock.landing.writing.batch_commit import load_landed_keys
 from penstock.ledger.book import Book
 from penstock.ledger.receipt import receipt
@@ -423,7 +426,7 @@ def test_maintenance_deletes_only_proved_rows(topics: Path, table: HandWritten) 
     assert pending_deletions(table.layout) == []
 
 
-def away() -> tuple[float, dict[str, float]]:
+def away() -> PipelineConfig:
     raise LedgerAway("GET /config: connection refused")
 
 
@@ -434,7 +437,7 @@ def test_restarted_pipeline_waits_for_the_settings_after_a_reload(table: HandWri
         under_up.step()
     under_up.step()
     assert load_deletions(table.layout) == [], "the retention may have been longer since a reload"
-    longer = Follow(lambda: (0.0, {"event": 400.0 * DAY}), is_binding=True)
+    longer = Follow(lambda: PipelineConfig(merge_files_every=0, retention={"event": 400.0 * DAY}), is_binding=True)
     Maintenance(table.layout, stale, clock, follow=longer).step()
     assert load_deletions(table.layout) == []
     alone = Maintenance(table.layout, stale, clock, follow=Follow(away, is_binding=False))
@@ -445,9 +448,41 @@ def test_restarted_pipeline_waits_for_the_settings_after_a_reload(table: HandWri
 
 
 def test_pipeline_with_other_options_keeps_its_own(table: HandWritten) -> None:
-    clock, other = believed(table.layout, DAY), Follow(lambda: (0.0, {"event": 1.0}), is_binding=False)
+    clock, settings = believed(table.layout, DAY), PipelineConfig(merge_files_every=0, retention={"event": 1.0})
+    other = Follow(lambda: settings, is_binding=False)
     Maintenance(table.layout, Upkeep(0.0, WINDOW, {"event": 400.0 * DAY}), clock, follow=other).step()
     assert load_deletions(table.layout) == []
+
+
+def test_pipeline_follows_typed_tables_once_its_query_runs(
+    table: HandWritten, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(maintenance, "FOLLOW_INTERVAL_S", 0.0)
+    own, answers, changes = PipelineConfig(retention={"event": 1.0}), [PipelineConfig()], []
+    upkeep = Upkeep(own.merge_files_every, WINDOW, {"event": 400.0 * DAY})
+    running = Maintenance(
+        table.layout, upkeep, believed(table.layout, DAY), follow=Follow(lambda: answers[0], is_binding=False)
+    )
+    running.step()
+    answers[0] = PipelineConfig.model_validate({"typed": {"click": {"columns": {"path": "string"}}}})
+    running.step()
+    assert running.typed == (), "no query runs"
+    running.attach(changes.append)
+    running.step()
+    running.step()
+    assert changes == [running.typed] == [configured_tables(answers[0])], "another retention is no reason to differ"
+
+    def refuse(tables: Sequence[TypedTable]) -> None:
+        changes.append(tables)
+        raise SchemaDiffers("column path: string, not int")
+
+    running.attach(refuse)
+    answers[0] = PipelineConfig.model_validate({"typed": {"click": {"columns": {"path": "int"}}}})
+    running.step()
+    running.step()
+    assert len(changes) == 2, "a refused change is not tried again"
+    assert running.typed == changes[0]
+    assert "are not written: column path: string, not int" in caplog.text
 
 
 def test_unfinished_request_file_is_not_skipped(topics: Path, table: HandWritten) -> None:
