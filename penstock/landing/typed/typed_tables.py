@@ -68,7 +68,7 @@ class TypedTables:
                 )
 
     def change(self, configured: Sequence[TypedTable]) -> None:
-        """Write these tables from the next batch on; call it between commits. An error leaves the tables as they were.
+        """Write these tables from the next batch on; call it between commits. An error changes nothing.
 
         Raises SchemaDiffers, TypedTableAhead.
         """
