@@ -55,7 +55,7 @@ class Upkeep:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """The settings that the log daemon has after reloads: ``read`` returns those of ``config.reloadable.FOLLOWED``.
+    """The settings that the log daemon has after reloads: ``read`` returns the keys ``config.reloadable.FOLLOWED``.
 
     ``is_binding``: the daemon has the pipeline's own configuration, as under ``penstock up``. Otherwise a key is
     followed only if it is equal at first: a pipeline with other options keeps its own.
