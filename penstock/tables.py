@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -26,6 +26,9 @@ from penstock.landing.table.table_file import TableFile, copy_live_rows
 from penstock.landing.table_paths import TYPED_MARK, Layout
 from penstock.landing.table_schema import LANDED, PARTITION_COLUMNS
 from penstock.landing.typed.typed_delta import typed_names
+
+if TYPE_CHECKING:
+    from penstock.upkeep.changes import Changes
 
 
 class NoSuchView(PenstockError, ValueError):
@@ -53,6 +56,27 @@ def open(folder: Path | str, view: str = "landed", storage_options: Mapping[str,
         return _delta_rows(layout.tables / view)
     _check(view, typed)
     return _rows_of_view(_landed(layout), view)
+
+
+def changes(folder: Path | str, view: str = "landed", since: str | None = None) -> Changes:
+    """Return what was added to and deleted from a view or typed table since a position.
+
+    ``added()`` and ``added_with_batch()`` yield record batches, ``deleted`` is a table of runs of offsets,
+    ``is_complete`` says that the added rows are all rows and replace earlier ones, and ``str(next)`` is the position
+    for the next call.
+
+    Args:
+        folder: The folder of the tables.
+        view: As for ``open``.
+        since: A batch number, or the ``next`` of an earlier call; None for all rows.
+
+    Raises:
+        NoSuchSource, BadPosition, UnknownFormat, DamagedFile.
+
+    """
+    from penstock.upkeep.changes import Position, read_changes
+
+    return read_changes(Layout.for_tables(folder), view, None if since is None else Position.parse(since))
 
 
 def _check(view: str, typed: Sequence[str]) -> None:

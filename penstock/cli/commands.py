@@ -169,6 +169,10 @@ SECTIONS: dict[str, dict[str, Command]] = {
         "tables": Command(
             "tables.contents",
             {
+                "changes": [
+                    "penstock tables changes --since 1200 --view events",
+                    "penstock tables changes --since 1200.3.-1.1770000000000000 --format jsonl",
+                ],
                 "delete": ["penstock tables delete --where \"uuid='4b0e9c53'\" --yes"],
                 "fill": ["penstock tables fill click"],
                 "files": ["penstock tables files --view events --json"],

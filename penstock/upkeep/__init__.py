@@ -3,7 +3,8 @@
 Start with ``maintenance``, the thread that schedules the work. ``believed_clock`` decides whether rows and files may
 be removed by age, ``checkpoint_repair`` repairs the pipeline's files before it starts, ``checkpoint_rebuild``
 replaces lost ones, ``backfill_planner`` requests offsets out of turn, ``scrub`` checks all files, ``backup`` copies a
-whole instance and restores it, ``explain`` says what a payload would become. The folders: ``deletion``,
+whole instance and restores it, ``changes`` reads a table incrementally, ``explain`` says what a payload would become.
+The folders: ``deletion``,
 ``compaction``, ``iceberg`` tables, ``typed`` tables, ``promote``, ``quarantine`` and ``trace``. Imports ``config``,
 ``landing``, ``proof``, ``log``, ``ledger``, ``process``, ``wire``, ``ingest`` and ``handover``.
 """
@@ -16,6 +17,7 @@ __all__ = [  # noqa: RUF022 reading order
     "backfill_planner",
     "scrub",
     "backup",
+    "changes",
     "explain",
     "deletion",
     "compaction",

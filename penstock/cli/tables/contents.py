@@ -20,6 +20,7 @@ from rich.text import Text
 from penstock.cli.common import console, fail
 from penstock.cli.options import AsJson, Commands, ConfiguredData
 from penstock.cli.progress import Progress
+from penstock.cli.tables.changes import changes
 from penstock.cli.tables.delete import delete
 from penstock.cli.tables.schema import fill
 from penstock.config.tables_url import TablesPlace
@@ -32,6 +33,7 @@ from penstock.landing.typed.typed_delta import TypedDelta, existing_typed_tables
 from penstock.process.terminal import visible
 
 tables = Commands(no_args_is_help=True, help="List, count, delete and repair rows of the tables without Spark.")
+tables.command()(changes)
 tables.command()(delete)
 tables.command()(fill)
 COLUMNS = ("offset", "payload")

@@ -207,6 +207,12 @@ class DeletionRecord:
     def _read_done(self, deletion: Deletion) -> dict[str, Any]:
         return read_document(self._folder / f"{deletion.number:06d}.done.json")
 
+    def runs_since(self, after: int) -> Iterator[tuple[Deletion, int, dict[str, Runs]]]:
+        """Yield each deletion after this number, the table's newest batch at it, and the deleted offsets by topic."""
+        for deletion in self.deletions:
+            if deletion.number > after:
+                yield deletion, int(self._read_done(deletion)["batch"]), self._runs_of(deletion)
+
     def sums(self, after: int = 0) -> Iterator[tuple[Deletion, RowSums]]:
         """Yield the sums of the rows that each deletion deleted."""
         for deletion in self.deletions:

@@ -154,7 +154,7 @@ class DeltaTable(TableReader):
             # Another pipeline may have created it first: then _claim names that pipeline.
             if not self.exists:
                 raise
-        self._sync([self._commit_path(0)])
+        self._sync([self.commit_path(0)])
 
     def _claim(self) -> None:
         """Enter this pipeline as the writer of a table at a URL that has none."""
@@ -338,7 +338,7 @@ class DeltaTable(TableReader):
         for version in range(before + 1, after + 1) if isinstance(self.folder, Path) else ():
             if actions := self._actions(version):
                 names = [str(action["add"]["path"]) for action in actions if "add" in action] if added else []
-                self._sync([*(self.folder / unquote(name) for name in names), self._commit_path(version)])
+                self._sync([*(self.folder / unquote(name) for name in names), self.commit_path(version)])
 
     def _sync(self, paths: Iterable[TablePath]) -> None:
         sync_written([path for path in paths if isinstance(path, Path)])

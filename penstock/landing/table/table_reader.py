@@ -53,6 +53,20 @@ class BatchFiles:
     description: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class LogSince:
+    """The log since a batch.
+
+    ``batches`` after it, ascending; ``names`` of all files that were added since, also by merges and deletions;
+    ``previous``: the newest batch before them, None if there is none. ``is_complete``: the log reaches back so far.
+    """
+
+    batches: list[BatchFiles]
+    names: frozenset[str]
+    previous: BatchFiles | None
+    is_complete: bool
+
+
 class TableReader:
     """A Delta table in a folder or an object store, for reading. Not thread-safe: the opened table is updated."""
 
@@ -139,15 +153,27 @@ class TableReader:
             by_number.setdefault(batch.batch, batch)
         return [by_number[number] for number in sorted(by_number)]
 
+    def log_since(self, batch: int) -> LogSince:
+        """Return what the log says since a batch, or as far back as it reaches."""
+        by_number: dict[int, BatchFiles] = {}
+        names = set[str]()
+        version = self.version()
+        while (actions := self._actions(version)) is not None:
+            committed = _batch_files(version, actions)
+            if committed is not None and committed.batch <= batch:
+                return LogSince([by_number[n] for n in sorted(by_number)], frozenset(names), committed, True)
+            names.update(_added_names(actions))
+            if committed is not None:
+                by_number.setdefault(committed.batch, committed)
+            version -= 1
+        return LogSince([by_number[n] for n in sorted(by_number)], frozenset(names), None, version < 0)
+
     def _batches(self) -> Iterator[BatchFiles]:
         """Yield batches from the log, the newest first."""
         version = self.version()
         while (actions := self._actions(version)) is not None:
-            # Other commits, such as compaction's, have no transaction of this application.
-            batch = next((a["txn"]["version"] for a in actions if a.get("txn", {}).get("appId") == APPLICATION), None)
-            if batch is not None:
-                files = [unquote(str(action["add"]["path"])) for action in actions if "add" in action]
-                yield BatchFiles(int(batch), version, files, _description(actions))
+            if (committed := _batch_files(version, actions)) is not None:
+                yield committed
             version -= 1
 
     def foreign_commit(self, version: int) -> ForeignCommit | None:
@@ -190,12 +216,22 @@ class TableReader:
     def _actions(self, version: int) -> list[dict[str, Any]] | None:
         """Return the actions of a commit; None if the log no longer has it."""
         try:
-            return parse_actions(self._commit_path(version).read_text())
+            return parse_actions(self.commit_path(version).read_text())
         except FileNotFoundError:
             return None
 
-    def _commit_path(self, version: int) -> TablePath:
+    def commit_path(self, version: int) -> TablePath:
         return self._log / f"{version:020}.json"
+
+
+def _batch_files(version: int, actions: Sequence[Mapping[str, Any]]) -> BatchFiles | None:
+    """Return the batch of a commit; None for other commits, such as merges."""
+    batch = next((a["txn"]["version"] for a in actions if a.get("txn", {}).get("appId") == APPLICATION), None)
+    return None if batch is None else BatchFiles(int(batch), version, _added_names(actions), _description(actions))
+
+
+def _added_names(actions: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [unquote(str(action["add"]["path"])) for action in actions if "add" in action]
 
 
 def parse_actions(text: str) -> list[dict[str, Any]]:
