@@ -19,15 +19,17 @@ from tests.landing.typed.typed_life import CLICK, Life, event, read
 from tests.landing.writing.messages import AT, DAY, source
 
 STATEMENT = (
-    "select uuid, ms, ok, cast(price as string) as price, tags from {} where ms is null or ms >= 0 order by uuid"
+    "select uuid, ms, ok, cast(price as string) as price, tags, buyer.id as buyer from {} "
+    "where ms is null or ms >= 0 order by uuid"
 )
+BUYER = Column("buyer", "struct<id:string,age:int,seen:array<struct<at:timestamp>>>", "user")
 SCRIPT = """
 import json, sys
 engine, folder, statement = sys.argv[1:]
 if engine == "polars":
     import polars
-    price = polars.col("price").cast(str)
-    rows = polars.scan_delta(folder).sort("uuid").select("uuid", "ms", "ok", price, "tags").collect().rows()
+    price, buyer = polars.col("price").cast(str), polars.col("buyer").struct.field("id").alias("buyer")
+    rows = polars.scan_delta(folder).sort("uuid").select("uuid", "ms", "ok", price, "tags", buyer).collect().rows()
 else:
     import deltalake, duckdb
     from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
@@ -44,9 +46,9 @@ def layout(tmp_path: Path) -> Layout:
     """Twelve batches on two days; a column came with the last six."""
     written = Layout.for_tables(tmp_path / "tables")
     prices, tags = Column("price", "decimal(6,2)", "price"), Column("tags", "array<string>", "tags")
-    wider = TypedTable("click", "click", (*CLICK.columns, Column("ok", "boolean", "ok"), prices, tags))
+    wider = TypedTable("click", "click", (*CLICK.columns, Column("ok", "boolean", "ok"), prices, tags, BUYER))
     for batch in range(12):
-        more = {"ok": True, "price": "1.50", "tags": ["a", None]}
+        more = {"ok": True, "price": "1.50", "tags": ["a", None], "user": {"id": "u", "age": 7}}
         rows = [(batch * 5 + n, event(f"u{batch * 5 + n:03}", ms=n, **more)) for n in range(5)]
         Life(written, [CLICK if batch < 6 else wider]).land(batch, [source(rows, at=AT + DAY * (batch % 2))])
     return written
@@ -54,7 +56,7 @@ def layout(tmp_path: Path) -> Layout:
 
 def expected_rows(layout: Layout) -> list[list[object]]:
     return sorted(
-        [row["uuid"], row["offset"] % 5, *([True, "1.50", ["a", None]] if row["offset"] >= 30 else [None] * 3)]
+        [row["uuid"], row["offset"] % 5, *([True, "1.50", ["a", None], "u"] if row["offset"] >= 30 else [None] * 4)]
         for row in read(layout.landed)
     )
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.config import PipelineConfig
 from penstock.config.json_path import Path, parse_path
-from penstock.config.keys.typed import OWN_COLUMNS, TypedConfig, array_items, decimal_digits
+from penstock.config.keys.typed import OWN_COLUMNS, TypedConfig, array_items, decimal_digits, struct_fields
 from penstock.landing.rows.engine import compute, json_pointer, sql_literal
 from penstock.landing.rows.long_numbers import AS_NUMBER, AS_STRING, MARKED, mark_long_numbers, unmarked
 from penstock.landing.rows.table_rows import RFC3339
@@ -70,13 +70,20 @@ _EXACT_DIGITS = 15
 
 
 @cache
-def column_type(name: str) -> ColumnType:
-    """Return the type of this name, also ``decimal(10,2)`` and ``array<string>``."""
+def column_type(name: str, *, marked: bool = False) -> ColumnType:
+    """Return the type of this name, also ``decimal(10,2)``, ``array<string>`` and ``struct<id:string,age:int>``.
+
+    ``marked``: the value is for a text in which long numbers are marked (``long_numbers``).
+    """
     if items := array_items(name):
-        return _array_type(column_type(items))
-    if digits := decimal_digits(name):
-        return _decimal_type(*digits)
-    return TYPES[name]
+        return _array_type(column_type(items, marked=marked))
+    if fields := struct_fields(name):
+        return _struct_type({field: column_type(kind, marked=marked) for field, kind in fields.items()})
+    digits = decimal_digits(name)
+    plain = _decimal_type(*digits) if digits else TYPES[name]
+    # A decimal accepts a string of digits; all other types need the number.
+    text = unmarked("{0}", AS_STRING if digits else AS_NUMBER)
+    return ColumnType(plain.arrow, plain.value.replace("{0}", f"{text}::JSON")) if marked else plain
 
 
 def _decimal_type(precision: int, scale: int) -> ColumnType:
@@ -103,14 +110,41 @@ def _array_type(items: ColumnType) -> ColumnType:
     )
 
 
+def _struct_type(fields: Mapping[str, ColumnType]) -> ColumnType:
+    """Return the type of objects that have no other fields, and whose fields all fit, are null, or are missing."""
+    texts = {name: f"json_extract({{0}}, {json_pointer(name)})" for name in fields}
+    values = {name: kind.value.replace("{0}", texts[name]) for name, kind in fields.items()}
+    fits = " AND ".join(
+        f"(({values[name]}) IS NOT NULL OR coalesce({texts[name]}::VARCHAR, 'null') = 'null')" for name in fields
+    )
+    taken = " + ".join(f"({text} IS NOT NULL)::INT" for text in texts.values())
+    is_complete = f"starts_with({{0}}::VARCHAR, '{{') AND len(json_keys({{0}})) = {taken}"
+    return ColumnType(
+        pa.struct([(name, kind.arrow) for name, kind in fields.items()]),
+        f"CASE WHEN {is_complete} AND {fits} THEN {_pack(values)} END",
+    )
+
+
+def _pack(values: Mapping[str, str]) -> str:
+    return f"struct_pack({', '.join(f'{_quoted(name)} := {value}' for name, value in values.items())})"
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column for a field of ``data``; ``type`` as in ``column_type``, ``field`` a path as in ``config.json_path``."""
+    """A column for a field of ``data``; ``type`` as in ``column_type``, ``field`` a path as in ``config.json_path``.
+
+    ``default``: the JSON text of the value for a field that is missing or null; "" without one.
+    """
 
     name: str
     type: str
     field: str
     required: bool = False
+    default: str = ""
 
     @property
     def path(self) -> Path:
@@ -150,31 +184,47 @@ class TypedTable:
         pointers = ", ".join(json_pointer(*path) for path in _numbered_paths(self.columns))
         # One call extracts all fields, so each text is parsed once. TRY: a transformation may have broken the JSON.
         fields = f"CASE WHEN starts_with(data, '{{') THEN TRY(json_extract(data, [{pointers}]::VARCHAR[])) END"
-        return {"fields": fields, **{f"value{n}": self._value(column) for n, column in self._numbered()}}
+        return {"fields": fields, **{f"value{n}": self._value(leaf) for n, leaf in self._numbered()}}
 
-    def _value(self, column: Column) -> str:
-        """Return SQL of the value of a column."""
-        value, text = column_type(column.type).value, self.text(column.path)
-        if "decimal" not in column.type and column.type != "json":
-            return value.replace("{0}", text)
-        # A decimal accepts a string of digits; a column for any JSON has numbers as they were sent.
-        replacement = AS_NUMBER if column.type == "json" else AS_STRING
-        marked = f"TRY(json_extract(marked, {json_pointer(*column.path)}))"
-        exact = f"CASE WHEN {text} IS NOT NULL THEN {unmarked(marked, replacement)}::JSON END"
-        return f"CASE WHEN marked IS NULL THEN {value.replace('{0}', text)} ELSE {value.replace('{0}', exact)} END"
+    def _value(self, leaf: Column) -> str:
+        """Return SQL of the value of a leaf."""
+        text = self.text(leaf.path)
+        value = column_type(leaf.type).value.replace("{0}", text)
+        if "decimal" not in leaf.type and "json" not in leaf.type:
+            return value
+        marked = f"CASE WHEN {text} IS NOT NULL THEN TRY(json_extract(marked, {json_pointer(*leaf.path)})) END"
+        exact = column_type(leaf.type, marked=True).value.replace("{0}", marked)
+        return f"CASE WHEN marked IS NULL THEN {value} ELSE {exact} END"
 
     @property
     def values(self) -> dict[str, str]:
         """SQL of the typed columns, and of ``rest``."""
-        return {**{column.name: f"value{n}" for n, column in self._numbered()}, REST: self._rest()}
+        numbers = {leaf: n for n, leaf in self._numbered()}
+        return {**{column.name: self._column(column, numbers) for column in self.columns}, REST: self._rest()}
+
+    def _column(self, column: Column, numbers: Mapping[Column, int]) -> str:
+        """Return SQL of a column, or of a field in a column of structs."""
+        text = self.text(column.path)
+        if fields := _fields_of(column):
+            packed = _pack({field.name: self._column(field, numbers) for field in fields})
+            return f"CASE WHEN starts_with({text}::VARCHAR, '{{') THEN {packed} END"
+        value = f"value{numbers[column]}"
+        if not column.default:
+            return value
+        default = column_type(column.type).value.replace("{0}", f"{sql_literal(column.default)}::JSON")
+        return f"CASE WHEN coalesce({text}::VARCHAR, 'null') = 'null' THEN {default} ELSE {value} END"
 
     @property
     def rules(self) -> list[FieldRule]:
         """The rules that hold for events whose fields all fit."""
         rules = [FieldRule((), OBJECT, "fields IS NOT NULL")]
-        for n, column in self._numbered():
-            condition = f"value{n} IS NOT NULL" if column.required else self._fits(n)
-            rules.append(FieldRule(column.path, column.type, condition))
+        for struct in _structs(self.columns):
+            is_absent = "false" if struct.required else f"coalesce({self.text(struct.path)}::VARCHAR, 'null') = 'null'"
+            is_object = f"starts_with({self.text(struct.path)}::VARCHAR, '{{')"
+            rules.append(FieldRule(struct.path, OBJECT, f"({is_absent} OR {is_object})"))
+        for n, leaf in self._numbered():
+            condition = f"value{n} IS NOT NULL" if leaf.required else self._fits(n)
+            rules.append(FieldRule(leaf.path, leaf.type, condition))
         return rules
 
     def evaluate(self, expressions: Mapping[str, str], data: pa.Array[Any]) -> dict[str, pa.Array[Any]]:
@@ -212,17 +262,19 @@ class TypedTable:
     def _is_in_columns(self, path: Path) -> str:
         """Return SQL that holds if a column has the value, or if the value is an object and columns have all of it."""
         conditions = [
-            f"({self.text(path)} IS NOT NULL AND {self._fits(n)})"
-            for n, column in self._numbered()
-            if column.path == path
+            f"({self.text(path)} IS NOT NULL AND {self._fits(n)})" for n, leaf in self._numbered() if leaf.path == path
         ]
         if children := self._children(path):
+            text = self.text(path)
             taken = " + ".join(f"({self._is_in_columns((*path, key))})::INT" for key in children)
-            conditions.append(f"coalesce(len(json_keys({self.text(path)})) = nullif({taken}, 0), false)")
+            if any(struct.path == path for struct in _structs(self.columns)):
+                # A column of structs also has the empty object, and null.
+                conditions.append(f"coalesce({text}::VARCHAR IN ('{{}}', 'null'), false)")
+            conditions.append(f"coalesce(len(json_keys({text})) = nullif({taken}, 0), false)")
         return " OR ".join(conditions)
 
     def _fits(self, number: int) -> str:
-        text = self.text(self.columns[number - 1].path)
+        text = self.text(_leaves(self.columns)[number - 1].path)
         return f"(value{number} IS NOT NULL OR coalesce({text}::VARCHAR, 'null') = 'null')"
 
     def text(self, path: Path) -> str:
@@ -239,23 +291,45 @@ class TypedTable:
         return _keys_of_objects(self.columns).get(path, [])
 
     def _numbered(self) -> Iterator[tuple[int, Column]]:
-        return enumerate(self.columns, 1)
+        """Return the columns whose values are extracted (of structs, their fields) with numbers."""
+        return enumerate(_leaves(self.columns), 1)
+
+
+@cache
+def _leaves(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Return the columns; of a column of structs, its fields."""
+    return tuple(leaf for column in columns for leaf in (_leaves(_fields_of(column)) or (column,)))
+
+
+@cache
+def _structs(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Return the columns of structs, and structs in them."""
+    return tuple(
+        struct for column in columns if _fields_of(column) for struct in (column, *_structs(_fields_of(column)))
+    )
+
+
+@cache
+def _fields_of(column: Column) -> tuple[Column, ...]:
+    """Return the fields of a column of structs as columns; none for another type."""
+    return tuple(Column(name, kind, f"{column.field}.{name}") for name, kind in struct_fields(column.type).items())
 
 
 @cache
 def _numbered_paths(columns: tuple[Column, ...]) -> Mapping[Path, int]:
     """Return the paths to extract, columns before the objects that they are in, with numbers from 1."""
-    objects = (column.path[:n] for column in columns for n in range(1, len(column.path)))
-    return {path: n for n, path in enumerate(dict.fromkeys([*(column.path for column in columns), *objects]), 1)}
+    paths = [leaf.path for leaf in _leaves(columns)]
+    objects = (path[:n] for path in paths for n in range(1, len(path)))
+    return {path: n for n, path in enumerate(dict.fromkeys([*paths, *objects]), 1)}
 
 
 @cache
 def _keys_of_objects(columns: tuple[Column, ...]) -> Mapping[Path, list[str]]:
     """Return the keys that lead to columns, by the path of the object that they are in."""
     keys: dict[Path, dict[str, None]] = {}
-    for column in columns:
-        for n, key in enumerate(column.path):
-            keys.setdefault(column.path[:n], {})[key] = None
+    for leaf in _leaves(columns):
+        for n, key in enumerate(leaf.path):
+            keys.setdefault(leaf.path[:n], {})[key] = None
     return {path: list(keys_of_object) for path, keys_of_object in keys.items()}
 
 
@@ -276,7 +350,13 @@ def compute_columns(table: TypedTable, data: pa.Array[Any]) -> Mapping[str, pa.A
 
 def _configured_table(name: str, config: TypedConfig) -> TypedTable:
     columns = (
-        Column(name_of_column, column.type, column.field or name_of_column, column.required)
+        Column(
+            name_of_column,
+            column.type,
+            column.field or name_of_column,
+            column.required,
+            "" if column.default is None else json.dumps(column.default),
+        )
         for name_of_column, column in config.columns.items()
     )
     return TypedTable(name, config.type or name, tuple(columns), config.on_misfit == "quarantine")

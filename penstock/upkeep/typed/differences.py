@@ -61,6 +61,8 @@ def _type_names(schema: pa.Schema) -> dict[str, str]:
 def _type_name(kind: Any) -> str:
     if kind.type == "array":
         return f"array<{_type_name(kind.element_type)}>"
+    if kind.type == "struct":
+        return f"struct<{','.join(f'{field.name}:{_type_name(field.type)}' for field in kind.fields)}>"
     return str(_SPARK_TYPE_NAMES.get(kind.type, kind.type))
 
 
@@ -70,7 +72,7 @@ _SPARK_TYPE_NAMES = {"integer": "int", "long": "bigint"}
 def _compare_column(
     column: Column, table_types: Mapping[str, str], field: FoundField | None, configured: TypedTable, rows: int
 ) -> Difference:
-    stored_type = column.type.replace("json", "string")
+    stored_type = _type_names(configured.schema)[column.name]
     table = table_types.get(column.name, "")
     landed = _describe_landed(field, rows)
     if table and table != stored_type:

@@ -11,7 +11,7 @@ from penstock.landing.typed.columns import Column, TypedTable, configured_tables
 
 WRITTEN = """
 [pipeline.typed.click]
-columns = { path = "string", data_host = { type = "string", field = "host" } }
+columns = { path = "string", data_host = { type = "string", field = "host", default = "none" } }
 
 [pipeline.typed.page_views]
 type = "page.view"
@@ -19,15 +19,22 @@ on_misfit = "quarantine"
 
 [pipeline.typed.page_views.columns]
 ms = { type = "int", required = true }
+item = "struct<sku: string, prices: array<struct<price: decimal(10, 2)>>>"
 """
 
 
 def test_column_is_a_type_or_a_table(tmp_path: Path) -> None:
     path = tmp_path / "penstock.toml"
     path.write_text(WRITTEN)
+    host = Column("data_host", "string", "host", default='"none"')
+    item = Column("item", "struct<sku:string,prices:array<struct<price:decimal(10,2)>>>", "item")
     assert configured_tables(load(path, environment={}).pipeline) == (
-        TypedTable("click", "click", (Column("path", "string", "path"), Column("data_host", "string", "host"))),
-        TypedTable("page_views", "page.view", (Column("ms", "int", "ms", True),), strict=True),
+        TypedTable(
+            "click",
+            "click",
+            (Column("path", "string", "path"), Column("data_host", "string", "host", default='"none"')),
+        ),
+        TypedTable("page_views", "page.view", (Column("ms", "int", "ms", True), item), strict=True),
     )
 
 
@@ -37,6 +44,23 @@ def test_column_is_a_type_or_a_table(tmp_path: Path) -> None:
         ('pipeline.typed.click.columns={path="text"}', r"pipeline\.typed\.click\.columns\.path: 'text' is not"),
         ('pipeline.typed.click.columns={price="decimal(39,2)"}', "a decimal has 1 to 38 digits"),
         ('pipeline.typed.click.columns={tags="array<array<int>>"}', "'array<array<int>>' is not a type"),
+        ('pipeline.typed.click.columns={a="struct<id:string,b:text>"}', r"columns\.a.*: 'text' is not a type"),
+        ('pipeline.typed.click.columns={a="struct<id>"}', "'id' is not a field of a struct: write name:type"),
+        ('pipeline.typed.click.columns={a="struct<id:int,ID:int>"}', "has two fields 'ID'"),
+        ('pipeline.typed.click.columns={a="array<struct<b:array<array<int>>>>"}', "'array<array<int>>' is not a type"),
+        ('pipeline.typed.click.columns={a={type="int", default=2147483648}}', "2147483648 is no value of the type int"),
+        (
+            'pipeline.typed.click.columns={a={type="decimal(4,2)", default=1.5}}',
+            r"1\.5 is no value of the type decimal",
+        ),
+        ('pipeline.typed.click.columns={a={type="decimal(4,2)", default="123.00"}}', "'123.00' is no value"),
+        ('pipeline.typed.click.columns={a={type="date", default="2026-2-1"}}', "'2026-2-1' is no value"),
+        ('pipeline.typed.click.columns={a={type="timestamp", default="2026-02-01T00:00:00"}}', "is no value"),
+        ('pipeline.typed.click.columns={a={type="array<int>", default=1}}', "1 is no value of the type array<int>"),
+        (
+            'pipeline.typed.click={on_misfit="quarantine", columns={a={type="int", required=true, default=1}}}',
+            "a required field has none",
+        ),
         ('pipeline.typed.click.columns={Host="string"}', 'data_Host = { type = "string", field = "Host" }'),
         ('pipeline.typed.click.columns={path="string", PATH="int"}', "two have the name 'path'"),
         ('pipeline.typed.click.columns={"a b"="string"}', "does not match"),

@@ -118,6 +118,69 @@ def test_array_holds_items_that_all_fit() -> None:
     assert fitting_values("array<json>", '[{"a":1},[2]]') == [['{"a":1}', "[2]"]]
 
 
+ITEMS = "array<struct<sku:string,qty:int,price:decimal(30,10),tags:array<string>>>"
+ITEM = dict.fromkeys(("sku", "qty", "price", "tags"))
+LONG = "12345678901234567890.12"
+
+
+def test_array_of_structs_holds_objects_without_other_fields() -> None:
+    texts = (
+        f'[{{"sku":"a","qty":1,"price":{LONG},"tags":["x"]}},{{"sku":null}},null,{{}}]',
+        '[{"sku":"a","more":1}]',
+        f'[{{"sku":{LONG}}}]',
+        '[{"sku":"a","sku":"b"}]',
+        "[1]",
+        '{"sku":"a"}',
+    )
+    first = {"sku": "a", "qty": 1, "price": Decimal(LONG), "tags": ["x"]}
+    assert fitting_values(ITEMS, *texts) == [[first, ITEM, None, ITEM], *[None] * 5]
+
+
+USER = "struct<id:string,n:decimal(38,2),home:struct<zip:string>>"
+NO_USER = {"id": None, "n": None, "home": None}
+HOMELESS = {**NO_USER, "home": {"zip": None}}
+
+
+@pytest.mark.parametrize(
+    ("text", "user", "rest", "fits"),
+    [
+        (
+            f'{{"id":"u","n":{LONG},"home":{{"zip":"1"}}}}',
+            {"id": "u", "n": Decimal(LONG), "home": {"zip": "1"}},
+            None,
+            True,
+        ),
+        ('{"id":"u","n":"x"}', {**NO_USER, "id": "u"}, '{"v":{"n":"x"}}', False),
+        ('{"id":"u","more":1}', {**NO_USER, "id": "u"}, '{"v":{"more":1}}', True),
+        ("{}", NO_USER, None, True),
+        ('{"home":{}}', HOMELESS, None, True),
+        ('{"home":null}', NO_USER, None, True),
+        ("null", None, None, True),
+        ('"bob"', None, '{"v":"bob"}', False),
+        ("[]", None, '{"v":[]}', False),
+        (
+            f'{{"home":{{"zip":{LONG}}}}}',
+            HOMELESS,
+            f'{{"v":{{"home":{{"zip":{LONG}}}}}}}',
+            False,
+        ),
+    ],
+)
+def test_column_of_structs_loses_nothing(text: str, user: Any, rest: str | None, fits: bool) -> None:
+    assert values(USER, text) == [(user, rest)]
+    table = TypedTable("t", "t", (Column("v", USER, "v"),))
+    assert table.evaluate({"fits": condition_of(table)}, pa.array([f'{{"v":{text}}}']))["fits"].to_pylist() == [fits]
+
+
+def test_default_is_the_value_of_a_missing_field() -> None:
+    columns = (Column("c", "string", "user.c", default='"none"'), Column("d", "decimal(5,2)", "d", default='"1.50"'))
+    texts = ['{"user":{"c":"x"},"d":2}', '{"user":{"c":null}}', "{}", '{"user":{"c":1},"d":"x"}', "null"]
+    computed = compute_columns(TypedTable("t", "t", columns), pa.array(texts))
+    assert computed["c"].to_pylist() == ["x", "none", "none", None, "none"]
+    assert computed["d"].to_pylist() == [2, Decimal("1.50"), Decimal("1.50"), None, Decimal("1.50")]
+    assert computed["rest"].to_pylist() == [None, None, None, '{"user":{"c":1},"d":"x"}', "null"]
+
+
 @pytest.mark.parametrize("kind", sorted(TYPES))
 def test_null_and_missing_field_fit(kind: str) -> None:
     assert values(kind, "null") == [(None, None)]

@@ -65,16 +65,22 @@ def test_nested_field_is_compared_by_its_path(tmp_path: Path) -> None:
     }
 
 
-def test_decimals_and_arrays_are_compared(tmp_path: Path) -> None:
+def test_decimals_arrays_and_structs_are_compared(tmp_path: Path) -> None:
     layout = Layout.for_tables(tmp_path)
     columns = (Column("price", "decimal(6,2)", "price"), Column("tags", "array<json>", "tags"))
-    table = TypedTable("click", "click", (*columns, Column("sizes", "array<int>", "sizes")))
-    rows = [event("a", price=1.25, tags=[1], sizes=[1, None]), event("b", price="2.50", tags=[{}], sizes=["1"])]
+    structs = Column("user", "struct<id:string,seen:array<struct<n:bigint>>>", "user")
+    table = TypedTable("click", "click", (*columns, Column("sizes", "array<int>", "sizes"), structs))
+    user = {"id": "u", "seen": [{"n": 1}, {}]}
+    rows = [
+        event("a", price=1.25, tags=[1], sizes=[1, None], user=user),
+        event("b", price="2.50", tags=[{}], sizes=["1"]),
+    ]
     Life(layout, [table]).land(0, [source(list(enumerate([*rows, event("c", price=1.255)])))])
     assert describe_differences(layout, table) == {
         "price": ("decimal(6,2)", "decimal(6,2)", "json in every event", "1 of 3 do not fit: rest"),
         "tags": ("array<json>", "array<string>", "json in 66.7 % of the events", ""),
         "sizes": ("array<int>", "array<int>", "json in 66.7 % of the events", "1 of 2 do not fit: rest"),
+        "user": (structs.type, structs.type, "json in 33.3 % of the events", ""),
     }
 
 
