@@ -26,7 +26,6 @@ item = "struct<sku: string, prices: array<struct<price: decimal(10, 2)>>>"
 def test_column_is_a_type_or_a_table(tmp_path: Path) -> None:
     path = tmp_path / "penstock.toml"
     path.write_text(WRITTEN)
-    host = Column("data_host", "string", "host", default='"none"')
     item = Column("item", "struct<sku:string,prices:array<struct<price:decimal(10,2)>>>", "item")
     assert configured_tables(load(path, environment={}).pipeline) == (
         TypedTable(
