@@ -166,7 +166,7 @@ def _holds(kind: str, value: str | bool | int | float) -> bool:
         bits = 31 if kind == "int" else 63
         return type(value) is int and -(1 << bits) <= value < 1 << bits
     if kind == "double":
-        return type(value) in (int, float) and math.isfinite(value)
+        return not isinstance(value, bool | str) and math.isfinite(value)
     if digits := decimal_digits(kind):
         # A number of TOML with a point is a double, which would have other digits.
         return type(value) in (int, str) and _fits_decimal(str(value), *digits)
