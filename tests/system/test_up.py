@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -43,15 +44,27 @@ def test_demo_without_spark_says_so_and_ends_in_the_log(tmp_path: Path) -> None:
 
 def test_up_runs_until_it_is_interrupted_and_stops_all_processes(tmp_path: Path) -> None:
     pipe = Pipe(tmp_path)
+    pipe.config = tmp_path / "penstock.toml"
+    pipe.config.write_text("log.max_topics = 7\n")
     with pipe.output.open("ab") as output:
         pipe.process = subprocess.Popen([*PENSTOCK, "up", "--no-spark", *pipe.options], stdout=output, stderr=output)
     wait_until(lambda: "Ctrl-C" in pipe.output.read_text(), 60)
     pipe.wait_ready()
-    pids = [*pipe.endpoints()["pids"].values(), pipe.endpoints()["supervisor"]]
     pipe.datagrams(b"yipee!")
     wait_until(lambda: pipe.counts("events-udp")["accepted"] == 1)
+    pipe.config.write_text("log.max_topics = 8\n")
     pipe.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: "the configuration is reloaded: no key differs" in pipe.output.read_text())
+    wait_until(lambda: "the configuration is reloaded: log.max_topics" in pipe.output.read_text())
+    supervisor = pipe.endpoints()["supervisor"]
+    os.kill(supervisor, signal.SIGKILL)
+    wait_until(lambda: pipe.endpoints().get("supervisor") not in (None, supervisor), what="serve is started again")
+    pipe.wait_ready()
+    keys = {key["name"]: key["value"] for key in pipe.get("/config")["keys"]}
+    assert keys["log.max_topics"] == "8", "it has the settings of the reload"
+    wait_until(
+        lambda: any("serve was killed by SIGKILL, back" in event["text"] for event in pipe.get("/events")["events"])
+    )
+    pids = [*pipe.endpoints()["pids"].values(), pipe.endpoints()["supervisor"]]
     pipe.process.send_signal(signal.SIGINT)
     assert pipe.process.wait(30) == 0
     assert not any(alive(pid) for pid in pids)

@@ -25,14 +25,15 @@ from penstock.cli.common import active_config_file, errors, fail
 from penstock.cli.options import Config, Override, load_settings
 from penstock.cli.run.sample_tour import Tour
 from penstock.cli.tables.spark_session import missing_spark
-from penstock.config import ConfigError, Settings
+from penstock.config import ConfigError, Settings, load
 from penstock.config.daemon_access import Access
+from penstock.config.reloadable import in_force
 from penstock.ingest.sockets import CannotListen, check_address, check_listener
 from penstock.process.child import Child
 from penstock.process.reporting import configure
 from penstock.supervise.endpoints import endpoints
 from penstock.supervise.instances import running_supervisor
-from penstock.supervise.reload import OUTCOME, Outcome, Signals, write_outcome
+from penstock.supervise.reload import OUTCOME, Outcome, Signals, read_outcome, write_outcome
 from penstock.supervise.sd_notify import Watchdog
 from penstock.supervise.succession import Inheritance, Program, is_rehearsal, take_inheritance
 from penstock.supervise.supervisor import already_running, make_folders
@@ -223,17 +224,16 @@ class Up:
         inheritance: Inheritance | None = None,
     ) -> None:
         make_folders(settings)
-        task = settings.model_dump(mode="json")
         self._settings = settings
-        file = active_config_file(config)
-        source = {"config": str(file) if file else None, "overrides": override or []}
-        self._serve = Child("serve", SERVE, {"settings": task, **source})
+        self._file, self._overrides = active_config_file(config), override or []
+        self._reloaded_at, self._has_started = 0, False
+        self._serve = Child("serve", SERVE, {})
         self._children = [self._serve]
         if spark:
-            output = settings.data_dir / "pipeline.log"
-            self._children.append(Child("pipeline", PIPELINE, task, output=output))
+            self._children.append(Child("pipeline", PIPELINE, {}, output=settings.data_dir / "pipeline.log"))
         if console:
-            self._children.append(Child("console", CONSOLE, task, output=settings.data_dir / "console.log"))
+            self._children.append(Child("console", CONSOLE, {}, output=settings.data_dir / "console.log"))
+        self._set_tasks()
         self._inheritance, self._watchdog = inheritance, Watchdog()
         self._signals = Signals(inheritance)
         self._timeline = Timeline(LedgerEndpoint(settings))
@@ -246,6 +246,7 @@ class Up:
                 for child in self._children:
                     child.start()
             self._wait_for_daemon()
+            self._has_started = True
         except BaseException:
             # Ctrl-C during the start, or a listener that cannot be opened: stop the children that run already.
             self.__exit__()
@@ -264,7 +265,10 @@ class Up:
                     _LOGGER.warning("%s did not end in time and was killed", child.name)
 
     def check(self) -> None:
-        """Restart dead processes and report them. Raises typer.Exit on a signal or if a listener cannot be opened."""
+        """Restart dead processes and report them.
+
+        Raises typer.Exit on a signal, or if a listener cannot be opened at the start.
+        """
         if self._signals.stop:
             raise typer.Exit(130)
         self._watchdog.tick()
@@ -272,13 +276,13 @@ class Up:
             os.kill(self._serve.pid, signal.SIGHUP)
         if self._signals.take_restart():
             self._restart()
-        if self._serve.pid is None:
+        if self._serve.pid is None and not self._has_started:
             # The process has printed the reason.
             raise typer.Exit(1)
+        self._follow_reload()
         for child in self._children:
             if line := child.check():
-                if child is not self._serve:
-                    self._timeline.record_death(child.name, child.cause)
+                self._timeline.record_death(child.name, child.cause)
                 log_file = self._settings.data_dir / f"{child.name}.log"
                 _LOGGER.warning("%s%s", line, f" (see {log_file})" if log_file.exists() else "")
         for child in self._children:
@@ -286,6 +290,26 @@ class Up:
                 self._timeline.record_return(child.name)
         # Delivered here and not at once: the daemon that stores the events may be the process that died.
         self._timeline.deliver(self._serve.pid)
+
+    def _set_tasks(self) -> None:
+        """Give children the settings with which they start from now on."""
+        settings = self._settings.model_dump(mode="json")
+        source = {"config": str(self._file) if self._file else None, "overrides": self._overrides}
+        for child in self._children:
+            child.replace_task({"settings": settings, **source} if child is self._serve else settings, ())
+
+    def _follow_reload(self) -> None:
+        """Take over the settings of a reload that ``serve`` has reported since the last call."""
+        outcome = read_outcome(self._settings.data_dir / OUTCOME)
+        if outcome is None or outcome.began == self._reloaded_at:
+            return
+        self._reloaded_at = outcome.began
+        if not (outcome.error or outcome.restart):
+            # Crash: a child that dies after a reload starts with its settings. A file that was changed again and is
+            # wrong now leaves the settings from before.
+            with contextlib.suppress(ConfigError):
+                self._settings, _ = in_force(self._settings, load(self._file, self._overrides))
+                self._set_tasks()
 
     def _restart(self) -> None:
         """Become the installed version of this program, which then restarts the children. Returns if that fails."""
