@@ -46,7 +46,7 @@ Audited = tuple[str, Sequence[str]]
 
 
 def named_rows(rows: Sequence[Row], offset: str, partition: str) -> pa.Table:
-    """Return rows with columns of these names; a dot stands for a field of a struct."""
+    """Return rows with columns of these names; a dot separates a struct and its field."""
     columns: dict[str, dict[str, pa.Array] | pa.Array] = {}
     for name, numbers in ((partition, [row[0] for row in rows]), (offset, [row[1] for row in rows])):
         head, _, field = name.partition(".")
@@ -185,7 +185,7 @@ def test_fault_of_a_public_report_is_found(orders: Orders, tmp_path: Path, case:
 
 
 def test_record_lost_by_a_compaction_names_the_snapshot(orders: Orders, tmp_path: Path) -> None:
-    """apache/iceberg#12549"""
+    """Case of apache/iceberg#12549."""
     address, _ = record_lost_by_a_compaction(orders, tmp_path)
     status, report, errors = run_audit(orders.topics, orders.name, address)
     (loss,) = report["partitions"][1]["losses"]
@@ -193,7 +193,7 @@ def test_record_lost_by_a_compaction_names_the_snapshot(orders: Orders, tmp_path
 
 
 def test_files_whose_commit_failed_are_named_as_orphans(orders: Orders, tmp_path: Path) -> None:
-    """apache/iceberg#13752"""
+    """Case of apache/iceberg#13752."""
     address, _ = files_whose_commit_failed(orders, tmp_path)
     status, report, errors = run_audit(orders.topics, orders.name, address)
     assert (status, report["missing"]) == (1, 54), errors
