@@ -45,6 +45,15 @@ SETTINGS: dict[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
+    # Limit: what Spark's UI shows of finished work is held in the driver's memory, also without a UI: by default a
+    # thousand jobs with their plans and 100,000 tasks.
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "50",
+    "spark.sql.streaming.numRecentProgressUpdates": "10",
+    "spark.sql.streaming.ui.retainedProgressUpdates": "10",
+    "spark.sql.streaming.ui.retainedQueries": "10",
     "spark.sql.catalogImplementation": "in-memory",
     # The default manager starts a process (readlink) for each checkpoint file that it renames.
     "spark.sql.streaming.checkpointFileManagerClass": (

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,9 @@ from typing import IO
 
 import pytest
 
+from bench.sustained import events
 from penstock.config import load
+from penstock.counts import Origin
 from penstock.landing.journal import read_journal
 from penstock.landing.landing_lock import PipelineRunning, acquire_landing_lock
 from penstock.landing.table.landed_table import table_of
@@ -33,6 +36,7 @@ from penstock.spark.pipeline import landing_of, main, run
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
 from penstock.testing import wait_until
+from penstock.testing.processes import anonymous
 from penstock.upkeep.believed_clock import BelievedClock
 from tests.landing.transform import functions
 from tests.spark.spark_daemon import Daemon, daemon
@@ -76,7 +80,6 @@ def start(
 
 def append(log: Daemon, first: int, count: int) -> None:
     """Return events with new uuids: one repeated, one for the transformation to drop, one broken."""
-    from penstock.counts import Origin
     from penstock.records import body
 
     payloads = [*(event(first + n) for n in range(count)), event(first), event(first, "debug"), b"{broken"]
@@ -124,6 +127,38 @@ def test_pipeline_killed_in_a_batch_continues_exactly_and_stops_cleanly(tmp_path
     assert list(rebuild(tmp_path / "topics", layout)) == proofs
     on_disk = {str(p.relative_to(layout.landed)) for p in layout.landed.rglob("*.parquet")}
     assert on_disk == {name for commit in read_journal(layout) for name in commit.files}, "no file of a lost batch"
+
+
+SOAK_EVENTS, EVENTS_PER_APPEND = 4_000_000, 20_000
+MEMORY_NOISE = 96 << 20
+"""Bytes by which the memory of a process varies from batch to batch."""
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_memory_is_flat_over_millions_of_events(tmp_path: Path, running: Daemon) -> None:
+    layout = Layout.for_tables(tmp_path / "tables")
+    topic = running.log.topic("t", create=True)
+    pipeline_process = start(tmp_path, running.http, stderr=subprocess.DEVNULL)
+    samples: list[tuple[int, int, int]] = []
+    try:
+        while proved_to(layout) < SOAK_EVENTS:
+            if topic.end < SOAK_EVENTS and topic.end - proved_to(layout) < 10 * EVENTS_PER_APPEND:
+                topic.append(events(topic.end, EVENTS_PER_APPEND), Origin("s", BUCKET, 1, 1)).result(60)
+            elif proved_to(layout):
+                java = java_process(pipeline_process.pid)
+                samples.append((proved_to(layout), anonymous(pipeline_process.pid), anonymous(java)))
+                time.sleep(1)
+    finally:
+        pipeline_process.terminate()
+        pipeline_process.wait(60)
+    for process in (1, 2):
+        second, last = (
+            max(sample[process] for sample in samples if begin < 4 * sample[0] / SOAK_EVENTS <= begin + 1)
+            for begin in (1, 3)
+        )
+        assert last <= second + MEMORY_NOISE, samples[:: max(1, len(samples) // 20)]
 
 
 def test_second_pipeline_is_refused(tmp_path: Path) -> None:

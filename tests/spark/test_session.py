@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql import SparkSession
 
-from penstock.spark.session import _java_options, build_session, listens_on_loopback
+from penstock.spark.session import SETTINGS, _java_options, build_session, listens_on_loopback
 
 
 @pytest.mark.parametrize("master", ["local", "local[2,3]", "local-cluster[2,1,512]", "spark://127.0.0.1:7077"])
@@ -21,6 +22,17 @@ def test_jvm_memory_options_of_the_user_are_kept() -> None:
     assert "-XX:+UseParallelGC -XX:MaxNewSize=128m" in _java_options("", None)
     assert "MaxNewSize" not in _java_options("-XX:NewRatio=3", None)
     assert "ParallelGC" not in _java_options("-XX:+UseZGC", None)
+
+
+HISTORY = [key for key in SETTINGS if "retained" in key or key.endswith("numRecentProgressUpdates")]
+
+
+@pytest.mark.spark
+def test_history_and_heap_of_a_session_are_limited(spark: SparkSession) -> None:
+    conf = spark.sparkContext.getConf()
+    assert len(HISTORY) == 7
+    assert {key: conf.get(key) for key in HISTORY} == {key: SETTINGS[key] for key in HISTORY}
+    assert spark._jvm.Runtime.getRuntime().maxMemory() <= 1 << 30, "the fixture sets driver.memory"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("master", ["sc://127.0.0.1:15002", "mesos://host:5050", "", "host:7077"])
