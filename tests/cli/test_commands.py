@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,6 +52,36 @@ def test_examples_can_be_parsed(words: str) -> None:
         path = ["penstock", *words.split()]
         assert parts[: len(path)] == path
         COMMANDS[words].make_context(words, parts[len(path) :])  # raises an error for a wrong option or value
+
+
+RECORDED = [
+    *("reload", "restart", "users add", "users remove", "ctl kill", "promote", "log compact"),
+    *("tables delete", "tables fill", "tables repair", "pipeline backfill", "pipeline compact", "pipeline replay"),
+    "pipeline quarantine replay",
+]
+"""Commands that record in the change log what they changed."""
+RECORDED_BY_THE_DAEMON = [
+    *("topic create", "topic configure", "topic delete", "topic forget-cursor", "cleanup"),
+    *("clock", "alarms ack", "alarms mute", "alarms unmute"),
+]
+NOT_RECORDED = [
+    *("up", "serve", "console", "drill", "kafka start", "pipeline run", "backup"),
+    *("send", "stress", "produce", "tail", "kafka produce", "alarms test"),
+    *("config init", "config add listener", "tls init"),
+    *("config check", "config explain", "config reference", "doctor", "version", "users list", "changes"),
+    *("alarms list", "audit", "balance", "events", "explain", "inspect", "log verify", "schema diff", "schema infer"),
+    *("consume", "kafka consume", "ctl envi", "ctl ping", "ctl stat", "sql", "topic show", "topics", "trace"),
+    *("tables changes", "tables files", "tables rows", "tables spark-config"),
+    *("pipeline query", "pipeline status", "pipeline wait"),
+    *("pipeline quarantine groups", "pipeline quarantine list", "pipeline quarantine history"),
+]
+"""Commands that run processes, send messages, write files of configuration that a reload applies, or read."""
+
+
+def test_each_command_that_changes_something_is_recorded() -> None:
+    assert sorted([*RECORDED, *RECORDED_BY_THE_DAEMON, *NOT_RECORDED]) == sorted(COMMANDS)
+    for words in RECORDED:
+        assert "record_command(" in inspect.getsource(sys.modules[COMMANDS[words].callback.__module__]), words
 
 
 def test_help_lists_each_command_once_with_its_whole_summary() -> None:

@@ -15,6 +15,7 @@ from penstock.cli.common import console, fail
 from penstock.cli.kafka.broker import Setting, parse_properties
 from penstock.cli.options import ConfiguredData
 from penstock.cli.progress import Progress
+from penstock.files.change_log import record_command
 
 if TYPE_CHECKING:
     from penstock.config import Settings
@@ -62,6 +63,9 @@ def promote(
             promotion = Promotion(settings.topics, layout, topic, kafka, name or topic, partitions)
             copied = promotion.copy(lambda copied_rows, of: progress.update(f"{copied_rows:,} of {of:,}"))
             promotion.close()
+        if copied:
+            change = f"copy {copied} messages of topic {topic} to topic {promotion.map.kafka_topic} of Kafka"
+            record_command(settings.data_dir, change)
         console.print(
             f"{copied:,} rows copied to {promotion.map.kafka_topic}, {promotion.map.end:,} in all", markup=False
         )
@@ -82,6 +86,7 @@ def _move_pipeline(settings: Settings, layout: Layout) -> None:
 
     mend(layout)
     for topic, moved_topic in move_pipeline(layout).items():
+        record_command(settings.data_dir, f"move the pipeline of topic {topic} to Kafka")
         where = ", ".join(
             f"partition {partition} from {offset:,} on" for partition, offset in sorted(moved_topic.begins.items())
         )

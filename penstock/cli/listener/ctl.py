@@ -17,6 +17,7 @@ from penstock.cli.common import console, fail
 from penstock.cli.listener.listeners import CommandConnection, NoAnswer, find_listener, send_address
 from penstock.cli.options import AsJson, Commands, Config, MadeOf, Override, load_settings
 from penstock.config import ListenerConfig, Settings
+from penstock.files.change_log import record_command
 from penstock.files.json_values import parse_object
 
 ctl = Commands(help="Query a listener, or kill its receiver.", no_args_is_help=True)
@@ -120,6 +121,7 @@ def kill(target: Target, as_json: AsJson = False) -> None:
         time.sleep(POLL_INTERVAL_S)
     else:
         fail(f"listener {target.name!r} was killed and is not back within {RESTART_TIMEOUT_S:g} s")
+    record_command(target.settings.data_dir, f"kill the receiver of listener {target.name}")
     if as_json:
         print(json.dumps({"listener": target.name, "killed": True}))
     else:

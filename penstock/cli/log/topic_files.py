@@ -24,6 +24,7 @@ from penstock.cli.log.topic_list import format_size
 from penstock.cli.options import AsJson, Commands
 from penstock.cli.progress import Progress
 from penstock.client import ClientError, Compacted, Gap, Log, Unavailable
+from penstock.files.change_log import record_command
 from penstock.log.store.gaps import CORRUPT, FILE_NAME, load
 
 log = Commands(help="Check and rewrite the files of the log.", no_args_is_help=True)
@@ -154,8 +155,8 @@ class _FileLog(_TopicLog):
     ``earlier_gaps`` are the gaps before the open: opening the log already finds some damage, which is reported too.
     """
 
-    def __init__(self, opened: files.Log, earlier_gaps: Mapping[str, set[tuple[int, int]]]) -> None:
-        self._log, self._earlier_gaps = opened, earlier_gaps
+    def __init__(self, opened: files.Log, earlier_gaps: Mapping[str, set[tuple[int, int]]], data_dir: Path) -> None:
+        self._log, self._earlier_gaps, self._data_dir = opened, earlier_gaps, data_dir
 
     def names(self) -> list[str]:
         return self._log.names(internal=True)
@@ -168,6 +169,8 @@ class _FileLog(_TopicLog):
 
     def compact(self, name: str) -> Compacted:
         before, after = self._log.topic(name, internal=True).compact()
+        # A running daemon records it itself.
+        record_command(self._data_dir, f"compact topic {name}")
         return Compacted(before, after)
 
 
@@ -202,7 +205,7 @@ def _open_files(daemon: DaemonOptions, unavailable: Unavailable) -> Iterator[_To
     except files.LogLocked:
         fail(f"{unavailable}, but another process has {folder} open", 2)
     try:
-        yield _FileLog(opened, earlier_gaps)
+        yield _FileLog(opened, earlier_gaps, daemon.settings.data_dir)
     except files.LogError as broken:
         fail(broken)
     finally:

@@ -17,6 +17,7 @@ from penstock.cli.common import console, errors, fail
 from penstock.cli.options import AsJson, ConfiguredData
 from penstock.cli.tables.wait import parse_moment
 from penstock.errors import PenstockError
+from penstock.files.change_log import record_command
 from penstock.process.reporting import configure
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ def backfill(
         # Two backfills at once would both find the same rows missing.
         with hold_backfill_lock(landing.layout):
             plans, requests = _plan_and_request(landing, topic, *bounds)
+            if missing := {plan.topic: len(plan.lost) + len(plan.ahead) for plan in plans if plan.lost or plan.ahead}:
+                change = f"backfill {sum(missing.values())} missing messages"
+                record_command(settings.data_dir, change, topics=", ".join(missing))
             for line in [] if as_json else [line for plan in plans for line in plan_lines(plan)]:
                 console.print(line, markup=False, soft_wrap=True)
             status = _land_requests(settings, landing, requests)

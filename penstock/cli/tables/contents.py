@@ -24,6 +24,7 @@ from penstock.cli.tables.changes import changes
 from penstock.cli.tables.delete import delete
 from penstock.cli.tables.schema import fill
 from penstock.config.tables_url import TablesPlace
+from penstock.files.change_log import record_command
 from penstock.landing.event_rules import VIEWS
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.landed_table import table_of
@@ -102,6 +103,8 @@ def repair(settings: ConfiguredData) -> None:
 
     with Progress("looking for repeated names"):
         repaired = repair_annotations(Layout.for_tables(settings.tables))
+    if repaired:
+        record_command(settings.data_dir, f"rewrite {repaired} files of the tables with repeated annotation names")
     console.print(
         f"{repaired:,} files rewritten"
         if repaired

@@ -17,6 +17,7 @@ import typer
 from penstock.cli.common import console, errors, fail
 from penstock.cli.options import AsJson, ConfiguredData
 from penstock.config import Settings
+from penstock.files.change_log import record_command
 from penstock.landing.table_paths import Layout
 
 POLL_INTERVAL_S = 0.5
@@ -50,6 +51,8 @@ def delete(
         rows, files = count_rows(layout, conditions)
     if yes and rows:
         number = request_deletion(layout, REQUESTED, conditions).number
+        # Order: before the wait, as the request is executed also if this command is interrupted.
+        record_command(settings.data_dir, f"delete {rows} rows of the tables", condition=where)
         _wait_until_deleted(settings, layout, number)
         record = DeletionRecord(layout)
         rows = record.rows(number)

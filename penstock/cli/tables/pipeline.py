@@ -26,6 +26,7 @@ from penstock.cli.tables.spark_session import require_spark, tables_session
 from penstock.cli.tables.wait import wait
 from penstock.config import Settings
 from penstock.errors import PenstockError
+from penstock.files.change_log import record_command
 from penstock.process.kernel import die_with_parent
 from penstock.process.process_end import end_process, exit_status
 from penstock.process.reporting import configure
@@ -147,6 +148,8 @@ def compact(settings: ConfiguredData) -> None:
         believed = BelievedClock(layout, LedgerClient.from_settings(settings)).now() is not None
         if believed:
             remove_old(layout)
+    if removed:
+        record_command(settings.data_dir, f"merge {removed} files of the tables into {added}")
     console.print(f"{removed:,} files became {added:,}")
     if not believed:
         console.print("replaced files are kept: the clock is not plausible, or the log daemon does not answer")

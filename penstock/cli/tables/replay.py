@@ -14,6 +14,7 @@ from penstock.cli.log.connect import DaemonOptions
 from penstock.cli.options import Config, Override
 from penstock.cli.tables.spark_session import tables_session
 from penstock.cli.tables.wait import parse_moment
+from penstock.files.change_log import record_command
 
 if TYPE_CHECKING:
     from penstock.config import Settings
@@ -59,6 +60,10 @@ def replay(
     opened = _open_kafka_resender(layout, properties) if kafka or bootstrap else _open_log_resender(layout, connection)
     with opened as resender:
         sent, repeated = _send_rows(connection.settings, table, where, bounds, to, resender)
+    if sent:
+        target = "Kafka" if kafka or bootstrap else "the log"
+        change = f"send {sent} rows of {table} to topic {to} of {target}"
+        record_command(connection.settings.data_dir, change, condition=where or "")
     console.print(f"{sent:,} sent to {to}, {repeated:,} were sent before")
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from penstock.cli.common import console, errors, fail
 from penstock.cli.options import AsJson, Commands, ConfiguredData
 from penstock.cli.progress import Progress
+from penstock.files.change_log import record_command
 from penstock.process.terminal import visible
 
 if TYPE_CHECKING:
@@ -106,6 +107,8 @@ def fill(
     with Progress("filling") as progress:
         report = lambda day, of: progress.update(f"day {day + 1:,} of {of:,}")  # noqa: E731
         rows = fill_table(Layout.for_tables(settings.tables), table, report)
+    if rows:
+        record_command(settings.data_dir, f"add {rows} rows to {table.view}")
     if as_json:
         print(json.dumps({"rows": rows}))
     else:

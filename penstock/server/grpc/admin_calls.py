@@ -94,8 +94,15 @@ _CALLS: dict[str, _Call] = {
     "Cleanup": _cleanup,
     "PostLedger": _post_ledger,
 }
-_RECORDED = {"CreateTopic": "create", "ConfigureTopic": "configure", "DeleteTopic": "delete"}
-"""Verbs of the calls that the change log records."""
+_RECORDED: dict[str, Callable[[Any], str]] = {
+    "CreateTopic": lambda r: f"create topic {r.topic}",
+    "ConfigureTopic": lambda r: f"configure topic {r.topic}",
+    "DeleteTopic": lambda r: f"delete topic {r.topic}",
+    "RemoveCursor": lambda r: f"forget cursor {r.name} of topic {r.topic}",
+    "CompactTopic": lambda r: f"compact topic {r.topic}",
+    "Cleanup": lambda r: "drop what retention allows",
+}
+"""Calls that the change log records, in words. Programs commit cursors and transactions all the time."""
 
 
 def manage_handlers(api: EntriesApi) -> dict[str, Any]:
@@ -109,8 +116,8 @@ def _handler(api: EntriesApi, method: Any, call: _Call) -> Any:
 
     def run(request: Any, caller: Principal, origin: str) -> Any:
         answer = call(api.manage, request, caller)
-        if verb := _RECORDED.get(method.name):
-            api.manage.record(f"{verb} topic {request.topic}", caller, origin)
+        if describe := _RECORDED.get(method.name):
+            api.manage.record(describe(request), caller, origin)
         return answer
 
     async def handle(data: bytes, context: Context) -> Any:

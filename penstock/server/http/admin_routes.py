@@ -103,10 +103,14 @@ class _Routes:
             before, after = manage.compact(topic, caller)
             return pb.CompactTopicResponse(bytes_before=before, bytes_after=after)
 
-        return await self._run(request, compact_topic)
+        return await self._run(request, compact_topic, change=f"compact topic {topic}")
 
     async def cleanup(self, request: Request) -> Response:
-        return await self._run(request, lambda manage, caller: pb.CleanupResponse(swept=manage.cleanup(caller)))
+        return await self._run(
+            request,
+            lambda manage, caller: pb.CleanupResponse(swept=manage.cleanup(caller)),
+            change="drop what retention allows",
+        )
 
     async def begin(self, request: Request) -> Response:
         timeout = _duration((await json_object(request)).get("timeout"))
@@ -136,7 +140,11 @@ class _Routes:
         return await self._run(request, lambda manage, caller: manage.commit_cursor(topic, name, int(offset), caller))
 
     async def remove_cursor(self, topic: str, name: str, request: Request) -> Response:
-        return await self._run(request, lambda manage, caller: manage.remove_cursor(topic, name, caller))
+        return await self._run(
+            request,
+            lambda manage, caller: manage.remove_cursor(topic, name, caller),
+            change=f"forget cursor {name} of topic {topic}",
+        )
 
 
 def _document(message: Any) -> Any:

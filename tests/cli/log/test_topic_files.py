@@ -12,6 +12,7 @@ from penstock.cli.log.topic_files import log as group
 from penstock.cli.options import Commands
 from penstock.client import Log as Client
 from penstock.counts import Origin
+from penstock.files.change_log import ChangeLog
 from penstock.log import Log, TopicReader, TopicSettings
 from penstock.records import body
 from tests.server.running import Running
@@ -90,6 +91,7 @@ def test_compact_rewrites_closed_segments(data: Path) -> None:
     log.close()
     sizes = json.loads(run(data, "compact", "small", "--json"))["small"]
     assert 0 < sizes["after"] < sizes["before"] / 2
+    assert [change["what"] for change in ChangeLog(data).newest()] == ["compact topic small"]
     assert run(data, "verify", "small") == "small: good\n"
     batches = list(TopicReader(data / "topics" / "small").read(0))
     assert [value for batch in batches for value in batch.batch.column("payload").to_pylist()] == [

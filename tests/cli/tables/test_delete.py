@@ -7,6 +7,7 @@ import os
 import threading
 from pathlib import Path
 
+from penstock.files.change_log import ChangeLog
 from penstock.landing.landing_lock import acquire_landing_lock
 from penstock.landing.requests.deletions import pending_deletions
 from penstock.landing.table_paths import Layout
@@ -44,6 +45,8 @@ def test_delete_counts_rows_and_deletes_them_with_yes(tmp_path: Path) -> None:
     assert (process.status, json.loads(process.output)) == (0, {"rows": 1, "files": 1, "deleted": True})
     assert rows(tmp_path)["events"] == 1
     assert [proof.holds for proofs in read_proofs(layout) for proof in proofs] == [True], "proved before"
+    (change,) = ChangeLog(tmp_path).newest()
+    assert (change["what"], change["condition"]) == ("delete 1 rows of the tables", "host = 'x'")
     repeated = delete(tmp_path, "--where", "host = 'x'", "--yes")
     assert repeated.output == "0 rows deleted; the files with them are removed within hours\n"
 

@@ -11,6 +11,7 @@ import pytest
 
 from penstock import config
 from penstock.cli.main import main
+from penstock.files.change_log import ChangeLog
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import configured_tables
 from tests.landing.typed.typed_life import Life, event, uuids
@@ -58,6 +59,7 @@ def test_proposed_table_is_configured_and_filled(run: Run, layout: Layout, tmp_p
     assert (status, "events_click has what landed after batch 0" in err) == (0, True)
     assert run("tables", "fill", "click")[:2] == (0, "3 rows added to events_click\n")
     assert run("tables", "fill", "click")[1] == "events_click is complete: no row is missing\n"
+    assert [change["what"] for change in ChangeLog(tmp_path).newest()] == ["add 3 rows to events_click"]
     assert uuids(layout.typed("click")) == uuids(layout.landed)
 
     status, out, err = run("schema", "diff", "click", "--json")

@@ -74,6 +74,18 @@ def test_changes_of_topics_are_recorded_with_caller_and_origin(running: Running,
     assert {change["from"] for change in changes} == {"127.0.0.1"}
 
 
+def test_removed_cursors_compaction_and_cleanup_are_recorded(running: Running, stub: StructuredLogStub) -> None:
+    append(stub, "t", b"x")
+    stub.CommitCursor(pb.CommitCursorRequest(topic="t", name="c", offset=1), timeout=20)
+    stub.RemoveCursor(pb.RemoveCursorRequest(topic="t", name="c"), timeout=20)
+    stub.CompactTopic(pb.CompactTopicRequest(topic="t"), timeout=20)
+    stub.Cleanup(pb.CleanupRequest(), timeout=20)
+    for method, path in (("DELETE", "topic/t/cursors/c"), ("POST", "topic/t/compact"), ("POST", "cleanup")):
+        assert httpx.request(method, f"http://{running.bound.http}/{path}").is_success
+    words = ["forget cursor c of topic t", "compact topic t", "drop what retention allows"]
+    assert [change["what"] for change in reversed(running.changes.newest())] == words * 2
+
+
 def test_invalid_administration_has_its_code(stub: StructuredLogStub) -> None:
     append(stub, "t", b"x")
     bad = pb.TopicSettings(durability="sometimes")
