@@ -51,6 +51,7 @@ KAFKA_RECORDS = "server/kafka/records/test_decode.py::test_any_bytes_with_a_good
 KAFKA_REQUESTS = "server/kafka/schema/test_messages.py::test_any_bytes_are_a_request_or_refused"
 REDACTION = "landing/transform/test_any_payload.py::test_any_payload_stays_one_row_and_fails_nothing"
 ANY_OTLP = "wire/otlp/test_records.py::test_any_bytes_are_records_or_malformed"
+ANY_CLIENT = "sql/postgres/test_server.py::test_any_bytes_end_one_connection_at_most"
 TARGETS = {
     "audit/fields.py": "audit/test_fields.py::test_any_text_is_a_pair_or_refused",
     "audit/kafka_source.py": "audit/test_redelivery.py::test_any_headers_name_a_record_or_none",
@@ -232,6 +233,11 @@ TARGETS = {
     "slogd/json/values.py": "slogd/json/test_values.py::test_random_bytes_are_a_value_or_refused",
     "spark/query/proof_worker.py": DAMAGED_FILES,
     "spark/source/options.py": "spark/source/test_options.py::test_any_text_is_parsed_or_refused",
+    "sql/postgres/messages.py": "sql/postgres/test_messages.py::test_any_bytes_are_messages_or_refused",
+    "sql/postgres/preparation.py": ANY_CLIENT,
+    "sql/postgres/server.py": ANY_CLIENT,
+    "sql/postgres/session.py": ANY_CLIENT,
+    "sql/postgres/types.py": "sql/postgres/test_types.py::test_any_parameter_is_one_literal_or_refused",
     "supervise/endpoints.py": ENDPOINTS,
     "upkeep/backup.py": "upkeep/test_backup.py::test_any_manifest_is_read_or_refused",
     "supervise/succession.py": "supervise/test_succession.py::test_inheritance_survives_the_environment",

@@ -23,6 +23,7 @@ SECTIONS: dict[str, dict[str, Command]] = {
         "reload": Command("run.daemon_commands", ["penstock reload --config /etc/penstock/penstock.toml"]),
         "restart": Command("run.daemon_commands", ["penstock restart --config /etc/penstock/penstock.toml"]),
         "console": Command("run.serve", ["penstock console --http 127.0.0.1:8840"]),
+        "postgres": Command("run.serve", ["penstock postgres --address 127.0.0.1:8847"]),
         "config": Command(
             "run.config",
             {

@@ -37,6 +37,7 @@ AT_START = {
     "pipeline.fixes": "the console loads these functions once",
     "pipeline.spark": "Spark's session takes its properties at its start",
     "console": "the console is a process of its own that reads them once",
+    "sql": "the SQL server is a process of its own that reads them once",
     "otel": "the export connects once",
 }
 """Keys and groups that processes read only at their start, and why."""

@@ -14,7 +14,7 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -44,19 +44,25 @@ INTERRUPT_INTERVAL_S = 0.1
 TOPICS = "topics"
 """Schema whose tables are the topics of the log."""
 _TEXTS = re.compile(r"'(?:[^']|'')*'")
-_BOUNDS = ("SET memory_limit = '2GB'", "SET max_temp_directory_size = '8GB'")
-"""Limits for queries with a time limit: they come from other users."""
-_CLOSED = ("SET enable_external_access = false", "SET lock_configuration = true")
+MEMORY_BYTES, SPILLED_BYTES_PER_BYTE = 2_000_000_000, 4
+"""Limits of memory and scratch files for queries with a time limit: they come from other users."""
+ROWS_PER_BATCH = 2048
+"""Rows that ``stream`` holds at once, as many as DuckDB computes at once."""
+CLOSED = ("SET enable_external_access = false", "SET lock_configuration = true")
 _REPEATED_NAMES = ("Map keys must be unique", "Arrow map contains duplicate key")
 """Errors of DuckDB for files that landed before annotation names became unique."""
-_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }
 
 
 class BadQuery(PenstockError, ValueError):
-    """A query that cannot be answered."""
+    """A query that cannot be answered; ``cause`` is DuckDB's error, None if DuckDB did not refuse it."""
+
+    def __init__(self, text: str, cause: duckdb.Error | None = None) -> None:
+        super().__init__(text)
+        self.cause = cause
 
 
 class Query:
@@ -74,9 +80,12 @@ class Query:
         timeout_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         cancelled: threading.Event | None = None,
+        memory_bytes: int = MEMORY_BYTES,
+        prepare: Callable[[duckdb.DuckDBPyConnection], None] = lambda _: None,
     ) -> None:
         """Open the views that ``text`` needs. ``timeout_s`` limits the whole query; None for no limit. Setting
-        ``cancelled`` ends it early, from any thread.
+        ``cancelled`` ends it early, from any thread. ``memory_bytes`` applies with a time limit only. ``prepare`` may
+        choose a schema for the views, and create functions.
 
         Raises BadQuery, TableTooBusy, UnknownFormat, DamagedFile.
         """
@@ -87,7 +96,7 @@ class Query:
         self.took = 0.0
         self._clock, self._began = clock, clock()
         self._scratch = tempfile.TemporaryDirectory(prefix="penstock-sql-")
-        self._connection = duckdb.connect(":memory:", config=_SETTINGS)
+        self._connection = duckdb.connect(":memory:", config=SETTINGS)
         self._timeout_s, self._cancelled = timeout_s, cancelled
         self._closed = threading.Event()
         if timeout_s is not None or cancelled is not None:
@@ -96,14 +105,14 @@ class Query:
             self._connection.execute("SET TimeZone = 'UTC'")
             self._connection.execute(f"SET temp_directory = {sql_literal(self._scratch.name)}")
             # Order: the check before anything of the text runs; a second statement could change settings.
-            _check_one_select(text)
-            for statement in _BOUNDS if timeout_s is not None else ():
+            check_one_select(text)
+            for statement in memory_limits(memory_bytes) if timeout_s is not None else ():
                 self._connection.execute(statement)
-            # Words in quotes are data, so they need no view.
-            self._make_views({word.casefold() for word in re.findall(r"\w+", _TEXTS.sub("", text))})
+            prepare(self._connection)
+            self._make_views(words_of(text))
         except duckdb.Error as error:
             self.close()
-            raise BadQuery(self._explain_error(error)) from None
+            raise BadQuery(self._explain_error(error), error) from None
         except BaseException:
             self.close()
             raise
@@ -130,7 +139,22 @@ class Query:
             self.took = self._clock() - self._began
             return answer.rename_columns(_unique_names(answer.column_names))
         except duckdb.Error as error:
-            raise BadQuery(self._explain_error(error)) from None
+            raise BadQuery(self._explain_error(error), error) from None
+
+    def stream(self, express: Callable[[Sequence[str]], Sequence[str]], limit: int) -> Iterator[pa.RecordBatch]:
+        """Yield at most ``limit`` rows, in batches. ``express`` returns an expression for each column, from the
+        columns' types; it refers to them as ``#1``, ``#2`` and so on. Raises BadQuery.
+        """
+        try:
+            rows = self._connection.sql(self._text)
+            expressions = express([str(kind) for kind in rows.types])
+            columns = ", ".join(f"{expression} AS c{index}" for index, expression in enumerate(expressions))
+            yield from rows.limit(limit).project(columns).to_arrow_reader(ROWS_PER_BATCH)
+        except duckdb.Error as error:
+            raise BadQuery(self._explain_error(error), error) from None
+        except OSError as error:  # Arrow's, for an error of DuckDB after the first batch
+            kind = duckdb.InterruptException if str(error).startswith("INTERRUPT") else duckdb.Error
+            raise BadQuery(self._explain_error(cause := kind(str(error))), cause) from None
 
     def _explain_error(self, error: duckdb.Error) -> str:
         if isinstance(error, duckdb.InterruptException) and self._cancelled is not None and self._cancelled.is_set():
@@ -157,7 +181,7 @@ class Query:
         if words & {"landed", "show", *VIEWS, *(typed_table.view for typed_table in self._tables.typed)}:
             self._make_landed()
         # Order: locked last, because the views above read files and change settings.
-        for statement in _CLOSED:
+        for statement in CLOSED:
             self._connection.execute(statement)
 
     def _make_landed(self) -> None:
@@ -239,7 +263,7 @@ class Query:
         self._connection.execute(f"CREATE SCHEMA {TOPICS}")
         store = self._tables.store
         for name, view in store.views(["*"]).items() if store is not None else ():
-            if words.issuperset(re.findall(r"\w+", name.casefold())) and self._tables.may_read(name):
+            if words.issuperset(words_of(name)) and self._tables.may_read(name):
                 rows = store.read(Range(name, view.start, view.end), LOG_ROW) if store is not None else iter(())
                 batches = map(with_unique_annotations, rows)
                 self._store(f'{TOPICS}."{name}"', pa.RecordBatchReader.from_batches(LOG_ROW, batches))
@@ -272,7 +296,19 @@ def _has_expired(ranges: Sequence[Range], tables: Tables) -> bool:
     )
 
 
-def _check_one_select(text: str) -> None:
+def words_of(text: str) -> set[str]:
+    """Return the words of a query that may be names, in lower case."""
+    # Words in quotes are data, so they need no view.
+    return {word.casefold() for word in re.findall(r"\w+", _TEXTS.sub("", text))}
+
+
+def memory_limits(memory_bytes: int) -> tuple[str, str]:
+    """Return the statements that limit a connection's memory and scratch files."""
+    spilled_bytes = SPILLED_BYTES_PER_BYTE * memory_bytes
+    return f"SET memory_limit = '{memory_bytes}B'", f"SET max_temp_directory_size = '{spilled_bytes}B'"
+
+
+def check_one_select(text: str) -> None:
     """Raise BadQuery or duckdb.Error unless the text is one SELECT."""
     statements = duckdb.extract_statements(text)
     if len(statements) != 1:

@@ -54,7 +54,8 @@ def addresses(settings: Settings) -> Iterator[Finding]:
         return
     for listener in settings.listener:
         yield _listener_address(listener)
-    for key, address in {**settings.log.addresses, "console.http": settings.console.http}.items():
+    addresses = {**settings.log.addresses, **settings.sql.addresses, "console.http": settings.console.http}
+    for key, address in addresses.items():
         yield _address(key, address)
 
 

@@ -1,4 +1,5 @@
-"""``penstock serve``, which runs listeners and log daemon, and ``penstock console``, which serves the web console.
+"""``penstock serve``, which runs listeners and log daemon, ``penstock console``, which serves the web console, and
+``penstock postgres``, which serves the tables to clients of PostgreSQL.
 
 ``main`` is the entry point of the child process that ``penstock up`` starts.
 """
@@ -74,6 +75,27 @@ def console(
         fail("this needs NiceGUI: pip install 'penstock-pipe[console]'")
     terminal.print(f"the console is at http://{settings.console.http}", markup=False)
     run_console(settings)
+
+
+def postgres(
+    config: Config = None,
+    override: Override = None,
+    address: Annotated[
+        str | None, typer.Option(help="Address of the server; same as sql.postgres.", show_default=False)
+    ] = None,
+) -> None:
+    """Serve the tables and the log to clients of PostgreSQL until Ctrl-C."""
+    configure("sql")
+    settings = load_settings(config, [*(override or []), *([f"sql.postgres={address}"] if address else [])])
+    if not settings.sql.postgres:
+        fail("sql.postgres has no address: penstock postgres --address 127.0.0.1:8847")
+    try:
+        settings.security.check_files()
+        check_address("sql.postgres", settings.sql.postgres)
+        from penstock.sql.postgres.server import run as run_sql_server
+    except (CannotListen, ConfigError) as error:
+        fail(error)
+    run_sql_server(settings)
 
 
 def run(

@@ -1,7 +1,7 @@
 """``penstock up``: all processes of Penstock on one machine.
 
-The listeners with the log daemon (``serve``), the pipeline and the console are child processes, each with the same
-settings; ``Up`` starts, checks and stops them.
+The listeners with the log daemon (``serve``), the pipeline, the console and the SQL server are child processes, each
+with the same settings; ``Up`` starts, checks and stops them.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from penstock.supervise.supervisor import already_running, make_folders
 from penstock.supervise.timeline import Timeline
 
 SERVE, PIPELINE, CONSOLE = "penstock.cli.run.serve", "penstock.cli.tables.pipeline", "penstock.console.main"
+SQL_SERVER = "penstock.sql.postgres.server"
 POLL_INTERVAL_S = 0.2
 STEADY_S = 1.0
 """Age at which a restarted process counts as back."""
@@ -110,7 +111,7 @@ def _check_ports(settings: Settings) -> None:
 
 
 def _unavailable_addresses(settings: Settings) -> Iterator[CannotListen]:
-    for key, address in settings.log.addresses.items():
+    for key, address in {**settings.log.addresses, **settings.sql.addresses}.items():
         try:
             check_address(key, address)
         except CannotListen as error:
@@ -233,6 +234,8 @@ class Up:
             self._children.append(Child("pipeline", PIPELINE, {}, output=settings.data_dir / "pipeline.log"))
         if console:
             self._children.append(Child("console", CONSOLE, {}, output=settings.data_dir / "console.log"))
+        if settings.sql.addresses:
+            self._children.append(Child("sql", SQL_SERVER, {}, output=settings.data_dir / "sql.log"))
         self._set_tasks()
         self._inheritance, self._watchdog = inheritance, Watchdog()
         self._signals = Signals(inheritance)

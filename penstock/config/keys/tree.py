@@ -15,6 +15,7 @@ from penstock.config.keys.otel import OtelConfig
 from penstock.config.keys.pipeline import PipelineConfig
 from penstock.config.keys.relay import RelayConfig
 from penstock.config.keys.security import SecurityConfig, check_console, check_exposure
+from penstock.config.keys.sql import SqlConfig
 from penstock.config.keys.values import Seconds, Section, TopicName
 from penstock.config.tables_url import TablesPlace, TablesUrl, is_url
 
@@ -33,6 +34,7 @@ class Settings(Section):
     security: SecurityConfig = Field(default_factory=SecurityConfig)
     pipeline: PipelineConfig = Field(default_factory=PipelineConfig)
     console: ConsoleConfig = Field(default_factory=ConsoleConfig)
+    sql: SqlConfig = Field(default_factory=SqlConfig)
     otel: OtelConfig = Field(default_factory=OtelConfig)
     alarms: AlarmsConfig = Field(default_factory=AlarmsConfig)
 
@@ -75,7 +77,7 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _check_exposure(self) -> Settings:
-        check_exposure(self.log.addresses, self.security)
+        check_exposure({**self.log.addresses, **self.sql.addresses}, self.security)
         check_console(self.console.http, self.security)
         return self
 

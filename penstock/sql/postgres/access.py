@@ -1,0 +1,81 @@
+"""Rights of a client: its password is a token of ``[security.tokens]``, and the log daemon says what it may read.
+
+Invariant: a token that was revoked or restricted reads nothing more once ``MAX_AGE_S`` has passed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+
+import httpx
+
+from penstock.config import Settings
+from penstock.config.daemon_access import Access
+from penstock.errors import PenstockError
+
+REQUEST_TIMEOUT_S = 5.0
+MAX_AGE_S = 1.0
+"""Time for which an answer of the daemon is used: a dashboard sends several queries at once."""
+MAX_TOKEN_CHARS = 1_000
+
+
+class WrongPassword(PenstockError):
+    """The password is no token."""
+
+
+class RightsUnknown(PenstockError):
+    """The log daemon did not say what a token may read; the text says why."""
+
+
+class Rights:
+    """Asks the log daemon for the readable topics of tokens. Thread-safe."""
+
+    def __init__(self, settings: Settings) -> None:
+        access = Access(settings)
+        self.need_token = bool(settings.security.tokens)
+        # trust_env is off: a proxy of the environment must not see tokens.
+        self._http = httpx.Client(
+            base_url=access.http_url, verify=access.verify, timeout=REQUEST_TIMEOUT_S, trust_env=False
+        )
+
+    def close(self) -> None:
+        """Close the connections to the daemon."""
+        self._http.close()
+
+    def readable(self, token: str) -> frozenset[str] | None:
+        """Return the topics that a token may read; None (all) if there are no tokens.
+
+        Raises WrongPassword, RightsUnknown.
+        """
+        if not self.need_token:
+            return None
+        if not (0 < len(token) <= MAX_TOKEN_CHARS and token.isascii() and token.isprintable()):
+            raise WrongPassword("the password is no token")
+        try:
+            response = self._http.get("/topics", headers={"authorization": f"Bearer {token}"})
+            if response.status_code == HTTPStatus.UNAUTHORIZED:
+                raise WrongPassword("the password is no token of [security.tokens]")
+            response.raise_for_status()
+            return frozenset(topic["name"] for topic in response.json().get("topic", ()))
+        except httpx.HTTPError as error:
+            raise RightsUnknown(f"the log daemon does not answer: {error or type(error).__name__}") from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise RightsUnknown("the log daemon's answer is no list of topics") from None
+
+
+class Reader:
+    """The rights of one client, asked again after ``MAX_AGE_S``. Used by one thread."""
+
+    def __init__(self, rights: Rights, token: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rights, self._token, self._clock = rights, token, clock
+        self._topics: frozenset[str] | None = None
+        self._until = 0.0
+
+    def topics(self) -> frozenset[str] | None:
+        """Return the topics that the client may read now; None for all. Raises WrongPassword, RightsUnknown."""
+        if self._clock() >= self._until:
+            self._topics = self._rights.readable(self._token)
+            self._until = self._clock() + MAX_AGE_S
+        return self._topics

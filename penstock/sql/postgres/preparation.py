@@ -1,0 +1,165 @@
+"""Types of a statement before it runs: it is bound to empty tables with the columns of the real ones.
+
+Invariant: nothing of the tables or the log is read, so a client may prepare as many statements as it likes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+import duckdb
+
+from penstock.errors import PenstockError
+from penstock.sql.postgres.messages import SqlError
+from penstock.sql.postgres.statements import INFORMATION_SCHEMA, Statement, Translation, translate
+from penstock.sql.postgres.system_catalog import (
+    DATABASE,
+    INFORMATION_SCHEMA_NAMES,
+    SCHEMA,
+    SystemCatalog,
+    open_database,
+)
+from penstock.sql.postgres.types import Column, column
+from penstock.sql.query import CLOSED, SETTINGS, TOPICS, BadQuery, check_one_select, memory_limits, words_of
+
+MEMORY_BYTES = 200_000_000
+"""Limit for binding, which computes constant expressions only."""
+MAX_COLUMNS = 1_600
+"""Limit of PostgreSQL, and of a message's count of columns."""
+_PREPARE = "PREPARE located AS "
+_PREFIX = re.compile(r"^[A-Za-z ]+ Error: (?=\{)")
+_CALL = re.compile(r'"?(\w+)"?\(\)')
+_CODES: dict[type[duckdb.Error], str] = {
+    duckdb.ParserException: "42601",
+    duckdb.SyntaxException: "42601",
+    duckdb.CatalogException: "42P01",
+    duckdb.BinderException: "42000",
+    duckdb.ConversionException: "22P02",
+    duckdb.OutOfRangeException: "22003",
+    duckdb.TypeMismatchException: "42804",
+    duckdb.InvalidInputException: "22023",
+    duckdb.InterruptException: "57014",
+    duckdb.OutOfMemoryException: "53200",
+    duckdb.PermissionException: "42501",
+    duckdb.NotImplementedException: "0A000",
+}
+INTERNAL, READ_ONLY = "XX000", "25006"
+
+
+class StatementFailed(PenstockError):
+    """A statement that cannot be answered; the client gets ``error`` and goes on."""
+
+    def __init__(self, error: SqlError) -> None:
+        super().__init__(error.text)
+        self.error = error
+
+
+class Preparation:
+    """The connection in which one session's statements are bound. Used on the session's thread only."""
+
+    def __init__(self, catalog: SystemCatalog) -> None:
+        self._catalog, self._existing = catalog, set[str]()
+        self._connection = duckdb.connect(":memory:", config=SETTINGS)
+        open_database(self._connection)
+        own_schemas = (f"CREATE SCHEMA {DATABASE}.{TOPICS}", "SET threads = 1", "SET errors_as_json = true")
+        for statement in (*own_schemas, "SET TimeZone = 'UTC'", *memory_limits(MEMORY_BYTES), *CLOSED):
+            self._connection.execute(statement)
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._connection.close()
+
+    def translate(self, statement: Statement, literals: Sequence[str]) -> Translation:
+        """Return DuckDB's text of a statement."""
+        return translate(statement, literals, self._catalog.object_number, INFORMATION_SCHEMA_NAMES)
+
+    def columns(self, translation: Translation) -> list[Column]:
+        """Return the columns of a statement's answer. Raises StatementFailed."""
+        try:
+            check_one_select(translation.text)
+            words = words_of(translation.text)
+            self._make_tables(words)
+            self._catalog.install(self._connection, words, self._existing)
+            relation = self._connection.sql(translation.text)
+            kinds = zip(relation.columns, relation.types, strict=True)
+            columns = [column(_column_name(name), str(kind)) for name, kind in kinds]
+        except BadQuery as error:
+            raise StatementFailed(SqlError(READ_ONLY, str(error))) from None
+        except duckdb.Error as error:
+            raise StatementFailed(self._explain(self._located(error, translation.text), translation)) from None
+        if len(columns) > MAX_COLUMNS:
+            raise StatementFailed(SqlError("54011", f"an answer has at most {MAX_COLUMNS:,} columns"))
+        return columns
+
+    def install(self, connection: duckdb.DuckDBPyConnection, text: str) -> None:
+        """Make what a statement's text names, in the connection that runs it."""
+        open_database(connection)
+        self._catalog.install(connection, words_of(text), set())
+
+    def _make_tables(self, words: set[str]) -> None:
+        catalog = self._catalog.catalog
+        named = {view: columns for view, columns in catalog.views.items() if view in words or "show" in words}
+        for view, columns in named.items():
+            self._make_table(SCHEMA, view, columns)
+        if TOPICS in words:
+            for topic in catalog.topics:
+                if words.issuperset(words_of(topic)):
+                    self._make_table(TOPICS, topic, catalog.topic_columns)
+
+    def _make_table(self, schema: str, name: str, columns: Mapping[str, str]) -> None:
+        key = f"{schema}.{name}"
+        if key not in self._existing:
+            self._existing.add(key)
+            layout = ", ".join(f'"{column_name}" {kind}' for column_name, kind in columns.items())
+            self._connection.execute(f'CREATE TABLE {DATABASE}.{schema}."{name}" ({layout})')
+
+    def _located(self, error: duckdb.Error, text: str) -> duckdb.Error:
+        """Return the same error with its position, which DuckDB leaves out for a relation."""
+        try:
+            self._connection.execute(f"{_PREPARE}{text}")
+            self._connection.execute("DEALLOCATE located")
+        except duckdb.Error as located:
+            return located if type(located) is type(error) else error
+        return error
+
+    def _explain(self, error: duckdb.Error, translation: Translation) -> SqlError:
+        text, position, missing = _details(error)
+        code = code_of(error, missing)
+        hint = f"Existing tables: {', '.join(self._catalog.catalog.views)}, {TOPICS}.NAME." if code == "42P01" else ""
+        is_located = position is not None and position >= len(_PREPARE)
+        source = translation.source_position((position or 0) - len(_PREPARE)) if is_located else 0
+        return SqlError(code, text.replace(f"{INFORMATION_SCHEMA}.", "information_schema."), source, hint)
+
+
+def _column_name(name: str) -> str:
+    """Return a column's name; of a call without arguments, the function's, as in PostgreSQL."""
+    if name == "count_star()":
+        return "count"
+    match = _CALL.fullmatch(name)
+    return match[1] if match else name
+
+
+def _details(error: duckdb.Error) -> tuple[str, int | None, str]:
+    """Return text, position and kind of the missing object of DuckDB's error, which is JSON in a text."""
+    words = str(error).strip()
+    try:
+        document = json.loads(_PREFIX.sub("", words))
+        position = document.get("position")
+        offset = int(position) if position is not None else None
+        kind = str(document.get("type") or document.get("error_subtype") or "")
+        return str(document["exception_message"]), offset, kind
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return words.partition(": ")[2] or words, None, ""
+
+
+def code_of(error: duckdb.Error | None, missing: str = "") -> str:
+    """Return PostgreSQL's code of an error of DuckDB."""
+    if "Function" in missing or missing == "NO_MATCHING_FUNCTION":
+        return "42883"
+    if missing == "COLUMN_NOT_FOUND":
+        return "42703"
+    if missing == "Schema":
+        return "3F000"
+    return next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), INTERNAL)

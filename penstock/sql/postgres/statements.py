@@ -1,0 +1,260 @@
+"""A client's text as statements, and a statement as DuckDB's text.
+
+DuckDB reads PostgreSQL's SQL but for a few spellings of its catalog; these are replaced word by word, outside of texts
+and comments. Whether a text is one SELECT is DuckDB's own judgement (``sql.query``), so a text that is split wrongly
+here can only be refused.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from penstock.sql.postgres.types import BadParameter, quoted, split_array
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>\s+|--[^\n]*)
+    |(?P<comment>/\*)
+    |(?P<text>[eE]'(?:[^'\\]|\\.|'')*+'|(?:[bBxX]|[uU]&)?'(?:[^']|'')*+')
+    |(?P<dollar>\$(?:[A-Za-z_\x80-\U0010ffff][\w]*+)?\$)
+    |(?P<name>"(?:[^"]|"")*+")
+    |(?P<parameter>\$\d{1,6})
+    |(?P<number>\d[\w.]*+)
+    |(?P<word>[A-Za-z_\x80-\U0010ffff][\w$]*+)
+    |(?P<unclosed>['"])
+    |(?P<cast>::)
+    |(?P<sign>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT = re.compile(r"/\*|\*/")
+_BLANK = ("space", "comment")
+OBJECT_TYPES = ("regclass", "regtype", "regnamespace", "regproc", "regprocedure")
+"""Types of PostgreSQL that turn a name into the number of an object."""
+INFORMATION_SCHEMA = "ischema"
+"""Schema of the information schema as PostgreSQL has it."""
+_RENAMED = {
+    "json_build_object": "json_object",
+    "jsonb_build_object": "json_object",
+    "json_build_array": "json_array",
+    "json_agg": "json_group_array",
+    "jsonb_agg": "json_group_array",
+    "json_object_agg": "json_group_object",
+}
+"""Functions with any number of arguments, which DuckDB has under another name."""
+_USER_WORDS = ("current_user", "session_user", "current_role")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of a statement: its kind in ``_TOKEN``, its text, and where it begins in the client's text."""
+
+    kind: str
+    text: str
+    position: int
+
+    def is_word(self, *words: str) -> bool:
+        """Report whether it is one of some words."""
+        return self.kind == "word" and self.text.lower() in words
+
+    @property
+    def identifier(self) -> str:
+        """Return the name that a word or a quoted name means; "" for anything else."""
+        if self.kind == "name":
+            return self.text[1:-1].replace('""', '"')
+        return self.text.lower() if self.kind == "word" else ""
+
+    @property
+    def content(self) -> str | None:
+        """Return a text literal's content; None for another token, and for a text with escapes."""
+        if self.kind != "text" or not self.text.startswith("'"):
+            return None
+        return self.text[1:-1].replace("''", "'")
+
+
+def tokens_of(text: str) -> Iterator[Token]:
+    """Yield all pieces of a text, in order and without gaps. A quote without an end lasts until the end."""
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        assert match is not None  # the last alternative takes any character
+        assert match.lastgroup is not None
+        kind, end = match.lastgroup, match.end()
+        if kind == "comment":
+            end = _end_of_comment(text, end)
+        elif kind == "dollar":
+            close = text.find(match[0], end)
+            kind, end = ("text", close + len(match[0])) if close >= 0 else ("unclosed", len(text))
+        elif kind == "unclosed":
+            end = len(text)
+        yield Token(kind, text[position:end], position)
+        position = end
+
+
+def _end_of_comment(text: str, position: int) -> int:
+    depth = 1
+    for match in _COMMENT.finditer(text, position):
+        depth += 1 if match[0] == "/*" else -1
+        if depth == 0:
+            return match.end()
+    return len(text)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement of a client's text."""
+
+    tokens: Sequence[Token] = field(repr=False)
+
+    @cached_property
+    def significant(self) -> list[Token]:
+        """Tokens without blanks and comments."""
+        return [token for token in self.tokens if token.kind not in _BLANK]
+
+    @property
+    def words(self) -> list[str]:
+        """First words in lower case, up to the first token of another kind."""
+        words = []
+        for token in self.significant:
+            if token.kind != "word":
+                break
+            words.append(token.text.lower())
+        return words
+
+    @cached_property
+    def names(self) -> set[str]:
+        """Words and quoted names, in lower case, that may name a table, a schema or a function."""
+        return {token.identifier.lower() for token in self.significant if token.identifier}
+
+    @cached_property
+    def parameters(self) -> int:
+        """The highest number of a parameter."""
+        return max((int(token.text[1:]) for token in self.tokens if token.kind == "parameter"), default=0)
+
+
+def split(text: str) -> list[Statement]:
+    """Return the statements of a text, without empty ones."""
+    statements: list[list[Token]] = [[]]
+    for token in tokens_of(text):
+        if token.text == ";" and token.kind == "sign":
+            statements.append([])
+        else:
+            statements[-1].append(token)
+    return [statement for tokens in statements if (statement := Statement(tokens)).significant]
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """DuckDB's text of a statement, and where its parts were in the client's text."""
+
+    text: str
+    _starts: Sequence[int]
+    _sources: Sequence[int]
+
+    def source_position(self, offset: int) -> int:
+        """Return the position in the client's text, from 1, of an offset in ``text``, from 0."""
+        index = bisect.bisect_right(self._starts, offset) - 1
+        if index < 0:
+            return 1
+        return self._sources[index] + offset - self._starts[index] + 1
+
+
+def translate(
+    statement: Statement,
+    literals: Sequence[str] = (),
+    object_number: Callable[[str, str], int | None] = lambda kind, name: None,
+    information_schema: frozenset[str] = frozenset(),
+) -> Translation:
+    """Return a statement as DuckDB reads it, with ``literals`` in place of its parameters.
+
+    ``object_number`` returns the number of a name for a type of ``OBJECT_TYPES``; ``information_schema`` has the names
+    that exist in ``INFORMATION_SCHEMA``.
+    """
+    pieces: list[tuple[str, int]] = []
+    tokens = _with_literals(statement.tokens, literals)
+    significant = [index for index, token in enumerate(tokens) if token.kind not in _BLANK]
+    replaced = dict(_replacements([tokens[index] for index in significant], object_number, information_schema))
+    by_index = {significant[number]: text for number, text in replaced.items()}
+    starts, sources, length = [], [], 0
+    for index, token in enumerate(tokens):
+        text = by_index.get(index, token.text)
+        if text:
+            starts.append(length)
+            sources.append(token.position)
+            pieces.append((text, token.position))
+            length += len(text)
+    return Translation("".join(text for text, _ in pieces), starts, sources)
+
+
+def _with_literals(tokens: Sequence[Token], literals: Sequence[str]) -> list[Token]:
+    placed = []
+    for token in tokens:
+        number = int(token.text[1:]) if token.kind == "parameter" else 0
+        if not 0 < number <= len(literals):
+            placed.append(token)
+        elif literals[number - 1].startswith("'"):
+            placed.append(Token("text", literals[number - 1], token.position))
+        else:
+            # Blanks around it: `$1` may touch a word, which a number would continue.
+            placed.append(Token("literal", f" {literals[number - 1]} ", token.position))
+    return placed
+
+
+def _replacements(
+    tokens: Sequence[Token],
+    object_number: Callable[[str, str], int | None],
+    information_schema: frozenset[str],
+) -> Iterator[tuple[int, str]]:
+    """Yield the index of each token that DuckDB writes in another way, and its text."""
+    removed: set[int] = set()
+    blank = Token("sign", "", 0)
+
+    def follow(index: int) -> tuple[int, Token]:
+        """Return the next token that is not removed."""
+        index += 1
+        while index in removed:
+            index += 1
+        return index, tokens[index] if index < len(tokens) else blank
+
+    for index in range(len(tokens) - 1):
+        if tokens[index].identifier == "pg_catalog" and tokens[index + 1].text == ".":
+            removed |= {index, index + 1}
+    for index, token in enumerate(tokens):
+        if index in removed:
+            continue
+        second_index, second = follow(index)
+        third_index, third = follow(second_index)
+        is_qualified = token.identifier == "information_schema" and second.text == "."
+        if is_qualified and third.identifier in information_schema:
+            yield index, INFORMATION_SCHEMA
+        elif token.is_word("operator") and second.text == "(":
+            rest = range(third_index, len(tokens))
+            end = next((candidate for candidate in rest if tokens[candidate].text == ")"), None)
+            if end is not None:
+                removed |= {index, second_index, end}
+        elif token.is_word("collate") and second.identifier == "default":
+            removed |= {index, second_index}
+        elif token.is_word(*_USER_WORDS) and (index == 0 or tokens[index - 1].text != "."):
+            yield index, "pg_user_name()"
+        elif token.identifier in _RENAMED and second.text == "(":
+            yield index, _RENAMED[token.identifier]
+        elif token.content is not None and second.kind == "cast" and third.identifier in OBJECT_TYPES:
+            number = object_number(third.identifier, token.content)
+            yield index, "CAST(NULL AS BIGINT)" if number is None else str(number)
+        elif token.is_word("any", "all") and second.text == "(" and (elements := _array_literal(third)):
+            yield third_index, elements
+    for index in removed:
+        yield index, ""
+
+
+def _array_literal(token: Token) -> str | None:
+    """Return a text such as ``'{a,b}'`` as DuckDB's list; None for another token."""
+    try:
+        elements = split_array(token.content or "")
+        return f"[{', '.join('NULL' if element is None else quoted(element.decode()) for element in elements)}]"
+    except BadParameter:
+        return None

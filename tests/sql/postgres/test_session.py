@@ -1,0 +1,196 @@
+"""Queries of psycopg: simple and extended, with parameters, transactions, portals and errors."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import errors
+
+from penstock.sql.postgres.server import Server
+from tests.sql.postgres.postgres_server import connect
+
+UTC = dt.UTC
+
+
+@pytest.fixture(scope="module")
+def connection(sql_server: Server) -> Iterator[psycopg.Connection[Any]]:
+    with connect(sql_server) as connection:
+        yield connection
+
+
+def simple(connection: psycopg.Connection[Any], text: str) -> list[tuple[Any, ...]]:
+    with psycopg.ClientCursor(connection) as cursor:
+        return cursor.execute(text).fetchall()
+
+
+def test_simple_query_answers_the_rows_of_tables_and_log(connection: psycopg.Connection[Any]) -> None:
+    assert simple(connection, 'select topic, uuid from events order by 1, "offset"') == [
+        ("secret", "u2"),
+        ("t", "u0"),
+        ("t", "u1"),
+    ]
+    assert simple(connection, "select count(*) from public.landed") == [(4,)]
+    assert simple(connection, "select count(*) from penstock.topics.t") == [(3,)]
+
+
+VALUES: list[Any] = [
+    *(1, 2**40, -1.5, "a'b", b"\x00\xff", True, None, dt.date(1999, 1, 2), dt.time(1, 2, 3, 4), [1, 2, None]),
+    dt.datetime(2020, 1, 2, 3, 4, 5, 6),
+    dt.datetime(1969, 1, 2, 3, 4, 5, tzinfo=UTC),
+    dt.timedelta(days=400, seconds=5),
+    *(decimal.Decimal("1.50"), decimal.Decimal("-123456789012345678901234567.125"), uuid.UUID(int=5), 2**80),
+]
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
+@pytest.mark.parametrize("placeholder", ["%t", "%b"])
+def test_parameter_comes_back_as_it_was_sent(
+    connection: psycopg.Connection[Any], binary: bool, placeholder: str
+) -> None:
+    with connection.cursor(binary=binary) as cursor:
+        row = cursor.execute(f"select {', '.join([placeholder] * len(VALUES))}", VALUES).fetchone()
+    assert row is not None
+    assert list(row) == VALUES
+
+
+TYPES: dict[str, Any] = {
+    "true": True,
+    "1::utinyint": 1,
+    "'-inf'::float": float("-inf"),
+    "1e20::double": 1e20,
+    "date '1999-12-31'": dt.date(1999, 12, 31),
+    "timestamptz '2020-01-01 00:00:00+01'": dt.datetime(2019, 12, 31, 23, tzinfo=UTC),
+    "interval '14 months 3 days 4 hours'": dt.timedelta(days=365 + 60 + 3, hours=4),
+    "12345.6700::decimal(12,4)": decimal.Decimal("12345.6700"),
+    "0.00::decimal(5,2)": decimal.Decimal("0.00"),
+    "100000000::decimal(12,2)": decimal.Decimal("100000000.00"),
+    "170141183460469231731687303715884105727::hugeint": decimal.Decimal(2**127 - 1),
+    "[1, 2, null]": [1, 2, None],
+    "['a\"b\\c', null, '']": ['a"b\\c', None, ""],
+    "[date '2020-01-01']": [dt.date(2020, 1, 1)],
+    "[timestamptz '2020-01-01']": [dt.datetime(2020, 1, 1, tzinfo=UTC)],
+    "[1.5::decimal(4,2)]": [decimal.Decimal("1.50")],
+    "[true, null]": [True, None],
+    "[uuid '00000000-0000-0000-0000-000000000005']": [uuid.UUID(int=5)],
+    "[]::int[]": [],
+    "{'a': [{'b': null}]}": {"a": [{"b": None}]},
+    "map {'k': 1}": {"k": 1},
+    "'{\"a\": 1}'::json": {"a": 1},
+    "null": None,
+}
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
+def test_type_of_duckdb_arrives_as_a_type_of_the_client(connection: psycopg.Connection[Any], binary: bool) -> None:
+    row = connection.cursor(binary=binary).execute(f"select {', '.join(TYPES)}").fetchone()
+    assert row is not None
+    assert list(row) == list(TYPES.values())
+
+
+def test_statement_is_prepared_once_and_run_with_other_parameters(connection: psycopg.Connection[Any]) -> None:
+    for number in range(3):
+        rows = connection.execute("select uuid from events where uuid = %s", (f"u{number}",), prepare=True).fetchall()
+        assert rows == [(f"u{number}",)]
+    assert connection.execute('select count(*) from events where "offset" >= %s', ("1",)).fetchone() == (1,)
+
+
+def test_columns_are_known_without_rows(connection: psycopg.Connection[Any]) -> None:
+    cursor = connection.execute("select topic, payload, count(*) from landed where false group by all")
+    assert [(column.name, column.type_code) for column in cursor.description or ()] == [
+        ("topic", 25),
+        ("payload", 17),
+        ("count", 20),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "position"),
+    [
+        ("select nocol from events", errors.UndefinedColumn, 8),
+        ("select * from nosuch", errors.UndefinedTable, 15),
+        ("select nofun(1)", errors.UndefinedFunction, 8),
+        ("selec", errors.SyntaxError, 1),
+        ("select 1 +", errors.SyntaxError, 10),
+        ("select cast('x' as int)", errors.InvalidTextRepresentation, None),
+        ("select 1; select 2; create table x(a int)", errors.ReadOnlySqlTransaction, None),
+        ("insert into events values (1)", errors.ReadOnlySqlTransaction, None),
+        ("with x as (select 1) insert into y select * from x", errors.ReadOnlySqlTransaction, None),
+        ("copy events to '/tmp/x'", errors.FeatureNotSupported, None),
+        ("copy (select 1) to stdout", errors.FeatureNotSupported, None),
+        ("attach 'x' as y", errors.ReadOnlySqlTransaction, None),
+        ("install httpfs", errors.ReadOnlySqlTransaction, None),
+        ("pragma version", errors.ReadOnlySqlTransaction, None),
+        ("select * from read_csv('/etc/passwd')", errors.InsufficientPrivilege, 15),
+        ("select * from '/etc/passwd'", errors.UndefinedTable, 15),
+        ("set client_encoding to latin1", errors.InvalidParameterValue, None),
+    ],
+)
+def test_error_has_its_code_and_position(
+    connection: psycopg.Connection[Any], text: str, error: type[psycopg.Error], position: int | None
+) -> None:
+    with pytest.raises(error) as caught:
+        simple(connection, text)
+    assert caught.value.diag.statement_position == (None if position is None else str(position))
+    with pytest.raises(error):
+        connection.execute(text.split("; ")[-1])
+    assert connection.execute("select 1").fetchone() == (1,)
+
+
+def test_hint_lists_the_tables(connection: psycopg.Connection[Any]) -> None:
+    with pytest.raises(errors.UndefinedTable) as caught:
+        connection.execute("select * from nosuch")
+    assert "landed, events, syslog" in str(caught.value.diag.message_hint)
+
+
+def test_failed_transaction_is_ignored_until_it_ends(sql_server: Server) -> None:
+    with connect(sql_server, autocommit=False) as connection:
+        assert connection.execute("select 1").fetchone() == (1,)
+        with pytest.raises(errors.UndefinedColumn):
+            connection.execute("select nocol")
+        with pytest.raises(errors.InFailedSqlTransaction):
+            connection.execute("select 1")
+        connection.rollback()
+        with connection.transaction():
+            assert connection.execute("select 2").fetchone() == (2,)
+        assert connection.execute("show transaction isolation level").fetchone() == ("read committed",)
+
+
+def test_rows_are_fetched_in_portions(sql_server: Server) -> None:
+    with connect(sql_server) as connection:
+        query = "select range as n, repeat('x', 1000) as t from range(5000)"
+        with connection.cursor() as cursor:
+            rows = list(cursor.stream(query, size=700))
+        assert [row[0] for row in rows] == list(range(5000))
+
+
+def test_settings_are_shown_as_they_were_set(sql_server: Server) -> None:
+    notices: list[str] = []
+    with connect(sql_server, application_name="first") as connection:
+        connection.add_notice_handler(lambda notice: notices.append(str(notice.message_primary)))
+        assert connection.info.parameter_status("server_version") == "16.0"
+        assert connection.execute("show application_name").fetchone() == ("first",)
+        connection.execute("set application_name to 'second'")
+        assert connection.info.parameter_status("application_name") == "second"
+        assert connection.execute("select current_setting('application_name')").fetchone() == ("second",)
+        connection.execute("set session statement_timeout = 0")
+        connection.execute("set time zone 'Europe/Berlin'")
+        assert connection.execute("show timezone").fetchone() == ("UTC",)
+        assert notices == ["times are in UTC; cast them AT TIME ZONE for another zone"]
+        connection.execute("discard all")
+
+
+def test_empty_query_and_several_statements_are_answered(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("")
+    connection.execute("-- nothing")
+    with psycopg.ClientCursor(connection) as cursor:
+        cursor.execute("select 1; show server_version; select 2")
+        answers = [cursor.fetchall()]
+        while cursor.nextset():
+            answers.append(cursor.fetchall())
+    assert answers == [[(1,)], [("16.0",)], [(2,)]]

@@ -1,0 +1,146 @@
+"""The description of the database that clients read first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+from penstock.sql.catalog import Catalog
+from penstock.sql.postgres.server import Server
+from penstock.sql.postgres.system_catalog import SystemCatalog
+from tests.sql.postgres.postgres_server import connect
+
+CATALOG = Catalog({"events": {"n": "BIGINT", "d": "DECIMAL(12,4)"}}, ("a-topic",), {"payload": "BLOB"})
+
+
+@pytest.fixture(scope="module")
+def connection(sql_server: Server) -> Iterator[psycopg.Connection[Any]]:
+    with connect(sql_server) as connection:
+        yield connection
+
+
+def test_number_of_an_object_depends_on_its_name_only() -> None:
+    numbers = [
+        SystemCatalog(catalog).object_number("regclass", '"topics"."a-topic"')
+        for catalog in (CATALOG, Catalog({**CATALOG.views, "z": {}}, ("another", "a-topic"), {}))
+    ]
+    assert numbers[0] == numbers[1] is not None
+    catalog = SystemCatalog(CATALOG)
+    assert catalog.object_number("regclass", "EVENTS") == catalog.object_number("regclass", "public.events")
+    assert catalog.object_number("regclass", "nosuch") is None
+    assert catalog.object_number("regnamespace", "public") == 2200
+    assert catalog.object_number("regtype", "bigint") == 20
+    assert catalog.object_number("regclass", "16385") == 16385
+
+
+FIRST_QUERIES: dict[str, str] = {
+    "JDBC, tables": (
+        "SELECT NULL AS TABLE_CAT, n.nspname AS TABLE_SCHEM, c.relname AS TABLE_NAME, CASE c.relkind WHEN 'r' THEN "
+        "'TABLE' END AS TABLE_TYPE, d.description AS REMARKS FROM pg_catalog.pg_namespace n, pg_catalog.pg_class c "
+        "LEFT JOIN pg_catalog.pg_description d ON (c.oid = d.objoid AND d.objsubid = 0 AND d.classoid = "
+        "'pg_class'::regclass) WHERE c.relnamespace = n.oid AND c.relname LIKE 'events' AND n.nspname !~ '^pg_toast'"
+    ),
+    "JDBC, keys": (
+        "SELECT a.attname, (i.keys).n AS key_seq FROM pg_catalog.pg_class ct JOIN pg_catalog.pg_attribute a ON "
+        "(ct.oid = a.attrelid) JOIN (SELECT i.indexrelid, i.indrelid, i.indisprimary, "
+        "information_schema._pg_expandarray(i.indkey) AS keys FROM pg_catalog.pg_index i) i ON (a.attnum = (i.keys).x)"
+    ),
+    "JDBC, keywords": (
+        "select string_agg(word, ',') from pg_catalog.pg_get_keywords() where word <> ALL ('{a,abs,all}'::text[])"
+    ),
+    "psycopg, a type": (
+        "SELECT typname AS name, oid, typarray AS array_oid, oid::regtype::text AS regtype, typdelim AS delimiter "
+        "FROM pg_type t WHERE t.oid = to_regtype('bigint') ORDER BY t.oid"
+    ),
+    "Grafana, tables": (
+        "select quote_ident(table_name) from information_schema.tables where quote_ident(table_schema) not in "
+        "('information_schema', 'pg_catalog') and table_type = 'BASE TABLE'"
+    ),
+    "Grafana, version": "SELECT current_setting('server_version_num')::int/100 as version",
+    "Grafana, TimescaleDB": "SELECT extversion FROM pg_extension WHERE extname = 'timescaledb'",
+    "Metabase, privileges": (
+        "select t.schemaname, t.tablename from pg_catalog.pg_tables t where t.schemaname !~ '^pg_' and "
+        "pg_catalog.has_any_column_privilege(current_user, '\"' || t.schemaname || '\".\"' || t.tablename || '\"', "
+        "'select')"
+    ),
+    "Metabase, columns": (
+        "SELECT c.column_name AS name, c.udt_name, c.ordinal_position - 1, c.table_schema, c.table_name, "
+        "col_description(format('{}.{}', c.table_schema, c.table_name)::regclass::oid, c.ordinal_position) "
+        "FROM information_schema.columns c WHERE c.table_schema = ANY (ARRAY['public'])"
+    ),
+    "Superset, views": (
+        "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'public' AND "
+        "c.relkind = ANY (ARRAY['v', 'm'])"
+    ),
+    "dbt, relations": (
+        "select 'penstock' as database, tablename as name, schemaname as schema, 'table' as type from pg_tables where "
+        "schemaname ilike 'public' union all select 'penstock', viewname, schemaname, 'view' from pg_views where "
+        "schemaname ilike 'public' union all select 'penstock', matviewname, schemaname, 'materialized_view' from "
+        "pg_matviews where schemaname ilike 'public'"
+    ),
+    "dbt, schemas": "select distinct nspname from pg_namespace",
+    "dbt, a schema": "select count(*) from pg_namespace where nspname = 'public'",
+    "dbt, dependencies": (
+        "with relation as (select pg_rewrite.ev_class as class, pg_rewrite.oid as id from pg_rewrite), dependency as "
+        "(select distinct pg_depend.refobjid, pg_depend.classid, pg_depend.objid from pg_depend) select class from "
+        "relation join dependency on relation.id = dependency.objid"
+    ),
+    "DBeaver": (
+        "SELECT db.oid, db.* FROM pg_catalog.pg_database db WHERE datallowconn AND NOT datistemplate OR db.datname = "
+        "current_database() ORDER BY db.datname"
+    ),
+    "DBeaver, sizes": "select pg_catalog.pg_total_relation_size(c.oid), pg_size_pretty(0) from pg_class c",
+    "Tableau": "select current_schemas(false), current_schemas(true), current_catalog, session_user",
+}
+
+
+@pytest.mark.parametrize("name", FIRST_QUERIES)
+def test_first_query_of_a_client_is_answered(connection: psycopg.Connection[Any], name: str) -> None:
+    text = FIRST_QUERIES[name]
+    assert connection.execute(text).description
+    with psycopg.ClientCursor(connection) as cursor:
+        assert cursor.execute(text).description
+
+
+def test_tables_have_their_columns_with_postgresqls_types(connection: psycopg.Connection[Any]) -> None:
+    columns = (
+        "select column_name, data_type, udt_name from information_schema.columns where table_schema = 'public' and "
+        "table_name = 'events' and column_name in ('offset', 'received', 'payload', 'data') order by 1"
+    )
+    assert connection.execute(columns).fetchall() == [
+        ("data", "json", "json"),
+        ("offset", "bigint", "int8"),
+        ("payload", "bytea", "bytea"),
+        ("received", "timestamp with time zone", "timestamptz"),
+    ]
+    types = (
+        "select a.attname, format_type(a.atttypid, a.atttypmod) from pg_attribute a where a.attrelid = "
+        "'public.events'::regclass and a.attname = 'uuid'"
+    )
+    assert connection.execute(types).fetchall() == [("uuid", "text")]
+
+
+def test_sqlalchemy_reflects_the_tables(sql_server: Server) -> None:
+    host, port = sql_server.address
+    engine = sa.create_engine(f"postgresql+psycopg://ann@{host}:{port}/penstock")
+    try:
+        inspector = sa.inspect(engine)
+        assert {"public", "topics"} <= {*inspector.get_schema_names()}
+        assert {"events", "landed", "watermarks"} <= {*inspector.get_table_names()}
+        assert inspector.get_table_names("topics") == ["secret", "t"]
+        assert inspector.get_view_names() == []
+        columns = {column["name"]: column["type"] for column in inspector.get_columns("events")}
+        assert isinstance(columns["received"], sa.TIMESTAMP)
+        assert isinstance(columns["offset"], sa.BigInteger)
+        assert inspector.get_pk_constraint("events")["constrained_columns"] == []
+        assert inspector.get_foreign_keys("events") == inspector.get_indexes("events") == []
+        table = sa.Table("events", sa.MetaData(), autoload_with=engine)
+        query = sa.select(table.c.uuid).where(table.c.topic == "t", table.c.offset >= 1).limit(5)
+        with engine.connect() as connection:
+            assert connection.execute(query).fetchall() == [("u1",)]
+    finally:
+        engine.dispose()
