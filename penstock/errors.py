@@ -193,6 +193,7 @@ PenstockError
     SendingBack  (upkeep.quarantine.send_back)
     BrokenFile  (upkeep.trace.tracer)
     NoSuchTopic  (upkeep.trace.tracer)
+    CannotRestore  (upkeep.typed.fill)
     NotBegun  (upkeep.typed.fill)
     NotForward  (wire.forward.requests)
     NotJson  (wire.json_text)

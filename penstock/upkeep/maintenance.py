@@ -215,7 +215,7 @@ class Maintenance:
         now = time.monotonic()
         if now >= self._scrub_at and self._settled():
             self._scrub_at = now + SCRUB_INTERVAL_S
-            self._scrub.check_next()
+            self._scrub.check_next(self._upkeep.typed)
 
     def _has_open_requests(self) -> bool:
         # Fast path: reading all requests is slow, so the number up to which all are executed is remembered.

@@ -1,7 +1,8 @@
 """A slow check of all files of the tables, and the repair of damaged ones from the log.
 
-Every page of a file is read and compared with its checksum. A damaged file is reported and counted; if the log still
-has all of its rows, the file leaves the table and its rows land again, as a request of ``backfill_planner``.
+Every page of a file is read and compared with its checksum. A damaged file is reported and counted. If the log still
+has all of its rows, the file leaves the table and its rows land again, as a request of ``backfill_planner``. A file of
+a typed table is replaced by its rows of ``landed``.
 
 Crash: the name of a file is written down before it leaves the table, so that the next start asks for its rows if this
 one did not.
@@ -12,8 +13,9 @@ from __future__ import annotations
 import logging
 import random
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +29,7 @@ from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.table.table_file import TableFile, open_rows
 from penstock.landing.table_paths import Layout
+from penstock.landing.typed.columns import TypedTable
 from penstock.landing.typed.typed_delta import existing_typed_tables
 from penstock.upkeep.backfill_planner import (
     BackfillPlan,
@@ -35,6 +38,7 @@ from penstock.upkeep.backfill_planner import (
     hold_backfill_lock,
     request_backfill,
 )
+from penstock.upkeep.typed.fill import CannotRestore, restore_file
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -69,6 +73,14 @@ def find_damaged_files(layout: Layout) -> list[tuple[str, str]]:
     return damaged
 
 
+class _Bounds(NamedTuple):
+    """The number of rows of a file, and their first and last topic and offset."""
+
+    rows: int
+    topics: tuple[Any, Any]
+    offsets: tuple[Any, Any]
+
+
 class Scrub:
     """The check of one set of tables. ``topics``: the folder of the log; without it damaged files are only reported."""
 
@@ -77,8 +89,10 @@ class Scrub:
         self._queue: deque[tuple[DeltaTable, TableFile]] = deque()
         self._has_resumed = False
 
-    def check_next(self) -> None:
-        """Check one file. Raises OSError and the errors of a store."""
+    def check_next(self, typed: Sequence[TypedTable] = ()) -> None:
+        """Check one file. ``typed``: the typed tables that the landing writes. Raises OSError and the errors of a
+        store.
+        """
         if not self._has_resumed:
             self._resume()
             self._has_resumed = True
@@ -89,19 +103,21 @@ class Scrub:
             random.shuffle(files)
             self._queue.extend(files)
         if self._queue:
-            self._check(*self._queue.pop())
+            self._check(*self._queue.pop(), typed)
 
-    def _check(self, table: DeltaTable, file: TableFile) -> None:
+    def _check(self, table: DeltaTable, file: TableFile, typed: Sequence[TypedTable]) -> None:
         reason = find_damage(table.folder, file)
         # A file that was merged or deleted since it was listed is no longer in the table.
         if not reason or file not in table.active():
             return
         name = f"{table.folder}/{file}"
-        plans = self._plan(table, file)
+        if table.folder != self._layout.landed:
+            self._restore_typed(table, file, reason, typed)
+            return
+        plans = self._plan(file)
         if not plans:
-            _LOGGER.error(
-                "%s is damaged and stays in the table, because the log lacks some of its rows: %s", name, reason
-            )
+            cause = self._explain_missing_rows(file)
+            _LOGGER.error("%s is damaged and stays in the table, because %s: %s", name, cause, reason)
             note_damaged_file(self._layout, name, REPORTED)
             return
         with hold_backfill_lock(self._layout), hold_upkeep_lock(self._layout):
@@ -114,20 +130,54 @@ class Scrub:
             "%s is damaged and has left the table; its %d rows land again from the log: %s", name, rows, reason
         )
 
-    def _plan(self, table: DeltaTable, file: TableFile) -> list[BackfillPlan]:
-        """Return what must land again in place of a file; nothing if the log does not have all of its rows."""
-        if self._topics is None or table.folder != self._layout.landed:
-            return []
+    def _restore_typed(self, table: DeltaTable, file: TableFile, reason: str, typed: Sequence[TypedTable]) -> None:
+        """Replace a damaged file of a typed table by its rows of ``landed``, or report why that is impossible."""
+        name, configured = f"{table.folder}/{file}", {self._layout.typed(each.name): each for each in typed}
         try:
-            with open_rows(table.folder, file) as rows:
-                count, topics, offsets = rows.rows, rows.bounds("topic"), rows.bounds("offset")
+            if table.folder not in configured:
+                raise CannotRestore("the table is no longer configured")
+            rows = restore_file(self._layout, configured[table.folder], file)
+        except (CannotRestore, pa.ArrowInvalid, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # such as a full disk: it is tried again
+                raise
+            _LOGGER.error("%s is damaged and stays in the table: %s (not replaced: %s)", name, reason, error)
+            note_damaged_file(self._layout, name, REPORTED)
+            return
+        note_damaged_file(self._layout, name, REPAIRED)
+        _LOGGER.error("%s is damaged and has been replaced by its %d rows of landed: %s", name, rows, reason)
+
+    def _explain_missing_rows(self, file: TableFile) -> str:
+        """Return why the rows of a damaged file of ``landed`` cannot land again."""
+        bounds = self._bounds(file)
+        if bounds is None:
+            return "its footer is damaged, so its rows are not known"
+        (first, last), (begin, end) = bounds.topics, bounds.offsets
+        topics = [topic for topic in landed_ends(self._layout) if REFILL_MARK not in topic]
+        if any(PARTITION_MARK in topic and first <= topic.rpartition(PARTITION_MARK)[0] <= last for topic in topics):
+            names = first if first == last else f"{first} to {last}"
+            return f"its rows are from Kafka, which is not read again (topic {names}, offsets {begin} to {end})"
+        if self._topics is None:
+            return "the log is not on this machine"
+        return "the log lacks some of its rows"
+
+    def _bounds(self, file: TableFile) -> _Bounds | None:
+        """Return the bounds that a file's footer states; None if it cannot be read or states none."""
+        try:
+            with open_rows(self._layout.landed, file) as rows:
+                topics, offsets = rows.bounds("topic"), rows.bounds("offset")
+                return None if topics is None or offsets is None else _Bounds(rows.rows, topics, offsets)
         except (pa.ArrowInvalid, OSError):
+            return None
+
+    def _plan(self, file: TableFile) -> list[BackfillPlan]:
+        """Return what must land again in place of a file; nothing if the log does not have all of its rows."""
+        bounds = self._bounds(file) if self._topics is not None else None
+        if bounds is None:
             return []
-        if topics is None or offsets is None:
-            return []
+        topics, offsets = bounds.topics, bounds.offsets
         names = [topic for topic in landed_ends(self._layout) if topics[0] <= topic <= topics[1]]
         plans = self._survey(dict.fromkeys(names, (offsets[0], offsets[1] + 1)), file)
-        return plans if sum(len(plan.lost) for plan in plans) >= count else []
+        return plans if sum(len(plan.lost) for plan in plans) >= bounds.rows else []
 
     def _survey(self, ranges: Mapping[str, tuple[int, int]], without: str) -> list[BackfillPlan]:
         assert self._topics is not None

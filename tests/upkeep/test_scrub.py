@@ -15,16 +15,24 @@ from penstock.landing.journal import Journal
 from penstock.landing.requests.backfill_requests import load_requests
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import TableFile
+from penstock.landing.table_paths import Layout
+from penstock.landing.typed.typed_delta import TypedDelta
 from penstock.log import Log
 from penstock.proof.status import status
 from penstock.upkeep.scrub import Scrub, find_damage, find_damaged_files
+from tests.landing.typed.typed_life import CLICK, Life, read
+from tests.landing.typed.typed_life import event as typed_event
+from tests.landing.writing.messages import source
 from tests.spark.spark_helpers import HandWritten, append, event, landed_event, landed_message
 
 
-def flip_page(path: Path, column: int = 1) -> None:
-    """Flip a bit in the middle of the pages of a column."""
-    chunk = pq.ParquetFile(path).metadata.row_group(0).column(column)
+def flip_page(path: Path, column: str = "") -> None:
+    """Flip a bit in the middle of the pages of the second column, or the last bit of the pages of a column."""
+    file = pq.ParquetFile(path)
+    chunk = file.metadata.row_group(0).column(file.schema_arrow.names.index(column) if column else 1)
     position = chunk.data_page_offset + chunk.total_compressed_size // 2
+    if column:
+        position = (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size - 1
     content = bytearray(path.read_bytes())
     content[position] ^= 1
     path.write_bytes(content)
@@ -122,3 +130,61 @@ def test_intact_tables_are_checked_in_silence(
 ) -> None:
     check_all(landed.layout, topics)
     assert (caplog.messages, damaged_files(landed.layout)) == ([], {})
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> Layout:
+    """Two batches of a typed table; all of their rows are in ``landed``, and the log has none."""
+    layout = Layout.for_tables(tmp_path / "typed-tables")
+    life = Life(layout)
+    for batch in range(2):
+        life.land(batch, [source([(batch, typed_event(f"u{batch}", ms=batch))])])
+    return layout
+
+
+@pytest.mark.parametrize("column", ["ms", "offset"])
+def test_damaged_file_of_a_typed_table_is_replaced_by_rows_of_landed(
+    typed: Layout, caplog: pytest.LogCaptureFixture, column: str
+) -> None:
+    folder, rows = typed.typed("click"), read(typed.typed("click"))
+    name = TypedDelta(folder).active()[0]
+    flip_page(folder / name, column)
+    scrub = Scrub(typed)
+    for _ in range(4):
+        scrub.check_next([CLICK])
+    assert read(folder) == rows
+    assert name not in TypedDelta(folder).active()
+    assert damaged_files(typed) == {f"{folder}/{name}": "repaired"}
+    assert f"{name} is damaged and has been replaced by its 1 rows of landed" in caplog.text
+    assert find_damaged_files(typed) == []
+
+
+def test_damaged_file_of_a_typed_table_stays_if_landed_is_damaged_or_the_table_is_not_configured(
+    typed: Layout, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = typed.typed("click")
+    name = TypedDelta(folder).active()[0]
+    flip_page(folder / name)
+    for _ in range(4):
+        (scrub := Scrub(typed)).check_next()
+        for _ in range(3):
+            scrub.check_next()
+    assert "(not replaced: the table is no longer configured)" in caplog.text
+    for file in table_of(typed).active():
+        flip_page(typed.landed / file)
+    scrub = Scrub(typed)
+    for _ in range(4):
+        scrub.check_next([CLICK])
+    assert name in TypedDelta(folder).active()
+    assert damaged_files(typed)[f"{folder}/{name}"] == "reported"
+
+
+def test_damaged_rows_of_kafka_are_reported_with_their_offsets(
+    table: HandWritten, topics: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table.commit({"k/0": 7}, [landed_message(5, "k"), landed_message(6, "k")])
+    Journal(table.layout).update()
+    flip_page(table.layout.landed / table.files[0])
+    check_all(table.layout, topics)
+    assert "its rows are from Kafka, which is not read again (topic k, offsets 5 to 6)" in caplog.text
+    assert damaged_files(table.layout) == {f"{table.layout.landed}/{table.files[0]}": "reported"}

@@ -9,12 +9,13 @@ import pytest
 
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import REQUESTED, request_deletion
+from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import Column, TypedTable
 from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, TypedDelta, read_starts
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.deletion.removal import execute_deletions
-from penstock.upkeep.typed.fill import NotBegun, fill
+from penstock.upkeep.typed.fill import CannotRestore, NotBegun, fill, restore_file
 from tests.landing.typed.typed_life import CLICK, WINDOW, Life, event, read, uuids
 from tests.landing.writing.messages import AT, DAY, source
 
@@ -116,3 +117,32 @@ def test_batch_that_lands_during_fill_is_there_once(layout: Layout) -> None:
 def test_table_that_did_not_begin_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotBegun, match="does not exist yet: start the pipeline"):
         fill(Layout.for_tables(tmp_path), CLICK)
+
+
+def files_of(layout: Layout) -> list[TableFile]:
+    return TypedDelta(layout.typed("click")).active()
+
+
+def test_damaged_file_is_replaced_by_its_rows_of_landed(layout: Layout) -> None:
+    fill(layout, CLICK)
+    rows, files = read(layout.typed("click")), files_of(layout)
+    restored = [restore_file(layout, CLICK, file) for file in files]
+    assert sum(restored) == len(rows) == 4
+    assert read(layout.typed("click")) == rows
+    assert not {*files} & {*files_of(layout)}
+
+
+def test_file_stays_if_rows_of_its_day_were_never_filled(layout: Layout) -> None:
+    [file] = files_of(layout)
+    with pytest.raises(CannotRestore, match="landed has 2 rows of that day that the table's other files lack"):
+        restore_file(layout, CLICK, file)
+    assert files_of(layout) == [file]
+    assert [path.name for path in layout.typed("click").rglob("*.parquet")] == [Path(file).name]
+
+
+def test_file_with_a_column_that_is_no_longer_configured_stays(layout: Layout) -> None:
+    fill(layout, CLICK)
+    file = files_of(layout)[0]
+    with pytest.raises(CannotRestore, match="its columns ms are no longer configured"):
+        restore_file(layout, TypedTable("click", "click", (Column("path", "string", "path"),)), file)
+    assert file in files_of(layout)
