@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import sys
 from collections.abc import Callable
 from http import HTTPStatus
@@ -15,6 +16,8 @@ from nicegui import Client, app, ui
 from penstock.config import Settings, split_address
 from penstock.config.browser_access import CONSOLE_POLICY, BrowserAccess, SecurityHeaders
 from penstock.config.daemon_access import Access
+from penstock.config.keys.console import ConsoleConfig
+from penstock.config.keys.renewed_tls import RenewedContext
 from penstock.console.daemon_poll import Daemon
 from penstock.console.login import IS_CURRENT, PERSON, LoggedIn, LoginPage, Sessions, TrustedProxy, UsersFile
 from penstock.console.pages import (
@@ -83,7 +86,20 @@ def run(settings: Settings) -> None:
         reload=False,
         show=False,
         show_welcome_message=False,
+        ssl_context_factory=_tls_factory(settings.console),
     )
+
+
+def _tls_factory(config: ConsoleConfig) -> Callable[..., ssl.SSLContext] | None:
+    """Return uvicorn's factory of the console's TLS context, which follows renewed files; None without TLS."""
+
+    def new_context() -> ssl.SSLContext:
+        context = config.tls_context()
+        assert context is not None, "asked for only if there is a certificate"
+        return context
+
+    paths = (config.tls_cert, config.tls_key)
+    return (lambda *_: RenewedContext(new_context, paths)) if config.tls_cert else None
 
 
 def _add_login(settings: Settings, daemon: Daemon) -> None:

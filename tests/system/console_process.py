@@ -18,29 +18,31 @@ WAIT = 30_000
 
 
 @contextmanager
-def running_console(pipe: Pipe) -> Iterator[str]:
-    """Run a console for a pipe and yield its address."""
+def running_console(pipe: Pipe, *overrides: str) -> Iterator[str]:
+    """Run a console for a pipe, with further keys, and yield its address."""
     address = f"127.0.0.1:{free_ports(1)[0]}"
     output = pipe.output.with_name("console.log")
-    command = [sys.executable, "-m", "penstock.cli.main", "console", "--http", address, *pipe.options]
+    url = f"{'https' if any('tls_cert' in key for key in overrides) else 'http'}://{address}"
+    options = [word for override in overrides for word in ("-o", override)]
+    command = [sys.executable, "-m", "penstock.cli.main", "console", "--http", address, *pipe.options, *options]
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}  # NiceGUI looks
     with output.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, env=plain)
     try:
         wait_until(
-            lambda: _answers(address) if process.poll() is None else pytest.fail(output.read_text()),
+            lambda: _answers(url) if process.poll() is None else pytest.fail(output.read_text()),
             90,
             f"the console, see {output}",
         )
-        yield f"http://{address}"
+        yield url
     finally:
         process.terminate()
         process.wait(20)
 
 
-def _answers(address: str) -> bool:
+def _answers(url: str) -> bool:
     try:
-        return httpx.get(f"http://{address}/", timeout=5).status_code < 500
+        return httpx.get(f"{url}/", timeout=5, verify=False).status_code < 500
     except httpx.TransportError:
         return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from penstock.testing.pipe import Pipe, wait_until
+from tests.cli import command_line
+from tests.server import certificates
 from tests.system.browser import browser
 from tests.system.console_process import WAIT, opened, running_console
 
@@ -172,3 +175,32 @@ def test_foreign_origins_and_host_names_are_refused(console: str) -> None:
     with httpx.Client(base_url=console) as client:
         assert client.get("/login", headers={"host": "evil.example"}).status_code == 403
         assert client.post("/login", headers={"origin": "http://evil.example"}).status_code == 403
+
+
+def test_console_with_tls_of_its_own_takes_renewed_files(closed_pipe: Pipe, tmp_path: Path) -> None:
+    made = [certificates.make(tmp_path, name) for name in ("first", "renewed")]
+    cert, key = tmp_path / "console.pem", tmp_path / "console.key"
+
+    def install(pair: certificates.Pair) -> None:
+        cert.write_bytes(pair.cert.read_bytes())
+        key.write_bytes(pair.key.read_bytes())
+        key.chmod(0o600)
+
+    def shown() -> str:
+        return ssl.get_server_certificate((host, int(port)), timeout=20)
+
+    install(made[0])
+    with running_console(closed_pipe, f"console.tls_cert={cert}", f"console.tls_key={key}") as url:
+        host, port = url.removeprefix("https://").split(":")
+        assert shown() == made[0].cert.read_text()
+        login = httpx.post(f"{url}/login", data={"token": WATCHER}, headers={"Origin": url}, verify=False)
+        assert "; Secure" in login.headers["set-cookie"], login.text
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"http://{host}:{port}/", timeout=20)
+        install(made[1])
+        wait_until(lambda: shown() == made[1].cert.read_text(), 60, "the renewed certificate is shown")
+    cert.unlink()
+    tls = ("-o", f"console.tls_cert={cert}", "-o", f"console.tls_key={key}")
+    refused = command_line.run("console", *closed_pipe.options, *tls, folder=tmp_path)
+    assert refused.status == 1
+    assert refused.errors == f"penstock: console.tls_cert: {cert} cannot be read: No such file or directory\n"

@@ -101,6 +101,7 @@ def check(settings: Configured) -> None:
 
     try:
         settings.security.check_files()
+        settings.console.check_files()
         check_listeners(settings, settings.listener)
     except ConfigError as error:
         fail(error, 2)

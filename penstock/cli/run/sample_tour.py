@@ -86,7 +86,7 @@ class Tour:
             query = "select type, count(*) from events group by type"
             console.print(f"query:   penstock sql '{query}'", soft_wrap=True)
         if console_too:
-            console.print(f"look:    http://{settings.console.http}", markup=False)
+            console.print(f"look:    {settings.console.url}", markup=False)
         console.print("Ctrl-C stops everything.", style="dim")
 
     def _addresses(self) -> dict[str, tuple[str, int]]:

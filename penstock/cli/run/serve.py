@@ -67,13 +67,14 @@ def console(
     address = [f"console.http={http}"] if http else []
     settings = load_settings(config, [*(override or []), *address])
     try:
+        settings.console.check_files()
         check_address("console.http", settings.console.http)
         from penstock.console.main import run as run_console
-    except CannotListen as error:
+    except (CannotListen, ConfigError) as error:
         fail(error)
     except ImportError:
         fail("this needs NiceGUI: pip install 'penstock-pipe[console]'")
-    terminal.print(f"the console is at http://{settings.console.http}", markup=False)
+    terminal.print(f"the console is at {settings.console.url}", markup=False)
     run_console(settings)
 
 

@@ -88,6 +88,8 @@ def up(
     settings = load_settings(config, override)
     if missing:
         fail(f"{missing}{WITHOUT_SPARK}")
+    if not no_console:
+        settings.console.check_files()
     if is_rehearsal():
         return
     if inheritance is None:

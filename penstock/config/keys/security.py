@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
 
+from penstock.config.keys.console import ConsoleConfig
 from penstock.config.keys.secrets import SECRET
 from penstock.config.keys.values import Section, TopicName
 from penstock.config.units import split_address
@@ -137,10 +138,15 @@ def check_exposure(addresses: dict[str, str], security: SecurityConfig) -> None:
             raise ValueError(f"{key}: {address} is not loopback: set security.{missing}, or security.insecure = true")
 
 
-def check_console(address: str, security: SecurityConfig) -> None:
-    """Raise ValueError if the console, which has no TLS, would be reachable from other machines."""
-    if not is_loopback(address) and not security.insecure:
+def check_console(console: ConsoleConfig, security: SecurityConfig) -> None:
+    """Raise ValueError if the console would be reachable from other machines without TLS or without a login."""
+    if is_loopback(console.http) or security.insecure:
+        return
+    has_login = console.users or console.trusted_user_header or security.tokens
+    missing = [] if console.tls_cert else ["console.tls_cert and tls_key"]
+    missing += [] if has_login else ["console.users"]
+    if missing:
         raise ValueError(
-            f"console.http: {address} is not loopback, and the console has no TLS, and without tokens no "
-            "password: put a proxy in front of it that has both, or set security.insecure = true"
+            f"console.http: {console.http} is not loopback: set {' and '.join(missing)}, put a proxy that has TLS "
+            "and a login in front of a loopback address, or set security.insecure = true"
         )

@@ -78,7 +78,7 @@ class Settings(Section):
     @model_validator(mode="after")
     def _check_exposure(self) -> Settings:
         check_exposure({**self.log.addresses, **self.sql.addresses}, self.security)
-        check_console(self.console.http, self.security)
+        check_console(self.console, self.security)
         return self
 
     @property

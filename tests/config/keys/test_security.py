@@ -42,9 +42,16 @@ def test_loopback_requires_nothing(address: str) -> None:
 
 def test_console_is_limited_to_loopback() -> None:
     away = "console.http=0.0.0.0:8840"
-    with pytest.raises(ConfigError, match=r"console\.http: 0\.0\.0\.0:8840 is not loopback, .* no password"):
-        load(None, [away, "security.tls_cert=a.pem", "security.tls_key=b.pem", TOKEN], {})
-    assert load(None, [away, "security.insecure=true"], {}).console.http == "0.0.0.0:8840"
+    tls, users = ["console.tls_cert=a.pem", "console.tls_key=b.pem"], ["console.users=users"]
+    for overrides, missing in (
+        ([], "console.tls_cert and tls_key and console.users"),
+        (tls, "console.users"),
+        (users, "console.tls_cert and tls_key"),
+    ):
+        with pytest.raises(ConfigError, match=rf"console\.http: 0\.0\.0\.0:8840 is not loopback: set {missing}, put a"):
+            load(None, [away, *overrides], {})
+    for overrides in (["security.insecure=true"], [*tls, *users], [*tls, TOKEN]):
+        assert load(None, [away, *overrides], {}).console.http == "0.0.0.0:8840"
 
 
 def test_flight_is_off_unless_it_is_set() -> None:
@@ -58,6 +65,8 @@ def test_flight_is_off_unless_it_is_set() -> None:
         (["security.tls_cert=a"], "security: tls_cert and tls_key need each other"),
         (["security.tls_key=a"], "security: tls_cert and tls_key need each other"),
         (["security.client_ca=a"], "security: client_ca needs tls_cert"),
+        (["console.tls_cert=a"], "console: tls_cert and tls_key need each other"),
+        (["console.tls_key=a"], "console: tls_cert and tls_key need each other"),
         (["security.tokens.w.token=short"], "security.tokens.w.token: a token has at least 16 characters"),
         (["security.tokens.w.token=sha256:12"], "security.tokens.w.token: sha256: is followed by 64 hex digits"),
         (["security.tokens.w.read=['*']"], "security.tokens.w.token: is missing"),
