@@ -90,7 +90,7 @@ class Logs:
     oversize_text: str = ""
 
 
-class _Decoded(NamedTuple):
+class Decoded(NamedTuple):
     """Columns of several records; the attributes are owned by the index of their record."""
 
     payloads: pa.Array[Any]
@@ -126,7 +126,7 @@ def read_logs(data: bytes, max_message_bytes: int, max_messages: int = MAX_MESSA
         decoded = _decode(message, records.select(is_good))
     if not is_good.any():
         raise Malformed(f"no record can be decoded: {first_error}")
-    logs = _messages(decoded, records.owner[is_good], shared, max_message_bytes, len(message))
+    logs = messages_of(decoded, records.owner[is_good], shared, max_message_bytes, len(message))
     if rejected := len(is_good) - int(np.count_nonzero(is_good)):
         logs = replace(logs, refused={**logs.refused, SYNTAX: rejected}, first_error=first_error)
     return logs
@@ -161,7 +161,7 @@ def _decode_shared(
     of_resources, resource_errors = _decode_each(message, resources.with_tag(_RESOURCE, BYTES), resource_pairs)
     for scope in np.flatnonzero(np.isin(resource_of, list(resource_errors))).tolist():
         errors[scope] = resource_errors[int(resource_of[scope])]
-    return _joined([of_scopes, _repeated_for(of_resources, resource_of)]), errors
+    return joined([of_scopes, repeated_for(of_resources, resource_of)]), errors
 
 
 def scope_pairs(data: bytes) -> list[tuple[str, str]]:
@@ -193,7 +193,7 @@ def _decode_each(
     return Attributes(np.array(owner, np.int64), names, texts), errors
 
 
-def _decode(message: Message, records: Values) -> _Decoded:
+def _decode(message: Message, records: Values) -> Decoded:
     """Decode records without what they share. Raises Malformed if one of them cannot be decoded."""
     count = len(records.owner)
     fields = message.fields(records.begin, records.end)
@@ -201,23 +201,23 @@ def _decode(message: Message, records: Values) -> _Decoded:
     last = bodies.last(count)
     payloads = take_or_null(value_texts(message, bodies.begin, bodies.end), last).fill_null("").cast(pa.binary())
     attributes = decode_attributes(message, fields.with_tag(_ATTRIBUTES, BYTES))
-    attributes = Attributes(attributes.owner, _prefixed("attributes.", attributes.names), attributes.texts)
+    attributes = Attributes(attributes.owner, prefixed("attributes.", attributes.names), attributes.texts)
     of_fields, malformed_ids = _field_annotations(message, fields, count)
-    return _Decoded(payloads, _joined([*of_fields, attributes]), malformed_ids)
+    return Decoded(payloads, joined([*of_fields, attributes]), malformed_ids)
 
 
-def _messages(decoded: _Decoded, scope_of: Ints, shared: Attributes, max_message_bytes: int, body_bytes: int) -> Logs:
+def messages_of(decoded: Decoded, scope_of: Ints, shared: Attributes, max_message_bytes: int, body_bytes: int) -> Logs:
     """Return the records as messages with the attributes of their scopes; records above a limit are refused."""
     count, annotations = len(scope_of), decoded.annotations
-    sizes = _lengths(decoded.payloads) + _sizes(annotations, count)
-    sizes += _sizes(shared, int(scope_of.max()) + 1)[scope_of]
+    sizes = _lengths(decoded.payloads) + attribute_sizes(annotations, count)
+    sizes += attribute_sizes(shared, int(scope_of.max()) + 1)[scope_of]
     # Limit: sizes are judged before the shared attributes are repeated, so that nothing grows in memory first.
     fits = (sizes <= max_message_bytes) & (np.cumsum(sizes) <= max(MAX_GROWTH_FACTOR * body_bytes, MIN_ROOM_BYTES))
     refused = count - int(fits.sum())
-    of_shared = _repeated_for(shared, np.where(fits, scope_of, -1))
+    of_shared = repeated_for(shared, np.where(fits, scope_of, -1))
     if refused:
         annotations = _without(annotations, ~fits)
-    maps = _maps(_joined([annotations, of_shared]), count)
+    maps = _maps(joined([annotations, of_shared]), count)
     batch = body(decoded.payloads, annotations=maps)
     batch = batch.filter(from_numpy(fits)) if refused else batch
     if not refused:
@@ -243,7 +243,7 @@ def _field_annotations(message: Message, fields: Fields, count: int) -> tuple[li
         owner = values.owner
         if not is_set.all():
             owner, texts = owner[is_set], texts.filter(from_numpy(is_set))
-        parts.append(Attributes(owner, _repeated(name, len(owner)), texts))
+        parts.append(Attributes(owner, repeated_name(name, len(owner)), texts))
     return parts, malformed_ids
 
 
@@ -264,12 +264,17 @@ def _ids(message: Message, fields: Values, size: int) -> tuple[pa.Array[Any], np
     """Return ids in hex, and which of them are valid: of the right size and not all zero."""
     has_size = fields.end - fields.begin == size
     octets = message.octets(np.where(has_size, fields.begin, 0), size)
+    return hex_texts(octets), has_size & octets.any(axis=1)
+
+
+def hex_texts(octets: np.ndarray) -> pa.Array[Any]:
+    """Return the rows of ``octets`` (shape (n, size), uint8) in hex."""
     digits = np.stack([_HEX[octets >> 4], _HEX[octets & 15]], axis=2)
-    offsets = np.arange(len(has_size) + 1, dtype=np.int32) * np.int32(2 * size)
-    return binary_array(offsets, digits).cast(pa.string()), has_size & octets.any(axis=1)
+    offsets = np.arange(len(octets) + 1, dtype=np.int32) * np.int32(2 * octets.shape[1])
+    return binary_array(offsets, digits).cast(pa.string())
 
 
-def _repeated_for(entries: Attributes, owner_of_row: Ints) -> Attributes:
+def repeated_for(entries: Attributes, owner_of_row: Ints) -> Attributes:
     """Return for each row the entries of its owner, which may be several; owner -1 has none."""
     owner = entries.owner
     order = np.argsort(owner, kind="stable")
@@ -292,7 +297,8 @@ def _maps(entries: Attributes, count: int) -> pa.Array[Any]:
     return annotation_maps(offsets, entries.names.take(order), entries.texts.take(order))
 
 
-def _joined(parts: list[Attributes]) -> Attributes:
+def joined(parts: list[Attributes]) -> Attributes:
+    """Return the entries of all parts, those of the first part first."""
     if len(parts) == 1:
         return parts[0]
     owner = np.concatenate([part.owner for part in parts])
@@ -309,7 +315,7 @@ def _without(entries: Attributes, is_dropped: np.ndarray) -> Attributes:
     return Attributes(entries.owner[retained], *(side.filter(from_numpy(retained)) for side in _columns(entries)))
 
 
-def _sizes(entries: Attributes, count: int) -> Ints:
+def attribute_sizes(entries: Attributes, count: int) -> Ints:
     """Return the bytes of the entries of each owner."""
     sizes = _lengths(entries.names) + _lengths(entries.texts)
     return np.bincount(entries.owner, weights=sizes, minlength=count).astype(np.int64)
@@ -320,10 +326,12 @@ def _lengths(column: pa.Array[Any]) -> Ints:
     return lengths
 
 
-def _prefixed(prefix: str, names: pa.Array[Any]) -> pa.Array[Any]:
-    joined: pa.Array[Any] = pc.binary_join_element_wise(pa.scalar(prefix), names, "")  # type: ignore[call-overload]
-    return joined
+def prefixed(prefix: str, names: pa.Array[Any]) -> pa.Array[Any]:
+    """Return ``names`` with ``prefix`` in front of each."""
+    prefixed_names: pa.Array[Any] = pc.binary_join_element_wise(pa.scalar(prefix), names, "")  # type: ignore[call-overload]
+    return prefixed_names
 
 
-def _repeated(name: str, count: int) -> pa.Array[Any]:
+def repeated_name(name: str, count: int) -> pa.Array[Any]:
+    """Return ``name`` for each of ``count`` annotations."""
     return pa.repeat(pa.scalar(name), count)
