@@ -1,4 +1,7 @@
-"""Receiver of OTLP over gRPC: the same requests as over HTTP, with limits for requests that arrive slowly."""
+"""Receiver of OTLP and OTAP over gRPC: requests as over HTTP, and streams of Arrow batches at the same port.
+
+Limits bound requests that arrive slowly.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from penstock.handover.writer import FrameWriter
 from penstock.ingest.admission import check_token, decompress, decompress_if_small
 from penstock.ingest.large_requests import INLINE_BYTES, LargeRequests
 from penstock.ingest.networks import networks_of
+from penstock.ingest.otap import METHOD, ArrowBatch, ArrowStream, max_streams
 from penstock.ingest.request_writer import BUSY, LATE, RequestWriter, Sender, refusal_of
 from penstock.ingest.sockets import CannotListen
 from penstock.ingest.tls import admitted_name
@@ -39,8 +43,8 @@ FINISH_TIME_S = 3.0
 SERVICE = "opentelemetry.proto.collector.logs.v1.LogsService"
 EXPORT = f"/{SERVICE}/Export".encode()
 CODEC = "otlp"
-GZIP, ZLIB = b"\x1f\x8b", b"\x78"
-"""First bytes of compressed requests; an uncompressed one begins with the tag of its only field."""
+COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x78": "deflate", b"\x28\xb5\x2f\xfd": "zstd"}
+"""Compressions by the first bytes of requests; an uncompressed one begins with the tag of one of its fields."""
 MAX_READS = 256
 """Limit: requests being read at once, of all connections; about 30 KB each while no byte arrives."""
 MAX_STREAMS = 100
@@ -83,13 +87,18 @@ class OtlpGrpcReceiver:
     ) -> None:
         self._listener, self._sock = listener, sock
         self._requests = RequestWriter(listener, writer, readers, wake)
+        self.limits = listener.max_line, listener.max_messages
+        """Bytes of one message with its annotations, and messages of one request."""
         self._networks = networks_of(listener)
         self._senders: dict[str, Sender] = {}
         self._calls = CallQueue(_options(listener), self._accept)
         self._reads = Reads(max(listener.max_unfinished // listener.max_body, 1), listener.request_timeout)
         self._unfinished_bytes = 0
         self._large = LargeRequests()
-        self._parsed: deque[tuple[Future[Logs], _Export, int]] = deque()
+        self._parsed: deque[tuple[Future[Logs], _Export | ArrowBatch, int]] = deque()
+        self._streams: dict[ArrowStream, None] = {}
+        limit = max_streams(listener.max_unfinished, listener.max_body)
+        self._bounded_streams = BoundedCalls(limit, f"a listener has at most {limit} open streams; begin another one")
         self._without_message: deque[tuple[float, _Export]] = deque()
         self._pending_since = 0.0
 
@@ -125,6 +134,8 @@ class OtlpGrpcReceiver:
     def finish(self) -> None:
         """Stop accepting calls and answer those in flight."""
         self._calls.shut_down()
+        for stream in list(self._streams):
+            stream.complete()
         deadline = time.monotonic() + FINISH_TIME_S
         self._serve_until_over(deadline)
         if not self._calls.is_over:
@@ -170,25 +181,38 @@ class OtlpGrpcReceiver:
 
     def _accept(self, event: Any) -> None:
         """Admit a new call and read its message."""
+        method = event.call_details.method
         export = _Export(Call(event.call, event.invocation_metadata), self)
         try:
-            if event.call_details.method != EXPORT:
+            if method not in (EXPORT, METHOD):
                 self._requests.count_refusal("path")
-                return export.call.refuse(_UNIMPLEMENTED, f"only {SERVICE}/Export is served")
+                return export.call.refuse(_UNIMPLEMENTED, f"only {SERVICE}/Export and ArrowLogs are served")
             # Order: network, certificate and token before the message, so that a stranger's message is not read.
             export.sender = self._admitted(event)
         except Refused as refusal:
             return export.refuse(refusal)
+        if method == METHOD:
+            return ArrowStream(event.call, self, export.sender, self._listener.max_body).begin()
         self._reads.begin(export)
         export.call.receive_message(export.received)
         return None
 
-    def read(self, export: _Export, data: bytes) -> None:
+    def progress(self, stream: ArrowStream) -> None:
+        """Note that a stream is open and used; over the limit, end the one that was used least recently."""
+        self._streams[stream] = None
+        self._bounded_streams.progress(stream)
+
+    def discard(self, stream: ArrowStream) -> None:
+        """Forget a stream that has ended."""
+        self._streams.pop(stream, None)
+        self._bounded_streams.discard(stream)
+
+    def read(self, export: _Export | ArrowBatch, data: bytes) -> None:
         """Parse the message of a call, on a thread if it is large, and add its records."""
         try:
             if self._unfinished_bytes and self._unfinished_bytes + len(data) > self._listener.max_unfinished:
                 raise Refused(503, BUSY, "the requests being read exceed max_unfinished; retry")
-            logs = self._parse_if_small(data)
+            logs = self._parse_if_small(export, data)
             if logs is not None:
                 return self._store(export, logs)
         except Refused as refusal:
@@ -197,20 +221,17 @@ class OtlpGrpcReceiver:
             export.fail()
             raise
         self._unfinished_bytes += len(data)
-        self._parsed.append((self._large.submit(partial(self._parse, data)), export, len(data)))
+        self._parsed.append((self._large.submit(partial(self._parse, export, data)), export, len(data)))
         return None
 
-    def _parse_if_small(self, data: bytes) -> Logs | None:
+    def _parse_if_small(self, export: _Export | ArrowBatch, data: bytes) -> Logs | None:
         if len(data) > INLINE_BYTES:
             return None
-        listener = self._listener
-        content = decompress_if_small(data, _compression(data), listener.max_body, INLINE_BYTES)
-        return None if content is None else logs_of(content, listener.max_line, listener.max_messages)
+        content = decompress_if_small(data, _compression(data), self._listener.max_body, INLINE_BYTES)
+        return None if content is None else export.decode(content)
 
-    def _parse(self, data: bytes) -> Logs:
-        listener = self._listener
-        content = decompress(data, _compression(data), listener.max_body)
-        return logs_of(content, listener.max_line, listener.max_messages)
+    def _parse(self, export: _Export | ArrowBatch, data: bytes) -> Logs:
+        return export.decode(decompress(data, _compression(data), self._listener.max_body))
 
     def _take_parsed(self) -> None:
         """Add the records of large requests that the thread has parsed, in order."""
@@ -225,12 +246,11 @@ class OtlpGrpcReceiver:
                 export.fail()
                 _LOGGER.exception("a call failed")
 
-    def _store(self, export: _Export, logs: Logs) -> None:
-        answer = b"" if not (logs.refused or logs.malformed_ids) else response(logs).SerializeToString()
+    def _store(self, export: _Export | ArrowBatch, logs: Logs) -> None:
         assert export.sender is not None
         if not self._requests.pending:
             self._pending_since = time.monotonic()
-        self._requests.add(Received(logs.body, logs.refused, _NO_ANSWER), CODEC, export.sender, export.settle(answer))
+        self._requests.add(Received(logs.body, logs.refused, _NO_ANSWER), CODEC, export.sender, export.settle(logs))
 
     def expect_cancellation(self, export: _Export) -> None:
         """Refuse a call whose message did not come, unless gRPC cancels it within CANCEL_S."""
@@ -307,8 +327,13 @@ class _Export:
             self._has_ended = True
             self._receiver.count_refusal(INCOMPLETE)
 
-    def settle(self, answer: bytes) -> Callable[[Fate], None]:
+    def decode(self, content: bytes) -> Logs:
+        """Decode an ExportLogsServiceRequest. Raises Refused."""
+        return logs_of(content, *self._receiver.limits)
+
+    def settle(self, logs: Logs) -> Callable[[Fate], None]:
         """Return what answers the call once the outcome of its records is known."""
+        answer = b"" if not (logs.refused or logs.malformed_ids) else response(logs).SerializeToString()
 
         def settle(fate: Fate) -> None:
             if self._has_ended:
@@ -381,7 +406,7 @@ class Reads:
 
 def _compression(data: bytes) -> str:
     # Limit: gRPC itself does not bound the decompressed size, so it passes messages as they were sent.
-    return "gzip" if data.startswith(GZIP) else "deflate" if data.startswith(ZLIB) else ""
+    return next((name for magic, name in COMPRESSIONS.items() if data.startswith(magic)), "")
 
 
 def _options(listener: ListenerConfig) -> list[tuple[str, int]]:

@@ -1,7 +1,8 @@
-"""A gRPC call with one request and one answer, served on grpcio's completion queue without grpc.aio."""
+"""gRPC calls with one or many requests and answers, served on grpcio's completion queue without grpc.aio."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
@@ -84,6 +85,45 @@ class Call:
 
     def _on_end(self, _: Any) -> None:
         """Keep a reference to the call until grpc has finished it."""
+
+
+class StreamCall(Call):
+    """A call with many requests and answers. Owned by one thread, which also handles its events."""
+
+    def __init__(self, call: Any, metadata: Any, on_left: Callable[[], None] = lambda: None) -> None:
+        super().__init__(call, metadata)
+        self._operations: deque[Any] = deque()
+        self._metadata_operations: tuple[Any, ...] = (cygrpc.SendInitialMetadataOperation(None, _NO_FLAGS),)
+        self._is_sending = self._is_over = False
+        self.watch(on_left)
+
+    def send(self, data: bytes) -> None:
+        """Send an answer after those before; nothing once the call is over."""
+        self._add(cygrpc.SendMessageOperation(data, _NO_FLAGS))
+
+    def end(self, code: int, text: str) -> None:
+        """Send a status after all answers; nothing follows it."""
+        self._add(status(code, text))
+        self._is_over = True
+
+    def _add(self, operation: Any) -> None:
+        if not (self._is_over or self.client_left):
+            self._operations.append(operation)
+            self._send_next()
+
+    def _send_next(self) -> None:
+        # Order: grpc sends one message at a time, and initial metadata before the first.
+        if self._operations and not self._is_sending:
+            begin, self._metadata_operations = self._metadata_operations, ()
+            self._is_sending = True
+            self.raw.start_server_batch((*begin, self._operations.popleft()), self._sent)
+
+    def _sent(self, event: Any) -> None:
+        self._is_sending = False
+        if event.success:
+            self._send_next()
+        else:
+            self._operations.clear()
 
 
 def status(code: int, text: str, trailers: tuple[tuple[str, bytes], ...] | None = None) -> Any:

@@ -60,7 +60,11 @@ def logs_of(tables: Tables, max_message_bytes: int, max_messages: int) -> Logs:
     if batch is None or not batch.num_rows:
         return Logs(EMPTY_BODY, {})
     check_message_count(batch.num_rows, max_messages)
-    return _Decoder(tables, batch).logs(max_message_bytes)
+    try:
+        return _Decoder(tables, batch).logs(max_message_bytes)
+    except UnicodeDecodeError:
+        # Arrow validates texts, but not the names of columns.
+        raise Malformed("the name of a column is not UTF-8") from None
 
 
 class _Decoder:
@@ -121,8 +125,8 @@ class _Decoder:
         """Return the annotations of fields; zero and empty ones have none, as in protobuf."""
         columns = self._columns
         return [
-            _number_annotations("time", columns.get("time_unix_nano"), pa.timestamp("ns"), np.uint64),
-            _number_annotations("observed_time", columns.get("observed_time_unix_nano"), pa.timestamp("ns"), np.uint64),
+            _number_annotations("time", columns.get("time_unix_nano"), pa.int64(), np.uint64),
+            _number_annotations("observed_time", columns.get("observed_time_unix_nano"), pa.int64(), np.uint64),
             _number_annotations("severity_number", columns.get("severity_number"), pa.int32(), np.int32),
             _text_annotations("severity_text", self._texts(columns.get("severity_text"))),
             _text_annotations("event_name", self._texts(columns.get("event_name"))),
@@ -306,9 +310,9 @@ def _text_annotations(name: str, texts: pa.Array[Any]) -> Attributes:
 def _number_annotations(name: str, column: pa.Array[Any] | None, plain_type: pa.DataType, kind: Any) -> Attributes:
     if column is None:
         return _NO_ATTRIBUTES
+    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+        column = column.cast(pa.int64())  # a time zone, which senders may state, changes nothing
     plain = _without_dictionary(column, plain_type)
-    if pa.types.is_timestamp(plain_type):
-        plain = plain.cast(pa.int64())
     numbers = plain.fill_null(0).to_numpy(zero_copy_only=False).view(kind)
     return _annotations(name, numbers != 0, texts_of_numbers(numbers))
 

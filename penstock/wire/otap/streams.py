@@ -15,6 +15,7 @@ import pyarrow as pa
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessages
 
 from penstock.wire.otap.ipc_messages import DICTIONARY, RECORDS, SCHEMA, read_messages
@@ -52,6 +53,14 @@ _add_message(
 _MESSAGE_CLASSES: dict[str, Any] = GetMessages([_FILE], pool=DescriptorPool())
 BatchArrowRecords: Any = _MESSAGE_CLASSES["otap.BatchArrowRecords"]
 BatchStatus: Any = _MESSAGE_CLASSES["otap.BatchStatus"]
+
+
+def parse_batch(data: bytes) -> Any:
+    """Parse a BatchArrowRecords. Raises Malformed."""
+    try:
+        return BatchArrowRecords.FromString(data)
+    except DecodeError as error:
+        raise Malformed(str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
