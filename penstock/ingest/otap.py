@@ -37,7 +37,7 @@ look the same to gRPC's users.
 
 
 class BatchReader(Protocol):
-    """What a stream needs of its receiver."""
+    """The receiver as its streams use it."""
 
     limits: tuple[int, int]
     """Bytes of one message with its annotations, and messages of one batch."""
@@ -56,7 +56,7 @@ class BatchReader(Protocol):
 
 
 class ArrowStream:
-    """One call of ArrowLogs. Owned by the receiver's thread."""
+    """A call of ArrowLogs. Owned by the receiver's thread."""
 
     def __init__(self, call: Any, receiver: BatchReader, sender: Sender, max_batch_bytes: int) -> None:
         self.receiver, self.sender = receiver, sender
@@ -81,12 +81,12 @@ class ArrowStream:
         self.end(UNAVAILABLE, reason)
 
     def complete(self) -> None:
-        """Read no more batches, and end once those that were read are answered."""
+        """Read no more batches; end once the batches read are answered."""
         self._is_complete = True
         self._end_if_answered()
 
     def end(self, code: int, text: str) -> None:
-        """End the stream after the answers that are known."""
+        """End the stream after the answers that were sent."""
         if not self._has_ended:
             self._has_ended = True
             self.receiver.discard(self)
@@ -131,7 +131,7 @@ class ArrowStream:
 
 
 class ArrowBatch:
-    """One batch of a stream: it is decoded, its records are stored, it is answered once."""
+    """A batch of a stream: it is decoded, its records are stored, it is answered once."""
 
     def __init__(self, stream: ArrowStream) -> None:
         self.stream, self.sender = stream, stream.sender

@@ -4,7 +4,7 @@ Input as columns: ``decoded`` (the output of every decoder), ``datagrams``, ``li
 ``compressed_streams``, ``unpacking``, ``message_ids``. Codecs: ``raw``, ``syslog/``, ``plog/``, ``gelf/``,
 ``forward/``;
 ``source_annotations``, ``sender_text``, ``growth``, ``meters``, ``own_codec`` (a user's), ``codecs`` (all codecs by
-name). Requests: ``json_text``, ``requests`` (the interface of request protocols), ``protobuf``, ``otlp/``,
+name). Requests: ``json_text``, ``requests`` (the interface of request protocols), ``protobuf``, ``otlp/``, ``otap/``,
 ``json_documents``, ``hec``, ``bulk``, ``loki``, ``request_protocols`` (the table of them).
 
 Imports ``records``, ``counts`` and ``errors``.
@@ -34,6 +34,7 @@ __all__ = [  # noqa: RUF022 reading order
     "requests",
     "protobuf",
     "otlp",
+    "otap",
     "json_documents",
     "hec",
     "bulk",

@@ -96,7 +96,7 @@ class _Decoder:
         return messages_of(decoded, scope_of, shared, max_message_bytes, self._tables.size)
 
     def _struct(self, name: str) -> _Table:
-        """Return the fields of a struct, null where it is null; no fields without it."""
+        """Return the fields of a struct, which are null in rows where the struct is; none without the column."""
         column = self._columns.get(name)
         if column is None:
             return _Table([], [])
@@ -260,7 +260,7 @@ def _integers(column: pa.Array[Any] | None, count: int) -> np.ndarray:
 
 
 def _parent_ids(columns: _Table, kinds: np.ndarray) -> Ints:
-    """Decode parent ids (OTAP, section 6.4.3): differences where key, type and value are those of the row before."""
+    """Decode parent ids (OTAP, section 6.4.3): differences where key, type and value equal the row before."""
     encoded, _ = _unsigned(columns["parent_id"], "parent_id")
     if "parent_id" in columns.plain_ids:
         return _within_limit(encoded.astype(np.int64))

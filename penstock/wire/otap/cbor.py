@@ -75,9 +75,9 @@ class _Reader:
         if info > 27:
             raise Malformed("a length in CBOR has no known form")
         size = 1 << (info - 24)
-        return int.from_bytes(self._take(size), "big")
+        return int.from_bytes(self._take_bytes(size), "big")
 
-    def _take(self, size: int) -> bytes:
+    def _take_bytes(self, size: int) -> bytes:
         begin, self.position = self.position, self.position + size
         if self.position > len(self._data):
             raise IndexError
@@ -85,13 +85,13 @@ class _Reader:
 
     def _string(self, info: int, kind: int) -> bytes:
         if info != _UNSTATED:
-            return self._take(self._argument(info))
+            return self._take_bytes(self._argument(info))
         parts = []
         while not self._takes_break():
             part_kind, part_info = self._initial()
             if part_kind != kind or part_info == _UNSTATED:
                 raise Malformed("a part of a text in CBOR has another type")
-            parts.append(self._take(self._argument(part_info)))
+            parts.append(self._take_bytes(self._argument(part_info)))
         return b"".join(parts)
 
     def _takes_break(self) -> bool:
@@ -127,7 +127,7 @@ class _Reader:
     def _simple(self, info: int) -> Any:
         if info in _FLOATS:
             code, size = _FLOATS[info]
-            (number,) = struct.unpack(code, self._take(size))
+            (number,) = struct.unpack(code, self._take_bytes(size))
             return number if math.isfinite(number) else str(number)
         if info not in _SIMPLE_VALUES:
             raise Malformed("a simple value in CBOR is not known")

@@ -298,7 +298,7 @@ def _maps(entries: Attributes, count: int) -> pa.Array[Any]:
 
 
 def joined(parts: list[Attributes]) -> Attributes:
-    """Return the entries of all parts, those of the first part first."""
+    """Return the entries of all parts, in the order of the parts."""
     if len(parts) == 1:
         return parts[0]
     owner = np.concatenate([part.owner for part in parts])

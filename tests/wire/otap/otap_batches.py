@@ -88,7 +88,7 @@ def differences(rows: Iterable[Row], name: str) -> None:
 
 
 def quasi_differences(rows: Sequence[Row]) -> None:
-    """Replace parent ids by differences where key, type and value are those of the row before."""
+    """Replace parent ids by differences where key, type and value equal the row before."""
     before: Row = {}
     for row in rows:
         encoded = {**row, "parent_id": 0}

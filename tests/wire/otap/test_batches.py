@@ -51,7 +51,7 @@ WITHOUT_DOUBLES = st.one_of(
     st.builds(lambda octets: {"bytes_value": octets}, st.binary(max_size=4)),
     st.just({}),
 )
-"""OTLP writes doubles of a resource or scope as JSON does, with a point, and those of records as Arrow does."""
+"""OTLP writes doubles of a resource or scope as JSON does, with a point, and doubles of records as Arrow does."""
 VALUES = WITHOUT_DOUBLES | st.builds(lambda number: {"double_value": number}, st.floats())
 ATTRIBUTES = st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3)
 SHARED_ATTRIBUTES = st.dictionaries(st.sampled_from("abc"), WITHOUT_DOUBLES, max_size=3)
