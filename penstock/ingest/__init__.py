@@ -4,8 +4,8 @@ Read ``local_sockets``, ``sockets`` and ``slots`` (inherited from the supervisor
 and ``tcp`` with ``connections``, ``acknowledgements`` and ``tls`` (a receive round), ``request_writer`` (requests whose
 senders wait) with ``submissions``, ``admission``, ``large_requests``, ``http``, ``otap`` and ``otlp_grpc``,
 ``plog_commands`` with ``handler_statistics`` (PING, STAT, ENVI, KILL) and ``loss_reports``, then ``receiver`` (the
-process). Imports ``config``, ``counts``, ``records``, ``errors``, ``process``, ``wire`` and ``handover``; only ``supervise`` and ``cli``
-import it.
+process). Imports ``config``, ``counts``, ``records``, ``errors``, ``process``, ``wire`` and ``handover``; only
+``supervise`` and ``cli`` import it.
 """
 
 __all__ = [  # noqa: RUF022 reading order
