@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -10,9 +11,10 @@ import sys
 import time
 from pathlib import Path
 
+import psycopg
 import pytest
 
-from penstock.testing.pipe import Pipe, wait_until
+from penstock.testing.pipe import Pipe, free_ports, wait_until
 from penstock.testing.processes import alive
 from tests.cli import command_line
 
@@ -42,17 +44,27 @@ def test_demo_without_spark_says_so_and_ends_in_the_log(tmp_path: Path) -> None:
     assert "no pipeline reads it" in completed.output
 
 
+def landed_rows(port: int) -> list[tuple[int]]:
+    address = f"host=127.0.0.1 port={port} dbname=penstock user=ann"
+    with contextlib.suppress(psycopg.OperationalError), psycopg.connect(address) as connection:
+        return connection.execute("select count(*) from landed").fetchall()
+    return []
+
+
 def test_up_runs_until_it_is_interrupted_and_stops_all_processes(tmp_path: Path) -> None:
     pipe = Pipe(tmp_path)
     pipe.config = tmp_path / "penstock.toml"
-    pipe.config.write_text("log.max_topics = 7\n")
+    sql_port = free_ports(1)[0]
+    sql = f'sql.postgres = "127.0.0.1:{sql_port}"\n'
+    pipe.config.write_text(f"{sql}log.max_topics = 7\n")
     with pipe.output.open("ab") as output:
         pipe.process = subprocess.Popen([*PENSTOCK, "up", "--no-spark", *pipe.options], stdout=output, stderr=output)
     wait_until(lambda: "Ctrl-C" in pipe.output.read_text(), 60)
     pipe.wait_ready()
     pipe.datagrams(b"yipee!")
     wait_until(lambda: pipe.counts("events-udp")["accepted"] == 1)
-    pipe.config.write_text("log.max_topics = 8\n")
+    wait_until(lambda: landed_rows(sql_port) == [(1,)], what="the SQL server answers")
+    pipe.config.write_text(f"{sql}log.max_topics = 8\n")
     pipe.process.send_signal(signal.SIGHUP)
     wait_until(lambda: "the configuration is reloaded: log.max_topics" in pipe.output.read_text())
     supervisor = pipe.endpoints()["supervisor"]

@@ -23,8 +23,9 @@ from penstock.sql.postgres import messages
 from penstock.sql.postgres.access import Reader, Rights, RightsUnknown, WrongPassword
 from penstock.sql.postgres.messages import Incoming, ProtocolViolation, SqlError
 from penstock.sql.postgres.preparation import INTERNAL, READ_ONLY, Preparation, StatementFailed, code_of
+from penstock.sql.postgres.settings import SessionSettings
 from penstock.sql.postgres.statements import Statement, split
-from penstock.sql.postgres.system_catalog import DATABASE, SCHEMA, SERVER_VERSION, SystemCatalog
+from penstock.sql.postgres.system_catalog import DATABASE, SystemCatalog
 from penstock.sql.postgres.types import (
     BINARY_FORMAT,
     TEXT,
@@ -47,39 +48,6 @@ MAX_PORTALS = 20
 BUFFERED_BYTES = 1 << 16
 IDLE, IN_TRANSACTION, FAILED = b"I", b"T", b"E"
 _LOGGER = logging.getLogger(__name__)
-_REPORTED = {
-    "server_version": SERVER_VERSION,
-    "server_encoding": "UTF8",
-    "client_encoding": "UTF8",
-    "DateStyle": "ISO, MDY",
-    "IntervalStyle": "postgres",
-    "TimeZone": "UTC",
-    "integer_datetimes": "on",
-    "standard_conforming_strings": "on",
-    "is_superuser": "off",
-    "in_hot_standby": "off",
-    "default_transaction_read_only": "on",
-}
-"""Settings that a client hears of at the start."""
-_SETTINGS = {
-    **_REPORTED,
-    "server_version_num": "160000",
-    "search_path": SCHEMA,
-    "transaction_isolation": "read committed",
-    "default_transaction_isolation": "read committed",
-    "transaction_read_only": "on",
-    "max_identifier_length": "63",
-    "max_index_keys": "32",
-    "block_size": "8192",
-    "lc_collate": "C",
-    "lc_ctype": "C",
-    "lc_messages": "C",
-    "bytea_output": "hex",
-    "statement_timeout": "0",
-    "application_name": "",
-    "session_authorization": "",
-}
-_FIXED = frozenset({name.lower() for name in _REPORTED} - {"client_encoding", "datestyle", "intervalstyle"})
 _TRANSACTIONS = {
     "begin": "BEGIN",
     "start": "START TRANSACTION",
@@ -98,9 +66,6 @@ _CHANGES = frozenset(
     }
 )
 _UNSUPPORTED = frozenset({"listen", "notify", "prepare", "execute", "move"})
-_QUERIES = frozenset(
-    {"select", "with", "values", "table", "from", "explain", "describe", "summarize", "show", "pivot", "unpivot"}
-)
 
 
 class Wire(Protocol):
@@ -173,12 +138,13 @@ class Session:
     def __init__(self, wire: Wire, incoming: Incoming, engine: Engine, options: Mapping[str, str]) -> None:
         self._wire, self._incoming, self._engine = wire, incoming, engine
         self._user = options.get("user", "")
-        self._settings = {**_SETTINGS, **{name: text for name, text in options.items() if name == "application_name"}}
+        self._settings = SessionSettings(self._user, options.get("application_name", ""))
         self._database = options.get("database", self._user)
         self._out = bytearray()
         self._state = IDLE
         self._prepared: dict[str, _Prepared] = {}
         self._portals: dict[str, _Portal] = {}
+        self._process = 0
         self._reader: Reader | None = None
         self._preparation: Preparation | None = None
         self._prepared_until_s = 0.0
@@ -216,9 +182,8 @@ class Session:
 
     def start(self, process: int, secret: int) -> None:
         """Send the settings of the session, and what cancels its queries."""
-        self._settings["pid"] = str(process)
-        reported = {**_REPORTED, "application_name": self._settings["application_name"]}
-        for name, setting in {**reported, "session_authorization": self._user}.items():
+        self._process = process
+        for name, setting in self._settings.reported():
             self._send(messages.parameter_status(name, setting))
         self._send(messages.backend_key(process, secret))
         self._send(messages.ready(IDLE))
@@ -427,9 +392,9 @@ class Session:
     def _columns(self, statement: Statement, literals: Sequence[str]) -> list[Column]:
         """Return the columns of a statement's answer, without running it. Raises StatementFailed."""
         words = statement.words
-        if words[:1] == ["show"] and (setting := _shown_setting(words, self._settings)):
+        if words[:1] == ["show"] and (setting := self._settings.shown_name(words)):
             return [Column(setting, TEXT)]
-        if _is_query(statement):
+        if statement.is_query:
             preparation = self._bound_preparation()
             return preparation.columns(preparation.translate(statement, literals))
         return []
@@ -439,7 +404,9 @@ class Session:
         readable = self._readable()
         now_s = time.monotonic()
         if self._preparation is None or now_s >= self._prepared_until_s or readable != self._prepared_for:
-            catalog = SystemCatalog(read_catalog(self._engine.tables(readable)), self._user, self._settings)
+            catalog = SystemCatalog(
+                read_catalog(self._engine.tables(readable)), self._user, self._settings.texts, self._process
+            )
             preparation = Preparation(catalog)
             if self._preparation is not None:
                 self._preparation.close()
@@ -467,13 +434,13 @@ class Session:
             self._send(messages.EMPTY_QUERY)
             return
         self._check_transaction(statement)
-        if _is_query(statement) and not self._is_setting(statement):
+        if statement.is_query and not self._is_setting(statement):
             self._send_rows(portal, statement, max_rows)
         else:
             self._send(messages.command_complete(self._command(statement)))
 
     def _is_setting(self, statement: Statement) -> bool:
-        return statement.words[:1] == ["show"] and _shown_setting(statement.words, self._settings) is not None
+        return statement.words[:1] == ["show"] and self._settings.shown_name(statement.words) is not None
 
     def _send_rows(self, portal: _Portal, statement: Statement, max_rows: int) -> None:
         if portal.rows is None:
@@ -547,7 +514,7 @@ class Session:
             return self._transaction(verb, words)
         match verb:
             case "set":
-                self._set(statement)
+                self._send(self._settings.change(statement))
                 return "SET"
             case "show":
                 return self._show(words)
@@ -591,34 +558,9 @@ class Session:
         self._close_portals()
         return "ROLLBACK" if failed else tag
 
-    def _set(self, statement: Statement) -> None:
-        """Take a setting. Those that would change an answer's form are refused or named in a notice."""
-        significant = [token for token in statement.significant[1:] if not token.is_word("session", "local")]
-        if not significant or significant[0].is_word("transaction", "characteristics", "role", "authorization"):
-            return
-        name = significant[0].identifier.lower()
-        setting = " ".join(token.content or token.identifier or token.text for token in significant[2:])
-        if significant[0].is_word("time") and significant[1:2] and significant[1].is_word("zone"):
-            name = "timezone"
-        if name in ("client_encoding", "names") and setting.replace("-", "").upper() not in (
-            "UTF8",
-            "UNICODE",
-            "DEFAULT",
-        ):
-            raise StatementFailed(SqlError("22023", f"the encoding {setting[:40]!r} is not supported, only UTF8"))
-        if name == "timezone" and setting.upper() not in ("UTC", "GMT", "DEFAULT", "LOCAL", "Z", "0"):
-            self._send(messages.notice("times are in UTC; cast them AT TIME ZONE for another zone"))
-            return
-        if name in _FIXED:
-            return
-        if name in self._settings or len(self._settings) < 200:
-            self._settings[next((key for key in self._settings if key.lower() == name), name)] = setting[:1000]
-        if name == "application_name":
-            self._send(messages.parameter_status("application_name", setting[:1000]))
-
     def _show(self, words: Sequence[str]) -> str:
-        name = _shown_setting(words, self._settings) or ""
-        row = pa.record_batch({"setting": pa.array([self._settings.get(name, "")], pa.string())})
+        name = self._settings.shown_name(words) or ""
+        row = pa.record_batch({"setting": pa.array([self._settings.texts.get(name, "")], pa.string())})
         self._send(data_rows(row, [Column(name, TEXT)], [TEXT_FORMAT]))
         return "SHOW"
 
@@ -649,18 +591,6 @@ class Session:
         if self._out:
             out, self._out = self._out, bytearray()
             self._wire.send(memoryview(out))
-
-
-def _is_query(statement: Statement) -> bool:
-    first = statement.significant[0]
-    return first.text == "(" or (first.kind == "word" and first.text.lower() in _QUERIES)
-
-
-def _shown_setting(words: Sequence[str], settings: Mapping[str, str]) -> str | None:
-    """Return the setting that ``SHOW`` names; None if it may be a table."""
-    name = " ".join(words[1:])
-    name = {"transaction isolation level": "transaction_isolation", "time zone": "timezone"}.get(name, name)
-    return next((setting for setting in settings if setting.lower() == name), None)
 
 
 def _spread(formats: Sequence[int], count: int) -> list[int]:

@@ -33,6 +33,10 @@ _TOKEN = re.compile(
 )
 _COMMENT = re.compile(r"/\*|\*/")
 _BLANK = ("space", "comment")
+_QUERIES = frozenset(
+    {"select", "with", "values", "table", "from", "explain", "describe", "summarize", "show", "pivot", "unpivot"}
+)
+"""First words of statements that answer rows."""
 OBJECT_TYPES = ("regclass", "regtype", "regnamespace", "regproc", "regprocedure")
 """Types of PostgreSQL that turn a name into the number of an object."""
 INFORMATION_SCHEMA = "ischema"
@@ -125,10 +129,11 @@ class Statement:
             words.append(token.text.lower())
         return words
 
-    @cached_property
-    def names(self) -> set[str]:
-        """Words and quoted names, in lower case, that may name a table, a schema or a function."""
-        return {token.identifier.lower() for token in self.significant if token.identifier}
+    @property
+    def is_query(self) -> bool:
+        """Report whether DuckDB may answer it with rows."""
+        first = self.significant[0]
+        return first.text == "(" or first.is_word(*_QUERIES)
 
     @cached_property
     def parameters(self) -> int:

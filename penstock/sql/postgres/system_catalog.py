@@ -289,6 +289,7 @@ class SystemCatalog:
     catalog: Catalog
     user: str = OWNER
     settings: Mapping[str, str] = field(default_factory=dict)
+    process: int = 0
 
     @cached_property
     def relations(self) -> list[Relation]:
@@ -371,7 +372,7 @@ class SystemCatalog:
             "version": [("", f"'PostgreSQL {SERVER_VERSION} (Penstock, DuckDB {duckdb.__version__})'")],
             "pg_user_name": [("", sql_literal(self.user))],
             "current_setting": [("a", setting), ("a, b", setting)],
-            "pg_backend_pid": [("", self.settings.get("pid", "0"))],
+            "pg_backend_pid": [("", str(self.process))],
             "format_type": [("t, m", f"CASE t {' '.join(cases)} ELSE '???' END")],
             "to_regclass": [("a", relation)],
             "to_regtype": [("a", f"CASE lower(a) {numbers} END")],

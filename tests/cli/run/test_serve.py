@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 from penstock.cli.main import build
 from penstock.cli.run import serve
 from penstock.config import Settings
+from tests.cli.command_line import run
 
 PAGE = Path(__file__).parents[3] / "docs" / "coming.md"
 
@@ -24,3 +26,14 @@ def test_serve_accepts_the_flags_of_slogd(monkeypatch: pytest.MonkeyPatch) -> No
     (settings,) = ran
     assert (settings.log.http, settings.log.grpc) == ("localhost:8080", "localhost:9090")
     assert settings.data_dir == Path("data")
+
+
+def test_sql_server_needs_a_free_address(tmp_path: Path) -> None:
+    completed = run("postgres", "-o", f"data_dir={tmp_path}", folder=tmp_path)
+    assert completed.status == 1
+    assert "sql.postgres has no address: penstock postgres --address 127.0.0.1:8847" in completed.errors
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        completed = run("postgres", "--address", address, "-o", f"data_dir={tmp_path}", folder=tmp_path)
+    assert completed.status == 1
+    assert f"sql.postgres: cannot listen on {address}: Address already in use" in completed.errors

@@ -182,6 +182,8 @@ def test_settings_are_shown_as_they_were_set(sql_server: Server) -> None:
         connection.execute("set time zone 'Europe/Berlin'")
         assert connection.execute("show timezone").fetchone() == ("UTC",)
         assert notices == ["times are in UTC; cast them AT TIME ZONE for another zone"]
+        connection.execute("set pid to '0, 1) AS 2; ATTACH ''x'' AS y; --'")
+        assert connection.execute("select pg_backend_pid()").fetchone() == (connection.info.backend_pid,)
         connection.execute("discard all")
 
 
