@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
 import shlex
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,7 +67,7 @@ RECORDED_BY_THE_DAEMON = [
     *("clock", "alarms ack", "alarms mute", "alarms unmute"),
 ]
 NOT_RECORDED = [
-    *("up", "serve", "console", "drill", "kafka start", "pipeline run", "backup"),
+    *("up", "serve", "console", "postgres", "drill", "kafka start", "pipeline run", "backup"),
     *("send", "stress", "produce", "tail", "kafka produce", "alarms test"),
     *("config init", "config add listener", "tls init"),
     *("config check", "config explain", "config reference", "doctor", "version", "users list", "changes"),
@@ -82,6 +84,16 @@ def test_each_command_that_changes_something_is_recorded() -> None:
     assert sorted([*RECORDED, *RECORDED_BY_THE_DAEMON, *NOT_RECORDED]) == sorted(COMMANDS)
     for words in RECORDED:
         assert "record_command(" in inspect.getsource(sys.modules[COMMANDS[words].callback.__module__]), words
+
+
+def test_commands_in_transcripts_of_the_documentation_can_be_parsed() -> None:
+    pages = (Path(__file__).parents[2] / "docs").glob("*.md")
+    blocks = [block for page in pages for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL)]
+    lines = [line for block in blocks for line in re.findall(r"^\$ penstock (.*)", block, re.MULTILINE)]
+    assert lines
+    for line in lines:
+        words = max((words for words in COMMANDS if f"{line} ".startswith(f"{words} ")), key=len)
+        COMMANDS[words].make_context(words, shlex.split(line.removeprefix(words)))
 
 
 def test_help_lists_each_command_once_with_its_whole_summary() -> None:

@@ -17,7 +17,7 @@ from penstock.testing.pipe import Pipe
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = (
     *("index", "tutorial", "listeners", "logbuffer", "tables", "balance", "coming"),
-    *("operating", "server", "troubleshooting", "upgrading", "metrics"),
+    *("alarms", "operating", "server", "troubleshooting", "upgrading", "metrics"),
 )
 ELSEWHERE = {"log": "test_docs_log", "kafka": "test_docs_kafka", "tail": "test_tail"}
 """Pages with a file of their own."""
@@ -41,6 +41,7 @@ def test_each_page_with_commands_is_tested() -> None:
     pages = {path.stem for path in DOCS.glob("*.md")} | {name.removesuffix(".md") for name in GENERATED}
     assert {page for page in pages if commands_of(page)} == {*PAGES, *ELSEWHERE}
     assert all((Path(__file__).parent / f"{name}.py").exists() for name in ELSEWHERE.values())
+    assert [page for page in pages if blocks_of(page, "bash") or blocks_of(page, "shell")] == []
 
 
 @pytest.mark.parametrize("page", PAGES)

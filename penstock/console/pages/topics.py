@@ -15,8 +15,8 @@ from penstock.console.pages.send_message import send_panel
 from penstock.console.theme import Html, frame, panel, table
 from penstock.console.wording import exact, lasted, rate, size
 
-PAGE_TOPICS = 50
-"""Limit: describing a topic reads its files, so a page describes at most 50."""
+PAGE_TOPICS = 25
+"""Limit: describing a topic reads its files, and more rows are too long for a phone."""
 REFRESH_INTERVAL_S = 3.0
 NO_MATCH = '<div class="dim">No such topic. The first message creates it: send one below.</div>'
 
@@ -34,8 +34,11 @@ def build(daemon: Daemon, settings: Settings, begin: int = 0) -> None:
     async def refresh() -> None:
         try:
             names = [str(topic["name"]) for topic in (await daemon.get("/topics")).get("topic", ())]
-            names = [name for name in names if (search_box.value or "").strip().lower() in name.lower()]
-            names_of_page = names[begin : begin + PAGE_TOPICS]
+            text = (search_box.value or "").strip().lower()
+            names = [name for name in names if text in name.lower()]
+            # The matches of a search begin on its first page, also if it was typed on a later one.
+            start = 0 if text else begin
+            names_of_page = names[start : start + PAGE_TOPICS]
             described = (
                 (await daemon.request("GET", "/describe", params={"topic": names_of_page}))["topic"]
                 if names_of_page
@@ -44,14 +47,14 @@ def build(daemon: Daemon, settings: Settings, begin: int = 0) -> None:
         except DaemonUnavailable as error:
             topics_html.show(f'<div class="bad">{escape(str(error))}</div>')
             return
-        is_searched = bool((search_box.value or "").strip())
-        if not described and not is_searched:
+        if not described and not text:
             hint = (
                 '<div class="dim">No topics yet: the first message creates one. Send it below, or to a listener:</div>'
             )
             topics_html.show(hint + first_message_html(settings))
         else:
-            topics_html.show(overview(daemon, described) + page_links(begin, len(names)))
+            more = matches_note(len(names)) if text else page_links(start, len(names))
+            topics_html.show(overview(daemon, described) + more)
         readers.show(cursors(described))
 
     topics_html.show('<div class="dim" role="status">Reading...</div>')
@@ -68,6 +71,12 @@ def page_links(begin: int, count: int) -> str:
         links.append(f'<a href="/topics?begin={begin + PAGE_TOPICS}">next</a>')
     range_text = f"{exact(min(begin + 1, count))} to {exact(min(begin + PAGE_TOPICS, count))} of {exact(count)}"
     return f'<div class="turn"><span class="dim">{range_text}</span>{" ".join(links)}</div>' if links else ""
+
+
+def matches_note(count: int) -> str:
+    """Return that a search has more matches than the page shows, as HTML."""
+    text = f"the first {exact(PAGE_TOPICS)} of {exact(count)} topics with this text; type more of the name"
+    return f'<div class="turn"><span class="dim">{text}</span></div>' if count > PAGE_TOPICS else ""
 
 
 def overview(daemon: Daemon, described: list[dict[str, Any]]) -> str:
@@ -88,7 +97,7 @@ def overview(daemon: Daemon, described: list[dict[str, Any]]) -> str:
             ]
         )
     heads = ["topic", "rate", "entries", "offsets", "size", "gaps", "retention"]
-    return table(heads, rows, {1, 2, 3, 4, 5}, stack=True) if rows else NO_MATCH
+    return f'<div class="short-rows">{table(heads, rows, {1, 2, 3, 4, 5}, stack=True)}</div>' if rows else NO_MATCH
 
 
 def cursors(described: list[dict[str, Any]]) -> str:
