@@ -97,6 +97,7 @@ TARGETS = {
     "handover/held_frames.py": "handover/test_held_frames.py::test_arbitrary_file_yields_only_intact_frames",
     "handover/position.py": "handover/test_position.py::test_arbitrary_file_is_refused",
     "handover/frame_metadata.py": "handover/test_frame.py::test_arbitrary_document_is_metadata_or_bad_batch",
+    "handover/sender_table.py": "handover/test_sender_table.py::test_arbitrary_file_is_a_table_or_none",
     "handover/state_page.py": "handover/test_state_page.py::test_changed_byte_leaves_an_intact_text",
     "handover/topic_requests.py": "handover/test_topic_requests.py::test_last_kt_tag_is_the_request",
     "ingest/admission.py": "ingest/test_admission.py::test_any_body_is_unpacked_within_bounds_or_refused",

@@ -18,5 +18,6 @@ __all__ = [  # noqa: RUF022 reading order
     "tables",
     "balance",
     "balance_tables",
+    "senders",
     "kafka",
 ]

@@ -130,6 +130,9 @@ SECTIONS: dict[str, dict[str, Command]] = {
         "balance": Command(
             "balance", ["penstock balance", "penstock balance --since 1h --by listener", "penstock balance --rebuild"]
         ),
+        "senders": Command(
+            "senders", ["penstock senders", "penstock senders --listener events-udp --search 192.0.2. --json"]
+        ),
         "events": Command("run.daemon_commands", ["penstock events --since 1h", "penstock events --follow"]),
         "alarms": Command(
             "run.alarms",

@@ -2,12 +2,12 @@
 
 Read ``paths`` (names of the shared files), ``frame`` and ``frame_metadata`` (the unit of the handover), ``position``
 and ``state_page`` (small mapped files that outlive their writers), ``buffer`` (opens an existing buffer), ``writer``
-with ``dropped_frames`` (the receiver's side) and ``stored_waits`` (acknowledgements of senders), ``reader`` (a reader's
-side) with ``accounts`` (a forwarder's books), then ``drain`` (the log daemon's reader) with ``splitter``,
-``topic_requests`` and ``listener_drains``; ``held_frames`` saves claimed frames of a stopped daemon, ``lock_holder``
-kills a reader that holds its lock too long, ``heartbeat`` shows
-that a process is stopped, ``lost_position`` restores a lost position file. Imports ``records``,
-``errors``, ``config``, ``counts``, ``process``, ``files``, ``wire``, ``logbuffer`` and ``log``; every room of the pipe
+with ``dropped_frames`` and ``sender_table`` (the receiver's side) and ``stored_waits`` (acknowledgements of senders),
+``reader`` (a reader's side) with ``accounts`` (a forwarder's books), then ``drain`` (the log daemon's reader) with
+``splitter``, ``topic_requests`` and ``listener_drains``; ``held_frames`` saves claimed frames of a stopped daemon,
+``lock_holder`` kills a reader that holds its lock too long, ``heartbeat`` shows that a process is stopped,
+``lost_position`` restores a lost position file. Imports ``records``, ``errors``, ``config``,
+``counts``, ``process``, ``files``, ``wire``, ``logbuffer`` and ``log``; every room of the pipe
 after it imports it.
 
 Terms. A *position* counts bytes of a listener's stream from its start and never decreases; a frame lies between two
@@ -48,6 +48,7 @@ __all__ = [  # noqa: RUF022 reading order
     "buffer",
     "writer",
     "dropped_frames",
+    "sender_table",
     "stored_waits",
     "reader",
     "accounts",

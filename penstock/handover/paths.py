@@ -23,6 +23,11 @@ def state_file(folder: Path, listener: str) -> Path:
     return folder / f"{listener}.state"
 
 
+def senders_file(folder: Path, listener: str) -> Path:
+    """Return the path of the table of the listener's senders."""
+    return folder / f"{listener}.senders"
+
+
 def position_file(folder: Path, listener: str, handler: str) -> Path:
     """Return the path of a handler's position in the log buffer."""
     return folder / f"{listener}.{handler}.position"

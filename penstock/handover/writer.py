@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from penstock.counts import BucketClock, Counts, Name, Origin, by_bucket, elsewhere
 from penstock.errors import PenstockError
@@ -21,6 +22,7 @@ from penstock.handover.held_frames import write_held_frames
 from penstock.handover.lock_holder import end_holder
 from penstock.handover.paths import LOG, held_file
 from penstock.handover.position import UNKNOWN
+from penstock.handover.sender_table import Arrivals, SenderTable
 from penstock.handover.state_page import StatePage
 from penstock.logbuffer.errors import AdminAction, BackPressured, Lapped
 from penstock.logbuffer.mapped import Frame
@@ -48,7 +50,8 @@ class FrameWriter:
     ``before`` is the metadata of the previous receiver's last frame, ``published`` its round number and slot end.
     ``on_counts`` receives the counts of each round. ``give_up_at`` is the monotonic time after which waiting for room
     ends with GaveUp; 0 waits for ever. ``on_skip`` receives a reader that misses frames, and their bounds;
-    ``on_wait`` is called about every millisecond while the writer waits for room.
+    ``on_wait`` is called about every millisecond while the writer waits for room. ``senders`` is the table of the
+    listener's senders, if they are counted.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class FrameWriter:
         self.give_up_at = 0.0
         self.on_skip: Callable[[str, int, int], None] = lambda reader, begin, end: None
         self.on_wait: Callable[[], None] = lambda: None
+        self.senders: SenderTable | None = None
         self._locked_since = 0.0
         self._stalled_state, self._stalled_since, self._held_mark = (0, 0), 0.0, UNKNOWN
         self._missed = DroppedFrameCounts(page, self.before.missed, {r.name: r.position.floor for r in readers})
@@ -112,11 +116,12 @@ class FrameWriter:
         first: int = 0,
         open_counts: tuple[int, int] = (0, 0),
         codec: str = "",
+        arrivals: Arrivals | None = None,
     ) -> None:
         """Write ``messages`` with their ``counts`` as one frame; wait while a reader uses the room.
 
         ``first`` is the start of the round (microseconds since the epoch), ``open_counts`` the incomplete messages and
-        fragments, ``codec`` the codec if it is not the listener's.
+        fragments, ``codec`` the codec if it is not the listener's, ``arrivals`` the counts by sender.
         """
         bucket, last = self.clock.stamp()
         self.total += counts[Name.ACCEPTED]
@@ -133,10 +138,25 @@ class FrameWriter:
             self._epoch,
             published(reserved),
         )
-        self._offer(encode_frame(messages, metadata), reserved)
+        if arrivals and self.senders is not None:
+            self.senders.stage(arrivals, self._publication.position, last)
+        try:
+            self._offer(encode_frame(messages, metadata), reserved)
+        except BaseException:
+            if self.senders is not None:
+                self.senders.discard()
+            raise
         # Order: confirmed after the frame is in the buffer; before that the counts are still owed.
         self._missed.confirm_ride()
         self._is_behind = False
+
+    def count_senders(self, path: Path) -> None:
+        """Count senders in the table at ``path`` from now on; not if there is no room: messages matter more."""
+        frame = self._publication.last_frame()
+        try:
+            self.senders = SenderTable(path, frame.begin if frame else -1)
+        except OSError as error:
+            _LOGGER.warning("listener %r: senders are not counted: %s", self._source, error)
 
     def _offer(self, frame: list[memoryview | bytes], reserved: int) -> None:
         self._raise_limit()
@@ -149,7 +169,10 @@ class FrameWriter:
                 continue
             except BackPressured:
                 self._make_room()
-        self._publish_newest(self._publication.last_frame())
+        written = self._publication.last_frame()
+        self._publish_newest(written)
+        if written and self.senders is not None:
+            self.senders.confirm(written.begin)
         self.release()
 
     def release(self) -> None:

@@ -56,6 +56,11 @@ class Connection:
         return None if isinstance(self.splitter, LineSplitter) else self.splitter
 
     @property
+    def sender(self) -> str:
+        """Name in the counts by sender: the address; of a local sender the user, because processes come and go."""
+        return self.address or f"uid {self.credentials[1]}"
+
+    @property
     def is_open(self) -> bool:
         return self.sock.fileno() >= 0
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 from penstock.config import BufferConfig, ListenerConfig
 from penstock.handover.buffer import HandlerPosition, open_buffer
 from penstock.handover.heartbeat import Heartbeat
-from penstock.handover.paths import slots_file, state_file
+from penstock.handover.paths import senders_file, slots_file, state_file
 from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.handover.writer import FrameWriter, GaveUp
 from penstock.ingest.handler_statistics import statistics_reader
@@ -83,6 +83,8 @@ class Receiver:
         self._losses = LossReports()
         self._readers = readers
         self._publisher = FrameWriter(listener.name, listener.codec, publication, readers, self._page, self._losses.add)
+        if listener.senders != "off":
+            self._publisher.count_senders(senders_file(folder, listener.name))
         self._heartbeat, self._published_at_s = Heartbeat(), 0.0
         self._published: dict[str, Any] = {}
         self._publisher.on_wait = self._beat_while_waiting
@@ -130,6 +132,8 @@ class Receiver:
             _LOGGER.error("receiver: %s; stopped with unpublished messages (datagrams stay in the slots)", error)
         self._publish_statistics()
         self._losses.report()
+        if self._publisher.senders:
+            self._publisher.senders.tick()
 
     def _loop(self) -> None:
         next_tick = time.monotonic()
@@ -140,6 +144,8 @@ class Receiver:
                 self._io.tick()
                 self._publish_statistics()
                 self._losses.report()
+                if self._publisher.senders:
+                    self._publisher.senders.tick()
                 self._publisher.release()
                 pa.default_memory_pool().release_unused()  # otherwise freed batches stay allocated to this process
             self._io.receive(max(next_tick - now, 0))

@@ -20,6 +20,7 @@ from penstock.errors import PenstockError
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.frame import reserved_value
 from penstock.handover.frame_size import FRAME_OVERHEAD_BYTES
+from penstock.handover.sender_table import ACCEPTED, REFUSED, Arrivals, Ints, named_arrivals, sender_counts
 from penstock.handover.stored_waits import Fate, StoredWaits
 from penstock.handover.writer import FrameWriter
 from penstock.records import EMPTY_BODY, FEW_ROWS, Body, Rows, body, concatenated, joined_rows
@@ -46,6 +47,7 @@ class _Pending:
     counts: Counts
     codec: str
     settle: Settle
+    sender: Sender
 
 
 class RequestWriter:
@@ -94,7 +96,7 @@ class RequestWriter:
         # Limit: refuse before writing; the bytes that wait for the log are bounded.
         if not self._waits.has_room(self._size + size):
             raise Refused(503, BUSY, "the log lags behind; retry later")
-        self._pending.append(_Pending(messages, received.counts, codec, settle))
+        self._pending.append(_Pending(messages, received.counts, codec, settle, sender))
         self._size += size
 
     def _annotated(self, messages: Body, sender: Sender) -> Body:
@@ -148,7 +150,7 @@ class RequestWriter:
             counts.subtract(part_counts)
             self._publish(part, part_counts, codec)
         if parts or counts.pruned():  # the remaining counts go with the last part
-            self._publish(parts[-1] if parts else EMPTY_BODY, counts, codec)
+            self._publish(parts[-1] if parts else EMPTY_BODY, counts, codec, self._count_senders(requests))
 
     def _parts(self, bodies: list[Body]) -> Iterator[Body]:
         """Yield the messages in parts that fit into a frame each."""
@@ -159,8 +161,19 @@ class RequestWriter:
         elif bodies:
             yield from split_into_frames(concatenated(bodies), limit)
 
-    def _publish(self, messages: Body, counts: Counts, codec: str) -> None:
-        self._writer.publish(messages, counts, reserved_value(self._round, 0), codec=codec)
+    def _count_senders(self, requests: list[_Pending]) -> Arrivals | None:
+        """Return the messages of requests by sender; they go with the last frame, before any request is answered."""
+        if self._writer.senders is None:
+            return None
+        by_sender: dict[str, Ints] = {}
+        for request in requests:
+            counts = by_sender.setdefault(request.sender.address, sender_counts(1)[0])
+            counts[ACCEPTED] += request.counts[Name.ACCEPTED]
+            counts[REFUSED] += request.counts.total(Name.REFUSED)
+        return named_arrivals(by_sender)
+
+    def _publish(self, messages: Body, counts: Counts, codec: str, arrivals: Arrivals | None = None) -> None:
+        self._writer.publish(messages, counts, reserved_value(self._round, 0), codec=codec, arrivals=arrivals)
         self._round += 1
 
 

@@ -25,6 +25,7 @@ from penstock.counts import Counts, Name
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.frame import reserved_value
 from penstock.handover.frame_size import FRAME_OVERHEAD_BYTES, MESSAGE_OVERHEAD_BYTES
+from penstock.handover.sender_table import ACCEPTED, OVERLONG, REFUSED, named_arrivals, sender_counts
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.acknowledgements import Acknowledgements
 from penstock.ingest.connections import Connection, Connections, make_joiner, make_splitter_for
@@ -41,7 +42,13 @@ from penstock.wire.line_framing import NO_LINES, Lines
 from penstock.wire.lines import line_counts
 from penstock.wire.plog.commands import Command
 from penstock.wire.plog.statistics import Statistics
-from penstock.wire.source_annotations import CERTIFICATE_NAME, annotate, annotate_credentials, annotate_sources
+from penstock.wire.source_annotations import (
+    CERTIFICATE_NAME,
+    annotate,
+    annotate_credentials,
+    annotate_sources,
+    messages_by_host,
+)
 
 if TYPE_CHECKING:
     from penstock.ingest.tls import TlsSockets
@@ -110,6 +117,8 @@ class TcpReceiver:
         self._commands_to_answer: list[tuple[Connection, Command]] = []
         self._busy: deque[Connection] = deque()
         self._counts = Counts()
+        self._sender_counts: dict[str, Ints] = {}
+        """Losses by sender that no frame carries yet."""
         self._buffer = bytearray(READ_BYTES)
 
     def receive(self, timeout: float) -> None:
@@ -321,6 +330,7 @@ class TcpReceiver:
         # The evicted lines are counted as lost before the connection is forgotten.
         evicted = connection.unfinished_lines
         self._counts.absorb({Name.LINES: evicted, Name.LINE_EVICTED: evicted, f"{Name.CONNECTION_CLOSED}limit": 1})
+        self._count_sender(connection, OVERLONG, evicted)
         self._forget(connection)
         return True
 
@@ -360,6 +370,8 @@ class TcpReceiver:
             (connection, command) for command in commands if self._commands.is_allowed(connection.address)
         ]
         self._counts.absorb(counts)
+        self._count_sender(connection, OVERLONG, lines.overlong)
+        self._count_sender(connection, REFUSED, sum(lines.refused.values()))
         if self._acknowledgements and (dialogue := connection.dialogue):
             self._acknowledgements.expect(connection, dialogue.acknowledgements)
             dialogue.acknowledgements = []
@@ -393,6 +405,7 @@ class TcpReceiver:
                 counts = Counts()
             decoded = self._decoder.decode_lines(lines[published : published + rows])
             part.absorb(decoded.counts)
+            self._count_lines(decoded, waiting, published)
             self._publish(self._annotated(decoded, waiting, published), part, first)
             published += rows
         if counts.pruned():
@@ -401,6 +414,31 @@ class TcpReceiver:
             self._acknowledgements.mark_written()
         self._answer_commands()
         return 0
+
+    def _count_sender(self, connection: Connection, column: int, amount: int) -> None:
+        """Add to the counts that the next frame carries, in a column of COUNT_NAMES."""
+        if not amount or self._publisher.senders is None:
+            return
+        counts = self._sender_counts.get(sender := connection.sender)
+        if counts is None:
+            counts = self._sender_counts[sender] = sender_counts(1)[0]
+        counts[column] += amount
+
+    def _count_lines(self, decoded: Decoded, waiting: list[_PendingLines], first_line: int) -> None:
+        """Count the messages from ``first_line`` on by sender."""
+        if self._publisher.senders is None:
+            return
+        if self._listener.senders == "host":
+            for host, messages in messages_by_host(decoded.body).items():
+                self._sender_counts.setdefault(host, sender_counts(1)[0])[ACCEPTED] += messages
+        ends = np.cumsum([len(pending.lines) for pending in waiting]) - first_line
+        for column, rows in ((ACCEPTED, decoded.rows), (REFUSED, decoded.refused)):
+            if column == ACCEPTED and self._listener.senders == "host":
+                continue
+            # Rows are in the order of the connections, so the rows of each are found without a pass over all.
+            amounts = np.diff(np.searchsorted(rows, ends), prepend=0)
+            for index in amounts.nonzero()[0].tolist():
+                self._count_sender(waiting[index].connection, column, int(amounts[index]))
 
     def _annotated(self, decoded: Decoded, waiting: list[_PendingLines], first_line: int) -> pa.RecordBatch:
         """Return the messages of the lines from ``first_line`` on, annotated with their source as configured."""
@@ -436,7 +474,10 @@ class TcpReceiver:
         return int(twice + min(twice, len(lines) * self._growth) + len(lines) * MESSAGE_OVERHEAD_BYTES)
 
     def _publish(self, body: pa.RecordBatch, counts: Counts, first: int) -> None:
-        self._publisher.publish(body, counts, reserved_value(self._round, 0), first=first)
+        arrivals = None
+        if self._sender_counts:
+            arrivals, self._sender_counts = named_arrivals(self._sender_counts), {}
+        self._publisher.publish(body, counts, reserved_value(self._round, 0), first=first, arrivals=arrivals)
         self._round += 1
         self._wake()
 

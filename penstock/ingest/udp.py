@@ -13,7 +13,8 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,22 @@ from penstock.config import ListenerConfig
 from penstock.counts import Counts, Name
 from penstock.handover.frame import reserved_value
 from penstock.handover.frame_size import FRAME_OVERHEAD_BYTES, MESSAGE_OVERHEAD_BYTES
+from penstock.handover.sender_table import (
+    ACCEPTED,
+    INVALID,
+    NO_ARRIVALS,
+    OVERLONG,
+    REFUSED,
+    Arrivals,
+    Ints,
+    add_counts,
+    address_names,
+    distinct_senders,
+    named_arrivals,
+    sender_counts,
+    text_names,
+    with_losses,
+)
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.local_sockets import queue_length
 from penstock.ingest.networks import networks_of
@@ -34,7 +51,8 @@ from penstock.wire.codecs import codec_of
 from penstock.wire.datagrams import Datagrams
 from penstock.wire.decoded import Decoded
 from penstock.wire.plog.commands import Command
-from penstock.wire.source_annotations import annotate_credentials, annotate_sources
+from penstock.wire.plog.statistics import Statistics
+from penstock.wire.source_annotations import NO_HOST, annotate_credentials, annotate_sources, messages_by_host
 
 FILL_TIME_S = 0.002
 """Time that a batch may take to fill on a busy socket: a round costs 0.2 ms, for one datagram or for fifty."""
@@ -56,6 +74,8 @@ class Decoder(Protocol):
     def open_messages(self) -> int: ...
     @property
     def open_fragments(self) -> int: ...
+    @property
+    def statistics(self) -> Statistics: ...
     def decode(self, datagrams: Datagrams, now: float) -> Decoded: ...
     def expire(self, now: float) -> Counts: ...
 
@@ -111,7 +131,7 @@ class UdpReceiver:
         self._fill = ReceivePacer(slots.slots, room)
         self._budget = publisher.frame_limit - FRAME_OVERHEAD_BYTES - 2 * listener.most_beyond
         self._growth, self._annotates = codec_of(listener.codec).growth, listener.annotate_source
-        self._networks = networks_of(listener)
+        self._networks, self._counts_hosts = networks_of(listener), listener.senders == "host"
         self._refusal = f"{Name.INVALID}{'overlong' if self._is_local else 'network'}"
         self._identity = socket_identity(sock)
         self._poll = select.poll()
@@ -198,6 +218,7 @@ class UdpReceiver:
             reserved_value(self._slots.round, start + consumed),
             first=first,
             open_counts=(self._decoder.open_messages, self._decoder.open_fragments),
+            arrivals=self._count_senders(datagrams, start, decoded, is_refused) if self._publisher.senders else None,
         )
         self._wake()
         self._answer(answers, start)
@@ -243,9 +264,64 @@ class UdpReceiver:
         names = [self._slots.sender(start + int(row))[0] for row in decoded.rows[first]]
         return annotate_sources(decoded.body, names, sender_indices)
 
+    def _count_senders(
+        self, datagrams: Datagrams, start: int, decoded: Decoded, is_refused: npt.NDArray[np.bool_]
+    ) -> Arrivals:
+        """Return what each sender of the round sent and lost, and later losses of earlier rounds."""
+        rows = len(datagrams) if decoded.consumed is None else decoded.consumed
+        if self._counts_hosts:
+            return self._count_hosts(decoded, int(is_refused[:rows].sum()))
+        identities = self._users(start, start + rows) if self._is_local else datagrams.addresses[:rows]
+        distinct, arrived = distinct_senders(identities)
+        counts = sender_counts(len(distinct))
+        if len(decoded.rows) == rows:
+            counts[:, ACCEPTED] = arrived
+        else:
+            add_counts(counts, ACCEPTED, distinct, identities[decoded.rows])
+        if len(decoded.refused):
+            add_counts(counts, REFUSED, distinct, identities[decoded.refused])
+        if len(is_refused) and (refused := is_refused[:rows]).any():
+            add_counts(counts, OVERLONG if self._is_local else INVALID, distinct, identities[refused])
+        return self._with_losses(Arrivals(distinct, counts, len(distinct), partial(self._describe, identities, start)))
+
+    def _count_hosts(self, decoded: Decoded, refused_datagrams: int) -> Arrivals:
+        """Return the messages by the host in their header; what was lost before its header was read has none."""
+        counts: dict[str, Ints] = {}
+        for host, messages in messages_by_host(decoded.body).items():
+            counts[host] = sender_counts(1)[0]
+            counts[host][ACCEPTED] = messages
+        if refused_datagrams or len(decoded.refused):
+            losses = counts.setdefault(NO_HOST, sender_counts(1)[0])
+            losses[REFUSED] = len(decoded.refused)
+            losses[OVERLONG if self._is_local else INVALID] = refused_datagrams
+        return named_arrivals(counts)
+
+    def _with_losses(self, arrivals: Arrivals) -> Arrivals:
+        # The codec knows addresses only, so losses of local senders cannot be attributed; their codecs have none.
+        losses = self._decoder.statistics.losses.remove_all()
+        return with_losses(arrivals, losses) if losses and not self._is_local else arrivals
+
+    def _users(self, begin: int, end: int) -> npt.NDArray[np.uint64]:
+        # Processes come and go, users stay. One more, because 0 is no identity.
+        users: npt.NDArray[np.uint64] = (self._slots.credentials(begin, end)[:, 1] + 1).astype(np.uint64)
+        return users
+
+    def _describe(
+        self, identities: npt.NDArray[np.unsignedinteger[Any]], start: int, distinct: npt.NDArray[np.uint64]
+    ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+        """Return kinds and names of distinct senders of the slots from ``start`` on."""
+        if self._is_local:
+            return text_names([f"uid {identity - 1}" for identity in distinct.tolist()])
+        order = np.argsort(identities, kind="stable")
+        slots = start + order[np.searchsorted(identities[order].astype(np.uint64), distinct)]
+        senders = self._slots.senders(0, self._slots.slots)
+        return address_names(senders[slots])
+
     def _publish_counts(self, counts: Counts, slot_end: int) -> None:
         still_open = (self._decoder.open_messages, self._decoder.open_fragments)
-        self._publisher.publish(EMPTY_BODY, counts, reserved_value(self._slots.round, slot_end), open_counts=still_open)
+        arrivals = self._with_losses(NO_ARRIVALS) if self._publisher.senders else None
+        reserved = reserved_value(self._slots.round, slot_end)
+        self._publisher.publish(EMPTY_BODY, counts, reserved, open_counts=still_open, arrivals=arrivals)
         self._wake()
 
     def _add_drops(self, counts: Counts) -> None:

@@ -2,10 +2,11 @@
 
 Start with ``posts`` (reports of other stages), ``book`` (counts in memory) and ``balance``. ``book_from_topics`` reads
 the book from the log; ``ledger`` keeps it up to date. ``in_buffer`` and ``handler_deliveries`` add what waits in log
-buffers; ``watermarks``, ``time_series``, ``daily_rollup`` and ``audit_counts`` are other views. ``checkpoint`` with
-``checkpoint_keeper`` shortens a start, and ``rebuild`` computes the balance without the ledger. ``receipt`` with
-``receipt_words`` and ``event_recorder`` (the timeline) with ``event_words`` are what people see. Imports ``log``,
-``handover``, ``logbuffer``, ``counts``, ``records`` and ``files``; never ``landing`` or ``spark``, which report to it.
+buffers; ``watermarks``, ``time_series``, ``daily_rollup``, ``audit_counts`` and ``senders`` are other views.
+``checkpoint`` with ``checkpoint_keeper`` shortens a start, and ``rebuild`` computes the balance without the ledger.
+``receipt`` with ``receipt_words`` and ``event_recorder`` (the timeline) with ``event_words`` are what people see.
+Imports ``log``, ``handover``, ``logbuffer``, ``counts``, ``records`` and ``files``; never ``landing`` or ``spark``,
+which report to it.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -20,6 +21,7 @@ __all__ = [  # noqa: RUF022 reading order
     "time_series",
     "daily_rollup",
     "audit_counts",
+    "senders",
     "checkpoint",
     "checkpoint_keeper",
     "rebuild",

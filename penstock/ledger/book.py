@@ -30,8 +30,10 @@ from penstock.ledger.posts import (
     EventPost,
     LandedPost,
     Post,
+    SenderPost,
     is_partition,
 )
+from penstock.ledger.senders import SenderPages
 from penstock.log.store.gaps import Gap
 
 
@@ -107,6 +109,8 @@ class TierCounts:
     """The newest events by id."""
     event_losses: dict[str, Counts] = field(default_factory=dict)
     """Losses by place, summed over all events, also over events that left memory."""
+    senders: dict[str, SenderPages] = field(default_factory=dict)
+    """Senders by listener."""
 
     def copy(self) -> TierCounts:
         """Return a copy that shares no mutable state."""
@@ -123,6 +127,7 @@ class TierCounts:
             dict(self.last_posts),
             dict(self.events),
             dict(self.event_losses),
+            {listener: pages.copy() for listener, pages in self.senders.items()},
         )
 
     def sent(self, listener: str) -> Counts | None:
@@ -144,6 +149,11 @@ class Book:
         """Return all counts as of one moment."""
         with self._lock:
             return self._pages.copy()
+
+    def senders(self) -> dict[str, SenderPages]:
+        """Return what posts reported of the senders, by listener."""
+        with self._lock:
+            return {listener: pages.copy() for listener, pages in self._pages.senders.items()}
 
     def events(self) -> dict[str, EventPost]:
         """Return the events by id, the oldest first."""
@@ -241,6 +251,9 @@ class Book:
                 return self._post_audit(post, bucket)
             if isinstance(post, EventPost):
                 return self._post_event(post)
+            if isinstance(post, SenderPost):
+                pages = self._pages.senders.setdefault(post.listener, SenderPages())
+                return pages.enter(post.table, post.version, post.senders)
             return self._post_client(post) if isinstance(post, ClientPost) else self._post_landed(post)
 
     def _post_audit(self, post: AuditPost, bucket: int) -> bool:

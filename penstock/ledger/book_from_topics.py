@@ -20,14 +20,14 @@ from penstock.ledger import checkpoint
 from penstock.ledger.book import Book, Covered, TierCounts
 from penstock.ledger.checkpoint import BadCheckpoint
 from penstock.ledger.daily_rollup import DAY
-from penstock.ledger.posts import AuditPost, ClientPost, EventPost, LandedPost, Post, parse
+from penstock.ledger.posts import AuditPost, ClientPost, EventPost, LandedPost, Post, SenderPost, parse
 from penstock.log import CorruptBatch, Gap, StoredBatch, TopicReader, UnknownFormat
 from penstock.log.read.glance import IntactTopic
 
 TOPIC = "_ledger"
 Verify = Callable[[str, int, int], object]
 """Verifies the offsets [begin, end) of a topic and turns corrupt ones into a gap."""
-TIERS: tuple[type[Post], ...] = (LandedPost, ClientPost, AuditPost, EventPost)
+TIERS: tuple[type[Post], ...] = (LandedPost, ClientPost, AuditPost, EventPost, SenderPost)
 _NONE: Mapping[str, IntactTopic] = MappingProxyType({})
 _LOGGER = logging.getLogger(__name__)
 
@@ -191,7 +191,7 @@ def _resumed(topics: Path) -> TierCounts | None:
 def _compared(checkpointed: TierCounts, computed: TierCounts) -> list[str]:
     """Return one line for each tier that differs."""
     differences = []
-    for tier in ("received", "logged", "ends", "landed", "clients", "audits", "events"):
+    for tier in ("received", "logged", "ends", "landed", "clients", "audits", "events", "senders"):
         by_checkpoint, by_files = getattr(checkpointed, tier), getattr(computed, tier)
         if differing := [key for key in {*by_checkpoint, *by_files} if by_checkpoint.get(key) != by_files.get(key)]:
             key = min(differing)

@@ -20,9 +20,10 @@ from penstock.counts import Counts, SourceBucket
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS, replace_durably
 from penstock.ledger.book import Covered, TierCounts, TopicFates
-from penstock.ledger.posts import ClientPost, EventPost
+from penstock.ledger.posts import ClientPost, EventPost, SenderTotals
 from penstock.ledger.posts import dump as dump_post
 from penstock.ledger.posts import parse as parse_post
+from penstock.ledger.senders import SenderPages
 
 FILE = "LEDGER"
 """File name; topic names are lower case, so no topic can collide with it."""
@@ -101,6 +102,10 @@ def _lines(pages: TierCounts) -> Iterator[Line]:
         columns = [[*key, version, counts.pruned()] for key, (version, counts) in minutes.items()]
         yield ["audit", *life, pages.last_posts.get(life, 0), columns]
     yield from (["event", json.loads(dump_post(event))] for event in pages.events.values())
+    for listener, of_listener in pages.senders.items():
+        yield ["senders", listener, of_listener.versions]
+        for table, totals in of_listener.tables.items():
+            yield ["sender", listener, table, [[n, s.first, s.last, s.counts.pruned()] for n, s in totals.items()]]
     yield ["told", {origin: counts.pruned() for origin, counts in pages.event_losses.items()}]
 
 
@@ -171,6 +176,15 @@ def _event_losses(pages: TierCounts, losses: dict[str, dict[str, int]]) -> None:
     pages.event_losses = {origin: Counts(counts) for origin, counts in losses.items()}
 
 
+def _senders(pages: TierCounts, listener: str, versions: dict[str, int]) -> None:
+    pages.senders[listener] = SenderPages(versions={str(table): int(version) for table, version in versions.items()})
+
+
+def _sender(pages: TierCounts, listener: str, table: str, rows: list[Any]) -> None:
+    totals = {str(name): SenderTotals(int(first), int(last), Counts(counts)) for name, first, last, counts in rows}
+    pages.senders[listener].tables[table] = totals
+
+
 _READERS: dict[str, Callable[..., None]] = {
     "rolled": _rolled,
     "covered": _covered,
@@ -185,4 +199,6 @@ _READERS: dict[str, Callable[..., None]] = {
     "audit": _audit,
     "event": _event,
     "told": _event_losses,
+    "senders": _senders,
+    "sender": _sender,
 }

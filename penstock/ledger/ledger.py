@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.counts import Counts, Name, Origin, SourceBucket, bucket_of
-from penstock.handover.paths import listeners_in
+from penstock.handover.paths import listeners_in, senders_file
+from penstock.handover.sender_table import Senders, read_senders
 from penstock.ledger import checkpoint
 from penstock.ledger.audit_counts import Audited, audited
 from penstock.ledger.balance import Balance, UnlandedTail, Within, balance
@@ -27,8 +28,20 @@ from penstock.ledger.book_from_topics import TOPIC, enter, gap_rows, resume, unr
 from penstock.ledger.daily_rollup import horizon, roll_counts
 from penstock.ledger.handler_deliveries import handler_deliveries, routes
 from penstock.ledger.in_buffer import BufferedCounts
-from penstock.ledger.posts import AuditPost, BadPost, ClientPost, EventPost, LandedPost, Post, dump, is_partition, parse
+from penstock.ledger.posts import (
+    AuditPost,
+    BadPost,
+    ClientPost,
+    EventPost,
+    LandedPost,
+    Post,
+    SenderPost,
+    dump,
+    is_partition,
+    parse,
+)
 from penstock.ledger.receipt import Losses, losses_of
+from penstock.ledger.senders import SenderState, changes, silent_hosts, states
 from penstock.ledger.time_series import document, series, whole_step
 from penstock.ledger.watermarks import Watermark, watermarks
 from penstock.log import Gap, InvalidTopicName, Log, StoredBatch, TopicReader, UnknownFormat, UnknownTopic
@@ -44,6 +57,8 @@ MAX_TOPICS_OPENED_AT_START = 100
 Other topics are opened if their files look damaged, and otherwise on demand.
 """
 
+SENDER_POST_INTERVAL_S = 3600.0
+"""Interval of posts of senders, which are stored for ever: a table that is lost costs the counts of an hour."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -70,6 +85,7 @@ class Ledger:
         self._last_pages: TierCounts | None = None
         self._last_reason = ""
         self._checkpoint_lock = threading.Lock()
+        self._senders_posted_at_s = time.monotonic()
         self.live: dict[str, EventPost] = {}
         """Current versions of events that the log has in an older version or not at all."""
         # Order: the book is read first. The servers start later, so no batch is stored in between.
@@ -94,6 +110,9 @@ class Ledger:
         """Store a post; return whether it reports anything new, once it is synced. Raises BadPost and LogFull."""
         post = parse(document)
         self._check(post)
+        return self._store(post)
+
+    def _store(self, post: Post) -> bool:
         now = self._time()
         origin = Origin("ledger", bucket_of(now), int(now * 1e6), int(now * 1e6))
         topic = self._log.topic(TOPIC, create=True, internal=True)
@@ -122,6 +141,9 @@ class Ledger:
 
     def write_checkpoint(self) -> None:
         """Write a checkpoint if anything is new. Raises OSError."""
+        if time.monotonic() - self._senders_posted_at_s >= SENDER_POST_INTERVAL_S:
+            self._senders_posted_at_s = time.monotonic()
+            self.post_senders()
         self.roll_up()
         with self._checkpoint_lock:
             pages = self._checkpointable_pages()
@@ -166,7 +188,7 @@ class Ledger:
         """Refuse a post that cannot be true. Posts are stored for ever, so a wrong one cannot be taken back."""
         if isinstance(post, AuditPost | EventPost):
             return
-        if isinstance(post, ClientPost):
+        if isinstance(post, ClientPost | SenderPost):
             if post.listener not in self.listeners:
                 raise BadPost(f"there is no listener {post.listener!r}")
             return
@@ -205,6 +227,28 @@ class Ledger:
     def audits(self, within: Within = None) -> list[Audited]:
         """Return the counts of auditors of Kafka clients, limited to the buckets ``within`` if given."""
         return audited(self._book.snapshot(), within)
+
+    def post_senders(self) -> None:
+        """Post the senders that have changed since the last post. Raises LogFull."""
+        pages = self._book.senders()
+        for listener in self.listeners:
+            if (table := self.sender_table(listener)) is None:
+                continue
+            for part in changes(pages.get(listener), table):
+                self._store(SenderPost(listener, table.file_id, int(table.listened * 1e6), part))
+
+    def sender_table(self, listener: str) -> Senders | None:
+        """Return the senders of a listener as of now; None if its receiver counts none."""
+        return read_senders(senders_file(self._buffers, listener))
+
+    def senders(self, receivers: Iterable[str], expect_s: float) -> list[SenderState]:
+        """Return the senders of a listener with these receivers, the largest first."""
+        pages = self._book.senders()
+        return states([(pages.get(name), self.sender_table(name)) for name in receivers], expect_s)
+
+    def silent_hosts(self, now: float) -> dict[str, float]:
+        """Return the hosts that relay to this one and have stopped at ``now``, and for how long (seconds)."""
+        return silent_hosts(self._book.snapshot().logged, now)
 
     def events(self) -> list[EventPost]:
         """Return the events, the oldest first."""

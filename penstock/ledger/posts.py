@@ -1,7 +1,8 @@
 """Posts: what other stages report to the ledger, stored in the internal topic ``_ledger``.
 
-Four tiers post: ``landed`` (the pipeline: the proved fates of a committed range of offsets), ``client`` (senders that
-count), auditors of Kafka clients under a tier name of their own (``kafka``), and ``event`` (the timeline).
+Five tiers post: ``landed`` (the pipeline: the proved fates of a committed range of offsets), ``client`` (senders that
+count), auditors of Kafka clients under a tier name of their own (``kafka``), ``senders`` (the senders of
+a listener, hourly), and ``event`` (the timeline).
 
 Invariant: posts carry absolute counts, so a repeated post changes nothing. Of a landed range only the part beyond
 earlier ranges counts; of a sender's posts, of an event and of each minute of an auditor the highest version counts.
@@ -31,6 +32,8 @@ MAX_HASH_SUM = 1 << 128
 LAST_SECOND = 253_402_300_799
 """End of the year 9999, the last date that Python can show."""
 LONGEST_SHOWN = 100
+MAX_POSTED = 1_000
+"""Limit: senders of one post."""
 LONGEST_NAME = 1_024
 """Limit for the characters of a source, an incarnation or a topic: posts are stored for ever."""
 
@@ -115,7 +118,44 @@ class EventPost:
         return {"tier": EVENT, **columns}
 
 
-Post = LandedPost | ClientPost | AuditPost | EventPost
+@dataclass(frozen=True, slots=True)
+class SenderTotals:
+    """Counts of one sender; first and last arrival in microseconds since the epoch."""
+
+    first: int
+    last: int
+    counts: Counts
+
+    @property
+    def size(self) -> int:
+        """The number of messages and losses."""
+        return sum(self.counts.values())
+
+    def plus(self, addend: SenderTotals) -> SenderTotals:
+        """Return the sum of both."""
+        counts = Counts(self.counts)
+        counts.absorb(addend.counts)
+        first = min(self.first, addend.first) if self.first and addend.first else self.first or addend.first
+        return SenderTotals(first, max(self.last, addend.last), counts)
+
+
+Totals = dict[str, SenderTotals]
+"""Senders by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class SenderPost:
+    """Totals of changed senders in one table of a listener; removed ones have ``first`` 0."""
+
+    listener: str
+    table: str
+    version: int
+    senders: Totals
+
+
+SENDERS = "senders"
+"""Tier of counts by sender."""
+Post = LandedPost | ClientPost | AuditPost | EventPost | SenderPost
 
 
 def parse(document: Any) -> Post:
@@ -129,6 +169,8 @@ def parse(document: Any) -> Post:
         if tier == "client":
             counts = _parse_counts(document["counts"])
             return ClientPost(_text(document["listener"]), _text(document["sender"]), _version(document), counts)
+        if tier == SENDERS:
+            return _parse_senders(document)
         if tier == EVENT:
             return _parse_event(document)
         if "incarnation" in document:
@@ -137,7 +179,7 @@ def parse(document: Any) -> Post:
         raise BadPost(f"a post of this tier needs {error.args[0]!r}") from None
     except ValueError as error:
         raise BadPost(f"not a post: {error}") from None
-    raise BadPost(f"unknown tier {_shorten(tier)}: known are landed, client, event, and those of auditors")
+    raise BadPost(f"unknown tier {_shorten(tier)}: known are landed, client, senders, event, and those of auditors")
 
 
 def _parse_event(document: Any) -> EventPost:
@@ -147,6 +189,24 @@ def _parse_event(document: Any) -> EventPost:
     names = {name: _name(document.get(name, "")) for name in ("what", "cause", "place", "during")}
     losses = _parse_counts(document.get(LOSSES, {}))
     return EventPost(_name(document["id"]), _version(document), kind, begin_ms, end_ms, **names, losses=losses)
+
+
+def _parse_senders(document: Any) -> SenderPost:
+    senders = _object(document[SENDERS])
+    if len(senders) > MAX_POSTED:
+        raise ValueError(f"{len(senders)} senders are more than {MAX_POSTED}")
+    totals = {_name(name): _parse_totals(_object(sender)) for name, sender in senders.items()}
+    table = _name(document["table"])
+    # Without a name are the sums of tables that are gone.
+    if not table:
+        raise ValueError("a table needs a name")
+    return SenderPost(_name(document["listener"]), table, _version(document), totals)
+
+
+def _parse_totals(sender: dict[str, Any]) -> SenderTotals:
+    # Late messages fill holes, so the number of holes of a file that lost some may be below 0 for a while.
+    counts = {_text(name): _parse_signed(count) for name, count in _object(sender["counts"]).items()}
+    return SenderTotals(_natural(sender["first"]), _natural(sender["last"]), Counts(counts))
 
 
 def _parse_landed(document: Any) -> LandedPost:
@@ -205,6 +265,17 @@ def dump(post: Post) -> bytes:
             "version": post.version,
             "counts": post.counts.pruned(),
         }
+    elif isinstance(post, SenderPost):
+        document = {
+            "tier": SENDERS,
+            "listener": post.listener,
+            "table": post.table,
+            "version": post.version,
+            SENDERS: {
+                name: {"first": sender.first, "last": sender.last, "counts": sender.counts.pruned()}
+                for name, sender in post.senders.items()
+            },
+        }
     elif isinstance(post, EventPost):
         document = {name: value for name, value in post.document().items() if value or name in ("version", "at")}
     elif isinstance(post, AuditPost):
@@ -261,6 +332,12 @@ def _natural(value: object, largest: int = LARGEST - 1) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= largest:
         raise ValueError(f"{_shorten(value)} is not a count")
     return value
+
+
+def _parse_signed(value: object) -> int:
+    if isinstance(value, int) and value < 0:
+        return -_natural(-value)
+    return _natural(value)
 
 
 def _version(document: Mapping[str, Any]) -> int:

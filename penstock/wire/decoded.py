@@ -31,6 +31,7 @@ class Decoded:
 
     ``rows``: int64, one entry per message: the datagram that contained or completed it. ``consumed``: number of
     leading datagrams that were decoded, None for all; the caller passes the remaining ones to ``decode`` again.
+    ``refused``: int64, rows of datagrams or lines whose message was refused.
     """
 
     body: pa.RecordBatch
@@ -38,6 +39,7 @@ class Decoded:
     commands: list[Command] = field(default_factory=list)
     rows: Ints = field(default_factory=lambda: NO_ROWS)
     consumed: int | None = None
+    refused: Ints = field(default_factory=lambda: NO_ROWS)
 
 
 class Piece(NamedTuple):

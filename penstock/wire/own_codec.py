@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.counts import Counts, Name
 from penstock.records import BODY, body
 from penstock.wire.datagrams import Ints
-from penstock.wire.decoded import Decoded
+from penstock.wire.decoded import NO_ROWS, Decoded
 from penstock.wire.raw import RawDecoder
 
 ROW_OVERHEAD_BYTES = 512
@@ -41,12 +41,13 @@ class OwnDecoder(RawDecoder):
         self._codec = codec
 
     def _decoded(self, payloads: pa.Array[Any], rows: Ints, counts: Counts) -> Decoded:
-        batch = self._run_codec(payloads) if len(payloads) else body(payloads)
-        if refused := batch["payload"].null_count:
+        batch, refused = self._run_codec(payloads) if len(payloads) else body(payloads), NO_ROWS
+        if refused_count := batch["payload"].null_count:
             is_accepted = batch["payload"].is_valid()
-            counts.absorb({REFUSED: refused, Name.ACCEPTED: -refused})
-            batch, rows = batch.filter(is_accepted), rows[is_accepted.to_numpy(zero_copy_only=False)]
-        return Decoded(batch, counts, rows=rows)
+            counts.absorb({REFUSED: refused_count, Name.ACCEPTED: -refused_count})
+            mask = is_accepted.to_numpy(zero_copy_only=False)
+            batch, rows, refused = batch.filter(is_accepted), rows[mask], rows[~mask]
+        return Decoded(batch, counts, rows=rows, refused=refused)
 
     def _run_codec(self, payloads: pa.Array[Any]) -> pa.RecordBatch:
         try:

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock.records import BODY, annotation_column, annotation_maps, from_numpy
+from penstock.records import BODY, annotation_column, annotation_maps, from_numpy, values_of
 from penstock.wire.datagrams import Ints
+from penstock.wire.growth import FIELDS
 
 SOURCE_ADDRESS = "source_address"
 """Annotation with the sender's address; added after the annotations that a message has."""
@@ -18,6 +20,22 @@ CREDENTIALS = ("source_pid", "source_uid", "source_gid")
 
 CERTIFICATE_NAME = "certificate_name"
 """Annotation with the name in the sender's certificate."""
+NO_HOST = "(no host)"
+MAX_HOST_CHARS = 64
+"""Limit: senders choose their names, and each is held for a while."""
+
+
+def messages_by_host(messages: pa.RecordBatch) -> dict[str, int]:
+    """Return the number of messages by the header's host; those without one under NO_HOST."""
+    annotations = annotation_column(messages)
+    hosts = annotations.items.filter(pc.equal(annotations.keys, pa.scalar(FIELDS[1])))
+    # A parameter of structured data may have the same name: it is counted, too, and nothing is lost by that.
+    counted = pc.value_counts(pc.utf8_slice_codeunits(hosts, 0, MAX_HOST_CHARS))
+    names, numbers = values_of(counted.field("values")), values_of(counted.field("counts"))
+    amounts: dict[str, int] = dict(zip(names, numbers, strict=True))
+    if (without := messages.num_rows - sum(amounts.values())) > 0:
+        amounts[NO_HOST] = without
+    return amounts
 
 
 def annotate_sources(body: pa.RecordBatch, names: list[str], indices: Ints) -> pa.RecordBatch:

@@ -11,8 +11,9 @@ from penstock.counts import Counts, by_bucket
 from penstock.handover.buffer import HandlerPosition, open_buffer
 from penstock.handover.frame import decode_frame
 from penstock.handover.frame_metadata import FrameMetadata
-from penstock.handover.paths import buffer_file, state_file
+from penstock.handover.paths import buffer_file, senders_file, state_file
 from penstock.handover.position import ReaderPosition
+from penstock.handover.sender_table import COUNT_NAMES, OTHERS, read_senders
 from penstock.handover.state_page import StatePage
 from penstock.handover.writer import FrameWriter
 from penstock.logbuffer import Publication, Subscription
@@ -57,6 +58,17 @@ class Life:
                 total.absorb(counts)
         return Counts(total.pruned())
 
+    def senders(self) -> dict[str, dict[str, int]]:
+        """The counts of each sender that are not 0."""
+        senders = read_senders(senders_file(self.folder, self.listener.name))
+        assert senders is not None
+        rows = {senders.name(index): row.tolist() for index, row in enumerate(senders.counts)}
+        return {
+            name: counts
+            for name, row in rows.items()
+            if (counts := {n: count for n, count in zip(COUNT_NAMES, row, strict=True) if count}) or name != OTHERS
+        }
+
     def end(self) -> None:
         self.publication.close()
 
@@ -66,4 +78,5 @@ def live(folder: Path, listener: ListenerConfig, term_length: int = 1 << 16, dro
     page = StatePage(state_file(folder, listener.name))
     readers = [replace(reader, drop=drop) for reader in readers]
     publisher = FrameWriter(listener.name, listener.codec, publication, readers, page)
+    publisher.count_senders(senders_file(folder, listener.name))
     return Life(listener, publisher, publication, readers[0].position, folder, readers)

@@ -112,6 +112,13 @@ def test_datagram_longer_than_a_slot_is_whole_and_too_long_is_refused(tmp_path: 
     assert open_books(totals) == []
 
 
+def test_local_senders_are_counted_by_user(tmp_path: Path) -> None:
+    receiving = Receiving(tmp_path, local_listener(tmp_path / "log"))
+    send(tmp_path / "log", b"<13>text", b"<13>" + b"x" * 70_000)
+    receiving.receiver.receive(1)
+    assert receiving.life.senders() == {f"uid {os.getuid()}": {"accepted": 1, "overlong": 1}}
+
+
 def test_file_descriptors_in_a_message_are_dropped(tmp_path: Path) -> None:
     receiving = Receiving(tmp_path, local_listener(tmp_path / "log"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:

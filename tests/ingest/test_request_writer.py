@@ -45,3 +45,13 @@ def test_messages_are_annotated_and_framed_alike_as_rows_and_as_columns(tmp_path
 def test_size_of_rows_is_not_below_that_of_their_batch(text: str) -> None:
     for rows in (Rows([(None, text.encode(), None, [(text, text)] * 3)]), Rows([(None, b"", None, None)] * 8)):
         assert frame_size(rows) >= frame_size(as_batch(rows))
+
+
+def test_messages_and_refusals_of_requests_are_counted_by_sender(tmp_path: Path) -> None:
+    life = live(tmp_path, LISTENER, 1 << 20)
+    requests = RequestWriter(LISTENER, life.publisher, life.readers, lambda: None)
+    for address, refused in (("192.0.2.1", {}), ("2001:db8::1", {"oversize": 3}), ("192.0.2.1", {})):
+        requests.add(Received(ROWS, refused, Answer()), "json", Sender(address), lambda fate: None)
+    requests.flush()
+    assert life.senders() == {"192.0.2.1": {"accepted": 4}, "2001:db8::1": {"accepted": 2, "refused": 3}}
+    life.end()

@@ -435,3 +435,26 @@ def test_gelf_messages_are_separated_by_the_end_that_the_sender_uses(
         connection.sendall(messages[1] + end + messages[2] + end)
         receiving.rounds()
         assert receiving.life.payloads() == messages
+
+
+def test_each_connections_messages_and_losses_belong_to_its_sender(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    other = socket.create_connection(sock.getsockname(), source_address=("127.0.0.2", 0))
+    with connect(sock) as connection, other:
+        connection.sendall(b"a\n" + b"y" * 2001 + b"\nb\n")
+        other.sendall(b"c\n")
+        receiving.rounds()
+        connection.sendall(b"d\n")
+        receiving.rounds()
+    assert receiving.life.senders() == {
+        "127.0.0.1": {"accepted": 3, "overlong": 1},
+        "127.0.0.2": {"accepted": 1},
+    }
+
+
+def test_lines_behind_a_relay_are_counted_by_the_host_in_their_header(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, codec="syslog", senders="host")
+    with connect(sock) as connection:
+        connection.sendall(b"".join(b"<13>Oct 11 22:14:15 %s su: text\n" % host for host in (b"db1", b"db2", b"db1")))
+        receiving.rounds()
+    assert receiving.life.senders() == {"db1": {"accepted": 2}, "db2": {"accepted": 1}}

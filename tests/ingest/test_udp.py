@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 import zlib
 from collections.abc import Iterator
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -327,3 +329,85 @@ def test_what_the_kernel_dropped_while_nobody_received_is_counted(tmp_path: Path
         totals = second.life.totals()
     assert totals["kernel_dropped"] + totals["taken"] == 100
     assert totals["kernel_dropped"] > 50
+
+
+def send_from(address: str, sock: socket.socket, *datagrams: bytes) -> None:
+    with socket.socket(type=socket.SOCK_DGRAM) as sender:
+        sender.bind((address, 0))
+        for datagram in datagrams:
+            sender.sendto(datagram, sock.getsockname())
+
+
+def test_each_sender_has_its_own_messages_and_losses(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    damaged = [part[:-1] + b"x" for part in fragment(b"m" * 3000, 9, fragment_size=1000)]
+    send_from("127.0.0.2", sock, b"plain", *PARTS, b"\x09unknown version", b"\0\0nonsense", b"\0\1short")
+    send_from("127.0.0.3", sock, *damaged, fragment(b"alone", 10)[0][:-1] + b"x", b"plain", b"plain")
+    receiving.receiver.receive(1)
+    assert receiving.life.senders() == {
+        "127.0.0.2": {"accepted": 2, "invalid": 3},
+        "127.0.0.3": {"accepted": 2, "bad_checksum": 2},
+    }
+    totals = receiving.life.totals()
+    assert (totals["accepted"], totals["bad_checksum"]) == (4, 2)
+
+
+def test_holes_and_incomplete_messages_belong_to_their_sender(tmp_path: Path, sock: socket.socket) -> None:
+    defrag = DefragConfig.model_validate({"expire_time": 0.01, "detect_holes": {"ids_per_port": 2}})
+    receiving = Receiving(tmp_path, sock, defrag=defrag)
+    send_from("127.0.0.2", sock, *(fragment(b"m", number)[0] for number in (1, 2, 5, 6, 7)))
+    send_from("127.0.0.3", sock, PARTS[0], b"plain")
+    receiving.receiver.receive(1)
+    time.sleep(0.02)
+    receiving.receiver.tick()
+    assert receiving.life.senders() == {
+        "127.0.0.2": {"accepted": 5, "hole": 2},
+        "127.0.0.3": {"accepted": 1, "incomplete": 1},
+    }
+
+
+def test_refused_datagrams_and_networks_belong_to_their_sender(tmp_path: Path, sock: socket.socket) -> None:
+    networks = (ip_network("127.0.0.2/32"),)
+    receiving = Receiving(tmp_path, sock, codec="syslog", allow_from=networks)
+    send_from("127.0.0.2", sock, b"<13>plain", b"z" + zlib.compress(b"<13>packed" * 9))
+    send_from("127.0.0.3", sock, b"<13>foreign")
+    receiving.receiver.receive(1)
+    assert receiving.life.senders() == {
+        "127.0.0.2": {"accepted": 1, "refused": 1},
+        "127.0.0.3": {"invalid": 1},
+    }
+
+
+def test_refused_gelf_message_belongs_to_its_sender(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, codec="gelf")
+    send_from("127.0.0.2", sock, b'{"short_message": "a"}', zlib.compress(b"m" * (17 << 10)), b"\x1e\x0fshort")
+    receiving.receiver.receive(1)
+    assert receiving.life.senders() == {"127.0.0.2": {"accepted": 1, "invalid": 1, "refused": 1}}
+
+
+def test_senders_behind_a_relay_are_counted_by_the_host_in_their_header(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, codec="syslog", senders="host")
+    line = b"<13>Oct 11 22:14:15 %s su: text"
+    send(sock, line % b"db1", line % b"db2", line % b"db1", b"no header", b"z" + zlib.compress(b"<13>packed" * 9))
+    receiving.receiver.receive(1)
+    assert receiving.life.senders() == {
+        "db1": {"accepted": 2},
+        "db2": {"accepted": 1},
+        "(no host)": {"accepted": 1, "refused": 1},
+    }
+
+
+def test_counts_by_sender_survive_a_kill_before_the_slots_are_free(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    send_from("127.0.0.2", sock, b"one", b"two")
+    filled = receiving.slots.receive(sock, 0)  # killed here: the slots are filled, nothing is published
+    assert filled == 2
+    assert receiving.life.senders() == {}
+    receiving.life.end()
+    successor = Receiving(tmp_path, sock)
+    successor.receiver.take_over()
+    assert successor.life.senders() == {"127.0.0.2": {"accepted": 2}}
+    successor.life.end()
+    third = Receiving(tmp_path, sock)
+    third.receiver.take_over()
+    assert third.life.senders() == {"127.0.0.2": {"accepted": 2}}

@@ -12,7 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.counts import Counts
-from penstock.ledger.posts import AuditPost, BadPost, ClientPost, EventPost, LandedPost, Post, dump, parse
+from penstock.ledger.posts import (
+    AuditPost,
+    BadPost,
+    ClientPost,
+    EventPost,
+    LandedPost,
+    Post,
+    SenderPost,
+    SenderTotals,
+    dump,
+    parse,
+)
 
 LANDED = LandedPost("events", 3, 100, {("events-udp", 60): Counts({"landed.event": 9, "duplicate": 1})})
 UUIDS = {("events-udp", 60): Counts({"rows.landed.event": 9, "sum.landed.event": (1 << 64) - 1})}
@@ -20,6 +31,7 @@ HASHED = replace(LANDED, uuids=UUIDS)
 REFILL = LandedPost("events", 3, 0, {("events-udp", 60): Counts({"landed.event": 9})}, 0, {}, 2, ((4, 9), (12, 16)))
 CLIENT = ClientPost("events-udp", "me", 1, Counts({"datagrams": 5}))
 AUDIT = AuditPost("kafka", "shop", "1f", 2, {("events", 60): Counts({"attempt": 3, "success": 2, "failure": 1})})
+SENDERS = SenderPost("in", "1f", 2, {"192.0.2.1": SenderTotals(5, 9, Counts({"accepted": 3, "hole": -1}))})
 EVENT = EventPost("r in", 2, "loss", 9_000, 9_400, place="in", during="r", losses=Counts({"kernel_dropped": 5}))
 
 JSON = st.recursive(
@@ -32,7 +44,7 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.parametrize("post", [LANDED, HASHED, REFILL, CLIENT, AUDIT, EVENT, EventPost("x", 0, "start", 0)])
+@pytest.mark.parametrize("post", [LANDED, HASHED, REFILL, CLIENT, AUDIT, EVENT, SENDERS, EventPost("x", 0, "start", 0)])
 def test_post_is_parsed_back_unchanged(post: Post) -> None:
     assert parse(json.loads(dump(post))) == post
 
@@ -51,6 +63,23 @@ def test_post_is_parsed_back_unchanged(post: Post) -> None:
 def test_bad_post_is_refused_with_its_reason(change: dict[str, Any], error_text: str) -> None:
     with pytest.raises(BadPost) as caught:
         parse({**json.loads(dump(LANDED)), **change})
+    assert error_text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "error_text"),
+    [
+        ({"senders": {str(number): {} for number in range(1001)}}, "1001 senders are more than 1000"),
+        ({"senders": {"a": {"first": -1, "last": 0, "counts": {}}}}, "-1 is not a count"),
+        ({"senders": {"a": {"first": 1, "last": 0, "counts": {"x": 1.5}}}}, "1.5 is not a count"),
+        ({"senders": {"a" * 1025: {"first": 1, "last": 0, "counts": {}}}}, "a name of 1025 characters"),
+        ({"senders": []}, "[] is not an object"),
+        ({"senders": {"a": {"first": 1, "counts": {}}}}, "needs 'last'"),
+    ],
+)
+def test_bad_post_of_senders_is_refused_with_its_reason(change: dict[str, Any], error_text: str) -> None:
+    with pytest.raises(BadPost) as caught:
+        parse({**json.loads(dump(SENDERS)), **change})
     assert error_text in str(caught.value)
 
 

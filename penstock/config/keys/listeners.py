@@ -209,6 +209,16 @@ class ListenerConfig(SenderTlsConfig):
             "Add the sender's address to each message as an annotation; of local senders process, user and group."
         ),
     )
+    senders: Literal["address", "host", "off"] = Field(
+        "address",
+        description=(
+            "Counts by sender: address (of local sockets the user), host = the host name in the header "
+            "(codec syslog, behind a relay), or off."
+        ),
+    )
+    expect: Seconds = Field(
+        0, description="Silence of a sender after which an alarm fires; 0 = learned from its usual pauses."
+    )
     multiline: MultilineConfig = Field(default_factory=MultilineConfig, description="lines that are one message (tcp)")
     defrag: DefragConfig = Field(default_factory=DefragConfig, description="reassembly (udp)")
     handlers: tuple[HandlerConfig, ...] = Field((LogHandler(),), description="where its messages go")
@@ -281,6 +291,14 @@ class ListenerConfig(SenderTlsConfig):
             raise ValueError(
                 f"tls_cert and allow_from do not apply to {self.protocol}: mode and owner say who may send"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_senders(self) -> ListenerConfig:
+        if self.senders == "host" and (self.codec != "syslog" or self.asks_answers):
+            raise ValueError("senders = host is for codec syslog only: other messages have no host in a header")
+        if self.expect and self.senders == "off":
+            raise ValueError("expect needs senders: without counts by sender nobody notices a silent one")
         return self
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ __all__ = [  # noqa: RUF022 reading order
     "overview",
     "receipt",
     "listeners",
+    "senders",
     "topics",
     "topic",
     "send_message",

@@ -37,6 +37,9 @@ PLAIN_COUNTERS = (
 def build(daemon: Daemon, settings: Settings) -> None:
     """Build the page."""
     with frame("/listeners", daemon):
+        with ui.row().style("gap:20px"):
+            ui.link("Senders", "/senders")
+            ui.link("Hosts", "/hosts")
         # A listener that starts later is on the page when it is opened again.
         names = list(daemon.stat.get("listeners", {}))
         if not names:

@@ -85,7 +85,7 @@ class Rule:
     advice: str = ""
 
 
-LISTENER, ROUTE, TOPIC = ("listener",), ("listener", "handler"), ("topic",)
+LISTENER, ROUTE, TOPIC, SENDER = ("listener",), ("listener", "handler"), ("topic",), ("listener", "sender")
 COUNTS, FATES, TOPICS = "penstock_listener_count_total", "penstock_route_fate_total", "penstock_topic_fate_total"
 RULES = (
     Rule(
@@ -169,6 +169,29 @@ RULES = (
         5 * MINUTE,
     ),
     Rule(
+        "PenstockSilentSender",
+        "warning",
+        Above("penstock_sender_silent_seconds", SENDER, 0),
+        "sender {sender} of listener {listener} has been silent for {value} s",
+        MINUTE,
+        "it stopped, or the network to it; penstock senders shows its usual pause, and expect sets a limit",
+    ),
+    Rule(
+        "PenstockNewSender",
+        "info",
+        Above("penstock_sender_new", SENDER, 0),
+        "listener {listener} has a new sender {sender}",
+        advice="penstock alarms mute PenstockNewSender --label listener=NAME if new senders are usual there",
+    ),
+    Rule(
+        "PenstockHostSilent",
+        "warning",
+        Above("penstock_host_silent_seconds", ("host",), 0),
+        "host {host} has relayed nothing for {value} s",
+        5 * MINUTE,
+        "its relay, the network to it or the host is away; penstock balance --hosts shows the last minute",
+    ),
+    Rule(
         "PenstockBufferFills",
         "warning",
         Stuck("penstock_route_in_buffer", Growth(FATES, ROUTE, "fate", ("delivered",))),
@@ -195,7 +218,7 @@ groups:
 
 def _entry(rule: Rule) -> str:
     summary = rule.summary.replace("{value}", "{{ $value }}")
-    for label in ("listener", "handler", "topic", "table"):
+    for label in ("listener", "handler", "topic", "table", "sender", "host"):
         summary = summary.replace(f"{{{label}}}", f"{{{{ $labels.{label} }}}}")
     lines = [f"      - alert: {rule.name}", "        expr: >-", f"          {expression(rule.condition)}"]
     lines += [f"        for: {rule.hold // MINUTE}m"] if rule.hold else []

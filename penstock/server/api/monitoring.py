@@ -13,11 +13,13 @@ from penstock.config.reloadable import FOLLOWED
 from penstock.files.change_log import ChangeLog
 from penstock.handover.heartbeat import HEARTBEAT, Pulse, take_pulse
 from penstock.handover.paths import account_file, state_file
+from penstock.handover.sender_table import MAX_SENDERS
 from penstock.handover.state_page import STATISTICS, TEXTS, StatePage
 from penstock.ledger.balance import LAST, Within, minutes
 from penstock.ledger.event_words import merged
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import BadPost
+from penstock.ledger.senders import new_senders, silent_senders
 from penstock.log import InvalidTopicName, Log, LogError, UnknownTopic
 from penstock.server.auth.rights import ANONYMOUS, Principal
 from penstock.server.metrics.prometheus import Family, statistics_families
@@ -28,6 +30,8 @@ MAX_DIGITS = 15
 """Limit: digits of a number in a query."""
 MAX_EVENTS = 100
 """Default number of events in an answer."""
+MAX_LABELLED_SENDERS, MANY_SENDERS = 20, "many"
+"""Limit: senders of a listener with an alarm of their own. If more are silent, the network or the listener is."""
 SILENT = "silent_s"
 """Key of the seconds since a process last published."""
 FORWARDER_TEXTS = 2
@@ -82,6 +86,47 @@ class MonitoringApi:
         present = {"audits": audits, "clock": self._log.clock.state().text(), "silent": silent}
         return self._ledger.balance(within).document() | present
 
+    def senders(self, query: Mapping[str, str]) -> dict[str, Any]:
+        """Return senders by listener, the largest first, and their number; ``listener`` selects one.
+
+        ``search`` selects senders with this text in their name. Raises BadRequest.
+        """
+        receivers = self._receivers_by_listener()
+        if (only := query.get("listener")) is not None and only not in receivers:
+            raise BadRequest(f"there is no listener {only!r}")
+        limit, text = whole_number(query, "limit", MAX_SENDERS), query.get("search", "")
+        listeners = []
+        for name in [only] if only is not None else receivers:
+            matching = [s for s in self._ledger.senders(*receivers[name]) if text.lower() in s.name.lower()]
+            senders = [sender.document() for sender in matching[:limit]]
+            listeners.append({"listener": name, "number": len(matching), "senders": senders})
+        return {"listeners": listeners}
+
+    def _receivers_by_listener(self) -> dict[str, tuple[list[str], float]]:
+        """Return the receivers of each listener, which may share a port, and how long its senders may be silent."""
+        by_address: dict[object, str] = {}
+        receivers: dict[str, tuple[list[str], float]] = {}
+        for listener in self.settings.listener:
+            address = listener.listening_address if listener.shares_port else listener.name
+            name = by_address.setdefault(address, listener.name)
+            receivers.setdefault(name, ([], listener.expect))[0].append(listener.name)
+        return receivers
+
+    def _sender_families(self) -> list[Family]:
+        silent: list[tuple[dict[str, str], float]] = []
+        new: list[tuple[dict[str, str], float]] = []
+        for name, (receivers, expect_s) in self._receivers_by_listener().items():
+            tables = [table for receiver in receivers if (table := self._ledger.sender_table(receiver)) is not None]
+            silent += _bounded(name, silent_senders(tables, expect_s))
+            new += _bounded(name, dict.fromkeys(sorted(new_senders(tables)), 1.0))
+        silences = self._ledger.silent_hosts(self._log.clock.expected())
+        hosts = [({"host": host}, silence_s) for host, silence_s in silences.items()]
+        return [
+            Family("penstock_sender_silent_seconds", "gauge", "Time since a sender stopped that sent steadily", silent),
+            Family("penstock_sender_new", "gauge", "Senders that first came within the last hour", new),
+            Family("penstock_host_silent_seconds", "gauge", "Time since a host stopped that relayed steadily", hosts),
+        ]
+
     def metrics(self) -> list[Family]:
         """Return counts by listener, topic and fate."""
         balance = self._ledger.balance()
@@ -120,6 +165,7 @@ class MonitoringApi:
                 "Time since the forwarder last reported",
                 silent_forwarders,
             ),
+            *self._sender_families(),
             Family("penstock_listener_count_total", "counter", "What a listener counted, by name", counts),
             Family("penstock_route_fate_total", "counter", "What became of a listener's messages, by handler", routes),
             Family("penstock_route_in_buffer", "gauge", "Messages that wait for a handler", waits),
@@ -206,6 +252,13 @@ class MonitoringApi:
         except LogError as error:
             raise Exhausted(str(error)) from None
         return {"gaps": [{"begin": gap.begin, "end": gap.end, "reason": gap.reason} for gap in gaps]}
+
+
+def _bounded(listener: str, senders: Mapping[str, float]) -> list[tuple[dict[str, str], float]]:
+    """Return samples of a listener's senders, in the order given; of too many one sample, with the largest value."""
+    if len(senders) > MAX_LABELLED_SENDERS:
+        return [({"listener": listener, "sender": MANY_SENDERS}, max(senders.values()))]
+    return [({"listener": listener, "sender": name}, seconds) for name, seconds in senders.items()]
 
 
 def _published(path: Path, texts: int) -> dict[str, Any]:

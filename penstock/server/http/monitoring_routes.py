@@ -25,6 +25,7 @@ def monitoring_routes(reports: MonitoringApi) -> list[DescribedRoute]:
         route("/clock", "POST", calls._accept, "Accept the system clock"),
         route("/watermarks", "GET", calls._watermarks, "Time up to which tables are complete"),
         route("/events", "GET", calls._events, "Recorded events, newest first", query="EventsQuery"),
+        route("/senders", "GET", calls._senders, "Senders of listeners, the largest first", query="SendersQuery"),
         route("/ledger", "GET", calls._landed, "What has landed, by topic", query="TierQuery"),
         route("/ledger", "POST", calls._post, "Post absolute counts", body="LedgerPost"),
         route(verify, "POST", calls._verify, "Verify checksums of a range", query="VerifyQuery"),
@@ -63,6 +64,10 @@ class _Routes:
         request.state.caller.check_monitor()
         query = request.query_params
         return self._reports.events(whole_number(query, "since", 0), whole_number(query, "limit", MAX_EVENTS))
+
+    def _senders(self, request: Request) -> dict[str, Any]:
+        request.state.caller.check_monitor()
+        return self._reports.senders(request.query_params)
 
     def _landed(self, request: Request) -> dict[str, Any]:
         # A poster of counts may read them without the right to monitor.

@@ -74,6 +74,14 @@ class SeriesQuery(BaseModel):
     step: int = Field(description="Seconds of a step; default: 60.")
 
 
+class SendersQuery(BaseModel):
+    """Selection of senders."""
+
+    listener: str = Field(description="Only senders of this listener.")
+    search: str = Field(description="Only senders with this text in their address or name.")
+    limit: int = Field(description="Maximum number of senders of a listener; default: all.")
+
+
 class EventsQuery(BaseModel):
     """Range and number of events."""
 
@@ -173,7 +181,17 @@ class TierQuery(BaseModel):
 MODELS: dict[str, type[BaseModel]] = {
     model.__name__: model
     for model in (
-        *(ReadQuery, SearchQuery, BalanceQuery, SeriesQuery, EventsQuery, DescribeQuery, VerifyQuery, TierQuery),
+        *(
+            ReadQuery,
+            SearchQuery,
+            BalanceQuery,
+            SeriesQuery,
+            EventsQuery,
+            SendersQuery,
+            DescribeQuery,
+            VerifyQuery,
+            TierQuery,
+        ),
         *(AppendBody, BeginBody, CursorBody, LedgerPost, TopicConfig, AcknowledgeBody, MuteBody, ChangesQuery),
     )
 }

@@ -59,7 +59,10 @@ class GelfDecoder:
         chunks = are_chunks(datagrams)
         needs_work = chunks | ((datagrams.lengths > 1) & _COMPRESSED[first, second])
         unpacked_messages: list[tuple[int, bytes]] = []
+        refused_rows: list[int] = []
         for row, message in self._reassemble(datagrams, np.flatnonzero(needs_work), chunks, now, counts):
+            if isinstance(message, Refusal):
+                refused_rows.append(row)
             if isinstance(message, bytes):
                 unpacked_messages.append((row, message))
                 size += len(message)
@@ -82,7 +85,9 @@ class GelfDecoder:
         )
         joined, rows = join(pieces)
         messages = joined["payload"]
-        return Decoded(body(messages, annotations=fields_of(messages)), counts, rows=rows, consumed=consumed)
+        refused = np.array(refused_rows, np.int64)
+        annotations = fields_of(messages)
+        return Decoded(body(messages, annotations=annotations), counts, rows=rows, consumed=consumed, refused=refused)
 
     def decode_lines(self, lines: pa.Array[Any]) -> Decoded:
         """Return one message per line."""
@@ -113,6 +118,7 @@ class GelfDecoder:
                 message = self._add_chunk(next(parts), now, counts)
             else:
                 counts[f"{Name.INVALID}header"] += 1
+                self.statistics.losses.add(Name.INVALID, int(datagrams.addresses[row]))
             yield row, None if message is None else self._unpack(message, counts)
 
     def _add_chunk(self, chunk: Chunk, now: float, counts: Counts) -> bytes | None:

@@ -112,6 +112,10 @@ class PlogDecoder:
         counts[f"{Name.INVALID}version"] += int(version.sum())
         counts[f"{Name.INVALID}type"] += unknown_type
         counts[f"{Name.INVALID}header"] += short_headers + int(single_byte.sum())
+        is_invalid = version | single_byte | (typed & ~is_command & ~is_fragment)
+        if short_headers or is_invalid.any():
+            invalid_rows = [rows[is_invalid], np.setdiff1d(rows[is_fragment], fragments.rows)]
+            self.statistics.losses.add_all(Name.INVALID, datagrams.addresses[np.concatenate(invalid_rows)])
         return fragments, self._parse_commands(datagrams, rows[is_command], counts)
 
     def _parse_commands(self, datagrams: Datagrams, rows: Ints, counts: Counts) -> list[Command]:
@@ -124,4 +128,7 @@ class PlogDecoder:
         counts[f"{Name.INVALID}unknown_command"] += unknown_count
         self.statistics.v0_commands += len(commands)
         self.statistics.unknown_command += unknown_count
+        if unknown_count:
+            unknown_rows = np.setdiff1d(rows, [command.index for command in commands])
+            self.statistics.losses.add_all(Name.INVALID, datagrams.addresses[unknown_rows])
         return commands

@@ -113,6 +113,8 @@ class Defragmenter:
     def _count_holes(self, holes: HolesAndJumps, counts: Counts) -> None:
         counts[Name.HOLE] += holes.hole
         counts[Name.JUMP] += holes.jump
+        for address, hole in holes.by_address.items():
+            self._statistics.losses.add(Name.HOLE, address, hole)
         self._statistics.holes_from_dead_port += holes.dead
         self._statistics.holes_from_new_message += holes.hole - holes.dead
 
@@ -122,6 +124,7 @@ class Defragmenter:
         """
         payloads = datagrams.payloads(singles.rows, singles.starts)
         is_valid = grouping.hashes(payloads) == singles.hash
+        self._statistics.losses.add_all(Name.BAD_CHECKSUM, singles.addresses[~is_valid])
         self._count_complete(singles.count, is_valid, counts)
         tags = _tags_of_each(datagrams, singles)
         return _verified_piece(singles.rows, payloads, tags, is_valid)
@@ -129,6 +132,7 @@ class Defragmenter:
     def _take_complete_groups(self, datagrams: Datagrams, groups: Groups, now: float, counts: Counts) -> Piece:
         messages = grouping.assemble(datagrams, groups)
         is_valid = messages.is_valid
+        self._statistics.losses.add_all(Name.BAD_CHECKSUM, datagrams.addresses[messages.rows[~is_valid]])
         self._count_complete(groups.counts, is_valid, counts)
         self._statistics.misses += len(groups)
         self._statistics.hits += int(groups.counts.sum()) - len(groups)

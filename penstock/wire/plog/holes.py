@@ -41,12 +41,19 @@ class HoleSettings:
 class HolesAndJumps:
     """Changes of the counts: ``hole`` in lost messages (negative after late arrivals), ``jump`` in jumps.
 
-    ``dead``: the part of ``hole`` that was still open when its source was forgotten.
+    ``dead``: the part of ``hole`` that was still open when its source was forgotten. ``by_address``: ``hole`` by the
+    address of the source.
     """
 
     hole: int = 0
     jump: int = 0
     dead: int = 0
+    by_address: dict[int, int] = field(default_factory=dict, compare=False)
+
+    def attribute(self, address: int, hole_before: int) -> None:
+        """Attribute the growth of ``hole`` since ``hole_before`` to an address."""
+        if growth := self.hole - hole_before:
+            self.by_address[address] = self.by_address.get(address, 0) + growth
 
 
 @dataclass(slots=True)
@@ -95,8 +102,10 @@ class HoleDetector:
         if len(self._sources) > self._settings.ports:
             self._forget(holes)
         if not self._extend_run(source, ids):
+            hole_before = holes.hole
             for number in ids.tolist():
                 self._insert(source, number, holes)
+            holes.attribute(key[0], hole_before)
 
     def _extend_run(self, source: _Source, ids: Ints) -> bool:
         """Add ``ids`` at once if they and the window form one unbroken ascending run; report whether they do."""
@@ -155,8 +164,10 @@ class HoleDetector:
         return hole
 
     def _forget(self, holes: HolesAndJumps) -> None:
-        _, source = self._sources.popitem(last=False)
+        (address, _), source = self._sources.popitem(last=False)
+        hole_before = holes.hole
         holes.dead += self._settle(source, holes)
+        holes.attribute(address, hole_before)
 
 
 def _is_absent(window: list[int], number: int) -> bool:

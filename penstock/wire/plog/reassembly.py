@@ -209,6 +209,7 @@ class Reassembly:
         if is_new:
             counts[Name.SEEN] += 1
             counts[f"{Name.REFUSED}oversize"] += 1
+            self._statistics.losses.add(Name.REFUSED, key[0])
             self.memory.remember(key, header, Fate.BAD, now)
         return is_new
 
@@ -258,6 +259,7 @@ class Reassembly:
         if entry.held - len(entry.tags) > self._max_size:
             self._close(key, Fate.BAD, now, counts)
             counts[f"{Name.REFUSED}oversize"] += 1
+            self._statistics.losses.add(Name.REFUSED, key[0])
             return None
         if len(entry.parts) == entry.header.fragments:
             return self._finish(key, entry, now, counts)
@@ -291,6 +293,7 @@ class Reassembly:
             self._statistics.v0_multipart_messages += 1
             return Assembled(payload, entry.tags)
         counts[Name.BAD_CHECKSUM] += 1
+        self._statistics.losses.add(Name.BAD_CHECKSUM, key[0])
         self._statistics.add_bad_checksums(np.array([entry.header.fragments]))
         return None
 
@@ -303,4 +306,5 @@ class Reassembly:
         key = next(iter(self._entries))
         entry = self._close(key, Fate.BAD, now, counts)
         counts[f"{Name.INCOMPLETE}{reason}"] += 1
+        self._statistics.losses.add(Name.INCOMPLETE, key[0])
         self._statistics.add_dropped(entry.header.fragments, np.fromiter(entry.parts, np.int64, len(entry.parts)))

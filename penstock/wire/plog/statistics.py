@@ -10,6 +10,7 @@ from penstock.wire.datagrams import Ints
 
 CLASSES = 17
 """Number of log2 classes of 16-bit numbers: 0 | 1 | 2-3 | 4-7 ... 32768-65535."""
+MAX_ADDRESSES, UNATTRIBUTED = 10_000, 0
 METERS = (
     "byteRate",
     "messageRate",
@@ -23,6 +24,36 @@ METERS = (
 def log2_class(numbers: Ints) -> Ints:
     """Return the class of each number in 0..65535: 0 for 0, else 1 + floor(log2)."""
     return np.frexp(numbers.astype(np.float64))[1].astype(np.int64)
+
+
+class SenderLosses:
+    """Losses by the first part of their name and by address (``Datagrams.addresses``), until they are taken.
+
+    ``UNATTRIBUTED`` has the losses beyond MAX_ADDRESSES.
+    """
+
+    def __init__(self) -> None:
+        self._by_name_and_address: dict[tuple[str, int], int] = {}
+
+    def add(self, name: str, address: int, amount: int = 1) -> None:
+        """Add losses of one sender; a negative amount takes some back."""
+        # Limit: a codec without a sender table never takes the losses.
+        is_full = len(self._by_name_and_address) >= MAX_ADDRESSES
+        key = (name.rstrip("."), address)
+        key = (key[0], UNATTRIBUTED) if is_full and key not in self._by_name_and_address else key
+        self._by_name_and_address[key] = self._by_name_and_address.get(key, 0) + amount
+
+    def add_all(self, name: str, addresses: np.ndarray) -> None:
+        """Add one loss for each entry of ``addresses``."""
+        if len(addresses):
+            distinct, amounts = np.unique(addresses, return_counts=True)
+            for address, amount in zip(distinct.tolist(), amounts.tolist(), strict=True):
+                self.add(name, address, amount)
+
+    def remove_all(self) -> dict[tuple[str, int], int]:
+        """Return the losses by name and address, and forget them."""
+        losses, self._by_name_and_address = self._by_name_and_address, {}
+        return losses
 
 
 class Statistics:
@@ -40,6 +71,7 @@ class Statistics:
         self.unhandled_objects = 0
         self.holes_from_dead_port = 0
         self.holes_from_new_message = 0
+        self._losses = SenderLosses()
         self.evictions = 0
         self.hits = 0
         self.misses = 0
@@ -47,6 +79,11 @@ class Statistics:
         self._invalid_checksum = np.zeros(CLASSES, np.int64)
         self._invalid_fragments = np.zeros((CLASSES, CLASSES), np.int64)
         self._dropped_fragments = np.zeros((CLASSES, CLASSES), np.int64)
+
+    @property
+    def losses(self) -> SenderLosses:
+        """The losses by sender since the receiver last took them; no key of plog's."""
+        return self._losses
 
     def add_fragments(self, index: Ints) -> None:
         """Count fragments that have a readable header, by their index."""

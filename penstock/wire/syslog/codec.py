@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from penstock.counts import Counts, Name
 from penstock.records import annotation_maps, binary_array, body, bounds, from_numpy
 from penstock.wire.datagrams import Ints
-from penstock.wire.decoded import Decoded
+from penstock.wire.decoded import NO_ROWS, Decoded
 from penstock.wire.growth import FIELDS
 from penstock.wire.raw import RawDecoder
 from penstock.wire.sender_text import strings
@@ -50,7 +50,9 @@ class SyslogDecoder(RawDecoder):
     def _decoded(self, payloads: pa.Array[Any], rows: Ints, counts: Counts) -> Decoded:
         if Name.TAKEN in counts:
             payloads = without_counts(payloads)
+        refused = NO_ROWS
         if (is_compressed := compressed_rows(payloads)).any():
+            refused = rows[is_compressed]
             counts.absorb({COMPRESSED: int(is_compressed.sum()), Name.ACCEPTED: -int(is_compressed.sum())})
             payloads, rows = payloads.filter(from_numpy(~is_compressed)), rows[~is_compressed]
         messages = without_ends(payloads)
@@ -59,7 +61,7 @@ class SyslogDecoder(RawDecoder):
             messages, rows = messages.filter(from_numpy(is_filled)), rows[is_filled]
         received = np.array([self._clock() * 1_000_000], np.int64)
         annotations = build_annotations(messages, received, self._zone, is_local=self._is_local)
-        return Decoded(body(messages, annotations=annotations), counts, rows=rows)
+        return Decoded(body(messages, annotations=annotations), counts, rows=rows, refused=refused)
 
 
 def _empty_changes(counts: Counts, empty: int) -> dict[str, int]:

@@ -1,8 +1,25 @@
-"""Statistics summed over listeners."""
+"""Statistics summed over listeners; senders, and their alarms."""
 
 from __future__ import annotations
 
-from penstock.server.api.monitoring import add_up
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.config import Settings
+from penstock.counts import Origin
+from penstock.handover.paths import senders_file
+from penstock.handover.sender_table import SenderTable, named_arrivals, sender_counts
+from penstock.ledger.ledger import Ledger
+from penstock.log import Log
+from penstock.records import body
+from penstock.server.alarms.evaluation import Moment
+from penstock.server.alarms.rules import RULES
+from penstock.server.alarms.watch import RuleState
+from penstock.server.api.monitoring import MonitoringApi, add_up
+from penstock.slogd.errors import BadRequest
 
 
 def test_statistics_are_summed_element_by_element() -> None:
@@ -26,3 +43,83 @@ def test_statistics_are_summed_element_by_element() -> None:
 def test_sum_without_listeners_is_empty() -> None:
     assert add_up([]) == {}
     assert add_up([{}, {"holes": 1}]) == {"holes": 1}
+
+
+@pytest.fixture
+def reports(tmp_path: Path) -> Iterator[MonitoringApi]:
+    listeners = [{"name": "in", "protocol": "udp", "port": 5140, "receivers": 2}, {"name": "web", "protocol": "tcp"}]
+    settings = Settings.model_validate({"data_dir": tmp_path, "listener": listeners})
+    settings.buffers.mkdir(parents=True)
+    log = Log(settings.topics)
+    yield MonitoringApi(settings, log, Ledger(log, settings.buffers, ["in", "in-2", "web"]))
+    log.close()
+
+
+def hear(reports: MonitoringApi, receiver: str, *names: str, times: int = 1, then: float = 0.0) -> None:
+    """Let senders send every second, and pass some seconds."""
+    now = [0.0]
+    table = SenderTable(senders_file(reports.settings.buffers, receiver), -1, lambda: now[0])
+    for number in range(times):
+        now[0] += 1.0
+        counts = {name: sender_counts(1)[0] + 1 for name in names}
+        table.stage(named_arrivals(counts), number, 1_800_000_000_000_000)
+        table.confirm(number)
+    now[0] += then
+    table.tick()
+
+
+def test_senders_are_selected_by_listener_and_text(reports: MonitoringApi) -> None:
+    hear(reports, "in", "192.0.2.1", "192.0.2.2", times=3)
+    hear(reports, "in-2", "192.0.2.1")
+    hear(reports, "web", "198.51.100.1")
+    document = reports.senders({})
+    assert {each["listener"]: each["number"] for each in document["listeners"]} == {"in": 2, "web": 1}
+    (listener,) = reports.senders({"listener": "in", "search": "2.1", "limit": "1"})["listeners"]
+    (sender,) = listener["senders"]
+    assert (sender["sender"], sender["accepted"], sender["losses"]["hole"]) == ("192.0.2.1", 4, 4)
+    assert reports.senders({"limit": "1"})["listeners"][0]["number"] == 2
+    with pytest.raises(BadRequest, match="there is no listener 'no'"):
+        reports.senders({"listener": "no"})
+
+
+def firing(reports: MonitoringApi, alarm: str) -> list[dict[str, str]]:
+    (rule,) = (rule for rule in RULES if rule.name == alarm)
+    state, families = RuleState(rule), {family.name: family for family in reports.metrics()}
+    changes = [*state.changes(families, Moment(0, 0)), *state.changes(families, Moment(rule.hold, rule.hold))]
+    return [change["labels"] for change in changes]
+
+
+def test_silent_sender_fires_an_alarm_by_its_name(reports: MonitoringApi) -> None:
+    hear(reports, "in", "192.0.2.1", times=600, then=61)
+    hear(reports, "in-2", "192.0.2.2", times=600, then=59)
+    hear(reports, "web", *(f"192.0.2.{number}" for number in range(21)), times=600, then=70)
+    assert firing(reports, "PenstockSilentSender") == [
+        {"listener": "in", "sender": "192.0.2.1"},
+        {"listener": "web", "sender": "many"},
+    ]
+    assert firing(reports, "PenstockNewSender") == []
+
+
+def test_new_sender_fires_an_alarm_by_its_name(reports: MonitoringApi) -> None:
+    hear(reports, "web", "first", times=3601)
+    hear(reports, "web", "second")
+    assert firing(reports, "PenstockNewSender") == [{"listener": "web", "sender": "second"}]
+
+
+def test_expected_interval_of_a_listener_is_the_limit_of_silence(reports: MonitoringApi) -> None:
+    hear(reports, "web", "once", then=301)
+    assert firing(reports, "PenstockSilentSender") == []
+    *others, web = reports.settings.listener
+    expecting = web.model_copy(update={"expect": 300.0})
+    reports.settings = reports.settings.model_copy(update={"listener": (*others, expecting)})
+    assert firing(reports, "PenstockSilentSender") == [{"listener": "web", "sender": "once"}]
+
+
+def test_silent_host_fires_an_alarm_by_its_name(reports: MonitoringApi) -> None:
+    log, now = reports._log, int(time.time()) // 60 * 60
+    for number in range(20):
+        bucket = now - 3600 + 60 * number
+        log.topic("web", create=True).append(body([b"m"]), Origin("db1/in", bucket, 0, 0)).result()
+    assert firing(reports, "PenstockHostSilent") == [{"host": "db1"}]
+    log.topic("web").append(body([b"m"]), Origin("db1/in", now, 0, 0)).result()
+    assert firing(reports, "PenstockHostSilent") == []

@@ -29,7 +29,7 @@ RIGHTS: dict[str, dict[str, Any]] = {
     "chief": {"admin": True},
 }
 TOKENS = {name: TokenConfig(token=f"the secret of the {name}", **rights) for name, rights in RIGHTS.items()}
-PATHS = ("/config", "/stat", "/clock", "/balance/series", "/ledger")
+PATHS = ("/config", "/stat", "/clock", "/balance/series", "/senders", "/ledger")
 ONE = {"logs": [{"raw_bytes": "eA=="}]}
 
 
@@ -62,9 +62,9 @@ def test_complete_reports_require_the_right_monitor(app: ASGIApp) -> None:
     def statuses(name: str) -> list[int]:
         return [answer.status_code for answer in answers(app, *((name, "GET", path, None) for path in PATHS))]
 
-    assert statuses("watcher") == [200, 200, 200, 200, 200]
-    assert statuses("web") == [403, 403, 403, 403, 403]
-    assert statuses("auditor") == [403, 403, 403, 403, 200]
+    assert statuses("watcher") == [200, 200, 200, 200, 200, 200]
+    assert statuses("web") == [403, 403, 403, 403, 403, 403]
+    assert statuses("auditor") == [403, 403, 403, 403, 403, 200]
 
 
 def test_caller_without_monitor_sees_only_readable_topics(app: ASGIApp) -> None:

@@ -1,0 +1,447 @@
+"""The senders of one listener: counts, first and last arrival and usual pause of each, in a mapped file.
+
+Invariant: the counts of a round are valid exactly if the frame of the round is in the log buffer, so a kill at any
+moment neither loses nor doubles them. Each row has two halves, and the position at which the round's frame begins at
+the earliest: the newer half counts once a frame at that position or later exists.
+
+The receiver writes (``SenderTable``), the ledger reads (``read_senders``). Pauses are measured in *listening time*: it
+stands still while no receiver runs, so an outage of the receiver makes no sender silent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.counts import Name
+
+Ints = npt.NDArray[np.int64]
+Identities = npt.NDArray[np.unsignedinteger[Any]]
+
+MAX_SENDERS = 10_000
+"""Limit: senders with a row of their own; the smallest beyond it are summed as ``others``."""
+SPARE_ROWS = 2_048
+"""Rows for new senders until the smallest are summed, once for about a thousand of them."""
+ROWS = 1 + MAX_SENDERS + SPARE_ROWS
+"""The first row has the others."""
+LOSS_NAMES = ("hole", "incomplete", "bad_checksum", "refused", "invalid", "overlong")
+"""Losses that are attributed to a sender: the first parts of the counts' names."""
+COUNT_NAMES = (str(Name.ACCEPTED), *LOSS_NAMES)
+_FIRST, _LAST, _BEGAN, _HEARD, _PAUSE, _COUNTS = range(6)
+"""Columns: first and last arrival (microseconds since the epoch), the same in listening time, usual pause, counts."""
+_COLUMNS = _COUNTS + len(COUNT_NAMES)
+ACCEPTED, HOLE, INCOMPLETE, BAD_CHECKSUM, REFUSED, INVALID, OVERLONG = range(len(COUNT_NAMES))
+"""Columns of ``Arrivals.counts``."""
+_ROW = np.dtype(f"V{8 * _COLUMNS}")
+NAME_BYTES = 64
+_RAW_IPV4, _RAW_IPV6, _TEXT = 4, 6, 1
+OTHERS = "others"
+
+_MAGIC = 0x31444E53_4B545350  # "PSTKSND1"
+_UNPUBLISHED = np.iinfo(np.int64).max
+_LAST_IDENTITY = np.iinfo(np.uint64).max
+_HEADER = np.dtype([("magic", "<u8"), ("file_id", "<u8"), ("published", "<i8"), ("listened", "<i8")])
+_PAGE = 4096
+_SECTIONS = (("ids", 8), ("kinds", 1), ("names", NAME_BYTES), ("marks", 8), ("halves", 2 * _COLUMNS * 8))
+_SECOND_US = 1_000_000
+MIN_PAUSE_US = _SECOND_US
+"""Shorter pauses are parts of a burst and say nothing about a sender's rhythm."""
+PAUSE_DECAY_US = 6 * 3600 * _SECOND_US
+"""Listening time in which a pause that does not come again is forgotten to 1/e."""
+SILENT_PAUSES, MIN_SILENCE_S = 10, 60.0
+"""A sender is silent after so many of its usual pauses, and not before this time."""
+STEADY_PAUSES, MIN_STEADY_S = 10, 300.0
+"""A sender is steady once it has sent for so many of its usual pauses, and for this time."""
+NEW_FOR_S, LEARNING_S = 3600.0, 3600.0
+"""A sender is new for this time, if it first came when the listener had been heard for the second one."""
+
+
+class Arrivals(NamedTuple):
+    """Counts of one frame by sender. ``identities`` are distinct; ``counts`` has a row for each (COUNT_NAMES).
+
+    The first ``heard_count`` senders sent something in this round; of the others earlier messages are lost.
+    ``describe`` returns the kinds and names of some of the senders that were heard; it is asked for new ones only.
+    """
+
+    identities: npt.NDArray[np.uint64]
+    counts: Ints
+    heard_count: int
+    describe: Callable[[npt.NDArray[np.uint64]], tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]]
+
+    def __bool__(self) -> bool:
+        return len(self.identities) > 0
+
+
+def sender_counts(number: int) -> Ints:
+    """Return zeros for ``number`` senders."""
+    return np.zeros((number, len(COUNT_NAMES)), np.int64)
+
+
+def distinct_senders(identities: Identities) -> tuple[npt.NDArray[np.uint64], Ints]:
+    """Return the distinct identities in ascending order, and how often each occurs.
+
+    Fast path of ``np.unique``, which takes three times as long for a round of datagrams.
+    """
+    ordered = identities.copy()
+    ordered.sort()
+    if not len(ordered) or ordered[0] == ordered[-1]:
+        return ordered[:1].astype(np.uint64), np.array([len(ordered)][: len(ordered)], np.int64)
+    ends = np.empty(len(ordered), np.bool_)
+    ends[-1] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=ends[:-1])
+    (last,) = ends.nonzero()
+    amounts = last.copy()
+    amounts[0] += 1
+    amounts[1:] -= last[:-1]
+    return ordered[last].astype(np.uint64), amounts
+
+
+@lru_cache(maxsize=1 << 14)
+def text_identity(text: str) -> int:
+    """Return the identity of a sender with a name: an address of a connection, a user, a host."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") or 1
+
+
+def named_arrivals(counts_by_name: Mapping[str, Ints]) -> Arrivals:
+    """Return the counts (one row of COUNT_NAMES each) of senders with names."""
+    names = {text_identity(name): name for name in counts_by_name}
+
+    def describe(identities: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+        return text_names([names[identity] for identity in identities.tolist()])
+
+    counts = np.array(list(counts_by_name.values()), np.int64).reshape(len(names), len(COUNT_NAMES))
+    return Arrivals(np.array(list(names), np.uint64), counts, len(names), describe)
+
+
+def add_counts(counts: Ints, column: int, distinct: npt.NDArray[np.uint64], identities: Identities) -> None:
+    """Add one for each of ``identities``, all of which are in ``distinct`` (ascending), to a column of ``counts``."""
+    senders, amounts = distinct_senders(identities)
+    counts[np.searchsorted(distinct, senders), column] += amounts
+
+
+def with_losses(arrivals: Arrivals, losses: Mapping[tuple[str, int], int]) -> Arrivals:
+    """Return ``arrivals``, whose senders are in ascending order, with losses by name and identity."""
+    lost_of = np.array([identity for _, identity in losses], np.uint64)
+    extra_identities = np.setdiff1d(lost_of, arrivals.identities)
+    counts = np.concatenate([arrivals.counts, sender_counts(len(extra_identities))])
+    identities = np.concatenate([arrivals.identities, extra_identities])
+    order = np.argsort(identities)
+    rows = order[np.searchsorted(identities, lost_of, sorter=order)]
+    columns = [COUNT_NAMES.index(name) for name, _ in losses]
+    np.add.at(counts, (rows, np.array(columns)), list(losses.values()))
+    return Arrivals(identities, counts, arrivals.heard_count, arrivals.describe)
+
+
+NO_ARRIVALS = named_arrivals({})
+
+
+def text_names(texts: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """Return kinds and names of senders with names, cut to NAME_BYTES."""
+    names = np.array([text.encode()[:NAME_BYTES] for text in texts], f"S{NAME_BYTES}")
+    return np.full(len(texts), _TEXT, np.uint8), names.view(np.uint8).reshape(len(texts), NAME_BYTES)
+
+
+def address_names(senders: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """Return kinds and names of senders from their addresses as the kernel writes them (``ingest.slots.SENDER``)."""
+    names = np.zeros((len(senders), NAME_BYTES), np.uint8)
+    is_ipv6 = senders["family"] == socket.AF_INET6
+    # The field is big-endian, so its bytes are in the order of the address.
+    names[:, :4] = np.ascontiguousarray(senders["ipv4"]).view(np.uint8).reshape(-1, 4)
+    names[is_ipv6, :16] = senders["ipv6"][is_ipv6]
+    return np.where(is_ipv6, _RAW_IPV6, _RAW_IPV4).astype(np.uint8), names
+
+
+class _Sections:
+    """The arrays of a table over its memory."""
+
+    def __init__(self, memory: Any) -> None:
+        self.header = np.frombuffer(memory, _HEADER, 1)
+        offset, arrays = _PAGE, {}
+        for name, width in _SECTIONS:
+            arrays[name] = np.frombuffer(memory, np.uint8, ROWS * width, offset)
+            offset += -(-ROWS * width // _PAGE) * _PAGE
+        self.ids = arrays["ids"].view(np.uint64)
+        self.kinds = arrays["kinds"]
+        self.names = arrays["names"].reshape(ROWS, NAME_BYTES)
+        self.marks = arrays["marks"].view(np.int64)
+        self.halves = arrays["halves"].view(np.int64).reshape(2, ROWS, _COLUMNS)
+        """Stable and newer values of each row."""
+        self.stable, self.newer = self.halves.view(_ROW)[:, :, 0]
+        """The same with one element per row, which are copied faster."""
+
+
+FILE_BYTES = _PAGE + sum(-(-ROWS * width // _PAGE) * _PAGE for _, width in _SECTIONS)
+
+
+class SenderTable:
+    """The writing side of one listener's table. Owned by the receiver's thread.
+
+    ``last_frame`` is the start of the newest frame in the log buffer, -1 without one.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        last_frame: int,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._monotonic = monotonic
+        self._sections = sections = _Sections(_map_file(path))
+        header = sections.header
+        if header["magic"][0] != _MAGIC:
+            # A new file, or one of another format: its counts are in the ledger up to the last post.
+            header[:] = 0
+            sections.ids[:] = 0
+            sections.halves[:] = 0
+            header["file_id"] = int.from_bytes(os.urandom(7), "little")
+            # Order: the magic last; a header without it is not trusted.
+            header["magic"] = _MAGIC
+        # Crash: a predecessor may have been killed between the frame and its confirmation, or before the frame.
+        _settle(sections, max(last_frame, int(header["published"][0])))
+        self._listened_before, self._began = int(header["listened"][0]), monotonic()
+        self._staged: Ints | None = None
+        self._to_free: Ints = np.zeros(0, np.int64)
+        self._index_rows()
+
+    def _index_rows(self) -> None:
+        ids = self._sections.ids
+        # Crash: a row whose sender was summed, and whose identity was not removed yet.
+        ids[self._sections.halves[1, :, _FIRST] == 0] = 0
+        rows = np.flatnonzero(ids[1:]) + 1
+        order = np.argsort(ids[rows])
+        # The last entry is behind all senders, so that every search ends at an entry.
+        self._rows, self._known = np.append(rows[order], 0), np.append(ids[rows[order]], _LAST_IDENTITY)
+        self._free = np.flatnonzero(ids[1:] == 0) + 1
+
+    def listened(self) -> int:
+        """Return the listening time in microseconds."""
+        return self._listened_before + int((self._monotonic() - self._began) * _SECOND_US)
+
+    def tick(self) -> None:
+        """Store the listening time, for the ledger and for a successor."""
+        self._sections.header["listened"] = self.listened()
+
+    def stage(self, arrivals: Arrivals, position: int, now_us: int) -> None:
+        """Enter the counts of a frame that will begin at ``position`` or later; ``confirm`` follows, or ``discard``."""
+        sections, listened = self._sections, self.listened()
+        rows, counts, heard_count = self._rows_of(arrivals, now_us, listened), arrivals.counts, arrivals.heard_count
+        if rows is None:
+            rows, counts, heard_count = self._join_others(arrivals, now_us, listened)
+        before = sections.newer[rows]
+        values = before.view(np.int64).reshape(len(rows), _COLUMNS).copy()
+        _advance_times(values[:heard_count], now_us, listened)
+        values[:, _COUNTS:] += counts
+        if len(self._free) < SPARE_ROWS // 2:
+            rows, values = self._sum_smallest(rows, values)
+            before = sections.newer[rows]
+        # Order: stable half, mark, newer half, mark. A kill between two of them leaves one valid half of each row.
+        sections.stable[rows] = before
+        sections.marks[rows] = _UNPUBLISHED
+        sections.newer[rows] = values.view(_ROW)[:, 0]
+        sections.marks[rows] = position
+        self._staged = rows
+
+    def confirm(self, position: int) -> None:
+        """Make the staged counts valid: the newest frame begins at ``position``."""
+        self._sections.header["published"] = position
+        self._staged = None
+        if len(self._to_free):
+            self._to_free = np.zeros(0, np.int64)
+            self._index_rows()
+
+    def discard(self) -> None:
+        """Forget staged counts: their frame was not written."""
+        if self._staged is not None:
+            self._sections.halves[1, self._staged] = self._sections.halves[0, self._staged]
+            self._staged, self._to_free = None, np.zeros(0, np.int64)
+
+    def _rows_of(self, arrivals: Arrivals, now_us: int, listened: int) -> Ints | None:
+        """Return the rows of senders, after new ones got a row; None if some have none."""
+        identities = arrivals.identities
+        indices = self._known.searchsorted(identities)
+        # Fast path: almost every round has only senders that have a row.
+        if (self._known[indices] == identities).all():
+            return self._rows[indices]
+        new = np.flatnonzero((self._known[indices] != identities)[: arrivals.heard_count])[: len(self._free)]
+        if len(new):
+            self._add(identities[new], *arrivals.describe(identities[new]), now_us, listened)
+            indices = self._known.searchsorted(identities)
+        return self._rows[indices] if (self._known[indices] == identities).all() else None
+
+    def _add(self, identities: npt.NDArray[np.uint64], kinds: Any, names: Any, now_us: int, listened: int) -> None:
+        sections, rows = self._sections, self._free[: len(identities)].copy()
+        self._free = self._free[len(identities) :]
+        sections.kinds[rows], sections.names[rows] = kinds, names
+        sections.halves[:, rows] = 0
+        sections.halves[:, rows, _FIRST] = sections.halves[:, rows, _LAST] = now_us
+        sections.halves[:, rows, _BEGAN] = sections.halves[:, rows, _HEARD] = listened
+        sections.marks[rows] = 0
+        # Order: the identity last; a row without one is free.
+        sections.ids[rows] = identities
+        order = np.argsort(identities)
+        indices = self._known.searchsorted(identities[order])
+        self._known = np.insert(self._known, indices, identities[order])
+        self._rows = np.insert(self._rows, indices, rows[order])
+
+    def _join_others(self, arrivals: Arrivals, now_us: int, listened: int) -> tuple[Ints, Ints, int]:
+        """Return rows, counts and the number of heard senders; those without a row are the others, in the first row."""
+        indices = self._known.searchsorted(arrivals.identities)
+        has_row = self._known[indices] == arrivals.identities
+        summed = arrivals.counts[~has_row].sum(axis=0)
+        self._begin_others(now_us, listened)
+        rows = np.concatenate([[0], self._rows[indices[has_row]]])
+        heard_count = 1 + int(has_row[: arrivals.heard_count].sum())
+        return rows, np.concatenate([summed[None], arrivals.counts[has_row]]), heard_count
+
+    def _begin_others(self, now_us: int, listened: int) -> None:
+        halves = self._sections.halves
+        if not halves[1, 0, _FIRST]:
+            halves[:, 0, _FIRST], halves[:, 0, _BEGAN], halves[:, 0, _HEARD] = now_us, listened, listened
+
+    def _sum_smallest(self, rows: Ints, values: Ints) -> tuple[Ints, Ints]:
+        """Add the smallest senders beyond MAX_SENDERS to the others; their rows are free once the frame is written."""
+        halves = self._sections.halves
+        candidates = np.setdiff1d(self._rows[:-1], rows)
+        excess = len(self._rows) - 1 - MAX_SENDERS
+        if excess <= 0 or not len(candidates):
+            return rows, values
+        sizes = halves[1, candidates, _COUNTS:].sum(axis=1)
+        smallest = candidates[np.argsort(sizes, kind="stable")[:excess]]
+        summed = halves[1, smallest]
+        if not (rows == 0).any():
+            self._begin_others(int(summed[:, _FIRST].min()), int(summed[:, _BEGAN].min()))
+            rows, values = np.append(rows, 0), np.concatenate([values, halves[1, :1]])
+        others_row = values[int(np.flatnonzero(rows == 0)[0])]
+        others_row[_LAST] = max(summed[:, _LAST].max(), others_row[_LAST])
+        others_row[_COUNTS:] += summed[:, _COUNTS:].sum(axis=0)
+        self._to_free = smallest
+        return np.append(rows, smallest), np.concatenate([values, np.zeros_like(summed)])
+
+
+def _advance_times(values: Ints, now_us: int, listened: int) -> None:
+    """Enter an arrival of each sender now, and learn its usual pause: the longest one, slowly forgotten.
+
+    ``values`` is changed in place.
+    """
+    values[:, _LAST] = now_us
+    # Fast path: a sender of many messages a second has a pause once a second.
+    if not len(values) or values[:, _HEARD].min() > listened - MIN_PAUSE_US:
+        return
+    pauses = listened - values[:, _HEARD]
+    is_pause = pauses >= MIN_PAUSE_US
+    usual = values[:, _PAUSE]
+    # A silence is an exception and no rhythm: after one of an hour the next would be seen after ten hours only.
+    is_silence = (usual > 0) & (pauses > np.maximum(SILENT_PAUSES * usual, MIN_SILENCE_S * _SECOND_US))
+    learned = np.where(is_silence, np.minimum(pauses, 2 * usual), pauses)
+    faded = usual * np.exp(-pauses / PAUSE_DECAY_US)
+    values[:, _PAUSE] = np.where(is_pause, np.maximum(learned, faded), usual)
+    values[is_pause, _HEARD] = listened
+
+
+def _settle(sections: _Sections, published: int) -> None:
+    """Make both halves of each row equal: the newer one if its frame is published."""
+    is_newer = sections.marks <= published
+    sections.halves[0, is_newer] = sections.halves[1, is_newer]
+    sections.halves[1, ~is_newer] = sections.halves[0, ~is_newer]
+    sections.marks[:] = 0
+
+
+def _map_file(path: Path) -> mmap.mmap:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if os.fstat(descriptor).st_size != FILE_BYTES:
+            os.ftruncate(descriptor, 0)
+        os.posix_fallocate(descriptor, 0, FILE_BYTES)  # a store to a hole on a full disk is a SIGBUS
+        return mmap.mmap(descriptor, FILE_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class Senders:
+    """The senders of one listener as of one moment, the others first; one entry per sender in each array.
+
+    ``first`` and ``last`` are microseconds since the epoch, 0 for others that do not exist. ``silence``, ``age`` and
+    ``pause`` are seconds of listening time: since the last arrival, since the first, and usually between two.
+    ``listened`` is the listening time in which the table has existed.
+    """
+
+    file_id: str
+    listened: float
+    kinds: npt.NDArray[np.uint8]
+    raw_names: npt.NDArray[np.uint8]
+    first: Ints
+    last: Ints
+    silence: npt.NDArray[np.float64]
+    age: npt.NDArray[np.float64]
+    pause: npt.NDArray[np.float64]
+    counts: Ints
+
+    def name(self, index: int) -> str:
+        """Return the name or address of a sender."""
+        raw = self.raw_names[index].tobytes()
+        match int(self.kinds[index]):
+            case kind if kind == _RAW_IPV4:
+                return socket.inet_ntoa(raw[:4])
+            case kind if kind == _RAW_IPV6:
+                return socket.inet_ntop(socket.AF_INET6, raw[:16])
+            case kind if kind == _TEXT:
+                return str(raw.rstrip(b"\0"), "utf-8", "replace")
+        return OTHERS
+
+    def is_silent(self, expect_s: float = 0.0) -> npt.NDArray[np.bool_]:
+        """Return which senders are silent: for longer than ``expect_s``, or than their rhythm explains."""
+        if expect_s:
+            return self._is_sender() & (self.silence > expect_s)
+        is_steady = (self.age - self.silence) >= np.maximum(STEADY_PAUSES * self.pause, MIN_STEADY_S)
+        is_quiet = self.silence > np.maximum(SILENT_PAUSES * self.pause, MIN_SILENCE_S)
+        return self._is_sender() & (self.pause > 0) & is_steady & is_quiet
+
+    def is_new(self) -> npt.NDArray[np.bool_]:
+        """Return which senders first came within the last hour, after the listener had been heard for an hour."""
+        return self._is_sender() & (self.age < NEW_FOR_S) & (self.listened - self.age > LEARNING_S)
+
+    def _is_sender(self) -> npt.NDArray[np.bool_]:
+        return np.arange(len(self.kinds)) > 0
+
+
+def read_senders(path: Path) -> Senders | None:
+    """Return the senders in a listener's table; None if there is no table."""
+    try:
+        with path.open("rb") as file:
+            memory = mmap.mmap(file.fileno(), FILE_BYTES, access=mmap.ACCESS_READ)
+    except (FileNotFoundError, ValueError):  # another size: being created, or of another version
+        return None
+    sections = _Sections(memory)
+    header = sections.header.copy()[0]
+    if header["magic"] != _MAGIC:
+        return None
+    rows = np.concatenate([[0], np.flatnonzero(sections.ids[1:]) + 1])
+    is_newer = sections.marks[rows] <= header["published"]
+    values = np.where(is_newer[:, None], sections.halves[1, rows], sections.halves[0, rows])
+    is_used = (values[:, _FIRST] > 0) | (rows == 0)
+    rows, values = rows[is_used], values[is_used]
+    listened = int(header["listened"])
+    return Senders(
+        f"{int(header['file_id']):x}",
+        listened / _SECOND_US,
+        sections.kinds[rows],
+        sections.names[rows],
+        values[:, _FIRST],
+        values[:, _LAST],
+        np.maximum(listened - values[:, _HEARD], 0) / _SECOND_US,
+        np.maximum(listened - values[:, _BEGAN], 0) / _SECOND_US,
+        values[:, _PAUSE] / _SECOND_US,
+        values[:, _COUNTS:],
+    )

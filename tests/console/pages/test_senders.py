@@ -1,0 +1,50 @@
+"""The pages of senders and of hosts."""
+
+from __future__ import annotations
+
+from penstock.console.pages.senders import hosts_html, senders_html
+
+LARGE = {
+    "sender": "<192.0.2.1>",
+    "first_seen": 1_800_000_000.0,
+    "last_seen": 1_800_000_060.0,
+    "accepted": 81240,
+    "losses": {"hole": 12, "refused": 1},
+    "silent": True,
+    "new": False,
+    "silence_s": 1094.2,
+    "usual_pause_s": 60.0,
+}
+SMALL = {**LARGE, "sender": "db1", "accepted": 3, "losses": {}, "silent": False, "new": True, "usual_pause_s": None}
+DOCUMENT = {
+    "listeners": [
+        {"listener": "web", "number": 7, "senders": [LARGE, SMALL]},
+        {"listener": "tcp", "number": 0, "senders": []},
+    ]
+}
+
+
+def test_senders_are_listed_by_listener_with_losses_and_state() -> None:
+    html = senders_html(DOCUMENT)
+    assert "<h3>web, the largest 2 of 7</h3>" in html
+    assert "tcp" not in html
+    assert "&lt;192.0.2.1&gt;" in html
+    assert "hole 12, refused 1" in html
+    assert ">2027-01-15 08:00:00<" in html
+    assert "silent for" in html
+    assert "new" in html
+
+
+def test_page_without_senders_says_so() -> None:
+    assert "No such sender" in senders_html({"listeners": DOCUMENT["listeners"][1:]})
+
+
+def test_hosts_are_listed_with_fates_and_lag() -> None:
+    fates = {"landed.event": 90, "landed.syslog": 3, "gap.corrupt": 2, "duplicate": 1}
+    entry = {"host": "<a>", "listener": "in", "accepted": 100, "fates": fates, "pending": 4, "last_seen": 1_800_000_000}
+    html = hosts_html({"hosts": [entry]}, 1_800_000_090.0)
+    cells = [part.partition("<")[0] for part in html.replace("</td>", "<td").split('data-head="') if "</th" not in part]
+    text = " ".join(cells)
+    for expected in (">&lt;a&gt;", ">100", ">93", ">4", ">2 ", "duplicate 1", "gap.corrupt 2", "2027-01-15 08:00:00"):
+        assert expected in text + " ", expected
+    assert "No host relays" in hosts_html({}, 0.0)
