@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.config.json_path import BadPath, parse_path
 from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
 from penstock.landing.rows.engine import compute, json_pointer
@@ -24,8 +25,9 @@ FOLDER_COLUMNS = ("kind", "date")
 ROW_COLUMNS = ("uuid", "host", "type", "topic")
 DATA_PREFIX = "data."
 _TEXT = r"'(?:[^']|'')*'"
+_QUOTED_KEY = r'"(?:[^"\\]|\\.)*"'
 _CONDITION = re.compile(
-    rf"\s*(?P<column>[a-z]+(?:\.[A-Za-z0-9_-]+)*)\s*(?:(?P<sign>=|<)\s*(?P<text>{_TEXT})"
+    rf"\s*(?P<column>[a-z]+(?:\.(?:[A-Za-z0-9_-]+|{_QUOTED_KEY}))*)\s*(?:(?P<sign>=|<)\s*(?P<text>{_TEXT})"
     rf"|(?P<is_in>in)\s*\(\s*(?P<texts>{_TEXT}(?:\s*,\s*{_TEXT})*)\s*\))\s*",
     re.IGNORECASE,
 )
@@ -38,7 +40,8 @@ class BadCondition(PenstockError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition on one column of FOLDER_COLUMNS or ROW_COLUMNS, or on a field of ``data`` (``data.user.id``).
+    """A condition on one column of FOLDER_COLUMNS or ROW_COLUMNS, or on a field of ``data`` (``data.user.id``), a path
+    as in ``config.json_path``.
 
     BEFORE applies to ``date`` only.
     """
@@ -80,7 +83,7 @@ class Condition:
         mask: Mask = np.zeros(len(data), bool)
         if len(indices):
             texts: Any = data.take(pa.array(indices, pa.int64())).combine_chunks()
-            pointer = json_pointer(*self.column.removeprefix(DATA_PREFIX).split("."))
+            pointer = json_pointer(*parse_path(self.column)[1:])
             field = f"CASE WHEN json_valid(data) THEN json_extract_string(data, {pointer}) END"
             fields = compute({"field": field}, data=texts)["field"]
             listed: Any = pc.is_in(fields, value_set=pa.array(self.values, pa.string()))
@@ -114,6 +117,11 @@ def _build_condition(match: re.Match[str]) -> Condition:
     if column not in (*FOLDER_COLUMNS, *ROW_COLUMNS) and not column.startswith(DATA_PREFIX):
         columns = ", ".join((*ROW_COLUMNS, *FOLDER_COLUMNS))
         raise BadCondition(f"no condition on {column!r}: use one of {columns}, or a field such as data.user.id")
+    if path:
+        try:
+            parse_path(column)
+        except BadPath as error:
+            raise BadCondition(str(error)) from None
     values = tuple(text[1:-1].replace("''", "'") for text in re.findall(_TEXT, match["texts"] or match["text"]))
     sign = BEFORE if match["sign"] == "<" else IN
     if sign == BEFORE and column != "date":

@@ -146,3 +146,13 @@ def test_field_of_data_is_compared_as_text() -> None:
     column = pa.chunked_array([DATA[:3], DATA[3:]])
     assert condition.holds_for_rows(column).nonzero()[0].tolist() == [0, 1, 2]
     assert not parse_conditions("data.user.Id = '42'")[0].holds_for_rows(column).any()
+
+
+def test_keys_of_a_field_are_quoted_as_in_the_configuration() -> None:
+    data = ['{"http.method":"PUT"}', '{"http":{"method":"PUT"}}', '{"a \\" b":{"c":"PUT"}}', '{"c":"PUT"}']
+    column = pa.chunked_array([data])
+    for text, rows in [('data."http.method"', [0]), ("data.http.method", [1]), (r'data."a \" b".c', [2])]:
+        (condition,) = parse_conditions(f"{text} = 'PUT'")
+        assert condition.holds_for_rows(column).nonzero()[0].tolist() == rows
+    with pytest.raises(BadCondition, match="a quoted key is a string of JSON"):
+        parse_conditions(r"""data."\x" = 'PUT' """)
