@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: run demo test check soak fuzz audit-dependencies bench bench-compare site pictures format setup
+.PHONY: run demo test test-arm64 check soak fuzz audit-dependencies bench bench-compare site pictures format setup
 
 run: setup
 	$(BIN)/penstock up --sample
@@ -13,6 +13,10 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m "not soak"
+
+# As root, on Debian, with debootstrap and qemu-user-static.
+test-arm64: setup
+	tests/arm64.sh tests/logbuffer tests/handover --timeout=1200 -m "not aeron and not soak"
 
 soak: setup
 	$(BIN)/python -m pytest -m soak

@@ -37,7 +37,7 @@ NEEDS_PANDAS = "pipeline"
 """The command that uses pandas; for all others ``tune`` keeps PyArrow from importing it."""
 
 LINUX_COMMANDS = ("up", "serve", "drill")
-"""Commands that start receivers and the log daemon: they need Linux on x86-64 with glibc."""
+"""Commands that start receivers and the log daemon: they need Linux on x86-64 or arm64 with glibc."""
 
 UMASK = 0o027
 """Files of the command and of the processes that it starts are writable by the user and readable by the group."""
@@ -120,11 +120,12 @@ def explain_platform(command: str, platform: str, machine: str, libc: str) -> st
     """
     if platform in ("win32", "cygwin"):
         return "penstock needs a POSIX system: on Windows run it in WSL 2"
-    if command not in LINUX_COMMANDS or (platform == "linux" and machine == "x86_64" and libc.startswith("glibc")):
+    is_supported = platform == "linux" and machine in ("x86_64", "aarch64") and libc.startswith("glibc")
+    if command not in LINUX_COMMANDS or is_supported:
         return ""
     system = "macOS" if platform == "darwin" else f"{platform} on {machine} with {libc or 'another C library'}"
     return (
-        f"penstock {command} needs Linux on x86-64 with glibc, and this is {system}; "
+        f"penstock {command} needs Linux on x86-64 or arm64 with glibc, and this is {system}; "
         "send, produce, consume, topics, balance, sql and audit can use a Penstock elsewhere from here"
     )
 

@@ -2,7 +2,8 @@
 
 Read ``file_system`` (the protocol, the real one, ``replace_durably``), then ``checked_document`` (a JSON object with a
 checksum and a format version), ``checked_lines`` (a journal of such objects), ``checked_word`` (a number in a mapped
-file), ``json_values`` (strict JSON), ``change_log``, ``secret_files``, ``disk_space``. Imports ``errors`` only.
+file), ``memory_order`` (barriers between processes), ``json_values`` (strict JSON), ``change_log``, ``secret_files``,
+``disk_space``. Imports ``errors`` only.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -10,6 +11,7 @@ __all__ = [  # noqa: RUF022 reading order
     "checked_document",
     "checked_lines",
     "checked_word",
+    "memory_order",
     "json_values",
     "change_log",
     "secret_files",

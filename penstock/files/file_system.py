@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from penstock.files import memory_order
 from penstock.files.errors import Locked
 
 if TYPE_CHECKING:
@@ -236,8 +237,10 @@ class MappedIntegers:
         self._words = memoryview(self._map).cast("q")
 
     def store(self, *values: int) -> None:
-        # Order: readers test the first integer, so it is stored last. Each store is one aligned 8-byte write.
+        # Order: readers test the first integer, so it is stored last. Each store is one aligned 8-byte write, visible
+        # after all earlier writes to this file and others.
         for index in reversed(range(len(values))):
+            memory_order.barrier()
             self._words[index] = values[index]
 
     def close(self) -> None:

@@ -8,7 +8,8 @@ exists is not published again (docs/accounting.md, section 7).
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 
 import crc32c
 import pyarrow as pa
@@ -32,6 +33,8 @@ TRAILER = struct.Struct("<II")
 """CRC32C of the message, and a mark."""
 TRAILER_MARK = 0x4B545350  # "PSTK"
 SLOT_BITS = 16
+MAX_INTACT_WAIT_S, INTACT_POLL_S = 0.02, 0.001
+"""Limit of the wait for a checksum, for all frames of a group together."""
 
 
 def encode_frame(messages: Body, metadata: FrameMetadata) -> list[memoryview | bytes]:
@@ -67,6 +70,17 @@ def is_intact(data: memoryview) -> bool:
     if len(data) <= TRAILER.size:
         return False
     return TRAILER.unpack(data[-TRAILER.size :]) == (crc32c.crc32c(data[: -TRAILER.size]), TRAILER_MARK)
+
+
+def wait_until_intact(payloads: Iterable[memoryview]) -> None:
+    """Wait up to MAX_INTACT_WAIT_S until the payloads in the buffer of a running writer have their checksums.
+
+    Those that still have not are damaged. For processors that reorder stores.
+    """
+    deadline = time.monotonic() + MAX_INTACT_WAIT_S
+    for data in payloads:
+        while not is_intact(data) and time.monotonic() < deadline:
+            time.sleep(INTACT_POLL_S)
 
 
 def frame_head(data: memoryview) -> memoryview:

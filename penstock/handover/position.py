@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from penstock.files import memory_order
 from penstock.files.checked_word import MAX_WORD, decode_word, encode_word
 from penstock.files.file_system import create_once
 from penstock.logbuffer.descriptor import FRAME_ALIGNMENT
 from penstock.logbuffer.errors import LogBufferError
-from penstock.logbuffer.mapped import require_x86_64
+from penstock.logbuffer.mapped import require_ordered_memory
 
 UNKNOWN: Final = -1
 """The mark of a reader that cannot know the number of earlier messages."""
@@ -39,14 +40,15 @@ class ReaderPosition:
     """The progress of a reader in bytes of the stream, a multiple of 32.
 
     Each number is one aligned 8-byte word with a check, so that other processes never see a torn number, and is stored
-    twice, so that one damaged copy is recovered from the other. Crash: a kill between the two stores leaves the older
+    twice, so that one damaged copy is recovered from the other. Order: a load takes effect before all later accesses,
+    and a store after all earlier ones. Crash: a kill between the two stores leaves the older
     second copy. A process that changes the position holds the lock, which the kernel releases when the process dies. A
     new file starts at ``start`` with ``mark``. Raises NotAReaderPosition for another file, and for one with two damaged
     copies of a number.
     """
 
     def __init__(self, path: Path | str, start: int = 0, mark: int = 0) -> None:
-        require_x86_64()
+        require_ordered_memory()
         self.path = Path(path)
         _check_aligned(start)
         if not self.path.exists():
@@ -76,11 +78,17 @@ class ReaderPosition:
         value = decode_word(self._words[_FIRST + word])
         if value is None:
             value = decode_word(self._words[_SECOND + word])
+        # Order: the writer cleans frames once it has seen that a reader is past them.
+        if memory_order.IS_WEAK:
+            memory_order.barrier()
         if value is not None:
             return value
         raise NotAReaderPosition(f"{self.path} is not a reader's position: its content is garbage")
 
     def _store(self, word: int, value: int) -> None:
+        # Order: a reader has copied its frames before it claims them.
+        if memory_order.IS_WEAK:
+            memory_order.barrier()
         self._words[_FIRST + word] = self._words[_SECOND + word] = encode_word(value)
 
     def repair(self) -> None:

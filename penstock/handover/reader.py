@@ -18,6 +18,8 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.files import memory_order
+from penstock.handover.frame import wait_until_intact
 from penstock.handover.paths import buffer_file, position_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.logbuffer import Frame, Lapped, Subscription
@@ -189,5 +191,7 @@ class FrameReader(threading.Thread):
             _LOGGER.warning("listener %r: %s; the total shows the number of lost messages", self.listener, error)
             subscription.position = subscription.oldest() or subscription.position
             return []
+        if memory_order.IS_WEAK:
+            wait_until_intact(frame.data for frame in frames)
         # Copied out, because the writer may overwrite the mapped frames at any moment after the claim.
         return [frame._replace(data=memoryview(bytes(self.copied_part(frame)))) for frame in frames]

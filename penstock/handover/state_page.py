@@ -2,7 +2,8 @@
 
 Each text has two halves that are written in turn (sequence number, length, CRC32C, bytes). Crash: a process killed
 during a write leaves the previous text, and a reader in another process never sees a torn one. The checksum covers
-number and length, too.
+number and length, too. Order: all of a half is visible before the next write touches the other half, so one of the two
+is always intact.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import crc32c
+
+from penstock.files import memory_order
 
 HALF_HEADER = struct.Struct("<QII")  # sequence number, length, CRC32C
 CAPACITY = 64 << 10
@@ -31,6 +34,8 @@ TOPIC_BY_POSITION = 3
 TOPIC_REQUESTS = 4
 """Number of the text with the topic requests that the log daemon refused in its current group."""
 TEXTS = 5
+MAX_ATTEMPTS = 10
+"""Limit of reads of one text while its writer changes it; a text is written every half a second."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -55,9 +60,11 @@ class StatePage:
             raise ValueError(f"a text of {len(data)} bytes is too long")
         sequence = self._newest(text)[0] + 1
         offset = self._half_offset(text, sequence & 1)
-        # Order: invalidate the header, write the bytes, then the header with its checksum. The other half stays valid.
+        # Order: invalidate the header, write the bytes, then the header with its checksum. The other half stays valid:
+        # its last write is before the barriers of `_newest`.
         self._map[offset : offset + HALF_HEADER.size] = bytes(HALF_HEADER.size)
         self._map[offset + HALF_HEADER.size : offset + HALF_HEADER.size + len(data)] = data
+        memory_order.barrier()
         self._map[offset : offset + HALF_HEADER.size] = HALF_HEADER.pack(sequence, len(data), _checksum(sequence, data))
 
     def read(self, text: int) -> Any:
@@ -85,12 +92,24 @@ class StatePage:
         return (2 * text + half) * CAPACITY
 
     def _newest(self, text: int) -> tuple[int, bytes]:
-        return max(self._read_half(self._half_offset(text, half)) for half in (0, 1))
+        for _ in range(MAX_ATTEMPTS):
+            version = self.version(text)
+            memory_order.barrier()
+            newest = max(self._read_half(self._half_offset(text, half)) for half in (0, 1))
+            # A writer that ended one half and began the other during the read leaves neither intact for this reader.
+            if newest[0]:
+                break
+            memory_order.barrier()
+            if self.version(text) == version:
+                break
+        return newest
 
     def _read_half(self, offset: int) -> tuple[int, bytes]:
         sequence, length, crc = HALF_HEADER.unpack_from(self._map, offset)
         if not sequence or length > CAPACITY - HALF_HEADER.size:
             return 0, b""
+        # Order: the header before the bytes. A caller that has seen a new ``version`` must not get the old text.
+        memory_order.barrier()
         data = bytes(self._map[offset + HALF_HEADER.size : offset + HALF_HEADER.size + length])
         return (sequence, data) if crc == _checksum(sequence, data) else (0, b"")
 

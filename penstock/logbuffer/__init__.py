@@ -2,7 +2,7 @@
 
 Read ``descriptor`` (the layout) and ``mapped`` (the file in memory), ``publication`` with ``appender``,
 ``subscription`` with ``lapped``, then ``recovery`` and ``reshape`` (after a crash). ``aeron`` has features that only
-compatibility with Aeron needs. Imports ``errors`` alone.
+compatibility with Aeron needs. Imports ``errors`` and ``files``.
 """
 
 from penstock.logbuffer.descriptor import Parameters, mtu_for

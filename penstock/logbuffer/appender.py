@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
+from penstock.files import memory_order
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.errors import AdminAction, MaxPositionExceeded
 from penstock.logbuffer.mapped import LogFile
@@ -127,6 +128,7 @@ class Appender:
         self.clean_to(following - 2 * self._term_length)
         self._move_tail(following)
         self._store_tail(0)
+        memory_order.barrier()
         self._log.store(d.ACTIVE_TERM_COUNT, self._count)
 
     def _tail_offset_before_rotation(self) -> int:

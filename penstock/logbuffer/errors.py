@@ -17,7 +17,7 @@ class NotALogBuffer(LogBufferError, ValueError):
 
 
 class UnsupportedProcessor(LogBufferError, RuntimeError):
-    """The processor is not x86-64: only there the visibility order of plain stores is known."""
+    """The order of loads and stores is not known on this processor, or its barrier is missing; the text says which."""
 
 
 class Busy(LogBufferError, RuntimeError):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from penstock.files import memory_order
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.errors import Lapped
 from penstock.logbuffer.frame_search import next_frame
@@ -60,6 +61,7 @@ class MissingFrame:
         if next_frame(self._log, position + d.FRAME_ALIGNMENT, tail) is None:
             return False
         # Order: checked again after the search; the writer may have published this frame during it.
+        memory_order.barrier()
         return not self.has_whole_frame(position)
 
     def _is_in_flight(self, position: int, tail: int) -> bool:
@@ -89,5 +91,8 @@ class MissingFrame:
     def tail(self) -> int:
         """Return the position at which the writer takes room next."""
         count = self._log.load(d.ACTIVE_TERM_COUNT)
+        # Order: the writer stores the tail of a term before it makes the term active.
+        if memory_order.IS_WEAK:
+            memory_order.barrier()
         raw = self._log.load(d.TAIL_COUNTERS[count % d.PARTITIONS])
         return count * self._log.term_length + d.tail_offset(raw, self._log.term_length)

@@ -1,9 +1,9 @@
 """A log buffer file in memory: loads, stores and frames by position.
 
-Order of stores: on x86-64 a core's stores become visible in program order, and an aligned store of 4 or 8 bytes is
-never seen half done. CPython compiles ``view[i] = n`` on a memoryview of a native format to one such store, and the C
-library ends a copy with non-temporal stores by a fence. So a reader that sees a frame's length sees the payload that
-was copied before it.
+An aligned store of 4 or 8 bytes is never seen half done; CPython compiles ``view[i] = n`` on a memoryview of a native
+format to one such store. On x86-64 stores become visible in program order, and the C library ends a copy with
+non-temporal stores by a fence. On arm64 a barrier before the store of a frame's length and one after its load give the
+same (``files.memory_order``). So a reader that sees the length sees the payload that was copied before it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import contextlib
 import fcntl
 import mmap
 import os
-import platform
 import struct
 import time
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
+from penstock.files import memory_order
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.errors import Busy, NotALogBuffer, UnsupportedProcessor
 
@@ -42,11 +42,10 @@ class Frame(NamedTuple):
     flags: int = d.UNFRAGMENTED
 
 
-def require_x86_64(machine: str | None = None) -> None:
-    """Raise UnsupportedProcessor unless plain stores become visible in the order of x86-64."""
-    machine = platform.machine() if machine is None else machine
-    if machine.lower() not in ("x86_64", "amd64"):
-        raise UnsupportedProcessor(f"log buffers need an x86-64 processor, not {machine or 'an unknown one'}")
+def require_ordered_memory(reason: str = memory_order.UNSUPPORTED) -> None:
+    """Raise UnsupportedProcessor with ``reason`` unless this process can order its loads and stores."""
+    if reason:
+        raise UnsupportedProcessor(reason)
 
 
 class LogFile:
@@ -183,6 +182,9 @@ class LogFile:
 
     def publish(self, file_offset: int, length: int) -> None:
         """Make the frame visible to readers."""
+        # Order: the tail, the payload, and all earlier frames before the length.
+        if memory_order.IS_WEAK:
+            memory_order.barrier()
         self.store_int(file_offset, length)
 
     def pad(self, position: int, length: int) -> None:
@@ -202,6 +204,8 @@ class LogFile:
         length = self.ints[file_offset >> 2]
         if length < d.HEADER_LENGTH:
             return 0, 0, 0
+        if memory_order.IS_WEAK:
+            memory_order.barrier()
         version, flags, kind, term_offset, session_id, stream_id, term_id = d.HEADER_REST.unpack_from(
             self.bytes, file_offset + 4
         )

@@ -14,7 +14,7 @@ from penstock.logbuffer import descriptor as d
 from penstock.logbuffer import recovery
 from penstock.logbuffer.appender import Appender
 from penstock.logbuffer.errors import BackPressured, Closed, MaxPositionExceeded, MessageTooLarge
-from penstock.logbuffer.mapped import Frame, LogFile, create_file, lock_file, require_x86_64
+from penstock.logbuffer.mapped import Frame, LogFile, create_file, lock_file, require_ordered_memory
 
 
 class Publication:
@@ -44,7 +44,7 @@ class Publication:
         leads the others there, and readers more than two terms behind get Lapped. Raises FileExistsError, OSError
         (such as a full disk) and UnsupportedProcessor.
         """
-        require_x86_64()
+        require_ordered_memory()
         term_length = parameters.term_length
         if position % d.FRAME_ALIGNMENT or not 0 <= position < d.max_position(term_length):
             raise ValueError(f"a stream cannot begin at position {position}")
@@ -68,7 +68,7 @@ class Publication:
         frames, with ``expected`` also if all metadata are gone. Raises NotALogBuffer, Busy, OSError,
         UnsupportedProcessor.
         """
-        require_x86_64()
+        require_ordered_memory()
         lock = lock_file(Path(path))
         try:
             # Order: the lock first, so that only one process repairs the file.

@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 from typing import Self
 
+from penstock.files import memory_order
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.frame_search import next_frame
 from penstock.logbuffer.lapped import MissingFrame
-from penstock.logbuffer.mapped import Frame, LogFile, require_x86_64
+from penstock.logbuffer.mapped import Frame, LogFile, require_ordered_memory
 
 
 class Subscription:
@@ -21,7 +22,7 @@ class Subscription:
     """
 
     def __init__(self, path: Path | str, position: int = 0, *, in_order: bool = False) -> None:
-        require_x86_64()
+        require_ordered_memory()
         self._log = LogFile(path)
         self._in_order = in_order
         self._gap = MissingFrame(self._log, in_order=in_order)
@@ -52,6 +53,8 @@ class Subscription:
             # Order: the term count is loaded before the frame. Loaded after it, a writer that moved on in between would
             # make a frame look lost that was only not written yet.
             active = log.load(d.ACTIVE_TERM_COUNT)
+            if memory_order.IS_WEAK:
+                memory_order.barrier()
             length, flags, kind = log.whole_frame(position)
             # A damaged length may lead past the tail. The tail is loaded again before that is believed: the writer
             # moves it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from types import SimpleNamespace
 from typing import Any
 
 import crc32c
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.counts import Counts, Origin
+from penstock.handover import frame as frame_module
 from penstock.handover.frame import (
     TRAILER,
     TRAILER_MARK,
@@ -24,6 +26,7 @@ from penstock.handover.frame import (
     published,
     read_frame_metadata,
     reserved_value,
+    wait_until_intact,
 )
 from penstock.records import EMPTY_BODY, BadBatch, Rows, body, encode
 from tests.fuzzed import RAW, objects
@@ -50,6 +53,27 @@ def test_batch_and_metadata_survive_a_round_trip() -> None:
     assert is_intact(joined(batch))
     assert decode_frame(joined(batch)) == (batch, RECEIPT)
     assert read_frame_metadata(joined(EMPTY_BODY)) == RECEIPT
+
+
+@pytest.mark.parametrize(("late_polls", "is_damaged"), [(0, False), (3, False), (1000, True)])
+def test_wait_for_a_checksum_ends_with_it_or_in_time(
+    late_polls: int, is_damaged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame, sleeps = bytearray(joined(EMPTY_BODY)), []
+    late_byte = frame[8]
+
+    def store_late() -> None:
+        frame[8] = late_byte if len(sleeps) >= late_polls else late_byte ^ 1
+
+    def sleep(seconds: float) -> None:
+        sleeps.append(seconds)
+        store_late()
+
+    store_late()
+    monkeypatch.setattr(frame_module, "time", SimpleNamespace(monotonic=lambda: sum(sleeps), sleep=sleep))
+    wait_until_intact([memoryview(frame)])
+    assert is_intact(memoryview(frame)) != is_damaged
+    assert len(sleeps) == late_polls or is_damaged
 
 
 def test_other_message_is_refused() -> None:

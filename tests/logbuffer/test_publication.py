@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from penstock.files.memory_order import explain_unsupported
 from penstock.logbuffer import (
     AdminAction,
     BackPressured,
@@ -22,7 +23,7 @@ from penstock.logbuffer import (
     UnsupportedProcessor,
     mapped,
 )
-from penstock.logbuffer.mapped import require_x86_64
+from penstock.logbuffer.mapped import require_ordered_memory
 from tests.logbuffer.logbuffer_made import TERM, create, offer
 
 
@@ -104,9 +105,9 @@ def test_invalid_lengths_are_refused(setting: str, value: int, tmp_path: Path) -
 
 
 def test_unsupported_processor_is_refused_with_one_line() -> None:
-    require_x86_64("x86_64")
-    with pytest.raises(UnsupportedProcessor, match="need an x86-64 processor, not aarch64"):
-        require_x86_64("aarch64")
+    require_ordered_memory()
+    with pytest.raises(UnsupportedProcessor, match="log buffers need an x86-64 or arm64 processor, not riscv64"):
+        require_ordered_memory(explain_unsupported("riscv64", has_barrier=True))
 
 
 def test_stream_can_begin_at_any_position(tmp_path: Path) -> None:

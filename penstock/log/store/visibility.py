@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from penstock.files import memory_order
 from penstock.files.checked_word import MAX_WORD, decode_word, encode_word
 from penstock.files.file_system import FileSystem, SharedIntegers, replace_durably
 
@@ -90,17 +91,17 @@ class ReaderGate:
 
     def __init__(self, directory: Path) -> None:
         self._path = str(directory / FILE_NAME)
-        self._map: mmap.mmap | None = None
+        self._words: memoryview | None = None
 
     def _word(self) -> int:
-        if self._map is None:
+        if self._words is None:
             try:
                 descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
                 with os.fdopen(descriptor, "rb") as file:
-                    self._map = mmap.mmap(file.fileno(), WORD_BYTES, prot=mmap.PROT_READ)
+                    self._words = memoryview(mmap.mmap(file.fileno(), WORD_BYTES, prot=mmap.PROT_READ)).cast("q")
             except (OSError, ValueError):
                 return FREE  # no transaction yet, or a topic's folder without the others
-        return int.from_bytes(self._map[:WORD_BYTES], "little") & MAX_WORD
+        return self._words[0] & MAX_WORD
 
     def _wait_until_free(self) -> int | None:
         """Return the number of the last transaction; None if its publication does not end."""
@@ -118,8 +119,10 @@ class ReaderGate:
         """
         while (before := self._wait_until_free()) is not None:
             # Same idea as a seqlock: the number before and after must agree, or a publication may have changed only
-            # some topics.
+            # some topics. Order: each of the three loads takes effect before the next one.
+            memory_order.barrier()
             length = read()
+            memory_order.barrier()
             word = self._word()
             if word % STEP != PUBLISHING and word // STEP == before:
                 return length

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.files import memory_order
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.mapped import LogFile
 from penstock.records import binary_array, from_numpy
@@ -62,6 +63,8 @@ def scan(log: LogFile, position: int, limit: int) -> Block | None:
     if kind == d.PAD:
         return _create_block(log, position, np.array([length]), True)
     lengths = _run_lengths(log, position, min(limit, log.term_end(position) - position))
+    # Order: all lengths before the payloads, which the caller reads.
+    memory_order.barrier()
     return _create_block(log, position, lengths, False) if len(lengths) else None
 
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Self
 
+from penstock.files import memory_order
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.aeron.blocks import Block, scan
 from penstock.logbuffer.frame_search import newest_by_frames, next_frame
@@ -50,6 +51,7 @@ class Image(Subscription):
         """
         # Order: before the frames, as in `poll`.
         active = self._log.load(d.ACTIVE_TERM_COUNT)
+        memory_order.barrier()
         block = scan(self._log, self.position, limit_bytes)
         if block is None:
             if not self._log.whole_frame(self.position)[0]:
@@ -105,6 +107,7 @@ def newest_count(log: LogFile) -> int:
 def tail_position(log: LogFile) -> int:
     """Return the writer's position; in an image the end of the last received frame."""
     count = newest_count(log)
+    memory_order.barrier()
     if log.parameters.kind is d.Kind.IMAGE:
         return _end_of_last_frame(log, count * log.term_length)
     raw = log.load(d.TAIL_COUNTERS[count % d.PARTITIONS])
