@@ -17,7 +17,7 @@ LIBRARY, SYMBOL = "libstdc++.so.6", "_ZN9__gnu_cxx18__exchange_and_addEPVii"
 """An atomic addition with acquire and release semantics; every build of pyarrow for Linux loads the library."""
 
 
-def _load_addition() -> Callable[[ctypes.c_void_p, ctypes.c_int], int] | None:
+def _load_addition() -> Callable[[ctypes.c_void_p, int], int] | None:
     try:
         # The call takes nanoseconds, so it keeps the GIL.
         addition = getattr(ctypes.PyDLL(LIBRARY), SYMBOL, None)
