@@ -64,7 +64,11 @@ def pipeline(data: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _events(begin: int, count: int) -> pa.RecordBatch:
-    """Events of about 200 bytes; 1 % have the uuid of the one before, 0.5 % are cut off."""
+    return body(pa.array(written_events(begin, count), pa.binary()))
+
+
+def written_events(begin: int, count: int) -> list[bytes]:
+    """Return events of about 200 bytes; 1 % have the uuid of the one before, 0.5 % are cut off."""
     numbers = np.arange(begin, begin + count)
     rows = []
     for number in numbers.tolist():
@@ -78,7 +82,7 @@ def _events(begin: int, count: int) -> pa.RecordBatch:
         }
         text = json.dumps(event)
         rows.append((text[:-9] if number % 200 == 50 else text).encode())
-    return body(pa.array(rows, pa.binary()))
+    return rows
 
 
 def _batches(begin: int, count: int) -> list[pa.RecordBatch]:
