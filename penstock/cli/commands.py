@@ -179,6 +179,7 @@ SECTIONS: dict[str, dict[str, Command]] = {
                 ],
                 "delete": ["penstock tables delete --where \"uuid='4b0e9c53'\" --yes"],
                 "fill": ["penstock tables fill click"],
+                "refill": ["penstock tables refill click"],
                 "files": ["penstock tables files --view events --json"],
                 "rows": ["penstock tables rows"],
                 "spark-config": ["penstock tables spark-config --json"],

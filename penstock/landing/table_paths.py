@@ -46,6 +46,10 @@ class Layout:
         """The batch after which each typed table is written."""
         return self.tables / "_checkpoints" / "typed.json"
 
+    def typed_refill(self, name: str) -> Path:
+        """Return the path of the files that a refill of a typed table has written."""
+        return self.tables / "_checkpoints" / f"typed.refill.{name}.json"
+
     @property
     def keys(self) -> Path:
         """The keys of events that landed within the window."""

@@ -22,7 +22,7 @@ from penstock.cli.options import AsJson, Commands, ConfiguredData
 from penstock.cli.progress import Progress
 from penstock.cli.tables.changes import changes
 from penstock.cli.tables.delete import delete
-from penstock.cli.tables.schema import fill
+from penstock.cli.tables.schema import fill, refill
 from penstock.config.tables_url import TablesPlace
 from penstock.files.change_log import record_command
 from penstock.landing.event_rules import VIEWS
@@ -37,6 +37,7 @@ tables = Commands(no_args_is_help=True, help="List, count, delete and repair row
 tables.command()(changes)
 tables.command()(delete)
 tables.command()(fill)
+tables.command()(refill)
 COLUMNS = ("offset", "payload")
 MAX_PAYLOAD_LENGTH = 48
 

@@ -1,4 +1,4 @@
-"""Commands on typed tables: ``penstock schema`` proposes and compares them, ``penstock tables fill`` completes one."""
+"""Commands on typed tables: ``penstock schema`` compares them, ``penstock tables fill`` and ``refill`` complete one."""
 
 from __future__ import annotations
 
@@ -115,6 +115,31 @@ def fill(
         console.print(
             f"{rows:,} rows added to {table.view}" if rows else f"{table.view} is complete: no row is missing"
         )
+
+
+def refill(
+    settings: ConfiguredData,
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="Name of a configured typed table.")],
+    drop_columns: Annotated[
+        bool, typer.Option("--drop-columns", help="Also remove columns that are not configured.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Rebuild a typed table from the landed rows, after its columns or their rules have changed.
+
+    Readers see the old table until the new one is complete. A killed command is continued by the next one.
+    """
+    from penstock.landing.table_paths import Layout
+    from penstock.upkeep.typed.refill import refill as refill_table
+
+    table = find_typed_table(settings, name)
+    with Progress("refilling") as progress:
+        report = lambda day, of: progress.update(f"day {day + 1:,} of {of:,}")  # noqa: E731
+        rows = refill_table(Layout.for_tables(settings.tables), table, drop=drop_columns, report=report)
+    if as_json:
+        print(json.dumps({"rows": rows}))
+    else:
+        console.print(f"{table.view} is rebuilt: {rows:,} rows")
 
 
 def find_typed_table(settings: Settings, name: str) -> TypedTable:

@@ -212,17 +212,25 @@ class DeltaTable(TableReader):
                 self._sync([self._log / f"{version:020}.checkpoint.parquet", self._log / LAST_CHECKPOINT])
 
     def _write(
-        self, table: deltalake.DeltaTable, actions: list[AddAction | RemoveAction], properties: CommitProperties
+        self,
+        table: deltalake.DeltaTable,
+        actions: list[AddAction | RemoveAction],
+        properties: CommitProperties,
+        *,
+        overwrite: bool = False,
     ) -> None:
-        """Write one commit. Raises CommitFailedError for a conflicting commit, AnotherWriter, FeatureNotWritten."""
+        """Write one commit; ``overwrite``: replace all files, and the columns.
+
+        Raises CommitFailedError for a conflicting commit, AnotherWriter, FeatureNotWritten.
+        """
         self._check_writer()
-        deletes = any(isinstance(action, RemoveAction) and action.data_change for action in actions)
+        deletes = overwrite or any(isinstance(action, RemoveAction) and action.data_change for action in actions)
         # Another program may enable a feature at any time, so it is checked before each commit.
         Features.read(table).check(self.folder, deletes=deletes)
         with translate_errors_at(self.folder):
             table.create_write_transaction(
                 actions,
-                "append",
+                "overwrite" if overwrite else "append",
                 self.schema,
                 partition_by=self._partitions(),
                 commit_properties=properties,
@@ -269,6 +277,20 @@ class DeltaTable(TableReader):
                 break
         else:
             raise TableChanged(f"{self.folder}: other programs commit all the time")
+        self._sync_since(before)
+
+    def _overwrite(self, files: Sequence[NewFile], properties: CommitProperties) -> None:
+        """Replace all files, and the columns, in one durable commit. Raises TableChanged."""
+        self._check_files_exist(files)
+        table = self._table
+        before = table.version()
+        # Invariant: all files of the version that was read are replaced, so it may commit only to this version.
+        properties.max_commit_retries = 0
+        try:
+            self._write(table, _add_actions(files, time.time_ns() // 1_000_000), properties, overwrite=True)
+        except CommitFailedError:
+            if not {file.name for file in files} <= {*self.active()}:
+                raise TableChanged(f"{self.folder}: another program commits at the same time") from None
         self._sync_since(before)
 
     def apply_vectors(self, files: Sequence[TableFile]) -> None:

@@ -25,6 +25,8 @@ from penstock.landing.table_schema import FileForm
 from penstock.landing.typed.columns import LANDED_COLUMNS, REST, TypedTable
 
 FOLDERS = ("date",)
+REFILL_APPLICATION = "penstock-refill"
+"""Name of the transaction whose version is the number of batches in ``landed`` when the table was rebuilt."""
 BEFORE_FIRST_BATCH = -1
 """Start of a table that has all batches."""
 _DICTIONARIES = ("topic", "source", "type", "host")
@@ -57,11 +59,20 @@ class TypedDelta(DeltaTable):
         # Crash: a pipeline that was killed before its commit to ``landed`` does the batch again, perhaps with other
         # rows.
         previous = self._files_of_batch(batch)
+        if int(self._table.transaction_version(REFILL_APPLICATION) or 0) == batch:
+            # A refill removed the batch that ``landed`` did not have.
+            active = {*self.active()}
+            previous = [name for name in previous if name in active]
         if not {*previous} <= {*self.active()}:
             _LOGGER.warning("%s: another program has rewritten batch %d: it stays", self.folder, batch)
             return
         transaction = Transaction(APPLICATION, batch, time.time_ns() // 1_000_000)
         self._replace(previous, files, CommitProperties(app_transactions=[transaction]), changed=True)
+
+    def rebuild(self, batch: int, files: Sequence[NewFile]) -> None:
+        """Replace the whole table, also its columns, by files with all rows through a batch. Raises TableChanged."""
+        transaction = Transaction(REFILL_APPLICATION, batch + 1, time.time_ns() // 1_000_000)
+        self._overwrite(files, CommitProperties(app_transactions=[transaction], custom_metadata=OWN_COMMIT_MARK))
 
     def add(self, files: Sequence[NewFile]) -> None:
         """Commit files that belong to no batch."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.delta_table import DeltaTable, SchemaDiffers
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import TypedTable, strict_tables
@@ -50,7 +50,13 @@ class TypedTables:
         newest = self._landed.newest()
         existing = {self._configured[folder].name for folder in self._tables if self._tables[folder].exists}
         for folder, table in self._tables.items():
-            table.begin()
+            try:
+                table.begin()
+            except SchemaDiffers as error:
+                name = self._configured[folder].name
+                raise SchemaDiffers(
+                    f"{error}. To change it, stop the pipeline and run `penstock tables refill {name}`"
+                ) from None
             if table.newest() > newest + 1:
                 raise TypedTableAhead(
                     f"{folder} has batches up to {table.newest()}, {self._landed.folder} up to {newest}: move it away"

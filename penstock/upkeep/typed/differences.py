@@ -76,7 +76,7 @@ def _compare_column(
     table = table_types.get(column.name, "")
     landed = _describe_landed(field, rows)
     if table and table != stored_type:
-        difference = "the pipeline does not start: the type of a column cannot change"
+        difference = "the pipeline does not start until `penstock tables refill` has changed the type"
     elif not table:
         difference = "is added at the next start of the pipeline"
     elif field and (misfits := field.present - field.held[column.type]):

@@ -62,11 +62,12 @@ def test_proposed_table_is_configured_and_filled(run: Run, layout: Layout, tmp_p
     assert [change["what"] for change in ChangeLog(tmp_path).newest()] == ["add 3 rows to events_click"]
     assert uuids(layout.typed("click")) == uuids(layout.landed)
 
+    assert run("tables", "refill", "click")[:2] == (0, "events_click is rebuilt: 4 rows\n")
     status, out, err = run("schema", "diff", "click", "--json")
     assert (status, json.loads(out)["after"], err) == (0, -1, "")
     assert json.loads(run("tables", "rows", "--json")[1])["events_click"] == 4
     files = json.loads(run("tables", "files", "--view", "events_click", "--json")[1])
-    assert len(files) == 2
+    assert len(files) == 2, "one for each landed file"
     assert "events_click" in run("tables", "spark-config")[1]
     answer = run("sql", "select max(ms) as ms from events_click", "--json", "--landed")[1]
     assert json.loads(answer) == [{"ms": 3}]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import deltalake
 import pyarrow.dataset as ds
@@ -19,28 +17,13 @@ from penstock.landing.typed.columns import Column, TypedTable
 from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, TypedDelta, existing_typed_tables, read_starts
 from penstock.landing.typed.typed_tables import TypedTableAhead
 from penstock.upkeep.compaction.typed_compaction import compact_typed
-from tests.landing.typed.typed_life import CLICK, Life, event, read, uuids
+from tests.landing.typed.typed_life import CLICK, Life, event, kill_before_landed, read, uuids
 from tests.landing.writing.messages import AT, DAY, source
-
-
-class Killed(BaseException):
-    """The end of the process."""
 
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     return Layout.for_tables(tmp_path / "tables")
-
-
-def killed(*_: Any, **__: Any) -> None:
-    raise Killed
-
-
-def kill_before_landed(life: Life, batch: int, tasks: Sequence[Any]) -> None:
-    """Land a batch into the typed tables only."""
-    life.commit._table.commit = killed  # type: ignore[method-assign]
-    with pytest.raises(Killed):
-        life.land(batch, tasks)
 
 
 def test_typed_table_has_events_of_its_type_as_columns(layout: Layout) -> None:

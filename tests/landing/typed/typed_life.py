@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from penstock.landing.rows.json_events import EventRules
@@ -48,6 +49,21 @@ class Life:
     def land(self, batch: int, *tasks: Sequence[MessageBatch], landed_at: int = AT) -> None:
         """Land a batch, written by one or more tasks."""
         self.commit.land(batch, lambda: [write_part(task, self.job, landed_at) for task in tasks])
+
+
+class Killed(BaseException):
+    """The end of the process."""
+
+
+def killed(*_: Any, **__: Any) -> None:
+    raise Killed
+
+
+def kill_before_landed(life: Life, batch: int, tasks: Sequence[Any]) -> None:
+    """Land a batch into the typed tables only."""
+    life.commit._table.commit = killed  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        life.land(batch, tasks)
 
 
 def read(folder: Path) -> list[dict[str, Any]]:

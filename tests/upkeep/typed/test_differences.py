@@ -41,7 +41,7 @@ def test_consequence_of_each_difference_is_named(tmp_path: Path) -> None:
         "bigint",
         "int",
         "json in every event",
-        "the pipeline does not start: the type of a column cannot change",
+        "the pipeline does not start until `penstock tables refill` has changed the type",
     )
     assert differing_fields["more"][3] == "is added at the next start of the pipeline"
     assert differing_fields["never"][2] == ""

@@ -1,4 +1,4 @@
-"""A process that lands into two tables, merges, deletes, fills and sweeps in random order until it is killed.
+"""A process that lands into two tables, merges, deletes, fills, refills and sweeps in random order until it is killed.
 
 Now and then it runs without the typed table, which a later life fills.
 """
@@ -17,6 +17,7 @@ from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.compaction.typed_compaction import compact_typed
 from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.typed.fill import fill
+from penstock.upkeep.typed.refill import refill
 from tests.landing.typed.typed_life import CLICK, WINDOW, Life, event
 from tests.landing.writing.messages import source
 
@@ -56,7 +57,9 @@ def main() -> None:
             execute_deletions(layout, WINDOW)
         elif choice < 0.7 and "click" in read_starts(layout):
             fill(layout, CLICK)
-        elif choice < 0.75:
+        elif choice < 0.75 and "click" in read_starts(layout):
+            refill(layout, CLICK)
+        elif choice < 0.8:
             for table in existing_typed_tables(layout):
                 table.vacuum(0)
 
