@@ -58,7 +58,15 @@ def test_examples_can_be_parsed(words: str) -> None:
 
 RECORDED = [
     *("reload", "restart", "users add", "users remove", "ctl kill", "promote", "log compact"),
-    *("tables delete", "tables fill", "tables repair", "pipeline backfill", "pipeline compact", "pipeline replay"),
+    *(
+        "tables delete",
+        "tables fill",
+        "tables refill",
+        "tables repair",
+        "pipeline backfill",
+        "pipeline compact",
+        "pipeline replay",
+    ),
     "pipeline quarantine replay",
 ]
 """Commands that record in the change log what they changed."""

@@ -136,6 +136,7 @@ def refill(
     with Progress("refilling") as progress:
         report = lambda day, of: progress.update(f"day {day + 1:,} of {of:,}")  # noqa: E731
         rows = refill_table(Layout.for_tables(settings.tables), table, drop=drop_columns, report=report)
+    record_command(settings.data_dir, f"rebuild {table.view} with {rows} rows")
     if as_json:
         print(json.dumps({"rows": rows}))
     else:
