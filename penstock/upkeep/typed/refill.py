@@ -72,9 +72,9 @@ def refill(
         raise NotBegun(f"{table.folder} does not exist yet: start the pipeline, which creates it")
     with hold_upkeep_lock(layout):
         old, new = column_types(table.schema_now), column_types(configured.schema)
-        if (others := [name for name in old if name not in new]) and not drop:
+        if (unconfigured := [name for name in old if name not in new]) and not drop:
             raise ColumnsNotConfigured(
-                f"{configured.view} has columns that are not configured: {', '.join(others)}. A refill removes them: "
+                f"{configured.view} has columns that are not configured: {', '.join(unconfigured)}. A refill removes them: "
                 "repeat it with --drop-columns"
             )
         staging = _Staging(layout, configured, table)
