@@ -74,8 +74,8 @@ def refill(
         old, new = column_types(table.schema_now), column_types(configured.schema)
         if (unconfigured := [name for name in old if name not in new]) and not drop:
             raise ColumnsNotConfigured(
-                f"{configured.view} has columns that are not configured: {', '.join(unconfigured)}. A refill removes them: "
-                "repeat it with --drop-columns"
+                f"{configured.view} has columns that are not configured: {', '.join(unconfigured)}. A refill removes "
+                "them: repeat it with --drop-columns"
             )
         staging = _Staging(layout, configured, table)
         batch, files = staging.convert(report)
