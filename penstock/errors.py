@@ -195,6 +195,8 @@ PenstockError
     NoSuchTopic  (upkeep.trace.tracer)
     CannotRestore  (upkeep.typed.fill)
     NotBegun  (upkeep.typed.fill)
+    ColumnsNotConfigured  (upkeep.typed.refill)
+    RefillWaits  (upkeep.typed.refill)
     NotForward  (wire.forward.requests)
     NotJson  (wire.json_text)
     Malformed  (wire.protobuf)
