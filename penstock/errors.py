@@ -2,6 +2,7 @@
 
 PenstockError
     NoOffsets  (audit.columns)
+    BadDecoder  (audit.decoder)
     BadField  (audit.fields)
     UnreadableReceipt  (audit.receipt)
     SourceUnavailable  (audit.source)

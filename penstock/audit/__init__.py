@@ -3,11 +3,11 @@
 Read ``audit`` (the whole check) and ``outcome`` (its options and findings), then ``source`` with ``open_source``,
 ``kafka_source``, ``log_source`` and ``table_source`` (which records a table must have), ``offset_ranges`` (which
 offsets a table has), ``columns`` (where it keeps them) and ``tables`` (one class per kind of table). Tables without
-offsets are matched ``by_ids`` or ``by_counts``; ``content`` compares rows with records. Both use ``fields`` and
-``staging``. ``report`` and ``html_report`` are for people, ``receipt`` repeats a check, then ``redelivery`` and
-``watch`` (metrics of a check that is repeated). Nothing is written on either side, unless a redelivery is asked for: no
-consumer group, no commit, no table property. Imports ``kafka``, ``client``, ``landing``, ``log``, ``proof``,
-``records`` and ``server.metrics``.
+offsets are matched ``by_ids`` or ``by_counts``; ``content`` compares rows with records. They use ``fields``,
+``decoder`` (values that are no JSON) and ``staging``. ``report`` and ``html_report`` are for people, ``receipt``
+repeats a check, then ``redelivery`` and ``watch`` (metrics of a check that is repeated). Nothing is written on
+either side, unless a redelivery is asked for: no consumer group, no commit, no table property. Imports ``kafka``,
+``client``, ``landing``, ``log``, ``proof``, ``records`` and ``server.metrics``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -25,6 +25,7 @@ __all__ = [  # noqa: RUF022 reading order
     "by_counts",
     "content",
     "fields",
+    "decoder",
     "staging",
     "report",
     "html_report",

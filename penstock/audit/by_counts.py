@@ -38,7 +38,7 @@ def count_by_hour(
     request = report.request
     # Order: what is due is asked before the table is read, and the source's end after it.
     dues = {part.partition: _due(source, part, request) for part in report.partitions}
-    with Staging([pair, *request.compared]) as staging:
+    with Staging([pair, *request.compared], request.decoder) as staging:
         staging.load_rows(table, None, source.topic, None, progress)
         staging.require_plain(range(len(staging.pairs)))
         # Records outside the required ones tell which hours are whole.

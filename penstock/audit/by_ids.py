@@ -37,7 +37,7 @@ def judge_by_ids(
 ) -> None:
     """Find missing and doubled ids, and rows of no record. Positions in the report belong to records."""
     pairs = content_pairs(table, report) if report.request.sample else []
-    with Staging([pair, *pairs]) as staging:
+    with Staging([pair, *pairs], report.request.decoder) as staging:
         staging.load_rows(table, None, source.topic, None, progress)
         staging.require_plain([0])
         # Order: the source is read after the table, up to its present end, so that a new row has its record.

@@ -44,7 +44,7 @@ def compare_content(
 ) -> None:
     """Compare records with the rows at their offsets: all that are ``present``, or a sample of them."""
     selected = _sample(present, report.request.sample)
-    with Staging(content_pairs(table, report)) as staging:
+    with Staging(content_pairs(table, report), report.request.decoder) as staging:
         staging.load_rows(table, report.columns, source.topic, selected, progress)
         staging.load_records(source, selected, selected, True, progress)
         progress("contents")

@@ -39,6 +39,8 @@ class Request:
     """The column of a time: rows are counted by hour instead of found."""
     compared: tuple[FieldPair, ...] = ()
     """Columns whose content is compared; empty for all that have a field of the same name."""
+    decoder: str = ""
+    """Function, as module:function, that turns values into JSON texts."""
     sample: int = 0
     """Records whose content is compared; 0 for none, ALL for all."""
     spans: Mapping[int, tuple[int, int, int]] | None = None

@@ -48,6 +48,7 @@ def document(report: Report) -> dict[str, Any]:
             "time": str(report.request.times or ""),
             "compare": [str(pair) for pair in report.request.compared],
             "sample": report.request.sample,
+            "decoder": report.request.decoder,
         },
         "began": datetime.fromtimestamp(report.began_s, UTC).isoformat(),
         "required": report.required,

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.audit.columns import OffsetColumns
+from penstock.audit.decoder import decode_values, load_decoder
 from penstock.audit.fields import BadField, FieldPair
 from penstock.audit.offset_ranges import OffsetRanges
 from penstock.audit.source import AuditSource, SourceUnavailable
@@ -39,8 +40,9 @@ class Staging:
     c0, c1, ...), whose columns c are the pairs. Load the rows first: their types decide how records are read.
     """
 
-    def __init__(self, pairs: Sequence[FieldPair]) -> None:
+    def __init__(self, pairs: Sequence[FieldPair], decoder: str = "") -> None:
         self.pairs = list(pairs)
+        self._decoder = load_decoder(decoder) if decoder else None
         self._folder = tempfile.TemporaryDirectory(prefix="penstock-audit-")
         self._connection = duckdb.connect(str(Path(self._folder.name) / "audit.duckdb"))
         for setting, text in (
@@ -167,7 +169,7 @@ class Staging:
         )
         query = (
             'SELECT "partition", position, micros, required, '  # noqa: S608 - parsed fields
-            f"{contents} FROM (SELECT *, try(decode(value)) AS json FROM batch)"
+            f"{contents} FROM (SELECT *, {'decoded' if self._decoder else 'try(decode(value))'} AS json FROM batch)"
         )
         loaded = 0
         self._spans = spans
@@ -186,6 +188,8 @@ class Staging:
                     "key": batch.column("key"),
                     "value": batch.column("value"),
                 }
+                if self._decoder:
+                    columns["decoded"] = decode_values(self._decoder, batch.column("value"))
                 for index, pair in enumerate(self.pairs):
                     if pair.header:
                         columns[f"h{index}"] = pc.map_lookup(batch.column("headers"), pair.header, "last")

@@ -84,6 +84,12 @@ def audit(
             show_default="columns named like fields",
         ),
     ] = None,
+    decoder: Annotated[
+        str,
+        typer.Option(
+            metavar="MODULE:FUNCTION", help="Function that turns values into JSON texts, for Avro or Protobuf."
+        ),
+    ] = "",
     sample: Annotated[int, typer.Option(metavar="N", min=0, help="Compare the content of N records.")] = 0,
     compare_all: Annotated[bool, typer.Option("--all", help="Compare the content of all records.")] = False,
     since: Annotated[str, typer.Option(help="Check records from this time or age on, such as 24h.")] = "",
@@ -136,7 +142,7 @@ def audit(
     if source == "verify":
         with _decided(table):
             repeated = read_receipt(Path(table))
-            request = repeated_request(repeated)
+            request = replace(repeated_request(repeated), decoder=_repeated_decoder(repeated, decoder))
         source, table = repeated["source"], repeated["table"]
     else:
         request = _request(
@@ -152,6 +158,7 @@ def audit(
             ids=ids,
             times=times,
             compare=compare or [],
+            decoder=decoder,
             sample=-1 if compare_all else sample,
         )
     run = _Run(source, kafka, table, parse_properties(store or []), redeliver_to, html, by)
@@ -256,6 +263,14 @@ def _repeat(run: _Run, request: Request, every: str, listen: str) -> NoReturn:
             if metrics is not None:
                 metrics.publish_undecided(topic_name(run.source), without_credentials(run.table))
         time.sleep(max(0.0, interval_s - (time.monotonic() - began_s)))
+
+
+def _repeated_decoder(receipt: Mapping[str, Any], decoder: str) -> str:
+    """Return the decoder of the command line: a receipt of somebody else must not choose the code that runs here."""
+    needed = receipt["options"].get("decoder")
+    if needed and not decoder:
+        fail(f"the receipt is of values decoded by {needed!r}; name your copy by --decoder MODULE:FUNCTION", UNDECIDED)
+    return decoder
 
 
 def _print(report: Report) -> None:

@@ -19,10 +19,10 @@ from tests.audit.audited import filled_topic, rows_table, run_audit, write_delta
 from tests.kafka.kafka_helpers import Topics
 
 
-def verify(receipt: Path) -> tuple[int, str]:
+def verify(receipt: Path, *options: str) -> tuple[int, str]:
     app = typer.Typer()
     app.command()(audit)
-    completed = CliRunner().invoke(app, ["verify", str(receipt)])
+    completed = CliRunner().invoke(app, ["verify", str(receipt), *options])
     return completed.exit_code, completed.stdout + completed.stderr
 
 

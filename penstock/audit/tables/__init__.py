@@ -2,7 +2,8 @@
 
 Read ``table`` (the methods of each, and the kind of an address), ``parquet_folder``, ``history`` (tables with
 versions), ``delta``, ``landed``, ``iceberg``, ``sql_table`` and ``sql_databases``. A new kind of table is one class
-with the methods of ``table.AuditedTable``, and one line in ``table.open_table``. Imports ``audit``, ``kafka.large``,
+with the methods of ``table.AuditedTable``, and one line in ``table.open_table``; another package
+names a function that opens one in its entry points (``table.PLUGINS``). Imports ``audit``, ``kafka.large``,
 ``landing``, ``landing.storage``, ``landing.table`` and ``proof``.
 """
 

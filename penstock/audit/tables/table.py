@@ -6,6 +6,7 @@ import contextlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
@@ -35,6 +36,8 @@ EXTRAS = {
     "chdb": "audit-clickhouse",
 }
 """Extras of the package with the drivers of a kind of table."""
+PLUGINS = "penstock.audit_tables"
+"""Group of entry points of other packages: functions of an address and options that return a table, by scheme."""
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 Opened = TypeVar("Opened")
 Mask = npt.NDArray[np.bool_]
@@ -204,6 +207,9 @@ def open_table(address: str, options: Mapping[str, str] | None = None, version: 
 
 def _open_table(address: str, options: Mapping[str, str], version: int | None) -> AuditedTable:
     scheme = address.partition("://")[0] if "://" in address else ""
+    for entry in entry_points(group=PLUGINS, name=scheme):
+        opened: AuditedTable = entry.load()(address, options)
+        return opened
     if is_iceberg(address):
         from penstock.audit.tables.iceberg import IcebergTable
 
