@@ -139,16 +139,17 @@ class BalanceQuery:
         is_unread = topics and not any(topic["read_by_pipeline"] for topic in topics)
         if self._query_parameters or not (is_unread or quarantined):
             return {}
-        # Imports Parquet.
         from penstock.landing.landing_lock import is_running
         from penstock.landing.table_paths import Layout
-        from penstock.upkeep.quarantine.send_back import sent_before
 
-        layout = Layout.for_tables(self._keys.load_all().tables)
+        layout = Layout.for_tables(self._keys.tables_place)
         facts: dict[str, Any] = {"pipeline_starts": is_running(layout)} if is_unread else {}
         if quarantined != self._quarantined:
             # Fast path: with --watch the rows are counted again when the quarantine has changed.
             self._quarantined, self._sent_back = quarantined, {}
+            # Imports Parquet.
+            from penstock.upkeep.quarantine.send_back import sent_before
+
             if sent_before(layout):
                 from penstock.sql.quarantined import sent_back_counts
                 from penstock.sql.tables import Tables

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.config.sources import RawSettings, gather
+from penstock.config.tables_url import TablesPlace, check_place, is_url
 from penstock.config.units import ConfigError, check_address
 
 if TYPE_CHECKING:
     from penstock.config import Settings
 
-TOKENS = "security.tokens"
+TOKENS, TABLES = "security.tokens", "pipeline.tables"
 ADDRESSES = ("log.grpc", "log.http")
 PATHS = ("data_dir", "security.tls_cert", "security.tls_key", "security.client_ca")
 
@@ -48,14 +49,23 @@ class SecurityKeys:
 class DaemonKeys:
     """The keys that locate the daemon, with their defaults; ``load_all`` loads all settings.
 
-    ``has_unchecked_keys``: the file may have other keys, which were not validated.
+    ``tables``: the key ``pipeline.tables``. ``has_unchecked_keys``: the file may have other keys, which were not
+    validated.
     """
 
     data_dir: Path = Path("penstock-data")
     log: LogKeys = LogKeys()
     security: SecurityKeys = SecurityKeys()
+    tables: str = ""
     has_unchecked_keys: bool = False
     load_all: Callable[[], Settings] = field(default=lambda: _load(), compare=False, repr=False)
+
+    @property
+    def tables_place(self) -> TablesPlace:
+        """The folder of the tables, or their URL."""
+        if is_url(self.tables):  # has options, which are checked
+            return self.load_all().tables
+        return Path(self.tables) if self.tables else self.data_dir / "tables"
 
 
 def daemon_keys(
@@ -87,17 +97,22 @@ def _load(*arguments: Any) -> Settings:
 def _from_settings(settings: Settings) -> DaemonKeys:
     log, security = settings.log, settings.security
     paths = (security.tls_cert, security.tls_key, security.client_ca)
-    return DaemonKeys(settings.data_dir, LogKeys(log.grpc, log.http), SecurityKeys(*paths, security.tokens))
+    return DaemonKeys(
+        settings.data_dir,
+        LogKeys(log.grpc, log.http),
+        SecurityKeys(*paths, security.tokens),
+        settings.pipeline.tables,
+    )
 
 
 def _overrides_only_daemon_keys(raw: RawSettings) -> bool:
     names = {name for name, origin in raw.origins.items() if origin != raw.file}
-    return all(name in (*ADDRESSES, *PATHS) or f"{name}.".startswith(f"{TOKENS}.") for name in names)
+    return all(name in (*ADDRESSES, *PATHS, TABLES) or f"{name}.".startswith(f"{TOKENS}.") for name in names)
 
 
 def _extract(raw: RawSettings) -> DaemonKeys | None:
-    groups: dict[str, dict[str, Any]] = {"": {}, "log": {}, "security": {}}
-    for name in (*ADDRESSES, *PATHS, TOKENS):
+    groups: dict[str, dict[str, Any]] = {"": {}, "log": {}, "security": {}, "pipeline": {}}
+    for name in (*ADDRESSES, *PATHS, TOKENS, TABLES):
         group, _, key = name.rpartition(".")
         node = raw.tree.get(group, {}) if group else raw.tree
         if key in node:
@@ -105,7 +120,13 @@ def _extract(raw: RawSettings) -> DaemonKeys | None:
     security = SecurityKeys(**groups["security"])
     if not security.is_complete:
         return None
-    return DaemonKeys(log=LogKeys(**groups["log"]), security=security, has_unchecked_keys=bool(raw.file), **groups[""])
+    return DaemonKeys(
+        log=LogKeys(**groups["log"]),
+        security=security,
+        has_unchecked_keys=bool(raw.file),
+        **groups["pipeline"],
+        **groups[""],
+    )
 
 
 def _convert(name: str, value: Any) -> Any:
@@ -114,4 +135,6 @@ def _convert(name: str, value: Any) -> Any:
         return dict(value)
     if not isinstance(value, str):
         raise TypeError(name)
+    if name == TABLES:
+        return check_place(value)
     return check_address(value) if name in ADDRESSES else Path(value)

@@ -11,6 +11,8 @@ import typer
 from penstock import __version__
 from penstock.cli.commands import COMMANDS
 from penstock.cli.main import LINUX_COMMANDS, build, explain_platform, read_summary
+from penstock.counts import Origin
+from penstock.records import body
 from tests.cli.command_line import run
 from tests.server.running import Running
 from tests.spark.spark_daemon import daemon
@@ -78,7 +80,9 @@ def test_query_of_folders_imports_no_network_library(tmp_path: Path) -> None:
 
 def test_query_of_the_daemon_imports_nothing_slow(tmp_path: Path) -> None:
     with daemon(tmp_path) as running:
-        running.log.topic("events", create=True)
+        # A topic that no pipeline reads: the balance then looks for a pipeline that starts.
+        counts = dict.fromkeys(("taken", "unboxed", "seen", "accepted"), 1)
+        running.log.topic("events", create=True).append(body([b"x"]), Origin("x", 0, 0, 0, "raw", counts)).result(20)
         (tmp_path / "penstock.toml").write_text(f'[log]\nhttp = "{running.http}"\n[buffer]\nslots = 16\n')
         for command in ("topics", "balance"):
             completed = run(command, folder=tmp_path)

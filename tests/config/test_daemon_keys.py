@@ -19,6 +19,9 @@ GIVEN = [
     ([], {}),
     (["log.http=127.0.0.1:7", "data_dir=elsewhere"], {}),
     ([], {"PENSTOCK_LOG__GRPC": "127.0.0.1:8", "PENSTOCK_DATA_DIR": "there"}),
+    (["pipeline.tables=elsewhere"], {}),
+    (["pipeline.tables=file:///elsewhere"], {}),
+    (["pipeline.tables=s3://bucket/tables"], {}),
     (["log.max_topics=1"], {"PENSTOCK_SHUTDOWN_TIME": "1s"}),
 ]
 
@@ -36,6 +39,7 @@ def test_daemon_keys_equal_the_settings(
     for name in ("tls_cert", "tls_key", "client_ca"):
         assert getattr(options.security, name) == getattr(settings.security, name)
     assert bool(options.security.tokens) == bool(settings.security.tokens)
+    assert options.tables_place == settings.tables
     assert options.load_all() == settings
 
 
