@@ -17,6 +17,7 @@ PenstockError
         NoSuchTopic
         NoSuchTransaction
         OutOfSequence
+            StoredAlready
         Refused
             NotAllowed
             TopicExists
@@ -107,6 +108,7 @@ PenstockError
         LogLocked
         MessageTooLarge
         OutOfSequence
+            StoredAlready
         TooManyTopics
         TopicExists
         TransactionTimedOut

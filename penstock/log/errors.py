@@ -36,6 +36,10 @@ class OutOfSequence(LogError):
     """A producer's sequence number is older than the remembered ones, leaves a gap, or is stored with other rows."""
 
 
+class StoredAlready(OutOfSequence):
+    """A producer's sequence number is stored with other rows."""
+
+
 class UnknownTransaction(LogError):
     """No open transaction has that id."""
 

@@ -85,7 +85,7 @@ class Unauthenticated(ApiError):
 
 
 class AlreadyExists(ApiError):
-    """The topic exists already."""
+    """The topic exists already, or a producer's sequence number is stored with other rows."""
 
     code = Code.ALREADY_EXISTS
 
@@ -97,7 +97,7 @@ class NotFound(ApiError):
 
 
 class OutOfOrder(ApiError):
-    """A producer's sequence number is older than the remembered ones, leaves a gap, or is stored with other rows."""
+    """A producer's sequence number is older than the remembered ones, or leaves a gap."""
 
     code = Code.FAILED_PRECONDITION
 

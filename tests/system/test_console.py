@@ -246,6 +246,17 @@ def test_current_configuration_can_be_searched(one_pipe: Pipe, console: str, chr
     assert wrong == []
 
 
+def test_senders_can_be_searched(console: str, chromium: Browser) -> None:
+    page, wrong = opened(chromium, console, "/listeners")
+    page.get_by_role("link", name="Senders").click()
+    expect(page.locator("body")).to_contain_text("127.0.0.1", timeout=WAIT)
+    page.get_by_placeholder("find a sender").fill("203.0.113.")
+    expect(page.locator("body")).to_contain_text("No such sender has sent yet", timeout=WAIT)
+    page.goto(f"{console}/hosts")
+    expect(page.locator("body")).to_contain_text("No host relays to this one", timeout=WAIT)
+    assert wrong == []
+
+
 @pytest.mark.parametrize("path", ["/", "/listeners", "/topics", "/pipeline", "/sql", "/kafka", "/configuration"])
 def test_every_page_fits_on_a_phone(console: str, chromium: Browser, path: str) -> None:
     page, wrong = opened(chromium, console, path, width=390)

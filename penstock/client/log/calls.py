@@ -83,6 +83,8 @@ def failure(code: grpc.StatusCode, details: str, address: str, call: Call[Any] |
         return types.Unavailable(f"the log daemon at {address} did not answer in time")
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return types.Unsupported(f"the log daemon at {address} does not know this call")
+    if call is not None and call.method == "AppendLogs" and code is grpc.StatusCode.ALREADY_EXISTS:
+        return types.StoredAlready(details)
     kind = call.not_found if call is not None and code is grpc.StatusCode.NOT_FOUND else _ERRORS.get(code, ClientError)
     return kind(details or code.name)
 

@@ -61,6 +61,10 @@ class OutOfSequence(ClientError):
     """A producer's number is older than the remembered ones, leaves a gap, or is stored with other rows."""
 
 
+class StoredAlready(OutOfSequence):
+    """A producer's number is stored with other rows."""
+
+
 class Exhausted(ClientError):
     """The server is out of disk space or topics: none of the request was stored; a retry may succeed later."""
 

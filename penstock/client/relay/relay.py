@@ -20,7 +20,7 @@ import uuid
 from pathlib import Path
 
 from penstock.client.log.client import Log
-from penstock.client.log.types import ClientError, NoSuchTopic, OutOfSequence, Tls
+from penstock.client.log.types import ClientError, NoSuchTopic, OutOfSequence, StoredAlready, Tls
 from penstock.client.relay.positions import BAD_FILE, RelayPosition, RelayPositionFile
 from penstock.client.relay.ranges import Range, next_range, relayed_origin, reread_range
 from penstock.config import RelayConfig, Settings
@@ -37,8 +37,6 @@ POLL_INTERVAL_S = 0.2
 FIRST_RETRY_DELAY_S, MAX_RETRY_DELAY_S = 0.1, 5.0
 PRODUCER_MEMORY_S = 86400
 """Default of transactions.producer_memory: the other side may forget a producer that is silent for longer."""
-STORED_ALREADY = "is stored already"
-"""Part of the answer to a number that is stored with other rows, in contrast to one that is not the next."""
 FOLDER = "relays"
 """Folder of the positions, in the data directory."""
 _LOGGER = logging.getLogger(__name__)
@@ -206,7 +204,7 @@ class TopicRelay:
         try:
             self._remote.append_batch(self._target, batches.rows, number, origin)
         except OutOfSequence as error:
-            if not is_whole and STORED_ALREADY in str(error):
+            if not is_whole and isinstance(error, StoredAlready):
                 # The number is stored with more rows: the whole range had arrived before a part of it expired here.
                 self._renew_producer()
                 return True

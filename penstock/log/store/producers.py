@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from crc32c import crc32c
 
-from penstock.log.errors import OutOfSequence
+from penstock.log.errors import OutOfSequence, StoredAlready
 from penstock.records import bounds
 
 ANSWERS_PER_PRODUCER = 256
@@ -95,9 +95,9 @@ def _absorb(column: pa.Array[Any], crc: int) -> int:
 
 
 def check_same(producer: ProducerSequence, count: int, rows_checksum: int, stored: StoredAppend) -> None:
-    """Raise OutOfSequence if ``stored`` has other rows under the producer's number."""
+    """Raise StoredAlready if ``stored`` has other rows under the producer's number."""
     if count != stored.count or stored.checksum != rows_checksum:
-        raise OutOfSequence(
+        raise StoredAlready(
             f"producer {producer.id!r}: {producer.sequence} is stored already, with other rows ({stored.count} at"
             f" offset {stored.first}): these {count} are not stored"
         )

@@ -27,6 +27,10 @@ def test_request_listeners_use_tcp_and_respond(protocol: str) -> None:
     ("protocol", "key", "value", "message"),
     [
         ("tcp", "tokens", ["x"], "tokens are for http"),
+        ("udp", "senders", "host", "senders = host is for codec syslog only"),
+        ("http", "senders", "host", "senders = host is for codec syslog only"),
+        ("udp", "senders", "name", "senders"),
+        ("udp", "expect", -1, "expect"),
         ("udp", "allow_from", ["10.0.0.1/8"], "has host bits set"),
         ("http", "codec", "syslog", "codec is for udp and tcp"),
         ("http", "framing", "lf", "multiline and framing"),

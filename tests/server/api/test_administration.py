@@ -157,6 +157,7 @@ def test_repeated_append_is_stored_once(stub: StructuredLogStub) -> None:
     assert append(stub, "t", b"a", b"b", producer_id="p", sequence=1) == first
     assert list(append(stub, "t", b"c", producer_id="p", sequence=2).offsets) == [2]
     assert code_of(lambda: append(stub, "t", b"e", producer_id="p", sequence=4)) == "FAILED_PRECONDITION"
+    assert code_of(lambda: append(stub, "t", b"x", producer_id="p", sequence=2)) == "ALREADY_EXISTS"
     assert code_of(lambda: append(stub, "t", b"x", producer_id="p" * 1000, sequence=1)) == "INVALID_ARGUMENT"
     assert payloads(stub, "t") == [b"a", b"b", b"c"]
 
