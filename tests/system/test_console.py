@@ -246,7 +246,8 @@ def test_current_configuration_can_be_searched(one_pipe: Pipe, console: str, chr
     assert wrong == []
 
 
-def test_senders_can_be_searched(console: str, chromium: Browser) -> None:
+def test_senders_can_be_searched(one_pipe: Pipe, console: str, chromium: Browser) -> None:
+    one_pipe.datagrams(b"a message of a sender")
     page, wrong = opened(chromium, console, "/listeners")
     page.get_by_role("link", name="Senders").click()
     expect(page.locator("body")).to_contain_text("127.0.0.1", timeout=WAIT)
