@@ -10,6 +10,7 @@ from nicegui import ui
 
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
 from penstock.console.theme import Html, frame, panel, table
+from penstock.console.wording import exact
 from penstock.files.change_log import FIELDS
 
 SHOWN_CHANGES = 100
@@ -39,15 +40,20 @@ async def build(daemon: Daemon) -> None:
 
 
 def listing(keys: list[dict[str, Any]], query: str) -> str:
-    """Return the keys that contain ``query``, by group, as HTML."""
+    """Return the keys that contain ``query``, by group, as HTML: groups are closed unless something is searched or
+    changed.
+    """
     # The daemon masks secrets, so neither this page nor its search can reveal one.
     matches = [key for key in keys if query.lower() in f"{key['name']} {key['value']} {key['meaning']}".lower()]
     parts = []
     for group, keys_of_group in groupby(matches, lambda key: key["name"].rpartition(".")[0]):
-        rows = [_row(key) for key in keys_of_group]
+        in_group = list(keys_of_group)
+        changed = sum(map(_is_changed, in_group))
+        note = f"{exact(len(in_group))} keys" + (f", {exact(changed)} changed" if changed else "")
+        rows = table(["key", "value", "default", "meaning"], [_row(key) for key in in_group], stack=True)
         parts.append(
-            f'<h3 class="title">{escape(group) or "general"}</h3>'
-            + table(["key", "value", "default", "meaning"], rows, stack=True)
+            f'<details class="group"{" open" if query or changed else ""}><summary><h3 class="title">'
+            f'{escape(group) or "general"}</h3> <span class="dim">{note}</span></summary>{rows}</details>'
         )
     return "".join(parts) or '<div class="dim">No key matches.</div>'
 
@@ -71,8 +77,12 @@ def _details(change: dict[str, str]) -> str:
     return ", ".join(f"{name}: {text}" for name, text in change.items() if name not in FIELDS)
 
 
+def _is_changed(key: dict[str, Any]) -> bool:
+    return bool(key["default"] != "" and key["value"] != key["default"])
+
+
 def _row(key: dict[str, Any]) -> list[str]:
-    changed = key["default"] != "" and key["value"] != key["default"]
+    changed = _is_changed(key)
     name, text = escape(key["name"].rpartition(".")[2]), escape(key["value"])
     if changed:
         name, text = f"<b>{name}</b>", f"<b>{text}</b>"
