@@ -190,7 +190,7 @@ SECTIONS: dict[str, dict[str, Command]] = {
             "tables.schema",
             {
                 "infer": ["penstock schema infer click"],
-                "diff": ["penstock schema diff click"],
+                "diff": ["penstock schema diff click", "penstock schema diff click --sample 3"],
             },
         ),
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 schema = Commands(
     no_args_is_help=True, help="Propose typed tables from events, and compare configuration, table and events."
 )
+MAX_SHOWN_VALUE = 200
+"""Limit for the characters of a value that an example shows."""
 Rows = Annotated[int, typer.Option("--rows", min=1, help="Number of newest events to read.")]
 
 
@@ -55,6 +58,9 @@ def diff(
     settings: ConfiguredData,
     name: Annotated[str, typer.Argument(metavar="TABLE", help="Name of a configured typed table.")],
     rows: Rows = 100_000,
+    sample: Annotated[
+        int, typer.Option("--sample", min=0, help="Examples to show of each field that does not fit.")
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Compare the configuration of a typed table with the table and the newest landed events.
@@ -63,7 +69,7 @@ def diff(
     """
     from penstock.landing.table_paths import Layout
     from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, describe_start, read_starts
-    from penstock.upkeep.typed.differences import differences
+    from penstock.upkeep.typed.differences import differences, find_misfits
     from penstock.upkeep.typed.found_fields import find_fields, recent_data
 
     layout, typed_table = Layout.for_tables(settings.tables), find_typed_table(settings, name)
@@ -72,11 +78,17 @@ def diff(
         nested = [column.path for column in typed_table.columns if len(column.path) > 1]
         fields = find_fields(data, nested, [column.type for column in typed_table.columns])
         columns = differences(layout, typed_table, fields, len(data))
+        misfits = find_misfits(layout, typed_table, rows, sample) if sample else []
     complete_after = read_starts(layout).get(name, BEFORE_FIRST_BATCH)
     if as_json:
         print(
             json.dumps(
-                {"events": len(data), "after": complete_after, "columns": [column.document() for column in columns]},
+                {
+                    "events": len(data),
+                    "after": complete_after,
+                    "columns": [column.document() for column in columns],
+                    **({"misfits": [asdict(misfit) for misfit in misfits]} if sample else {}),
+                },
                 indent=2,
             )
         )
@@ -86,6 +98,12 @@ def diff(
         for column in columns:
             table.add_row(*(Text(visible(text)) for text in column.document().values()))
         console.print(table)
+        for misfit in misfits:
+            console.print(Text(visible(f"{misfit.field}: {misfit.events:,} of {len(data):,} are not {misfit.needs}")))
+            for example in misfit.examples:
+                value = (example["value"] or "missing")[:MAX_SHOWN_VALUE]
+                line = f"  offset {example['offset']} of {example['topic']}, uuid {example['uuid']}: {value}"
+                console.print(Text(visible(line)))
         if complete_after > BEFORE_FIRST_BATCH:
             errors.print(f"{describe_start(name, complete_after)}; `penstock tables fill {name}` adds the rows before")
     sys.exit(1 if any(column.difference for column in columns) else 0)

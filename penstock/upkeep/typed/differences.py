@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import deltalake
+import numpy as np
 import pyarrow as pa
 
-from penstock.config.json_path import Path
+from penstock.config.json_path import Path, format_path
+from penstock.landing.rows.engine import as_mask
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import LANDED_COLUMNS, REST, Column, TypedTable
 from penstock.landing.typed.typed_delta import FOLDERS, TypedDelta
-from penstock.upkeep.typed.found_fields import FoundField
+from penstock.upkeep.typed.found_fields import FoundField, recent_events
 from penstock.upkeep.typed.proposal import share
+
+EXAMPLE_COLUMNS = ["topic", "partition", "offset", "uuid"]
+"""Columns of ``landed`` that an example has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,33 @@ class Difference:
     def document(self) -> dict[str, str]:
         """Return the difference as a JSON document."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Events whose field at a path does not fit the configuration, with examples."""
+
+    field: str
+    needs: str
+    events: int
+    examples: list[dict[str, Any]]
+
+
+def find_misfits(layout: Layout, configured: TypedTable, max_events: int, max_examples: int) -> list[Misfit]:
+    """Return the fields of the newest events that would not fit the configured table; nothing is written."""
+    misfits = [Misfit(format_path(rule.path) or "data", rule.needs, 0, []) for rule in configured.rules]
+    fits = {f"fits{n}": f"coalesce({rule.condition}, false)" for n, rule in enumerate(configured.rules)}
+    texts = {f"text{n}": configured.text(rule.path) if rule.path else "data" for n, rule in enumerate(configured.rules)}
+    for events in recent_events(layout, configured.type, max_events, EXAMPLE_COLUMNS):
+        columns = configured.evaluate({**fits, **texts}, events["data"])
+        for n, misfit in enumerate(misfits):
+            rows = np.flatnonzero(~as_mask(columns[f"fits{n}"]))
+            misfits[n] = replace(misfit, events=misfit.events + len(rows))
+            chosen = pa.array(rows[: max_examples - len(misfit.examples)])
+            examples = events.select(EXAMPLE_COLUMNS).take(chosen).to_pylist()
+            values = columns[f"text{n}"].take(chosen).cast(pa.string()).to_pylist()
+            misfit.examples.extend({**example, "value": value} for example, value in zip(examples, values, strict=True))
+    return [misfit for misfit in misfits if misfit.events]
 
 
 def differences(layout: Layout, configured: TypedTable, fields: Sequence[FoundField], rows: int) -> list[Difference]:

@@ -76,20 +76,26 @@ def _count(values: str, kinds: Sequence[str]) -> str:
 
 def recent_data(layout: Layout, event_type: str, max_events: int) -> pa.Array[Any]:
     """Return ``data`` of at most ``max_events`` events of a type, from the newest days on."""
-    parts: list[pa.Array[Any]] = []
-    rows = 0
-    for data in _read_data(layout, event_type):
-        parts.append(data.slice(0, max_events - rows))
-        rows += len(parts[-1])
-        # Limit: newest days first, so that the proposal fits today's events and old files are not read.
-        if rows >= max_events:
-            break
+    parts = [events["data"] for events in recent_events(layout, event_type, max_events)]
     return pa.concat_arrays(parts) if parts else pa.array([], pa.string())
 
 
-def _read_data(layout: Layout, event_type: str) -> Iterator[pa.Array[Any]]:
+def recent_events(
+    layout: Layout, event_type: str, max_events: int, columns: Sequence[str] = ()
+) -> Iterator[pa.RecordBatch]:
+    """Yield ``data`` and further columns of at most ``max_events`` events of a type, from the newest days on."""
+    rows = 0
+    for events in _read_events(layout, event_type, columns):
+        yield events.slice(0, max_events - rows)
+        rows += events.num_rows
+        # Limit: newest days first, so that the proposal fits today's events and old files are not read.
+        if rows >= max_events:
+            break
+
+
+def _read_events(layout: Layout, event_type: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     names = [name for name in table_of(layout).active() if is_of_events(name)]
     for name in sorted(names, key=lambda name: partition_value(name, "date"), reverse=True):
         with open_rows(layout.landed, name) as file:
-            for batch in file.batches(["type", "data"]):
-                yield batch.filter(pc.equal(batch["type"], pa.scalar(event_type)))["data"]
+            for batch in file.batches(["type", "data", *columns]):
+                yield batch.filter(pc.equal(batch["type"], pa.scalar(event_type)))

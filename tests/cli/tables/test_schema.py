@@ -73,6 +73,22 @@ def test_proposed_table_is_configured_and_filled(run: Run, layout: Layout, tmp_p
     assert json.loads(answer) == [{"ms": 3}]
 
 
+def test_sample_shows_events_that_would_not_fit(run: Run, layout: Layout, tmp_path: Path) -> None:
+    Life(layout, []).land(1, [source([(3, event("u3", path=[1], ms="x")), (4, event("u4", ms=1))])])
+    with open(tmp_path / "penstock.toml", "a") as file:
+        file.write("[pipeline.typed.click.columns]\npath = 'string'\nms = 'int'\n")
+    status, out, _ = run("schema", "diff", "click", "--sample", "1")
+    assert (status, "ms: 1 of 5 are not int" in out) == (1, True)
+    assert '  offset 3 of t, uuid u3: "x"' in out
+    misfits = json.loads(run("schema", "diff", "click", "--sample", "1", "--json")[1])["misfits"]
+    row = {"topic": "t", "partition": None, "offset": 3, "uuid": "u3"}
+    assert misfits == [
+        {"field": "path", "needs": "string", "events": 1, "examples": [{**row, "value": "[1]"}]},
+        {"field": "ms", "needs": "int", "events": 1, "examples": [{**row, "value": '"x"'}]},
+    ]
+    assert not (layout.tables / "events_click").exists()
+
+
 def test_unknown_typed_table_is_rejected(run: Run) -> None:
     assert run("schema", "infer", "nothing") == (1, "", "penstock: no event of type 'nothing' has landed\n")
     assert run("schema", "diff", "click") == (
