@@ -57,7 +57,7 @@ def find_misfits(layout: Layout, configured: TypedTable, max_events: int, max_ex
         for n, misfit in enumerate(misfits):
             rows = np.flatnonzero(~as_mask(columns[f"fits{n}"]))
             misfits[n] = replace(misfit, events=misfit.events + len(rows))
-            chosen = pa.array(rows[: max_examples - len(misfit.examples)])
+            chosen: pa.Array[Any] = pa.array(rows[: max_examples - len(misfit.examples)])
             examples = events.select(EXAMPLE_COLUMNS).take(chosen).to_pylist()
             values = columns[f"text{n}"].take(chosen).cast(pa.string()).to_pylist()
             misfit.examples.extend({**example, "value": value} for example, value in zip(examples, values, strict=True))
