@@ -193,7 +193,7 @@ def test_record_lost_by_a_compaction_names_the_snapshot(orders: Orders, tmp_path
 
 
 def test_files_whose_commit_failed_are_named_as_orphans(orders: Orders, tmp_path: Path) -> None:
-    """Case of apache/iceberg#13752."""
+    """Case of apache/iceberg#13752, #15878 and #18012."""
     address, _ = files_whose_commit_failed(orders, tmp_path)
     status, report, errors = run_audit(orders.topics, orders.name, address)
     assert (status, report["missing"]) == (1, 54), errors

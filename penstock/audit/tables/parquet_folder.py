@@ -97,6 +97,7 @@ class ParquetFolder(AuditedTable):
     def __init__(self, path: TablePath) -> None:
         super().__init__()
         self._system, self._root = _file_system(path)
+        self._name = _last_part(str(path).rstrip("/"))
         with translate_errors(path):
             is_file = self._system.get_file_info(self._root).is_file
             names = [""] if is_file else _names_below(self._system, self._root)
@@ -214,11 +215,11 @@ class ParquetFolder(AuditedTable):
         return orphans
 
     def _path(self, name: str) -> str:
-        return f"{self._root}/{name}".rstrip("/")
+        return "/".join(part for part in (self._root, name) if part)
 
     def _display_name(self, name: str) -> str:
         """Return the name of a file in the report: below the folder's own name."""
-        return f"{_last_part(self._root)}/{name}".rstrip("/")
+        return f"{self._name}/{name}".rstrip("/")
 
 
 def _file_system(path: TablePath) -> tuple[Any, str]:

@@ -36,7 +36,7 @@ EXTRAS = {
     "chdb": "audit-clickhouse",
 }
 """Extras of the package with the drivers of a kind of table."""
-PLUGINS = "penstock.audit_tables"
+PLUGINS = "penstock_audit_tables"
 """Group of entry points of other packages: functions of an address and options that return a table, by scheme."""
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 Opened = TypeVar("Opened")

@@ -37,7 +37,7 @@ def test_table_of_another_package_is_opened_by_its_scheme(tmp_path: Path, monkey
     package = tmp_path / "warehouse_for_tests-1.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: warehouse-for-tests\nVersion: 1\n")
-    (package / "entry_points.txt").write_text("[penstock.audit_tables]\nwh = warehouse_for_tests:open_warehouse\n")
+    (package / "entry_points.txt").write_text("[penstock_audit_tables]\nwh = warehouse_for_tests:open_warehouse\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     rows = [(0, offset) for offset in range(20)]
     source = write_parquet(tmp_path / "source", rows)
