@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock.config import Settings
 from penstock.counts import Counts, Origin
+from penstock.files.checked_document import write_document
 from penstock.handover.accounts import Accounts
 from penstock.handover.heartbeat import Heartbeat
 from penstock.handover.paths import state_file
@@ -47,8 +48,13 @@ The values of a listener's `STAT` since its receiver started: `{stat}` and plog'
 
 def sample_families(folder: Path) -> list[Family]:
     """Return the metrics of a pipe that has one of each: listener, handler, topic, cursor, table."""
-    settings = Settings.model_validate({"data_dir": str(folder), "listener": [{"name": "in", "protocol": "udp"}]})
+    export = {"name": "copy", "to": f"duckdb:{folder}/copy.duckdb"}
+    settings = Settings.model_validate(
+        {"data_dir": str(folder), "listener": [{"name": "in", "protocol": "udp"}], "export": [export]}
+    )
     settings.buffers.mkdir()
+    settings.export_states.mkdir(parents=True)
+    write_document(settings.export_states / "copy.json", {"at": 60.0, "failure": "", "batch": 0})
     _write_statistics(settings)
     log = Log(settings.topics)
     ledger = Ledger(log, settings.buffers, ["in"])

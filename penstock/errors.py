@@ -188,6 +188,9 @@ PenstockError
     CheckpointLost  (upkeep.checkpoint_rebuild)
     SourceDiffers  (upkeep.checkpoint_repair)
     UnknownWay  (upkeep.explain)
+    NotComparable  (upkeep.export.check)
+    TargetAway  (upkeep.export.target)
+    TargetMoved  (upkeep.export.target)
     NotMirrored  (upkeep.iceberg.mirrored_table)
         ForeignFiles
     CannotSend  (upkeep.promote.kafka_writer)

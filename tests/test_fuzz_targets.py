@@ -113,6 +113,8 @@ TARGETS = {
     "kafka/large/chunks.py": "kafka/large/test_chunks.py::test_any_bytes_are_decoded_without_an_error",
     "landing/requests/backfill_requests.py": DAMAGED_FILES,
     "upkeep/checkpoint_repair.py": DAMAGED_FILES,
+    "upkeep/export/exporter.py": "upkeep/export/test_exporter.py::test_any_state_is_read_or_called_damaged",
+    "server/api/monitoring.py": "server/api/test_monitoring.py::test_any_state_of_an_export_is_a_time_or_no_sample",
     "landing/damaged_files.py": DAMAGED_FILES,
     "landing/daemon_connection.py": (
         "landing/test_daemon_connection.py::test_no_text_raises_anything_but_bad_connection"

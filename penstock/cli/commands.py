@@ -186,6 +186,15 @@ SECTIONS: dict[str, dict[str, Command]] = {
                 "repair": ["penstock tables repair"],
             },
         ),
+        "export": Command(
+            "tables.export",
+            {
+                "list": ["penstock export list"],
+                "check": ["penstock export check warehouse", "penstock export check warehouse --json"],
+                "run": ["penstock export run warehouse"],
+                "rebuild": ["penstock export rebuild warehouse --yes"],
+            },
+        ),
         "schema": Command(
             "tables.schema",
             {

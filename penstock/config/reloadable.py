@@ -36,6 +36,7 @@ AT_START = {
     "pipeline.iceberg": "the pipeline connects to the catalog once",
     "pipeline.fixes": "the console loads these functions once",
     "pipeline.spark": "Spark's session takes its properties at its start",
+    "export": "the pipeline starts a thread for each export once",
     "console": "the console is a process of its own that reads them once",
     "sql": "the SQL server is a process of its own that reads them once",
     "otel": "the export connects once",

@@ -107,6 +107,13 @@ FURTHER_GROUPS = """\
 #token_file = "relay.token"
 #tls_ca = "tls/ca.pem"
 
+# A copy of a table in a database. See docs/exports.md.
+#[[export]]
+#name = "warehouse"
+#source = "events"
+#to = "postgresql://penstock@db.example.com/shop"
+#password_file = "warehouse.password"
+
 # A bearer token: who may read and write which topics. See docs/security.md.
 #[security.tokens.shop]
 #token = "choose-a-long-random-text"

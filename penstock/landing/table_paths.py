@@ -101,6 +101,11 @@ class Layout:
         return self.tables / "_checkpoints" / "iceberg.json"
 
     @property
+    def exports(self) -> Path:
+        """The state of exports, a file for each."""
+        return self.tables / "_checkpoints" / "exports"
+
+    @property
     def watermarks(self) -> Path:
         """Watermarks of the tables, as the ledger last reported them."""
         return self.tables / "_checkpoints" / "watermarks.json"

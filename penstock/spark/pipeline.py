@@ -55,6 +55,7 @@ from penstock.spark.session import build_session, jvm_pid, runs_in_process
 from penstock.spark.stall_watch import StallWatch, batch_state
 from penstock.upkeep.believed_clock import BelievedClock
 from penstock.upkeep.checkpoint_repair import mend, sweep
+from penstock.upkeep.export.exporter import Exporters
 from penstock.upkeep.iceberg.mirror import IcebergMirror
 from penstock.upkeep.maintenance import Follow, Maintenance, Upkeep
 
@@ -161,8 +162,10 @@ def _background_work(
     )
     iceberg = landing.iceberg
     mirror = IcebergMirror(landing.layout, iceberg, clock.settled_now) if iceberg.catalog else None
+    exporters = Exporters(landing.layout, landing.exports, clock.settled_now)
     proof_worker.start()
     maintenance.start()
+    exporters.start()
     if mirror is not None:
         mirror.start()
     else:
@@ -171,7 +174,8 @@ def _background_work(
         yield proof_worker, maintenance
     finally:
         stopped = [maintenance.stop(SHUTDOWN_TIMEOUT_S), proof_worker.break_off(SHUTDOWN_TIMEOUT_S)]
-        # Order: last, so that the Iceberg tables have everything that landed.
+        # Order: last, so that exports and Iceberg tables have everything that landed.
+        stopped.append(exporters.stop(SHUTDOWN_TIMEOUT_S))
         if mirror is not None:
             stopped.append(mirror.stop(SHUTDOWN_TIMEOUT_S))
         if not all(stopped):
@@ -359,6 +363,7 @@ def landing_of(settings: config.Settings) -> Landing:
         max_bytes=pipeline.batch_bytes,
         retention=pipeline.retention,
         iceberg=pipeline.iceberg,
+        exports=settings.export,
         log=configured_connection(settings),
         kafka=pipeline.kafka if pipeline.source == "kafka" else None,
         kafka_group=pipeline.kafka_group,

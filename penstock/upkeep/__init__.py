@@ -4,9 +4,9 @@ Start with ``maintenance``, the thread that schedules the work. ``believed_clock
 be removed by age, ``checkpoint_repair`` repairs the pipeline's files before it starts, ``checkpoint_rebuild``
 replaces lost ones, ``backfill_planner`` requests offsets out of turn, ``scrub`` checks all files, ``backup`` copies a
 whole instance and restores it, ``changes`` reads a table incrementally, ``explain`` says what a payload would become.
-The folders: ``deletion``,
-``compaction``, ``iceberg`` tables, ``typed`` tables, ``promote``, ``quarantine`` and ``trace``. Imports ``config``,
-``landing``, ``proof``, ``log``, ``ledger``, ``process``, ``wire``, ``ingest`` and ``handover``.
+The folders: ``deletion``, ``compaction``, ``iceberg`` tables, ``export`` to databases, ``typed`` tables, ``promote``,
+``quarantine`` and ``trace``. Imports ``config``, ``landing``, ``proof``, ``log``, ``ledger``, ``process``, ``wire``,
+``ingest`` and ``handover``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -22,6 +22,7 @@ __all__ = [  # noqa: RUF022 reading order
     "deletion",
     "compaction",
     "iceberg",
+    "export",
     "typed",
     "promote",
     "quarantine",

@@ -279,6 +279,11 @@ def _needs_all_rows(since: Position, newest: int, last_deletion: int, start: int
     return bool(since.landed_at and described and is_same and described != since.landed_at)
 
 
+def read_deleted(layout: Layout, view: str, since: Position) -> pa.Table:
+    """Return the deletions after a position, as in ``Changes``."""
+    return _deleted(DeletionRecord(layout), view, since)
+
+
 def _deleted(record: DeletionRecord, view: str, since: Position) -> pa.Table:
     """Return the deletions after a position; without a number, those since its batch was the newest."""
     # Rows that another program deletes from ``landed`` stay in typed tables.

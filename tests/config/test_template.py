@@ -49,7 +49,20 @@ def test_all_examples_of_the_template_are_valid_together(tmp_path: Path) -> None
 
 def test_template_has_every_key() -> None:
     keys = {LINES[number][1:].partition(" ")[0] for number in KEYS}
-    in_blocks = {"name", "protocol", "port", "codec", "type", "topic", "tokens", "typed", "overflow", "master", "relay"}
+    in_blocks = {
+        "name",
+        "protocol",
+        "port",
+        "codec",
+        "type",
+        "topic",
+        "tokens",
+        "typed",
+        "overflow",
+        "master",
+        "relay",
+        "export",
+    }
     names = {key.name.rpartition(".")[2] for key in explain(environment={})}
     assert names - in_blocks <= keys
 

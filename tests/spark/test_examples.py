@@ -38,6 +38,10 @@ def test_examples_and_watermarks_show_the_stored_rows(
         start_landing(spark, landing, available_now=True).wait(200)
         assert ProofWorker(landing, LedgerClient(running.http)).step()
         marks = running.ledger.watermarks()
+        incremental = runpy.run_path(str(EXAMPLES / "incremental.py"))
+        assert incremental["is_complete"]("events", marks[0].until, f"http://{running.http}")
+        assert not incremental["is_complete"]("events", marks[0].until + 1, f"http://{running.http}")
+        assert not incremental["is_complete"]("messages", 0.0, f"http://{running.http}")
 
     _, *rows = run("read_topic.py", tmp_path, monkeypatch, capsys)
     assert [(row[0], row[1]) for row in rows] == [(str(n), "events-udp") for n in range(5)]

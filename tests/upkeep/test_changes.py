@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import runpy
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -26,6 +28,7 @@ from tests.landing.typed import typed_life
 from tests.landing.writing.messages import AT, source
 
 EVENTS = 4
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture
@@ -222,6 +225,19 @@ def test_tables_without_a_commit_have_no_changes(tmp_path: Path) -> None:
     changes = read_changes(Layout.for_tables(tmp_path / "tables"), "events")
     assert list(changes.added()) == []
     assert str(changes.next) == "-1.0.-1.0"
+
+
+def test_example_for_schedulers_applies_changes(life: typed_life.Life, tmp_path: Path) -> None:
+    load_changes = runpy.run_path(str(EXAMPLES / "incremental.py"))["load_changes"]
+    for view in ("events", "events_click"):
+        assert load_changes(life.layout.tables, view, tmp_path / "copy.duckdb") == 2 * EVENTS
+    land(life, 2)
+    delete(life.layout, "uuid = '0-1'")
+    for view in ("events", "events_click"):
+        assert load_changes(life.layout.tables, view, tmp_path / "copy.duckdb") == EVENTS
+        with duckdb.connect(str(tmp_path / "copy.duckdb")) as connection:
+            rows = connection.execute(f"select uuid from {view} order by 1").fetchall()
+        assert [uuid for (uuid,) in rows] == [uuid for uuid in uuids(0, 1, 2) if uuid != "0-1"]
 
 
 def test_python_function_returns_the_same_changes(life: typed_life.Life) -> None:

@@ -12,11 +12,13 @@ EXAMPLES = (
     'default_topic="", producer={"bootstrap.servers"="127.0.0.1:9092"}, '
     'encryption={algorithm="AES", key="0123456789abcdef"}}]',
     'relay=[{name="central", topic="events", to="127.0.0.1:18845"}]',
+    'export=[{name="warehouse", to="postgresql://penstock@db/shop"}]',
     'pipeline.typed.click.columns={path="string"}',
 )
 """An example of each group that may be repeated."""
 GROUPS = {
     "relay.central": "[[relay]]",
+    "export.warehouse": "[[export]]",
     "pipeline.typed.click": "[pipeline.typed.click]",
     "pipeline.typed.click.columns.path": "[pipeline.typed.click.columns.path]",
     "listener.events-udp.handlers.0": '[[listener.handlers]] type = "log"',

@@ -1,13 +1,14 @@
 """All keys of the configuration as pydantic models: one module for each part of the tree.
 
 Read ``tree`` (all settings), then ``listeners`` with ``sender_tls``, ``handlers``, ``log``, ``security`` with ``tls``,
-``relay``, ``pipeline`` with ``typed``, ``console``, ``otel`` and ``alarms``; ``values`` has the types of values,
-``secrets`` masks secret ones, ``renewed_tls`` takes renewed certificates. Imports ``config.units``,
+``relay``, ``pipeline`` with ``typed``, ``export``, ``console``, ``otel`` and ``alarms``; ``values`` has the types of
+values, ``secrets`` masks secret ones, ``renewed_tls`` takes renewed certificates. Imports ``config.units``,
 ``config.json_path``, ``config.nearest_name``, ``config.default_listeners``, ``config.tables_url`` and ``errors``.
 """
 
 __all__ = [
     "console",
+    "export",
     "handlers",
     "listeners",
     "log",

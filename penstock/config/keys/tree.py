@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from penstock.config.default_listeners import default_listener_tables
 from penstock.config.keys.alarms import AlarmsConfig
 from penstock.config.keys.console import ConsoleConfig
+from penstock.config.keys.export import ExportConfig
 from penstock.config.keys.listeners import BufferConfig, ListenerConfig
 from penstock.config.keys.log import LogConfig, TopicConfig, TransactionsConfig
 from penstock.config.keys.otel import OtelConfig
@@ -33,6 +34,7 @@ class Settings(Section):
     relay: tuple[RelayConfig, ...] = Field((), description="Copies of topics to other Penstocks.")
     security: SecurityConfig = Field(default_factory=SecurityConfig)
     pipeline: PipelineConfig = Field(default_factory=PipelineConfig)
+    export: tuple[ExportConfig, ...] = Field((), description="Copies of tables in databases and other Delta tables.")
     console: ConsoleConfig = Field(default_factory=ConsoleConfig)
     sql: SqlConfig = Field(default_factory=SqlConfig)
     otel: OtelConfig = Field(default_factory=OtelConfig)
@@ -68,6 +70,17 @@ class Settings(Section):
             raise ValueError(f"two relays have the name {min(twice)!r}")
         return relays
 
+    @field_validator("export")
+    @classmethod
+    def _check_exports(cls, exports: tuple[ExportConfig, ...]) -> tuple[ExportConfig, ...]:
+        names = [export.name for export in exports]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"two exports have the name {min(twice)!r}")
+        targets = [(export.to, export.target_table) for export in exports]
+        if same := [export.name for export in exports if targets.count((export.to, export.target_table)) > 1]:
+            raise ValueError(f"exports {same[0]!r} and {same[1]!r} have the same target")
+        return exports
+
     @model_validator(mode="after")
     def _check_loops(self) -> Settings:
         for relay in self.relay:
@@ -88,6 +101,12 @@ class Settings(Section):
         if is_url(location):
             return TablesUrl.with_state_in(location, self.data_dir, self.pipeline.storage_options)
         return Path(location) if location else self.data_dir / "tables"
+
+    @property
+    def export_states(self) -> Path:
+        """The folder of the state of exports, which the pipeline writes."""
+        tables = self.tables
+        return (tables.state if isinstance(tables, TablesUrl) else tables) / "_checkpoints" / "exports"
 
     @property
     def topics(self) -> Path:

@@ -192,6 +192,14 @@ RULES = (
         "its relay, the network to it or the host is away; penstock balance --hosts shows the last minute",
     ),
     Rule(
+        "PenstockExportBehind",
+        "warning",
+        Behind("penstock_export_timestamp_seconds", ("export",), 600),
+        "export {export} is {value} s behind",
+        5 * MINUTE,
+        "penstock export list says why",
+    ),
+    Rule(
         "PenstockBufferFills",
         "warning",
         Stuck("penstock_route_in_buffer", Growth(FATES, ROUTE, "fate", ("delivered",))),
@@ -218,7 +226,7 @@ groups:
 
 def _entry(rule: Rule) -> str:
     summary = rule.summary.replace("{value}", "{{ $value }}")
-    for label in ("listener", "handler", "topic", "table", "sender", "host"):
+    for label in ("listener", "handler", "topic", "table", "sender", "host", "export"):
         summary = summary.replace(f"{{{label}}}", f"{{{{ $labels.{label} }}}}")
     lines = [f"      - alert: {rule.name}", "        expr: >-", f"          {expression(rule.condition)}"]
     lines += [f"        for: {rule.hold // MINUTE}m"] if rule.hold else []

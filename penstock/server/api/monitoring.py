@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +12,8 @@ from penstock.config import Settings
 from penstock.config.explain import keys_of
 from penstock.config.reloadable import FOLLOWED
 from penstock.files.change_log import ChangeLog
+from penstock.files.checked_document import read_document
+from penstock.files.errors import DamagedFile
 from penstock.handover.heartbeat import HEARTBEAT, Pulse, take_pulse
 from penstock.handover.paths import account_file, state_file
 from penstock.handover.sender_table import MAX_SENDERS
@@ -175,6 +178,7 @@ class MonitoringApi:
             Family("penstock_watermark_timestamp_seconds", "gauge", "Time up to which a table is complete", marks),
             Family("penstock_pending", "gauge", "Messages on their way", [({}, balance.pending)]),
             Family("penstock_unaccounted", "gauge", "Messages unaccounted for", [({}, balance.unaccounted)]),
+            export_family(self.settings),
             *(family() for family in self._more_families),
         ]
 
@@ -313,3 +317,13 @@ def _add(total: Any, added: Any) -> Any:
     if isinstance(added, list):
         return [_add(a, b) for a, b in zip(total, added, strict=True)]
     return total + added
+
+
+def export_family(settings: Settings) -> Family:
+    """Return the time of each configured export, as the pipeline on this machine wrote it."""
+    times: list[tuple[dict[str, str], float]] = []
+    for export in settings.export:
+        with contextlib.suppress(OSError, DamagedFile, KeyError, TypeError, ValueError):
+            state = read_document(settings.export_states / f"{export.name}.json")
+            times.append(({"export": export.name}, float(state["at"])))
+    return Family("penstock_export_timestamp_seconds", "gauge", "Time up to which an export has all rows", times)

@@ -19,6 +19,7 @@ from threading import Event
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.config.keys.export import ExportConfig
 from penstock.config.keys.pipeline import IcebergConfig
 from penstock.config.tables_url import TablesPlace
 from penstock.landing.daemon_connection import DaemonConnection
@@ -71,6 +72,7 @@ class Landing:
     merge_files_every: float = 0.0
     retention: Mapping[str, float] = field(default_factory=dict)
     iceberg: IcebergConfig = field(default_factory=IcebergConfig)
+    exports: tuple[ExportConfig, ...] = ()
     log: DaemonConnection | None = None
     kafka: Mapping[str, str] | None = None
     kafka_group: str = ""

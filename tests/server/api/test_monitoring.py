@@ -1,4 +1,4 @@
-"""Statistics summed over listeners; senders, and their alarms."""
+"""Statistics summed over listeners; times of exports; senders, and their alarms."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import binary
 
 from penstock.config import Settings
 from penstock.counts import Origin
+from penstock.files.checked_document import write_document
 from penstock.handover.paths import senders_file
 from penstock.handover.sender_table import SenderTable, named_arrivals, sender_counts
 from penstock.ledger.ledger import Ledger
@@ -18,8 +21,29 @@ from penstock.records import body
 from penstock.server.alarms.evaluation import Moment
 from penstock.server.alarms.rules import RULES
 from penstock.server.alarms.watch import RuleState
-from penstock.server.api.monitoring import MonitoringApi, add_up
+from penstock.server.api.monitoring import MonitoringApi, add_up, export_family
 from penstock.slogd.errors import BadRequest
+
+
+def settings_with_export(folder: Path) -> Settings:
+    """Return settings with one export, whose state has a folder."""
+    exports = [{"name": "copy", "to": "duckdb:/copy"}]
+    settings = Settings.model_validate({"data_dir": folder, "export": exports})
+    settings.export_states.mkdir(parents=True)
+    return settings
+
+
+def test_export_has_the_time_that_the_pipeline_wrote(tmp_path: Path) -> None:
+    settings = settings_with_export(tmp_path)
+    write_document(settings.export_states / "copy.json", {"at": 1770000000.5, "failure": "", "batch": 3})
+    assert list(export_family(settings).samples) == [({"export": "copy"}, 1770000000.5)]
+
+
+@given(state=binary(max_size=64))
+def test_any_state_of_an_export_is_a_time_or_no_sample(tmp_path_factory: pytest.TempPathFactory, state: bytes) -> None:
+    settings = settings_with_export(tmp_path_factory.mktemp("data"))
+    (settings.export_states / "copy.json").write_bytes(state)
+    assert list(export_family(settings).samples) == []
 
 
 def test_statistics_are_summed_element_by_element() -> None:

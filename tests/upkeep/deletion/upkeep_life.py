@@ -39,7 +39,7 @@ def live(layout: Layout, chance: random.Random, after_batch: Callable[[], object
         batch = table.newest() + 1
         repeated = [f"{batch - 1}-0"] if batch else []
         rows = list(enumerate(map(event, [*uuids(batch), *repeated]), batch * (EVENTS + 1)))
-        commit.land(batch, lambda rows=rows: [write_part([source(rows)], job, AT)])  # type: ignore[misc]
+        commit.land(batch, lambda rows=rows, batch=batch: [write_part([source(rows)], job, AT + batch)])  # type: ignore[misc]
         choice = chance.random()
         if choice < 0.2:
             compact_table(layout.landed)

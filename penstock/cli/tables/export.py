@@ -1,0 +1,132 @@
+"""``penstock export``: copies of tables in databases and other Delta tables."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.common import console, fail
+from penstock.cli.options import AsJson, Commands, ConfiguredData
+
+if TYPE_CHECKING:
+    from penstock.config import Settings
+    from penstock.config.keys.export import ExportConfig
+    from penstock.landing.table_paths import Layout
+    from penstock.upkeep.export.check import Comparison
+    from penstock.upkeep.export.target import Target
+
+export = Commands(no_args_is_help=True, help="List, check, run and rebuild exports of tables.")
+Name = Annotated[str, typer.Argument(help="Name of the export in the configuration.")]
+
+
+@export.command("list")
+def list_exports(settings: ConfiguredData, as_json: AsJson = False) -> None:
+    """List the exports, the last batch of each, and why one is late."""
+    from rich.table import Table
+
+    from penstock.landing.table_paths import Layout
+    from penstock.upkeep.export.exporter import read_state
+
+    layout = Layout.for_tables(settings.tables)
+    rows = [{"name": e.name, "source": e.source, "to": e.to, **read_state(layout, e.name)} for e in settings.export]
+    if as_json:
+        print(json.dumps(rows))
+        return
+    table = Table("name", "source", "to", "batch", "up to date", "failure", box=None)
+    for row in rows:
+        table.add_row(*(str(row[column]) for column in ("name", "source", "to", "batch", "until", "failure")))
+    console.print(table)
+
+
+@export.command()
+def check(settings: ConfiguredData, name: Name, as_json: AsJson = False) -> None:
+    """Compare count, offsets and uuids of the copied rows with the table's; exit with status 1 if they differ."""
+    from penstock.upkeep.export.check import NotComparable, compare
+
+    layout, config = _select_export(settings, name)
+    try:
+        with _open(layout, config) as target:
+            comparison = compare(layout, config, target)
+    except NotComparable as error:
+        fail(error, 3)
+    if as_json:
+        print(json.dumps(_document(comparison)))
+    else:
+        _print_comparison(comparison)
+    sys.exit(0 if comparison.is_equal else 1)
+
+
+@export.command()
+def run(settings: ConfiguredData, name: Name) -> None:
+    """Copy what landed since the last step, once; a running pipeline does it by itself."""
+    from penstock.upkeep.export.exporter import Exporter
+    from penstock.upkeep.export.target import TargetAway, TargetMoved
+
+    layout, config = _select_export(settings, name)
+    try:
+        rows = Exporter(layout, config, lambda hours: None).step()
+    except (TargetAway, TargetMoved) as error:
+        fail(error)
+    console.print(f"{rows:,} rows added")
+
+
+@export.command()
+def rebuild(
+    settings: ConfiguredData,
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without it, nothing happens.")] = False,
+) -> None:
+    """Make the next step replace all rows of the target."""
+    layout, config = _select_export(settings, name)
+    if not yes:
+        fail(f"the next step would replace all rows of {config.target_table} at {config.to}: repeat with --yes", 2)
+    with _open(layout, config) as target:
+        target.forget()
+    console.print("the next step copies all rows again")
+
+
+def _select_export(settings: Settings, name: str) -> tuple[Layout, ExportConfig]:
+    from penstock.landing.table_paths import Layout
+
+    configs = {config.name: config for config in settings.export}
+    if name not in configs:
+        existing = ", ".join(configs) or "none"
+        fail(f"no export is named {name!r}; configured exports: {existing}", 2)
+    return Layout.for_tables(settings.tables), configs[name]
+
+
+def _open(layout: Layout, config: ExportConfig) -> Target:
+    from penstock.upkeep.export.exporter import open_target
+    from penstock.upkeep.export.target import TargetAway
+
+    try:
+        return open_target(config, layout)
+    except TargetAway as error:
+        fail(error)
+
+
+def _document(comparison: Comparison) -> dict[str, Any]:
+    # Sums are texts: readers of JSON round numbers beyond 53 bits.
+    sides = {
+        side: {"rows": sums.rows, "offsets": str(sums.offsets), "uuid_hashes": str(sums.uuid_hashes)}
+        for side, sums in (("table", comparison.table), ("target", comparison.target))
+    }
+    behind = {"batches_behind": comparison.batches_behind, "deletions_behind": comparison.deletions_behind}
+    return {"equal": comparison.is_equal, "batch": comparison.batch, **behind, **sides}
+
+
+def _print_comparison(comparison: Comparison) -> None:
+    from rich.table import Table
+
+    table = Table("", "rows", "offsets", "uuid hashes", box=None)
+    for side, sums in (("table", comparison.table), ("target", comparison.target)):
+        table.add_row(side, f"{sums.rows:,}", str(sums.offsets), str(sums.uuid_hashes))
+    console.print(table)
+    verdict = "equal" if comparison.is_equal else "DIFFERENT"
+    console.print(
+        f"{verdict} through batch {comparison.batch}; {comparison.batches_behind:,} batches and "
+        f"{comparison.deletions_behind:,} deletions wait"
+    )

@@ -1,0 +1,240 @@
+"""A table of ClickHouse, which has no transactions.
+
+Each row has the number of the step that brought it, in the column ``penstock_step``. A step is committed by one row in
+the table of positions, inserted last. Rows of a step that has no such row are removed before the next step: rows of a
+process that was killed, and rows of a request that the server finishes after its sender is gone.
+
+Invariant: the number of a step is never used twice, so such late rows never count as rows of a later step.
+"""
+# ruff: noqa: S608 - names are quoted, and values are parameters or quoted literals
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import clickhouse_connect
+import pyarrow as pa
+from clickhouse_connect.driver.exceptions import Error
+
+from penstock.config.keys.export import ExportConfig
+from penstock.landing.rows.engine import pc, sql_literal
+from penstock.upkeep.changes import Changes, Position
+from penstock.upkeep.export.target import POSITIONS, Sums, TargetAway, TargetMoved, is_nested, pieces, text_of_error
+
+STEP = "penstock_step"
+RUNS_AT_ONCE = 500
+"""Limit: runs of offsets in one statement; ClickHouse accepts 256 KB."""
+RECEIVE_TIMEOUT_S = 600
+"""Limit: time of one statement; a deletion rewrites parts of the table."""
+_POSITION_COLUMNS = "name String, step UInt64, source String, batch Int64, deletion Int64, start Int64, landed_at Int64"
+_HASHES = "sum(toInt128(reinterpretAsUInt64(reverse(unhex('0' || substring(lower(hex(MD5(uuid))), 1, 15))))))"
+_SYNCED = {"mutations_sync": 2, "lightweight_deletes_sync": 2}
+_FIRST, _LAST = datetime(1900, 1, 1, tzinfo=UTC), datetime(2299, 12, 31, 23, 59, 59, tzinfo=UTC)
+"""Bounds of ClickHouse's times and days; others become null."""
+
+
+class ClickhouseTarget:
+    """A table of ClickHouse, over HTTP, or of its embedded version (``chdb:/FOLDER``)."""
+
+    def __init__(self, config: ExportConfig) -> None:
+        self._config, self._table = config, _quoted(config.target_table)
+        self._password = config.password()
+        with self._translated():
+            timeouts: dict[str, Any] = {} if config.scheme == "chdb" else {"send_receive_timeout": RECEIVE_TIMEOUT_S}
+            self._client: Any = clickhouse_connect.get_client(dsn=self._dsn(), **timeouts)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    def _dsn(self) -> str:
+        parts = urlsplit(self._config.to)
+        if parts.scheme == "chdb":
+            return f"chdb://{self._config.path}"
+        scheme = {"clickhouse": "http", "clickhouses": "https"}[parts.scheme]
+        user, _, host = parts.netloc.rpartition("@")
+        login = f"{user or 'default'}:{quote(self._password, safe='')}"
+        return urlunsplit((scheme, f"{login}@{host}", parts.path, parts.query, ""))
+
+    def position(self) -> Position | None:
+        with self._translated():
+            return self._read_position()
+
+    def _read_position(self) -> Position | None:
+        self._command(
+            f"CREATE TABLE IF NOT EXISTS {POSITIONS} ({_POSITION_COLUMNS}) ENGINE = MergeTree ORDER BY (name, step)"
+        )
+        name = sql_literal(self._config.name)
+        query = (
+            f"SELECT batch, deletion, start, landed_at FROM {POSITIONS} WHERE name = {name} ORDER BY step DESC LIMIT 1"
+        )
+        row = next(iter(self._query(query)), None)
+        return None if row is None else Position(*(int(value) for value in row))
+
+    def apply(self, changes: Changes, deleted: pa.Table, before: Position | None) -> int:
+        with self._translated():
+            if self._read_position() != before:
+                raise TargetMoved(f"{self._config.to}: another process moved the position")
+            self._make_table(changes.schema)
+            self._remove_uncommitted()
+            step = self._next_step()
+            if not changes.is_complete:
+                self._delete(deleted)
+            added = 0
+            for rows in changes.added():
+                for piece in pieces(rows):
+                    self._client.insert_arrow(
+                        self._config.target_table, pa.Table.from_batches([_with_step(piece, step)])
+                    )
+                added += rows.num_rows
+            if changes.is_complete:
+                # Order: the new rows first. A process that is killed here has removed rows that the next one, which
+                # begins at the same position, brings again.
+                self._command(f"ALTER TABLE {self._table} DELETE WHERE {STEP} <> {step}")
+            # Order: last. Crash: without this row the step is done again, and what it brought is removed.
+            after, name = changes.next, sql_literal(self._config.name)
+            values = f"{after.batch}, {after.deletion}, {after.start}, {after.landed_at}"
+            self._command(
+                f"INSERT INTO {POSITIONS} VALUES ({name}, {step}, {sql_literal(self._config.source)}, {values})"
+            )
+            return added
+
+    def _next_step(self) -> int:
+        # Microseconds, so that a step of a killed process has another number even if none of its rows came yet.
+        name = sql_literal(self._config.name)
+        ((newest,),) = self._query(f"SELECT max(step) FROM {POSITIONS} WHERE name = {name}")
+        return max(int(newest) + 1, time.time_ns() // 1000)
+
+    def _remove_uncommitted(self) -> None:
+        """Remove the rows of steps without a position, if there are any."""
+        condition = f"{STEP} NOT IN (SELECT step FROM {POSITIONS} WHERE name = {sql_literal(self._config.name)})"
+        ((rows,),) = self._query(f"SELECT count() FROM {self._table} WHERE {condition}")
+        if rows:
+            self._command(f"ALTER TABLE {self._table} DELETE WHERE {condition}")
+
+    def _delete(self, runs: pa.Table) -> None:
+        conditions = _conditions(runs)
+        for start in range(0, len(conditions), RUNS_AT_ONCE):
+            # ALTER, not DELETE: it rewrites the parts, so that the rows are gone from the disk, too.
+            any_run = " OR ".join(conditions[start : start + RUNS_AT_ONCE])
+            self._command(f"ALTER TABLE {self._table} DELETE WHERE {any_run}")
+
+    def _make_table(self, schema: pa.Schema) -> None:
+        columns = {field.name: _sql_type(field.name, field.type) for field in schema}
+        definitions = ", ".join(f"{_quoted(name)} {kind}" for name, kind in columns.items())
+        self._command(
+            f"CREATE TABLE IF NOT EXISTS {self._table} ({definitions}, {STEP} UInt64) "
+            "ENGINE = MergeTree ORDER BY (topic, offset)"
+        )
+        existing = self._columns()
+        for name, kind in columns.items():
+            if name not in existing:
+                self._command(f"ALTER TABLE {self._table} ADD COLUMN {_quoted(name)} {kind}")
+
+    def _columns(self) -> set[str]:
+        return {row[0] for row in self._query(f"DESCRIBE TABLE {self._table}")}
+
+    def sums(self, without: pa.Table) -> Sums:
+        with self._translated():
+            hashes = _HASHES if "uuid" in self._columns() else "0"
+            sums = f"SELECT count(), toString(sum(toInt128(offset))), toString(ifNull({hashes}, 0)) FROM {self._table}"
+            totals = self._sums_of(sums)
+            conditions = _conditions(without)
+            for start in range(0, len(conditions), RUNS_AT_ONCE):
+                part = self._sums_of(f"{sums} WHERE {' OR '.join(conditions[start : start + RUNS_AT_ONCE])}")
+                totals = [total - excluded for total, excluded in zip(totals, part, strict=True)]
+            return Sums(*totals)
+
+    def _sums_of(self, query: str) -> list[int]:
+        (row,) = self._query(query)
+        return [int(value) for value in row]
+
+    def stored(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return rows
+
+    def forget(self) -> None:
+        with self._translated():
+            self._read_position()
+            self._command(f"ALTER TABLE {POSITIONS} DELETE WHERE name = {sql_literal(self._config.name)}")
+
+    def _command(self, text: str) -> None:
+        self._client.command(text, settings=_SYNCED)
+
+    def _query(self, text: str) -> Sequence[Sequence[Any]]:
+        rows: Sequence[Sequence[Any]] = self._client.query(text).result_rows
+        return rows
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (Error, OSError) as error:
+            raise TargetAway(f"{self._config.to}: {text_of_error(error, self._password)}") from None
+
+
+def _quoted(name: str) -> str:
+    return ".".join(f"`{part}`" for part in name.split("."))
+
+
+def _conditions(runs: pa.Table) -> list[str]:
+    """Return a condition for each run of offsets."""
+    return [
+        f"(topic = {_literal(run['topic'])} AND {_partition(run['partition'])} "
+        f"AND offset >= {run['begin']} AND offset < {run['end']})"
+        for run in runs.to_pylist()
+    ]
+
+
+def _literal(text: str) -> str:
+    return sql_literal(text.replace("\\", "\\\\"))
+
+
+def _partition(number: int | None) -> str:
+    return "isNull(partition)" if number is None else f"partition = {number}"
+
+
+def _sql_type(name: str, kind: pa.DataType) -> str:
+    if name in ("topic", "offset"):
+        return {"topic": "String", "offset": "Int64"}[name]
+    if isinstance(kind, pa.MapType):
+        return "Map(String, String)"
+    if isinstance(kind, pa.ListType):
+        return f"Array({_sql_type('', kind.value_type)})"
+    if isinstance(kind, pa.Decimal128Type):
+        return f"Nullable(Decimal({kind.precision}, {kind.scale}))"
+    if is_nested(kind):
+        return "String"
+    names = {
+        pa.bool_(): "Bool",
+        pa.int32(): "Int32",
+        pa.int64(): "Int64",
+        pa.float64(): "Float64",
+        pa.date32(): "Date32",
+        pa.timestamp("us", "UTC"): "DateTime64(6, 'UTC')",
+    }
+    return f"Nullable({names.get(kind, 'String')})"
+
+
+def _with_step(rows: pa.RecordBatch, step: int) -> pa.RecordBatch:
+    columns = [_within_bounds(column) for column in rows.columns]
+    steps = pa.repeat(pa.scalar(step, pa.uint64()), rows.num_rows)
+    return pa.RecordBatch.from_arrays([*columns, steps], names=[*rows.schema.names, STEP])
+
+
+def _within_bounds(column: pa.Array[Any]) -> pa.Array[Any]:
+    if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
+        return column
+    low, high = (pa.scalar(bound, pa.timestamp("us", "UTC")).cast(column.type) for bound in (_FIRST, _LAST))
+    fits = pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high))
+    bounded: pa.Array[Any] = pc.if_else(fits, column, pa.scalar(None, column.type))
+    return bounded

@@ -1,0 +1,118 @@
+"""A table in a file of DuckDB. The file is open during a step only, because DuckDB lets one process at a time write."""
+# ruff: noqa: S608 - names are quoted, and values are parameters or quoted literals
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import duckdb
+import pyarrow as pa
+
+from penstock.config.keys.export import ExportConfig
+from penstock.files.file_system import make_folder
+from penstock.landing.rows.engine import SETTINGS
+from penstock.upkeep.changes import Changes, Position
+from penstock.upkeep.export.target import POSITIONS, Sums, TargetAway, TargetMoved, quoted, text_of_error
+
+_IN_RUN = 'topic = run_topic AND partition IS NOT DISTINCT FROM run_partition AND "offset" >= first AND "offset" < last'
+_RUN_COLUMNS = ["run_topic", "run_partition", "first", "last"]
+_COLUMNS = "name VARCHAR PRIMARY KEY, source VARCHAR, batch BIGINT, deletion BIGINT, start BIGINT, landed_at BIGINT"
+
+
+class DuckdbTarget:
+    """A table in a file of DuckDB, with the types of the source."""
+
+    def __init__(self, config: ExportConfig) -> None:
+        self._config, self._table = config, quoted(config.target_table)
+        path = Path(config.path)
+        with self._translated():
+            make_folder(path.parent)
+            self._connection = duckdb.connect(str(path), config={**SETTINGS, "preserve_insertion_order": False})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def position(self) -> Position | None:
+        query = f"SELECT batch, deletion, start, landed_at FROM {POSITIONS} WHERE name = ?"
+        with self._translated():
+            self._connection.execute("SET TimeZone = 'UTC'")
+            self._connection.execute(f"CREATE TABLE IF NOT EXISTS {POSITIONS} ({_COLUMNS})")
+            rows = self._connection.execute(query, [self._config.name]).fetchall()
+        return Position(*rows[0]) if rows else None
+
+    def apply(self, changes: Changes, deleted: pa.Table, before: Position | None) -> int:
+        with self._translated():
+            self._connection.begin()
+            # DuckDB refuses a second process, and this one runs one step of an export at a time.
+            if self.position() != before:
+                raise TargetMoved(f"{self._config.to}: another process moved the position")
+            self._make_table(changes.schema)
+            if changes.is_complete:
+                self._connection.execute(f"DELETE FROM {self._table}")
+            elif deleted.num_rows:
+                self._connection.register("runs", _runs(deleted))
+                self._connection.execute(f"DELETE FROM {self._table} USING runs WHERE {_IN_RUN}")
+                self._connection.unregister("runs")
+            added = pa.RecordBatchReader.from_batches(changes.schema, changes.added())
+            self._connection.register("added", added)
+            inserted = self._connection.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM added").fetchall()
+            self._connection.unregister("added")
+            after = changes.next
+            values = [self._config.name, self._config.source, after.batch, after.deletion, after.start, after.landed_at]
+            self._connection.execute(f"INSERT OR REPLACE INTO {POSITIONS} VALUES (?, ?, ?, ?, ?, ?)", values)
+            # Crash: until here the file has nothing of the step, from here on all of it.
+            self._connection.commit()
+            return int(inserted[0][0])
+
+    def _make_table(self, schema: pa.Schema) -> None:
+        if "." in self._config.target_table:
+            self._connection.execute(
+                f"CREATE SCHEMA IF NOT EXISTS {quoted(self._config.target_table.partition('.')[0])}"
+            )
+        self._connection.register("empty", schema.empty_table())
+        self._connection.execute(f"CREATE TABLE IF NOT EXISTS {self._table} AS SELECT * FROM empty")
+        described = self._connection.execute("DESCRIBE empty").fetchall()
+        existing = {row[0] for row in self._connection.execute(f"DESCRIBE {self._table}").fetchall()}
+        for name, kind, *_ in described:
+            if name not in existing:
+                self._connection.execute(f"ALTER TABLE {self._table} ADD COLUMN {quoted(name)} {kind}")
+        self._connection.unregister("empty")
+
+    def sums(self, without: pa.Table) -> Sums:
+        with self._translated():
+            self._connection.register("runs", _runs(without))
+            columns = {row[0] for row in self._connection.execute(f"DESCRIBE {self._table}").fetchall()}
+            hashes = "sum(('0x' || substr(md5(uuid), 1, 15))::BIGINT)" if "uuid" in columns else "0"
+            where = f" WHERE NOT EXISTS (SELECT 1 FROM runs WHERE {_IN_RUN})" if without.num_rows else ""
+            query = f'SELECT count(*), coalesce(sum("offset"), 0), coalesce({hashes}, 0) FROM {self._table}{where}'
+            (row,) = self._connection.execute(query).fetchall()
+            self._connection.unregister("runs")
+        return Sums(*(int(value) for value in row))
+
+    def stored(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return rows
+
+    def forget(self) -> None:
+        with self._translated():
+            self.position()
+            self._connection.execute(f"DELETE FROM {POSITIONS} WHERE name = ?", [self._config.name])
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (duckdb.Error, OSError) as error:
+            raise TargetAway(f"{self._config.to}: {text_of_error(error)}") from None
+
+
+def _runs(deleted: pa.Table) -> pa.Table:
+    return deleted.select(["topic", "partition", "begin", "end"]).rename_columns(_RUN_COLUMNS)

@@ -1,0 +1,210 @@
+"""A table of PostgreSQL. Rows come by COPY, columns at a time."""
+# ruff: noqa: S608 - names are quoted, and values are parameters or quoted literals
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+import pyarrow as pa
+
+from penstock.config.keys.export import ExportConfig
+from penstock.landing.rows.engine import compute, pc, text_bytes
+from penstock.upkeep.changes import Changes, Position
+from penstock.upkeep.export.target import (
+    POSITIONS,
+    Sums,
+    TargetAway,
+    TargetMoved,
+    as_json,
+    is_nested,
+    pieces,
+    quoted,
+    text_of_error,
+    without_nul,
+)
+
+CONNECT_TIMEOUT_S = 10
+_POSITION_COLUMNS = (
+    "name text PRIMARY KEY, source text NOT NULL, batch bigint NOT NULL, deletion bigint NOT NULL, "
+    "start bigint NOT NULL, landed_at bigint NOT NULL"
+)
+_RUNS = "penstock_runs"
+_RUN_COLUMNS = ("topic", "partition", "begin", "end")
+# The words of the index, so that PostgreSQL uses it.
+_IN_RUN = (
+    f"t.topic = {_RUNS}.topic AND coalesce(t.partition, -1) = coalesce({_RUNS}.partition, -1) "
+    f'AND t."offset" >= {_RUNS}."begin" AND t."offset" < {_RUNS}."end"'
+)
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+"""Characters of a text with a meaning in COPY, the backslash first."""
+
+
+class PostgresqlTarget:
+    """A table of PostgreSQL.
+
+    Nested columns are ``json``; PostgreSQL has no NUL characters in texts, so they become U+FFFD.
+    """
+
+    def __init__(self, config: ExportConfig) -> None:
+        self._config, self._table = config, quoted(config.target_table)
+        self._password = config.password()
+        with self._translated():
+            self._connection = psycopg.connect(
+                config.to, password=self._password or None, connect_timeout=CONNECT_TIMEOUT_S
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def position(self) -> Position | None:
+        with self._translated():
+            position = self._read_position("")
+            self._connection.rollback()
+            return position
+
+    def _read_position(self, lock: str) -> Position | None:
+        if self._connection.execute("SELECT to_regclass(%s)", [POSITIONS]).fetchone() == (None,):
+            return None
+        query = f"SELECT batch, deletion, start, landed_at FROM {POSITIONS} WHERE name = %s{lock}"
+        row = self._connection.execute(query, [self._config.name]).fetchone()
+        return None if row is None else Position(*row)
+
+    def apply(self, changes: Changes, deleted: pa.Table, before: Position | None) -> int:
+        with self._translated(), self._connection.transaction():
+            self._connection.execute(f"CREATE TABLE IF NOT EXISTS {POSITIONS} ({_POSITION_COLUMNS})")
+            # Lock: another process waits here for the end of this step, and then sees the position behind it.
+            if self._read_position(" FOR UPDATE") != before:
+                raise TargetMoved(f"{self._config.to}: another process moved the position")
+            self._make_table(changes.schema)
+            if changes.is_complete:
+                self._connection.execute(f"DELETE FROM {self._table}")
+            elif deleted.num_rows:
+                self._load_runs(deleted)
+                self._connection.execute(f"DELETE FROM {self._table} t USING {_RUNS} WHERE {_IN_RUN}")
+            added = self._copy(self._table, changes.schema.names, changes.added())
+            after = changes.next
+            self._connection.execute(
+                f"INSERT INTO {POSITIONS} VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (name) DO UPDATE SET "
+                "source = excluded.source, batch = excluded.batch, deletion = excluded.deletion, "
+                "start = excluded.start, landed_at = excluded.landed_at",
+                [self._config.name, self._config.source, after.batch, after.deletion, after.start, after.landed_at],
+            )
+            # Crash: the transaction ends with this block; until then the target has nothing of the step.
+        return added
+
+    def _make_table(self, schema: pa.Schema) -> None:
+        columns = {field.name: _sql_type(field.type) for field in schema}
+        definitions = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
+        namespace, dot, table = self._config.target_table.rpartition(".")
+        if dot:
+            self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(namespace)}")
+        self._connection.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({definitions})")
+        # A row that came twice would be an error, not a second row.
+        index = quoted(f"{table[:40]}_{zlib.crc32(table.encode()):08x}_key")
+        self._connection.execute(
+            f'CREATE UNIQUE INDEX IF NOT EXISTS {index} ON {self._table} (topic, coalesce(partition, -1), "offset")'
+        )
+        described = self._connection.execute(f"SELECT * FROM {self._table} LIMIT 0").description or ()
+        existing = {column.name for column in described}
+        for name, kind in columns.items():
+            if name not in existing:
+                self._connection.execute(f"ALTER TABLE {self._table} ADD COLUMN {quoted(name)} {kind}")
+
+    def _load_runs(self, runs: pa.Table) -> None:
+        self._connection.execute(
+            f'CREATE TEMPORARY TABLE {_RUNS} (topic text, partition integer, "begin" bigint, "end" bigint) '
+            "ON COMMIT DROP"
+        )
+        self._copy(_RUNS, _RUN_COLUMNS, iter(runs.select([*_RUN_COLUMNS]).to_batches()))
+
+    def _copy(self, table: str, columns: Any, batches: Iterator[pa.RecordBatch]) -> int:
+        names, rows = ", ".join(map(quoted, columns)), 0
+        with self._connection.cursor().copy(f"COPY {table} ({names}) FROM STDIN") as copy:
+            for batch in batches:
+                rows += batch.num_rows
+                for piece in pieces(batch):
+                    copy.write(_copy_text(piece))
+        return rows
+
+    def sums(self, without: pa.Table) -> Sums:
+        with self._translated(), self._connection.transaction(force_rollback=True):
+            self._load_runs(without)
+            described = self._connection.execute(f"SELECT * FROM {self._table} LIMIT 0").description or ()
+            has_uuid = any(column.name == "uuid" for column in described)
+            hashes = "sum(('x' || substr(md5(uuid), 1, 15))::bit(60)::bigint)" if has_uuid else "0"
+            row = self._connection.execute(
+                f'SELECT count(*), coalesce(sum("offset"), 0), coalesce({hashes}, 0) FROM {self._table} t '
+                f"WHERE NOT EXISTS (SELECT 1 FROM {_RUNS} WHERE {_IN_RUN})"
+            ).fetchone()
+        assert row is not None
+        return Sums(*(int(value) for value in row))
+
+    def stored(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return _stored(rows)
+
+    def forget(self) -> None:
+        with self._translated(), self._connection.transaction():
+            if self._read_position("") is not None:
+                self._connection.execute(f"DELETE FROM {POSITIONS} WHERE name = %s", [self._config.name])
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (psycopg.Error, OSError) as error:
+            raise TargetAway(f"{self._config.to}: {text_of_error(error, self._password)}") from None
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    if is_nested(kind):
+        return "json"
+    if isinstance(kind, pa.Decimal128Type):
+        return f"numeric({kind.precision}, {kind.scale})"
+    names = {
+        pa.bool_(): "boolean",
+        pa.int32(): "integer",
+        pa.int64(): "bigint",
+        pa.float64(): "double precision",
+        pa.binary(): "bytea",
+        pa.date32(): "date",
+        pa.timestamp("us", "UTC"): "timestamptz",
+    }
+    return names.get(kind, "text")
+
+
+def _stored(rows: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [without_nul(column) if pa.types.is_string(column.type) else column for column in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
+
+
+def _copy_text(rows: pa.RecordBatch) -> bytes:
+    """Return rows in the text format of COPY: fields separated by tabs, ``\\N`` for null."""
+    columns = [_column_text(column).cast(pa.large_string()) for column in _stored(rows).columns]
+    options = {"null_handling": "replace", "null_replacement": "\\N"}
+    line_end = pa.scalar("\n", pa.large_string())
+    joined = pc.binary_join_element_wise(*columns, pa.scalar("\t", pa.large_string()), **options)
+    lines = pc.binary_join_element_wise(joined, pa.scalar("", pa.large_string()), line_end)
+    _, content = text_bytes(lines.cast(pa.string()))
+    return content.tobytes()
+
+
+def _column_text(column: pa.Array[Any]) -> pa.Array[Any]:
+    if pa.types.is_binary(column.type):
+        # The backslash of a bytea in hexadecimal digits is escaped like any other.
+        return compute({"text": "'\\\\x' || hex(bytes)"}, bytes=column)["text"]
+    text: pa.Array[Any] = as_json(column) if is_nested(column.type) else column.cast(pa.string())
+    if not pa.types.is_string(column.type) and not is_nested(column.type):
+        return text
+    for character, escape in _ESCAPES.items():
+        text = pc.replace_substring(text, pattern=character, replacement=escape)
+    return text

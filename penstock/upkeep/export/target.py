@@ -1,0 +1,119 @@
+"""The interface of all targets of an export: the position in the target, and the step that moves it.
+
+Invariant: the target's own transaction has the rows of a step and the position behind them, so a process that is
+killed anywhere, or an answer that is lost, leaves either both or none. Each step begins at the position that the
+target has, never at one that this side remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import PenstockError
+from penstock.landing.row_sums import uuid_hashes
+from penstock.landing.rows.engine import compute, pc
+from penstock.upkeep.changes import Changes, Position
+
+POSITIONS = "penstock_exports"
+"""Table in the target with the position of each export."""
+KEY = ("topic", "partition", "offset")
+PIECE_BYTES = 8 << 20
+"""Limit: bytes of rows that are converted at once; their texts take several times as much."""
+
+
+class TargetAway(PenstockError, RuntimeError):
+    """The target cannot be used now; the text says why, without the password."""
+
+
+class TargetMoved(PenstockError, RuntimeError):
+    """Another process exports to the same table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Number of rows, sum of their offsets, and sum of the hashes of their uuids (docs/proof-sql.md)."""
+
+    rows: int = 0
+    offsets: int = 0
+    uuid_hashes: int = 0
+
+    def plus(self, rows: pa.RecordBatch) -> Sums:
+        """Return the sums with further rows."""
+        hashes = uuid_hashes(rows["uuid"]) if "uuid" in rows.schema.names else np.empty(0, np.uint64)
+        offsets = rows["offset"].to_numpy().astype(np.uint64)
+        return Sums(self.rows + rows.num_rows, self.offsets + _sum(offsets), self.uuid_hashes + _sum(hashes))
+
+
+class Target(Protocol):
+    """The table of an export in its target. Used by one thread; opened for each step."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def position(self) -> Position | None:
+        """Return how far the target is; None before the first step."""
+
+    def apply(self, changes: Changes, deleted: pa.Table, before: Position | None) -> int:
+        """Delete and add rows, and move the position from ``before``, at once; return the number of added rows.
+
+        ``deleted``: runs of offsets, as in ``Changes``. Raises TargetMoved.
+        """
+
+    def sums(self, without: pa.Table) -> Sums:
+        """Return the sums of all rows, without those in runs of offsets."""
+
+    def stored(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows as the target stores their texts."""
+
+    def forget(self) -> None:
+        """Remove the position, so that the next step replaces all rows."""
+
+
+def _sum(column: np.ndarray[Any, np.dtype[np.uint64]]) -> int:
+    # Sums of halves cannot overflow: a batch of rows has less than 2^32.
+    low, high = column & np.uint64(0xFFFFFFFF), column >> np.uint64(32)
+    return (int(high.sum()) << 32) + int(low.sum())
+
+
+def pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield rows in pieces of at most about PIECE_BYTES."""
+    count = max(1, -(-rows.nbytes // PIECE_BYTES))
+    size = max(1, -(-rows.num_rows // count))
+    for start in range(0, rows.num_rows, size):
+        yield rows.slice(start, size)
+
+
+def is_nested(kind: pa.DataType) -> bool:
+    """Report whether a type has other types in it."""
+    return bool(pa.types.is_nested(kind))
+
+
+def as_json(column: pa.Array[Any]) -> pa.Array[Any]:
+    """Return nested values as JSON texts."""
+    return compute({"text": "CASE WHEN nested IS NOT NULL THEN to_json(nested)::VARCHAR END"}, nested=column)["text"]
+
+
+def without_nul(column: pa.Array[Any]) -> pa.Array[Any]:
+    """Return texts with U+FFFD for each NUL character."""
+    replaced: pa.Array[Any] = pc.replace_substring(column, pattern="\0", replacement="\ufffd")
+    return replaced
+
+
+def quoted(name: str) -> str:
+    """Quote a name for SQL; a dot separates schema and table."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
+
+
+def text_of_error(error: BaseException, password: str = "") -> str:
+    """Return the first line of an error, without the password."""
+    text = str(error).strip().partition("\n")[0] or type(error).__name__
+    return text.replace(password, "***") if password else text

@@ -1,0 +1,394 @@
+"""Exports to real targets: each row once, deletions included, wherever a step is killed."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import clickhouse_connect
+import deltalake
+import duckdb
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis.strategies import binary
+
+from penstock.config.keys.export import ExportConfig
+from penstock.config.keys.tree import Settings
+from penstock.landing.requests.conditions import parse_conditions
+from penstock.landing.requests.deletions import RETENTION, request_deletion
+from penstock.landing.table_paths import Layout
+from penstock.landing.typed.columns import Column, TypedTable
+from penstock.testing import wait_until
+from penstock.upkeep.changes import read_changes
+from penstock.upkeep.compaction.typed_compaction import compact_all
+from penstock.upkeep.deletion.removal import execute_deletions
+from penstock.upkeep.export import clickhouse, delta_copy, duckdb_file
+from penstock.upkeep.export.check import NotComparable, compare
+from penstock.upkeep.export.exporter import Exporter, Exporters, open_target, read_state
+from penstock.upkeep.export.target import TargetAway, TargetMoved
+from tests.landing.typed import typed_life
+from tests.landing.writing.messages import AT, source
+from tests.upkeep.deletion.test_kills import expected_uuids
+from tests.upkeep.export.export_life import KINDS, exports_of
+from tests.upkeep.export.exported import Exported, exported, read_clickhouse, read_delta, read_duckdb, read_postgresql
+from tests.upkeep.killed_life import killed
+from tests.upkeep.test_changes import EVENTS, delete, land, uuids
+
+ALL_KINDS = ("duckdb", "delta", "postgresql", "clickhouse")
+
+
+class Died(BaseException):
+    """The end of a process, as its target sees it."""
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> str:
+    """The address of PostgreSQL."""
+    address: str = request.getfixturevalue("postgresql")
+    return address
+
+
+@pytest.fixture(params=ALL_KINDS)
+def export(request: pytest.FixtureRequest, life: typed_life.Life, tmp_path: Path) -> Exported:
+    server = request.getfixturevalue("postgresql") if request.param == "postgresql" else ""
+    return exported(request.param, life.layout, tmp_path, server)
+
+
+def is_proved(export: Exported) -> bool:
+    with open_target(export.config, export.layout) as target:
+        comparison = compare(export.layout, export.config, target)
+        assert comparison.table.rows > 0
+        return comparison.is_equal and not comparison.batches_behind and not comparison.deletions_behind
+
+
+def test_target_has_batches_without_deleted_rows(life: typed_life.Life, export: Exported) -> None:
+    assert export.step() == 2 * EVENTS
+    assert export.uuids() == uuids(0, 1)
+    land(life, 2)
+    compact_all(life.layout)
+    delete(life.layout, "uuid in ('0-1', '2-1')")
+    assert export.step() == EVENTS - 1
+    assert export.uuids() == sorted({*uuids(0, 1, 2)} - {"0-1", "2-1"})
+    assert is_proved(export)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_deletions_by_a_field_of_data_reach_targets_of_typed_tables(
+    life: typed_life.Life, tmp_path: Path, kind: str, server: str
+) -> None:
+    export = exported(kind, life.layout, tmp_path, server, source="events_click")
+    export.step()
+    delete(life.layout, "data.path = '/3'")
+    export.step()
+    assert export.uuids() == [uuid for uuid in uuids(0, 1) if not uuid.endswith("-3")]
+    assert is_proved(export)
+
+
+def test_rows_of_retention_stay_if_it_is_not_exported(life: typed_life.Life, tmp_path: Path) -> None:
+    export = exported("duckdb", life.layout, tmp_path, retention=False)
+    export.step()
+    delete(life.layout, "uuid = '0-1'")
+    request_deletion(life.layout, RETENTION, parse_conditions("uuid = '0-2'"))
+    execute_deletions(life.layout, typed_life.WINDOW)
+    export.step()
+    assert export.uuids() == [uuid for uuid in uuids(0, 1) if uuid != "0-1"]
+    assert is_proved(export)
+
+
+def test_added_columns_of_typed_tables_are_added(life: typed_life.Life, tmp_path: Path, server: str) -> None:
+    exports = [exported(kind, life.layout, tmp_path, server, source="events_click") for kind in KINDS]
+    for export in exports:
+        export.step()
+    wider = TypedTable("click", "click", (*life.tables[0].columns, Column("tags", "array<string>", "tags")))
+    again = typed_life.Life(life.layout, (wider,))
+    again.land(2, [source([(20, typed_life.event("new", path="/", tags=["a\tb\\", None]))])], landed_at=AT + 2)
+    for export in exports:
+        assert export.step() == 1
+    table = exports[2].config.table
+    assert read_duckdb(tmp_path / "copy.duckdb", "select tags from rows where uuid = 'new'") == [(["a\tb\\", None],)]
+    assert read_postgresql(server, f"select tags from {table} where uuid = 'new'") == [(["a\tb\\", None],)]
+    assert ("new", ["a\tb\\", None]) in read_delta(tmp_path / "copy", ("uuid", "tags"))
+
+
+NASTY = "tab\t quote' \" back\\slash \\. \n\\.\n nul\0 \u2028 é"
+
+
+def test_any_text_arrives_as_it_is(tmp_path: Path, server: str) -> None:
+    life = typed_life.Life(Layout.for_tables(tmp_path / "tables"))
+    life.land(0, [source([(0, NASTY.encode()), (1, b"\xff\0\\x")], annotations=[{"a\tb": NASTY}, {}])], landed_at=AT)
+    exports = {kind: exported(kind, life.layout, tmp_path, server, source="landed") for kind in ALL_KINDS}
+    for export in exports.values():
+        export.step()
+        assert is_proved(export)
+    table = exports["postgresql"].config.table
+    query = 'select payload, annotations from {} order by "offset"'
+    expected = [(NASTY.encode(), {"a\tb": NASTY}), (b"\xff\0\\x", {})]
+    assert read_postgresql(server, query.format(table)) == expected
+    assert read_duckdb(tmp_path / "copy.duckdb", query.format("rows")) == expected
+    hexed = 'select hex(payload), annotations from rows order by "offset"'
+    assert read_clickhouse(tmp_path / "copy.clickhouse", hexed) == [(a.hex().upper(), b) for a, b in expected]
+    copied = dict(read_delta(tmp_path / "copy", ("payload", "annotations")))
+    assert copied == {payload: list(pairs.items()) for payload, pairs in expected}
+
+
+class Dying:
+    """A connection whose process ends at the n-th call of a method that reaches the target."""
+
+    def __init__(self, connection: Any, calls: Iterator[int], at: int) -> None:
+        self._connection, self._calls, self._at = connection, calls, at
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._connection, name)
+        if not callable(attribute) or name in ("close", "register", "unregister"):
+            return attribute
+
+        def call(*arguments: Any, **keys: Any) -> Any:
+            if next(self._calls) == self._at:
+                raise Died
+            returned = attribute(*arguments, **keys)
+            # The answer to a commit may be lost, too.
+            if name == "commit" and next(self._calls) == self._at:
+                raise Died
+            return returned
+
+        return call
+
+
+@contextmanager
+def dying_at(number: int, client: Any) -> Iterator[None]:
+    """End a step at the n-th call of any target; chdb has one session, which stays open."""
+
+    opened: list[Any] = []
+
+    def counted(connect: Callable[..., Any], calls: Iterator[int]) -> Callable[..., Any]:
+        def open_dying(*arguments: Any, **keys: Any) -> Dying:
+            opened.append(connect(*arguments, **keys))
+            return Dying(opened[-1], calls, number)
+
+        return open_dying
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(duckdb_file.duckdb, "connect", counted(duckdb.connect, iter(range(1000))))
+        patch.setattr(clickhouse.clickhouse_connect, "get_client", counted(lambda *_, **__: client, iter(range(1000))))
+        calls = {"postgresql": iter(range(1000)), "delta": iter(range(1000))}
+
+        def wrap(owner: Any, name: str, kind: str, *, also_after: bool = False) -> None:
+            original = getattr(owner, name)
+
+            def call(*arguments: Any, **keys: Any) -> Any:
+                if next(calls[kind]) == number:
+                    raise Died
+                returned = original(*arguments, **keys)
+                if also_after and next(calls[kind]) == number:
+                    raise Died
+                return returned
+
+            patch.setattr(owner, name, call)
+
+        wrap(psycopg.Connection, "execute", "postgresql")
+        wrap(psycopg.Copy, "write", "postgresql")
+        wrap(psycopg.Transaction, "__exit__", "postgresql", also_after=True)
+        wrap(delta_copy, "write_files", "delta", also_after=True)
+        wrap(delta_copy.CopiedTable, "_write", "delta", also_after=True)
+        try:
+            yield
+        finally:
+            # As the kernel does it for a process that ended.
+            for connection in opened:
+                connection.close()
+
+
+def test_step_that_ends_at_any_call_is_done_once_by_the_next(
+    life: typed_life.Life, tmp_path: Path, server: str
+) -> None:
+    exports = {kind: exported(kind, life.layout, tmp_path, server) for kind in ALL_KINDS}
+    client = clickhouse_connect.get_client(dsn=f"chdb://{tmp_path}/copy.clickhouse")
+    close, client.close = client.close, lambda: None
+    open_kinds, expected, number = {*ALL_KINDS}, {*uuids(0, 1)}, 0
+    try:
+        while open_kinds:
+            for kind in sorted(open_kinds):
+                if kind == "clickhouse" and number % 2:
+                    continue  # half of its calls, because each takes long
+                before = copied(exports[kind], client)
+                try:
+                    with dying_at(number, client):
+                        exports[kind].step()
+                    open_kinds.discard(kind)
+                except Died:
+                    if kind != "clickhouse":
+                        assert copied(exports[kind], client) in (before, sorted(expected)), f"{kind}, call {number}"
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(clickhouse.clickhouse_connect, "get_client", lambda *_, **__: client)
+                    exports[kind].step()
+                assert copied(exports[kind], client) == sorted(expected), f"{kind}, call {number}"
+            batch, number = number + 2, number + 1
+            land(life, batch)
+            delete(life.layout, f"uuid = '{batch - 1}-0'")
+            expected = (expected | {*uuids(batch)}) - {f"{batch - 1}-0"}
+            for kind in {*ALL_KINDS} - open_kinds:
+                exports.pop(kind, None)
+        assert number > 10, "each target is called several times"
+    finally:
+        close()
+
+
+def copied(export: Exported, client: Any) -> list[str]:
+    """Return the uuids in a target, as far as it exists."""
+    if export.config.scheme == "chdb":
+        if not client.query("exists table rows").result_rows[0][0]:
+            return []
+        return sorted(str(row[0]) for row in client.query("select uuid from rows").result_rows)
+    try:
+        return export.uuids()
+    except Exception:  # noqa: BLE001 - each reader has its own error for a table that does not exist yet
+        return []
+
+
+def test_targets_are_exact_after_kills(tmp_path: Path, server: str) -> None:
+    folder, chance = tmp_path / "tables", random.Random(5)
+    (tmp_path / "server").write_text(server)
+    exports = exports_of(folder, server)
+    for kill in range(2):
+        killed("tests.upkeep.export.export_life", folder, kill, chance)
+        for export in exports:
+            export.step()
+            assert export.uuids() == expected_uuids(export.layout), f"{export.config.scheme} after kill {kill + 1}"
+
+
+@pytest.mark.soak
+def test_targets_are_exact_after_fifty_kills(tmp_path: Path, server: str) -> None:
+    folder, chance = tmp_path / "tables", random.Random(50)
+    (tmp_path / "server").write_text(server)
+    exports = exports_of(folder, server)
+    for kill in range(50):
+        killed("tests.upkeep.export.export_life", folder, kill, chance)
+        for export in exports:
+            export.step()
+            assert export.uuids() == expected_uuids(export.layout), f"{export.config.scheme} after kill {kill + 1}"
+
+
+def test_rows_that_a_killed_sender_left_in_clickhouse_are_removed(life: typed_life.Life, tmp_path: Path) -> None:
+    export = exported("clickhouse", life.layout, tmp_path)
+    export.step()
+    with clickhouse_connect.get_client(dsn=f"chdb://{tmp_path}/copy.clickhouse") as client:
+        client.command("insert into rows select * except penstock_step, 7 from rows limit 3")
+    assert len(export.uuids()) == 2 * EVENTS + 3
+    land(life, 2)
+    export.step()
+    assert export.uuids() == uuids(0, 1, 2)
+
+
+def test_two_processes_do_not_copy_a_batch_twice(life: typed_life.Life, tmp_path: Path) -> None:
+    export = exported("duckdb", life.layout, tmp_path)
+    changes = read_changes(life.layout, "events")
+    export.step()
+    with open_target(export.config, life.layout) as target, pytest.raises(TargetMoved):
+        target.apply(changes, changes.deleted, None)
+    assert export.uuids() == uuids(0, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_altered_rows_are_found_and_a_rebuild_replaces_them(
+    life: typed_life.Life, tmp_path: Path, kind: str, server: str
+) -> None:
+    export = exported(kind, life.layout, tmp_path, server)
+    with open_target(export.config, life.layout) as target, pytest.raises(NotComparable, match="nothing was copied"):
+        compare(life.layout, export.config, target)
+    export.step()
+    if kind == "duckdb":
+        with duckdb.connect(export.config.path) as connection:
+            connection.execute("update rows set uuid = 'other' where uuid = '0-1'")
+    elif kind == "postgresql":
+        with psycopg.connect(server) as connection:
+            connection.execute(f"delete from {export.config.table} where uuid = '0-1'")  # type: ignore[arg-type]
+    else:
+        deltalake.DeltaTable(export.config.path).delete("uuid = '0-1'")
+    assert not is_proved(export)
+    with open_target(export.config, life.layout) as target:
+        target.forget()
+    assert export.step() == 2 * EVENTS
+    assert is_proved(export)
+
+
+def test_small_files_of_a_delta_copy_are_merged(life: typed_life.Life, tmp_path: Path) -> None:
+    export = exported("delta", life.layout, tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delta_copy, "MERGED_FILES", 3)
+        patch.setattr("penstock.upkeep.export.exporter.UPKEEP_INTERVAL_S", 0.0)
+        for batch in range(2, 5):
+            export.step()
+            land(life, batch)
+        export.step()
+    assert len(list((tmp_path / "copy").glob("date=*/*.parquet"))) > 3
+    assert len(deltalake.DeltaTable(str(tmp_path / "copy")).file_uris()) <= 3
+    assert export.uuids() == uuids(0, 1, 2, 3, 4)
+    assert export.step() == 0
+    assert is_proved(export)
+
+
+def test_target_that_is_away_is_reported_once_and_retried(
+    life: typed_life.Life, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "no").write_text("a file, and no folder")
+    config = ExportConfig(name="copy", to=f"duckdb:{tmp_path}/no/copy.duckdb")
+    exporters = Exporters(life.layout, [config], lambda hours: None)
+    monkeypatch.setattr(exporters._exporters[0], "_config", config.model_copy(update={"every": 0.01}))
+    exporters.start()
+    wait_until(lambda: "export copy: not up to date" in caplog.text, 60)
+    wait_until(lambda: read_state(life.layout, "copy")["failure"] != "", 60)
+    (tmp_path / "no").unlink()
+    wait_until(lambda: read_state(life.layout, "copy")["batch"] == 1, 60)
+    assert exporters.stop(60)
+    assert read_state(life.layout, "copy")["failure"] == ""
+    assert sum("not up to date" in message for message in caplog.messages) == 1
+
+
+def test_thread_exports_what_landed_last_before_it_stops(life: typed_life.Life, tmp_path: Path) -> None:
+    export = exported("duckdb", life.layout, tmp_path, every=3600)
+    life.layout.exports.mkdir(parents=True)
+    (life.layout.exports / "gone.json").write_text("{}")
+    exporters = Exporters(life.layout, [export.config], lambda hours: None)
+    exporters.start()
+    assert exporters.stop(60)
+    assert export.uuids() == uuids(0, 1)
+    assert [path.name for path in life.layout.exports.iterdir()] == ["copy.json"], "others are not late any more"
+
+
+def test_password_is_not_in_errors(life: typed_life.Life, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("hidden-word\n")
+    file.chmod(0o600)
+    for address in ("postgresql://penstock@127.0.0.1:1/shop", "clickhouse://penstock@127.0.0.1:1/shop"):
+        config = ExportConfig(name="copy", to=address, password_file=file)
+        with pytest.raises(TargetAway) as away:
+            Exporter(life.layout, config, lambda hours: time.time()).step()
+        assert "hidden-word" not in str(away.value)
+        assert "127.0.0.1" in str(away.value)
+
+
+def test_daemon_and_pipeline_name_one_folder_of_states(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    assert settings.export_states == Layout.for_tables(settings.tables).exports
+
+
+@given(state=binary(max_size=64))
+def test_any_state_is_read_or_called_damaged(tmp_path_factory: pytest.TempPathFactory, state: bytes) -> None:
+    layout = Layout.for_tables(tmp_path_factory.mktemp("tables"))
+    layout.exports.mkdir(parents=True)
+    (layout.exports / "copy.json").write_bytes(state)
+    assert read_state(layout, "copy") == {
+        "batch": -1,
+        "until": "",
+        "failure": "its state is damaged: the next step writes it again",
+    }
+
+
+def test_typed_table_without_a_batch_is_waited_for(life: typed_life.Life, tmp_path: Path) -> None:
+    export = exported("duckdb", life.layout, tmp_path, source="events_order")
+    assert export.step() == 0
