@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+import duckdb
 import pytest
 
 from bench.sustained import events
@@ -96,7 +97,8 @@ def proved_to(layout: Layout) -> int:
 def test_pipeline_killed_in_a_batch_continues_exactly_and_stops_cleanly(tmp_path: Path, running: Daemon) -> None:
     layout = Layout.for_tables(tmp_path / "tables")
     (tmp_path / "own_rows.py").write_text(Path(functions.__file__).read_text())
-    transform = ("-o", "pipeline.transform=own_rows:drop_debug")
+    export = f"export=[{{name='copy', to='duckdb:{tmp_path}/copy.duckdb'}}]"
+    transform = ("-o", "pipeline.transform=own_rows:drop_debug", "-o", export)
     append(running, 0, 500)
     killed = start(tmp_path, running.http, *transform)
     wait_for(lambda: proved_to(layout) == 503)
@@ -127,6 +129,9 @@ def test_pipeline_killed_in_a_batch_continues_exactly_and_stops_cleanly(tmp_path
     assert list(rebuild(tmp_path / "topics", layout)) == proofs
     on_disk = {str(p.relative_to(layout.landed)) for p in layout.landed.rglob("*.parquet")}
     assert on_disk == {name for commit in read_journal(layout) for name in commit.files}, "no file of a lost batch"
+    with duckdb.connect(str(tmp_path / "copy.duckdb"), read_only=True) as connection:
+        copied = connection.execute("select count(*), count(distinct uuid) from events").fetchall()
+    assert copied == [(1500, 1500)], "the export has all rows once the pipeline has ended"
 
 
 SOAK_EVENTS, EVENTS_PER_APPEND = 4_000_000, 20_000

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import deltalake
 import pytest
 from pyiceberg.catalog import load_catalog
 
@@ -91,9 +92,12 @@ def test_pipeline_waits_for_the_store_and_refuses_a_second_writer(tmp_path: Path
     options = [*configure(url, s3.options()), "-o", "pipeline.iceberg.catalog=lake"]
     options += [part for name, value in catalog.items() for part in ("-o", f"pipeline.iceberg.options.{name}={value}")]
     layout = layout_of(tmp_path, options)
+    copy = f"s3://{BUCKET}/copy"
+    of_store = ", ".join(f"{name}='{text}'" for name, text in s3.options().items())
+    export = ["-o", f"export=[{{name='copy', to='{copy}', every=1, options={{{of_store}}}}}]"]
     with daemon(tmp_path) as running, (tmp_path / "said").open("w+") as log_text:
         append(running, 0, ROWS)
-        pipeline = start(tmp_path, running.http, *options, stderr=log_text)
+        pipeline = start(tmp_path, running.http, *options, *export, stderr=log_text)
         wait_for(lambda: proved_to(layout) == ROWS + 3)
         with s3.stopped():
             append(running, 1000, ROWS)
@@ -120,6 +124,8 @@ def test_pipeline_waits_for_the_store_and_refuses_a_second_writer(tmp_path: Path
     store = catalog_properties(layout, IcebergConfig(options=catalog))
     mirrored = load_catalog("lake", **store).load_table("penstock.landed")
     assert mirrored.scan(row_filter="kind = 'event'").to_arrow().num_rows == 2 * ROWS
+    copied = deltalake.DeltaTable(copy, storage_options=s3.options()).to_pyarrow_table(columns=["uuid"])["uuid"]
+    assert (len(copied), len(copied.unique())) == (2 * ROWS, 2 * ROWS)
 
 
 def run_commands(data: Path, options: list[str], http: str) -> list[object]:

@@ -250,6 +250,14 @@ def copied(export: Exported, client: Any) -> list[str]:
         return []
 
 
+def step_after_kill(export: Exported) -> None:
+    """Do a step; PostgreSQL may still finish the transaction of the killed process, which the next step sees."""
+    try:
+        export.step()
+    except TargetMoved:
+        export.step()
+
+
 def test_targets_are_exact_after_kills(tmp_path: Path, server: str) -> None:
     folder, chance = tmp_path / "tables", random.Random(5)
     (tmp_path / "server").write_text(server)
@@ -257,11 +265,12 @@ def test_targets_are_exact_after_kills(tmp_path: Path, server: str) -> None:
     for kill in range(2):
         killed("tests.upkeep.export.export_life", folder, kill, chance)
         for export in exports:
-            export.step()
+            step_after_kill(export)
             assert export.uuids() == expected_uuids(export.layout), f"{export.config.scheme} after kill {kill + 1}"
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 def test_targets_are_exact_after_fifty_kills(tmp_path: Path, server: str) -> None:
     folder, chance = tmp_path / "tables", random.Random(50)
     (tmp_path / "server").write_text(server)
@@ -269,7 +278,7 @@ def test_targets_are_exact_after_fifty_kills(tmp_path: Path, server: str) -> Non
     for kill in range(50):
         killed("tests.upkeep.export.export_life", folder, kill, chance)
         for export in exports:
-            export.step()
+            step_after_kill(export)
             assert export.uuids() == expected_uuids(export.layout), f"{export.config.scheme} after kill {kill + 1}"
 
 
