@@ -67,7 +67,7 @@ RECORDED = [
         "pipeline compact",
         "pipeline replay",
     ),
-    "pipeline quarantine replay",
+    *("pipeline quarantine replay", "export rebuild"),
 ]
 """Commands that record in the change log what they changed."""
 RECORDED_BY_THE_DAEMON = [
@@ -93,7 +93,7 @@ NOT_RECORDED = [
         "trace",
     ),
     *("tables changes", "tables files", "tables rows", "tables spark-config"),
-    *("pipeline query", "pipeline status", "pipeline wait"),
+    *("export check", "export list", "export run", "pipeline query", "pipeline status", "pipeline wait"),
     *("pipeline quarantine groups", "pipeline quarantine list", "pipeline quarantine history"),
 ]
 """Commands that run processes, send messages, write files of configuration that a reload applies, or read."""

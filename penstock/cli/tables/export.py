@@ -10,6 +10,7 @@ import typer
 
 from penstock.cli.common import console, fail
 from penstock.cli.options import AsJson, Commands, ConfiguredData
+from penstock.files.change_log import record_command
 
 if TYPE_CHECKING:
     from penstock.config import Settings
@@ -85,6 +86,7 @@ def rebuild(
         fail(f"the next step would replace all rows of {config.target_table} at {config.to}: repeat with --yes", 2)
     with _open(layout, config) as target:
         target.forget()
+    record_command(settings.data_dir, f"copy all rows of export {name} again")
     console.print("the next step copies all rows again")
 
 
