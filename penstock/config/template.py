@@ -73,7 +73,7 @@ EXAMPLES = """\
 #codec = "syslog"
 #host = "0.0.0.0"
 #port = 6514
-#tls_cert = "tls/server.pem"
+#tls_cert = "tls/server.crt"
 #tls_key = "tls/server.key"
 #[[listener.handlers]]
 #type = "log"
@@ -105,7 +105,7 @@ FURTHER_GROUPS = """\
 #topic = ["events", "syslog"]
 #to = "central.example.com:8845"
 #token_file = "relay.token"
-#tls_ca = "tls/ca.pem"
+#tls_ca = "tls/ca.crt"
 
 # A copy of a table in a database. See docs/exports.md.
 #[[export]]
@@ -203,9 +203,9 @@ def _key_lines(key: str, default: Any, field: FieldInfo) -> Iterator[str]:
 
 
 NO_DEFAULT = {
-    "tls_cert": '"tls/server.pem"',
+    "tls_cert": '"tls/server.crt"',
     "tls_key": '"tls/server.key"',
-    "client_ca": '"tls/ca.pem"',
+    "client_ca": '"tls/ca.crt"',
     "salt_file": '"redaction.key"',
     "users": '"console.users"',
 }
