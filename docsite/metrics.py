@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from penstock.counts import Counts, Origin
 from penstock.files.checked_document import write_document
 from penstock.handover.accounts import Accounts
 from penstock.handover.heartbeat import Heartbeat
-from penstock.handover.paths import state_file
+from penstock.handover.paths import senders_file, state_file
+from penstock.handover.sender_table import SenderTable, named_arrivals, sender_counts
 from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log
@@ -56,6 +58,7 @@ def sample_families(folder: Path) -> list[Family]:
     settings.export_states.mkdir(parents=True)
     write_document(settings.export_states / "copy.json", {"at": 60.0, "failure": "", "batch": 0})
     _write_statistics(settings)
+    _write_senders(settings)
     log = Log(settings.topics)
     ledger = Ledger(log, settings.buffers, ["in"])
     counts = Counts({"taken": 2, "unboxed": 2, "seen": 2, "accepted": 2})
@@ -63,12 +66,29 @@ def sample_families(folder: Path) -> list[Family]:
     topic.append(body([b"x", b"y"]), Origin("in", 60, 0, 0, "plog", counts)).result()
     topic.settle()
     topic.cursors.commit("reader", 1)
+    minute = int(time.time()) // 60 * 60
+    for number in range(20):
+        topic.append(body([b"m"]), Origin("db1/in", minute - 3600 + 60 * number, 0, 0)).result()
     landed = [{"source": "in", "bucket": 60, "counts": {"landed.message": 2}}]
     ledger.post({"tier": "landed", "topic": "t", "version": 0, "through": 2, "counts": landed})
     alarms = AlarmDelivery(settings.alarms)
     families = MonitoringApi(settings, log, ledger, lambda: refused_family(HttpLimits()), alarms.family).metrics()
     log.close()
     return families
+
+
+def _write_senders(settings: Settings) -> None:
+    """Let one sender send every second for an hour and fall silent, and another one begin."""
+    now = [0.0]
+    table = SenderTable(senders_file(settings.buffers, "in"), -1, lambda: now[0])
+    for number in range(3602):
+        now[0] += 1.0
+        if number == 3601:
+            now[0] += 61.0
+        counts = {"192.0.2.1" if number < 3601 else "192.0.2.2": sender_counts(1)[0] + 1}
+        table.stage(named_arrivals(counts), number, 1_800_000_000_000_000)
+        table.confirm(number)
+    table.tick()
 
 
 def _write_statistics(settings: Settings) -> None:

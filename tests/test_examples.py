@@ -103,7 +103,7 @@ def test_dashboard_prompts_for_its_datasource_and_panels_do_not_overlap() -> Non
 def test_each_rule_has_a_severity_and_a_summary() -> None:
     for group in RULES["groups"]:
         for rule in group["rules"]:
-            assert rule["labels"]["severity"] in ("warning", "critical")
+            assert rule["labels"]["severity"] in ("info", "warning", "critical")
             assert rule["annotations"]["summary"]
 
 
