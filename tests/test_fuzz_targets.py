@@ -236,6 +236,7 @@ TARGETS = {
     "slogd/json/values.py": "slogd/json/test_values.py::test_random_bytes_are_a_value_or_refused",
     "spark/query/proof_worker.py": DAMAGED_FILES,
     "spark/source/options.py": "spark/source/test_options.py::test_any_text_is_parsed_or_refused",
+    "sql/flight_sql/commands.py": "sql/flight_sql/test_commands.py::test_any_bytes_are_a_command_or_refused",
     "sql/postgres/messages.py": "sql/postgres/test_messages.py::test_any_bytes_are_messages_or_refused",
     "sql/postgres/preparation.py": ANY_CLIENT,
     "sql/postgres/server.py": ANY_CLIENT,

@@ -148,8 +148,7 @@ class Query:
         try:
             rows = self._connection.sql(self._text)
             expressions = express([str(kind) for kind in rows.types])
-            columns = ", ".join(f"{expression} AS c{index}" for index, expression in enumerate(expressions))
-            yield from rows.limit(limit).project(columns).to_arrow_reader(ROWS_PER_BATCH)
+            yield from rows.limit(limit).project(", ".join(expressions)).to_arrow_reader(ROWS_PER_BATCH)
         except duckdb.Error as error:
             raise BadQuery(self._explain_error(error), error) from None
         except OSError as error:  # Arrow's, for an error of DuckDB after the first batch

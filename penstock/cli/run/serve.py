@@ -88,12 +88,13 @@ def postgres(
     """Serve the tables and the log to clients of PostgreSQL until Ctrl-C."""
     configure("sql")
     settings = load_settings(config, [*(override or []), *([f"sql.postgres={address}"] if address else [])])
-    if not settings.sql.postgres:
+    if not settings.sql.addresses:
         fail("sql.postgres has no address: penstock postgres --address 127.0.0.1:8847")
     try:
         settings.security.check_files()
-        check_address("sql.postgres", settings.sql.postgres)
-        from penstock.sql.postgres.server import run as run_sql_server
+        for key, entry in settings.sql.addresses.items():
+            check_address(key, entry)
+        from penstock.sql.servers import run as run_sql_server
     except (CannotListen, ConfigError) as error:
         fail(error)
     run_sql_server(settings)

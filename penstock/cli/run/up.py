@@ -40,7 +40,7 @@ from penstock.supervise.supervisor import already_running, make_folders
 from penstock.supervise.timeline import Timeline
 
 SERVE, PIPELINE, CONSOLE = "penstock.cli.run.serve", "penstock.cli.tables.pipeline", "penstock.console.main"
-SQL_SERVER = "penstock.sql.postgres.server"
+SQL_SERVERS = "penstock.sql.servers"
 POLL_INTERVAL_S = 0.2
 STEADY_S = 1.0
 """Age at which a restarted process counts as back."""
@@ -237,7 +237,7 @@ class Up:
         if console:
             self._children.append(Child("console", CONSOLE, {}, output=settings.data_dir / "console.log"))
         if settings.sql.addresses:
-            self._children.append(Child("sql", SQL_SERVER, {}, output=settings.data_dir / "sql.log"))
+            self._children.append(Child("sql", SQL_SERVERS, {}, output=settings.data_dir / "sql.log"))
         self._set_tasks()
         self._inheritance, self._watchdog = inheritance, Watchdog()
         self._signals = Signals(inheritance)

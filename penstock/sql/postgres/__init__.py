@@ -3,7 +3,7 @@
 Start with ``messages`` (the wire format) and ``types`` (types and rows on the wire); ``statements`` reads a client's
 text and writes DuckDB's, ``system_catalog`` has what clients ask about a database, ``preparation`` finds the types of a
 statement without reading data. ``session`` is one connection, with its ``settings`` and rights (``access``);
-``server`` accepts connections and is the entry point of the process. Imports ``sql``, ``landing``, ``process`` and
+``server`` accepts connections. Imports ``sql``, ``landing``, ``process`` and
 ``config``.
 """
 

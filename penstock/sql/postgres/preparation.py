@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 import duckdb
+import pyarrow as pa
 
 from penstock.errors import PenstockError
 from penstock.sql.postgres.messages import SqlError
@@ -77,21 +78,36 @@ class Preparation:
 
     def columns(self, translation: Translation) -> list[Column]:
         """Return the columns of a statement's answer. Raises StatementFailed."""
+        relation = self._bind(translation)
+        kinds = zip(relation.columns, relation.types, strict=True)
+        return [column(_column_name(name), str(kind)) for name, kind in kinds]
+
+    def arrow_schema(self, translation: Translation) -> pa.Schema:
+        """Return the schema of a statement's answer, whose columns are ``text_of_enums``. Raises StatementFailed."""
+        relation = self._bind(translation)
+        try:
+            expressions = text_of_enums([str(kind) for kind in relation.types])
+            schema: pa.Schema = relation.limit(0).project(", ".join(expressions)).to_arrow_table().schema
+        except duckdb.Error as error:
+            raise StatementFailed(self._explain(error, translation)) from None
+        return pa.schema(
+            [field.with_name(_column_name(name)) for field, name in zip(schema, relation.columns, strict=True)]
+        )
+
+    def _bind(self, translation: Translation) -> duckdb.DuckDBPyRelation:
         try:
             check_one_select(translation.text)
             words = words_of(translation.text)
             self._make_tables(words)
             self._catalog.install(self._connection, words, self._existing)
             relation = self._connection.sql(translation.text)
-            kinds = zip(relation.columns, relation.types, strict=True)
-            columns = [column(_column_name(name), str(kind)) for name, kind in kinds]
         except BadQuery as error:
             raise StatementFailed(SqlError(READ_ONLY, str(error))) from None
         except duckdb.Error as error:
             raise StatementFailed(self._explain(self._located(error, translation.text), translation)) from None
-        if len(columns) > MAX_COLUMNS:
+        if len(relation.columns) > MAX_COLUMNS:
             raise StatementFailed(SqlError("54011", f"an answer has at most {MAX_COLUMNS:,} columns"))
-        return columns
+        return relation
 
     def install(self, connection: duckdb.DuckDBPyConnection, text: str) -> None:
         """Make what a statement's text names, in the connection that runs it."""
@@ -131,6 +147,14 @@ class Preparation:
         is_located = position is not None and position >= len(_PREPARE)
         source = translation.source_position((position or 0) - len(_PREPARE)) if is_located else 0
         return SqlError(code, text.replace(f"{INFORMATION_SCHEMA}.", "information_schema."), source, hint)
+
+
+def text_of_enums(kinds: Sequence[str]) -> list[str]:
+    """Return expressions for columns of some types; an enum becomes text, which needs no dictionary in Arrow."""
+    return [
+        f"CAST(#{number} AS VARCHAR) AS c{number}" if kind.startswith("ENUM(") else f"#{number} AS c{number}"
+        for number, kind in enumerate(kinds, 1)
+    ]
 
 
 def _column_name(name: str) -> str:

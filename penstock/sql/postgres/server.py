@@ -1,31 +1,23 @@
-"""The server for clients of PostgreSQL, and the process that runs it: ``python -m penstock.sql.postgres.server``.
-
-A process of its own, so that queries take no time from the log daemon. Each connection has a thread, which waits for
-its client or for DuckDB; the number of both connections and running queries is limited.
+"""The server for clients of PostgreSQL. Each connection has a thread, which waits for its client or for DuckDB; the
+number of both connections and running queries is limited.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import secrets
 import select
-import signal
 import socket
 import ssl
 import struct
-import sys
 import threading
 import time
 from collections import Counter
-from types import FrameType
 
 from penstock.config import Settings, split_address
 from penstock.config.keys.renewed_tls import RenewedContext
 from penstock.config.keys.tls import server_context
-from penstock.process.kernel import die_with_parent
-from penstock.process.reporting import configure, starting
 from penstock.sql.configured import tables_of
 from penstock.sql.postgres import messages
 from penstock.sql.postgres.access import Rights
@@ -244,33 +236,3 @@ class Server:
             expected, session = self._sessions.get(process, (None, None))
         if session is not None and expected == secret:
             session.cancel()
-
-
-def run(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT. Raises OSError if the port cannot be opened, Unusable for TLS's files."""
-    stopped = threading.Event()
-
-    def stop(_: int, __: FrameType | None) -> None:
-        stopped.set()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    server = Server(settings)
-    server.start()
-    _LOGGER.info("clients of PostgreSQL are served at %s", settings.sql.postgres)
-    stopped.wait()
-    server.close()
-
-
-def main() -> None:
-    """Read the settings from standard input and serve; called by the parent process only."""
-    # Crash: a killed parent must not leave a process behind that holds the port.
-    die_with_parent()
-    configure("sql")
-    settings = Settings.model_validate(json.load(sys.stdin))
-    with starting("the SQL server cannot start"):
-        run(settings)
-
-
-if __name__ == "__main__":
-    main()

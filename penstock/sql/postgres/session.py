@@ -502,7 +502,9 @@ class Session:
 
         def express(kinds: Sequence[str]) -> list[str]:
             answered = zip(portal.columns, kinds, portal.formats, strict=True)
-            return [expression(entry, f"#{n}", kind, form) for n, (entry, kind, form) in enumerate(answered, 1)]
+            return [
+                f"{expression(entry, f'#{n}', kind, form)} AS c{n}" for n, (entry, kind, form) in enumerate(answered, 1)
+            ]
 
         portal.rows = query.stream(express, engine.config.max_rows + 1)
 

@@ -1,0 +1,61 @@
+"""The process that serves SQL to other programs: ``python -m penstock.sql.servers``, with its settings as JSON on
+standard input.
+
+A process of its own, so that queries take no time from the log daemon.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import signal
+import sys
+import threading
+from types import FrameType
+
+from penstock.config import Settings
+from penstock.process.kernel import die_with_parent
+from penstock.process.reporting import configure, starting
+from penstock.sql.postgres.server import Server
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def run(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT. Raises OSError if a port cannot be opened, ConfigError for TLS's files."""
+    stopped = threading.Event()
+
+    def stop(_: int, __: FrameType | None) -> None:
+        stopped.set()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    with contextlib.ExitStack() as servers:
+        server = Server(settings)
+        servers.callback(server.close)
+        if settings.sql.postgres:
+            server.start()
+            _LOGGER.info("clients of PostgreSQL are served at %s", settings.sql.postgres)
+        if settings.sql.flight_sql:
+            from penstock.sql.flight_sql.server import FlightSqlServer  # imports gRPC
+
+            flight_sql = FlightSqlServer(settings, server.engine)
+            flight_sql.start()
+            servers.callback(flight_sql.close)
+            _LOGGER.info("clients of Flight SQL are served at %s", settings.sql.flight_sql)
+        stopped.wait()
+
+
+def main() -> None:
+    """Read the settings from standard input and serve; called by the parent process only."""
+    # Crash: a killed parent must not leave a process behind that holds the port.
+    die_with_parent()
+    configure("sql")
+    settings = Settings.model_validate(json.load(sys.stdin))
+    with starting("the SQL server cannot start"):
+        run(settings)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""ADBC's client of Flight SQL, and Arrow's own client of Flight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import adbc_driver_flightsql.dbapi as adbc
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+from adbc_driver_manager import Error
+
+from penstock.config import SecurityConfig, Settings
+from penstock.sql.flight_sql.commands import Handle, pack
+from penstock.sql.flight_sql.server import FlightSqlServer
+from penstock.sql.postgres.server import Server
+from tests.server.running import Running
+from tests.sql.postgres.postgres_server import fill
+
+ENDLESS = "select count(*) from range(1000000) a, range(10000000) b where a.range + b.range = 3"
+TOKENS = {"reader": {"token": "a-token-of-16-characters", "read": ["t"]}}
+
+
+@contextmanager
+def serving(folder: Path, **keys: Any) -> Iterator[FlightSqlServer]:
+    sql = {"flight_sql": "127.0.0.1:0", "timeout": 120, **keys.pop("sql", {})}
+    settings = Settings.model_validate({"data_dir": str(folder), "sql": sql, **keys})
+    engine = Server(settings)
+    server = FlightSqlServer(settings, engine.engine)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.close()
+        engine.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlightSqlServer]:
+    folder = tmp_path_factory.mktemp("flight_sql")
+    fill(folder / "topics")
+    with serving(folder) as server:
+        yield server
+
+
+def connect(server: FlightSqlServer, **options: str) -> Any:
+    return adbc.connect(f"grpc://127.0.0.1:{server.port}", db_kwargs=options, autocommit=True)
+
+
+@pytest.fixture(scope="module")
+def cursor(server: FlightSqlServer) -> Iterator[Any]:
+    with connect(server) as connection, connection.cursor() as cursor:
+        yield cursor
+
+
+def test_adbc_reads_rows_as_arrow(cursor: Any) -> None:
+    cursor.execute('select topic, "offset", received, payload from events order by 1, 2')
+    table = cursor.fetch_arrow_table()
+    assert table.schema.field("received").type == pa.timestamp("us", "UTC")
+    assert table.select(["topic", "offset"]).to_pylist() == [
+        {"topic": "secret", "offset": 0},
+        {"topic": "t", "offset": 0},
+        {"topic": "t", "offset": 1},
+    ]
+    cursor.execute("select 'a'::enum('a', 'b') as e, {'x': [1]} as s, count(*) from range(5000)")
+    assert cursor.fetch_arrow_table().to_pylist() == [{"e": "a", "s": {"x": [1]}, "count": 5000}]
+
+
+@pytest.mark.parametrize("mark", ["?", "$1"])
+def test_adbc_binds_parameters(cursor: Any, mark: str) -> None:
+    for value in ("u1", "it's"):
+        cursor.execute(f"select uuid from events where uuid = {mark}", (value,))
+        assert cursor.fetchall() == ([("u1",)] if value == "u1" else [])
+
+
+def test_adbc_lists_tables_with_their_columns(server: FlightSqlServer) -> None:
+    with connect(server) as connection:
+        (catalog,) = connection.adbc_get_objects(depth="columns", table_name_filter="events").read_all().to_pylist()
+        assert catalog["catalog_name"] == "penstock"
+        schemas = {schema["db_schema_name"]: schema["db_schema_tables"] for schema in catalog["catalog_db_schemas"]}
+        (table,) = schemas["public"]
+        assert table["table_type"] == "TABLE"
+        assert {"topic", "offset", "payload"} <= {column["column_name"] for column in table["table_columns"]}
+        assert connection.adbc_get_table_types() == ["TABLE"]
+        assert connection.adbc_get_info()["vendor_name"] == "Penstock"
+        assert "uuid" in connection.adbc_get_table_schema("events").names
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("select nocol from events", 'column "nocol"'),
+        ("create table x(a int)", "only SELECT is allowed"),
+        ("select 1; select 2", "one statement is needed"),
+        ("select * from read_csv('/etc/passwd')", "disabled by configuration"),
+    ],
+)
+def test_error_says_what_is_wrong(cursor: Any, text: str, message: str) -> None:
+    with pytest.raises(Error, match=message):
+        cursor.execute(text)
+    cursor.execute("select 1")
+    assert cursor.fetchall() == [(1,)]
+
+
+def rows_of(server: FlightSqlServer, text: str, **options: str) -> list[Any]:
+    with connect(server, **options) as connection, connection.cursor() as cursor:
+        cursor.execute(text)
+        return list(cursor.fetchall())
+
+
+def test_limits_of_rows_and_time_are_errors(tmp_path: Path) -> None:
+    with serving(tmp_path, sql={"max_rows": 10}) as server:
+        assert len(rows_of(server, "from range(10)")) == 10
+        with pytest.raises(Error, match="more than 10 rows"):
+            rows_of(server, "from range(11)")
+    with serving(tmp_path, sql={"timeout": 1}) as server, pytest.raises(Error, match="stopped after 1 s"):
+        rows_of(server, ENDLESS)
+
+
+def test_token_is_needed_and_has_its_rights(tmp_path: Path) -> None:
+    fill(tmp_path / "topics")
+    running = Running(tmp_path / "topics", SecurityConfig.model_validate({"tokens": TOKENS}))
+    try:
+        log = {"http": running.bound.http, "grpc": running.bound.grpc}
+        with serving(tmp_path, security={"tokens": TOKENS}, log=log) as server:
+            name, password = {"username": "ann"}, {"password": "a-token-of-16-characters"}
+            header = "adbc.flight.sql.authorization_header"
+            for options in ({**name, **password}, {header: "Bearer a-token-of-16-characters"}):
+                assert rows_of(server, "select distinct topic from landed", **options) == [("t",)]
+            with pytest.raises(Error, match="is no token"):
+                rows_of(server, "select 1", **{header: "Bearer wrong"})
+    finally:
+        running.stop()
+
+
+def test_call_that_is_cancelled_gives_its_query_back(tmp_path: Path) -> None:
+    with serving(tmp_path, sql={"max_queries": 1, "timeout": 600}) as server:
+        client = flight.connect(f"grpc://127.0.0.1:{server.port}")
+        reader = client.do_get(flight.Ticket(pack("TicketStatementQuery", (1, Handle(ENDLESS).encode()))))
+        reader.cancel()
+        client.close()
+        assert rows_of(server, "select 1") == [(1,)]
