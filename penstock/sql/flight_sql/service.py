@@ -1,6 +1,6 @@
 """The answer of each command of Flight SQL: a statement's rows, or a description of the tables.
 
-Each call stands alone: tickets and prepared statements carry the statement itself (``commands.Handle``).
+No call depends on an earlier one: tickets and prepared statements carry the statement itself (``commands.Handle``).
 """
 
 from __future__ import annotations
