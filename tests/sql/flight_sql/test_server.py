@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import adbc_driver_flightsql.dbapi as adbc
+import grpc
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 from adbc_driver_manager import Error
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from penstock.config import SecurityConfig, Settings
+from penstock.server.flight.batch_messages import bytes_field
 from penstock.sql.flight_sql.commands import Handle, pack
-from penstock.sql.flight_sql.server import FlightSqlServer
+from penstock.sql.flight_sql.server import SERVICE, FlightSqlServer
 from penstock.sql.postgres.server import Server
 from tests.server.running import Running
 from tests.sql.postgres.postgres_server import fill
@@ -27,9 +32,9 @@ TOKENS = {"reader": {"token": "a-token-of-16-characters", "read": ["t"]}}
 @contextmanager
 def serving(folder: Path, **keys: Any) -> Iterator[FlightSqlServer]:
     sql = {"flight_sql": "127.0.0.1:0", "timeout": 120, **keys.pop("sql", {})}
-    settings = Settings.model_validate({"data_dir": str(folder), "sql": sql, **keys})
-    engine = Server(settings)
-    server = FlightSqlServer(settings, engine.engine)
+    configured = Settings.model_validate({"data_dir": str(folder), "sql": sql, **keys})
+    engine = Server(configured)
+    server = FlightSqlServer(configured, engine.engine)
     server.start()
     try:
         yield server
@@ -143,3 +148,30 @@ def test_call_that_is_cancelled_gives_its_query_back(tmp_path: Path) -> None:
         reader.cancel()
         client.close()
         assert rows_of(server, "select 1") == [(1,)]
+
+
+METHODS = st.sampled_from(["GetFlightInfo", "GetSchema", "DoGet", "DoAction"])
+CONTENTS = st.binary(max_size=30) | st.builds(
+    lambda name, body: pack(name, (1, body)),
+    st.sampled_from(["CommandStatementQuery", "TicketStatementQuery", "CommandGetTables", "CommandGetSqlInfo"]),
+    st.binary(max_size=20),
+)
+REQUESTS = CONTENTS | st.builds(
+    lambda content, number: b"\x08\x02" * (number == 2) + bytes_field(number, content), CONTENTS, st.integers(1, 2)
+)
+HEADERS = st.sampled_from(["Basic !", "Basic YQ", "Basic _w", "Bearer", "", "basic YTpi"])
+
+
+@settings(max_examples=40)
+@given(METHODS, REQUESTS, HEADERS)
+def test_any_request_ends_with_a_code(server: FlightSqlServer, method: str, request: bytes, header: str) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        call = channel.unary_stream(f"/{SERVICE}/{method}")(request, metadata=(("authorization", header),), timeout=120)
+        with contextlib.suppress(grpc.RpcError):
+            list(call)
+        assert call.code() in (
+            grpc.StatusCode.OK,
+            grpc.StatusCode.INVALID_ARGUMENT,
+            grpc.StatusCode.NOT_FOUND,
+            grpc.StatusCode.UNAUTHENTICATED,
+        )
