@@ -10,7 +10,20 @@ either side, unless a redelivery is asked for: no consumer group, no commit, no 
 ``client``, ``landing``, ``log``, ``proof``, ``records`` and ``server.metrics``.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from penstock.audit.tables.table import AuditedTable, TableUnreadable
+else:
+    __getattr__ = lazy_names(__name__, dict.fromkeys(("AuditedTable", "TableUnreadable"), "tables.table"))
+
 __all__ = [  # noqa: RUF022 reading order
+    "AuditedTable",
+    "TableUnreadable",
     "audit",
     "outcome",
     "source",
