@@ -45,6 +45,9 @@ _ERRORS: Mapping[grpc.StatusCode, type[ClientError]] = {
     grpc.StatusCode.CANCELLED: types.Unavailable,
 }
 
+_STORING = ("AppendLogs", "Commit")
+"""Methods that the log deduplicates by the producer's number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
@@ -83,10 +86,16 @@ def failure(code: grpc.StatusCode, details: str, address: str, call: Call[Any] |
         return types.Unavailable(f"the log daemon at {address} did not answer in time")
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return types.Unsupported(f"the log daemon at {address} does not know this call")
-    if call is not None and call.method == "AppendLogs" and code is grpc.StatusCode.ALREADY_EXISTS:
+    if call is not None and call.method in _STORING and _is_stored_already(code, details):
         return types.StoredAlready(details)
     kind = call.not_found if call is not None and code is grpc.StatusCode.NOT_FOUND else _ERRORS.get(code, ClientError)
     return kind(details or code.name)
+
+
+def _is_stored_already(code: grpc.StatusCode, details: str) -> bool:
+    # Workaround: earlier daemons answer FAILED_PRECONDITION, as for a number that is not the next; the text differs.
+    is_named = code is grpc.StatusCode.FAILED_PRECONDITION and "is stored already" in details
+    return is_named or code is grpc.StatusCode.ALREADY_EXISTS
 
 
 def _tls(details: str) -> str:

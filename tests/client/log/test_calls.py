@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import grpc
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client import ClientError
+from penstock.client import ClientError, OutOfSequence, StoredAlready, TopicExists
 from penstock.client.log import admin_calls, calls
 from penstock.client.log.calls import Call
 from tests.fuzzed import RAW
@@ -35,3 +37,24 @@ def test_random_answer_is_decoded_or_an_error_of_the_client(make: Callable[[], C
         call.answered(data)
     except ClientError as error:
         assert call.method in str(error)  # noqa: PT017 some bytes are an answer
+
+
+STORED = "producer 'p': 0 is stored already, with other rows (2 at offset 0): these 1 are not stored"
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "details", "kind"),
+    [
+        (calls.append("t", []), grpc.StatusCode.ALREADY_EXISTS, STORED, StoredAlready),
+        (calls.commit("x"), grpc.StatusCode.ALREADY_EXISTS, STORED, StoredAlready),
+        (calls.append("t", []), grpc.StatusCode.FAILED_PRECONDITION, STORED, StoredAlready),
+        (calls.commit("x"), grpc.StatusCode.FAILED_PRECONDITION, STORED, StoredAlready),
+        (calls.append("t", []), grpc.StatusCode.FAILED_PRECONDITION, "producer 'p': 4 leaves a gap", OutOfSequence),
+        (admin_calls.create("t", {}), grpc.StatusCode.ALREADY_EXISTS, "there is a topic 't' already", TopicExists),
+    ],
+)
+def test_number_stored_with_other_rows_has_its_own_error(
+    call: Call[Any], code: grpc.StatusCode, details: str, kind: type[ClientError]
+) -> None:
+    error = calls.failure(code, details, "127.0.0.1:1", call)
+    assert (type(error), str(error)) == (kind, details)

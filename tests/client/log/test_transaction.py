@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.client import AsyncLog, Log, Refused, TransactionTimedOut, Unavailable
+from penstock import records
+from penstock.client import AsyncLog, Log, OutOfSequence, Refused, TransactionTimedOut, Unavailable
 from tests.client.client_proxy import Proxy
 from tests.server.running import Running
 
@@ -65,6 +66,18 @@ def test_refused_append_aborts_the_transaction(log: Log) -> None:
     with pytest.raises(Refused, match="must conform"), transaction:
         transaction.append("NO", [b"x"])
     assert payloads(log, "a") == [b"before"]
+
+
+def test_commit_of_other_rows_under_a_stored_number_is_out_of_sequence(log: Log) -> None:
+    def commit(payload: bytes) -> None:
+        with log.transaction() as transaction:
+            transaction.append_batch("a", records.body([payload]), ("p", 0))
+
+    commit(b"first")
+    commit(b"first")
+    with pytest.raises(OutOfSequence, match="stored already, with other rows"):
+        commit(b"other")
+    assert payloads(log, "a") == [b"first"]
 
 
 def test_transaction_open_for_too_long_is_aborted(log: Log) -> None:
