@@ -187,10 +187,10 @@ class RequestReader:
         """Whether rows are left to take."""
         return self._rows_taken < len(self._rows)
 
-    def take_rows(self, count: int) -> list[bytes]:
-        """Return the rows of the next ``count`` events of a request that is read."""
+    def take_rows(self, count: int | None = None) -> list[bytes]:
+        """Return the rows of the next ``count`` events of a request that is read; None for all remaining ones."""
         begin = self._rows_taken
-        rows = self._rows[begin : begin + count]
+        rows = self._rows[begin : None if count is None else begin + count]
         self._rows_taken += len(rows)
         if self._uuid is None:
             return [NUL + row for row in rows]

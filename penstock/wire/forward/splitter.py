@@ -115,7 +115,7 @@ class ForwardSplitter:
         reader, refused = self._reader, Counter[str]()
         if reader is None or not reader.is_read:
             return Lines(NO_LINES)
-        rows = reader.take_rows(MAX_MESSAGES)
+        rows = reader.take_rows()
         self._end_turn(reader, refused)
         return Lines(pa.array(rows, pa.binary()), refused=refused)
 

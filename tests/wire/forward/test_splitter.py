@@ -25,6 +25,7 @@ from penstock.wire.forward.handshake import Handshake
 from penstock.wire.forward.splitter import WORK_PER_TURN, ForwardSplitter
 from penstock.wire.lines import line_counts
 from penstock.wire.plog.statistics import Statistics
+from penstock.wire.requests import MAX_MESSAGES
 
 EVENT_TIME = msgpack.ExtType(0, struct.pack(">II", 1_795_369_000, 123_456_789))
 EXPECTED_TIME = {"timestamp": "2026-11-22T17:36:40.123456789Z"}
@@ -244,6 +245,16 @@ def test_settle_returns_the_remaining_rows_of_a_request_that_is_read() -> None:
     turns.append(connection.settle())
     assert sum(len(turn.lines) for turn in turns) == 9_000
     assert connection.acknowledgements[-1] == msgpack.packb({"ack": "p1"})
+    assert connection.unfinished == 0
+
+
+def test_settle_returns_all_remaining_rows_of_a_request_above_the_default_limit() -> None:
+    count = MAX_MESSAGES + 2 * WORK_PER_TURN
+    connection = ForwardSplitter(10_000, 8 << 20, max_events=count)
+    lines = connection.feed(msgpack.packb(["t", msgpack.packb([1, {}]) * count, {}]))
+    while not len(lines.lines):
+        lines = connection.feed(b"")
+    assert len(lines.lines) + len(connection.settle().lines) == count
     assert connection.unfinished == 0
 
 
