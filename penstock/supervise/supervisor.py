@@ -103,6 +103,11 @@ class Supervisor:
         self._relays = [_new_relay(settings, relay.name) for relay in settings.relay]
 
     @property
+    def settings(self) -> Settings:
+        """The settings in force, after reloads."""
+        return self._settings
+
+    @property
     def children(self) -> list[Child]:
         """All processes, the receivers before their readers."""
         return self._receivers + self._readers

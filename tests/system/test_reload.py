@@ -19,6 +19,7 @@ from penstock.files.change_log import ChangeLog
 from penstock.landing.requests.deletions import RETENTION, load_deletions
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import Column, TypedTable
+from penstock.landing.typed.typed_delta import TypedDelta
 from penstock.proof.ledger_posts import LedgerClient
 from penstock.supervise.instances import NotRunning
 from penstock.supervise.reload import Outcome, request_reload, request_restart
@@ -298,6 +299,25 @@ def test_alarms_and_settings_of_the_pipeline_are_reloaded(
         return alarm.exists() and "PenstockKernelDrops" in alarm.read_text()
 
     wait_until(is_told_of_drops, 60, what="the alarm")
+
+
+def test_reload_refuses_other_type_of_an_existing_typed_column(configured: Configured, tmp_path: Path) -> None:
+    columns = """[pipeline]\ntables = "{}"\nretention.event = "{}"\ntyped.click.columns.path = "{}"\n"""
+    pipe, tables = configured.pipe, tmp_path / "tables"
+    configured.write(listener("in"), log=columns.format(tables, "1h", "string"))
+    pipe.start()
+    table = TypedTable("click", "click", (Column("path", "string", "path"),))
+    TypedDelta.configured(Layout.for_tables(tables), table).begin()
+    configured.write(listener("in"), log=columns.format(tables, "2h", "int"))
+    for outcome in (configured.reloaded(), request_restart(pipe.data_dir, timeout_s=60)):
+        [reason] = outcome.error.splitlines()
+        assert reason.startswith("pipeline.typed: ")
+        assert "path of type string" in reason
+        assert reason.endswith("`penstock tables refill click`")
+    # The daemon, and a pipeline that starts again, have the settings from before.
+    assert LedgerClient(pipe.http).followed_settings().typed["click"].columns["path"].type == "string"
+    configured.write(listener("in"), log=columns.format(tables, "2h", "string") + 'typed.click.columns.ms = "int"\n')
+    assert configured.reloaded().applied == ["pipeline.retention.event", "pipeline.typed.click.columns.ms"]
 
 
 def test_restart_applies_what_a_reload_cannot_and_refuses_what_would_not_start(configured: Configured) -> None:

@@ -22,6 +22,7 @@ from penstock.cli.common import console as terminal
 from penstock.cli.options import Config, Override, load_settings
 from penstock.config import ConfigError, Settings, load, notices, split_address
 from penstock.config.daemon_access import reachable
+from penstock.config.reloadable import in_force
 from penstock.ingest.sockets import CannotListen, check_address
 from penstock.process.kernel import die_with_parent
 from penstock.process.reporting import configure
@@ -131,7 +132,13 @@ def run(
         _describe(settings)
     # systemd hears of the start only when the log daemon answers, and of life only as long as it does.
     service = Service(lambda: listens(split_address(reachable(settings.log.http))))
-    reloader = Reloader(supervisor, read, settings.data_dir, service)
+
+    def read_checked() -> Settings:
+        new = read()
+        _check_typed(supervisor.settings, new, service.alive)
+        return new
+
+    reloader = Reloader(supervisor, read_checked, settings.data_dir, service)
 
     def is_stopping() -> bool:
         nonlocal inheritance
@@ -150,6 +157,18 @@ def run(
     service.stopping()
     reloader.close()
     supervisor.stop()
+
+
+def _check_typed(current: Settings, new: Settings, tick: Callable[[], None]) -> None:
+    """Raise ConfigError if ``new`` changes typed tables to columns that existing ones cannot have; calls ``tick``.
+
+    Crash: a pipeline that dies after the reload starts with the new columns, and would not start.
+    """
+    if new.pipeline.typed != current.pipeline.typed:
+        reloaded, _ = in_force(current, new)
+        # A process of its own, as delta-rs starts threads, and this process forks.
+        task = {"settings": reloaded.model_dump(mode="json")}
+        Program.of_child("penstock.landing.typed.typed_tables", task).rehearse(tick)
 
 
 def _describe(settings: Settings) -> None:

@@ -122,6 +122,13 @@ class DeltaTable(TableReader):
     def _add_columns(self) -> None:
         """Add missing columns, which are null in existing rows. Raises SchemaDiffers."""
         before = self._table.version()
+        if missing := self.missing_columns():
+            with translate_errors_at(self.folder):
+                self._table.alter.add_columns(missing)
+            self._sync_since(before)
+
+    def missing_columns(self) -> list[deltalake.Field]:
+        """Return the columns that the table does not have yet. Raises SchemaDiffers if one has another type."""
         # Delta compares names of columns without case.
         existing = {field.name.lower(): field for field in self._table.schema().fields}
         missing = []
@@ -134,10 +141,7 @@ class DeltaTable(TableReader):
                     f"{self.folder} has the column {column.name} of type {_type_name(column)}: it cannot become "
                     f"{field.name} of type {_type_name(field)}, but another column can be added"
                 )
-        if missing:
-            with translate_errors_at(self.folder):
-                self._table.alter.add_columns(missing)
-            self._sync_since(before)
+        return missing
 
     def _create(self) -> None:
         writer = {PROPERTY: own_name(self.folder)} if isinstance(self.folder, ObjectPath) else {}

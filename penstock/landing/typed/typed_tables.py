@@ -5,21 +5,25 @@ A pipeline that is killed in between does the batch again; its new rows then rep
 
 from __future__ import annotations
 
+import json
 import logging
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 
 import pyarrow as pa
 
+from penstock.config import Settings
 from penstock.errors import PenstockError
 from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.delta_table import DeltaTable, SchemaDiffers
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.columns import TypedTable, strict_tables
+from penstock.landing.typed.columns import TypedTable, configured_tables, strict_tables
 from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, TypedDelta, describe_start, read_starts, write_starts
 from penstock.landing.typed.typed_files import is_of_events, read_row_keys, write_typed
 from penstock.landing.writing.written_file import FileRole, WrittenFile
@@ -50,13 +54,8 @@ class TypedTables:
         newest = self._landed.newest()
         existing = {self._configured[folder].name for folder in self._tables if self._tables[folder].exists}
         for folder, table in self._tables.items():
-            try:
+            with _refill_suggested(self._configured[folder].name):
                 table.begin()
-            except SchemaDiffers as error:
-                name = self._configured[folder].name
-                raise SchemaDiffers(
-                    f"{error}. To change it, stop the pipeline and run `penstock tables refill {name}`"
-                ) from None
             if table.newest() > newest + 1:
                 raise TypedTableAhead(
                     f"{folder} has batches up to {table.newest()}, {self._landed.folder} up to {newest}: move it away"
@@ -104,3 +103,39 @@ class TypedTables:
         """Return the keys of a table's rows of a day: rows that land again may still be in it."""
         names = [name for name in table.before(batch) if name.startswith(f"date={day}/")]
         return read_row_keys(table.folder, names)
+
+
+def check_columns(layout: Layout, configured: Sequence[TypedTable]) -> None:
+    """Check that existing tables can have the configured columns; changes nothing. Raises SchemaDiffers."""
+    for table in configured:
+        typed = TypedDelta.configured(layout, table)
+        if typed.exists:
+            with _refill_suggested(table.name):
+                typed.missing_columns()
+
+
+@contextmanager
+def _refill_suggested(name: str) -> Iterator[None]:
+    """Name the remedy in SchemaDiffers."""
+    try:
+        yield
+    except SchemaDiffers as error:
+        raise SchemaDiffers(
+            f"{error}. To change it, stop the pipeline and run `penstock tables refill {name}`"
+        ) from None
+
+
+def main() -> None:
+    """Run as a child process: check the columns of the settings in standard input; end with a reason if they differ."""
+    settings = Settings.model_validate(json.load(sys.stdin)["settings"])
+    try:
+        check_columns(Layout.for_tables(settings.tables), configured_tables(settings.pipeline))
+    except SchemaDiffers as error:
+        sys.exit(f"pipeline.typed: {error}")
+    except (PenstockError, OSError) as error:
+        # A table that cannot be read says nothing about its columns: the landing checks them again.
+        _LOGGER.warning("the columns of typed tables are not checked: %s", error)
+
+
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,7 @@ from penstock.landing.table.delta_table import DeltaTable, SchemaDiffers
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import Column, TypedTable
 from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, TypedDelta, existing_typed_tables, read_starts
-from penstock.landing.typed.typed_tables import TypedTableAhead
+from penstock.landing.typed.typed_tables import TypedTableAhead, check_columns
 from penstock.upkeep.compaction.typed_compaction import compact_typed
 from tests.landing.typed.typed_life import CLICK, Life, event, kill_before_landed, read, uuids
 from tests.landing.writing.messages import AT, DAY, source
@@ -146,8 +146,19 @@ def test_added_column_is_null_in_existing_rows(layout: Layout) -> None:
 def test_changed_column_type_is_refused(layout: Layout) -> None:
     Life(layout)
     for column in (Column("ms", "string", "ms"), Column("MS", "int", "ms")):
+        changed = [TypedTable("click", "click", (column,))]
         with pytest.raises(SchemaDiffers, match="column ms of type int"):
-            Life(layout, [TypedTable("click", "click", (column,))])
+            Life(layout, changed)
+        with pytest.raises(SchemaDiffers, match=r"column ms of type int.*`penstock tables refill click`$"):
+            check_columns(layout, changed)
+
+
+def test_check_of_columns_creates_no_table_and_no_column(layout: Layout) -> None:
+    Life(layout)
+    more = TypedTable("click", "click", (*CLICK.columns, Column("ok", "boolean", "ok")))
+    check_columns(layout, [more, TypedTable("view", "view", CLICK.columns)])
+    assert "ok" not in TypedDelta(layout.typed("click")).schema.names
+    assert not TypedDelta.configured(layout, TypedTable("view", "view")).exists
 
 
 def test_strict_table_quarantines_events_that_do_not_fit(layout: Layout) -> None:
