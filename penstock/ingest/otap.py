@@ -29,7 +29,10 @@ from penstock.wire.requests import SYNTAX, Refused
 
 METHOD = b"/opentelemetry.proto.experimental.arrow.v1.ArrowLogsService/ArrowLogs"
 MAX_UNANSWERED = 4
-"""Limit: batches of a stream that wait for the log; no further batch is read until one is answered."""
+"""Limit: batches of a stream that wait for the log, or whose answer the sender has not read.
+
+No further batch is read until one is answered.
+"""
 STREAMS_PER_UNFINISHED_BODY = 8
 """Limit: open streams for each body that ``max_unfinished`` allows. An idle stream, and one whose batch arrives slowly,
 look the same to gRPC's users.
@@ -61,7 +64,7 @@ class ArrowStream:
     def __init__(self, call: Any, receiver: BatchReader, sender: Sender, max_batch_bytes: int) -> None:
         self.receiver, self.sender = receiver, sender
         self.state = OtapStream(max_batch_bytes)
-        self._call = StreamCall(call, (), self._leave)
+        self._call = StreamCall(call, (), self._leave, self._read_next)
         self._unanswered = 0
         self._is_reading = self._is_complete = self._has_ended = False
 
@@ -107,7 +110,8 @@ class ArrowStream:
 
     def _read_next(self) -> None:
         # Invariant: one batch is decoded at a time, in order, as each depends on the dictionaries of those before.
-        if not (self._is_reading or self._is_complete or self._has_ended) and self._unanswered < MAX_UNANSWERED:
+        is_open = not (self._is_reading or self._is_complete or self._has_ended)
+        if is_open and self._unanswered + self._call.unsent < MAX_UNANSWERED:
             self._is_reading = True
             self._call.receive_message(self._received)
 
@@ -136,7 +140,7 @@ class ArrowBatch:
     def __init__(self, stream: ArrowStream) -> None:
         self.stream, self.sender = stream, stream.sender
         self._batch_id: int | None = None
-        self._is_decoded = False
+        self._is_decoded = self._has_continued = False
 
     def decode(self, data: bytes) -> Logs:
         """Decode a BatchArrowRecords. Raises Refused."""
@@ -151,7 +155,7 @@ class ArrowBatch:
 
     def settle(self, logs: Logs) -> Callable[[Fate], None]:
         """Return what answers the batch once the outcome of its records is known."""
-        self.stream.decoded()
+        self._continue()
         text = response(logs).partial_success.error_message
         batch_id = self._batch_id or 0
 
@@ -174,9 +178,15 @@ class ArrowBatch:
         if self._batch_id is not None:
             self.stream.answer(self._batch_id, code, str(refusal))
         if self._is_decoded:
-            self.stream.decoded()
+            self._continue()
         else:
             self.stream.end(code, str(refusal))
+
+    def _continue(self) -> None:
+        """Read the next batch; once, as a batch may be refused after it was about to be stored."""
+        if not self._has_continued:
+            self._has_continued = True
+            self.stream.decoded()
 
 
 def max_streams(max_unfinished: int, max_body: int) -> int:

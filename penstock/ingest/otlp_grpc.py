@@ -225,7 +225,8 @@ class OtlpGrpcReceiver:
         return None
 
     def _parse_if_small(self, export: _Export | ArrowBatch, data: bytes) -> Logs | None:
-        if len(data) > INLINE_BYTES:
+        # Limit: how large a batch of OTAP becomes does not follow from its bytes.
+        if len(data) > INLINE_BYTES or isinstance(export, ArrowBatch):
             return None
         content = decompress_if_small(data, _compression(data), self._listener.max_body, INLINE_BYTES)
         return None if content is None else export.decode(content)

@@ -90,15 +90,27 @@ class Call:
 class StreamCall(Call):
     """A call with many requests and answers. Owned by one thread, which also handles its events."""
 
-    def __init__(self, call: Any, metadata: Any, on_left: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        call: Any,
+        metadata: Any,
+        on_left: Callable[[], None] = lambda: None,
+        on_sent: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(call, metadata)
+        self._on_sent = on_sent
         self._operations: deque[Any] = deque()
         self._metadata_operations: tuple[Any, ...] = (cygrpc.SendInitialMetadataOperation(None, _NO_FLAGS),)
         self._is_sending = self._is_over = False
         self.watch(on_left)
 
+    @property
+    def unsent(self) -> int:
+        """The number of answers that wait for a client that does not read them."""
+        return len(self._operations) + self._is_sending
+
     def send(self, data: bytes) -> None:
-        """Send an answer after those before; nothing once the call is over."""
+        """Send an answer after the earlier ones; nothing once the call is over. ``on_sent`` is called afterwards."""
         self._add(cygrpc.SendMessageOperation(data, _NO_FLAGS))
 
     def end(self, code: int, text: str) -> None:
@@ -122,6 +134,7 @@ class StreamCall(Call):
         self._is_sending = False
         if event.success:
             self._send_next()
+            self._on_sent()
         else:
             self._operations.clear()
 

@@ -15,7 +15,7 @@ import pytest
 from penstock.handover import stored_waits
 from penstock.ingest.otap import MAX_UNANSWERED, STREAMS_PER_UNFINISHED_BODY
 from penstock.testing.pipe import wait_until
-from penstock.wire.otap.streams import INVALID_ARGUMENT, OK, UNAVAILABLE, BatchStatus
+from penstock.wire.otap.streams import INVALID_ARGUMENT, OK, UNAVAILABLE, BatchArrowRecords, BatchStatus
 from tests.ingest.requests_life import Requests, requests_to
 from tests.ingest.test_otlp_grpc import code_of, export
 from tests.wire.otap.otap_batches import ArrowSender, tables_of
@@ -183,6 +183,21 @@ def test_stream_that_was_used_least_recently_makes_room(tmp_path: Path) -> None:
             streams[0].status()
         assert code_of(ended.value) is grpc.StatusCode.UNAVAILABLE
         assert streams[1].end() is grpc.StatusCode.OK
+
+
+def test_unread_answers_stop_the_reading_of_batches(otel: tuple[Requests, int]) -> None:
+    running, port = otel
+    settings = [("grpc.http2.bdp_probe", 0), ("grpc.max_receive_message_length", -1)]
+    with grpc.insecure_channel(f"127.0.0.1:{port}", settings) as channel:
+        stream, batches = Stream(channel), 12_000
+        for number in range(batches):
+            stream.send(BatchArrowRecords(batch_id=number).SerializeToString())
+        most = 0
+        for number in range(batches):
+            (held,) = running.receiver._streams
+            most = max(most, held._call.unsent)
+            assert stream.status() == (number, OK, "")
+        assert most <= MAX_UNANSWERED + 1
 
 
 def test_open_streams_end_when_the_receiver_does(tmp_path: Path) -> None:

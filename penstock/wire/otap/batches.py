@@ -5,7 +5,8 @@ Tables: LOGS has a row per record; RESOURCE_ATTRS, SCOPE_ATTRS and LOG_ATTRS hav
 differences unless a column's metadata say ``encoding: plain``.
 
 Limit: a batch names a resource, a dictionary's value or an attribute once, and any number of rows may refer to it. All
-texts are counted before they are repeated, and a batch that grows beyond MAX_GROWTH_FACTOR is refused.
+texts are counted before they are repeated, and a batch that grows beyond MAX_GROWN_BODIES times its largest size is
+refused. The size of the batch itself is no measure: its dictionaries may have come before, and it may be compressed.
 """
 
 from __future__ import annotations
@@ -36,12 +37,14 @@ from penstock.wire.otlp.records import (
 )
 from penstock.wire.otlp.values import Attributes, texts_of_numbers
 from penstock.wire.protobuf import MAX_FIELDS, Malformed, take_or_null
-from penstock.wire.requests import MAX_GROWTH_FACTOR, MIN_ROOM_BYTES, OVERSIZE, Refused, check_message_count
+from penstock.wire.requests import MAX_GROWN_BODIES, OVERSIZE, Refused, check_message_count
 
 _EMPTY, _STR, _INT, _DOUBLE, _BOOL, _MAP, _SLICE, _BYTES = range(8)
 """Types of a value (OTAP, section 5.5.1)."""
 _COMPARED = {_STR: "str", _INT: "int", _DOUBLE: "double", _BOOL: "bool", _BYTES: "bytes"}
 """Types whose equal neighbours have a difference as parent id, and their columns; others have the id itself."""
+LEAST_ROOM_BYTES = 16 << 20
+"""Bytes that the texts of a batch may take in any case."""
 _NO_ATTRIBUTES = Attributes(np.zeros(0, np.int64), pa.array([], pa.string()), pa.array([], pa.string()))
 
 
@@ -65,13 +68,16 @@ def logs_of(tables: Tables, max_message_bytes: int, max_messages: int) -> Logs:
     except UnicodeDecodeError:
         # Arrow validates texts, but not the names of columns.
         raise Malformed("the name of a column is not UTF-8") from None
+    except pa.ArrowException as error:
+        raise Malformed(f"a column has a type that it may not have: {error}") from None
 
 
 class _Decoder:
     def __init__(self, tables: Tables, batch: pa.RecordBatch) -> None:
         self._tables, self._batch, self._count = tables, batch, batch.num_rows
         self._columns = _Table(batch.schema, batch.columns)
-        self._room = max(MAX_GROWTH_FACTOR * tables.size, MIN_ROOM_BYTES)
+        self._max_room = self._room = max(MAX_GROWN_BODIES * tables.max_bytes, LEAST_ROOM_BYTES)
+        self._nested_items = MAX_FIELDS
 
     def logs(self, max_message_bytes: int) -> Logs:
         resource, scope = self._struct("resource"), self._struct("scope")
@@ -93,7 +99,7 @@ class _Decoder:
         )
         own = self._attributes(LOG_ATTRIBUTES, "attributes.", self._ids(self._columns, "id"))
         decoded = Decoded(self._payloads(), joined([*self._fields(), own]), 0)
-        return messages_of(decoded, scope_of, shared, max_message_bytes, self._tables.size)
+        return messages_of(decoded, scope_of, shared, max_message_bytes, self._max_room)
 
     def _struct(self, name: str) -> _Table:
         """Return the fields of a struct, which are null in rows where the struct is; none without the column."""
@@ -150,8 +156,10 @@ class _Decoder:
             raise Malformed("a table of attributes has no key or no parent_id")
         owner = _parent_ids(columns, kinds)
         entries = Attributes(owner, self._prefixed(prefix, key), self._values(columns, kinds))
+        # Limit: ids without attributes may be of any size; the others are indices of arrays.
+        owner_of_row = np.where(owner_of_row <= owner.max(), owner_of_row, -1)
         # Limit: many rows may have the same owner, so the growth is judged before the attributes are repeated.
-        has_owner = owner_of_row[(owner_of_row >= 0) & (owner_of_row <= owner.max())]
+        has_owner = owner_of_row[owner_of_row >= 0]
         if int(np.bincount(owner)[has_owner].sum()) > MAX_FIELDS:
             raise Refused(413, OVERSIZE, f"the records of a batch may have {MAX_FIELDS} attributes")
         self._use_room(int(attribute_sizes(entries, 0)[has_owner].sum()))
@@ -199,7 +207,7 @@ class _Decoder:
     def _use_room(self, size: int) -> None:
         self._room -= size
         if self._room < 0:
-            raise Refused(413, OVERSIZE, f"a batch may grow to {MAX_GROWTH_FACTOR} times its size")
+            raise Refused(413, OVERSIZE, f"the texts of a batch exceed {self._max_room} bytes")
 
     def _ints(self, column: pa.Array[Any]) -> pa.Array[Any]:
         return _without_dictionary(column, pa.int64()).cast(pa.string())
@@ -216,8 +224,12 @@ class _Decoder:
 
     def _nested(self, column: pa.Array[Any]) -> pa.Array[Any]:
         encoded = self._plain(column, pa.binary())
-        texts = [orjson.dumps(document_of(each)).decode() if each else "" for each in encoded.to_pylist()]
-        return pa.array(texts, pa.string())
+        return pa.array([self._json(each) if each else "" for each in encoded.to_pylist()], pa.string())
+
+    def _json(self, encoded: bytes) -> str:
+        document, items = document_of(encoded, self._nested_items)
+        self._nested_items -= items
+        return orjson.dumps(document).decode()
 
 
 _FORMS: Mapping[int, tuple[str, Callable[[_Decoder, pa.Array[Any]], pa.Array[Any]]]] = {

@@ -24,12 +24,13 @@ _SIMPLE_VALUES = {20: False, 21: True, 22: None, 23: None}
 _FLOATS = {25: (">e", 2), 26: (">f", 4), 27: (">d", 8)}
 
 
-def document_of(data: bytes) -> Any:
-    """Return a value as what JSON can hold: bytes in base64, and doubles that are not finite as text.
+def document_of(data: bytes, max_items: int) -> tuple[Any, int]:
+    """Return a value as what JSON can hold, and the number of its items.
 
-    Raises Malformed, also for bytes after the value.
+    Bytes become base64, and doubles that are not finite text. Raises Malformed, also for bytes after the value, and for
+    more than ``max_items`` values in each other: an empty list takes one byte here and 60 as an object.
     """
-    reader = _Reader(data)
+    reader = _Reader(data, max_items)
     try:
         document = reader.read(0)
     except (IndexError, struct.error):
@@ -38,14 +39,18 @@ def document_of(data: bytes) -> Any:
         raise Malformed("a text in CBOR is not UTF-8") from None
     if reader.position != len(data):
         raise Malformed("bytes follow a value in CBOR")
-    return document
+    return document, reader.items
 
 
 class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self._data, self.position = data, 0
+    def __init__(self, data: bytes, max_items: int) -> None:
+        self._data, self._max_items = data, max_items
+        self.position = self.items = 0
 
     def read(self, depth: int) -> Any:
+        self.items += 1
+        if self.items > self._max_items:
+            raise Malformed("the lists and maps of a batch have too many items")
         kind, info = self._initial()
         if kind in (_LIST, _MAP):
             if depth == MAX_DEPTH:

@@ -16,6 +16,8 @@ from penstock.wire.protobuf import Malformed
 
 SCHEMA, DICTIONARY, RECORDS = 1, 2, 3
 """Types of messages (format/Message.fbs, union MessageHeader)."""
+MAX_METADATA_BYTES = 64 << 10
+"""Limit: a schema stays in memory as long as its stream, in several times its size; that of logs takes 4 KB."""
 _CONTINUATION = 0xFFFFFFFF
 _HEADER_TYPE, _HEADER, _BODY_LENGTH = 1, 2, 3
 _DICTIONARY_ID, _DICTIONARY_DATA, _IS_DELTA = range(3)
@@ -47,6 +49,8 @@ def read_messages(data: bytes, max_bytes: int) -> list[IpcMessage]:
             continuation, metadata_bytes = _PREFIX.unpack_from(data, position)
             if continuation != _CONTINUATION or not metadata_bytes:
                 raise Malformed("no Arrow IPC message begins where one is expected")
+            if metadata_bytes > MAX_METADATA_BYTES:
+                raise Malformed(f"an Arrow IPC message has {metadata_bytes} bytes of metadata")
             begin = position + _PREFIX.size
             message, body_bytes = _read_message(data[begin : begin + metadata_bytes], data, begin + metadata_bytes)
             position = begin + metadata_bytes + body_bytes

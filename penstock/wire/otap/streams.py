@@ -65,10 +65,10 @@ def parse_batch(data: bytes) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The tables of one batch by type of payload, and the bytes that they arrived in."""
+    """The tables of one batch by type of payload, and the limit of the bytes of a batch."""
 
     by_type: Mapping[int, pa.RecordBatch]
-    size: int
+    max_bytes: int
 
 
 class OtapStream:
@@ -83,20 +83,20 @@ class OtapStream:
 
     def read(self, payloads: Any) -> Tables:
         """Decode the payloads of a BatchArrowRecords. Raises Malformed."""
-        tables, size = dict[int, pa.RecordBatch](), 0
+        tables, remaining_bytes = dict[int, pa.RecordBatch](), self._max_batch_bytes
         for payload in payloads:
             if payload.type not in PAYLOAD_TYPES:
                 raise Malformed(f"payload type {payload.type} is not one of logs")
             if payload.type in tables:
                 raise Malformed(f"payload type {payload.type} occurs twice in a batch")
-            size += len(payload.record)
             ipc_stream = self._ipc_streams.get(payload.type)
             if ipc_stream is None or ipc_stream.schema_id != payload.schema_id:
                 ipc_stream = self._ipc_streams[payload.type] = _IpcStream(payload.schema_id)
-            tables[payload.type] = ipc_stream.read(payload.record, self._max_batch_bytes)
+            tables[payload.type], size = ipc_stream.read(payload.record, remaining_bytes)
+            remaining_bytes -= size
             if sum(ipc.dictionary_bytes for ipc in self._ipc_streams.values()) > MAX_DICTIONARY_BYTES:
                 raise Malformed(f"the dictionaries of the stream exceed {MAX_DICTIONARY_BYTES} bytes")
-        return Tables(tables, size)
+        return Tables(tables, self._max_batch_bytes)
 
 
 class _IpcStream:
@@ -114,8 +114,8 @@ class _IpcStream:
         """Bytes of all dictionaries of the stream."""
         return sum(self._dictionaries.values())
 
-    def read(self, data: bytes, max_bytes: int) -> pa.RecordBatch:
-        """Decode the next part. Raises Malformed."""
+    def read(self, data: bytes, max_bytes: int) -> tuple[pa.RecordBatch, int]:
+        """Decode the next part; return it and its decompressed bytes. Raises Malformed."""
         messages = read_messages(data, max_bytes)
         kinds = [message.kind for message in messages]
         expected = [SCHEMA] if self._reader is None else []
@@ -136,7 +136,7 @@ class _IpcStream:
             batch.validate(full=True)
         except (pa.ArrowException, OSError, StopIteration) as error:
             raise Malformed(f"a payload cannot be decoded: {str(error).partition(chr(10))[0]}") from None
-        return batch
+        return batch, sum(message.body_bytes for message in messages)
 
 
 class _Parts(io.RawIOBase):

@@ -127,7 +127,8 @@ def read_logs(data: bytes, max_message_bytes: int, max_messages: int = MAX_MESSA
         decoded = _decode(message, records.select(is_good))
     if not is_good.any():
         raise Malformed(f"no record can be decoded: {first_error}")
-    logs = messages_of(decoded, records.owner[is_good], shared, max_message_bytes, len(message))
+    room = max(MAX_GROWTH_FACTOR * len(message), MIN_ROOM_BYTES)
+    logs = messages_of(decoded, records.owner[is_good], shared, max_message_bytes, room)
     if rejected := len(is_good) - int(np.count_nonzero(is_good)):
         logs = replace(logs, refused={**logs.refused, SYNTAX: rejected}, first_error=first_error)
     return logs
@@ -207,13 +208,16 @@ def _decode(message: Message, records: Values) -> Decoded:
     return Decoded(payloads, joined([*of_fields, attributes]), malformed_ids)
 
 
-def messages_of(decoded: Decoded, scope_of: Ints, shared: Attributes, max_message_bytes: int, body_bytes: int) -> Logs:
-    """Return the records as messages with the attributes of their scopes; records above a limit are refused."""
+def messages_of(decoded: Decoded, scope_of: Ints, shared: Attributes, max_message_bytes: int, room: int) -> Logs:
+    """Return the records as messages with the attributes of their scopes.
+
+    Records of more than ``max_message_bytes`` are refused, and those beyond ``room`` bytes of all messages.
+    """
     count, annotations = len(scope_of), decoded.annotations
     sizes = _lengths(decoded.payloads) + attribute_sizes(annotations, count)
     sizes += attribute_sizes(shared, int(scope_of.max()) + 1)[scope_of]
     # Limit: sizes are judged before the shared attributes are repeated, so that nothing grows in memory first.
-    fits = (sizes <= max_message_bytes) & (np.cumsum(sizes) <= max(MAX_GROWTH_FACTOR * body_bytes, MIN_ROOM_BYTES))
+    fits = (sizes <= max_message_bytes) & (np.cumsum(sizes) <= room)
     refused = count - int(fits.sum())
     of_shared = repeated_for(shared, np.where(fits, scope_of, -1))
     if refused:

@@ -13,9 +13,17 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from penstock.records import as_batch
 from penstock.wire.otap.batches import logs_of
-from penstock.wire.otap.streams import LOG_ATTRIBUTES, LOGS, RESOURCE_ATTRIBUTES, BatchArrowRecords, OtapStream, Tables
+from penstock.wire.otap.streams import (
+    LOG_ATTRIBUTES,
+    LOGS,
+    RESOURCE_ATTRIBUTES,
+    SCOPE_ATTRIBUTES,
+    BatchArrowRecords,
+    OtapStream,
+    Tables,
+)
 from penstock.wire.otlp.records import Logs, read_logs
-from penstock.wire.protobuf import Malformed
+from penstock.wire.protobuf import MAX_FIELDS, Malformed
 from penstock.wire.requests import OVERSIZE, Refused
 from tests.wire.otap.otap_batches import ArrowSender, attributes_schema, logs_schema, tables_of
 from tests.wire.otlp.otlp_requests import request
@@ -23,8 +31,8 @@ from tests.wire.otlp.otlp_requests import request
 LIMIT, MAX_MESSAGES = 1 << 20, 100_000
 
 
-def decode(tables: dict[int, pa.RecordBatch], size: int = 1 << 16) -> Logs:
-    return logs_of(Tables(tables, size), LIMIT, MAX_MESSAGES)
+def decode(tables: dict[int, pa.RecordBatch], max_bytes: int = LIMIT) -> Logs:
+    return logs_of(Tables(tables, max_bytes), LIMIT, MAX_MESSAGES)
 
 
 def rows(logs: Logs) -> list[tuple[bytes, list[tuple[str, str]]]]:
@@ -138,6 +146,7 @@ def test_batch_without_logs_is_empty() -> None:
         ("severity_text", pa.array([1]), "int64 and not string"),
         ("trace_id", pa.array([b"x"]), "binary and not fixed_size_binary"),
         ("body", pa.array([{"str": "x"}]), "no type"),
+        ("severity_text", pa.array([["x"]]), "list<item: string> and not string"),
         ("body", pa.array([{"type": 9}], pa.struct([("type", pa.uint8())])), "type 9"),
         ("time_unix_nano", pa.array([1], pa.timestamp("us")), r"timestamp\[us\] and not int64"),
     ],
@@ -154,8 +163,8 @@ def test_too_many_messages_are_refused() -> None:
 
 def test_growth_by_a_dictionary_is_refused() -> None:
     texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(50_000, np.uint8)), pa.array(["x" * 10_000]))
-    with pytest.raises(Refused, match="16 times") as refused:
-        decode({LOGS: pa.RecordBatch.from_arrays([texts], ["severity_text"])}, size=70_000)
+    with pytest.raises(Refused, match="exceed 16777216 bytes") as refused:
+        decode({LOGS: pa.RecordBatch.from_arrays([texts], ["severity_text"])})
     assert refused.value.reason == OVERSIZE
 
 
@@ -167,8 +176,8 @@ def test_growth_by_a_shared_resource_is_refused() -> None:
         LOGS: pa.RecordBatch.from_pylist(logs, logs_schema(plain=True)),
         RESOURCE_ATTRIBUTES: pa.RecordBatch.from_pylist(attributes, attributes_schema(plain=True)),
     }
-    with pytest.raises(Refused, match="16 times"):
-        decode(tables, size=1 << 20)
+    with pytest.raises(Refused, match="exceed 16777216 bytes"):
+        decode(tables)
 
 
 def test_attributes_of_repeated_record_ids_are_bounded() -> None:
@@ -179,6 +188,46 @@ def test_attributes_of_repeated_record_ids_are_bounded() -> None:
     tables = {LOGS: logs, LOG_ATTRIBUTES: pa.RecordBatch.from_pylist(attributes, attributes_schema(plain=True))}
     with pytest.raises(Refused, match="attributes"):
         decode(tables)
+
+
+@pytest.mark.parametrize("name", ["id", "resource", "scope"])
+def test_id_without_attributes_allocates_nothing(name: str) -> None:
+    ids = pa.array([4_000_000_000], pa.uint32())
+    column = ids if name == "id" else pa.StructArray.from_arrays([ids], ["id"])
+    attributes = pa.RecordBatch.from_pylist([{"parent_id": 1, "key": "a", "type": 0}], attributes_schema(plain=True))
+    kinds = (LOG_ATTRIBUTES, RESOURCE_ATTRIBUTES, SCOPE_ATTRIBUTES)
+    tables = {LOGS: pa.RecordBatch.from_arrays([column], [name]), **dict.fromkeys(kinds, attributes)}
+    assert rows(decode(tables)) == [(b"", [])]
+
+
+def test_items_of_lists_are_bounded() -> None:
+    encoded = b"\x9f" + b"\x80" * (MAX_FIELDS + 1) + b"\xff"
+    body = pa.array([{"type": 6, "ser": encoded}], pa.struct([("type", pa.uint8()), ("ser", pa.binary())]))
+    with pytest.raises(Malformed, match="too many items"):
+        decode({LOGS: pa.RecordBatch.from_arrays([body], ["body"])})
+
+
+def test_batch_that_is_compressed_well_is_accepted() -> None:
+    sent = request(5000)
+    for record in sent.resource_logs[0].scope_logs[0].log_records:
+        record.body.string_value = "x" * 400
+    data = ArrowSender("zstd").batch(tables_of(sent))
+    assert 16 * len(data) < 5000 * 400
+    decoded = logs_of(OtapStream(32 << 20).read(BatchArrowRecords.FromString(data).arrow_payloads), LIMIT, MAX_MESSAGES)
+    assert (decoded.body.num_rows, decoded.refused) == (5000, {})
+
+
+@pytest.mark.parametrize("name", ["key", "str"])
+def test_attribute_column_of_wrong_type_is_malformed(name: str) -> None:
+    columns = {
+        "parent_id": pa.array([0, 0], pa.uint16()),
+        "type": pa.array([1, 1], pa.uint8()),
+        "key": pa.array(["a"] * 2),
+    }
+    columns[name] = pa.array([["a"], ["a"]])
+    attributes = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+    with pytest.raises(Malformed, match="type"):
+        decode({LOGS: tables_of(request(1))[LOGS], LOG_ATTRIBUTES: attributes})
 
 
 COLUMNS = st.sampled_from(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from penstock.wire.otap.cbor import MAX_DEPTH, document_of
 from penstock.wire.protobuf import Malformed
 
+LIMIT = 1000
 EXAMPLES = [
     ("00", 0),
     ("17", 23),
@@ -49,7 +50,7 @@ EXAMPLES = [
 
 @pytest.mark.parametrize(("encoded", "document"), EXAMPLES)
 def test_value_is_read(encoded: str, document: Any) -> None:
-    assert document_of(bytes.fromhex(encoded)) == document
+    assert document_of(bytes.fromhex(encoded), LIMIT)[0] == document
 
 
 @pytest.mark.parametrize(
@@ -73,13 +74,20 @@ def test_value_is_read(encoded: str, document: Any) -> None:
 )
 def test_other_bytes_are_malformed(encoded: str, error: str) -> None:
     with pytest.raises(Malformed, match=error):
-        document_of(bytes.fromhex(encoded))
+        document_of(bytes.fromhex(encoded), LIMIT)
+
+
+def test_items_are_counted_and_bounded() -> None:
+    lists = b"\x9f" + b"\x80" * 9 + b"\xff"
+    assert document_of(lists, 10) == ([[]] * 9, 10)
+    with pytest.raises(Malformed, match="too many items"):
+        document_of(lists, 9)
 
 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_a_document_or_malformed(data: bytes) -> None:
     try:
-        document = document_of(data)
+        document, _ = document_of(data, LIMIT)
     except Malformed:
         return
     assert json.loads(json.dumps(document)) == document

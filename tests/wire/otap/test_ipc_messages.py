@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire.otap.ipc_messages import DICTIONARY, RECORDS, SCHEMA, IpcMessage, read_messages
+from penstock.wire.otap.ipc_messages import DICTIONARY, MAX_METADATA_BYTES, RECORDS, SCHEMA, IpcMessage, read_messages
 from penstock.wire.protobuf import Malformed
 
 LIMIT = 1 << 20
@@ -45,6 +45,12 @@ def test_body_above_the_limit_is_malformed() -> None:
     for data in (PLAIN, PACKED):
         with pytest.raises(Malformed, match="exceeds 7999 bytes"):
             read_messages(data, 7999)
+
+
+def test_metadata_of_a_schema_is_bounded() -> None:
+    schema = pa.schema([pa.field("x", pa.int8())], metadata={"a": "b" * MAX_METADATA_BYTES})
+    with pytest.raises(Malformed, match="bytes of metadata"):
+        read_messages(bytes(schema.serialize()), 100 * LIMIT)
 
 
 @pytest.mark.parametrize("stated", [1 << 62, -5])
