@@ -14,10 +14,12 @@ import pytest
 
 from penstock.handover import stored_waits
 from penstock.ingest.otap import MAX_UNANSWERED, STREAMS_PER_UNFINISHED_BODY
+from penstock.ingest.otlp_grpc import OtlpGrpcReceiver
 from penstock.testing.pipe import wait_until
 from penstock.wire.otap.streams import INVALID_ARGUMENT, OK, UNAVAILABLE, BatchArrowRecords, BatchStatus
 from tests.ingest.requests_life import Requests, requests_to
 from tests.ingest.test_otlp_grpc import code_of, export
+from tests.server.http2_attacker import Attacker
 from tests.wire.otap.otap_batches import ArrowSender, tables_of
 from tests.wire.otlp.otlp_requests import request
 
@@ -187,17 +189,24 @@ def test_stream_that_was_used_least_recently_makes_room(tmp_path: Path) -> None:
 
 def test_unread_answers_stop_the_reading_of_batches(otel: tuple[Requests, int]) -> None:
     running, port = otel
-    settings = [("grpc.http2.bdp_probe", 0), ("grpc.max_receive_message_length", -1)]
-    with grpc.insecure_channel(f"127.0.0.1:{port}", settings) as channel:
-        stream, batches = Stream(channel), 12_000
-        for number in range(batches):
-            stream.send(BatchArrowRecords(batch_id=number).SerializeToString())
-        most = 0
-        for number in range(batches):
-            (held,) = running.receiver._streams
-            most = max(most, held._call.unsent)
-            assert stream.status() == (number, OK, "")
-        assert most <= MAX_UNANSWERED + 1
+    receiver = running.receiver
+    assert isinstance(receiver, OtlpGrpcReceiver)
+    export(port, request(1).SerializeToString())  # it listens
+    attacker = Attacker(f"127.0.0.1:{port}", ARROW_LOGS)
+    try:
+        attacker.send_without_reading(
+            [BatchArrowRecords(batch_id=number).SerializeToString() for number in range(2000)]
+        )
+
+        def unsent() -> list[int]:
+            return [stream._call.unsent for stream in list(receiver._streams)]
+
+        wait_until(lambda: unsent() == [MAX_UNANSWERED])
+        for _ in range(3):
+            export(port, request(1).SerializeToString())
+        assert unsent() == [MAX_UNANSWERED]
+    finally:
+        attacker.close()
 
 
 def test_open_streams_end_when_the_receiver_does(tmp_path: Path) -> None:

