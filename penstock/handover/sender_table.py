@@ -47,11 +47,17 @@ _ROW = np.dtype(f"V{8 * _COLUMNS}")
 NAME_BYTES = 64
 _RAW_IPV4, _RAW_IPV6, _TEXT = 4, 6, 1
 OTHERS = "others"
+HOST_OTHERS = "host others"
+"""Shown name of a sender that calls itself like the sum of the others."""
 
-_MAGIC = 0x31444E53_4B545350  # "PSTKSND1"
+_MAGIC = 0x32444E53_4B545350  # "PSTKSND2"
 _UNPUBLISHED = np.iinfo(np.int64).max
 _LAST_IDENTITY = np.iinfo(np.uint64).max
-_HEADER = np.dtype([("magic", "<u8"), ("file_id", "<u8"), ("published", "<i8"), ("listened", "<i8")])
+_REPLACED_IDENTITIES = ((0, 0x9E3779B97F4A7C15), (_LAST_IDENTITY, 0xC2B2AE3D27D4EB4F))
+"""Identities that mark free rows and the end of the index, and what such senders (0.0.0.0) have instead."""
+_HEADER = np.dtype(
+    [("magic", "<u8"), ("file_id", "<u8"), ("published", "<i8"), ("listened", "<i8"), ("hash_key", "<u8")]
+)
 _PAGE = 4096
 _SECTIONS = (("ids", 8), ("kinds", 1), ("names", NAME_BYTES), ("marks", 8), ("halves", 2 * _COLUMNS * 8))
 _SECOND_US = 1_000_000
@@ -107,20 +113,38 @@ def distinct_senders(identities: Identities) -> tuple[npt.NDArray[np.uint64], In
     return ordered[last].astype(np.uint64), amounts
 
 
+def random_key() -> int:
+    """Return a key of identities, which a sender must not know: it could choose names and addresses of one identity."""
+    return int.from_bytes(os.urandom(8), "little")
+
+
+def _stored_name(text: str) -> bytes:
+    """Return a name as the table has it: cut to NAME_BYTES at a character, and without the padding's bytes."""
+    cut = text.encode()[:NAME_BYTES].decode(errors="ignore")
+    return cut.rstrip("\0").encode()
+
+
 @lru_cache(maxsize=1 << 14)
-def text_identity(text: str) -> int:
+def text_identity(text: str, key: int = 0) -> int:
     """Return the identity of a sender with a name: an address of a connection, a user, a host."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") or 1
+    digest = hashlib.blake2b(_stored_name(text), digest_size=8, key=key.to_bytes(8, "little")).digest()
+    return int.from_bytes(digest, "little")
 
 
-def named_arrivals(counts_by_name: Mapping[str, Ints]) -> Arrivals:
-    """Return the counts (one row of COUNT_NAMES each) of senders with names."""
-    names = {text_identity(name): name for name in counts_by_name}
+def named_arrivals(counts_by_name: Mapping[str, Ints], key: int = 0) -> Arrivals:
+    """Return the counts (one row of COUNT_NAMES each) of senders with names. ``key`` is the one of their table."""
+    names: dict[int, str] = {}
+    counts_of: dict[int, Ints] = {}
+    for name, amounts in counts_by_name.items():
+        identity = text_identity(name, key)
+        names.setdefault(identity, name)
+        # Long names may begin alike, and any two may have the same hash.
+        counts_of[identity] = counts_of[identity] + amounts if identity in counts_of else amounts
 
     def describe(identities: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
         return text_names([names[identity] for identity in identities.tolist()])
 
-    counts = np.array(list(counts_by_name.values()), np.int64).reshape(len(names), len(COUNT_NAMES))
+    counts = np.array(list(counts_of.values()), np.int64).reshape(len(names), len(COUNT_NAMES))
     return Arrivals(np.array(list(names), np.uint64), counts, len(names), describe)
 
 
@@ -148,7 +172,7 @@ NO_ARRIVALS = named_arrivals({})
 
 def text_names(texts: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
     """Return kinds and names of senders with names, cut to NAME_BYTES."""
-    names = np.array([text.encode()[:NAME_BYTES] for text in texts], f"S{NAME_BYTES}")
+    names = np.array([_stored_name(text) for text in texts], f"S{NAME_BYTES}")
     return np.full(len(texts), _TEXT, np.uint8), names.view(np.uint8).reshape(len(texts), NAME_BYTES)
 
 
@@ -205,6 +229,7 @@ class SenderTable:
             sections.ids[:] = 0
             sections.halves[:] = 0
             header["file_id"] = int.from_bytes(os.urandom(7), "little")
+            header["hash_key"] = random_key()
             # Order: the magic last; a header without it is not trusted.
             header["magic"] = _MAGIC
         # Crash: a predecessor may have been killed between the frame and its confirmation, or before the frame.
@@ -224,6 +249,11 @@ class SenderTable:
         self._rows, self._known = np.append(rows[order], 0), np.append(ids[rows[order]], _LAST_IDENTITY)
         self._free = np.flatnonzero(ids[1:] == 0) + 1
 
+    @property
+    def hash_key(self) -> int:
+        """The key of the identities in this table."""
+        return int(self._sections.header["hash_key"][0])
+
     def listened(self) -> int:
         """Return the listening time in microseconds."""
         return self._listened_before + int((self._monotonic() - self._began) * _SECOND_US)
@@ -235,6 +265,7 @@ class SenderTable:
     def stage(self, arrivals: Arrivals, position: int, now_us: int) -> None:
         """Enter the counts of a frame that will begin at ``position`` or later; ``confirm`` follows, or ``discard``."""
         sections, listened = self._sections, self.listened()
+        arrivals = _with_valid_identities(arrivals)
         rows, counts, heard_count = self._rows_of(arrivals, now_us, listened), arrivals.counts, arrivals.heard_count
         if rows is None:
             rows, counts, heard_count = self._join_others(arrivals, now_us, listened)
@@ -329,6 +360,23 @@ class SenderTable:
         return np.append(rows, smallest), np.concatenate([values, np.zeros_like(summed)])
 
 
+def _with_valid_identities(arrivals: Arrivals) -> Arrivals:
+    """Replace identities that no row may have."""
+    identities = arrivals.identities
+    # Fast path: plus one, the last identity is 0 and the first is 1.
+    if len(identities) and (identities + np.uint64(1)).min() > 1:
+        return arrivals
+    replaced, describe = identities.copy(), arrivals.describe
+    originals = {replacement: identity for identity, replacement in _REPLACED_IDENTITIES}
+    for identity, replacement in _REPLACED_IDENTITIES:
+        replaced[identities == identity] = replacement
+
+    def describe_originals(some: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+        return describe(np.array([originals.get(identity, identity) for identity in some.tolist()], np.uint64))
+
+    return arrivals._replace(identities=replaced, describe=describe_originals)
+
+
 def _advance_times(values: Ints, now_us: int, listened: int) -> None:
     """Enter an arrival of each sender now, and learn its usual pause: the longest one, slowly forgotten.
 
@@ -368,6 +416,19 @@ def _map_file(path: Path) -> mmap.mmap:
         os.close(descriptor)
 
 
+def are_silent(
+    silence: npt.NDArray[np.float64],
+    pause: npt.NDArray[np.float64],
+    steady: npt.NDArray[np.float64],
+    expect_s: float,
+) -> npt.NDArray[np.bool_]:
+    """Return which senders are silent: for longer than ``expect_s`` if it is not 0, else than their rhythm explains."""
+    if expect_s:
+        return silence > expect_s
+    is_steady = steady >= np.maximum(STEADY_PAUSES * pause, MIN_STEADY_S)
+    return (pause > 0) & is_steady & (silence > np.maximum(SILENT_PAUSES * pause, MIN_SILENCE_S))
+
+
 @dataclass(frozen=True, slots=True)
 class Senders:
     """The senders of one listener as of one moment, the others first; one entry per sender in each array.
@@ -397,16 +458,18 @@ class Senders:
             case kind if kind == _RAW_IPV6:
                 return socket.inet_ntop(socket.AF_INET6, raw[:16])
             case kind if kind == _TEXT:
-                return str(raw.rstrip(b"\0"), "utf-8", "replace")
+                text = str(raw.rstrip(b"\0"), "utf-8", "replace")
+                return text if text != OTHERS else HOST_OTHERS
         return OTHERS
+
+    @property
+    def steady(self) -> npt.NDArray[np.float64]:
+        """Seconds of listening time between the first and the last arrival."""
+        return self.age - self.silence
 
     def is_silent(self, expect_s: float = 0.0) -> npt.NDArray[np.bool_]:
         """Return which senders are silent: for longer than ``expect_s``, or than their rhythm explains."""
-        if expect_s:
-            return self._is_sender() & (self.silence > expect_s)
-        is_steady = (self.age - self.silence) >= np.maximum(STEADY_PAUSES * self.pause, MIN_STEADY_S)
-        is_quiet = self.silence > np.maximum(SILENT_PAUSES * self.pause, MIN_SILENCE_S)
-        return self._is_sender() & (self.pause > 0) & is_steady & is_quiet
+        return self._is_sender() & are_silent(self.silence, self.pause, self.steady, expect_s)
 
     def is_new(self) -> npt.NDArray[np.bool_]:
         """Return which senders first came within the last hour, after the listener had been heard for an hour."""

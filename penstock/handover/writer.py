@@ -150,6 +150,11 @@ class FrameWriter:
         self._missed.confirm_ride()
         self._is_behind = False
 
+    @property
+    def sender_key(self) -> int:
+        """The key of the identities in the table of senders; 0 without a table."""
+        return self.senders.hash_key if self.senders is not None else 0
+
     def count_senders(self, path: Path) -> None:
         """Count senders in the table at ``path`` from now on; not if there is no room: messages matter more."""
         frame = self._publication.last_frame()

@@ -170,7 +170,7 @@ class RequestWriter:
             counts = by_sender.setdefault(request.sender.address, sender_counts(1)[0])
             counts[ACCEPTED] += request.counts[Name.ACCEPTED]
             counts[REFUSED] += request.counts.total(Name.REFUSED)
-        return named_arrivals(by_sender)
+        return named_arrivals(by_sender, self._writer.sender_key)
 
     def _publish(self, messages: Body, counts: Counts, codec: str, arrivals: Arrivals | None = None) -> None:
         self._writer.publish(messages, counts, reserved_value(self._round, 0), codec=codec, arrivals=arrivals)

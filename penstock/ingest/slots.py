@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import hashlib
 import io
 import logging
 import mmap
@@ -31,6 +32,7 @@ import crc32c
 import numpy as np
 import numpy.typing as npt
 
+from penstock.handover.sender_table import random_key
 from penstock.process.kernel import boot_id
 from penstock.wire.datagrams import Datagrams
 
@@ -96,6 +98,7 @@ class Slots:
 
     def __init__(self, path: Path, slots: int, published: int = 0, *, is_local: bool = False) -> None:
         self.slots, self._is_local = slots, is_local
+        self.set_address_key(random_key())
         self.unusable = _set_aside_unusable(path, slots)
         self._map_parts(_map_file(path, slots))
         self._attach(published)
@@ -224,7 +227,7 @@ class Slots:
             matrix=self._matrix[begin:end],
             overflow=self._overflow[begin:end],
             lengths=self.lengths(begin, end),
-            addresses=self._credential_identities(begin, end) if self._is_local else _address_identities(names),
+            addresses=self._credential_identities(begin, end) if self._is_local else self._address_identities(names),
             ports=np.zeros(end - begin, np.uint16) if self._is_local else names["port"],
         )
 
@@ -246,6 +249,20 @@ class Slots:
         identities: npt.NDArray[np.uint64] = (credentials[:, 0] << 32 | credentials[:, 1]).astype(np.uint64)
         return identities
 
+    def set_address_key(self, key: int) -> None:
+        """Set the key of the identities of IPv6 addresses. It is secret, so that nobody can choose equal ones."""
+        words = np.frombuffer(hashlib.shake_128(key.to_bytes(8, "little")).digest(80), "<u8").reshape(5, 2)
+        self._address_factors, self._address_addends = words[:4], words[4]
+
+    def _address_identities(self, names: npt.NDArray[np.void]) -> npt.NDArray[np.unsignedinteger[Any]]:
+        if not len(names) or names["family"][0] != socket.AF_INET6:
+            return names["ipv4"]  # a view: few codecs need the addresses
+        words = names["ipv6"].copy().view("<u4").reshape(-1, 4).astype(np.uint64)
+        # Multilinear hash: the high halves of both sums are equal for two addresses with a probability of 2^-64.
+        sums = words @ self._address_factors + self._address_addends
+        identities: npt.NDArray[np.uint64] = sums[:, 0] >> np.uint64(32) | sums[:, 1] & np.uint64(0xFFFFFFFF << 32)
+        return identities
+
     def senders(self, begin: int, end: int) -> npt.NDArray[np.void]:
         """Return the senders' addresses of slots [begin, end), as views."""
         return self._names[begin:end]
@@ -264,14 +281,6 @@ class Slots:
         if self._is_local:
             self._messages["controllen"] = CREDENTIALS.itemsize  # the kernel wrote the length that it used
         self._store_round(self._number + 1)
-
-
-def _address_identities(names: npt.NDArray[np.void]) -> npt.NDArray[np.unsignedinteger[Any]]:
-    if not len(names) or names["family"][0] != socket.AF_INET6:
-        return names["ipv4"]  # a view: few codecs need the addresses
-    ipv6 = names["ipv6"].copy().view("<u8").reshape(-1, 2)
-    mixed: npt.NDArray[np.uint64] = ipv6[:, 0] * np.uint64(0x9E3779B97F4A7C15) ^ ipv6[:, 1]
-    return mixed
 
 
 def _header_checksum(header: np.void) -> int:

@@ -476,7 +476,7 @@ class TcpReceiver:
     def _publish(self, body: pa.RecordBatch, counts: Counts, first: int) -> None:
         arrivals = None
         if self._sender_counts:
-            arrivals, self._sender_counts = named_arrivals(self._sender_counts), {}
+            arrivals, self._sender_counts = named_arrivals(self._sender_counts, self._publisher.sender_key), {}
         self._publisher.publish(body, counts, reserved_value(self._round, 0), first=first, arrivals=arrivals)
         self._round += 1
         self._wake()

@@ -127,6 +127,9 @@ class UdpReceiver:
         self._sock, self._slots, self._publisher, self._decoder = sock, slots, publisher, decoder
         self._commands, self._wake = commands, wake
         self._is_local = listener.is_local
+        if publisher.senders is not None:
+            # The rows of the table are found by identities of the same key after a restart.
+            slots.set_address_key(publisher.sender_key)
         room = queue_length() // 2 if self._is_local else granted_buffer(sock) // DATAGRAM_COST_BYTES
         self._fill = ReceivePacer(slots.slots, room)
         self._budget = publisher.frame_limit - FRAME_OVERHEAD_BYTES - 2 * listener.most_beyond
@@ -294,7 +297,7 @@ class UdpReceiver:
             losses = counts.setdefault(NO_HOST, sender_counts(1)[0])
             losses[REFUSED] = len(decoded.refused)
             losses[OVERLONG if self._is_local else INVALID] = refused_datagrams
-        return named_arrivals(counts)
+        return named_arrivals(counts, self._publisher.sender_key)
 
     def _with_losses(self, arrivals: Arrivals) -> Arrivals:
         # The codec knows addresses only, so losses of local senders cannot be attributed; their codecs have none.

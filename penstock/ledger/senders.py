@@ -13,7 +13,7 @@ from itertools import islice
 import numpy as np
 
 from penstock.counts import BUCKET_SECONDS, Counts, SourceBucket
-from penstock.handover.sender_table import COUNT_NAMES, MAX_SENDERS, OTHERS, SILENT_PAUSES, Senders
+from penstock.handover.sender_table import COUNT_NAMES, MAX_SENDERS, OTHERS, SILENT_PAUSES, Senders, are_silent
 from penstock.ledger.posts import MAX_POSTED, SenderTotals, Totals
 
 GONE = ""
@@ -26,12 +26,15 @@ CLOSED = 1 << 63
 
 def totals_of(senders: Senders) -> Totals:
     """Return the senders of a table."""
+    total: Totals = {}
     rows = zip(senders.first.tolist(), senders.last.tolist(), senders.counts.tolist(), strict=True)
-    return {
-        senders.name(index): SenderTotals(first, last, Counts(dict(zip(COUNT_NAMES, counts, strict=True))))
-        for index, (first, last, counts) in enumerate(rows)
-        if first
-    }
+    for index, (first, last, counts) in enumerate(rows):
+        if first:
+            name = senders.name(index)
+            sender = SenderTotals(first, last, Counts(dict(zip(COUNT_NAMES, counts, strict=True))))
+            # Two rows may have one name: an address, and a host that calls itself so.
+            total[name] = total[name].plus(sender) if name in total else sender
+    return total
 
 
 def added(many: Iterable[Totals]) -> Totals:
@@ -118,7 +121,7 @@ class SenderState:
 def states(receivers: Iterable[tuple[SenderPages | None, Senders | None]], expect_s: float) -> list[SenderState]:
     """Return the senders of one listener, the largest first; its receivers may be several.
 
-    The kernel chooses the receiver of a datagram: a sender is silent if it is silent at each receiver.
+    The kernel chooses the receiver of a datagram, so a sender is judged by all of them: see ``silent_senders``.
     """
     receivers = list(receivers)
     tables = [table for _, table in receivers if table is not None]
@@ -136,18 +139,26 @@ def states(receivers: Iterable[tuple[SenderPages | None, Senders | None]], expec
 
 
 def silent_senders(tables: Iterable[Senders], expect_s: float) -> dict[str, float]:
-    """Return the senders that are silent at each receiver, and for how long (seconds)."""
-    silent: dict[str, float] = {}
-    audible: set[str] = set()
+    """Return the senders that are silent at all receivers together, and for how long (seconds).
+
+    A sender is judged once, by its latest arrival, its longest pause and its longest steady time: a receiver that the
+    kernel chose for few of its messages says nothing about its rhythm.
+    """
     tables = list(tables)
-    for table in tables:
-        is_silent = table.is_silent(expect_s)
-        for index in np.flatnonzero(is_silent).tolist():
-            name, silence_s = table.name(index), float(table.silence[index])
-            silent[name] = min(silent.get(name, silence_s), silence_s)
-        if len(tables) > 1:
-            audible |= {table.name(index) for index in np.flatnonzero(~is_silent).tolist()}
-    return {name: silence_s for name, silence_s in silent.items() if name not in audible}
+    if len(tables) == 1:
+        # Fast path: only silent senders need their names.
+        indices = np.flatnonzero(tables[0].is_silent(expect_s)).tolist()
+        return {tables[0].name(index): float(tables[0].silence[index]) for index in indices}
+    rows: dict[str, int] = {}
+    row_of = [rows.setdefault(table.name(index), len(rows)) for table in tables for index in range(1, len(table.kinds))]
+    silence, pause, steady = np.full(len(rows), np.inf), np.zeros(len(rows)), np.zeros(len(rows))
+    if rows:
+        np.minimum.at(silence, row_of, np.concatenate([table.silence[1:] for table in tables]))
+        np.maximum.at(pause, row_of, np.concatenate([table.pause[1:] for table in tables]))
+        np.maximum.at(steady, row_of, np.concatenate([table.steady[1:] for table in tables]))
+    names = list(rows)
+    indices = np.flatnonzero(are_silent(silence, pause, steady, expect_s)).tolist()
+    return {names[index]: float(silence[index]) for index in indices}
 
 
 def new_senders(tables: Iterable[Senders]) -> set[str]:

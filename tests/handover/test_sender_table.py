@@ -18,9 +18,12 @@ from penstock.handover.sender_table import (
     COUNT_NAMES,
     FILE_BYTES,
     HOLE,
+    HOST_OTHERS,
     MAX_SENDERS,
+    NAME_BYTES,
     OTHERS,
     ROWS,
+    Arrivals,
     Senders,
     SenderTable,
     distinct_senders,
@@ -28,6 +31,7 @@ from penstock.handover.sender_table import (
     read_senders,
     sender_counts,
     text_identity,
+    text_names,
     with_losses,
 )
 
@@ -188,6 +192,46 @@ def test_more_new_senders_in_a_round_than_rows_lose_no_count(listener: Listener)
     accepted = listener.accepted()
     assert sum(accepted.values()) == len(names) + 9
     assert accepted[OTHERS] >= 6
+
+
+def test_names_of_one_identity_share_a_row(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender_table, "text_identity", lambda text, key=0: 7)
+    listener.hear("a", "b")
+    assert listener.accepted() == {"a": 2}
+
+
+def test_names_that_look_alike_share_a_row(listener: Listener) -> None:
+    begin = "x" * (NAME_BYTES - 1)
+    listener.hear(f"{begin}\u00e91", f"{begin}\u00e92", "web\0", "web")
+    assert listener.accepted() == {begin: 2, "web": 2}
+
+
+def test_host_with_the_name_of_the_others_is_shown_apart(listener: Listener) -> None:
+    listener.hear(OTHERS)
+    assert listener.accepted() == {HOST_OTHERS: 1}
+
+
+def test_identities_of_a_table_depend_on_its_own_key(tmp_path: Path) -> None:
+    first, second = (SenderTable(tmp_path / name, -1) for name in ("a", "b"))
+    assert text_identity("web", first.hash_key) != text_identity("web", second.hash_key)
+    assert SenderTable(tmp_path / "a", -1).hash_key == first.hash_key
+
+
+def test_senders_with_reserved_identities_are_counted(listener: Listener) -> None:
+    names = {0: "0.0.0.0", 2**64 - 1: "last", 5: "other"}
+    identities = np.array(list(names), np.uint64)
+    for _ in range(2):
+        arrivals = Arrivals(
+            identities,
+            sender_counts(3) + 1,
+            3,
+            lambda wanted: text_names([names[identity] for identity in wanted.tolist()]),
+        )
+        listener.table.stage(arrivals, listener.position, NOW_US)
+        listener.table.confirm(listener.position)
+        listener.position += 32
+        listener.restart(listener.position - 32)
+    assert listener.accepted() == dict.fromkeys(names.values(), 2)
 
 
 def test_losses_of_a_sender_that_is_silent_move_neither_its_time_nor_make_it_new(listener: Listener) -> None:

@@ -115,6 +115,22 @@ def test_ipv6_senders_are_known(tmp_path: Path) -> None:
         assert int(slots.datagrams(0, 1).addresses[0]) != 0
 
 
+def test_ipv6_addresses_have_other_identities_under_another_key(tmp_path: Path) -> None:
+    slots = Slots(tmp_path / "slots", SLOTS)
+    names = slots.senders(0, 3)
+    names["family"] = socket.AF_INET6
+    # The second differs from the first in the top bits of both halves: with odd factors alone they cancel each other.
+    names["ipv6"][1, [7, 15]] = 0x80
+    names["ipv6"][2] = 0xFF
+    seen: set[int] = set()
+    for key in (1, 2):
+        slots.set_address_key(key)
+        seen.update(slots.datagrams(0, 3).addresses.tolist())
+    assert len(seen) == 6
+    slots.set_address_key(1)
+    assert set(slots.datagrams(0, 3).addresses.tolist()) < seen
+
+
 FILLED = [b"one", b"two" * 1000, b"three"]
 HEADER = 56
 """Bytes of the header that are used."""

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from penstock.counts import Counts
 from penstock.handover.paths import senders_file
-from penstock.handover.sender_table import ACCEPTED, MAX_SENDERS, OTHERS, SenderTable, named_arrivals, sender_counts
+from penstock.handover.sender_table import (
+    ACCEPTED,
+    MAX_SENDERS,
+    OTHERS,
+    Arrivals,
+    SenderTable,
+    address_names,
+    named_arrivals,
+    read_senders,
+    sender_counts,
+)
+from penstock.ingest.slots import SENDER
 from penstock.ledger.book_from_topics import load
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import SenderTotals
-from penstock.ledger.senders import NO_TABLE, SenderPages, added, silent_hosts
+from penstock.ledger.senders import NO_TABLE, SenderPages, added, silent_hosts, totals_of
 from penstock.log import Log
 
 NOW_US = 1_800_000_000_000_000
@@ -96,6 +109,32 @@ def test_senders_of_several_receivers_of_a_port_are_one(log: Log, tmp_path: Path
     # "a" fell silent at the first receiver only: the kernel chose the other one.
     assert {name: state.is_silent for name, state in states.items()} == {"a": False, "b": False}
     assert {state.name: state.is_silent for state in ledger.senders(["in"], 0.0)} == {"a": True, "b": False}
+
+
+def test_sender_that_a_second_receiver_heard_once_becomes_silent(log: Log, tmp_path: Path) -> None:
+    first, second, ledger = Receiver(tmp_path), Receiver(tmp_path, "in-2"), Ledger(log, tmp_path, ["in", "in-2"])
+    second.hear("a")
+    for receiver in (first, second):
+        receiver.hear("b", 600, 1.0)
+    first.hear("a", 600, 1.0)
+    for receiver in (first, second):
+        receiver.hear("b", 70, 1.0)
+    states = {state.name: state for state in ledger.senders(["in", "in-2"], 0.0)}
+    assert {name: state.is_silent for name, state in states.items()} == {"a": True, "b": False}
+    assert states["a"].pauses == (70.0, 1.0)
+
+
+def test_senders_with_one_name_are_added(tmp_path: Path) -> None:
+    address, table = np.zeros(1, SENDER), SenderTable(tmp_path / "table", -1)
+    address["family"], address["ipv4"] = socket.AF_INET, 0xC0000201
+    arrivals = named_arrivals({"192.0.2.1": sender_counts(1)[0] + 1})
+    of_address = Arrivals(np.array([5], np.uint64), sender_counts(1) + 2, 1, lambda _: address_names(address))
+    for position, part in enumerate((arrivals, of_address)):
+        table.stage(part, position, NOW_US)
+        table.confirm(position)
+    senders = read_senders(tmp_path / "table")
+    assert senders is not None
+    assert totals_of(senders)["192.0.2.1"].counts["accepted"] == 3
 
 
 def test_tables_that_are_gone_take_no_late_post(tmp_path: Path) -> None:
