@@ -250,7 +250,7 @@ class Slots:
         return identities
 
     def set_address_key(self, key: int) -> None:
-        """Set the key of the identities of IPv6 addresses. It is secret, so that nobody can choose equal ones."""
+        """Set the key of the identities of IPv6 addresses. A secret key keeps senders from choosing equal ones."""
         words = np.frombuffer(hashlib.shake_128(key.to_bytes(8, "little")).digest(80), "<u8").reshape(5, 2)
         self._address_factors, self._address_addends = words[:4], words[4]
 
