@@ -70,8 +70,9 @@ class BadPosition(PenstockError, ValueError):
 class Position:
     """The batch and the deletion through which changes were read.
 
-    ``start``: the batch after which the typed table was written at that time; -1 for all batches. ``landed_at`` of the
-    batch, in microseconds; 0 if it is not known. ``deletion`` and ``start`` are None in a position of a batch alone.
+    ``start``: the batch after which the typed table was written at that time; -1 for all batches, less after refills.
+    ``landed_at`` of the batch, in microseconds; 0 if it is not known. ``deletion`` and ``start`` are None in a position
+    of a batch alone.
     """
 
     batch: int = BEFORE_FIRST_BATCH
@@ -135,9 +136,9 @@ class Changes:
     """Changes since a position.
 
     ``is_complete``: ``added`` yields all rows of the table, which replace all earlier ones: at the first read, if the
-    table's log no longer reaches back to the position, if a typed table was filled, or if the position is of other
-    tables. ``names``: the files that may have added rows, None for any; ``batch_times``: batches by the time of their
-    rows, in microseconds.
+    table's log no longer reaches back to the position, if a typed table was filled or refilled, or if the position is
+    of other tables. ``names``: the files that may have added rows, None for any; ``batch_times``: batches by the time
+    of their rows, in microseconds.
     """
 
     next: Position
@@ -269,7 +270,7 @@ def _landed_at(log: LogSince, batch: int) -> int:
 def _needs_all_rows(since: Position, newest: int, last_deletion: int, start: int, log: LogSince) -> bool:
     if since.batch < 0 or since.batch > newest or (since.deletion or 0) > last_deletion or not log.is_complete:
         return True
-    # A typed table that was filled has rows of batches that were read without them.
+    # A typed table that was filled has rows of batches that were read without them; a refilled one has other values.
     if since.start is not None and start < since.start:
         return True
     # Crash: tables that were restored from a backup have other batches under the same numbers.

@@ -23,6 +23,7 @@ from penstock.upkeep.compaction.typed_compaction import compact_all
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.typed.fill import fill
+from penstock.upkeep.typed.refill import refill
 from tests.landing.table.foreign_writer import delete_by_vector
 from tests.landing.typed import typed_life
 from tests.landing.writing.messages import AT, source
@@ -134,6 +135,19 @@ def test_all_rows_are_read_again_once_a_typed_table_was_filled(life: typed_life.
     assert read_changes(life.layout, "events_click", consumer.position).is_complete
     consumer.read()
     assert consumer.uuids == uuids(0, 1, 2)
+
+
+def test_all_rows_are_read_again_after_each_refill_of_a_typed_table(life: typed_life.Life) -> None:
+    (click,) = life.tables
+    consumer = Consumer(life.layout, "events_click")
+    consumer.read()
+    for _ in range(2):
+        refill(life.layout, click)
+        assert consumer.read() == uuids(0, 1)
+        fill(life.layout, click)
+        assert consumer.read() == []
+    land(life, 2)
+    assert consumer.read() == uuids(2)
 
 
 def test_all_rows_are_read_again_when_the_log_no_longer_reaches_back(life: typed_life.Life) -> None:

@@ -79,7 +79,7 @@ def diff(
         fields = find_fields(data, nested, [column.type for column in typed_table.columns])
         columns = differences(layout, typed_table, fields, len(data))
         misfits = find_misfits(layout, typed_table, rows, sample) if sample else []
-    complete_after = read_starts(layout).get(name, BEFORE_FIRST_BATCH)
+    complete_after = max(BEFORE_FIRST_BATCH, read_starts(layout).get(name, BEFORE_FIRST_BATCH))
     if as_json:
         print(
             json.dumps(

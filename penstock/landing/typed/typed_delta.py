@@ -126,7 +126,10 @@ def existing_typed_tables(layout: Layout) -> list[TypedDelta]:
 
 
 def read_starts(layout: Layout) -> Mapping[str, int]:
-    """Return the batch after which each table was first written, by table; none if the file is damaged."""
+    """Return the batch after which each table was first written, by table; none if the file is damaged.
+
+    Below BEFORE_FIRST_BATCH: the table has all batches, and was refilled since.
+    """
     try:
         return {str(name): int(batch) for name, batch in read_document(layout.typed_since)["since"].items()}
     except FileNotFoundError:

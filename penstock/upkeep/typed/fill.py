@@ -47,7 +47,10 @@ def fill(layout: Layout, configured: TypedTable, report: Tell = lambda finished,
         for finished, (day, names) in enumerate(days):
             report(finished, len(days))
             rows += _fill_day(layout, configured, table, day, names)
-        write_starts(layout, {**read_starts(layout), configured.name: BEFORE_FIRST_BATCH})
+        starts = read_starts(layout)
+        # A start below is of a refill: a higher one would hide the next refill from readers of changes.
+        start = min(BEFORE_FIRST_BATCH, starts.get(configured.name, BEFORE_FIRST_BATCH))
+        write_starts(layout, {**starts, configured.name: start})
     return rows
 
 

@@ -88,7 +88,11 @@ def refill(
                 # Rows that landed during the conversion.
                 batch, files = staging.convert(report)
                 table.rebuild(batch, files)
-        write_starts(layout, {**read_starts(layout), configured.name: BEFORE_FIRST_BATCH})
+        starts = read_starts(layout)
+        # Invariant: each refill lowers the start, so that readers of changes and exports read all rows again.
+        # Order: after the commit; who reads in between reads all rows twice.
+        lower = min(BEFORE_FIRST_BATCH, starts.get(configured.name, BEFORE_FIRST_BATCH) - 1)
+        write_starts(layout, {**starts, configured.name: lower})
         # Order: last. Crash: a list of files that are in the table is ignored.
         staging.path.unlink(missing_ok=True)
     return sum(file.rows for file in files)

@@ -31,6 +31,7 @@ from penstock.upkeep.export import clickhouse, delta_copy, duckdb_file
 from penstock.upkeep.export.check import NotComparable, compare
 from penstock.upkeep.export.exporter import Exporter, Exporters, open_target, read_state
 from penstock.upkeep.export.target import TargetAway, TargetMoved
+from penstock.upkeep.typed.refill import refill
 from tests.landing.typed import typed_life
 from tests.landing.writing.messages import AT, source
 from tests.upkeep.deletion.test_kills import expected_uuids
@@ -87,6 +88,19 @@ def test_deletions_by_a_field_of_data_reach_targets_of_typed_tables(
     export.step()
     assert export.uuids() == [uuid for uuid in uuids(0, 1) if not uuid.endswith("-3")]
     assert is_proved(export)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_refill_of_a_typed_table_copies_all_rows_again(
+    life: typed_life.Life, tmp_path: Path, kind: str, server: str
+) -> None:
+    export = exported(kind, life.layout, tmp_path, server, source="events_click")
+    assert export.step() == 2 * EVENTS
+    refill(life.layout, life.tables[0])
+    assert export.step() == 2 * EVENTS
+    assert export.uuids() == uuids(0, 1)
+    assert is_proved(export)
+    assert export.step() == 0
 
 
 def test_rows_of_retention_stay_if_it_is_not_exported(life: typed_life.Life, tmp_path: Path) -> None:
