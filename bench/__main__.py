@@ -39,17 +39,25 @@ def main() -> None:
     asked = _asked()
     console = Console(stderr=True)
     where, figures = machine(), dict[str, object]()
-    for part in asked.parts:
-        with console.status(f"measuring: {part}"):
-            figures.update(importlib.import_module(f"bench.{part}").measure())
-    if asked.peers:
-        with console.status("measuring: peers"):
-            figures.update(peers.measure(asked.peers, asked.rounds, asked.seconds))
+    try:
+        for part in asked.parts:
+            with console.status(f"measuring: {part}"):
+                figures.update(importlib.import_module(f"bench.{part}").measure())
+        for names in peers.in_groups(asked.peers or ()):
+            with console.status(f"measuring: {', '.join(names)}"):
+                figures.update(peers.measure(names, asked.rounds, asked.seconds))
+    finally:
+        # What was measured before a failure is kept: some parts take minutes.
+        _report(figures, where, asked.results, console)
+
+
+def _report(figures: dict[str, object], where: dict[str, object], results: Path, console: Console) -> None:
+    """Show the figures, and write them to a file of ``results`` and to the standard output."""
     table = Table("figure", "value")
     for name, value in figures.items():
         table.add_row(name, f"{value:,}" if isinstance(value, int | float) else str(value))
     console.print(table)
-    console.print(f"kept in {save(figures, where, asked.results)}")
+    console.print(f"kept in {save(figures, where, results)}")
     print(json.dumps({"machine": where, **figures}, indent=2))
 
 

@@ -51,6 +51,12 @@ def named(text: str) -> list[str]:
     return names
 
 
+def in_groups(names: Iterable[str]) -> list[list[str]]:
+    """Return the peers that are measured in the same turns: all logs together, and each of the others alone."""
+    logs, others = [name for name in names if name in LOGS], [[name] for name in names if name not in LOGS]
+    return [logs, *others] if logs else others
+
+
 def measure(names: list[str], rounds: int = 3, seconds: float = 2.0) -> dict[str, Any]:
     """Medians of all rounds, for Penstock and those named."""
     figures: dict[str, Any] = {}
