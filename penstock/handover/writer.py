@@ -6,6 +6,7 @@ of the frames it misses (docs/accounting.md, sections 4 and 6).
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -161,6 +162,9 @@ class FrameWriter:
         try:
             self.senders = SenderTable(path, frame.begin if frame else -1)
         except OSError as error:
+            # A table that nobody writes would report its senders as silent for ever. The ledger has its last post.
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
             _LOGGER.warning("listener %r: senders are not counted: %s", self._source, error)
 
     def _offer(self, frame: list[memoryview | bytes], reserved: int) -> None:

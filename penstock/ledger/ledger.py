@@ -44,7 +44,7 @@ from penstock.ledger.receipt import Losses, losses_of
 from penstock.ledger.senders import SenderState, changes, silent_hosts, states
 from penstock.ledger.time_series import document, series, whole_step
 from penstock.ledger.watermarks import Watermark, watermarks
-from penstock.log import Gap, InvalidTopicName, Log, StoredBatch, TopicReader, UnknownFormat, UnknownTopic
+from penstock.log import Gap, InvalidTopicName, Log, LogFull, StoredBatch, TopicReader, UnknownFormat, UnknownTopic
 from penstock.log.read.glance import IntactTopic, glance
 from penstock.log.store.gaps import FILE_NAME, load
 from penstock.records import body
@@ -85,7 +85,6 @@ class Ledger:
         self._last_pages: TierCounts | None = None
         self._last_reason = ""
         self._checkpoint_lock = threading.Lock()
-        self._senders_posted_at_s = time.monotonic()
         self.live: dict[str, EventPost] = {}
         """Current versions of events that the log has in an older version or not at all."""
         # Order: the book is read first. The servers start later, so no batch is stored in between.
@@ -141,9 +140,9 @@ class Ledger:
 
     def write_checkpoint(self) -> None:
         """Write a checkpoint if anything is new. Raises OSError."""
-        if time.monotonic() - self._senders_posted_at_s >= SENDER_POST_INTERVAL_S:
-            self._senders_posted_at_s = time.monotonic()
-            self.post_senders()
+        # A full log must not prevent the checkpoint; the senders are posted by a later one.
+        with contextlib.suppress(LogFull):
+            self.post_senders(SENDER_POST_INTERVAL_S)
         self.roll_up()
         with self._checkpoint_lock:
             pages = self._checkpointable_pages()
@@ -228,14 +227,20 @@ class Ledger:
         """Return the counts of auditors of Kafka clients, limited to the buckets ``within`` if given."""
         return audited(self._book.snapshot(), within)
 
-    def post_senders(self) -> None:
-        """Post the senders that have changed since the last post. Raises LogFull."""
+    def post_senders(self, interval_s: float = 0.0) -> None:
+        """Post the senders that have changed since the last post, which is ``interval_s`` ago. Raises LogFull.
+
+        The interval is listening time, and the book has the time of the last post: restarts do not begin it again.
+        """
         pages = self._book.senders()
         for listener in self.listeners:
             if (table := self.sender_table(listener)) is None:
                 continue
-            for part in changes(pages.get(listener), table):
-                self._store(SenderPost(listener, table.file_id, int(table.listened * 1e6), part))
+            of_listener = pages.get(listener)
+            posted_us = of_listener.versions.get(table.file_id, 0) if of_listener else 0
+            if table.listened - posted_us / 1e6 >= interval_s:
+                for part in changes(of_listener, table):
+                    self._store(SenderPost(listener, table.file_id, int(table.listened * 1e6), part))
 
     def sender_table(self, listener: str) -> Senders | None:
         """Return the senders of a listener as of now; None if its receiver counts none."""

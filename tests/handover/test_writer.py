@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import threading
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from penstock.config import ListenerConfig
 from penstock.counts import Counts
 from penstock.handover.frame import reserved_value
-from penstock.handover.paths import buffer_file, state_file
+from penstock.handover.paths import buffer_file, senders_file, state_file
 from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.handover.writer import GaveUp
 from penstock.logbuffer import Subscription
@@ -45,6 +46,21 @@ def test_successor_continues_totals_and_published_slots(tmp_path: Path) -> None:
     receipts = [receipt for _, receipt in heir.frames()]
     assert [(r.incarnation, r.total) for r in receipts] == [(1, 2), (2, 3)]
     assert receipts[0].epoch == receipts[1].epoch != ""
+
+
+def test_table_of_senders_that_cannot_be_opened_is_removed(tmp_path: Path) -> None:
+    life = live(tmp_path, LISTENER)
+    path = senders_file(tmp_path, LISTENER.name)
+    assert path.exists()
+    life.publisher.senders = None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        life.publisher.count_senders(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert life.publisher.senders is None
+    assert not path.exists()
 
 
 def test_missed_frames_are_counted_in_a_later_frame(tmp_path: Path) -> None:

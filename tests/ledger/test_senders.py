@@ -99,6 +99,17 @@ def test_only_changed_senders_are_posted_and_a_restart_knows_them(log: Log, tmp_
     assert Ledger(log, tmp_path, ["in"])._book.snapshot().senders == posted
 
 
+def test_senders_are_posted_once_an_hour_of_listening_over_restarts(log: Log, tmp_path: Path) -> None:
+    receiver = Receiver(tmp_path)
+
+    def posts_after(listened_s: float) -> int:
+        receiver.hear("a", after=listened_s)
+        Ledger(log, tmp_path, ["in"]).write_checkpoint()
+        return log.topic("_ledger", create=True, internal=True).end
+
+    assert [posts_after(listened_s) for listened_s in (1799.0, 1799.0, 3.0, 3598.0, 3.0)] == [0, 0, 1, 1, 2]
+
+
 def test_senders_of_several_receivers_of_a_port_are_one(log: Log, tmp_path: Path) -> None:
     first, second, ledger = Receiver(tmp_path), Receiver(tmp_path, "in-2"), Ledger(log, tmp_path, ["in", "in-2"])
     first.hear("a", 600, 1.0)

@@ -106,13 +106,17 @@ class MonitoringApi:
         return {"listeners": listeners}
 
     def _receivers_by_listener(self) -> dict[str, tuple[list[str], float]]:
-        """Return the receivers of each listener, which may share a port, and how long its senders may be silent."""
+        """Return the receivers of each listener that count senders, and how long its senders may be silent.
+
+        Receivers may share a port. One that counts no senders may have a table of former times, which is ignored.
+        """
         by_address: dict[object, str] = {}
         receivers: dict[str, tuple[list[str], float]] = {}
         for listener in self.settings.listener:
             address = listener.listening_address if listener.shares_port else listener.name
             name = by_address.setdefault(address, listener.name)
-            receivers.setdefault(name, ([], listener.expect))[0].append(listener.name)
+            counting, _ = receivers.setdefault(name, ([], listener.expect))
+            counting += [listener.name] if listener.senders != "off" else []
         return receivers
 
     def _sender_families(self) -> list[Family]:

@@ -124,6 +124,15 @@ def test_silent_sender_fires_an_alarm_by_its_name(reports: MonitoringApi) -> Non
     assert firing(reports, "PenstockNewSender") == []
 
 
+def test_former_table_of_a_listener_that_counts_no_senders_is_ignored(reports: MonitoringApi) -> None:
+    hear(reports, "web", "192.0.2.1", times=600, then=61)
+    *others, web = reports.settings.listener
+    silent = web.model_copy(update={"senders": "off"})
+    reports.settings = reports.settings.model_copy(update={"listener": (*others, silent)})
+    assert firing(reports, "PenstockSilentSender") == []
+    assert reports.senders({"listener": "web"})["listeners"] == [{"listener": "web", "number": 0, "senders": []}]
+
+
 def test_new_sender_fires_an_alarm_by_its_name(reports: MonitoringApi) -> None:
     hear(reports, "web", "first", times=3601)
     hear(reports, "web", "second")
