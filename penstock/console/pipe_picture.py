@@ -20,6 +20,9 @@ COLUMNS = {"listeners": (0, 270), "log": (425, 270), "tables": (850, 270)}
 HEADS = {"listeners": "listeners", "log": "log buffer, then log", "tables": "tables"}
 TALL_WIDTH, GROUP_GAP = 360, 74
 """Width of the picture for phones, and the space between its groups."""
+RATE_WIDTH = 64
+"""Space for the rate, at the right of a station's name."""
+MAX_NAME_CHARS = 22
 MAX_ROWS = 8
 Stations = dict[str, "list[Box]"]
 
@@ -156,12 +159,20 @@ def _box(box: Box, x: float, y: float, width: float) -> str:
     kind = f"box {box.kind}" if box.leak else "box"
     inner = (
         f'<rect x="{x + 1}" y="{y}" width="{width - 2}" height="{ROW}" rx="8" class="{kind}"/>'
-        f'<text x="{x + 14}" y="{y + 24}" class="name">{escape(box.name)}</text>'
+        f"{_name(box.name, x + 14, y, width - 14 - RATE_WIDTH)}"
         f'<text x="{x + width - 14}" y="{y + 24}" class="rate">{rate(box.rate)}</text>'
         f'<text x="{x + 14}" y="{y + 44}" class="below">{escape(box.below)}</text>'
         f'<text x="{x + width - 14}" y="{y + 44}" class="leak {box.kind}">{escape(box.leak)}</text>'
     )
     return f'<a href="{escape(box.link)}">{inner}</a>' if box.link else inner
+
+
+def _name(name: str, x: float, y: float, width: float) -> str:
+    """Return the name of a station, cut to ``width``; the whole name shows under the pointer."""
+    shown = name if len(name) <= MAX_NAME_CHARS else f"{name[: MAX_NAME_CHARS - 1]}…"
+    # An inner picture clips wide characters, whatever the font.
+    inner = f'<text x="0" y="24" class="name">{escape(shown)}</text><title>{escape(name)}</title>'
+    return f'<svg x="{x}" y="{y}" width="{width}" height="{ROW}">{inner}</svg>'
 
 
 def _box_tops(count: int, rows: int) -> list[float]:

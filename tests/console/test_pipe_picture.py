@@ -69,6 +69,15 @@ def test_picture_without_answers_is_valid_svg() -> None:
     ElementTree.fromstring(draw(Daemon("127.0.0.1:1")))
 
 
+def test_long_name_is_cut_and_whole_in_the_tooltip() -> None:
+    long, name = balance(), "service-0001.orders.of-region-north-and-a-long-name"
+    long["topics"][0]["topic"] = name
+    picture = ElementTree.fromstring(draw(daemon(long)))
+    texts = [element.text for element in picture.iter() if element.get("class") == "name"]
+    assert "service-0001.orders.o…" in texts
+    assert name in [element.text for element in picture.iter() if element.tag.endswith("title")]
+
+
 def test_many_topics_share_the_last_box() -> None:
     many = balance()
     many["topics"] = [{**many["topics"][0], "topic": f"t{n}"} for n in range(30)]
