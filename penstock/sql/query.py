@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -49,6 +50,17 @@ MEMORY_BYTES, SPILLED_BYTES_PER_BYTE = 2_000_000_000, 4
 ROWS_PER_BATCH = 2048
 """Rows that ``stream`` holds at once, as many as DuckDB computes at once."""
 CLOSED = ("SET enable_external_access = false", "SET lock_configuration = true")
+_READ_ONLY = "the tables are read-only: only SELECT is allowed"
+_EXPLAIN = re.compile(r"^EXPLAIN\s*(?:\(\s*FORMAT\s+\w+\s*\)\s*)?", re.IGNORECASE)
+READING_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
+"""DuckDB's nodes of a query that change nothing. Others are a COPY, INSERT, UPDATE or DELETE in a WITH."""
+_NODE = re.compile(r'(?<!\\)"type":"([A-Z_]+_NODE)"')
+_FUNCTION = re.compile(r'(?<!\\)"function_name":"((?:[^"\\]|\\.)*)"')
+_READING_FUNCTIONS = re.compile(
+    "duckdb_.*|pragma_.*|json_each|json_tree|range|generate_series|unnest|repeat|repeat_row|summary|test_all_types"
+    "|icu_calendar_names|pg_timezone_names"
+)
+"""Table functions that read neither files nor memory addresses, and run no other text as SQL."""
 _REPEATED_NAMES = ("Map keys must be unique", "Arrow map contains duplicate key")
 """Errors of DuckDB for files that landed before annotation names became unique."""
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {
@@ -96,6 +108,8 @@ class Query:
         self.took = 0.0
         self._clock, self._began = clock, clock()
         self._scratch = tempfile.TemporaryDirectory(prefix="penstock-sql-")
+        # Invariant: not below DuckDB's own folder, in which a query may read files even if external access is off.
+        self._copies = tempfile.TemporaryDirectory(prefix="penstock-sql-rows-")
         self._connection = duckdb.connect(":memory:", config=SETTINGS)
         self._timeout_s, self._cancelled = timeout_s, cancelled
         self._closed = threading.Event()
@@ -126,10 +140,11 @@ class Query:
         self.close()
 
     def close(self) -> None:
-        """Release the connection and the scratch folder."""
+        """Release the connection and the scratch folders."""
         self._closed.set()
         self._connection.close()
         self._scratch.cleanup()
+        self._copies.cleanup()
 
     def answer(self, limit: int | None = None) -> pa.Table:
         """Return the rows, at most ``limit``. Raises BadQuery."""
@@ -220,7 +235,7 @@ class Query:
 
         from penstock.tables import dataset_of
 
-        rows = dataset_of(folder, files, schema, Path(self._scratch.name))
+        rows = dataset_of(folder, files, schema, Path(self._copies.name))
         if self._tables.readable is None:
             return rows
         topics = pa.array(sorted(self._tables.readable), pa.string())
@@ -234,12 +249,11 @@ class Query:
         """
         folder, readable = self._tables.layout.landed, self._tables.readable
         if readable is None and isinstance(folder, Path):
-            copies = Path(self._scratch.name)
-            self._connection.execute(
-                f"SET allowed_directories = [{sql_literal(str(folder))}, {sql_literal(str(copies))}]"
-            )
+            copies = Path(self._copies.name)
             paths = [folder / file if file.live is None else copy_live_rows(folder, file, copies) for file in cut.files]
             files = ", ".join(sql_literal(str(path)) for path in paths)
+            # Invariant: files, not their folder, in which a query that passes all checks could create files.
+            self._connection.execute(f"SET allowed_paths = [{files}]")
             return f"read_parquet([{files}], hive_partitioning = true, hive_types = {{'kind': VARCHAR, 'date': DATE}})"
         self._connection.register("_files", self._dataset(folder, cut.files))
         return "_files"
@@ -308,12 +322,44 @@ def memory_limits(memory_bytes: int) -> tuple[str, str]:
 
 
 def check_one_select(text: str) -> None:
-    """Raise BadQuery or duckdb.Error unless the text is one SELECT."""
+    """Raise BadQuery or duckdb.Error unless the text is one SELECT, or EXPLAIN with one, that only reads tables."""
     statements = duckdb.extract_statements(text)
     if len(statements) != 1:
         raise BadQuery("only one statement is allowed" if statements else "the query is empty")
-    if statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
-        raise BadQuery("the tables are read-only: only SELECT is allowed")
+    kind, select = statements[0].type, statements[0].query
+    if kind == duckdb.StatementType.EXPLAIN:
+        # Invariant: DuckDB parses the rest, too. EXPLAIN ANALYZE runs its statement, which may be COPY.
+        select = _EXPLAIN.sub("", select, count=1)
+        try:
+            explained = duckdb.extract_statements(select)
+        except duckdb.Error:
+            raise BadQuery("EXPLAIN is allowed as EXPLAIN SELECT and EXPLAIN (FORMAT ...) SELECT only") from None
+        kind = explained[0].type if len(explained) == 1 else kind
+    if kind != duckdb.StatementType.SELECT:
+        raise BadQuery(_READ_ONLY)
+    _check_nodes(select)
+
+
+def _check_nodes(select: str) -> None:
+    """Raise BadQuery if a part of the parsed SELECT changes anything or reads files."""
+    connection, refused = _parser()
+    with connection.cursor() as cursor:
+        ((parsed,),) = cursor.execute("SELECT json_serialize_sql($1)", [select]).fetchall()
+    # Texts of the query are inside JSON texts, where quotes are escaped: they cannot look like a key.
+    if parsed.startswith('{"error":true') or not READING_NODES.issuperset(_NODE.findall(parsed)):
+        raise BadQuery(_READ_ONLY)
+    if functions := refused.intersection(name.casefold() for name in _FUNCTION.findall(parsed)):
+        raise BadQuery(f"{min(functions)} is disabled: a query reads the tables only")
+
+
+@lru_cache(maxsize=1)
+def _parser() -> tuple[duckdb.DuckDBPyConnection, frozenset[str]]:
+    """Return a connection that parses texts, and the names of DuckDB's table functions that a query may not call."""
+    connection = duckdb.connect(":memory:", config=SETTINGS)
+    names = "SELECT function_name FROM duckdb_functions() WHERE function_type ="
+    rows = connection.execute(f"{names} 'table' EXCEPT {names} 'scalar'").fetchall()
+    connection.execute(CLOSED[0])
+    return connection, frozenset(name for (name,) in rows if not _READING_FUNCTIONS.fullmatch(name))
 
 
 def _explain_error(error: duckdb.Error, text: str, timeout_s: float | None, views: Sequence[str]) -> str:

@@ -219,6 +219,21 @@ def test_watermarks_are_the_stored_ones(tables: Tables) -> None:
         ("create table x as select 1", "only SELECT is allowed"),
         ("copy (select 1) to '/tmp/never'", "only SELECT is allowed"),
         ("set threads = 1", "only SELECT is allowed"),
+        ("with x as (copy (select 1) to '/tmp/never') select 1", "only SELECT is allowed"),
+        ("with x as (insert into y values (1) returning *) from x", "only SELECT is allowed"),
+        ("explain with x as (copy (select 1) to '/tmp/never') select 1", "only SELECT is allowed"),
+        ("explain copy (select 1) to '/tmp/never'", "only SELECT is allowed"),
+        ("explain analyze copy (select 1) to '/tmp/never'", "EXPLAIN is allowed"),
+        ("/**/Explain/**/analyze select 1", "EXPLAIN is allowed as"),
+        ("explain /* /* */ select 1 -- */ analyze copy (select 1) to '/tmp/never'", "EXPLAIN is allowed as"),
+        ("explain\n(format json, analyze) select 1", "EXPLAIN is allowed as"),
+        ("explain (analyze) select 1", "EXPLAIN is allowed as"),
+        ("explain pragma version", "only SELECT is allowed"),
+        ("explain (format json) pragma version", "only SELECT is allowed"),
+        ("from \"READ_TEXT\"('/etc/passwd')", "read_text is disabled"),
+        ("select 1 where 1 in (select 1 from main.glob('/*'))", "glob is disabled"),
+        ("from query('from read_text(''/etc/passwd'')')", "query is disabled"),
+        ("from arrow_scan(1, 2, 3)", "arrow_scan is disabled"),
         ("select * from read_text('/etc/passwd')", "disabled"),
         ("select 1 / 'x'", "Could not convert"),
     ],
@@ -252,9 +267,42 @@ def test_user_sees_rows_of_readable_topics_only(topics: Path, tables: Tables, pi
     with pytest.raises(BadQuery, match="does not exist"):
         run_query(readable, "select * from topics.t")
     file = next(pipeline.layout.landed.rglob("*.parquet"))
-    assert run_query(tables, f"select count(*) from read_parquet('{file}'), events") == [(3,)]
+    for user in (tables, readable):
+        with pytest.raises(BadQuery, match="disabled"):
+            run_query(user, f"select * from read_parquet('{file}'), events")
     with pytest.raises(BadQuery, match="disabled"):
-        run_query(readable, f"select * from read_parquet('{file}'), events")
+        run_query(readable, f"select * from '{file}', events")
+
+
+def test_query_cannot_change_files_of_the_table(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
+    append(topics, "t", [event(0)])
+    pipeline.land(0, 1)
+    file = next(pipeline.layout.landed.rglob("*.parquet"))
+    before = file.read_bytes()
+    copy = f"copy (select 7 from landed) to '{file}' (format parquet, use_tmp_file false)"
+    for text in (f"explain analyze {copy}", f"with x as ({copy}) select * from landed, x"):
+        with pytest.raises(BadQuery, match="SELECT"):
+            run_query(tables, text)
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("prefix", ["explain", "EXPLAIN  (format JSON )", "-- why\n explain"])
+def test_plan_of_a_select_is_answered(prefix: str, topics: Path, tables: Tables) -> None:
+    append(topics, "t", [event(0)])
+    ((_, plan),) = run_query(tables, f"{prefix} select count(*), 'read_text(' from events")
+    assert "count_star" in plan.lower()
+
+
+def test_copies_without_deleted_rows_are_hidden_from_the_query(topics: Path, tables: Tables) -> None:
+    pipeline = Pipeline(topics, tables.layout)
+    append(topics, "t", [event(0), event(1), event(2)])
+    pipeline.land(0, 3)
+    delete(tables.layout, REQUESTED, parse_conditions("uuid = 'u0'"))
+    execute_deletions(tables.layout, WINDOW)
+    readable = Tables(tables.layout, tables.store, window=WINDOW, readable=frozenset({"other"}))
+    with Query(readable, "select current_setting('temp_directory') from events right join (select 1) on true") as query:
+        ((folder,),) = [tuple(row.values()) for row in query.answer().to_pylist()]
+        assert not list(Path(folder).rglob("*.parquet"))
 
 
 def test_query_is_stopped_after_its_timeout(topics: Path, tables: Tables) -> None:
