@@ -349,7 +349,8 @@ def _check_nodes(select: str) -> None:
     if parsed.startswith('{"error":true') or not READING_NODES.issuperset(_NODE.findall(parsed)):
         raise BadQuery(_READ_ONLY)
     if functions := refused.intersection(name.casefold() for name in _FUNCTION.findall(parsed)):
-        raise BadQuery(f"{min(functions)} is disabled: a query reads the tables only")
+        text = f"{min(functions)} is disabled: a query reads the tables only"
+        raise BadQuery(text, duckdb.PermissionException(text))
 
 
 @lru_cache(maxsize=1)

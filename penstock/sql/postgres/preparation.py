@@ -102,7 +102,12 @@ class Preparation:
             self._catalog.install(self._connection, words, self._existing)
             relation = self._connection.sql(translation.text)
         except BadQuery as error:
-            raise StatementFailed(SqlError(READ_ONLY, str(error))) from None
+            if error.cause is None:
+                raise StatementFailed(SqlError(READ_ONLY, str(error))) from None
+            # The message begins with the function's name.
+            offset = translation.text.casefold().find(str(error).partition(" ")[0])
+            position = translation.source_position(offset) if offset >= 0 else 0
+            raise StatementFailed(SqlError(code_of(error.cause), str(error), position)) from None
         except duckdb.Error as error:
             raise StatementFailed(self._explain(self._located(error, translation.text), translation)) from None
         if len(relation.columns) > MAX_COLUMNS:
