@@ -51,6 +51,8 @@ HOST_OTHERS = "host others"
 """Shown name of a sender that calls itself like the sum of the others."""
 
 _MAGIC = 0x32444E53_4B545350  # "PSTKSND2"
+_MAX_READS = 100
+"""Limit: reads of rows that the writer changes at the same time."""
 _UNPUBLISHED = np.iinfo(np.int64).max
 _LAST_IDENTITY = np.iinfo(np.uint64).max
 _REPLACED_IDENTITIES = ((0, 0x9E3779B97F4A7C15), (_LAST_IDENTITY, 0xC2B2AE3D27D4EB4F))
@@ -479,6 +481,28 @@ class Senders:
         return np.arange(len(self.kinds)) > 0
 
 
+def _copy_rows(
+    sections: _Sections, rows: Ints
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Return kinds, names and valid values of rows. Rows that the writer changes during the copy are copied again."""
+    kinds, names = np.zeros(len(rows), np.uint8), np.zeros((len(rows), NAME_BYTES), np.uint8)
+    values = np.zeros((len(rows), _COLUMNS), np.int64)
+    pending = np.arange(len(rows))
+    for _ in range(_MAX_READS):
+        copied = rows[pending]
+        ids, marks, published = sections.ids[copied], sections.marks[copied], int(sections.header["published"][0])
+        is_newer = marks <= published
+        kinds[pending], names[pending] = sections.kinds[copied], sections.names[copied]
+        values[pending] = np.where(is_newer[:, None], sections.halves[1, copied], sections.halves[0, copied])
+        # Invariant: a newer half changes after its mark, and a stable half after the publication of the newer one.
+        is_whole = (sections.marks[copied] == marks) & (sections.ids[copied] == ids)
+        is_whole &= is_newer | (int(sections.header["published"][0]) == published)
+        pending = pending[~is_whole]
+        if not len(pending):
+            break
+    return kinds, names, values
+
+
 def read_senders(path: Path) -> Senders | None:
     """Return the senders in a listener's table; None if there is no table."""
     try:
@@ -491,16 +515,15 @@ def read_senders(path: Path) -> Senders | None:
     if header["magic"] != _MAGIC:
         return None
     rows = np.concatenate([[0], np.flatnonzero(sections.ids[1:]) + 1])
-    is_newer = sections.marks[rows] <= header["published"]
-    values = np.where(is_newer[:, None], sections.halves[1, rows], sections.halves[0, rows])
+    kinds, names, values = _copy_rows(sections, rows)
     is_used = (values[:, _FIRST] > 0) | (rows == 0)
-    rows, values = rows[is_used], values[is_used]
+    kinds, names, values = kinds[is_used], names[is_used], values[is_used]
     listened = int(header["listened"])
     return Senders(
         f"{int(header['file_id']):x}",
         listened / _SECOND_US,
-        sections.kinds[rows],
-        sections.names[rows],
+        kinds,
+        names,
         values[:, _FIRST],
         values[:, _LAST],
         np.maximum(listened - values[:, _HEARD], 0) / _SECOND_US,

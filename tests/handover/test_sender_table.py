@@ -162,6 +162,40 @@ def test_a_kill_at_any_moment_counts_a_round_exactly_if_its_frame_is_written(lis
     assert listener.accepted() == {**previous, "d": 0}  # not confirmed yet
 
 
+class Interruption:
+    """Values of an array, between whose reads the writer continues."""
+
+    def __init__(self, array: Any, interrupt: Callable[[], None]) -> None:
+        self._array, self._interrupt = array, interrupt
+
+    def __getitem__(self, index: Any) -> Any:
+        self._interrupt()
+        return self._array[index].copy()
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_rows_that_change_during_a_copy_are_copied_again(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch, rounds: int
+) -> None:
+    listener.hear("a", "b")
+    steps = [*[listener.hear] * rounds, listener.stage]
+
+    def interrupt() -> None:
+        while steps:
+            steps.pop(0)("a")
+
+    class Interrupted(sender_table._Sections):
+        def __init__(self, memory: Any) -> None:
+            super().__init__(memory)
+            self.halves: Any = Interruption(self.halves, interrupt)
+
+    monkeypatch.setattr(sender_table, "_Sections", Interrupted)
+    senders = read_senders(listener.path)
+    assert senders is not None
+    # The last round is not published.
+    assert senders.counts[1:, ACCEPTED].tolist() == [1 + rounds, 1]
+
+
 def test_counts_of_a_frame_that_was_not_written_are_discarded(listener: Listener) -> None:
     listener.hear("a")
     listener.stage("a")
