@@ -9,17 +9,32 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import resource
 import signal
 import sys
 import threading
 from types import FrameType
 
 from penstock.config import Settings
+from penstock.config.keys.sql import SqlConfig
 from penstock.process.kernel import die_with_parent
 from penstock.process.reporting import configure, starting
 from penstock.sql.postgres.server import Server
 
+BASE_BYTES = 4 << 30
+"""Memory in addition to that of the queries: libraries, threads, and answers that are encoded."""
 _LOGGER = logging.getLogger(__name__)
+
+
+def limit_memory(config: SqlConfig) -> None:
+    """Limit the memory of this process: an allocation beyond it fails, as an error of the statement that asks for it.
+
+    DuckDB's own limit does not cover the binding of a statement, whose columns may double with each WITH.
+    """
+    limit = BASE_BYTES + config.max_queries * config.memory
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard == resource.RLIM_INFINITY or limit < hard:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit if soft == resource.RLIM_INFINITY else min(limit, soft), hard))
 
 
 def run(settings: Settings) -> None:
@@ -53,6 +68,7 @@ def main() -> None:
     die_with_parent()
     configure("sql")
     settings = Settings.model_validate(json.load(sys.stdin))
+    limit_memory(settings.sql)
     with starting("the SQL server cannot start"):
         run(settings)
 

@@ -27,6 +27,8 @@ from penstock.sql.query import CLOSED, SETTINGS, TOPICS, BadQuery, check_one_sel
 
 MEMORY_BYTES = 200_000_000
 """Limit for binding, which computes constant expressions only."""
+MAX_TEXT_CHARS = 4 << 20
+"""Limit for a statement's text with the parameters in their places."""
 MAX_COLUMNS = 1_600
 """Limit of PostgreSQL, and of a message's count of columns."""
 _PREPARE = "PREPARE located AS "
@@ -73,7 +75,18 @@ class Preparation:
         self._connection.close()
 
     def translate(self, statement: Statement, literals: Sequence[str]) -> Translation:
-        """Return DuckDB's text of a statement."""
+        """Return DuckDB's text of a statement. Raises StatementFailed if its parameters make it too long."""
+        # Order: before the pieces are joined; a short text may name a long parameter many times.
+        lengths = [len(literal) for literal in literals]
+        chars = sum(
+            lengths[number - 1]
+            if token.kind == "parameter" and 0 < (number := int(token.text[1:])) <= len(lengths)
+            else len(token.text)
+            for token in statement.tokens
+        )
+        if chars > MAX_TEXT_CHARS:
+            text = f"a statement with its parameters has at most {MAX_TEXT_CHARS:,} characters"
+            raise StatementFailed(SqlError("54000", text))
         return translate(statement, literals, self._catalog.object_number, INFORMATION_SCHEMA_NAMES)
 
     def columns(self, translation: Translation) -> list[Column]:

@@ -136,7 +136,13 @@ class Server:
                 self.counts["too many connections"] += 1
                 wire.close()
             else:
-                threading.Thread(target=self._serve, args=(wire,), name="client", daemon=True).start()
+                try:
+                    threading.Thread(target=self._serve, args=(wire,), name="client", daemon=True).start()
+                except RuntimeError:  # no thread can be started now; the next client may get one
+                    self.counts["no thread"] += 1
+                    with self._lock:
+                        self._connections.discard(wire)
+                    wire.close()
 
     def _serve(self, wire: _Socket) -> None:
         try:

