@@ -246,10 +246,12 @@ def _sums(column: npt.NDArray[np.uint64], starts: npt.NDArray[np.int64]) -> list
     return [(upper << 32) + lower for upper, lower in zip(high, low, strict=True)]
 
 
-def commit_metadata(batch: int, landed_at: int, ranges: Mapping[str, Sequence[int]], sums: RowSums) -> dict[str, Any]:
+def commit_metadata(
+    batch: int, landed_at: int, ranges: Mapping[str, Sequence[int]], sums: RowSums, *, relands: bool = False
+) -> dict[str, Any]:
     """Return what a commit says about its batch: ranges of offsets by topic, rows by kind, and sums.
 
-    ``landed_at``: the column of all its rows, in microseconds.
+    ``landed_at``: the column of all its rows, in microseconds. ``relands``: some rows landed before and were lost.
     """
     kinds: dict[str, int] = {}
     for slice_sums in sums.values():
@@ -257,4 +259,4 @@ def commit_metadata(batch: int, landed_at: int, ranges: Mapping[str, Sequence[in
             kinds[kind] = kinds.get(kind, 0) + rows
     plain_ranges = {topic: list(span) for topic, span in sorted(ranges.items())}
     described = {"batch": batch, "landed_at": landed_at, "ranges": plain_ranges}
-    return {**described, "rows": kinds, "sums": sums.document()}
+    return {**described, **({"relands": True} if relands else {}), "rows": kinds, "sums": sums.document()}

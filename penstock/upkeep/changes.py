@@ -2,14 +2,15 @@
 
 Invariant: a consumer that applies each answer to its rows, and continues at ``next``, has the rows of the table.
 Rows are recognized as new by ``landed_at``, which all rows of a batch share, so merges and rewritten files are no
-changes. Deletions have numbers and records of their own, so they are found however long ago they were done.
+changes. Deletions have numbers and records of their own, so they are found however long ago they were done. Lost rows
+that land again have a new ``landed_at``, so their offsets also count as deleted.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -23,10 +24,10 @@ from penstock.landing.event_rules import VIEWS
 from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.requests.deletions import FOREIGN, DeletionRecord
 from penstock.landing.rows.engine import pc
-from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.delta_table import ROW_KEY, DeltaTable
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import TableFile, open_rows
-from penstock.landing.table.table_reader import LogSince
+from penstock.landing.table.table_reader import BatchFiles, LogSince
 from penstock.landing.table_paths import TYPED_MARK, Layout, partition_value
 from penstock.landing.table_schema import LANDED, PARTITION_COLUMNS, VIEW_COLUMNS
 from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, TypedDelta, existing_typed_tables, read_starts
@@ -45,7 +46,12 @@ _DELETED_TYPES: dict[str, pa.DataType] = {
     "end": pa.int64(),
 }
 DELETED = pa.schema(_DELETED_TYPES)
-"""Columns of deleted rows: their offsets [begin, end), the deletion's number and reason, and the newest batch at it."""
+"""Columns of deleted rows: their offsets [begin, end), the deletion's number and reason, and the newest batch at it.
+
+RELANDED rows have no number, and ``batch`` is the batch that brings them again.
+"""
+RELANDED = "relanded"
+"""Reason of offsets whose rows are among the added ones and were perhaps read before: a consumer deletes them first."""
 READ_ROWS = 32 << 10
 """Limit: rows of a batch in memory; payloads may be large."""
 MAX_ATTEMPTS = 50
@@ -205,7 +211,8 @@ def read_changes(layout: Layout, view: str = LANDED_VIEW, since: Position | None
     table, kind = _open_source(layout, landed, view)
     for _ in range(MAX_ATTEMPTS):
         versions = landed.version(), table.version()
-        newest, last_deletion, start = landed.newest(), landed.last_deletion(), _start_of(layout, view)
+        newest, last_deletion = landed.newest(), landed.last_deletion()
+        start = _start_of(layout, view, newest)
         # Fast path: for all rows, the log needs to name the newest batch only.
         log = landed.log_since(newest - 1 if since is None else since.batch)
         added = log if table is landed else table.log_since(-1 if since is None else since.batch)
@@ -218,16 +225,22 @@ def read_changes(layout: Layout, view: str = LANDED_VIEW, since: Position | None
     else:
         raise TableChanging(f"{layout.landed} was changed during every attempt to list it; try again")
     _sync_newest(landed, log)
-    times = {int(batch.description.get("landed_at", 0)): batch.batch for batch in log.batches if batch.files}
+    times = {_time_of(batch): batch.batch for batch in log.batches if batch.files}
+    relanded = {_time_of(batch): batch.batch for batch in log.batches if batch.description.get("relands")}
     since = since or Position()
     # Batches of earlier versions of Penstock do not state their time.
     is_complete = _needs_all_rows(since, newest, last_deletion, start, log) or 0 in times
+    source = Source(table, _columns_of(table, view), files, kind)
+    names = added.names if added.is_complete else None
+    deleted = DELETED.empty_table()
+    if not is_complete:
+        deleted = pa.concat_tables([_deleted(record, view, since), *_relanded(source, names, relanded)])
     return Changes(
         Position(newest, last_deletion, start, _landed_at(log, newest)),
         is_complete,
-        DELETED.empty_table() if is_complete else _deleted(record, view, since),
-        Source(table, _columns_of(table, view), files, kind),
-        added.names if added.is_complete else None,
+        deleted,
+        source,
+        names,
         times,
     )
 
@@ -248,10 +261,16 @@ def _columns_of(table: DeltaTable, view: str) -> pa.Schema:
     return table.schema
 
 
-def _start_of(layout: Layout, view: str) -> int:
+def _start_of(layout: Layout, view: str, newest: int) -> int:
     if not view.startswith(TYPED_MARK):
         return BEFORE_FIRST_BATCH
-    return read_starts(layout).get(view.removeprefix(TYPED_MARK), BEFORE_FIRST_BATCH)
+    # A table that is not configured has no start. Later batches may be missing, until `penstock tables fill`.
+    return read_starts(layout).get(view.removeprefix(TYPED_MARK), newest)
+
+
+def _time_of(batch: BatchFiles) -> int:
+    """Return the time of a batch's rows in microseconds; 0 if its commit does not say it."""
+    return int(batch.description.get("landed_at", 0))
 
 
 def _sync_newest(landed: DeltaTable, log: LogSince) -> None:
@@ -264,7 +283,7 @@ def _sync_newest(landed: DeltaTable, log: LogSince) -> None:
 def _landed_at(log: LogSince, batch: int) -> int:
     """Return the time of a batch's rows in microseconds; 0 if the log does not say it."""
     batches = [*log.batches, *([] if log.previous is None else [log.previous])]
-    return next((int(entry.description.get("landed_at", 0)) for entry in batches if entry.batch == batch), 0)
+    return next((_time_of(entry) for entry in batches if entry.batch == batch), 0)
 
 
 def _needs_all_rows(since: Position, newest: int, last_deletion: int, start: int, log: LogSince) -> bool:
@@ -275,7 +294,7 @@ def _needs_all_rows(since: Position, newest: int, last_deletion: int, start: int
         return True
     # Crash: tables that were restored from a backup have other batches under the same numbers.
     previous = log.previous
-    described = int(previous.description.get("landed_at", 0)) if previous is not None else 0
+    described = _time_of(previous) if previous is not None else 0
     is_same = previous is not None and previous.batch == since.batch
     return bool(since.landed_at and described and is_same and described != since.landed_at)
 
@@ -313,3 +332,37 @@ def _deleted(record: DeletionRecord, view: str, since: Position) -> pa.Table:
                 )
             )
     return pa.concat_tables([DELETED.empty_table(), *rows])
+
+
+def _relanded(source: Source, names: frozenset[str] | None, batch_times: Mapping[int, int]) -> Iterator[pa.Table]:
+    """Yield the offsets of all added rows of batches with rows that land again.
+
+    The rows of the view decide, not the request: a typed table may still have a row that ``landed`` had lost.
+    """
+    keys = replace(source, schema=pa.schema([source.schema.field(name) for name in ROW_KEY]))
+    for landed_at, batch in batch_times.items():
+        yield from (_runs_of_rows(rows, batch) for rows in keys.read(frozenset([landed_at]), names))
+
+
+def _runs_of_rows(rows: pa.RecordBatch, batch: int) -> pa.Table:
+    columns = [rows["topic"].cast(pa.string()), rows["partition"].cast(pa.int32()), rows["offset"].cast(pa.int64())]
+    ordered = pa.table(columns, list(ROW_KEY)).sort_by([(name, "ascending") for name in ROW_KEY])
+    topics = ordered["topic"].combine_chunks().dictionary_encode().indices.to_numpy()
+    partitions = pc.fill_null(ordered["partition"], -1).to_numpy()
+    offsets = ordered["offset"].to_numpy()
+    follows = (np.diff(topics) == 0) & (np.diff(partitions) == 0) & (np.diff(offsets) == 1)
+    first, last = np.r_[True, ~follows], np.r_[~follows, True]
+    begins = ordered.filter(pa.array(first))
+    count = begins.num_rows
+    return pa.table(
+        [
+            pa.nulls(count, pa.int64()),
+            pa.repeat(RELANDED, count),
+            pa.array(np.full(count, batch)),
+            begins["topic"],
+            begins["partition"],
+            begins["offset"],
+            pa.array(offsets[last] + 1),
+        ],
+        schema=DELETED,
+    )

@@ -18,7 +18,7 @@ from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import write_starts
-from penstock.upkeep.changes import BadPosition, NoSuchSource, Position, read_changes
+from penstock.upkeep.changes import RELANDED, BadPosition, NoSuchSource, Position, read_changes
 from penstock.upkeep.compaction.typed_compaction import compact_all
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
@@ -45,6 +45,15 @@ def land(life: typed_life.Life, batch: int) -> None:
     """Land a batch of clicks and a message."""
     payloads = [*(typed_life.event(f"{batch}-{n}", path=f"/{n}", ms=n) for n in range(EVENTS)), b"text"]
     life.land(batch, [source(list(enumerate(payloads, batch * 10)))], landed_at=AT + batch)
+
+
+def lose_and_reland(life: typed_life.Life, batch: int) -> None:
+    """Remove the files of batch 0, as of damaged ones, and land its rows again in a batch that also has new ones."""
+    table = table_of(life.layout)
+    table.replace(dict(table.files())[0], [])
+    payloads = [*(typed_life.event(f"0-{n}", path=f"/{n}", ms=n) for n in range(EVENTS)), b"text"]
+    new = [(batch * 10 + n, typed_life.event(f"{batch}-{n}", path=f"/{n}", ms=n)) for n in range(EVENTS)]
+    life.land(batch, [source(list(enumerate(payloads)), relands=True), source(new)], landed_at=AT + batch)
 
 
 def uuids(*batches: int) -> list[str]:
@@ -80,7 +89,7 @@ class Consumer:
             assert key not in self.rows, "a row comes once"
             self.rows[key] = row.get("uuid")
         self.position = Position.parse(str(changes.next))
-        return sorted(row["uuid"] for row in new if row["uuid"] is not None)
+        return sorted(row["uuid"] for row in new if row.get("uuid") is not None)
 
     @property
     def uuids(self) -> list[str]:
@@ -148,6 +157,62 @@ def test_all_rows_are_read_again_after_each_refill_of_a_typed_table(life: typed_
         assert consumer.read() == []
     land(life, 2)
     assert consumer.read() == uuids(2)
+
+
+@pytest.mark.parametrize("view", ["landed", "events", "messages", "events_click"])
+def test_lost_rows_that_land_again_replace_the_rows_that_were_read(life: typed_life.Life, view: str) -> None:
+    consumers = [Consumer(life.layout, view), Consumer(life.layout, view), Consumer(life.layout, view)]
+    consumers[0].read()
+    lose_and_reland(life, 2)
+    consumers[1].position = consumers[0].position
+    consumers[1].rows = dict(consumers[0].rows)
+    consumers[0].read()
+    delete(life.layout, "uuid in ('0-1', '2-1')")
+    compact_all(life.layout)
+    for consumer in consumers:
+        consumer.read()
+        assert consumer.uuids == ([] if view == "messages" else sorted({*uuids(0, 1, 2)} - {"0-1", "2-1"}))
+        assert len([offset for _, offset in consumer.rows if offset in (4, 14)]) == (view in ("landed", "messages")) * 2
+
+
+def test_offsets_that_land_again_are_deleted_in_the_batch_that_adds_them(life: typed_life.Life) -> None:
+    since = read_changes(life.layout, "messages").next
+    lose_and_reland(life, 2)
+    changes = read_changes(life.layout, "messages", since)
+    row = {"deletion": None, "why": RELANDED, "batch": 2, "topic": "t", "partition": None, "begin": 4, "end": 5}
+    assert (changes.is_complete, changes.deleted.to_pylist()) == (False, [row])
+    runs = read_changes(life.layout, "events", since).deleted.to_pylist()
+    assert sorted((run["begin"], run["end"]) for run in runs) == [(0, 4), (20, 24)]
+    assert read_changes(life.layout, "events", read_changes(life.layout, "events").next).is_empty
+
+
+def test_offsets_of_partitions_that_land_again_are_runs_of_each_partition(life: typed_life.Life) -> None:
+    since = read_changes(life.layout).next
+    tasks = [
+        source([(n, b"text") for n in offsets], topic=topic, partition=partition, relands=True)
+        for topic, partition, offsets in (("b", 1, (7, 8)), ("a", 1, (9,)), ("b", 0, (5, 6)), ("b", None, (9,)))
+    ]
+    life.land(2, tasks, landed_at=AT + 2)
+    runs = read_changes(life.layout, "landed", since).deleted.select(["topic", "partition", "begin", "end"])
+    assert {tuple(run.values()) for run in runs.to_pylist()} == {
+        ("a", 1, 9, 10),
+        ("b", None, 9, 10),
+        ("b", 0, 5, 7),
+        ("b", 1, 7, 9),
+    }
+
+
+def test_filled_rows_come_to_a_position_of_a_time_without_the_table_in_the_configuration(
+    life: typed_life.Life,
+) -> None:
+    unconfigured = typed_life.Life(life.layout, ())
+    land(unconfigured, 2)
+    consumer = Consumer(life.layout, "events_click")
+    assert consumer.read() == uuids(0, 1)
+    configured = typed_life.Life(life.layout)
+    fill(life.layout, configured.tables[0])
+    consumer.read()
+    assert consumer.uuids == uuids(0, 1, 2)
 
 
 def test_all_rows_are_read_again_when_the_log_no_longer_reaches_back(life: typed_life.Life) -> None:

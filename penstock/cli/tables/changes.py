@@ -93,13 +93,16 @@ def _counted(batches: Iterable[pa.RecordBatch], counts: Counter[int | None]) -> 
 def _print_summary(read: Changes, rows: Mapping[str, int]) -> None:
     from rich.table import Table
 
+    from penstock.upkeep.changes import RELANDED
+
     table = Table("batch", "added", box=None)
     for batch, count in rows.items():
         table.add_row(batch or "earlier", f"{count:,}")
     if rows:
         console.print(table)
     for deletion in _deletions(read):
-        console.print(f"deletion {deletion['deletion']} ({deletion['why']}): {deletion['offsets']:,} offsets")
+        name = "landed again" if deletion["why"] == RELANDED else f"deletion {deletion['deletion']} ({deletion['why']})"
+        console.print(f"{name}: {deletion['offsets']:,} offsets")
     if read.is_complete:
         console.print("these are all rows: they replace what was read before")
     console.print(f"next: {read.next}")

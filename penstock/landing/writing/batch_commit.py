@@ -87,7 +87,9 @@ class BatchCommit:
             for file in files:
                 sums.absorb(file.sums)
             landed_at = max((part.landed_at for part in parts), default=0)
-            self._table.commit(batch, files, commit_metadata(batch, landed_at, self._ranges_of(batch), sums))
+            relands = any(file.role == FileRole.RELANDED for file in files)
+            description = commit_metadata(batch, landed_at, self._ranges_of(batch), sums, relands=relands)
+            self._table.commit(batch, files, description)
             self._remove_replaced(parts, files)
             self._keys.add(batch, EventsSeen.concat([file.seen for file in files if file.seen is not None]))
         elif self._keys.batch < batch:

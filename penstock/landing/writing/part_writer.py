@@ -137,14 +137,15 @@ class _PartWriter:
 
     def add(self, kind: MessageKind, rows: pa.RecordBatch, relands: bool) -> None:
         """Take rows of a kind; duplicates among them go to separate files."""
+        role = FileRole.RELANDED if relands else FileRole.NORMAL
         without_uuid = rows["uuid"].null_count if kind in WITH_UUID else rows.num_rows
         if without_uuid == rows.num_rows:
-            self._add_by_day(kind, FileRole.NORMAL, rows, None)
+            self._add_by_day(kind, role, rows, None)
         elif not without_uuid:
             self._add_with_uuids(kind, rows, relands)
         else:
             has_uuid = pc.is_valid(rows["uuid"])
-            self._add_by_day(kind, FileRole.NORMAL, rows.filter(pc.invert(has_uuid)), None)
+            self._add_by_day(kind, role, rows.filter(pc.invert(has_uuid)), None)
             self._add_with_uuids(kind, rows.filter(has_uuid), relands)
 
     def _add_with_uuids(self, kind: MessageKind, rows: pa.RecordBatch, relands: bool) -> None:

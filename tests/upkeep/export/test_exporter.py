@@ -38,7 +38,7 @@ from tests.upkeep.deletion.test_kills import expected_uuids
 from tests.upkeep.export.export_life import KINDS, exports_of
 from tests.upkeep.export.exported import Exported, exported, read_clickhouse, read_delta, read_duckdb, read_postgresql
 from tests.upkeep.killed_life import killed
-from tests.upkeep.test_changes import EVENTS, delete, land, uuids
+from tests.upkeep.test_changes import EVENTS, delete, land, lose_and_reland, uuids
 
 ALL_KINDS = ("duckdb", "delta", "postgresql", "clickhouse")
 
@@ -67,6 +67,12 @@ def is_proved(export: Exported) -> bool:
         return comparison.is_equal and not comparison.batches_behind and not comparison.deletions_behind
 
 
+def is_proved_behind(export: Exported) -> bool:
+    with open_target(export.config, export.layout) as target:
+        comparison = compare(export.layout, export.config, target)
+        return comparison.is_equal and comparison.batches_behind == 1
+
+
 def test_target_has_batches_without_deleted_rows(life: typed_life.Life, export: Exported) -> None:
     assert export.step() == 2 * EVENTS
     assert export.uuids() == uuids(0, 1)
@@ -75,6 +81,15 @@ def test_target_has_batches_without_deleted_rows(life: typed_life.Life, export: 
     delete(life.layout, "uuid in ('0-1', '2-1')")
     assert export.step() == EVENTS - 1
     assert export.uuids() == sorted({*uuids(0, 1, 2)} - {"0-1", "2-1"})
+    assert is_proved(export)
+
+
+def test_lost_rows_that_land_again_are_in_the_target_once(life: typed_life.Life, export: Exported) -> None:
+    export.step()
+    lose_and_reland(life, 2)
+    assert is_proved_behind(export)
+    assert export.step() == 2 * EVENTS
+    assert export.uuids() == uuids(0, 1, 2)
     assert is_proved(export)
 
 
