@@ -20,9 +20,8 @@ _MARK = "\ue000"
 _LONG = "[0-9.]{17}"
 """A number of more than 15 digits with a point, or of more than 16, contains this."""
 _TOKENS = r""""(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|[^"0-9-]+"""
-_MARKED_TOKEN = (
-    f"CASE WHEN regexp_full_match(token, '-?{_LONG}[0-9.]*') THEN '\"{_MARK}' || token || '\"' ELSE token END"
-)
+_LONG_NUMBER = f"-?{_LONG}[0-9.]*([eE][+-]?[0-9]+)?"
+_MARKED_TOKEN = f"CASE WHEN regexp_full_match(token, '{_LONG_NUMBER}') THEN '\"{_MARK}' || token || '\"' ELSE token END"
 _MARKED_TEXT = (
     f"CASE WHEN json_valid(data) AND NOT regexp_matches(data, '(?i){_MARK}|\\\\ue000') THEN array_to_string("
     f"list_transform(regexp_extract_all(data, {sql_literal(_TOKENS)}), lambda token: {_MARKED_TOKEN}), '') END"

@@ -2,7 +2,9 @@
 
 Invariant: nothing of ``data`` is lost. A value that its column can hold exactly is in the column. Every other value,
 and each field without a column, is in ``rest``, where it was: a JSON object, or ``data`` itself if it is not an object.
-An object all of whose fields are in columns is not in ``rest``; one that was empty is.
+An object all of whose fields are in columns is not in ``rest``; one that was empty is. If the key of such a
+field occurs twice, the column has the first value, and all of ``data`` is in ``rest``.
+Limit: a column of doubles has the double that is nearest to a number, like every reader of JSON with doubles.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from penstock.config.json_path import Path, parse_path
 from penstock.config.keys.typed import OWN_COLUMNS, TypedConfig, array_items, decimal_digits, struct_fields
 from penstock.landing.rows.engine import compute, json_pointer, sql_literal
 from penstock.landing.rows.long_numbers import AS_NUMBER, AS_STRING, MARKED, mark_long_numbers, unmarked
-from penstock.landing.rows.table_rows import RFC3339
 from penstock.landing.rows.type_schemas import OBJECT, FieldRule
 from penstock.landing.table_paths import TYPED_MARK
 from penstock.landing.table_schema import LANDED, MICROS
@@ -33,7 +34,12 @@ _NUMBER = "json_type({0}) IN ('BIGINT', 'UBIGINT', 'DOUBLE')"
 _TEXT = "starts_with({0}::VARCHAR, '\"')"
 _INSIDE = "({0} ->> '$')"
 _DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_TIME = f"try_cast(CASE WHEN regexp_full_match({_INSIDE}, {sql_literal(RFC3339)}) THEN {_INSIDE} END AS TIMESTAMPTZ)"
+_MICROSECONDS = r"\.[0-9]{1,6}0{0,3}"
+"""A column has microseconds: of the nine digits of RFC3339 nanoseconds, the last three must be zeros."""
+_CLOCK = f"T[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}({_MICROSECONDS})?(Z|[+-][0-9]{{2}}:[0-9]{{2}})"
+_TIME = (
+    f"try_cast(CASE WHEN regexp_full_match({_INSIDE}, {sql_literal(_DATE + _CLOCK)}) THEN {_INSIDE} END AS TIMESTAMPTZ)"
+)
 _DAY = f"try_cast(CASE WHEN regexp_full_match({_INSIDE}, {sql_literal(_DATE)}) THEN {_INSIDE} END AS DATE)"
 
 
@@ -180,11 +186,12 @@ class TypedTable:
 
     @property
     def _inputs(self) -> dict[str, str]:
-        """SQL of ``fields``, the JSON texts if ``data`` is an object, and of the values in them."""
+        """SQL of ``fields``, the JSON texts if ``data`` is an object, of its keys, and of the values in the texts."""
         pointers = ", ".join(json_pointer(*path) for path in _numbered_paths(self.columns))
         # One call extracts all fields, so each text is parsed once. TRY: a transformation may have broken the JSON.
         fields = f"CASE WHEN starts_with(data, '{{') THEN TRY(json_extract(data, [{pointers}]::VARCHAR[])) END"
-        return {"fields": fields, **{f"value{n}": self._value(leaf) for n, leaf in self._numbered()}}
+        keys = "CASE WHEN fields IS NOT NULL THEN json_keys(data) END"
+        return {"fields": fields, "keys_of_data": keys, **{f"value{n}": self._value(leaf) for n, leaf in self._numbered()}}
 
     def _value(self, leaf: Column) -> str:
         """Return SQL of the value of a leaf."""
@@ -241,8 +248,21 @@ class TypedTable:
         # A merge patch removes the keys that it sets to null.
         patched = f"json_merge_patch(coalesce(marked, data), '{{' || {self._removals(())} || '}}')::VARCHAR"
         remaining = f"nullif(CASE WHEN marked IS NULL THEN {patched} ELSE {unmarked(patched, AS_NUMBER)} END, '{{}}')"
-        # Fast path: if all keys are in columns, nothing is patched.
-        return f"CASE WHEN fields IS NULL THEN data WHEN len(json_keys(data)) <> {taken} THEN {remaining} END"
+        # A merge patch removes all values of a repeated key.
+        remaining = f"CASE WHEN {self._has_repeated_keys()} THEN data ELSE {remaining} END"
+        # Fast path: if all keys are in columns, none is repeated, and nothing is patched.
+        return f"CASE WHEN fields IS NULL THEN data WHEN len(keys_of_data) <> {taken} THEN {remaining} END"
+
+    def _has_repeated_keys(self) -> str:
+        """Return SQL that holds if a key that leads to columns occurs twice in its object."""
+        conditions = []
+        for path, keys in _keys_of_objects(self.columns).items():
+            keys_of_object = f"json_keys({self.text(path)})" if path else "keys_of_data"
+            names = ", ".join(map(sql_literal, keys))
+            occurrences = f"len(list_filter({keys_of_object}, lambda key: key IN ({names})))"
+            present = " + ".join(f"({self.text((*path, key))} IS NOT NULL)::INT" for key in keys)
+            conditions.append(f"coalesce({occurrences} > {present}, false)")
+        return " OR ".join(conditions) or "false"
 
     def _removals(self, path: Path) -> str:
         """Return SQL of the members of a merge patch for the object at a path; an empty text removes nothing."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.landing.rows.engine import compute
 from penstock.landing.rows.long_numbers import AS_NUMBER, AS_STRING, MARKED, mark_long_numbers, unmarked
 
-LONG = ("0.10000000000000001", "-123456789012345678.5", "1" * 38, "-" + "9" * 17)
+LONG = ("0.10000000000000001", "-123456789012345678.5", "1" * 38, "-" + "9" * 17, "1.2345678901234567890123e10")
 SHORT = ("1.5", "1760000000000", "2e300", "0", "1.234567890123456e-7", "123456789012.125")
 STRINGS = ('":1.00000000000000000001,"', '"\\""', '"\\\\"', '"2026-01-31T14:00:00.123456Z"', '"é"')
 TEXTS = st.recursive(
@@ -49,7 +49,7 @@ def _numbers(text: str) -> list[str]:
 
 
 def _is_long(number: str) -> bool:
-    return len(number.lstrip("-")) >= 17 and "e" not in number
+    return len(number.lstrip("-").partition("e")[0]) >= 17
 
 
 def _string_if_long(number: str) -> str | float:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -50,6 +52,9 @@ def test_timestamp_needs_zone_and_plausible_year() -> None:
     first = datetime(2026, 1, 1, tzinfo=UTC)
     last = datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)
     assert fitting_values("timestamp", *map(json.dumps, texts)) == [first.replace(microsecond=123456), first, last]
+    # Zeros say nothing; other digits beyond microseconds would be lost.
+    nines = ["2026-01-01T00:00:00.123456000Z", "2026-01-01T00:00:00.1234567Z", "2026-01-01T00:00:00.123456789Z"]
+    assert fitting_values("timestamp", *map(json.dumps, nines)) == [first.replace(microsecond=123456), None, None]
     others = ["2026-01-01T00:00:00", "2026-01-01 00:00:00Z", "0001-01-01T00:00:00+05:00", "now", "2026-02-30T00:00:00Z"]
     assert fitting_values("timestamp", *map(json.dumps, others), "1770000000000") == [None] * 6
 
@@ -108,6 +113,20 @@ def test_long_numbers_beside_other_texts_lose_no_digit() -> None:
     assert computed["text"].to_pylist()[4] == f"\ue000{number}"
     assert computed["v"].to_pylist()[4:] == [Decimal("1.5"), None, None]
     assert computed["rest"].to_pylist()[5:] == [texts[5], '{"v":12345678901234568.0}']
+
+
+def test_long_numbers_with_exponent_lose_no_digit() -> None:
+    number = "1.2345678901234567890123e10"
+    assert values("json", number, f'{{"a":[{number}]}}') == [(number, None), (f'{{"a":[{number}]}}', None)]
+    assert values("decimal(30,2)", number) == [(None, f'{{"v":{number}}}')]
+    assert values("int", f'1,"more":{number}') == [(1, f'{{"more":{number}}}')]
+
+
+def test_double_is_the_nearest_to_a_number() -> None:
+    assert values("double", "9007199254740993", "1.2345678901234567890123e10") == [
+        (9007199254740992.0, None),
+        (12345678901.234568, None),
+    ]
 
 
 def test_array_holds_items_that_all_fit() -> None:
@@ -210,12 +229,12 @@ def test_rest_has_other_values_and_fields_without_column() -> None:
     assert compute_columns(TypedTable("t", "t"), pa.array(['{"a":1}', "{}"]))["rest"].to_pylist() == ['{"a":1}', None]
 
 
-def test_first_of_repeated_fields_is_used() -> None:
-    texts = ['{"a/b~\\"c.d e":"x"}', '{"fields":1,"fields":"two"}', '{"fields":"one","fields":2}']
+def test_first_of_repeated_fields_is_used_and_rest_has_all() -> None:
+    texts = ['{"a/b~\\"c.d e":"x"}', '{"fields":1,"fields":"two"}', '{"fields":"one","\\u0066ields":2,"x":1}']
     columns = compute_columns(TypedTable("t", "t", COLUMNS), pa.array(texts))
     assert columns["odd"].to_pylist() == ["x", None, None]
     assert columns["fields"].to_pylist() == [None, 1, None]
-    assert columns["rest"].to_pylist()[:2] == [None, None]
+    assert columns["rest"].to_pylist() == [None, *texts[1:]]
 
 
 def test_broken_json_is_in_the_rest() -> None:
@@ -350,6 +369,49 @@ def test_nested_columns_and_rest_are_as_plain_python_says(
         rest = computed["rest"][row].as_py()
         assert json.loads(rest or "{}") == _plain_rest(document, (), taken)
         assert fits[row] == all(is_held or value in (None, ABSENT) for value, is_held in zip(values, held, strict=True))
+
+
+MEMBERS = st.recursive(
+    LEAVES.map(json.dumps),
+    lambda inner: st.lists(st.tuples(st.sampled_from(KEYS), inner), max_size=4).map(
+        lambda members: "{" + ",".join(f"{json.dumps(key, ensure_ascii=False)}:{text}" for key, text in members) + "}"
+    ),
+    max_leaves=12,
+).filter(lambda text: text.startswith("{"))
+"""Objects in which keys may occur twice."""
+
+
+@settings(max_examples=40)
+@given(st.lists(MEMBERS, min_size=1, max_size=4), st.lists(PATHS, max_size=4))
+def test_columns_and_rest_have_all_values_of_repeated_keys(texts: list[str], paths: list[tuple[str, ...]]) -> None:
+    columns = tuple(Column(f"c{n}", "int", format_path(path)) for n, path in enumerate(paths))
+    computed = compute_columns(TypedTable("t", "t", columns), pa.array(texts))
+    for row, text in enumerate(texts):
+        values = [computed[column.name][row].as_py() for column in columns]
+        fields = {(path, str(value)) for path, value in zip(paths, values, strict=True) if value is not None}
+        rest = computed["rest"][row].as_py() or "{}"
+        # Empty objects and nulls are in neither if a column has their field.
+        sent, stored = Counter(_leaves_of(text)), Counter(_leaves_of(rest))
+        missing = sent - stored
+        assert {leaf for leaf in missing if leaf[1] != "null"} <= fields
+        assert all(number == 1 for leaf, number in missing.items() if leaf[1] != "null")
+
+
+def _leaves_of(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield path and JSON text of each value that is no object; of repeated keys all."""
+
+    def walk(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+        if isinstance(value, _Members):
+            for key, member in value:
+                yield from walk(member, (*path, key))
+        else:
+            yield path, json.dumps(value)
+
+    return walk(json.loads(text, object_pairs_hook=_Members), ())
+
+
+class _Members(list[tuple[str, Any]]):
+    """The members of an object."""
 
 
 ABSENT = object()
