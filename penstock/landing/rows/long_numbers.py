@@ -21,6 +21,7 @@ _LONG = "[0-9.]{17}"
 """A number of more than 15 digits with a point, or of more than 16, contains this."""
 _TOKENS = r""""(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|[^"0-9-]+"""
 _LONG_NUMBER = f"-?{_LONG}[0-9.]*([eE][+-]?[0-9]+)?"
+"""A number whose digits before the exponent are long; the text is valid JSON, so the token is a number."""
 _MARKED_TOKEN = f"CASE WHEN regexp_full_match(token, '{_LONG_NUMBER}') THEN '\"{_MARK}' || token || '\"' ELSE token END"
 _MARKED_TEXT = (
     f"CASE WHEN json_valid(data) AND NOT regexp_matches(data, '(?i){_MARK}|\\\\ue000') THEN array_to_string("

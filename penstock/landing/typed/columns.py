@@ -191,7 +191,11 @@ class TypedTable:
         # One call extracts all fields, so each text is parsed once. TRY: a transformation may have broken the JSON.
         fields = f"CASE WHEN starts_with(data, '{{') THEN TRY(json_extract(data, [{pointers}]::VARCHAR[])) END"
         keys = "CASE WHEN fields IS NOT NULL THEN json_keys(data) END"
-        return {"fields": fields, "keys_of_data": keys, **{f"value{n}": self._value(leaf) for n, leaf in self._numbered()}}
+        return {
+            "fields": fields,
+            "keys_of_data": keys,
+            **{f"value{n}": self._value(leaf) for n, leaf in self._numbered()},
+        }
 
     def _value(self, leaf: Column) -> str:
         """Return SQL of the value of a leaf."""
