@@ -358,6 +358,7 @@ NO_PARSERS = {
     "spark/package_zip.py": COMPARED,
     "spark/session.py": COMPARED,
     "spark/source/sink.py": OWN,
+    "sql/query.py": "DuckDB's own JSON of a text that it parsed",
     "sql/servers.py": PARENT,
     "supervise/daemon_channel.py": "a pair of sockets of one supervisor and its daemon",
     "supervise/handler_checks.py": KERNEL,

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import math
 import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -49,6 +50,8 @@ MEMORY_BYTES, SPILLED_BYTES_PER_BYTE = 2_000_000_000, 4
 """Limits of memory and scratch files for queries with a time limit: they come from other users."""
 ROWS_PER_BATCH = 2048
 """Rows that ``stream`` holds at once, as many as DuckDB computes at once."""
+MAX_TABLES = 4_096
+"""Limit for the tables that a query joins through the queries of its WITH; DuckDB binds as many in about a second."""
 CLOSED = ("SET enable_external_access = false", "SET lock_configuration = true")
 _READ_ONLY = "the tables are read-only: only SELECT is allowed"
 _EXPLAIN = re.compile(r"^EXPLAIN\s*(?:\(\s*FORMAT\s+\w+\s*\)\s*)?", re.IGNORECASE)
@@ -351,6 +354,36 @@ def _check_nodes(select: str) -> None:
     if functions := refused.intersection(name.casefold() for name in _FUNCTION.findall(parsed)):
         text = f"{min(functions)} is disabled: a query reads the tables only"
         raise BadQuery(text, duckdb.PermissionException(text))
+    if '"cte_map":{"map":[{' in parsed:
+        try:
+            for statement in json.loads(parsed)["statements"]:
+                _count_tables(statement["node"], {})
+        except RecursionError:
+            raise BadQuery("the query is nested too deeply") from None
+
+
+def _count_tables(query: dict[str, Any], outer: Mapping[str, int]) -> int:
+    """Return how many tables a parsed query joins, including the tables of its WITH's queries; at least 1.
+
+    Raises BadQuery beyond ``MAX_TABLES``: each query of a WITH may double the columns of the one before.
+    """
+    counts = dict(outer)
+    for entry in query.get("cte_map", {}).get("map", ()):
+        counts[entry["key"].casefold()] = _count_tables(entry["value"]["query_node"], counts)
+    total, pending = 0, [part for key, part in query.items() if key != "cte_map"]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, list):
+            pending += part
+        elif isinstance(part, dict) and (part.get("cte_map") or {}).get("map"):
+            total += _count_tables(part, counts)
+        elif isinstance(part, dict):
+            if part.get("type") == "BASE_TABLE":
+                total += counts.get(str(part.get("table_name")).casefold(), 1)
+            pending += part.values()
+    if total > MAX_TABLES:
+        raise BadQuery(f"the queries of a WITH join their tables more than {MAX_TABLES:,} times")
+    return max(total, 1)
 
 
 @lru_cache(maxsize=1)

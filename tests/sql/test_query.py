@@ -83,6 +83,19 @@ def run_query(tables: Tables, text: str) -> list[tuple[Any, ...]]:
         return [tuple(row.values()) for row in query.answer().to_pylist()]
 
 
+def doubled(levels: int) -> str:
+    """Return a query whose WITH doubles its columns with each level."""
+    queries = [f'a{n} as (select p.*, q.* from A{n - 1} p, "a{n - 1}" q)' for n in range(1, levels + 1)]
+    return f"with {', '.join(['a0 as (select 1 x)', *queries])} select count(*) from a{levels}"
+
+
+def test_with_may_name_its_queries_many_times(tables: Tables) -> None:
+    assert run_query(tables, doubled(8)) == [(1,)]
+    assert run_query(tables, "with recursive r(n) as (select 1 union all select n + 1 from r where n < 9) from r")[
+        -1
+    ] == (9,)
+
+
 def uuids(tables: Tables) -> list[str]:
     return [str(uuid) for (uuid,) in run_query(tables, NUMBERS)]
 
@@ -233,6 +246,8 @@ def test_watermarks_are_the_stored_ones(tables: Tables) -> None:
         ("from \"READ_TEXT\"('/etc/passwd')", "read_text is disabled"),
         ("select 1 where 1 in (select 1 from main.glob('/*'))", "glob is disabled"),
         ("from query('from read_text(''/etc/passwd'')')", "query is disabled"),
+        (doubled(25), "more than 4,096 times"),
+        (f"with b as ({doubled(25)}) select 1", "more than 4,096 times"),
         ("from arrow_scan(1, 2, 3)", "arrow_scan is disabled"),
         ("select * from read_text('/etc/passwd')", "disabled"),
         ("select 1 / 'x'", "Could not convert"),
