@@ -257,7 +257,8 @@ def test_rebuild_of_a_minute_is_compared_with_the_same_minute(running: Daemon, t
 
 def test_receipt_knows_that_the_pipeline_starts_and_what_was_sent_back(tmp_path: Path, table: HandWritten) -> None:
     settings = Settings.model_validate({"data_dir": str(tmp_path), "pipeline": {"tables": str(table.layout.tables)}})
-    query = BalanceQuery(DaemonKeys(load_all=lambda: settings), {}, None, rebuild=False)
+    keys = DaemonKeys(tables=str(table.layout.tables), load_all=lambda: settings)
+    query = BalanceQuery(keys, {}, None, rebuild=False)
     unread = {"topics": [{"topic": "t", "fates": {}, "read_by_pipeline": False}]}
     assert query.local_facts(unread) == {"pipeline_starts": False}
     handle = acquire_landing_lock(table.layout, threading.Event())
@@ -268,5 +269,5 @@ def test_receipt_knows_that_the_pipeline_starts_and_what_was_sent_back(tmp_path:
     read = {"topics": [{"topic": "t", "fates": {"quarantined.bad_json": 2}, "read_by_pipeline": True}]}
     assert query.local_facts(read) == {}
     SendBack(table.layout, Log()).run(newest(Tables(table.layout), Selection(), 1))
-    query = BalanceQuery(DaemonKeys(load_all=lambda: settings), {}, None, rebuild=False)
+    query = BalanceQuery(keys, {}, None, rebuild=False)
     assert query.local_facts(read) == {"sent_back": {"t": {"quarantined.bad_json": 1}}}
