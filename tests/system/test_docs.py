@@ -17,7 +17,7 @@ from penstock.testing.pipe import Pipe
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = (
     *("index", "tutorial", "listeners", "logbuffer", "tables", "balance", "coming"),
-    *("alarms", "operating", "server", "troubleshooting", "upgrading", "metrics"),
+    *("alarms", "operating", "senders", "server", "troubleshooting", "upgrading", "metrics"),
 )
 ELSEWHERE = {"log": "test_docs_log", "kafka": "test_docs_kafka", "tail": "test_tail"}
 """Pages with a file of their own."""
