@@ -6,15 +6,13 @@ itself, if it needs any.
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.errors import PenstockError
+from penstock.landing.transform.rules import import_function
 
 Decoder = Callable[[Any], Any]
 
@@ -25,16 +23,8 @@ class BadDecoder(PenstockError, ValueError):
 
 def load_decoder(name: str) -> Decoder:
     """Import the function ``module:function``, also from the working folder. Raises BadDecoder."""
-    module, _, function = name.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    try:
-        decoder = getattr(importlib.import_module(module), function)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's module may raise anything
-        raise BadDecoder(f"--decoder {name} cannot be imported: {_first_line(error)}") from None
-    if not callable(decoder):
-        raise BadDecoder(f"--decoder {name} is not a function")
-    return decoder  # type: ignore[no-any-return]
+    decoder: Decoder = import_function(name, f"--decoder {name}", BadDecoder)
+    return decoder
 
 
 def decode_values(decoder: Decoder, values: pa.Array[Any]) -> pa.Array[Any]:

@@ -46,7 +46,7 @@ class BatchReader(Protocol):
     """Bytes of one message with its annotations, and messages of one batch."""
 
     def read(self, batch: ArrowBatch, data: bytes) -> None:
-        """Decode a batch, on a thread if it is large, and add its records."""
+        """Decode a batch on a thread, and add its records."""
 
     def progress(self, stream: ArrowStream) -> None:
         """Note that a stream is open and used."""

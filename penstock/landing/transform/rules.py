@@ -107,6 +107,12 @@ def _apply_step(step: CheckedFunction, parts: Iterable[OfKind]) -> Iterator[OfKi
 @cache
 def load(name: str) -> Function:
     """Import the function ``module:function``, also from the working folder. Raises BadTransform."""
+    loaded: Function = import_function(name, f"{KEY} = {name!r}", BadTransform)
+    return loaded
+
+
+def import_function(name: str, described_as: str, error_class: type[PenstockError]) -> Any:
+    """Import ``module:function``, also from the working folder. Raises ``error_class``; its text names the setting."""
     module, _, function = name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -114,10 +120,10 @@ def load(name: str) -> Function:
         loaded = getattr(importlib.import_module(module), function)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's module may raise anything
         text = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise BadTransform(f"{KEY} = {name!r} cannot be imported: {text}") from None
+        raise error_class(f"{described_as} cannot be imported: {text}") from None
     if not callable(loaded):
-        raise BadTransform(f"{KEY} = {name!r} is not a function")
-    return loaded  # type: ignore[no-any-return]
+        raise error_class(f"{described_as} is not a function")
+    return loaded
 
 
 def module_source(name: str) -> Path | None:

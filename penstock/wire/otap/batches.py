@@ -74,7 +74,7 @@ def logs_of(tables: Tables, max_message_bytes: int, max_messages: int) -> Logs:
 
 class _Decoder:
     def __init__(self, tables: Tables, batch: pa.RecordBatch) -> None:
-        self._tables, self._batch, self._count = tables, batch, batch.num_rows
+        self._tables, self._count = tables, batch.num_rows
         self._columns = _Table(batch.schema, batch.columns)
         self._max_room = self._room = max(MAX_GROWN_BODIES * tables.max_bytes, LEAST_ROOM_BYTES)
         self._nested_items = MAX_FIELDS
@@ -85,10 +85,8 @@ class _Decoder:
         name_of, version_of = (self._texts(scope.get(name)) for name in ("name", "version"))
         # A scope of the result is a run of records that have the same resource and scope.
         keys = [resource_of, scope_id_of, _codes(name_of), _codes(version_of)]
-        begins = np.flatnonzero(np.concatenate([[True], np.any([key[1:] != key[:-1] for key in keys], axis=0)]))
-        scope_of = np.zeros(self._count, np.int64)
-        scope_of[begins] = 1
-        scope_of = np.cumsum(scope_of) - 1
+        begins_run = np.concatenate([[True], np.any([key[1:] != key[:-1] for key in keys], axis=0)])
+        begins, scope_of = np.flatnonzero(begins_run), np.cumsum(begins_run) - 1
         shared = joined(
             [
                 _text_annotations("scope.name", name_of.take(from_numpy(begins))),

@@ -26,7 +26,7 @@ RESOURCE_ATTRIBUTES, SCOPE_ATTRIBUTES, LOGS, LOG_ATTRIBUTES = 1, 2, 30, 31
 PAYLOAD_TYPES = (RESOURCE_ATTRIBUTES, SCOPE_ATTRIBUTES, LOGS, LOG_ATTRIBUTES)
 MAX_DICTIONARY_BYTES = 16 << 20
 """Limit: dictionaries of one gRPC stream. They stay in memory until the sender resets their schema."""
-OK, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, INTERNAL, UNAVAILABLE = 0, 3, 8, 13, 14
+OK, INVALID_ARGUMENT, INTERNAL, UNAVAILABLE = 0, 3, 13, 14
 """Codes of a BatchStatus (enum StatusCode), as in gRPC."""
 
 # proto2, because proto3 of the original has the same wire format, and absent fields need no default here.
