@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +33,19 @@ def test_concatenated_events_are_messages(path: str, between: bytes) -> None:
         (b'{"k":"v"}', {"index": "main"}),
     ]
     assert answer_document(received) == {"text": "Success", "code": 0}
+
+
+@given(st.lists(st.text('}{"\\\\ na', max_size=6), min_size=1, max_size=5), st.sampled_from(["", " ", "\n"]))
+def test_texts_that_look_like_two_events_are_one(texts: list[str], between: str) -> None:
+    events = [json.dumps({"event": f".{text}", "fields": {"n": text}}) for text in texts]
+    received = HecProtocol().receive(make_request(EVENT, between.join(events).encode()))
+    assert rows(received) == [(f".{text}".encode(), {"fields.n": text}) for text in texts]
+
+
+def test_events_before_a_line_that_is_not_utf_8_are_stored() -> None:
+    received = HecProtocol().receive(make_request(EVENT, b'{"event":"a}{"}{"event":"b"}\n{"event":"\xff"}'))
+    assert [payload for payload, _ in rows(received)] == [b"a}{", b"b"]
+    assert answer_document(received)["invalid-event-number"] == 2
 
 
 def test_raw_lines_are_messages_with_the_metadata_of_the_query() -> None:
