@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import sqlite3
@@ -19,9 +20,12 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from penstock.audit import kafka_source
+from penstock.audit.audit import audit as run_whole_audit
 from penstock.audit.kafka_source import KafkaSource
+from penstock.audit.outcome import Request
 from penstock.audit.tables.delta import DeltaTable
 from penstock.audit.tables.parquet_folder import ParquetFolder
+from penstock.audit.tables.table import open_table
 from penstock.testing.pipe import wait_until
 from tests.audit.audited import (
     RECORDS,
@@ -205,6 +209,34 @@ def test_transactional_topic_with_aborted_records_has_no_finding(topics: Topics,
     status, report, errors = run_audit(topics, topic, tmp_path / "t")
     assert (status, report.get("required")) == (0, 40), errors
     assert report["partitions"][0]["absences"] == {"control": 10, "aborted": 9}
+
+
+@pytest.mark.parametrize("transactions", [200, pytest.param(5000, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
+def test_audit_of_a_transactional_topic_reads_less_than_a_hundredth_of_its_bytes(
+    topics: Topics, tmp_path: Path, transactions: int
+) -> None:
+    topic = topics.new()
+    producer = confluent_kafka.Producer({"bootstrap.servers": topics.address, "transactional.id": secrets.token_hex(8)})
+    producer.init_transactions(30)
+    for _ in range(transactions):
+        producer.begin_transaction()
+        for _ in range(20):
+            producer.produce(topic, secrets.token_bytes(1000), partition=0)
+        producer.commit_transaction(30)
+    write_delta(tmp_path / "t", visible_rows(topics, topic, 20 * transactions), topic)
+    received: list[int] = []
+
+    def count(statistics: str) -> None:
+        received.append(sum(broker["rxbytes"] for broker in json.loads(statistics)["brokers"].values()))
+
+    kafka: Any = {"bootstrap.servers": topics.address, "stats_cb": count, "statistics.interval.ms": 50}
+    with contextlib.closing(KafkaSource(topic, kafka)) as source:
+        report = run_whole_audit(source, open_table(str(tmp_path / "t")), "t", Request(grace_s=0))
+        fetched_bytes, seen = source._absent.fetched_bytes, len(received)
+        # The second report after the audit counts all of it.
+        wait_until(lambda: (source._consumer.poll(0.05), len(received) > seen + 1)[1])
+    assert (report.status, report.partitions[0].absences) == (0, {"control": transactions})
+    assert 0 < fetched_bytes + received[-1] < 0.01 * 20 * 1000 * transactions
 
 
 def test_transactional_topic_has_no_finding_by_ids(topics: Topics, tmp_path: Path) -> None:
