@@ -22,7 +22,7 @@ from penstock.supervise.endpoints import endpoints
 from penstock.supervise.instances import find_supervisor
 from penstock.supervise.sd_notify import Service
 from penstock.supervise.succession import Inheritance, Program, accept_requests
-from penstock.supervise.supervisor import Supervisor
+from penstock.supervise.supervisor import Supervisor, check_succession
 
 OUTCOME = "reloaded.json"
 """Name of the file with the outcome of the last reload, in the data directory."""
@@ -143,7 +143,7 @@ class Reloader:
         try:
             program.rehearse(self._service.alive)
             settings = self._read()
-            self._supervisor.check_succession(settings)
+            check_succession(self._supervisor.settings, settings)
             # Order: first the change of listeners while everything runs, so that the successor has the same ones.
             self._supervisor.reload(settings, self._service.alive)
             self._supervisor.hand_over(program, began, may_hang_up)

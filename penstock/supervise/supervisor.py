@@ -206,16 +206,6 @@ class Supervisor:
             child.stop()
         _start_when_ended(self._readers, time.monotonic() + self._settings.shutdown_time)
 
-    def check_succession(self, settings: Settings) -> None:
-        """Check whether a successor may start with ``settings``. Raises ConfigError and CannotListen."""
-        if settings.data_dir.absolute() != self._settings.data_dir.absolute():
-            raise ConfigError(
-                f"data_dir: a restart keeps {self._settings.data_dir}; stop penstock and start it to change it"
-            )
-        for key, address in settings.log.addresses.items():
-            if address != self._settings.log.addresses.get(key):
-                check_address(key, address)
-
     def hand_over(self, program: Program, began: int, may_hang_up: bool) -> NoReturn:
         """Become ``program`` with this supervisor's lock, sockets and children. Raises OSError."""
         self._deliver_events()
@@ -417,6 +407,15 @@ def make_folders(settings: Settings) -> None:
         settings.topics.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"data_dir: {error.filename} cannot be created: {error.strerror}") from None
+
+
+def check_succession(current: Settings, new: Settings) -> None:
+    """Check whether a successor of a process with ``current`` may start. Raises ConfigError and CannotListen."""
+    if new.data_dir.absolute() != current.data_dir.absolute():
+        raise ConfigError(f"data_dir: a restart keeps {current.data_dir}; stop penstock and start it to change it")
+    for key, address in new.log.addresses.items():
+        if address != current.log.addresses.get(key):
+            check_address(key, address)
 
 
 def check_listeners(

@@ -14,9 +14,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from penstock.landing.table_paths import Layout
+from penstock.landing.typed.columns import Column, TypedTable
+from penstock.landing.typed.typed_delta import TypedDelta
+from penstock.process.kernel import descendants
+from penstock.supervise.reload import request_restart
 from penstock.testing.pipe import Pipe, free_ports, wait_until
 from penstock.testing.processes import alive
 from tests.cli import command_line
+from tests.system.landing import command_of
 
 README = Path(__file__).parents[2] / "README.md"
 PENSTOCK = [sys.executable, "-m", "penstock.cli.main"]
@@ -51,11 +57,34 @@ def landed_rows(port: int) -> list[tuple[int]]:
     return []
 
 
+def sql_server(up: int) -> list[int]:
+    return [pid for pid in descendants(up) if "penstock.sql.servers" in command_of(pid)]
+
+
+def check_restarts_are_refused(pipe: Pipe, text: str) -> None:
+    """Check that a restart with settings that ``serve`` or the pipeline would refuse replaces no process of ``up``."""
+    assert pipe.process
+    assert pipe.config
+    tables = f'pipeline.tables = "{pipe.data_dir}/tables"\npipeline.typed.click.columns.path = "{{}}"\n'
+    table = TypedTable("click", "click", (Column("path", "string", "path"),))
+    TypedDelta.configured(Layout.for_tables(pipe.data_dir / "tables"), table).begin()
+    before = sql_server(pipe.process.pid)
+    for more, reason in (
+        (tables.format("int"), "pipeline.typed: "),
+        (f'security.tls_cert = "{pipe.data_dir}/no"\nsecurity.tls_key = "{pipe.data_dir}/no"\n', "security.tls_cert"),
+    ):
+        pipe.config.write_text(text + more)
+        outcome = request_restart(pipe.data_dir, timeout_s=120)
+        assert (reason in outcome.error, outcome.restart) == (True, True), outcome
+    assert sql_server(pipe.process.pid) == before
+    pipe.config.write_text(text)
+
+
 def test_up_runs_until_it_is_interrupted_and_stops_all_processes(tmp_path: Path) -> None:
     pipe = Pipe(tmp_path)
     pipe.config = tmp_path / "penstock.toml"
-    sql_port = free_ports(1)[0]
-    sql = f'sql.postgres = "127.0.0.1:{sql_port}"\n'
+    sql_port, console_port = free_ports(2)
+    sql = f'sql.postgres = "127.0.0.1:{sql_port}"\nconsole.http = "127.0.0.1:{console_port}"\n'
     pipe.config.write_text(f"{sql}log.max_topics = 7\n")
     with pipe.output.open("ab") as output:
         pipe.process = subprocess.Popen([*PENSTOCK, "up", "--no-spark", *pipe.options], stdout=output, stderr=output)
@@ -67,6 +96,7 @@ def test_up_runs_until_it_is_interrupted_and_stops_all_processes(tmp_path: Path)
     pipe.config.write_text(f"{sql}log.max_topics = 8\n")
     pipe.process.send_signal(signal.SIGHUP)
     wait_until(lambda: "the configuration is reloaded: log.max_topics" in pipe.output.read_text())
+    check_restarts_are_refused(pipe, pipe.config.read_text())
     supervisor = pipe.endpoints()["supervisor"]
     os.kill(supervisor, signal.SIGKILL)
     wait_until(lambda: pipe.endpoints().get("supervisor") not in (None, supervisor), what="serve is started again")

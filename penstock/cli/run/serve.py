@@ -135,7 +135,7 @@ def run(
 
     def read_checked() -> Settings:
         new = read()
-        _check_typed(supervisor.settings, new, service.alive)
+        check_typed(supervisor.settings, new, service.alive)
         return new
 
     reloader = Reloader(supervisor, read_checked, settings.data_dir, service)
@@ -159,7 +159,7 @@ def run(
     supervisor.stop()
 
 
-def _check_typed(current: Settings, new: Settings, tick: Callable[[], None]) -> None:
+def check_typed(current: Settings, new: Settings, tick: Callable[[], None]) -> None:
     """Raise ConfigError if ``new`` changes typed tables to columns that existing ones cannot have; calls ``tick``.
 
     Crash: a pipeline that dies after the reload starts with the new columns, and would not start.

@@ -24,6 +24,7 @@ import typer
 from penstock.cli.common import active_config_file, errors, fail
 from penstock.cli.options import Config, Override, load_settings
 from penstock.cli.run.sample_tour import Tour
+from penstock.cli.run.serve import check_typed
 from penstock.cli.tables.spark_session import missing_spark
 from penstock.config import ConfigError, Settings, load
 from penstock.config.daemon_access import Access
@@ -36,7 +37,7 @@ from penstock.supervise.instances import running_supervisor
 from penstock.supervise.reload import OUTCOME, Outcome, Signals, read_outcome, write_outcome
 from penstock.supervise.sd_notify import Watchdog
 from penstock.supervise.succession import Inheritance, Program, is_rehearsal, take_inheritance
-from penstock.supervise.supervisor import already_running, make_folders
+from penstock.supervise.supervisor import already_running, check_listeners, check_succession, make_folders
 from penstock.supervise.timeline import Timeline
 
 SERVE, PIPELINE, CONSOLE = "penstock.cli.run.serve", "penstock.cli.tables.pipeline", "penstock.console.main"
@@ -91,6 +92,7 @@ def up(
     if not no_console:
         settings.console.check_files()
     if is_rehearsal():
+        _check_serve(settings)
         return
     if inheritance is None:
         _check_ports(settings)
@@ -102,6 +104,15 @@ def up(
             tour.sample(running.check)
         tour.directions(console_too=with_console)
         running.stay()
+
+
+def _check_serve(settings: Settings) -> None:
+    """End a rehearsal with the reason for which ``serve`` would not start."""
+    try:
+        settings.security.check_files()
+        check_listeners(settings, settings.listener)
+    except (ConfigError, CannotListen) as error:
+        fail(error)
 
 
 def _check_ports(settings: Settings) -> None:
@@ -322,6 +333,10 @@ class Up:
         program = Program.of_command_line()
         try:
             program.rehearse(self._watchdog.tick)
+            # Order: all that `serve` would refuse is refused before any process is replaced.
+            settings = load(self._file, self._overrides)
+            check_typed(self._settings, settings, self._watchdog.tick)
+            check_succession(self._settings, settings)
             pids = {child.name: child.pid for child in self._children if child.pid}
             program.replace_process(Inheritance(pids, began, self._signals.may_hang_up))
         except (ConfigError, OSError) as error:
