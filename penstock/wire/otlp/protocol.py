@@ -8,7 +8,7 @@ from google.protobuf import json_format
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
-from penstock.wire.otlp.few_records import MAX_FEW_RECORDS, read_few
+from penstock.wire.otlp.few_records import read_few
 from penstock.wire.otlp.json_requests import as_protobuf
 from penstock.wire.otlp.records import Logs, read_logs
 from penstock.wire.protobuf import Malformed
@@ -57,7 +57,7 @@ class OtlpProtocol:
 def logs_of(data: bytes, max_message_bytes: int, max_messages: int = MAX_MESSAGES) -> Logs:
     """Decode a request in protobuf. Raises Refused."""
     try:
-        few = read_few(data, max_message_bytes) if max_messages >= MAX_FEW_RECORDS else None
+        few = read_few(data, max_message_bytes, max_messages)
         return few or read_logs(data, max_message_bytes, max_messages)
     except Malformed as error:
         raise Refused(400, SYNTAX, f"the body is no ExportLogsServiceRequest: {error}") from None

@@ -159,23 +159,30 @@ def _decode_shared(
     message: Message, resources: Fields, scopes: Fields, resource_of: Ints
 ) -> tuple[Attributes, dict[int, str]]:
     """Decode the scopes and their resources; return attributes by scope, and errors by scope."""
-    of_scopes, errors = _decode_each(message, scopes.with_tag(_SCOPE, BYTES), scope_pairs)
-    of_resources, resource_errors = _decode_each(message, resources.with_tag(_RESOURCE, BYTES), resource_pairs)
+    of_scopes, errors = _decode_each(message, scopes.with_tag(_SCOPE, BYTES), _scope_pairs)
+    of_resources, resource_errors = _decode_each(message, resources.with_tag(_RESOURCE, BYTES), _resource_pairs)
     for scope in np.flatnonzero(np.isin(resource_of, list(resource_errors))).tolist():
         errors[scope] = resource_errors[int(resource_of[scope])]
     return joined([of_scopes, repeated_for(of_resources, resource_of)]), errors
 
 
-def scope_pairs(data: bytes) -> list[tuple[str, str]]:
+def _scope_pairs(data: bytes) -> list[tuple[str, str]]:
+    return pairs_of_scope(parsed_as(InstrumentationScope, data))
+
+
+def _resource_pairs(data: bytes) -> list[tuple[str, str]]:
+    return pairs_of_resource(parsed_as(Resource, data))
+
+
+def pairs_of_scope(scope: InstrumentationScope) -> list[tuple[str, str]]:
     """Return the annotations that the records of a scope share. Raises Malformed."""
-    scope = parsed_as(InstrumentationScope, data)
     pairs = [(name, text) for name, text in (("scope.name", scope.name), ("scope.version", scope.version)) if text]
     return [*pairs, *((f"scope.attributes.{each.key}", text_of_value(each.value)) for each in scope.attributes)]
 
 
-def resource_pairs(data: bytes) -> list[tuple[str, str]]:
+def pairs_of_resource(resource: Resource) -> list[tuple[str, str]]:
     """Return the annotations that the records of a resource share. Raises Malformed."""
-    return [(f"resource.{each.key}", text_of_value(each.value)) for each in parsed_as(Resource, data).attributes]
+    return [(f"resource.{each.key}", text_of_value(each.value)) for each in resource.attributes]
 
 
 def _decode_each(
@@ -300,7 +307,7 @@ def _maps(entries: Attributes, count: int) -> pa.Array[Any]:
     order = from_numpy(np.argsort(entries.owner, kind="stable"))
     counts = np.bincount(entries.owner, minlength=count)
     offsets = np.concatenate([[0], np.cumsum(counts)])
-    return annotation_maps(offsets, entries.names.take(order), entries.texts.take(order))
+    return annotation_maps(offsets, entries.names.take(order), entries.texts.take(order), counts == 0)
 
 
 def joined(parts: list[Attributes]) -> Attributes:

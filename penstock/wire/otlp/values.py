@@ -101,6 +101,8 @@ def parsed_as(message_class: type[_Message], data: bytes) -> _Message:
 
 def text_of_value(value: AnyValue) -> str:
     """Return a value as text, "" without a value. Raises Malformed."""
+    if text := value.string_value:  # fast path: most values are texts
+        return text
     try:
         document = _to_json(value)
         return document if isinstance(document, str) else "" if document is None else orjson.dumps(document).decode()

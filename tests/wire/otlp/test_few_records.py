@@ -1,4 +1,4 @@
-"""Small requests give the same messages field by field as in columns."""
+"""Requests of few records give the same messages record by record as in columns."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "trace_id": st.binary(max_size=2) | st.binary(min_size=16, max_size=16) | st.just(bytes(16)),
     "span_id": st.binary(max_size=2) | st.binary(min_size=8, max_size=8),
     "flags": st.integers(0, (1 << 32) - 1),
-    "dropped_attributes_count": st.integers(0, (1 << 32) - 1),
+    "dropped_attributes_count": st.integers(0, (1 << 28) - 1),
 }
 
 
@@ -64,7 +64,7 @@ def requests(draw: Callable[[Any], Any]) -> ExportLogsServiceRequest:
         for _ in range(draw(st.integers(0, 2))):
             scope = resource.scope_logs.add(schema_url=draw(TEXTS))
             scope.scope.name = draw(TEXTS)
-            for _ in range(draw(st.integers(0, 3))):
+            for _ in range(draw(st.integers(0, 5))):
                 fields = {name: draw(field) for name, field in FIELDS.items() if draw(st.booleans())}
                 record = scope.log_records.add(**fields)
                 if draw(st.booleans()):
@@ -112,16 +112,32 @@ def test_request_of_an_sdk_takes_the_fast_path(count: int) -> None:
     assert assert_same(request(count, 2).SerializeToString())
 
 
+@pytest.mark.parametrize("count", [1, MAX_FEW_RECORDS])
+def test_record_without_annotations_has_none(count: int) -> None:
+    sent = ExportLogsServiceRequest()
+    records = sent.resource_logs.add().scope_logs.add().log_records
+    for _ in range(count):
+        records.add().body.string_value = "text"
+    assert assert_same(sent.SerializeToString())
+    few = read_few(sent.SerializeToString(), MAX_MESSAGE_BYTES)
+    assert few is not None
+    assert as_batch(few.body).column("annotations").null_count == count
+
+
 TWO_BODIES = encoded(5, 2, encoded(1, 2, b"first")) + encoded(5, 2, encoded(1, 2, b"second"))
 UNUSUAL = {
     "a field twice": encoded(1, 2, encoded(2, 2, encoded(2, 2, TWO_BODIES))),
     "an unknown field": encoded(1, 2, encoded(2, 2, encoded(2, 2, encoded(13, 2, b"x")))),
     "a group": encoded(1, 2, encoded(2, 2, encoded(2, 2, b"\x0b"))),
+    "an explicit zero": encoded(1, 2, encoded(2, 2, encoded(2, 2, encoded(7, 0, 0)))),
+    "a number that protobuf cuts": encoded(1, 2, encoded(2, 2, encoded(2, 2, encoded(7, 0, (5 << 32) + (1 << 28))))),
+    "a negative severity": encoded(1, 2, encoded(2, 2, encoded(2, 2, encoded(2, 0, (1 << 64) - 1)))),
     "invalid UTF-8": encoded(1, 2, encoded(2, 2, encoded(2, 2, encoded(5, 2, encoded(1, 2, b"\xff"))))),
     "a field beyond its message": encoded(1, 2, encoded(2, 2, encoded(2, 2, b"\x2a\x05"))),
     "no record": b"",
     "too many records": request(MAX_FEW_RECORDS + 1, 0).SerializeToString(),
-    "too many bytes": request(1).SerializeToString() + request(20, 30).SerializeToString() * 2,
+    "too many bytes": request(200, 2000).SerializeToString(),
+    "too large with what its records share": request(MAX_FEW_RECORDS, 200).SerializeToString(),
 }
 
 
