@@ -196,6 +196,7 @@ TESTED_BY: dict[str, str] = {
     "penstock/sql/cut.py": "tests/sql/test_query.py",
     "penstock/sql/log_tail.py": "tests/sql/test_query.py",
     "penstock/sql/flight_sql/service.py": "tests/sql/flight_sql/test_server.py",
+    "penstock/sql/postgres/portals.py": "tests/sql/postgres/test_session.py",
     "penstock/sql/postgres/preparation.py": "tests/sql/postgres/test_session.py",
     "penstock/sql/postgres/settings.py": "tests/sql/postgres/test_session.py",
     "penstock/sql/tables.py": "tests/sql/test_query.py",

@@ -20,8 +20,8 @@ import pyarrow.flight as flight
 from penstock.slogd.errors import BadRequest, Exhausted
 from penstock.sql.catalog import read_catalog
 from penstock.sql.flight_sql.commands import Command, Handle, parse_command
+from penstock.sql.postgres.access import Engine
 from penstock.sql.postgres.preparation import Preparation, text_of_enums
-from penstock.sql.postgres.session import Engine
 from penstock.sql.postgres.statements import Statement, Token, split
 from penstock.sql.postgres.system_catalog import DATABASE, SCHEMA, SystemCatalog
 from penstock.sql.postgres.types import quoted

@@ -1,19 +1,26 @@
-"""Rights of a client: its password is a token of ``[security.tokens]``, and the log daemon says what it may read.
+"""Limits that connections share, and the rights of their clients: a password is a token of ``[security.tokens]``.
+
+The log daemon says what a token may read.
 
 Invariant: a token that was revoked or restricted reads nothing more once ``MAX_AGE_S`` has passed.
 """
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 import httpx
 
 from penstock.config import Settings
 from penstock.config.daemon_access import Access
+from penstock.config.keys.sql import SqlConfig
 from penstock.errors import PenstockError
+from penstock.sql.tables import Tables
 
 REQUEST_TIMEOUT_S = 5.0
 MAX_AGE_S = 1.0
@@ -79,3 +86,17 @@ class Reader:
             self._topics = self._rights.readable(self._token)
             self._until = self._clock() + MAX_AGE_S
         return self._topics
+
+
+@dataclass
+class Engine:
+    """The parts that all connections share. ``tables`` returns the tables of a client who may read some topics."""
+
+    tables: Callable[[frozenset[str] | None], Tables]
+    config: SqlConfig
+    rights: Rights
+    counts: Counter[str] = field(default_factory=Counter)
+    """Connections and statements that were refused, by reason."""
+
+    def __post_init__(self) -> None:
+        self.running = threading.BoundedSemaphore(self.config.max_queries)

@@ -20,9 +20,9 @@ from penstock.config.keys.renewed_tls import RenewedContext
 from penstock.config.keys.tls import server_context
 from penstock.sql.configured import tables_of
 from penstock.sql.postgres import messages
-from penstock.sql.postgres.access import Rights
+from penstock.sql.postgres.access import Engine, Rights
 from penstock.sql.postgres.messages import Incoming, ProtocolViolation, SqlError
-from penstock.sql.postgres.session import Engine, Session
+from penstock.sql.postgres.session import Session
 
 LOGIN_TIMEOUT_S, SEND_TIMEOUT_S = 10.0, 60.0
 """Limits for a client that sends no password, and for one that takes no rows."""

@@ -7,22 +7,19 @@ changed in it. An error fails a transaction as in PostgreSQL, because clients re
 from __future__ import annotations
 
 import logging
-import struct
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
 
-from penstock.config.keys.sql import SqlConfig
 from penstock.errors import PenstockError
 from penstock.sql.catalog import read_catalog
-from penstock.sql.postgres import messages
-from penstock.sql.postgres.access import Reader, Rights, RightsUnknown, WrongPassword
+from penstock.sql.postgres import cursors, messages
+from penstock.sql.postgres.access import Engine, Reader, RightsUnknown, WrongPassword
 from penstock.sql.postgres.messages import Incoming, ProtocolViolation, SqlError
+from penstock.sql.postgres.portals import Portal, Portals, unreadable
 from penstock.sql.postgres.preparation import INTERNAL, READ_ONLY, Preparation, StatementFailed, code_of
 from penstock.sql.postgres.settings import SessionSettings
 from penstock.sql.postgres.statements import Statement, split
@@ -34,11 +31,9 @@ from penstock.sql.postgres.types import (
     BadParameter,
     Column,
     data_rows,
-    expression,
     literal,
 )
-from penstock.sql.query import BadQuery, Query
-from penstock.sql.tables import Tables
+from penstock.sql.query import BadQuery
 
 CATALOG_MAX_AGE_S = 30.0
 """Time after which new topics and tables are seen by the statements of a connection."""
@@ -47,11 +42,6 @@ MAX_PREPARED, MAX_PREPARED_CHARS = 1_000, 1 << 20
 """Limits of a connection's prepared statements."""
 MAX_PREPARED_FIELDS = 100_000
 """Limit for the parameters and columns of a connection's prepared statements."""
-MAX_ROWS_BYTES, MAX_ROW_BYTES = 4 << 20, 256 << 20
-"""Limits of the rows that are encoded at once, and of a single row: encoding needs several times their memory."""
-ACQUIRE_INTERVAL_S = 0.1
-"""Time after which a query that waits for others looks for a cancel request and the end of its client."""
-MAX_PORTALS = 20
 BUFFERED_BYTES = 1 << 16
 IDLE, IN_TRANSACTION, FAILED = b"I", b"T", b"E"
 _LOGGER = logging.getLogger(__name__)
@@ -73,6 +63,7 @@ _CHANGES = frozenset(
     }
 )
 _UNSUPPORTED = frozenset({"listen", "notify", "prepare", "execute", "move"})
+_ENDS_FAILED = frozenset({"rollback", "abort", "commit", "end"})
 
 
 class Wire(Protocol):
@@ -88,31 +79,6 @@ class Wire(Protocol):
         """Report whether the client has closed the connection."""
 
 
-@dataclass
-class Engine:
-    """The parts that all connections share. ``tables`` returns the tables of a client who may read some topics."""
-
-    tables: Callable[[frozenset[str] | None], Tables]
-    config: SqlConfig
-    rights: Rights
-    counts: Counter[str] = field(default_factory=Counter)
-    """Connections and statements that were refused, by reason."""
-
-    def __post_init__(self) -> None:
-        self.running = threading.BoundedSemaphore(self.config.max_queries)
-
-
-class _Cancelled(threading.Event):
-    """Set by a cancel request, or once the client has gone."""
-
-    def __init__(self, wire: Wire) -> None:
-        super().__init__()
-        self._wire = wire
-
-    def is_set(self) -> bool:
-        return super().is_set() or self._wire.is_closed()
-
-
 @dataclass(slots=True)
 class _Prepared:
     """A statement with the declared types of its parameters. ``columns`` is None if they depend on the parameters."""
@@ -122,21 +88,6 @@ class _Prepared:
     columns: list[Column] | None
     failure: StatementFailed | None = None
     described: bool = False
-
-
-@dataclass(slots=True)
-class _Portal:
-    """A statement with its parameters, and the rows that it has still to send."""
-
-    statement: Statement | None
-    literals: list[str]
-    columns: list[Column]
-    formats: list[int]
-    rows: Iterator[pa.RecordBatch] | None = None
-    batch: pa.RecordBatch | None = None
-    sent: int = 0
-    end_s: float = 0.0
-    close: Callable[[], None] = lambda: None
 
 
 class Session:
@@ -150,13 +101,12 @@ class Session:
         self._out = bytearray()
         self._state = IDLE
         self._prepared: dict[str, _Prepared] = {}
-        self._portals: dict[str, _Portal] = {}
+        self._portals = Portals(engine, wire.is_closed)
         self._process = 0
         self._reader: Reader | None = None
         self._preparation: Preparation | None = None
         self._prepared_until_s = 0.0
         self._prepared_for: frozenset[str] | None = None
-        self._cancelled: threading.Event | None = None
 
     def log_in(self) -> bool:
         """Ask for the password and check it; the client hears why it is refused. Raises ProtocolViolation, OSError."""
@@ -198,8 +148,7 @@ class Session:
 
     def cancel(self) -> None:
         """End the query that runs now, if any."""
-        if (cancelled := self._cancelled) is not None:
-            cancelled.set()
+        self._portals.cancel()
 
     def run(self) -> None:
         """Answer until the client ends the connection. Raises ProtocolViolation, EOFError, OSError."""
@@ -207,7 +156,7 @@ class Session:
         while True:
             kind, fields = self._next_message()
             # A client that sends messages without a pause must not keep a query beyond its time, either.
-            self._close_portals(before_s=time.monotonic())
+            self._portals.close_late()
             if kind == b"X":
                 return
             if skipping and kind != b"S":
@@ -228,7 +177,7 @@ class Session:
 
     def close(self) -> None:
         """Release the queries of the session."""
-        self._close_portals()
+        self._portals.close_all(held=True)
         if self._preparation is not None:
             self._preparation.close()
 
@@ -237,14 +186,12 @@ class Session:
             try:
                 return self._incoming.next()
             except TimeoutError:
-                # A client that leaves rows unread must not keep one of the few queries for itself.
-                self._close_portals(before_s=time.monotonic())
+                self._portals.close_late()
 
     def receive(self, count: int) -> bytes:
         """Return the next bytes of the client; raises TimeoutError when rows have waited too long to be fetched."""
         self._flush()
-        ends = [portal.end_s for portal in self._portals.values() if portal.rows is not None]
-        return self._wire.receive(count, max(min(ends) - time.monotonic(), 0.01) if ends else None)
+        return self._wire.receive(count, self._portals.remaining_s())
 
     def _handle(self, kind: bytes, fields: messages.Reader) -> None:
         match kind:
@@ -257,12 +204,12 @@ class Session:
             case b"D":
                 self._describe(fields)
             case b"E":
-                self._execute(self._portal(fields.text()), fields.integer("I"))
+                self._execute(self._portals.named(fields.text()), fields.integer("I"))
             case b"C":
                 self._close(fields)
             case b"S":
                 if self._state == IDLE:
-                    self._close_portals()
+                    self._portals.close_all()
                 self._send_ready()
             case b"H":
                 self._flush()
@@ -279,7 +226,7 @@ class Session:
             self._send(messages.EMPTY_QUERY)
         for statement in statements:
             columns = self._columns(statement, [])
-            portal = _Portal(statement, [], columns, [TEXT_FORMAT] * len(columns))
+            portal = Portal(statement, [], columns, [TEXT_FORMAT] * len(columns))
             self._check_transaction(statement)
             if columns:
                 self._send(messages.row_description(columns, portal.formats))
@@ -351,13 +298,7 @@ class Session:
         if statement is not None and (columns is None or (literals and not prepared.described)):
             columns = self._columns(statement, literals)
         columns = columns or []
-        if name and name in self._portals:
-            raise StatementFailed(SqlError("42P03", f'portal "{name}" already exists'))
-        self._close_portal(name)
-        if len(self._portals) >= MAX_PORTALS:
-            raise StatementFailed(SqlError("53400", f"at most {MAX_PORTALS} portals may be open"))
-        portal_formats = _spread(answer_formats, len(columns))
-        self._portals[name] = _Portal(statement, literals, columns, portal_formats)
+        self._portals.add(name, Portal(statement, literals, columns, _spread(answer_formats, len(columns))))
         self._send(messages.BIND_COMPLETE)
 
     def _describe(self, fields: messages.Reader) -> None:
@@ -370,7 +311,7 @@ class Session:
             self._send(messages.parameter_description([oid or TEXT.oid for oid in prepared.oids]))
             columns, formats = prepared.columns or [], [TEXT_FORMAT] * len(prepared.columns or [])
         elif kind == b"P":
-            portal = self._portal(name)
+            portal = self._portals.named(name)
             columns, formats = portal.columns, portal.formats
         else:
             raise ProtocolViolation("a description is of a statement or a portal")
@@ -381,7 +322,7 @@ class Session:
         if kind == b"S":
             self._prepared.pop(name, None)
         elif kind == b"P":
-            self._close_portal(name)
+            self._portals.close(name)
         else:
             raise ProtocolViolation("a statement or a portal can be closed")
         self._send(messages.CLOSE_COMPLETE)
@@ -392,26 +333,14 @@ class Session:
         except KeyError:
             raise StatementFailed(SqlError("26000", f'prepared statement "{name}" does not exist')) from None
 
-    def _portal(self, name: str) -> _Portal:
-        try:
-            return self._portals[name]
-        except KeyError:
-            raise StatementFailed(SqlError("34000", f'portal "{name}" does not exist')) from None
-
-    def _close_portal(self, name: str) -> None:
-        if (portal := self._portals.pop(name, None)) is not None:
-            portal.close()
-
-    def _close_portals(self, before_s: float | None = None) -> None:
-        for name, portal in list(self._portals.items()):
-            if before_s is None or (portal.rows is not None and portal.end_s <= before_s):
-                self._close_portal(name)
-
     def _columns(self, statement: Statement, literals: Sequence[str]) -> list[Column]:
         """Return the columns of a statement's answer, without running it. Raises StatementFailed."""
         words = statement.words
         if words[:1] == ["show"] and (setting := self._settings.shown_name(words)):
             return [Column(setting, TEXT)]
+        if words[:1] == ["fetch"]:
+            cursor = self._portals.find_portal(cursors.read_fetch(statement).name)
+            return cursor.columns if cursor else []
         if statement.is_query:
             preparation = self._bound_preparation()
             return preparation.columns(preparation.translate(statement, literals))
@@ -425,7 +354,7 @@ class Session:
             try:
                 tables = read_catalog(self._engine.tables(readable))
             except OSError as error:
-                raise self._unreadable(error) from None
+                raise unreadable(error) from None
             catalog = SystemCatalog(tables, self._user, self._settings.texts, self._process)
             preparation = Preparation(catalog)
             if self._preparation is not None:
@@ -433,11 +362,6 @@ class Session:
             self._preparation, self._prepared_for = preparation, readable
             self._prepared_until_s = now_s + CATALOG_MAX_AGE_S
         return self._preparation
-
-    def _unreadable(self, error: OSError) -> StatementFailed:
-        """Return the client's error for tables that cannot be read; the operator finds the cause in the log."""
-        _LOGGER.error("the tables cannot be read: %s", error)
-        return StatementFailed(SqlError("58030", f"the tables cannot be read: {error.strerror or error}"))
 
     def _readable(self) -> frozenset[str] | None:
         assert self._reader is not None  # set before the first statement
@@ -449,113 +373,64 @@ class Session:
             raise StatementFailed(SqlError("57P03", str(error))) from None
 
     def _check_transaction(self, statement: Statement) -> None:
-        if self._state == FAILED and statement.words[:1] not in (["rollback"], ["abort"], ["commit"], ["end"]):
+        if self._state == FAILED and not _ENDS_FAILED.intersection(statement.words[:1]):
             text = "the transaction has failed: its statements are ignored until ROLLBACK"
             raise StatementFailed(SqlError("25P02", text))
 
-    def _execute(self, portal: _Portal, max_rows: int) -> None:
+    def _execute(self, portal: Portal, max_rows: int) -> None:
         statement = portal.statement
         if statement is None:
             self._send(messages.EMPTY_QUERY)
             return
         self._check_transaction(statement)
         if statement.is_query and not self._is_setting(statement):
-            self._send_rows(portal, statement, max_rows)
+            row_count = self._send_rows(portal, max_rows)
+            if portal.batch is not None:
+                self._send(messages.PORTAL_SUSPENDED)
+                return
+            tag = "EXPLAIN" if statement.words[:1] == ["explain"] else f"SELECT {row_count}"
+        elif statement.words[:1] == ["declare"]:
+            tag = self._declare(cursors.read_declaration(statement), portal.literals)
+        elif statement.words[:1] == ["fetch"]:
+            tag = self._fetch(cursors.read_fetch(statement), portal.formats)
         else:
-            self._send(messages.command_complete(self._command(statement)))
+            tag = self._command(statement)
+        self._send(messages.command_complete(tag))
 
     def _is_setting(self, statement: Statement) -> bool:
         return statement.words[:1] == ["show"] and self._settings.shown_name(statement.words) is not None
 
-    def _send_rows(self, portal: _Portal, statement: Statement, max_rows: int) -> None:
-        if portal.rows is None:
-            self._open(portal, statement)
-        assert portal.rows is not None  # opened
+    def _send_rows(self, portal: Portal, max_rows: int) -> int:
+        """Send the next rows of a portal, all if ``max_rows`` is 0; return how many. Raises StatementFailed."""
         sent_before = portal.sent
-        while (batch := portal.batch or next(portal.rows, None)) is not None:
-            allowed = self._engine.config.max_rows - portal.sent
-            if not allowed:
-                text = f"the answer has more than {self._engine.config.max_rows:,} rows (sql.max_rows): add a LIMIT"
-                raise StatementFailed(SqlError("54000", text))
-            row_count = min(allowed, max_rows - (portal.sent - sent_before) if max_rows else batch.num_rows)
-            if not row_count:
-                portal.batch = batch
-                self._send(messages.PORTAL_SUSPENDED)
-                return
-            rows = batch.slice(0, row_count)
-            while rows.nbytes > MAX_ROWS_BYTES and rows.num_rows > 1:
-                rows = rows.slice(0, rows.num_rows // 2)
-            if rows.nbytes > MAX_ROW_BYTES:
-                raise StatementFailed(SqlError("54000", f"a row has at most {MAX_ROW_BYTES:,} bytes"))
-            portal.batch = batch.slice(rows.num_rows) if rows.num_rows < batch.num_rows else None
-            self._send(self._encoded(rows, portal))
-            portal.sent += rows.num_rows
+        preparation = self._bound_preparation()
+        self._portals.start(portal, preparation, lambda: self._engine.tables(self._readable()))
+        for rows in self._portals.rows(portal, max_rows):
+            self._send(rows)
             if len(self._out) > BUFFERED_BYTES:
                 self._flush()
-        portal.close()
-        verb = "EXPLAIN" if statement.words[:1] == ["explain"] else f"SELECT {portal.sent - sent_before}"
-        self._send(messages.command_complete(verb))
+        return portal.sent - sent_before
 
-    def _encoded(self, rows: pa.RecordBatch, portal: _Portal) -> memoryview:
+    def _declare(self, cursor: cursors.Declaration, literals: list[str]) -> str:
+        if self._state == IDLE and not cursor.held:
+            raise StatementFailed(SqlError("25P01", "DECLARE CURSOR can only be used in transaction blocks"))
+        columns = self._columns(cursor.query, literals)
+        portal = Portal(cursor.query, literals, columns, [TEXT_FORMAT] * len(columns), cursor.held)
+        self._portals.add(cursor.name, portal, "cursor")
+        return "DECLARE CURSOR"
+
+    def _fetch(self, fetch: cursors.Fetch, formats: list[int]) -> str:
+        cursor = self._portals.named(fetch.name, "cursor")
+        if cursor.rows is None:
+            cursor.formats = formats
+        elif cursor.formats != formats:
+            raise StatementFailed(SqlError("0A000", "all rows of a cursor are fetched in the same formats"))
         try:
-            return data_rows(rows, portal.columns, portal.formats)
-        except (ValueError, OverflowError, struct.error) as error:
-            text = f"a value of the answer cannot be represented ({error}): cast it to VARCHAR"
-            raise StatementFailed(SqlError("22003", text)) from None
-
-    def _wait_for_turn(self, end_s: float, cancelled: threading.Event) -> None:
-        """Wait until a query may run. Raises StatementFailed once the time is over or the query is cancelled."""
-        while not self._engine.running.acquire(timeout=ACQUIRE_INTERVAL_S):
-            if cancelled.is_set():
-                raise StatementFailed(SqlError("57014", "the query was cancelled"))
-            if time.monotonic() >= end_s:
-                text = "too many queries run at once (sql.max_queries); try again"
-                raise StatementFailed(SqlError("53300", text))
-
-    def _open(self, portal: _Portal, statement: Statement) -> None:
-        """Start the query of a portal. It counts as running until the portal is closed."""
-        engine, preparation = self._engine, self._bound_preparation()
-        text = preparation.translate(statement, portal.literals).text
-        cancelled: threading.Event = _Cancelled(self._wire)
-        portal.end_s = time.monotonic() + engine.config.timeout
-        # Order: a cancel request must reach the query while it waits, too.
-        self._cancelled = cancelled
-        self._wait_for_turn(portal.end_s, cancelled)
-        query: Query | None = None
-
-        def close() -> None:
-            # Once: the place of a running query must not be given back twice.
-            portal.close = lambda: None
-            portal.rows, portal.batch = iter(()), None
-            if query is not None:
-                query.close()
-            engine.running.release()
-
-        portal.close = close
-        try:
-            tables = engine.tables(self._readable())
-            query = Query(
-                tables,
-                text,
-                timeout_s=max(portal.end_s - time.monotonic(), ACQUIRE_INTERVAL_S),
-                cancelled=cancelled,
-                memory_bytes=engine.config.memory,
-                prepare=lambda connection: preparation.install(connection, text),
-            )
-        except OSError as error:
-            close()
-            raise self._unreadable(error) from None
+            return f"FETCH {self._send_rows(cursor, fetch.max_rows)}"
         except BaseException:
-            close()
+            # A cursor that failed must not end like one that has no more rows.
+            self._portals.close(fetch.name)
             raise
-
-        def express(kinds: Sequence[str]) -> list[str]:
-            answered = zip(portal.columns, kinds, portal.formats, strict=True)
-            return [
-                f"{expression(entry, f'#{n}', kind, form)} AS c{n}" for n, (entry, kind, form) in enumerate(answered, 1)
-            ]
-
-        portal.rows = query.stream(express, engine.config.max_rows + 1)
 
     def _command(self, statement: Statement) -> str:
         """Carry out a statement that reads no tables; return its tag. Raises StatementFailed."""
@@ -574,7 +449,7 @@ class Session:
             case "discard":
                 if words[1:2] == ["all"]:
                     self._prepared.clear()
-                    self._close_portals()
+                    self._portals.close_all(held=True)
                 return "DISCARD ALL" if words[1:2] == ["all"] else "DISCARD"
             case "deallocate":
                 self._deallocate(statement)
@@ -582,7 +457,7 @@ class Session:
             case "unlisten":
                 return "UNLISTEN"
             case "close":
-                return "CLOSE CURSOR"
+                return self._close_cursor(statement)
         if verb in _CHANGES:
             if verb == "copy":
                 raise StatementFailed(SqlError("0A000", "COPY is not supported: only SELECT is"))
@@ -606,8 +481,17 @@ class Session:
         # PostgreSQL answers a COMMIT of a failed transaction so.
         failed = self._state == FAILED
         self._state = IDLE
-        self._close_portals()
+        self._portals.close_all()
         return "ROLLBACK" if failed else tag
+
+    def _close_cursor(self, statement: Statement) -> str:
+        name = statement.significant[-1]
+        if name.is_word("all"):
+            self._portals.close_all(held=True)
+            return "CLOSE CURSOR ALL"
+        self._portals.named(name.identifier, "cursor")
+        self._portals.close(name.identifier)
+        return "CLOSE CURSOR"
 
     def _show(self, words: Sequence[str]) -> str:
         name = self._settings.shown_name(words) or ""
@@ -628,7 +512,7 @@ class Session:
         if self._state == IN_TRANSACTION:
             self._state = FAILED
         if self._state == IDLE:
-            self._close_portals()
+            self._portals.close_all()
         self._send(messages.error_response(error))
 
     def _send_ready(self) -> None:

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg import errors
 
-from penstock.sql.postgres import messages, session
+from penstock.sql.postgres import messages, portals
 from penstock.sql.postgres.server import Server
 from penstock.sql.tables import Tables
 from penstock.testing.pipe import wait_until
@@ -108,16 +108,16 @@ def test_limits_of_rows_text_and_connections_are_errors(tmp_path: Path) -> None:
 def test_answer_is_encoded_in_slices_and_a_huge_row_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "MAX_ROWS_BYTES", 1_000)
-    monkeypatch.setattr(session, "MAX_ROW_BYTES", 5_000)
+    monkeypatch.setattr(portals, "MAX_ROWS_BYTES", 1_000)
+    monkeypatch.setattr(portals, "MAX_ROW_BYTES", 5_000)
     sizes = []
-    encode = session.data_rows
+    encode = portals.data_rows
 
     def record(rows: pa.RecordBatch, *arguments: Any) -> memoryview:
         sizes.append(rows.num_rows)
         return encode(rows, *arguments)
 
-    monkeypatch.setattr(session, "data_rows", record)
+    monkeypatch.setattr(portals, "data_rows", record)
     with serving(tmp_path) as server, connect(server) as connection:
         rows = connection.execute("select range, repeat('x', 100) from range(100)").fetchall()
         assert [number for number, _ in rows] == [*range(100)]
