@@ -11,9 +11,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from penstock.console.theme import REFRESH_INTERVAL_S
 from penstock.landing.table_paths import Layout
 from penstock.ledger.receipt import receipt
 from penstock.testing.pipe import Pipe, wait_until
+from penstock.wire.plog.cutting import fragment
 from tests.spark.spark_helpers import HandWritten
 from tests.system.browser import browser
 from tests.system.console_process import WAIT, opened, running_console, wait_live
@@ -242,3 +244,53 @@ def test_loss_of_a_killed_receiver_is_the_same_number_everywhere(site: Site) -> 
     assert (len(lines) <= 6, max(map(len, lines)) <= 80) == (True, True)
     events = [json.loads(line) for line in pipe.run(*COMMAND, "events", "--json").splitlines()]
     assert sum(sum(event["lost"].values()) for event in events) == summary.lost, events
+
+
+def plant_kernel_drops(pipe: Pipe, page: Page) -> None:
+    with pipe.paused("receiver events-udp"):
+        pipe.datagrams(*[b"x" * 1000] * 2000)
+
+
+def plant_stopped_receiver(pipe: Pipe, page: Page) -> None:
+    with pipe.paused("receiver events-udp"):
+        pipe.datagrams(*[b"x" * 1000] * 2000)
+        expect(page.locator(".finding", has_text="events-udp: receiver stopped for")).to_be_visible(timeout=WAIT)
+
+
+def plant_missing_fragments(pipe: Pipe, page: Page) -> None:
+    pipe.datagrams(*(part for number in range(3) for part in FRAGMENTS(number)[1:]))
+
+
+def plant_bad_checksum(pipe: Pipe, page: Page) -> None:
+    pipe.datagrams(*(part[:16] + bytes(4) + part[20:] for number in range(3) for part in FRAGMENTS(number)))
+
+
+FRAGMENTS = partial(fragment, b"damaged on the way " * 100, fragment_size=1000)
+DROPPED = "datagrams that the kernel dropped: the receive buffer was full (the receive buffer holds 65,536 bytes"
+
+
+@pytest.mark.parametrize(
+    ("plant", "name", "meaning"),
+    [
+        (plant_kernel_drops, "kernel_dropped", DROPPED),
+        (plant_stopped_receiver, "kernel_dropped", DROPPED),
+        (plant_missing_fragments, "incomplete.expired", "messages whose fragments did not all arrive in time"),
+        (plant_bad_checksum, "bad_checksum", "messages with a wrong checksum"),
+    ],
+)
+def test_cause_of_a_planted_loss_is_on_the_first_page(
+    site: Site, plant: Callable[[Pipe, Page], None], name: str, meaning: str
+) -> None:
+    pipe = site.pipe
+    with site.page(LOOKS[0]) as page:
+        before = pipe.counts("events-udp")[name]
+        plant(pipe, page)
+        wait_until(lambda: pipe.counts("events-udp")[name] > before, what=f"{name} is counted")
+        pipe.settled()
+        lost = pipe.counts("events-udp")[name]
+        sentence = f"events-udp: {lost:,} lost within the hour: {meaning}"
+        expect(page.locator(".finding", has_text=sentence)).to_be_visible(timeout=WAIT)
+        if plant is plant_stopped_receiver:
+            cause = re.compile(r"[\d,]+ dropped by the kernel while receiver events-udp was stopped for [\d.]+ s")
+            expect(page.locator(".event", has_text=cause).first).to_be_visible(timeout=WAIT)
+            expect(page.locator(".finding", has_text=sentence)).to_contain_text(cause, timeout=WAIT)
