@@ -32,7 +32,7 @@ def first_message_html(settings: Settings) -> str:
         for listener in settings.listener
         if (address := listener_address(listener, published))
     ]
-    heads = ["listener", "address", "a command that sends a message"]
+    heads = ["listener", "address", "command"]
     return table(heads, rows, stack=True)
 
 

@@ -105,10 +105,11 @@ def test_page_has_no_serious_finding(site: Site, path: str, dark: bool) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_page_on_a_phone_has_no_serious_finding(site: Site, path: str) -> None:
+def test_page_fits_on_a_phone_and_has_no_serious_finding(site: Site, path: str) -> None:
     page = site.open(path, width=390)
     expect(page.locator(PAGES[path]).first).to_be_visible(timeout=WAIT)
     page.wait_for_function(SCROLLABLE_AREAS_ARE_MARKED, timeout=WAIT)
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= 390
     assert "\n".join(violations(page)) == ""
     page.context.close()
 

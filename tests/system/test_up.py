@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -22,6 +23,7 @@ from penstock.supervise.reload import request_restart
 from penstock.testing.pipe import Pipe, free_ports, wait_until
 from penstock.testing.processes import alive
 from tests.cli import command_line
+from tests.spark.spark_helpers import HandWritten, landed_event
 from tests.system.landing import command_of
 
 README = Path(__file__).parents[2] / "README.md"
@@ -173,6 +175,18 @@ def test_commands_of_the_readme_run(one_pipe: Pipe) -> None:
         time.sleep(0.3)  # as a person would
     assert one_pipe.counts("events-udp")["accepted"] == 2
     assert one_pipe.get("/topics") == {"topic": [{"name": "events"}, {"name": "notes"}]}
+
+
+def test_program_in_the_readme_returns_a_dataframe_of_the_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    tables = HandWritten(Layout.for_tables(tmp_path / "penstock-data" / "tables"))
+    tables.commit({}, [landed_event(number, f"u{number}") for number in range(3)])
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(program, names)
+    assert list(names["events"]["uuid"]) == ["u0", "u1", "u2"]
 
 
 def test_keys_in_the_readme_exist(tmp_path: Path) -> None:

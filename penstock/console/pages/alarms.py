@@ -185,14 +185,15 @@ def rules_html(document: Mapping[str, Any]) -> str:
         [
             f"<b>{escape(rule['alarm'].removeprefix('Penstock'))}</b>",
             _state_html(rule),
-            f'<span class="nw">{since_words(rule)}</span>',
+            f'<span class="nw">{since}</span>' if (since := since_words(rule)) else "",
             f'<code class="condition">{escape(rule["condition"])}</code>',
             f'<span class="nw">{lasted(rule["hold_s"]) if rule["hold_s"] else "at once"}</span>',
             _long("; ".join(map(mute_words, rule["mutes"]))),
         ]
         for rule in document["alarms"]
     ]
-    return table(["alarm", "state", "since", "condition", "after", "muted"], rows, stack=True)
+    rules = table(["alarm", "state", "since", "condition", "after", "muted"], rows, stack=True)
+    return f'<div class="short-rows rules">{rules}</div>'
 
 
 def _state_html(rule: Mapping[str, Any]) -> str:
