@@ -9,11 +9,15 @@ from typing import NamedTuple
 
 
 class Command(NamedTuple):
-    """A command, or a group of commands, with examples for the help; a group has examples for each command in it."""
+    """A command with examples for the help, or a group of commands.
+
+    A group has an entry for each command in it: examples if its own module registers the command, or a ``Command`` that
+    names another module, which is imported only when that command is called.
+    """
 
     module: str
     """Module below ``penstock.cli`` whose function, or group of commands, has the name of the command."""
-    examples: list[str] | dict[str, list[str]]
+    examples: list[str] | dict[str, list[str] | Command]
 
 
 SECTIONS: dict[str, dict[str, Command]] = {
@@ -31,7 +35,10 @@ SECTIONS: dict[str, dict[str, Command]] = {
                 "check": ["penstock config check --config /etc/penstock/penstock.toml"],
                 "explain": ["penstock config explain retention", "penstock config explain --changed"],
                 "reference": ["penstock config reference http"],
-                "add listener": ["penstock config add listener --name web --protocol http --port 4318"],
+                "add": Command(
+                    "run.config",
+                    {"listener": ["penstock config add listener --name web --protocol http --port 4318"]},
+                ),
             },
         ),
         "users": Command(
@@ -157,29 +164,43 @@ SECTIONS: dict[str, dict[str, Command]] = {
         "pipeline": Command(
             "tables.pipeline",
             {
-                "wait": ["penstock pipeline wait --until 14:00 --timeout 10m"],
-                "backfill": ["penstock pipeline backfill --topic orders --from 2026-01-31T00:00 --to 2026-02-01T00:00"],
-                "replay": ["penstock pipeline replay --table events --where \"type = 'order'\" --to orders-again"],
+                "wait": Command("tables.wait", ["penstock pipeline wait --until 14:00 --timeout 10m"]),
+                "backfill": Command(
+                    "tables.backfill",
+                    ["penstock pipeline backfill --topic orders --from 2026-01-31T00:00 --to 2026-02-01T00:00"],
+                ),
+                "replay": Command(
+                    "tables.replay",
+                    ["penstock pipeline replay --table events --where \"type = 'order'\" --to orders-again"],
+                ),
                 "run": ["penstock pipeline run", "penstock pipeline run --once"],
                 "query": ["penstock pipeline query 'select count(*) from events'"],
                 "status": ["penstock pipeline status --json"],
                 "compact": ["penstock pipeline compact"],
-                "quarantine groups": ["penstock pipeline quarantine groups"],
-                "quarantine list": ["penstock pipeline quarantine list --where missing_uuid -n 5"],
-                "quarantine history": ["penstock pipeline quarantine history"],
-                "quarantine replay": ["penstock pipeline quarantine replay --where missing_uuid --set uuid '{hash}'"],
+                "quarantine": Command(
+                    "tables.quarantine",
+                    {
+                        "groups": ["penstock pipeline quarantine groups"],
+                        "list": ["penstock pipeline quarantine list --where missing_uuid -n 5"],
+                        "history": ["penstock pipeline quarantine history"],
+                        "replay": ["penstock pipeline quarantine replay --where missing_uuid --set uuid '{hash}'"],
+                    },
+                ),
             },
         ),
         "tables": Command(
             "tables.contents",
             {
-                "changes": [
-                    "penstock tables changes --since 1200 --view events",
-                    "penstock tables changes --since 1200.3.-1.1770000000000000 --format jsonl",
-                ],
-                "delete": ["penstock tables delete --where \"uuid='4b0e9c53'\" --yes"],
-                "fill": ["penstock tables fill click"],
-                "refill": ["penstock tables refill click"],
+                "changes": Command(
+                    "tables.changes",
+                    [
+                        "penstock tables changes --since 1200 --view events",
+                        "penstock tables changes --since 1200.3.-1.1770000000000000 --format jsonl",
+                    ],
+                ),
+                "delete": Command("tables.delete", ["penstock tables delete --where \"uuid='4b0e9c53'\" --yes"]),
+                "fill": Command("tables.schema", ["penstock tables fill click"]),
+                "refill": Command("tables.schema", ["penstock tables refill click"]),
                 "files": ["penstock tables files --view events --json"],
                 "rows": ["penstock tables rows"],
                 "spark-config": ["penstock tables spark-config --json"],
@@ -240,8 +261,10 @@ def examples_of(words: str) -> list[str]:
     """Return the examples of a command, named by its words without ``penstock``; none for a group of commands."""
     if words in OTHER_EXAMPLES:
         return OTHER_EXAMPLES[words]
-    name, _, name_in_group = words.partition(" ")
-    examples = COMMANDS[name].examples
-    if isinstance(examples, dict):
-        return examples.get(name_in_group, [])
-    return examples
+    entries: list[str] | dict[str, list[str] | Command] = {**COMMANDS}
+    for name in words.split():
+        if not isinstance(entries, dict):
+            return []
+        entry = entries.get(name, [])
+        entries = entry.examples if isinstance(entry, Command) else entry
+    return [] if isinstance(entries, dict) else entries

@@ -1,23 +1,25 @@
 """The command ``penstock``: the list of commands, and what goes wrong with any of them.
 
-Only the command that is called is imported, as some need libraries that take seconds to import. The list of commands
-is made without importing any: ``read_summary`` takes each summary from the source.
+Only the command that is called is imported, as some need libraries that take seconds to import; within a group, too,
+only the called command's module. Lists of commands are made without importing any: ``read_summary`` takes each summary
+from the source.
 """
 
 from __future__ import annotations
 
+import copy
 import importlib
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
 from penstock import __version__
-from penstock.cli.commands import COMMANDS
+from penstock.cli.commands import COMMANDS, Command
 from penstock.cli.completion import typed_words
 from penstock.cli.options import Commands
 from penstock.errors import PenstockError
@@ -33,8 +35,16 @@ EXTRAS = {
     "opentelemetry": "otel",
 }
 """The extra of the package that installs a library."""
-NEEDS_PANDAS = "pipeline"
-"""The command that uses pandas; for all others ``tune`` keeps PyArrow from importing it."""
+NEED_PANDAS = (
+    ["pipeline", "run"],
+    ["pipeline", "query"],
+    ["pipeline", "backfill"],
+    ["pipeline", "replay"],
+    ["pipeline", "quarantine", "replay"],
+)
+"""Commands with which Spark or a user's function may use pandas; for all others ``tune`` keeps PyArrow from importing
+it.
+"""
 
 LINUX_COMMANDS = ("up", "serve", "drill")
 """Commands that start receivers and the log daemon: they need Linux on x86-64 or arm64 with glibc."""
@@ -54,36 +64,43 @@ def build(arguments: Sequence[str] | None) -> typer.Typer:
     )
     app.callback()(_options)
     app.command("version")(_version)
-    name = next((word for word in arguments or () if not word.startswith("-")), "")
-    if name != NEEDS_PANDAS:
+    words = None if arguments is None else [word for word in arguments if not word.startswith("-")]
+    if not any((words or [])[: len(command)] == command for command in NEED_PANDAS):
         importlib.import_module("penstock.process.tuning").tune("command")
-    if arguments is None:
-        for each in COMMANDS:
-            _add(app, each)
-    elif name in COMMANDS:
-        _add(app, name)
-    else:
-        for each in COMMANDS:
-            app.command(each, help=read_summary(each))(_version)
+    _add_commands(app, COMMANDS, words)
     return app
 
 
-def read_summary(name: str) -> str:
+def _add_commands(group: typer.Typer, commands: Mapping[str, list[str] | Command], words: Sequence[str] | None) -> None:
+    """Add the command that ``words`` calls, or list all commands if it calls none; None imports and adds all."""
+    called = next((name for name in commands if words and words[0] == name), None)
+    for name, command in commands.items():
+        # The module of the group itself registers a command without a module of its own.
+        if not isinstance(command, Command) or called not in (None, name):
+            continue
+        if words is not None and called is None:
+            group.command(name, help=read_summary(name, command.module))(_version)
+            continue
+        imported = getattr(importlib.import_module(f"penstock.cli.{command.module}"), name)
+        if not isinstance(imported, typer.Typer):
+            group.command(name)(imported)
+            continue
+        # A copy, because the commands that are added depend on `words`.
+        inner = copy.copy(imported)
+        inner.registered_commands, inner.registered_groups = [*imported.registered_commands], []
+        if isinstance(command.examples, dict):
+            _add_commands(inner, command.examples, None if words is None else words[1:])
+        group.add_typer(inner, name=name)
+
+
+def read_summary(name: str, module: str) -> str:
     """Return the first sentence of a command's help, from the source of its module."""
-    source = Path(__file__).parent.joinpath(*COMMANDS[name].module.split(".")).with_suffix(".py").read_text()
+    source = Path(__file__).parent.joinpath(*module.split(".")).with_suffix(".py").read_text()
     function = rf'^def {name}\(.*?"""(.*?)(?:\n\n|""")'
     group = rf'^{name} = Commands\([^"]*help="(.*?)"'
     match = re.search(f"{function}|{group}", source, re.DOTALL | re.MULTILINE)
     assert match
     return " ".join((match[1] or match[2]).split())
-
-
-def _add(app: typer.Typer, name: str) -> None:
-    command = getattr(importlib.import_module(f"penstock.cli.{COMMANDS[name].module}"), name)
-    if isinstance(command, typer.Typer):
-        app.add_typer(command, name=name)
-    else:
-        app.command(name)(command)
 
 
 def _version() -> None:

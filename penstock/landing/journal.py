@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.files.checked_lines import append_lines, read_lines
 from penstock.files.errors import DamagedFile
@@ -19,9 +19,11 @@ from penstock.files.json_values import parse_object
 from penstock.landing.history import Sum, read_sum, stretches
 from penstock.landing.offset_runs import PARTITION_MARK, OffsetRange
 from penstock.landing.row_sums import RowSums
-from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
+
+if TYPE_CHECKING:
+    from penstock.landing.table.delta_table import DeltaTable
 
 REFILL_MARK = "@"
 """Separates a topic and the number of a request (``penstock.landing.requests.backfill_requests``)."""

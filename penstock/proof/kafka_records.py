@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.config import Settings
-from penstock.proof.reread import RereadSource
-
 if TYPE_CHECKING:
+    from penstock.config import Settings
     from penstock.landing.from_kafka.partitions import KafkaPartitions
     from penstock.proof.group_offsets import GroupOffsets
+    from penstock.proof.reread import RereadSource
 
 
 def kafka_records(kafka: Mapping[str, str] | None, gap: int, event_types: Sequence[str] = ()) -> RereadSource | None:

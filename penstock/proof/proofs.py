@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from penstock.counts import Counts, Name, SourceBucket
 from penstock.files.checked_lines import append_lines, read_lines
@@ -16,8 +14,9 @@ from penstock.landing.history import Sum, read_sum, stretches
 from penstock.landing.offset_runs import OffsetRange
 from penstock.landing.row_sums import RowSums
 from penstock.landing.table_paths import Layout
-from penstock.proof.evidence import fate, tally
-from penstock.proof.uuid_sums import of_events
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAX_STORED_OFFSETS = 1000
 """Limit: unaccounted offsets that a line lists one by one."""
@@ -65,6 +64,10 @@ class Proof:
 
     def enter(self, rows: pa.Table) -> None:
         """Count rows (``evidence.ROWS``) of the table."""
+        # Imports the engines of tables, which readers of proofs do without.
+        from penstock.proof.evidence import fate, tally
+        from penstock.proof.uuid_sums import of_events
+
         for origin, fates in tally(rows).items():
             for (kind, reason), count in fates.items():
                 self.add(origin, fate(kind, reason), count)

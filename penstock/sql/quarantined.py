@@ -24,7 +24,6 @@ from penstock.sql.quarantine_states import (
     sent_condition,
     state_condition,
 )
-from penstock.sql.query import Query
 from penstock.sql.tables import Tables
 from penstock.upkeep.quarantine.send_back import Row, SendBack, sent_before
 
@@ -239,5 +238,8 @@ def _quarantined_rows(tables: Tables, rest: str) -> list[Row]:
 
 def _query_table(tables: Tables, query: str) -> list[dict[str, Any]]:
     """Query the table alone, without the log. Raises BadQuery, also after ``TIMEOUT_S``, and what ``Query`` raises."""
+    # Imports DuckDB, which the help of commands does without.
+    from penstock.sql.query import Query
+
     with Query(replace(tables, store=None), query, timeout_s=TIMEOUT_S) as query_run:
         return query_run.answer().to_pylist()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 import typer
 
 from penstock import __version__
-from penstock.cli.commands import COMMANDS
+from penstock.cli.commands import COMMANDS, Command
 from penstock.cli.main import LINUX_COMMANDS, build, explain_platform, read_summary
 from penstock.counts import Origin
 from penstock.records import body
@@ -113,7 +115,31 @@ def test_listed_summary_is_the_first_sentence_of_the_help() -> None:
     assert set(COMMANDS) == set(group.commands) - {"version"}
     for name, command in group.commands.items():
         if name != "version":
-            assert read_summary(name) == " ".join(str(command.help).partition("\n\n")[0].split())
+            assert_summaries(name, command, COMMANDS[name])
+
+
+def assert_summaries(name: str, command: object, entry: Command) -> None:
+    assert read_summary(name, entry.module) == " ".join(str(command.help).partition("\n\n")[0].split())  # type: ignore[attr-defined]
+    for inner, inner_entry in entry.examples.items() if isinstance(entry.examples, dict) else ():
+        if isinstance(inner_entry, Command):
+            assert_summaries(inner, command.commands[inner], inner_entry)  # type: ignore[attr-defined]
+
+
+def test_list_of_a_group_imports_only_the_called_command(tmp_path: Path) -> None:
+    own = {"backfill", "quarantine", "replay", "wait"}
+    for words, imported in (("--help", set()), ("wait --help", {"wait"}), ("quarantine list --help", {"quarantine"})):
+        completed = run("pipeline", *words.split(), folder=tmp_path)
+        assert (completed.status, "Usage: penstock pipeline" in completed.output) == (0, True), completed.text
+        assert {name for name in own if f"penstock.cli.tables.{name}" in completed.modules} == imported
+
+
+def test_help_of_each_command_imports_no_engine_of_tables() -> None:
+    # One process imports what the help of every command needs.
+    engines = {"pyspark", "deltalake", "duckdb", "pyarrow.dataset", "confluent_kafka", "nicegui", "pandas"}
+    program = "import sys; from penstock.cli.main import build; build(None); print(*sys.modules)"
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    modules = set(completed.stdout.split())
+    assert ("penstock.cli.tables.quarantine" in modules, engines & modules) == (True, set())
 
 
 @pytest.mark.parametrize(

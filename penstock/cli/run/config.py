@@ -27,7 +27,6 @@ from penstock.files.file_system import FILE_MODE, OS, create_once, replace_durab
 
 config = Commands(no_args_is_help=True, help="Write, check and explain the configuration.")
 add = Commands(no_args_is_help=True, help="Add to the configuration file; comments and other lines stay.")
-config.add_typer(add, name="add")
 
 
 @config.command()

@@ -1,6 +1,7 @@
 """``penstock tables``: files, rows and columns of the tables, read without Spark.
 
-Only committed files are read: a file of an unfinished commit is not listed in the table.
+Only committed files are read: a file of an unfinished commit is not listed in the table. Arrow and delta-rs are
+imported where rows or commits are read, so that lists of commands and their help do without them.
 """
 
 from __future__ import annotations
@@ -9,10 +10,8 @@ import json
 import sys
 from collections import Counter
 from itertools import islice
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import typer
 from rich.table import Table
 from rich.text import Text
@@ -20,24 +19,20 @@ from rich.text import Text
 from penstock.cli.common import console, fail
 from penstock.cli.options import AsJson, Commands, ConfiguredData
 from penstock.cli.progress import Progress
-from penstock.cli.tables.changes import changes
-from penstock.cli.tables.delete import delete
-from penstock.cli.tables.schema import fill, refill
-from penstock.config.tables_url import TablesPlace
 from penstock.files.change_log import record_command
 from penstock.landing.event_rules import VIEWS
-from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.landed_table import table_of
-from penstock.landing.table.table_file import TableFile, count_rows, open_rows
 from penstock.landing.table_paths import Layout, partition_value
-from penstock.landing.typed.typed_delta import TypedDelta, existing_typed_tables, typed_names
 from penstock.process.terminal import visible
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.config.tables_url import TablesPlace
+    from penstock.landing.storage.object_path import TablePath
+    from penstock.landing.table.table_file import TableFile
+
 tables = Commands(no_args_is_help=True, help="List, count, delete and repair rows of the tables without Spark.")
-tables.command()(changes)
-tables.command()(delete)
-tables.command()(fill)
-tables.command()(refill)
 COLUMNS = ("offset", "payload")
 MAX_PAYLOAD_LENGTH = 48
 
@@ -52,6 +47,8 @@ def files(
     as_json: AsJson = False,
 ) -> None:
     """List the committed files of the table, for tools that read Parquet."""
+    from penstock.landing.typed.typed_delta import existing_typed_tables
+
     layout = Layout.for_tables(settings.tables)
     typed = {table.folder.name: table for table in existing_typed_tables(layout)}
     if view is not None and view not in (*VIEWS, *typed):
@@ -87,6 +84,7 @@ def rows(settings: ConfiguredData, as_json: AsJson = False) -> None:
 def spark_config(settings: ConfiguredData, as_json: AsJson = False) -> None:
     """Print the settings and statements with which any Spark session reads the tables."""
     from penstock.landing.table.plain_session import session_settings, statements
+    from penstock.landing.typed.typed_delta import typed_names
 
     layout = Layout.for_tables(settings.tables)
     session_keys, lines = session_settings(layout), statements(layout, typed_names(layout))
@@ -115,16 +113,18 @@ def repair(settings: ConfiguredData) -> None:
 
 def rows_by_view(tables: TablesPlace) -> dict[str, int]:
     """Return the number of rows of each view and typed table."""
+    from penstock.landing.table.table_file import count_rows
+    from penstock.landing.typed.typed_delta import existing_typed_tables
+
     layout = Layout.for_tables(tables)
     rows: Counter[str] = Counter()
     for name in _committed_files(layout):
         rows[partition_value(name, "kind")] += count_rows(layout.landed, name)
-    typed = {table.folder.name: _typed_rows(table) for table in existing_typed_tables(layout)}
+    typed = {
+        table.folder.name: sum(count_rows(table.folder, name) for name in table.active())
+        for table in existing_typed_tables(layout)
+    }
     return {**{view: rows[kind] for view, kind in VIEWS.items()}, **typed}
-
-
-def _typed_rows(table: TypedDelta) -> int:
-    return sum(count_rows(table.folder, name) for name in table.active())
 
 
 def _views_of_file(name: str) -> list[str]:
@@ -149,11 +149,17 @@ def _committed_files(layout: Layout) -> list[TableFile]:
 
 
 def _has_type(folder: TablePath, name: TableFile, event_type: str) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     return bool(pc.any(pc.equal(_columns(folder, name, "type")["type"], pa.scalar(event_type))).as_py())
 
 
 def _first_of_each_type(layout: Layout) -> dict[str, dict[str, Any]]:
     """Return the first row of each type, or kind for rows without a type, of the newest file of each day."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     first_rows: dict[str, dict[str, Any]] = {}
     # Limit: one file per day is read, because a sample of rows needs no scan of the table.
     newest = {name.rpartition("/")[0]: name for name in _committed_files(layout)}
@@ -167,5 +173,7 @@ def _first_of_each_type(layout: Layout) -> dict[str, dict[str, Any]]:
 
 
 def _columns(folder: TablePath, name: TableFile, *columns: str) -> pa.Table:
+    from penstock.landing.table.table_file import open_rows
+
     with open_rows(folder, name) as file:
         return file.read(columns)

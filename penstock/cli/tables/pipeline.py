@@ -13,31 +13,28 @@ import signal
 import sys
 import threading
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.common import aligned_lines, console, errors, fail
 from penstock.cli.options import AsJson, Commands, Config, ConfiguredData, Override, load_settings
-from penstock.cli.tables.backfill import backfill
-from penstock.cli.tables.quarantine import quarantine
-from penstock.cli.tables.replay import replay
 from penstock.cli.tables.spark_session import require_spark, tables_session
-from penstock.cli.tables.wait import wait
-from penstock.config import Settings
 from penstock.errors import PenstockError
 from penstock.files.change_log import record_command
 from penstock.process.kernel import die_with_parent
 from penstock.process.process_end import end_process, exit_status
 from penstock.process.reporting import configure
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.config import Settings
+    from penstock.proof.status import StatusSource
+
 STATUS_RETRY_S = 3.0
 """Time to wait for a log daemon that does not answer."""
 pipeline = Commands(no_args_is_help=True, help="Land topics in tables with Spark, and query and maintain the tables.")
-pipeline.command()(wait)
-pipeline.command()(backfill)
-pipeline.command()(replay)
-pipeline.add_typer(quarantine, name="quarantine")
 
 
 class BadQuery(PenstockError, ValueError):
@@ -91,23 +88,21 @@ def _query_lines(settings: Settings, sql: str, limit: int, as_json: bool) -> lis
 @pipeline.command()
 def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
     """Report lag, rate and proof of the pipeline."""
-    from penstock.client import ClientError
-    from penstock.kafka.errors import KafkaAway
     from penstock.landing.daemon_connection import configured_connection
     from penstock.landing.table_paths import Layout
-    from penstock.landing.topics.from_flight import FlightStore
     from penstock.proof.kafka_records import kafka_partitions
     from penstock.proof.status import status as pipeline_status
 
-    connection = configured_connection(settings)
-    # A report must not wait for a daemon as long as the pipeline does.
-    topics = FlightStore(replace(connection, retry_for=STATUS_RETRY_S)) if connection else settings.topics
-    try:
-        report = pipeline_status(
-            kafka_partitions(settings) or topics, Layout.for_tables(settings.tables), settings.pipeline.topics
-        )
-    except (ClientError, KafkaAway) as error:
-        fail(error)
+    topics: Path | StatusSource = settings.topics
+    if connection := configured_connection(settings):
+        # Imports gRPC, which a report on topics in a folder does without.
+        from penstock.landing.topics.from_flight import FlightStore
+
+        # A report must not wait for a daemon as long as the pipeline does.
+        topics = FlightStore(replace(connection, retry_for=STATUS_RETRY_S))
+    report = pipeline_status(
+        kafka_partitions(settings) or topics, Layout.for_tables(settings.tables), settings.pipeline.topics
+    )
     if as_json:
         print(json.dumps(report.document(), indent=2))
         return
@@ -180,6 +175,8 @@ def main() -> None:
     """Run as a child process: read the settings from standard input."""
     # Order: before the settings are read, as the parent may die in between.
     die_with_parent()
+    from penstock.config import Settings
+
     sys.exit(land(Settings.model_validate(json.load(sys.stdin)), is_child=True))
 
 

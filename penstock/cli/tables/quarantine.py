@@ -13,7 +13,6 @@ from rich.text import Text
 
 from penstock.cli.common import console, fail
 from penstock.cli.completion import topic_names
-from penstock.cli.log.connect import DaemonOptions
 from penstock.cli.options import AsJson, Commands, Config, ConfiguredData, Override
 from penstock.cli.progress import Progress
 from penstock.config import Settings
@@ -173,6 +172,9 @@ def replay(
     override: Override = None,
 ) -> None:
     """Send quarantined messages to their topics again, corrected. Each message is sent once."""
+    # Imports gRPC, which commands that only read the tables do without.
+    from penstock.cli.log.connect import DaemonOptions
+
     connection = DaemonOptions.from_options(config, override)
     tables, selection = _select(connection.settings, where, topic, shape)
     correction = _parse_fix(fix, replace, put)

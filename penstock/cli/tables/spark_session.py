@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.cli.common import fail
-from penstock.config import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from penstock.config import Settings
 
 
 MAX_ERROR_LINES = 3

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,8 +28,10 @@ from penstock.landing.offset_runs import Runs, as_runs
 from penstock.landing.requests.conditions import Condition
 from penstock.landing.row_sums import RowSums
 from penstock.landing.table.landed_table import table_of
-from penstock.landing.table.table_reader import ForeignCommit
 from penstock.landing.table_paths import Layout
+
+if TYPE_CHECKING:
+    from penstock.landing.table.table_reader import ForeignCommit
 
 REQUESTED, RETENTION, FOREIGN = "asked", "retention", "foreign"
 _OFFSETS = pa.schema({"topic": pa.dictionary(pa.int32(), pa.string()), "begin": pa.int64(), "end": pa.int64()})

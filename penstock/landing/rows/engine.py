@@ -5,12 +5,14 @@ from __future__ import annotations
 import atexit
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
+
+if TYPE_CHECKING:
+    import duckdb
 
 pc: Any = pyarrow.compute
 """Arrow's functions; untyped, because the stubs do not distinguish scalars from columns, nor masks from indices."""
@@ -29,6 +31,9 @@ Places = np.ndarray[tuple[int], np.dtype[np.intp]]
 # Fast path: one connection per process. Cursors share it, so that no call opens a database.
 @cache
 def _connection() -> duckdb.DuckDBPyConnection:
+    # Takes 0.2 s, which commands that only read counts and positions do without.
+    import duckdb
+
     connection = duckdb.connect(":memory:", config=SETTINGS)
     # Workaround: DuckDB 1.x reports an error if a connection is freed only when the interpreter ends.
     atexit.register(_connection.cache_clear)

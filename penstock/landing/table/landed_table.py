@@ -5,10 +5,14 @@ Invariant: a table of another version is neither read nor written.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile, UnknownFormat
-from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
+
+if TYPE_CHECKING:
+    from penstock.landing.table.delta_table import DeltaTable
 
 VERSION = 1
 """Version of the table's columns and of the files next to it."""
@@ -17,7 +21,7 @@ VERSION = 1
 def table_of(layout: Layout) -> DeltaTable:
     """Return the table, for reading. Raises DamagedFile, UnknownFormat."""
     has_landed_table(layout)
-    return DeltaTable(layout.landed)
+    return _delta_table(layout)
 
 
 def begin_table(layout: Layout) -> DeltaTable:
@@ -26,9 +30,16 @@ def begin_table(layout: Layout) -> DeltaTable:
     if not has_landed_table(layout):
         layout.format.parent.mkdir(parents=True, exist_ok=True)
         write_document(layout.format, {"version": VERSION})
-    table = DeltaTable(layout.landed)
+    table = _delta_table(layout)
     table.begin()
     return table
+
+
+def _delta_table(layout: Layout) -> DeltaTable:
+    # Imports delta-rs, which readers of journals and proofs do without.
+    from penstock.landing.table.delta_table import DeltaTable
+
+    return DeltaTable(layout.landed)
 
 
 def has_landed_table(layout: Layout) -> bool:

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.spark.query.landing_query import Landing
+from penstock.spark.query.proof_worker import ProofWorker
 from tests.cli.command_line import run
+from tests.spark.spark_helpers import HandWritten, append, event, landed_event, landed_message
 
 QUERY = [sys.executable, "-m", "penstock.cli.main", "pipeline", "query"]
 
@@ -34,6 +37,19 @@ def on_a_terminal(*arguments: str, folder: Path) -> str:
 
 
 @pytest.mark.spark
+def test_status_imports_no_engine_that_it_does_not_need(topics: Path, table: HandWritten, tmp_path: Path) -> None:
+    append(topics, "t", [event(1), b"x", event(1)], [b"waits"])
+    table.commit({"t": 3}, [landed_event(0, "u1"), landed_message(1)])
+    assert ProofWorker(Landing(topics, table.layout.tables), None).step()
+    folders = f"data_dir = '{topics.parent}'\npipeline.tables = '{table.layout.tables}'\npipeline.topics = ['t']\n"
+    (tmp_path / "penstock.toml").write_text(folders)
+    shown = run("pipeline", "status", folder=tmp_path)
+    assert (shown.status, "last batch 0" in shown.output) == (0, True), shown.text
+    assert shown.output.splitlines()[-1].split()[:5] == ["t", "4", "3", "3", "1"]
+    unneeded = {"pyspark", "deltalake", "duckdb", "pyarrow.dataset", "grpc", "pandas", "confluent_kafka", "httpx"}
+    assert not unneeded & shown.modules
+
+
 def test_syntax_error_of_query_is_one_error_line(tmp_path: Path) -> None:
     (tmp_path / "penstock-data").mkdir()
     printed, _, after = on_a_terminal("selec x", folder=tmp_path).partition(
