@@ -54,6 +54,16 @@ def test_each_path_is_handled_by_its_protocol_and_messages_name_it(web: tuple[Re
     assert client.head("/").headers["x-elastic-product"] == "Elasticsearch"
 
 
+def test_default_limits_take_a_bulk_request_of_the_default_size_of_logstash(tmp_path: Path) -> None:
+    document = b'{"message":"%b"}\n' % (b"x" * 500_000)
+    with requests_to(tmp_path, "http", term_length=64 << 20) as (running, port):
+        body = (b'{"create":{}}\n' + document) * 40
+        answer = httpx.post(f"http://127.0.0.1:{port}/i/_bulk", content=body, timeout=60)
+        assert (answer.status_code, len(running.rows)) == (200, 40), answer.text
+        assert answer.json()["errors"] is False
+    assert len(document) * 40 > 20_000_000
+
+
 def test_exporters_whose_address_ends_with_a_slash_are_served(web: tuple[Requests, httpx.Client]) -> None:
     running, client = web
     answer = httpx.post(f"{client.base_url}//v1/logs", content=request(1).SerializeToString())

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.config import ListenerConfig
 from penstock.counts import open_books
 from penstock.wire.codecs import codec_of
 from penstock.wire.forward.codec import ForwardDecoder
@@ -226,6 +227,17 @@ def test_rows_of_a_large_request_leave_in_turns_and_in_order(options: dict[str, 
     assert len({annotations["uuid"] for _, annotations in records[:-1]} if options else range(9_000)) == 9_000
     acknowledgements = [msgpack.unpackb(each) if each else None for each in connection.acknowledgements]
     assert acknowledgements == ([None] * 4 + [{"ack": "p1"}] if options else [])
+
+
+def test_default_limits_take_a_chunk_of_the_default_size_of_fluentd() -> None:
+    limits = ListenerConfig(name="forward", protocol="tcp", port=0, codec="forward")
+    events = msgpack.packb([1, {"log": "x" * 1_000}])
+    # `chunk_limit_size` of a buffer in memory.
+    count = (8 << 20) // len(events)
+    connection = ForwardSplitter(limits.max_line, limits.max_body)
+    turns = feed_in_turns(connection, msgpack.packb(["t", events * count, {"chunk": "p1"}]))
+    assert sum(len(turn.lines) for turn in turns) == count
+    assert (connection.closed, connection.acknowledgements[-1]) == ("", msgpack.packb({"ack": "p1"}))
 
 
 def test_no_row_of_a_request_leaves_before_its_last_event_is_read() -> None:
