@@ -161,6 +161,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/server/read_ahead/limits.py": "all limits of the room, which tests lower",
     "penstock/upkeep/compaction/annotation_repair.py": "a workaround for rows of an earlier version",
     "penstock/upkeep/compaction/typed_compaction.py": "typed tables, apart from the landed table",
+    "penstock/upkeep/deletion/certificate.py": "a document for people, apart from the deletions",
     "penstock/upkeep/deletion/foreign.py": "deletions of other programs, apart from requested ones",
     "penstock/upkeep/deletion/typed_removal.py": "typed tables, apart from the landed table",
     "penstock/landing/mirror_lag.py": "one file, written by the mirror and read by maintenance",

@@ -198,6 +198,7 @@ SECTIONS: dict[str, dict[str, Command]] = {
                         "penstock tables changes --since 1200.3.-1.1770000000000000 --format jsonl",
                     ],
                 ),
+                "certificate": Command("tables.delete", ["penstock tables certificate 3"]),
                 "delete": Command("tables.delete", ["penstock tables delete --where \"uuid='4b0e9c53'\" --yes"]),
                 "fill": Command("tables.schema", ["penstock tables fill click"]),
                 "refill": Command("tables.schema", ["penstock tables refill click"]),

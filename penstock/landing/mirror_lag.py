@@ -24,14 +24,20 @@ def store_mirrored(layout: Layout, time_s: float) -> None:
 
 def is_behind(layout: Layout) -> bool:
     """Report whether Iceberg tables may still have files that left the Delta tables long ago. Raises DamagedFile."""
+    mirrored_at = mirrored_through(layout)
+    # A clock that was set back says nothing: then files stay.
+    return mirrored_at is not None and abs(time.time() - mirrored_at) > MAX_LAG_S
+
+
+def mirrored_through(layout: Layout) -> float | None:
+    """Return the time up to which the Iceberg tables have all changes; None without them. Raises DamagedFile."""
     try:
         mirrored_at = read_document(layout.mirrored).get("at")
     except FileNotFoundError:
-        return False
+        return None
     if not isinstance(mirrored_at, int | float):
         raise DamagedFile(f"{layout.mirrored} is damaged: it does not contain a time")
-    # A clock that was set back says nothing: then files stay.
-    return abs(time.time() - mirrored_at) > MAX_LAG_S
+    return mirrored_at
 
 
 def forget_mirror(layout: Layout) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.checkpoint_rebuild import CheckpointLost, rebuild_checkpoint
 
+OWN_NAME = re.compile(r"[0-9a-f]{32}\.parquet")
+"""Names that ``FileWriter`` gives."""
 FILE_TIME_SLACK_MS = 10_000
 """Limit for the difference between a file's time and its batch's, from clocks and the resolution of file systems."""
 
@@ -141,12 +144,13 @@ def _orphans(layout: Layout, landed: Path) -> set[str]:
 
 
 def _written_since(table: Path, since: int) -> Iterator[str]:
-    """Yield the table's files written since a time (milliseconds), relative to the table."""
+    """Yield the table's own files written since a time (milliseconds), relative to the table."""
     for folder, _, names in os.walk(table):
         # Fast path: a folder that was not modified has no new file, so that old days are not listed.
         if not os.path.relpath(folder, table).startswith("kind=") or os.stat(folder).st_mtime * 1000 < since:
             continue
         for name in names:
             path = Path(folder, name)
-            if path.suffix == ".parquet" and path.stat().st_mtime * 1000 >= since:
+            # Invariant: only files of our own. Another program may be about to commit the ones that it has written.
+            if OWN_NAME.fullmatch(name) and path.stat().st_mtime * 1000 >= since:
                 yield os.path.relpath(path, table)

@@ -80,11 +80,14 @@ def test_table_without_checkpoint_is_refused(table_of_two_batches: HandWritten) 
 def test_only_uncommitted_files_are_removed(table_of_two_batches: HandWritten) -> None:
     table_of_two_batches.commit({"t": 3}, [landed_event(2, "u")], landed_at=LANDED_AT + 20_000)
     Journal(table_of_two_batches.layout).update()
-    orphan = table_of_two_batches.layout.landed / "kind=quarantine/date=2023-11-14/part-9.parquet"
-    orphan.parent.mkdir(parents=True)
-    shutil.copy(table_of_two_batches.layout.landed / table_of_two_batches.files[0], orphan)
+    folder = table_of_two_batches.layout.landed / "kind=quarantine/date=2023-11-14"
+    folder.mkdir(parents=True)
+    # Another program may still commit what it has written.
+    foreign = "part-00000-4d5f1c6e-5b0c-4b6f-9c2e-6a1f0e2d3c4b-c000.snappy.parquet"
+    for name in (f"{0:032x}.parquet", foreign):
+        shutil.copy(table_of_two_batches.layout.landed / table_of_two_batches.files[0], folder / name)
     assert sweep(table_of_two_batches.layout) == 1
-    assert sorted(os.listdir(orphan.parent)) == []
+    assert os.listdir(folder) == [foreign]
     assert all((table_of_two_batches.layout.landed / name).exists() for name in table_of_two_batches.files)
 
 

@@ -40,6 +40,7 @@ def delete(
     """
     from penstock.landing.requests.conditions import BadCondition, parse_conditions
     from penstock.landing.requests.deletions import REQUESTED, DeletionRecord, request_deletion
+    from penstock.upkeep.deletion.certificate import certify
     from penstock.upkeep.deletion.removal import count_rows
 
     layout = Layout.for_tables(settings.tables)
@@ -49,6 +50,7 @@ def delete(
         fail(f"--where: {error}", 2)
     with errors.status("counting"):
         rows, files = count_rows(layout, conditions)
+    number = 0
     if yes and rows:
         number = request_deletion(layout, REQUESTED, conditions).number
         # Order: before the wait, as the request is executed also if this command is interrupted.
@@ -57,13 +59,30 @@ def delete(
         record = DeletionRecord(layout)
         rows = record.rows(number)
         if certificate is not None:
-            certificate.write_text(json.dumps(record.certificate(number), indent=2) + "\n")
+            certificate.write_text(json.dumps(certify(layout, number), indent=2) + "\n")
     if as_json:
-        print(json.dumps({"rows": rows, "files": files, "deleted": yes}))
+        print(json.dumps({"rows": rows, "files": files, "deleted": yes, **({"deletion": number} if number else {})}))
     elif yes:
-        console.print(f"{rows:,} rows deleted; the files with them are removed within hours")
+        name = f" by deletion {number}" if number else ""
+        console.print(f"{rows:,} rows deleted{name}; the files with them are removed within hours")
     else:
         console.print(f"{rows:,} rows in {files:,} files; delete them with --yes")
+
+
+def certificate(
+    settings: ConfiguredData,
+    number: Annotated[int, typer.Argument(metavar="NUMBER", help="Number of the deletion.", min=1)],
+) -> None:
+    """Print the JSON certificate of a deletion: rows by table, and which copies still have them.
+
+    Copies are exports, Iceberg tables and replaced files.
+    """
+    from penstock.upkeep.deletion.certificate import certify
+
+    try:
+        print(json.dumps(certify(Layout.for_tables(settings.tables), number), indent=2))
+    except StopIteration:
+        fail(f"there is no deletion {number} that is done", 1)
 
 
 def _wait_until_deleted(settings: Settings, layout: Layout, number: int) -> None:

@@ -15,7 +15,10 @@ import pyarrow.compute as pc
 from penstock.config.json_path import BadPath, parse_path
 from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
+from penstock.landing.event_rules import MessageKind
 from penstock.landing.rows.engine import compute, json_pointer
+from penstock.landing.rows.json_events import decode_payloads
+from penstock.landing.rows.long_numbers import NUMBERS_AS_STRINGS
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.table_file import Mask, RowReader, TableFile, open_rows
 from penstock.landing.table_paths import partition_value
@@ -26,8 +29,10 @@ ROW_COLUMNS = ("uuid", "host", "type", "topic")
 DATA_PREFIX = "data."
 _TEXT = r"'(?:[^']|'')*'"
 _QUOTED_KEY = r'"(?:[^"\\]|\\.)*"'
+_PLAIN_KEY = r"""[^\s."'=<>()\[\]\x00-\x1f]+"""
+"""A key without quotes: as in ``config.json_path``, but it ends where a condition goes on."""
 _CONDITION = re.compile(
-    rf"\s*(?P<column>[a-z]+(?:\.(?:[A-Za-z0-9_-]+|{_QUOTED_KEY}))*)\s*(?:(?P<sign>=|<)\s*(?P<text>{_TEXT})"
+    rf"\s*(?P<column>[a-z]+(?:\.(?:{_PLAIN_KEY}|{_QUOTED_KEY}))*)\s*(?:(?P<sign>=|<)\s*(?P<text>{_TEXT})"
     rf"|(?P<is_in>in)\s*\(\s*(?P<texts>{_TEXT}(?:\s*,\s*{_TEXT})*)\s*\))\s*",
     re.IGNORECASE,
 )
@@ -55,11 +60,6 @@ class Condition:
         """Whether it is on a field of ``data``."""
         return self.column.startswith(DATA_PREFIX)
 
-    @property
-    def file_column(self) -> str:
-        """The column of a file that it needs."""
-        return "data" if self.is_field else self.column
-
     def holds_for_folder(self, folder_value: str) -> bool:
         """Return whether it holds for all rows of a folder with this value."""
         if self.sign == BEFORE:
@@ -68,27 +68,48 @@ class Condition:
 
     def holds_for_rows(self, column: pa.ChunkedArray[Any]) -> Mask:
         """Return a mask of the values of a column for which it holds."""
-        if self.is_field:
-            return self._holds_for_field(column)
         is_listed: Mask = pc.is_in(column, value_set=pa.array(self.values, pa.string())).to_numpy().astype(bool)
         return is_listed if self.sign == IN else ~is_listed
 
-    def _holds_for_field(self, data: pa.ChunkedArray[Any]) -> Mask:
-        """Return a mask of JSON texts whose field is one of the values, as text; a number counts as written."""
+    def holds_for_field(self, rows: pa.Table) -> Mask:
+        """Return a mask of rows with ``data``, and perhaps ``payload``, whose field is one of the values, as text.
+
+        A number counts as it is written: ``1.10`` is not ``1.1``. A payload is the event, so its path begins there.
+        """
+        keys = parse_path(self.column)
+        mask = self._has_values(rows["data"], keys[1:])
+        if "payload" in rows.column_names:
+            # Messages and rows in quarantine have no ``data``, and personal data all the same.
+            mask |= self._has_values(rows["payload"], keys)
+        return mask
+
+    def _has_values(self, column: pa.ChunkedArray[Any], keys: Sequence[str]) -> Mask:
         # Fast path: a text without the value and without escapes cannot have it, so few texts are parsed.
-        may_match: Any = pc.match_substring(data, "\\")
+        may_match: Any = pc.match_substring(column, "\\")
         for value in self.values:
-            may_match = pc.or_(may_match, pc.match_substring(data, value))
+            may_match = pc.or_(may_match, pc.match_substring(column, value))
         indices = np.flatnonzero(pc.fill_null(may_match, False).to_numpy())
-        mask: Mask = np.zeros(len(data), bool)
+        mask: Mask = np.zeros(len(column), bool)
         if len(indices):
-            texts: Any = data.take(pa.array(indices, pa.int64())).combine_chunks()
-            pointer = json_pointer(*parse_path(self.column)[1:])
-            field = f"CASE WHEN json_valid(data) THEN json_extract_string(data, {pointer}) END"
-            fields = compute({"field": field}, data=texts)["field"]
+            texts: Any = decode_payloads(column.take(pa.array(indices, pa.int64())).combine_chunks())
+            fields = compute({"field": _field_as_written(keys)}, data=texts)["field"]
             listed: Any = pc.is_in(fields, value_set=pa.array(self.values, pa.string()))
             mask[indices] = listed.to_numpy(zero_copy_only=False)
         return mask
+
+
+def _field_as_written(keys: Sequence[str]) -> str:
+    """Return SQL of the text of a field of the JSON text ``data``; null if there is none."""
+    pointer = json_pointer(*keys)
+    # DuckDB writes numbers with a point or exponent in its own way.
+    text = (
+        f"CASE json_type(data, {pointer}) WHEN 'DOUBLE' THEN json_extract_string({NUMBERS_AS_STRINGS}, {pointer}) "
+        f"ELSE json_extract_string(data, {pointer}) END"
+    )
+    # A pointer's number also counts the elements of a list, which have no path.
+    parents = [json_pointer(*keys[:depth]) for depth, key in enumerate(keys) if key.isdecimal()]
+    are_objects = " AND ".join(["json_valid(data)", *(f"json_type(data, {parent}) = 'OBJECT'" for parent in parents)])
+    return f"CASE WHEN {are_objects} THEN {text} END"
 
 
 def parse_conditions(text: str) -> list[Condition]:
@@ -150,23 +171,32 @@ def matching_rows(table: TablePath, name: TableFile, conditions: Sequence[Condit
         with open_rows(table, name) as file:
             if not row_conditions:
                 return np.ones(file.rows, bool)
-            return _matching_rows_of_groups(file, row_conditions)
+            is_event = partition_value(name, "kind") == MessageKind.EVENT
+            return _matching_rows_of_groups(file, row_conditions, ("data",) if is_event else ("data", "payload"))
     except pa.ArrowInvalid as error:
         raise DamagedFile(f"{table / name}: {str(error).partition(chr(10))[0]}") from None
 
 
-def _matching_rows_of_groups(file: RowReader, conditions: Sequence[Condition]) -> Mask:
-    """Return a mask of all rows of a file, reading only the row groups that may match."""
+def _matching_rows_of_groups(file: RowReader, conditions: Sequence[Condition], json_columns: Sequence[str]) -> Mask:
+    """Return a mask of all rows of a file, reading only the row groups that may match.
+
+    ``json_columns`` have the fields that conditions are on.
+    """
     numbers = {*file.groups()}
     for condition in conditions:
         if condition.sign == IN and not condition.is_field:
             numbers &= {*file.groups(condition.column, condition.values)}
     is_match: Mask = np.zeros(file.rows, bool)
-    columns, spans = sorted({condition.file_column for condition in conditions}), file.group_spans()
+    plain = {condition.column for condition in conditions if not condition.is_field}
+    columns, spans = sorted({*plain, *(json_columns if len(plain) < len(conditions) else ())}), file.group_spans()
     for number in sorted(numbers):
         rows = file.read_group(number, columns)
         of_group: Mask = np.ones(rows.num_rows, bool)
         for condition in conditions:
-            of_group &= condition.holds_for_rows(rows[condition.file_column])
+            of_group &= (
+                condition.holds_for_field(rows)
+                if condition.is_field
+                else condition.holds_for_rows(rows[condition.column])
+            )
         is_match[slice(*spans[number])] = of_group
     return is_match

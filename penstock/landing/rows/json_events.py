@@ -57,7 +57,7 @@ def event_columns(payloads: pa.Array[Any], rules: EventRules) -> dict[str, pa.Ar
 
     ``payloads`` are binary and begin with a brace. Where ``reason`` is set, the other columns are null.
     """
-    texts = _decode(payloads)
+    texts = decode_payloads(payloads)
     fields = _extract(texts)
     strings = {name: _strings(fields[name]) for name in ("type", "uuid", "host")}
     micros, bad_time = _micros(fields["timestamp"], texts)
@@ -90,7 +90,7 @@ def _mask_invalid(is_valid: pa.Array[Any], column: pa.Array[Any]) -> pa.Array[An
     return masked
 
 
-def _decode(payloads: pa.Array[Any]) -> pa.Array[Any]:
+def decode_payloads(payloads: pa.Array[Any]) -> pa.Array[Any]:
     """Convert to strings; null where a payload is not UTF-8."""
     try:
         return payloads.cast(pa.string())
@@ -99,7 +99,7 @@ def _decode(payloads: pa.Array[Any]) -> pa.Array[Any]:
             return pa.nulls(1, pa.string())
         # A cast fails for a whole column: halving finds the few invalid payloads in a logarithmic number of casts.
         half = len(payloads) // 2
-        return pa.concat_arrays([_decode(payloads[:half]), _decode(payloads[half:])])
+        return pa.concat_arrays([decode_payloads(payloads[:half]), decode_payloads(payloads[half:])])
 
 
 def _extract(texts: pa.Array[Any]) -> dict[str, pa.Array[Any]]:

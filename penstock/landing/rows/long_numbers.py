@@ -29,6 +29,11 @@ _MARKED_TEXT = (
 )
 MARKED = f"CASE WHEN regexp_matches(data, '{_LONG}') THEN {_MARKED_TEXT} END"
 """SQL of the JSON text ``data`` with marked numbers; null if it has none."""
+NUMBERS_AS_STRINGS = (
+    f"array_to_string(list_transform(regexp_extract_all(data, {sql_literal(_TOKENS)}), "
+    "lambda token: CASE WHEN regexp_matches(token, '^-?[0-9]') THEN '\"' || token || '\"' ELSE token END), '')"
+)
+"""SQL of the valid JSON text ``data`` with all numbers as strings, as they are written."""
 AS_NUMBER, AS_STRING = r"\1", r'"\1"'
 """Replacements of a marked number: all its digits, or a string of them."""
 

@@ -36,17 +36,22 @@ _NANOSECOND_RANGE = (datetime(1677, 9, 22, tzinfo=UTC), datetime(2262, 4, 11, tz
 class TableFile(str):
     """A file's name relative to its table, as one snapshot of the table lists it.
 
-    ``live`` marks the rows that are in the table; None: all of them. ``size`` is in bytes.
+    ``live`` marks the rows that are in the table; None: all of them. ``size`` is in bytes. ``written_rows`` counts
+    deleted ones, too; 0: the commit does not say it. ``hour`` (since the epoch) is of the earliest message, or None.
     """
 
     live: Mask | None = None
     size: int = 0
+    written_rows: int = 0
+    hour: int | None = None
 
     @classmethod
-    def listed(cls, name: str, size: int, live: Mask | None = None) -> Self:
+    def listed(
+        cls, name: str, size: int, live: Mask | None = None, written_rows: int = 0, hour: int | None = None
+    ) -> Self:
         """Return the file as a snapshot lists it."""
         file = cls(name)
-        file.size, file.live = size, live
+        file.size, file.live, file.written_rows, file.hour = size, live, written_rows, hour
         return file
 
     @property

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import deltalake
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from penstock.files.errors import DamagedFile
@@ -27,6 +28,7 @@ APPLICATION = "penstock"
 DELETIONS_APPLICATION = "penstock.deletions"
 DESCRIPTION_KEY = "penstock"
 """Key of our own entry in a commit's metadata: what the commit says about its batch, as JSON."""
+_TIME_COLUMN, _HOUR_MICROS = "timestamp", 3_600_000_000
 _DELETION_VECTORS = "deletionVectors"
 _UPDATED_ROWS = ("numUpdatedRows", "numTargetRowsUpdated", "num_updated_rows", "num_target_rows_updated")
 """Names that engines use for the number of rows that a commit changed."""
@@ -196,9 +198,12 @@ class TableReader:
         with translate_errors_at(self.folder):
             # Invariant: one snapshot. A list and vectors of different versions would bring deleted rows back.
             adds, vectors = pa.table(table.get_add_actions()), self._deletion_vectors(table)
-        files: list[Any] = adds.select(["path", "size_bytes"]).to_pylist()
-        sizes = {unquote(file["path"]): int(file["size_bytes"]) for file in files}
-        return [TableFile.listed(name, size, vectors.get(name)) for name, size in sorted(sizes.items())]
+        columns = [*(adds[name].to_pylist() for name in ("path", "size_bytes", "num_records")), _first_hours(adds)]
+        rows: list[Any] = list(zip(*columns, strict=True))
+        files = {
+            (name := unquote(path)): (size, vectors.get(name), count or 0, hour) for path, size, count, hour in rows
+        }
+        return [TableFile.listed(name, *files[name]) for name in sorted(files)]
 
     def _deletion_vectors(self, table: deltalake.DeltaTable) -> dict[str, Mask]:
         """Return the rows that are not deleted, for each file with a deletion vector."""
@@ -222,6 +227,16 @@ class TableReader:
 
     def commit_path(self, version: int) -> TablePath:
         return self._log / f"{version:020}.json"
+
+
+def _first_hours(adds: pa.Table) -> list[int | None]:
+    """Return the hour since the epoch of the earliest message of each file; None where statistics lack it."""
+    smallest = adds.schema.field("min").type if "min" in adds.schema.names else pa.struct([])
+    if smallest.get_field_index(_TIME_COLUMN) < 0:
+        return [None] * adds.num_rows
+    micros: Any = pc.struct_field(adds["min"], _TIME_COLUMN).cast(pa.int64())
+    hours: list[int | None] = pc.divide(micros, pa.scalar(_HOUR_MICROS)).to_pylist()
+    return hours
 
 
 def _batch_files(version: int, actions: Sequence[Mapping[str, Any]]) -> BatchFiles | None:

@@ -135,9 +135,12 @@ class FileWriter:
             self._sums.add_rows(topics, rows["offset"].to_numpy(), uuids, self.kind.value)
         if self.kind is MessageKind.EVENT:
             # Rows of one type lie together: their texts are alike, and compress better.
-            order = pc.sort_indices(rows["type"].dictionary_encode().indices)
-            rows = rows.take(order)
-            seen = seen.select_rows(order.to_numpy()) if seen is not None else None
+            types: Any = rows["type"].dictionary_encode().indices
+            # Fast path: rows of merged files are sorted already, and are not copied.
+            if (np.diff(types.to_numpy(zero_copy_only=False)) < 0).any():
+                order = pc.sort_indices(types)
+                rows = rows.take(order)
+                seen = seen.select_rows(order.to_numpy()) if seen is not None else None
         self._writer(min(rows.num_rows, ROW_GROUP)).write_batch(rows, row_group_size=ROW_GROUP)
         self._bounds = _widen(self._bounds, rows)
         self._rows += rows.num_rows
@@ -205,7 +208,9 @@ def copy_rows(
                 np.arange(batch.num_rows) if mask is None else np.flatnonzero(mask[start : start + batch.num_rows])
             )
             if len(indices):
-                rows = in_current_columns(batch, form.schema).take(indices)
+                rows = in_current_columns(batch, form.schema)
+                # Fast path: most row groups lose no row.
+                rows = rows if len(indices) == rows.num_rows else rows.take(indices)
                 writer.write(rows, seen.select_rows(start + indices) if seen is not None else None)
             start += batch.num_rows
         return writer.close()

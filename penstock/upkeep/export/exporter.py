@@ -39,6 +39,7 @@ class Exporter:
         """``settled_now``: see ``BelievedClock``; replaced files are removed only at a time that it returns."""
         self._layout, self._config, self._settled_now = layout, config, settled_now
         self._failure, self._batch, self._upkeep_at = "", -1, time.monotonic() + UPKEEP_INTERVAL_S
+        self._deletion = 0
         # Until the first step, the export counts as up to date at its start.
         self._exported_at = time.time()
         self._stop = threading.Event()
@@ -99,6 +100,7 @@ class Exporter:
                 rows = target.apply(changes, deleted, position)
             self._keep_up(target)
         self._exported_at, self._failure, self._batch = started_at, "", changes.next.batch
+        self._deletion = changes.next.deletion or 0
         self._store()
         return rows
 
@@ -118,7 +120,13 @@ class Exporter:
     def _store(self) -> None:
         """Store the state of the export, for the log daemon's metrics and for ``penstock export list``."""
         self._layout.exports.mkdir(parents=True, exist_ok=True)
-        document = {"at": self._exported_at, "failure": self._failure, "batch": self._batch}
+        document = {
+            "at": self._exported_at,
+            "failure": self._failure,
+            "batch": self._batch,
+            "deletion": self._deletion,
+            "retention": self._config.retention,
+        }
         write_document(self._layout.exports / f"{self._config.name}.json", document)
 
 

@@ -42,9 +42,13 @@ def test_delete_counts_rows_and_deletes_them_with_yes(tmp_path: Path) -> None:
     assert (requested.status, requested.text) == (0, "1 rows in 1 files; delete them with --yes\n")
     assert rows(tmp_path)["events"] == 2
     process = delete(tmp_path, "--where", "host = 'x'", "--yes", "--json")
-    assert (process.status, json.loads(process.output)) == (0, {"rows": 1, "files": 1, "deleted": True})
+    assert (process.status, json.loads(process.output)) == (0, {"rows": 1, "files": 1, "deleted": True, "deletion": 1})
     assert rows(tmp_path)["events"] == 1
     assert [proof.holds for proofs in read_proofs(layout) for proof in proofs] == [True], "proved before"
+    certificate = run("tables", "certificate", "1", "-o", f"data_dir={tmp_path}", folder=tmp_path)
+    assert json.loads(certificate.output)["tables"] == {"landed": 1}
+    missing = run("tables", "certificate", "2", "-o", f"data_dir={tmp_path}", folder=tmp_path)
+    assert (missing.status, missing.errors.strip()) == (1, "there is no deletion 2 that is done")
     (change,) = ChangeLog(tmp_path).newest()
     assert (change["what"], change["condition"]) == ("delete 1 rows of the tables", "host = 'x'")
     repeated = delete(tmp_path, "--where", "host = 'x'", "--yes")

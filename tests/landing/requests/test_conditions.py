@@ -140,19 +140,78 @@ DATA = [
 ]
 
 
+def matches(text: str, *data: str | None) -> list[int]:
+    """Return the indices of the JSON texts for which a condition holds."""
+    (condition,) = parse_conditions(text)
+    half = len(data) // 2
+    rows = pa.table({"data": pa.chunked_array([data[:half], data[half:]], pa.string())})
+    return condition.holds_for_field(rows).nonzero()[0].tolist()
+
+
 def test_field_of_data_is_compared_as_text() -> None:
-    (condition,) = parse_conditions("data.user.id in ('42', 'it''s')")
-    assert condition == Condition("data.user.id", IN, ("42", "it's"))
-    column = pa.chunked_array([DATA[:3], DATA[3:]])
-    assert condition.holds_for_rows(column).nonzero()[0].tolist() == [0, 1, 2]
-    assert not parse_conditions("data.user.Id = '42'")[0].holds_for_rows(column).any()
+    text = "data.user.id in ('42', 'it''s')"
+    assert parse_conditions(text) == [Condition("data.user.id", IN, ("42", "it's"))]
+    assert matches(text, *DATA) == [0, 1, 2]
+    assert not matches("data.user.Id = '42'", *DATA)
 
 
 def test_keys_of_a_field_are_quoted_as_in_the_configuration() -> None:
     data = ['{"http.method":"PUT"}', '{"http":{"method":"PUT"}}', '{"a \\" b":{"c":"PUT"}}', '{"c":"PUT"}']
-    column = pa.chunked_array([data])
     for text, rows in [('data."http.method"', [0]), ("data.http.method", [1]), (r'data."a \" b".c', [2])]:
-        (condition,) = parse_conditions(f"{text} = 'PUT'")
-        assert condition.holds_for_rows(column).nonzero()[0].tolist() == rows
+        assert matches(f"{text} = 'PUT'", *data) == rows
     with pytest.raises(BadCondition, match="a quoted key is a string of JSON"):
         parse_conditions(r"""data."\x" = 'PUT' """)
+
+
+@pytest.mark.parametrize(
+    ("value", "texts"),
+    [
+        ("1.10", ['{"f":1.10}', '{"f":"1.10"}', '{"f":1.1}', '{"f":1.100}']),
+        ("1E2", ['{"f":1E2}', '{"f":"1E2"}', '{"f":100}', '{"f":100.0}']),
+        ("1e400", ['{"f":1e400}', '{"f":"1e400"}', '{"f":1e401}']),
+        ("0.1234567890123456789", ['{"f":0.1234567890123456789}', '{"f":"0.1234567890123456789"}', '{"f":0.1}']),
+        (
+            "123456789012345678901234567890",
+            [
+                '{"f":123456789012345678901234567890}',
+                '{"f":"123456789012345678901234567890"}',
+                '{"f":123456789012345678901234567891}',
+            ],
+        ),
+        ("-17", ['{"f":-17}', '{"f":"-17"}', '{"f":17}']),
+        ("true", ['{"f":true}', '{"f":"true"}', '{"f":false,"g":true}']),
+        ("null", ['{"f":"null","g":null}', '{"f":"nul\\u006c"}', '{"f":null}', '{"g":"null"}']),
+        ("", ['{"f":""}', '{"\\u0066":""}', '{"f":null}', "{}", '{"f":" "}']),
+        ("a/b", ['{"f":"a\\/b"}', '{"f":"a/b","f":"x"}', '{"f":"x","f":"a/b"}']),
+        ('a"\\', ['{"f":"a\\"\\\\"}', '{"f":"a\\u0022\\u005c","g":1.5}', '{"f":"a"}']),
+        ("é\U0001f600", ['{"f":"é\U0001f600"}', '{"f":"\\u00E9\\ud83d\\ude00"}', '{"f":"e"}']),
+        ("a\0b", ['{"f":"a\\u0000b"}', '{"\\u0066":"a\\u0000b"}', '{"f":"a"}', '{"f":"ab"}']),
+    ],
+)
+def test_value_of_any_json_type_is_compared_as_it_is_written(value: str, texts: list[str]) -> None:
+    assert matches(f"data.f = '{value}'", *texts, None, "no json", value) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("path", "texts"),
+    [
+        ("us\u00e9r.@id", ['{"us\u00e9r":{"@id":"x"}}', '{"us\\u00e9r":{"\\u0040id":"x"}}', '{"@id":"x"}']),
+        ('"a/b"."~1"', ['{"a/b":{"~1":"x"}}', '{"a\\/b":{"\\u007e1":"x"}}', '{"a":{"b":{"/":"x"}}}']),
+        ('"".""', ['{"":{"":"x"}}', '{"a":1.5,"":{"":"x"}}', '{"":"x"}', "{}"]),
+        ('"\\u0000"', ['{"\\u0000":"x"}', '{"a":null,"\\u0000":"x"}', '{"":"x"}']),
+        ("list.0", ['{"list":{"0":"x"}}', '{"list":{"00":1,"0":"x"}}', '{"list":["x"]}', '{"list":"x"}']),
+        ('0."1".id', ['{"0":{"1":{"id":"x"}}}', '{"0":{"1":{"id":"\\u0078"}}}', '{"0":["y",{"id":"x"}]}']),
+        ("*", ['{"*":"x"}', '{"a":"y","*":"x"}', '{"a":"x"}']),
+        ("a.b", ['{"a":{"b":"x"},"a.b":"y"}', '{"a":{"b":"x","b":"y"}}', '{"a.b":"x"}', '{"A":{"b":"x"}}']),
+    ],
+)
+def test_path_leads_through_any_key_and_no_list(path: str, texts: list[str]) -> None:
+    assert matches(f"data.{path} = 'x'", *texts, '["x"]', '"x"') == [0, 1]
+
+
+def test_field_is_looked_for_in_payloads_of_rows_without_data() -> None:
+    (condition,) = parse_conditions("data.user.id = 'u1'")
+    event = b'{"type":"","data":{"user":{"id":"u1"}}}'
+    payloads = [event, b'{"user":{"id":"u1"}}', b"{bad u1", b"\xff u1", None, event.replace(b"u1", b"\\u00751")]
+    rows = pa.table({"data": pa.nulls(6, pa.string()), "payload": pa.array(payloads, pa.binary())})
+    assert condition.holds_for_field(rows).nonzero()[0].tolist() == [0, 5]

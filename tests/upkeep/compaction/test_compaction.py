@@ -21,7 +21,7 @@ from penstock.landing.table.table_reader import DELTA_LOG
 from penstock.landing.table_paths import Layout
 from penstock.landing.table_schema import FILE_SCHEMA
 from penstock.landing.writing.written_file import FileWriter
-from penstock.upkeep.compaction.compaction import compact_table, group_files
+from penstock.upkeep.compaction.compaction import MAX_FILE_ROWS, compact_table, group_files
 from penstock.upkeep.deletion.removal import execute_deletions
 from tests.landing.table.table_rows import AT, write_file
 from tests.spark.spark_helpers import HandWritten, landed_event, landed_message
@@ -56,6 +56,49 @@ def test_file_per_second_of_a_day_leaves_few_files() -> None:
 
 def test_full_files_are_not_merged() -> None:
     assert group_files(listed({"a/1": 90, "a/2": 60, "a/3": 60, "b/1": 1, "b/2": 1}), target=100) == [["b/1", "b/2"]]
+
+
+def test_files_are_merged_up_to_a_number_of_rows() -> None:
+    files = [TableFile.listed(f"a/{n}", 100 + n, None, MAX_FILE_ROWS // 2) for n in range(5)]
+    assert group_files(files) == [["a/0", "a/1"], ["a/2", "a/3"]]
+
+
+def test_files_of_a_large_day_are_merged_by_hour() -> None:
+    def files(size: int) -> list[TableFile]:
+        return [TableFile.listed(f"a/{n}", size, None, 1, hour) for n, hour in enumerate([7, 8, None, 8, 7, None])]
+
+    assert group_files(files(4), target=24) == [["a/0", "a/1", "a/2", "a/3", "a/4", "a/5"]]
+    assert group_files([*files(4), TableFile.listed("a/9", 24 * 24)], target=24) == [
+        ["a/0", "a/4"],
+        ["a/1", "a/3"],
+        ["a/2", "a/5"],
+    ]
+
+
+def test_files_are_listed_with_their_rows_and_hour(table: DeltaTable) -> None:
+    table.commit(0, [write_file(table, [0, 1])])
+    (file,) = table.active()
+    assert (file.written_rows, file.hour) == (2, int(AT.timestamp()) // 3600)
+
+
+def test_merged_rows_are_clustered_by_type_and_host(table: DeltaTable) -> None:
+    hosts = ["web-2", "web-10", None]
+    for batch in range(3):
+        writer = FileWriter(table.folder, MessageKind.EVENT, date(2026, 1, 1))
+        base = {"topic": "t", "timestamp": AT, "landed_at": AT, "bucket": AT}
+        rows = [
+            {**base, "offset": n, "uuid": str(n), "type": f"type-{n % 2}", "host": hosts[n % 3]}
+            for n in range(batch * 9, batch * 9 + 9)
+        ]
+        writer.write(pa.RecordBatch.from_pylist(rows, schema=FILE_SCHEMA))
+        table.commit(batch, [writer.close()])
+    assert compact_table(table.folder) == (3, 1)
+    merged = pq.read_table(table.folder / table.active()[0], partitioning=None).to_pylist()
+    expected = [(f"type-{n % 2}", hosts[n % 3]) for n in range(27)]
+    expected.sort(key=lambda row: (row[0], row[1] is None, row[1] or ""))
+    assert [(row["type"], row["host"]) for row in merged] == expected
+    assert all((row["type"], row["host"]) == (f"type-{n % 2}", hosts[n % 3]) for row in merged for n in [row["offset"]])
+    assert sorted(row["offset"] for row in merged) == list(range(27))
 
 
 def test_merged_rows_are_sorted_by_type(table: DeltaTable) -> None:
