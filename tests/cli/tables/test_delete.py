@@ -48,7 +48,7 @@ def test_delete_counts_rows_and_deletes_them_with_yes(tmp_path: Path) -> None:
     certificate = run("tables", "certificate", "1", "-o", f"data_dir={tmp_path}", folder=tmp_path)
     assert json.loads(certificate.output)["tables"] == {"landed": 1}
     missing = run("tables", "certificate", "2", "-o", f"data_dir={tmp_path}", folder=tmp_path)
-    assert (missing.status, missing.errors.strip()) == (1, "there is no deletion 2 that is done")
+    assert (missing.status, missing.errors.strip()) == (1, "penstock: there is no deletion 2 that is done")
     (change,) = ChangeLog(tmp_path).newest()
     assert (change["what"], change["condition"]) == ("delete 1 rows of the tables", "host = 'x'")
     repeated = delete(tmp_path, "--where", "host = 'x'", "--yes")
