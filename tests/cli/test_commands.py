@@ -96,7 +96,7 @@ NOT_RECORDED = [
         "topics",
         "trace",
     ),
-    *("tables changes", "tables files", "tables rows", "tables spark-config"),
+    *("tables certificate", "tables changes", "tables files", "tables rows", "tables spark-config"),
     *("export check", "export list", "export run", "pipeline query", "pipeline status", "pipeline wait"),
     *("pipeline quarantine groups", "pipeline quarantine list", "pipeline quarantine history"),
 ]
