@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -27,10 +26,8 @@ from penstock.spark.query.proof_worker import ProofWorker
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
-from tests.proof.killed_appends import BATCH_ROWS
 from tests.proof.proof_sql import differences, offsets_never_proved
 from tests.spark.spark_helpers import HandWritten, append, event, landed_event, landed_message
-from tests.upkeep.killed_life import killed
 
 WINDOW = 600_000_000
 
@@ -222,14 +219,3 @@ def test_lost_or_restored_table_is_completed_from_rolled_up_proofs(
         prove(topics, table)
         assert differences(table.layout) == offsets_never_proved(table.layout) == []
         assert sum(row["rows"] for row in rows_of(table.layout)) == 24
-
-
-def test_kills_neither_double_nor_lose_proofs(tmp_path: Path) -> None:
-    chance = random.Random(40)
-    layout = Layout.for_tables(tmp_path / "tables")
-    for seed in range(3):
-        killed("tests.proof.killed_appends", tmp_path, seed, chance)
-        ProofAppender(layout).step(now=True)
-        assert differences(layout) == offsets_never_proved(layout) == []
-    landed = sum(row["rows"] for row in rows_of(layout) if row["fate"] == "landed")
-    assert landed >= BATCH_ROWS

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import random
+import json
+import signal
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import deltalake
@@ -15,14 +17,32 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 ROOT = Path(__file__).parents[2]
 
 
-def killed(module: str, folder: Path, seed: int, chance: random.Random) -> None:
-    """Run ``module`` and kill it after a random time."""
-    command = [sys.executable, "-m", module, str(folder), str(seed)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, text=True) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-        time.sleep(chance.uniform(0.0, 1.5))
-        child.kill()
+class KilledLives:
+    """Processes that run ``main`` of one module, one after the other."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def kill(self, cpu_s: float, *arguments: str | int) -> None:
+        """Run ``main`` with these arguments until it has used ``cpu_s`` seconds of CPU. A failure of it is one here."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([cpu_s, *arguments]) + "\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == f"{-signal.SIGPROF}\n", "it ended by itself"
+
+
+@contextmanager
+def killed_lives(module: str) -> Iterator[KilledLives]:
+    """Load a module for processes that are killed."""
+    command = [sys.executable, "-m", "tests.upkeep.forked_life", module]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield KilledLives(process)
+        finally:
+            process.kill()
 
 
 def uuids_by_duckdb(folder: Path, condition: str = "true") -> list[str]:

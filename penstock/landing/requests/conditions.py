@@ -74,7 +74,7 @@ class Condition:
     def holds_for_field(self, rows: pa.Table) -> Mask:
         """Return a mask of rows with ``data``, and perhaps ``payload``, whose field is one of the values, as text.
 
-        A number counts as it is written: ``1.10`` is not ``1.1``. A payload is the event, so its path begins there.
+        A number counts by its digits: ``1.10`` is not ``1.1``. A payload is the event, so its path begins there.
         """
         keys = parse_path(self.column)
         mask = self._has_values(rows["data"], keys[1:])

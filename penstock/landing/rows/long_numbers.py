@@ -33,7 +33,7 @@ NUMBERS_AS_STRINGS = (
     f"array_to_string(list_transform(regexp_extract_all(data, {sql_literal(_TOKENS)}), "
     "lambda token: CASE WHEN regexp_matches(token, '^-?[0-9]') THEN '\"' || token || '\"' ELSE token END), '')"
 )
-"""SQL of the valid JSON text ``data`` with all numbers as strings, as they are written."""
+"""SQL of the valid JSON text ``data`` with all numbers as strings with the same digits."""
 AS_NUMBER, AS_STRING = r"\1", r'"\1"'
 """Replacements of a marked number: all its digits, or a string of them."""
 

@@ -31,7 +31,7 @@ ERASED = "erase-me"
 
 
 def payloads(batch: int) -> list[bytes]:
-    """Return messages of which those of the user u1 have the text ERASED: events, rows in quarantine, messages."""
+    """Return events, rows in quarantine and messages; ERASED is in each one of the user u1."""
     users: list[Any] = ["u1", "u2", "u1", 17, None]
     events = [event(f"{batch}-{n}", user={"id": user}, note=_note(user)) for n, user in enumerate(users)]
     other_type = event(f"{batch}-5", "view", user={"id": "u1"}, note=ERASED)

@@ -1,9 +1,8 @@
-"""A process that works on tables and mirrors them in a catalog until it is killed, or ends at the catalog's pointer."""
+"""A process that mirrors tables in a catalog and ends when it moves the catalog's pointer."""
 
 from __future__ import annotations
 
 import os
-import random
 import sys
 import time
 from collections.abc import Callable
@@ -15,7 +14,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 from penstock.config.keys.pipeline import IcebergConfig
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.iceberg.mirror import IcebergMirror
-from tests.upkeep.deletion.upkeep_life import live
 
 BEFORE, AFTER = "before", "after"
 """Moments of the end: the catalog's pointer is not moved yet, or it is."""
@@ -41,10 +39,6 @@ def die_at_pointer(is_committed: bool) -> None:
 
 
 if __name__ == "__main__":
-    folder, how = sys.argv[1:]
-    mirror = mirror_of(Path(folder))
-    if how in (BEFORE, AFTER):
-        die_at_pointer(how == AFTER)
-    # Also imports PyIceberg, so that a kill strikes the work.
-    mirror.step()
-    live(Layout.for_tables(folder), random.Random(int(how)), mirror.step)
+    folder, moment = sys.argv[1:]
+    die_at_pointer(moment == AFTER)
+    mirror_of(Path(folder)).step()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,21 +19,19 @@ from pyiceberg.table import Table
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.landing.row_sums import RowSums
-from penstock.landing.table.landed_table import begin_table, table_of
+from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.part_writer import write_part
 from penstock.proof.proofs_table import ProofsTable
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.iceberg import mirrored_table
-from penstock.upkeep.iceberg.mirror import IcebergMirror
 from penstock.upkeep.iceberg.mirrored_table import BATCH, FIRST_BATCH, SUMS, NotMirrored
 from tests.landing.table.foreign_writer import commit, delete_by_vector, latest_add
 from tests.landing.typed import typed_life
 from tests.landing.writing.messages import AT, source
-from tests.upkeep.deletion.test_kills import expected_uuids
 from tests.upkeep.iceberg.mirror_life import AFTER, BEFORE, DEAD, mirror_of
-from tests.upkeep.killed_life import ROOT, killed
+from tests.upkeep.killed_life import ROOT
 
 WINDOW = 600_000_000
 EVENTS = 4
@@ -257,27 +254,3 @@ def files_before(life: typed_life.Life) -> list[str]:
     """Return the files without the ones of the newest batch."""
     newest = {name for _, names in life.table.files(2) for name in names}
     return [name for name in table_of(life.layout).active() if name not in newest]
-
-
-def campaign(folder: Path, kills: int) -> int:
-    """Kill the process ``kills`` times; return the number of snapshots."""
-    layout, chance = Layout.for_tables(folder), random.Random(20261126)
-    begin_table(layout)
-    for kill in range(kills):
-        killed("tests.upkeep.iceberg.mirror_life", folder, kill, chance)
-        mirror: IcebergMirror = mirror_of(folder)
-        mirror.step()
-        table = iceberg(layout)
-        assert files_of(table) == table_of(layout).active(), f"after kill {kill + 1}"
-        read = (by_pyiceberg, by_polars)[kill % 2]
-        assert read(table) == expected_uuids(layout), f"after kill {kill + 1}"
-    return len(iceberg(layout).snapshots())
-
-
-def test_iceberg_table_is_exact_after_kills(tmp_path: Path) -> None:
-    assert campaign(tmp_path / "tables", 2) >= 1
-
-
-@pytest.mark.soak
-def test_iceberg_table_is_exact_after_fifty_kills(tmp_path: Path) -> None:
-    assert campaign(tmp_path / "tables", 50) > 25

@@ -15,7 +15,7 @@ from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.typed.fill import fill
 from tests.landing.typed.typed_life import CLICK, WINDOW, Life
 from tests.landing.writing.messages import source
-from tests.upkeep.killed_life import killed, uuids_by_duckdb
+from tests.upkeep.killed_life import killed_lives, uuids_by_duckdb
 from tests.upkeep.typed.typed_upkeep_life import EVENTS, payload, uuids
 
 
@@ -41,16 +41,16 @@ def start_and_recover(layout: Layout) -> None:
 def campaign(folder: Path, kills: int) -> int:
     """Kill the process ``kills`` times; return the number of batches."""
     layout, chance = Layout.for_tables(folder), random.Random(20261122)
-    for kill in range(kills):
-        killed("tests.upkeep.typed.typed_upkeep_life", folder, kill, chance)
-        if read_starts(layout).get("click", 0) < 0 and chance.random() < 0.5:
-            check_typed_table_lags_one_deletion(layout)
-            continue
-        start_and_recover(layout)
-        assert click_uuids_by_duckdb(layout.typed("click")) == click_uuids_by_duckdb(layout.landed), (
-            f"after kill {kill + 1}"
-        )
-        assert [uuid for uuid, _ in values_by_polars(layout.typed("click"))] == click_uuids_by_duckdb(layout.landed)
+    with killed_lives("tests.upkeep.typed.typed_upkeep_life") as lives:
+        for kill in range(kills):
+            lives.kill(chance.uniform(0.05, 0.6), str(folder), kill)
+            if read_starts(layout).get("click", 0) < 0 and chance.random() < 0.5:
+                check_typed_table_lags_one_deletion(layout)
+                continue
+            start_and_recover(layout)
+            landed = click_uuids_by_duckdb(layout.landed)
+            assert click_uuids_by_duckdb(layout.typed("click")) == landed, f"after kill {kill + 1}"
+            assert [uuid for uuid, _ in values_by_polars(layout.typed("click"))] == landed
     start_and_recover(layout)
     values = values_by_polars(layout.typed("click"))
     assert all(ms == (number if number % 3 else None) for uuid, ms in values for number in [int(uuid.split("-")[1])])

@@ -6,7 +6,7 @@ Now and then it runs without the typed table, which a later life fills.
 from __future__ import annotations
 
 import random
-import sys
+from pathlib import Path
 
 from penstock.landing.requests.conditions import IN, Condition
 from penstock.landing.requests.deletions import REQUESTED, request_deletion
@@ -35,11 +35,11 @@ def payload(uuid: str) -> bytes:
     return event(uuid, "click" if number % 2 else "view", path=uuid, ms=number if number % 3 else "x")
 
 
-def main() -> None:
-    layout, chance = Layout.for_tables(sys.argv[1]), random.Random(int(sys.argv[2]))
+def main(folder: str, seed: int) -> None:
+    """Live until the end of the process."""
+    layout, chance = Layout.for_tables(Path(folder)), random.Random(seed)
     life = Life(layout, () if chance.random() < 0.2 else (CLICK,))
     sweep(layout)
-    print("ready", flush=True)
     while True:
         batch = life.table.newest() + 1
         repeated = [f"{batch - 1}-0"] if batch else []
@@ -62,7 +62,3 @@ def main() -> None:
         elif choice < 0.8:
             for table in existing_typed_tables(layout):
                 table.vacuum(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,120 @@
+"""Kills in and between commits, merges, deletions, mirror, exports and work of other programs, without a JVM.
+
+Afterwards independent readers of the table and of all its copies have the same rows, and the documented SQL of the
+proof finds no difference, until a row is altered.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import polars
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog import load_catalog
+
+from penstock.landing.requests.deletions import load_deletions
+from penstock.landing.table.landed_table import table_of
+from penstock.landing.table_paths import Layout
+from tests.proof.proof_sql import differences, offsets_never_proved, run_sql
+from tests.upkeep.export.exported import postgresql_server
+from tests.upkeep.killed_life import killed_lives
+from tests.upkeep.whole_life import BATCH_ROWS, WholeLife, uuid_of
+
+Rows = list[tuple[int, str]]
+"""Offset and uuid of each row."""
+
+
+def by_delta_rs(layout: Layout) -> Rows:
+    return _pairs(deltalake.DeltaTable(str(layout.landed)).to_pyarrow_table(columns=["offset", "uuid"]))
+
+
+def by_duckdb(layout: Layout) -> Rows:
+    return [(row["offset"], row["uuid"]) for row in run_sql(layout, 'select "offset", uuid from landed')]
+
+
+def by_polars(layout: Layout) -> Rows:
+    return _pairs(polars.scan_delta(str(layout.landed)).select("offset", "uuid").collect().to_arrow())
+
+
+def by_pyiceberg(layout: Layout) -> Rows:
+    catalog = load_catalog("lake", type="sql", uri=f"sqlite:///{layout.tables}.db")
+    return _pairs(catalog.load_table("penstock.landed").scan(selected_fields=("offset", "uuid")).to_arrow())
+
+
+READERS: list[Callable[[Layout], Rows]] = [by_delta_rs, by_duckdb, by_polars, by_pyiceberg]
+
+
+def _pairs(rows: Any) -> Rows:
+    return list(zip(rows["offset"].to_pylist(), rows["uuid"].to_pylist(), strict=True))
+
+
+def expected_rows(layout: Layout) -> Rows:
+    """Return the rows of all batches without rows that were deleted, on request or by another program."""
+    table = table_of(layout)
+    deleted = {
+        uuid
+        for deletion in load_deletions(layout)
+        if deletion.number <= table.last_deletion() and deletion.conditions
+        for uuid in deletion.conditions[0].values
+    }
+    for commit in deltalake.DeltaTable(str(layout.landed)).history():
+        if commit["operation"] == "DELETE":
+            deleted.update(re.findall(r"u\d+", str(commit["operationParameters"]["predicate"])))
+    offsets = range((table.newest() + 1) * BATCH_ROWS)
+    return [(offset, uuid_of(offset)) for offset in offsets if uuid_of(offset) not in deleted]
+
+
+def check(life: WholeLife) -> None:
+    """Check that all readers of all copies have the expected rows."""
+    life.catch_up()
+    expected = expected_rows(life.layout)
+    copies = {reader.__name__: reader(life.layout) for reader in READERS}
+    copies |= {e.config.scheme: [(offset, uuid) for _, offset, uuid in e.read()] for e in life.exports}
+    assert {name: sorted(rows) for name, rows in copies.items()} == dict.fromkeys(copies, expected)
+    assert differences(life.layout) == offsets_never_proved(life.layout) == []
+
+
+def check_that_an_altered_row_is_found(layout: Layout) -> None:
+    offset, uuid = expected_rows(layout)[-1]
+    for name in table_of(layout).active():
+        rows = pq.read_table(layout.landed / name, partitioning=None)
+        uuids = rows["uuid"].to_pylist()
+        if uuid in uuids:
+            altered = ["altered" if value == uuid else value for value in uuids]
+            index = rows.schema.get_field_index("uuid")
+            pq.write_table(rows.set_column(index, "uuid", pa.array(altered)), layout.landed / name)
+    (difference,) = differences(layout)
+    assert (difference["topic"], difference["slice"], difference["rows"], difference["offsets"]) == ("t", 0, 0, 0)
+    assert difference["uuid_hashes"] != 0
+    assert offset in dict(by_delta_rs(layout))
+
+
+def campaign(folder: Path, kills: int, check_every: int, server: str = "") -> None:
+    chance = random.Random(20261127)
+    with killed_lives("tests.upkeep.whole_life") as lives:
+        for kill in range(kills):
+            lives.kill(chance.uniform(0.02, 0.3), str(folder), server, kill)
+            if kill % check_every == check_every - 1:
+                check(WholeLife(folder, server))
+    layout = Layout.for_tables(folder / "tables")
+    assert table_of(layout).newest() > kills // 4
+    assert table_of(layout).last_deletion() > 0
+    check_that_an_altered_row_is_found(layout)
+
+
+def test_table_and_copies_are_exact_after_fifty_kills(tmp_path: Path) -> None:
+    campaign(tmp_path, 50, check_every=25)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_table_and_copies_are_exact_after_a_thousand_kills(tmp_path: Path) -> None:
+    with postgresql_server() as server:
+        campaign(tmp_path, 1000, check_every=50, server=server)
