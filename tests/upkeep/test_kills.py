@@ -82,7 +82,7 @@ def check(life: WholeLife) -> None:
 
 
 def check_that_an_altered_row_is_found(layout: Layout) -> None:
-    offset, uuid = expected_rows(layout)[-1]
+    uuid = expected_rows(layout)[-1][1]
     for name in table_of(layout).active():
         rows = pq.read_table(layout.landed / name, partitioning=None)
         uuids = rows["uuid"].to_pylist()
@@ -93,7 +93,6 @@ def check_that_an_altered_row_is_found(layout: Layout) -> None:
     (difference,) = differences(layout)
     assert (difference["topic"], difference["slice"], difference["rows"], difference["offsets"]) == ("t", 0, 0, 0)
     assert difference["uuid_hashes"] != 0
-    assert offset in dict(by_delta_rs(layout))
 
 
 def campaign(folder: Path, kills: int, check_every: int, server: str = "") -> None:
