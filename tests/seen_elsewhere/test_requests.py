@@ -135,7 +135,7 @@ REQUESTS = [
         method="OPTIONS",
     ),
     Report(
-        "vectordotdev/vector#12098",
+        "vectordotdev/vector#12098, open-telemetry/opentelemetry-collector-contrib#20873",
         "/services/collector/health",
         "",
         [],
@@ -169,6 +169,14 @@ REQUESTS = [
         ["a"],
         204,
         annotations={"metadata.bytes": "38660", "metadata.status": "304"},
+    ),
+    Report(
+        "grafana/loki#1727, josephwoodward/Serilog-Sinks-Loki#12",
+        "/api/prom/push",
+        '{"streams":[{"labels":"{level=\\"info\\"}","entries":[{"ts":"2026-05-18T14:50:44.4335725+02:00","line":"x"}]}]}',
+        ["x"],
+        204,
+        annotations={"labels.level": "info", "time": "1779108644433572500"},
     ),
     # OTLP
     Report(

@@ -240,7 +240,7 @@ REPORTS = [
         [*lines("append", 9), b"overwrite 10"],
     ),
     Report(
-        "logrotate/logrotate#286 (a writer without O_APPEND goes on at its old offset: NULs first)",
+        "logrotate/logrotate#286, papertrail/go-tail#1 (a writer without O_APPEND goes on at its old offset)",
         LIVE,
         [
             append("app.log", content(OLD)),
@@ -282,7 +282,7 @@ REPORTS = [
         [*OLD, *NEW],
     ),
     Report(
-        "google/mtail#219, elastic/filebeat#298 (compressed rotations match the pattern)",
+        "google/mtail#219, elastic/filebeat#298, observIQ/stanza-plugins#96 (compressed rotations match the pattern)",
         ALL,
         [append("app.log", content(NEW)), append("app.log.2.gz", COMPRESSED), poll, once],
         NEW,
