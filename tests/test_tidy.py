@@ -59,6 +59,7 @@ MAX_FILLER_NAMES, MAX_FILLER_NAMES_IN_TESTS = 0.005, 0.02
 
 MIN_LINES = 60
 SHORT_FILES: dict[str, str] = {
+    "penstock/client/relay/clients.py": "credentials of two processes, apart from the order of a relay",
     "penstock/drill/injected/sitecustomize.py": "loaded by Python at its start",
     "penstock/log/documents.py": "checked documents with the log's errors",
     "penstock/log/store/provenance.py": "columns that readers add, apart from the files",
@@ -173,6 +174,7 @@ SHORT_FILES: dict[str, str] = {
 """Reason of each file with fewer lines. ``__init__``, ``__main__`` and ``errors`` files need none."""
 
 TESTED_BY: dict[str, str] = {
+    "penstock/client/relay/clients.py": "tests/client/relay/test_relay.py",
     "penstock/process/call_queue.py": "tests/server/grpc/test_call_server.py",
     "penstock/process/calls.py": "tests/server/grpc/test_call_server.py",
     "penstock/drill/disasters.py": "tests/drill/test_verdict.py",

@@ -67,7 +67,7 @@ def balance(
 ) -> None:
     """Print the receipt: the fate of every message.
 
-    Exits with status 1 if a message is unaccounted for.
+    Exits with status 1 if a message is unaccounted for, or the counts of a host differ from what arrived.
     """
     if watch and rebuild:
         fail("--watch reads the running daemon and cannot be combined with --rebuild", 2)
@@ -171,6 +171,8 @@ class BalanceQuery:
                 out(line)
         if self.full and not self._by:
             show(document, out)
+        for line in differing_hosts(document):
+            out(line)
         for line in document.get("differs", []):
             out(f"differs: {line}")
         if self._by or self.full:
@@ -276,16 +278,55 @@ def by_topic(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 def by_host_listener(document: dict[str, Any]) -> list[dict[str, Any]]:
     """Return one row per listener of the hosts that relay to this one, with its last minute in UTC."""
+    return [_host_row(entry) for entry in document.get("hosts", [])]
+
+
+def _host_row(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of one listener: the host's counts first, then what arrived, and what became of it here."""
+    names = {"host": entry["host"], "listener": entry["listener"]}
+    here = {**entry["fates"], "pending": entry["pending"]}
+    seen = {"last seen": _moment(entry["last_seen"])}
+    if (reported := entry.get("on_host")) is None:
+        # The host has not registered: only what arrived is known.
+        return {**names, "accepted": entry["accepted"], **here, **seen}
+    counts = {
+        "sent": "" if reported["sent"] is None else reported["sent"],
+        "accepted": reported["accepted"],
+        "lost": reported["lost"],
+        "forwarded": entry["accepted"],
+        "expired there": reported["expired"],
+        "lost with disk": reported["lost_with_disk"],
+        "pending there": reported["pending"],
+    }
+    state = {
+        "lag": f"{reported['lag_s']:.0f} s",
+        "reported": _moment(reported["reported_at"]),
+        "clock offset": f"{reported['clock_offset_s']:+.1f} s",
+        "version": reported["version"],
+        "unaccounted": reported["unaccounted"],
+        "differs since": _moment(reported["differs_since"]),
+    }
+    return {**names, **counts, **here, **seen, **state}
+
+
+def _moment(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s, UTC).isoformat(timespec="seconds") if time_s else ""
+
+
+def differing_hosts(document: dict[str, Any]) -> list[str]:
+    """Return a line for each listener whose host counts other entries than arrived, with the minute (UTC)."""
     return [
-        {"host": entry["host"], "listener": entry["listener"], "accepted": entry["accepted"], **entry["fates"]}
-        | {"pending": entry["pending"], "last seen": datetime.fromtimestamp(entry["last_seen"], UTC).isoformat()}
+        f"host {entry['host']}: {abs(reported['unaccounted'])} entries of {entry['listener']} "
+        f"{'did not arrive' if reported['unaccounted'] > 0 else 'arrived that it did not send'}"
+        + (f", since {_moment(reported['differs_since'])}" if reported["differs_since"] else "")
         for entry in document.get("hosts", [])
+        if (reported := entry.get("on_host")) and reported["unaccounted"]
     ]
 
 
 def exit_status(document: dict[str, Any]) -> int:
-    """Return 1 if a message is unaccounted for or a rebuilt balance differs, otherwise 0."""
-    return 1 if document["unaccounted"] or document.get("differs") else 0
+    """Return 1 if a message is unaccounted for, or a host or a rebuilt balance differs, otherwise 0."""
+    return 1 if document["unaccounted"] or document.get("differs") or differing_hosts(document) else 0
 
 
 def receipt_lines(document: dict[str, Any], last: str = "", is_part: bool = False) -> list[str]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from penstock.counts import Counts, Name, OpenBook, SourceBucket, bucket_of, open_books, summed
 from penstock.handover.paths import LOG
 from penstock.ledger.book import TierCounts
 from penstock.ledger.daily_rollup import roll_counts, roll_rows, widened
+from penstock.ledger.hosts import HostState, OnHost, on_host
 from penstock.ledger.posts import ROWS, SUM
 
 Value = TypeVar("Value")
@@ -120,7 +121,8 @@ class HostListener:
     """Entries that another host's listener received and relayed, and their fates here.
 
     ``last_seen`` is the start of the last minute with an entry, in seconds since the epoch, or of its day once it is
-    rolled up. Entries of topics that no pipeline reads have no fates and are not pending.
+    rolled up. Entries of topics that no pipeline reads have no fates and are not pending. ``on_host``: what the host
+    itself counts, if it has registered.
     """
 
     host: str
@@ -129,6 +131,7 @@ class HostListener:
     fates: dict[str, int]
     pending: int
     last_seen: int
+    on_host: OnHost | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +225,18 @@ def _host_listeners(
             HostListener(host, listener, accepted, fates[source].pruned(), pending[source], last_seen[source])
         )
     return entries
+
+
+def with_hosts(balance: Balance, states: Mapping[str, HostState]) -> Balance:
+    """Return a balance of all minutes with what registered hosts count."""
+    here = {(entry.host, entry.listener): entry for entry in balance.hosts}
+    registered = {(host, listener) for host, state in states.items() for listener in {*state.listeners, *state.closed}}
+    entries = []
+    for host, listener in sorted({*here, *registered}):
+        entry = here.get((host, listener)) or HostListener(host, listener, 0, {}, 0, 0)
+        state = states.get(host)
+        entries.append(replace(entry, on_host=on_host(state, listener, entry.accepted)) if state else entry)
+    return replace(balance, hosts=entries)
 
 
 def _waiting(in_buffer: Counts) -> int:

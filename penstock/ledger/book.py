@@ -142,6 +142,9 @@ class Book:
     def __init__(self, pages: TierCounts | None = None) -> None:
         self._lock = threading.Lock()
         self._pages = pages or TierCounts()
+        self._arrived: dict[str, int] = {}
+        for (source, _), counts in self._pages.received.items():
+            self._count_arrived(source, counts)
         self.skipped: set[str] = set()
         """Topics with offsets that were not entered, so that their page differs from their files."""
 
@@ -164,6 +167,15 @@ class Book:
         """Return the losses by place that events have reported."""
         with self._lock:
             return dict(self._pages.event_losses)
+
+    def arrived(self, source: str) -> int:
+        """Return the entries of a relayed source, ``HOST/LISTENER``, that were accepted here."""
+        # Threads: no lock, because one dictionary access is atomic.
+        return self._arrived.get(source, 0)
+
+    def _count_arrived(self, source: str, counts: Mapping[str, int]) -> None:
+        if "/" in source:
+            self._arrived[source] = self._arrived.get(source, 0) + counts.get(Name.ACCEPTED, 0)
 
     def covered(self, topic: str) -> int:
         """Return the offset up to which a topic is entered."""
@@ -235,6 +247,7 @@ class Book:
     def _receive(self, key: SourceBucket, counts: Mapping[str, int]) -> None:
         # A rebuilt book has no empty entries, and both must be equal.
         if any(counts.values()):
+            self._count_arrived(key[0], counts)
             bucket_key = rolled_key(key, self._pages.rolled)
             self._pages.received[bucket_key] = plus(self._pages.received.get(bucket_key), counts)
 

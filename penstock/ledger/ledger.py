@@ -20,13 +20,14 @@ from typing import Any
 from penstock.counts import Counts, Name, Origin, SourceBucket, bucket_of
 from penstock.handover.paths import listeners_in, senders_file
 from penstock.handover.sender_table import Senders, read_senders
-from penstock.ledger import checkpoint
+from penstock.ledger import checkpoint, hosts
 from penstock.ledger.audit_counts import Audited, audited
-from penstock.ledger.balance import Balance, UnlandedTail, Within, balance
+from penstock.ledger.balance import Balance, UnlandedTail, Within, balance, with_hosts
 from penstock.ledger.book import TierCounts, TopicFates
 from penstock.ledger.book_from_topics import TOPIC, enter, gap_rows, resume, unreadable
 from penstock.ledger.daily_rollup import horizon, roll_counts
 from penstock.ledger.handler_deliveries import handler_deliveries, routes
+from penstock.ledger.hosts import HOST_TIER, HostRegister
 from penstock.ledger.in_buffer import BufferedCounts
 from penstock.ledger.posts import (
     AuditPost,
@@ -80,6 +81,7 @@ class Ledger:
         self._time = now
         self._buffered = BufferedCounts(buffers)
         self._book = resume(log.directory, self._verify, self._horizon(), dict(_orderly(log)))
+        self.hosts = HostRegister(log.directory.parent / hosts.FOLDER, self._book.arrived, now)
         self._offsets_in_flight: list[int] = []
         self._losses: tuple[object, Losses] = None, {}
         self._last_pages: TierCounts | None = None
@@ -106,7 +108,12 @@ class Ledger:
         self._log.topic(topic, internal=True).verify(begin, end)
 
     def post(self, document: Any) -> bool:
-        """Store a post; return whether it reports anything new, once it is synced. Raises BadPost and LogFull."""
+        """Store a post; return whether it reports anything new, once it is synced.
+
+        Raises BadPost, LogFull, and OSError for the post of a host.
+        """
+        if isinstance(document, Mapping) and document.get("tier") == HOST_TIER:
+            return self.hosts.post(document)
         post = parse(document)
         self._check(post)
         return self._store(post)
@@ -271,7 +278,9 @@ class Ledger:
         """Return the current balance, limited to the buckets ``within`` if given."""
         # Order: downstream first. A message that lands in between looks pending, and is never missing.
         pages = self._book.snapshot()
-        return balance_of(pages, self._log.directory, self._in_buffer(), within, self._buffers)
+        total = balance_of(pages, self._log.directory, self._in_buffer(), within, self._buffers)
+        # Posts of hosts have no minutes.
+        return with_hosts(total, self.hosts.states) if within is None else total
 
     def losses(self) -> Losses:
         """Return the losses of the balance, by listener, API or topic, and by reason.

@@ -6,7 +6,7 @@ import asyncio
 import http.client
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,10 +54,11 @@ class Running:
         limits: HttpLimits | None = None,
         *,
         kafka: bool = False,
+        post: Callable[[Any], dict[str, Any]] = lambda document: {"new": bool(document)},
     ) -> None:
         self.folder = folder
         self.limits = limits or HttpLimits()
-        self._kafka = kafka
+        self._kafka, self._post = kafka, post
         self._security = security or SecurityConfig()
         self.log = Log(folder, TopicSettings())
         self.changes = ChangeLog(folder.parent)
@@ -72,7 +73,7 @@ class Running:
         self.api = EntriesApi(
             self.log,
             TokenAuthenticator.from_config(self._security, INTERNAL_TOKEN),
-            lambda document: {"new": bool(document)},
+            self._post,
             self.changes,
         )
 

@@ -52,7 +52,7 @@ uses; `penstock reload` asks for `--yes` before it closes a listener that receiv
 
 `[defaults.udp]`, `[defaults.tcp]`, `[defaults.http]` and `[defaults.otlp_grpc]` have the keys of a listener, for all
 listeners of that protocol; `[topic.NAME]` has those of `[log.topic_defaults]` for one topic, and
-`[security.tokens.NAME]` has `token`, `read`, `write`, `cursor`, `admin`, `ledger`, `relay` and `monitor`: see
+`[security.tokens.NAME]` has `token`, `read`, `write`, `cursor`, `admin`, `ledger`, `relay`, `host` and `monitor`: see
 [security](security.md).
 
 Accepted without effect, and named at the start: {ignored}."""

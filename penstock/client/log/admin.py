@@ -57,3 +57,7 @@ class Administration(ClientPart):
     async def cleanup(self) -> list[Swept]:
         """Drop everything that retention allows in all topics, now."""
         return await self._caller.do(calls.cleanup())
+
+    async def post_ledger(self, document: str) -> bool:
+        """Post counts to the ledger (JSON); return whether they were new. Raises Refused, Exhausted."""
+        return await self._caller.do(calls.post_ledger(document))

@@ -126,6 +126,14 @@ def verify(topic: str, start: int, end: int) -> Call[list[types.Gap]]:
     return Call("VerifyTopic", request.SerializeToString(), decode, timeout=LONG)
 
 
+def post_ledger(document: str) -> Call[bool]:
+    """Post counts to the ledger; the answer is whether they were new."""
+    request = pb.PostLedgerRequest(document=document)
+    return Call(
+        "PostLedger", request.SerializeToString(), lambda response: pb.PostLedgerResponse.FromString(response).new
+    )
+
+
 def compact(topic: str) -> Call[types.Compacted]:
     """Rewrite sealed segments."""
 

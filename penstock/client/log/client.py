@@ -28,7 +28,8 @@ class Log(Blocking[Operations]):
     ``timeout``: limit of a call in seconds. ``retry_for``: seconds for which a call is retried while the daemon is
     away; a retry stores nothing twice. ``on_retry`` is called if that takes longer than a second. ``token``: a bearer
     token. ``tls``: the trusted authorities, if the daemon speaks TLS. ``flight``: the daemon's Flight address;
-    ``batches`` and ``table`` read over it. The methods are documented in ``Operations``.
+    ``batches`` and ``table`` read over it. ``watched``: give up a connection that carries nothing during a call, as
+    after a partition, within 15 seconds. The methods are documented in ``Operations``.
     """
 
     def __init__(
@@ -41,8 +42,9 @@ class Log(Blocking[Operations]):
         tls: Tls | None = None,
         on_retry: OnRetry | None = None,
         flight: str | None = None,
+        watched: bool = False,
     ) -> None:
-        link = Endpoint(rpc_address, token, tls, flight)
+        link = Endpoint(rpc_address, token, tls, flight, watched)
         self._caller = RetryingCaller(BlockingChannel(link), link, timeout, retry_for, on_retry)
         super().__init__(Operations(self._caller))
 
@@ -64,6 +66,7 @@ class Log(Blocking[Operations]):
     verify = blocking(Operations.verify)
     compact = blocking(Operations.compact)
     cleanup = blocking(Operations.cleanup)
+    post_ledger = blocking(Operations.post_ledger)
     check = blocking(Operations.check)
     close = blocking(Operations.close)
 

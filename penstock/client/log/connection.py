@@ -33,6 +33,13 @@ OPTIONS: list[tuple[str, Any]] = [
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
+WATCHED: list[tuple[str, Any]] = [
+    # After a partition TCP's own retransmissions may be minutes apart, so a new connection is faster. Limit: two pings
+    # during a call of the default time-out, because servers with gRPC's default limit end a connection at the third.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+]
+"""Options of a connection that is given up when the other side does not acknowledge anything for 5 to 15 seconds."""
 Metadata = tuple[tuple[str, str], ...]
 C = TypeVar("C")
 
@@ -45,6 +52,8 @@ class Endpoint:
     token: str | None
     tls: Tls | None
     flight: str | None = None
+    is_watched: bool = False
+    """Whether a connection that carries nothing during a call is given up (``WATCHED``)."""
 
     @property
     def metadata(self) -> Metadata:
@@ -59,12 +68,13 @@ class Endpoint:
 
     def open(self, secure: Callable[..., C], insecure: Callable[..., C]) -> C:
         """Return a channel, created by one of gRPC's functions. Raises OSError for an unreadable file."""
+        options = [*OPTIONS, *(WATCHED if self.is_watched else ())]
         if self.tls is None:
-            return insecure(self.address, OPTIONS)
+            return insecure(self.address, options)
         ca, cert, key = self.pem
         # For a server that is reached by an address that its certificate does not name.
         named = [("grpc.ssl_target_name_override", self.tls.name)] if self.tls.name else []
-        return secure(self.address, grpc.ssl_channel_credentials(ca, key, cert), [*OPTIONS, *named])
+        return secure(self.address, grpc.ssl_channel_credentials(ca, key, cert), [*options, *named])
 
 
 def _pem(source: bytes | Path | None) -> bytes | None:

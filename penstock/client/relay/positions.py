@@ -5,6 +5,7 @@ Crash: a start after a kill sends the same range again under the same number, wh
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ class RelayPosition:
     """Offsets [begin, end) of the topic that were last sent, under a producer's id and number.
 
     ``sent``: time of the first attempt, in seconds since the epoch. Whether the range was acknowledged is not in it:
-    the topic's cursor is behind the range then.
+    the topic's cursor is behind the range then. The range has ``rows`` entries of one ``listener``. ``tally`` has the
+    forwarded and expired entries before ``begin`` by listener; None in a file of an earlier version.
     """
 
     producer: str
@@ -32,6 +34,9 @@ class RelayPosition:
     begin: int
     end: int
     sent: int
+    listener: str = ""
+    rows: int = 0
+    tally: Mapping[str, tuple[int, int]] | None = None
 
 
 class RelayPositionFile:
@@ -65,12 +70,21 @@ class RelayPositionFile:
 def position_of(document: dict[str, Any]) -> RelayPosition:
     """Return the position in a document. Raises BadRelayPosition."""
     try:
-        position = RelayPosition(**{name: document[name] for name in RelayPosition.__slots__})
+        required = {name: document[name] for name in ("producer", "sequence", "begin", "end", "sent")}
+        tally = document.get("tally")
+        # Compatibility: earlier versions kept no counts by listener.
+        counts = {} if tally is None else {name: (forwarded, expired) for name, (forwarded, expired) in tally.items()}
+        further = {"listener": document.get("listener", ""), "rows": document.get("rows", 0)}
+        position = RelayPosition(**required, **further, tally=None if tally is None else counts)
     except KeyError as error:
         raise BadRelayPosition(f"no position of a relay: {error} is missing") from None
-    numbers = (position.sequence, position.begin, position.end, position.sent)
+    except (AttributeError, TypeError, ValueError):
+        raise BadRelayPosition("no position of a relay: the counts by listener are wrong") from None
+    numbers = [position.sequence, position.begin, position.end, position.sent, position.rows]
+    numbers += [count for pair in counts.values() for count in pair]
     are_numbers = all(type(number) is int and 0 <= number < 1 << 63 for number in numbers)
-    if not (are_numbers and isinstance(position.producer, str) and 0 < len(position.producer) <= 200):
+    are_names = isinstance(position.producer, str) and isinstance(position.listener, str)
+    if not (are_numbers and are_names and 0 < len(position.producer) <= 200):
         raise BadRelayPosition("no position of a relay: a number or a name is wrong")
     if position.begin >= position.end:
         raise BadRelayPosition("no position of a relay: the range is empty")

@@ -15,8 +15,6 @@ MAX_BYTES = 4 << 20
 """Limit: of the rows in one append, far below the 64 MiB that a request may have."""
 MAX_BATCHES = 256
 """Limit: of the batches that are joined, so that an append is made within milliseconds."""
-MAX_SOURCE_BYTES = 32
-"""Limit: of a source and a codec, the same as in the index of a segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +76,3 @@ def _fitting_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
     while rows.nbytes > MAX_BYTES and rows.num_rows > 1:
         rows = rows.slice(0, rows.num_rows // 2)
     return rows
-
-
-def relayed_origin(host: str, origin: Origin) -> Origin:
-    """Return the origin of relayed rows: its source is ``HOST/SOURCE``, cut to MAX_SOURCE_BYTES."""
-    source = _cut(f"{host}/{origin.source or 'unknown'}")
-    return Origin(source, origin.bucket, origin.first, origin.last, _cut(origin.codec))
-
-
-def _cut(text: str) -> str:
-    return text.encode()[:MAX_SOURCE_BYTES].decode(errors="ignore")

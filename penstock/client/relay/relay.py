@@ -11,6 +11,7 @@ from penstock.process.tuning import tune
 
 tune("forwarder")  # first, see penstock.process.tuning
 
+import contextlib
 import json
 import logging
 import signal
@@ -20,14 +21,17 @@ import uuid
 from pathlib import Path
 
 from penstock.client.log.client import Log
-from penstock.client.log.types import ClientError, NoSuchTopic, OutOfSequence, StoredAlready, Tls
+from penstock.client.log.types import ClientError, NoSuchTopic, OutOfSequence, StoredAlready
+from penstock.client.relay.clients import Credentials, local_client, remote_client
 from penstock.client.relay.positions import BAD_FILE, RelayPosition, RelayPositionFile
-from penstock.client.relay.ranges import Range, next_range, relayed_origin, reread_range
+from penstock.client.relay.ranges import Range, next_range, reread_range
+from penstock.client.relay.registration import Registration
+from penstock.client.relay.tally import TopicTally, relayed_listener, relayed_origin
 from penstock.config import RelayConfig, Settings
-from penstock.config.daemon_access import Access, read_token
 from penstock.errors import PenstockError
 from penstock.files.errors import FileError
 from penstock.files.file_system import OS, make_folder
+from penstock.ledger.hosts import ListenerReport
 from penstock.log import CorruptBatch, LogError, TopicReader
 from penstock.process.kernel import die_with_parent
 from penstock.process.reporting import configure, starting
@@ -48,6 +52,11 @@ class Outage:
     def __init__(self, topic: str) -> None:
         self._topic = topic
         self._cause, self._delay_s, self._began_at, self._retry_at = "", FIRST_RETRY_DELAY_S, 0.0, 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Report whether the last attempt failed."""
+        return bool(self._cause)
 
     @property
     def is_waiting(self) -> bool:
@@ -86,6 +95,42 @@ class TopicRelay:
         self._producer, self._sequence = uuid.uuid4().hex, 0
         self._pending: RelayPosition | None = None
         self._may_be_stored = False
+        self._tally = TopicTally(self._host)
+
+    @property
+    def is_failing(self) -> bool:
+        """Report whether the last attempt failed."""
+        return self._outage.is_open
+
+    def prepare(self) -> None:
+        """Read position and counts, so that they can be posted before the first entry is relayed."""
+        # A failure is repeated, and named, by the first attempt to relay.
+        with contextlib.suppress(ClientError, FileError, LogError, OSError):
+            if self._next < 0:
+                self._resume()
+
+    def count(self) -> tuple[dict[str, ListenerReport], int]:
+        """Return the counts by listener, and the time (us) of the oldest entry that is pending; 0 without one.
+
+        Raises OSError, FileError and LogError.
+        """
+        if self._next < 0:
+            return {}, 0
+        reader = self._reader = self._reader or TopicReader(self._folder)
+        self._tally.count_to(reader, reader.end)
+        pending = self._pending
+        in_doubt = {pending.listener: pending.rows} if pending is not None and self._may_be_stored else {}
+        reports = {
+            name: ListenerReport(
+                accepted=tally.accepted,
+                forwarded=tally.forwarded,
+                expired=tally.expired,
+                pending=max(tally.accepted - tally.forwarded - tally.expired, 0),
+                in_doubt=in_doubt.get(name, 0),
+            )
+            for name, tally in self._tally.listeners.items()
+        }
+        return reports, reader.backlog(self._next)[2]
 
     def relay_once(self) -> bool:
         """Relay one range, if there is one; report whether there was. A failure waits for its next attempt."""
@@ -116,14 +161,15 @@ class TopicRelay:
     def _relay_range(self) -> bool:
         reader = self._reader = self._reader or TopicReader(self._folder)
         if self._pending is not None:
-            return self._send(self._pending, reread_range(reader, self._pending.begin, self._pending.end))
+            return self._send(reader, self._pending, reread_range(reader, self._pending.begin, self._pending.end))
         batches = next_range(reader, self._next)
         if batches is None:
             return False
         if batches.begin > self._next:
             text = "topic %s: the entries [%d, %d) were gone before they were relayed"
             _LOGGER.warning(text, self._topic, self._next, batches.begin)
-        return self._send(self._enter(batches.begin, batches.end), batches)
+            self._tally.expire(reader, self._next, batches.begin)
+        return self._send(reader, self._enter(batches.begin, batches.end, batches.origin.source), batches)
 
     def _resume(self) -> bool:
         """Continue behind what was acknowledged; report whether the topic exists."""
@@ -143,12 +189,30 @@ class TopicRelay:
             start = cursor
         if position is not None:
             self._producer, self._sequence = position.producer, position.sequence
+        self._resume_tally(position, start)
         if cursor is None:
             # With retention_policy "keep" retention waits for this reader from now on.
             self._local.commit_cursor(self._topic, self._cursor, start)
         self._warn_of_expiry()
         self._next = start
         return True
+
+    def _resume_tally(self, position: RelayPosition | None, start: int) -> None:
+        reader = self._reader = TopicReader(self._folder)
+        if position is None or position.tally is None:
+            self._tally = TopicTally.from_files(self._host, reader, start)
+            return
+        tally = self._tally = TopicTally.from_stored(self._host, position.tally, position.begin)
+        if start != position.begin:
+            # The cursor is not in the range: it was acknowledged.
+            tally.count_to(reader, position.end)
+            tally.forward(position.listener, position.rows)
+        if start > position.end:
+            # A person moved the cursor: what is between is never relayed.
+            tally.count_to(reader, start)
+            tally.expire(reader, position.end, start)
+        # What is behind a cursor that was moved back is relayed, and accepted, once more.
+        tally.counted_end = start
 
     def _warn_of_expiry(self) -> None:
         (topic,) = self._local.describe(self._topic)
@@ -168,15 +232,17 @@ class TopicRelay:
             _LOGGER.error(text, self._topic, reason, cursor)
         return position
 
-    def _enter(self, begin: int, end: int) -> RelayPosition:
+    def _enter(self, begin: int, end: int, source: str) -> RelayPosition:
         """Enter a range that is sent under the next number."""
-        position = RelayPosition(self._producer, self._sequence + 1, begin, end, int(time.time()))
+        listener, tally = relayed_listener(self._host, source), self._tally.stored()
+        sent, rows = int(time.time()), end - begin
+        position = RelayPosition(self._producer, self._sequence + 1, begin, end, sent, listener, rows, tally)
         self._file.write(position)
         # Order: after the write. A number that was not entered is used for the next attempt.
         self._sequence, self._pending, self._may_be_stored = position.sequence, position, False
         return position
 
-    def _send(self, pending: RelayPosition, batches: Range | None) -> bool:
+    def _send(self, reader: TopicReader, pending: RelayPosition, batches: Range | None) -> bool:
         missing = pending.end - pending.begin - (batches.rows.num_rows if batches else 0)
         is_stored = True
         if batches is None:
@@ -195,6 +261,12 @@ class TopicRelay:
         # Order: the cursor after the acknowledgement, because retention may remove what is before it.
         self._local.commit_cursor(self._topic, self._cursor, pending.end)
         self._next, self._pending, self._may_be_stored = pending.end, None, False
+        # Compatibility: a position of an earlier version does not name the listener.
+        source = batches.origin.source if batches else ""
+        listener = pending.listener or relayed_listener(self._host, source)
+        self._tally.count_to(reader, pending.end)
+        self._tally.forward(listener, pending.end - pending.begin - missing)
+        self._tally.expire_of(listener, missing)
         return True
 
     def _append(self, pending: RelayPosition, batches: Range, *, is_whole: bool) -> bool:
@@ -212,10 +284,11 @@ class TopicRelay:
             text = "topic %s: the entries [%d, %d) are sent as another producer, and may be stored twice: %s"
             _LOGGER.warning(text, self._topic, pending.begin, pending.end, error)
             self._renew_producer()
+            self._tally.expire_of(pending.listener, batches.begin - pending.begin)
             # Order: the cursor first. Crash: a start finds it in the range that is entered, before and after.
             self._local.commit_cursor(self._topic, self._cursor, batches.begin)
             self._next = batches.begin
-            self._enter(batches.begin, batches.end)
+            self._enter(batches.begin, batches.end, batches.origin.source)
             return False
         return True
 
@@ -228,40 +301,6 @@ def _describe(error: Exception) -> str:
     if isinstance(error, CorruptBatch):
         return f"a batch of this host is damaged ({error})"
     return str(error)
-
-
-def local_client(settings: Settings) -> Log:
-    """Return a client of this host's daemon. Raises OSError, ConfigError and FileError."""
-    access = Access(settings)
-    roots, key, cert = access.certificates
-    return Log(access.rpc_address, token=access.token, tls=Tls(roots, cert, key, access.peer) if roots else None)
-
-
-def remote_client(config: RelayConfig) -> Log:
-    """Return a client of the other Penstock. Raises OSError and FileError."""
-    token = read_token(config.token_file) if config.token_file else None
-    tls = Tls(config.tls_ca, config.tls_cert, config.tls_key, config.tls_name) if config.uses_tls else None
-    # The relay retries by itself, so that it can say for how long.
-    return Log(config.to, token=token, tls=tls, retry_for=0)
-
-
-class Credentials:
-    """The files of tokens and certificates, which are replaced while the relay runs."""
-
-    def __init__(self, config: RelayConfig, settings: Settings) -> None:
-        security = settings.security
-        own = (config.token_file, config.tls_ca, config.tls_cert, config.tls_key)
-        self._paths = [path for path in (*own, security.tls_cert, security.tls_key) if path]
-        self._stamps = self._read_stamps()
-
-    def have_changed(self) -> bool:
-        """Report whether a file has changed since the last call."""
-        # Order: before the files are read, so that a change in between is noticed by the next call.
-        previous, self._stamps = self._stamps, self._read_stamps()
-        return previous != self._stamps
-
-    def _read_stamps(self) -> list[int]:
-        return [path.stat().st_mtime_ns if path.exists() else 0 for path in self._paths]
 
 
 def main() -> None:
@@ -279,9 +318,15 @@ def main() -> None:
         OS.lock(folder / "lock")
         credentials = Credentials(config, settings)
         local, remote = local_client(settings), remote_client(config)
+        registration = Registration(config, settings)
     while True:
         topics = [TopicRelay(config, topic, settings, local, remote) for topic in config.topic]
+        registration.connect(remote)
+        # Order: the counts first. The other side then knows what a host had, should its disk be lost now.
+        for topic in topics:
+            topic.prepare()
         while not credentials.have_changed():
+            registration.post_if_due(topics)
             # Every topic has its turn, so that a failing one does not stop the others.
             progress = [topic.relay_once() for topic in topics]
             if not any(progress):

@@ -34,6 +34,11 @@ class RelayConfig(Section):
         json_schema_extra={"secret": False},
         description="File with a token that has the rights relay and write; needs TLS to other machines.",
     )
+    host_token_file: Path | None = Field(
+        None,
+        json_schema_extra={"secret": False},
+        description="File with a token that has the right host, to post this host's counts; default: token_file.",
+    )
     tls: bool = Field(False, description="Use TLS, and trust the system's authorities.")
     tls_ca: Path | None = Field(None, description="File of the trusted authorities (PEM); turns TLS on.")
     tls_cert: Path | None = Field(None, description="File of this host's certificate (PEM); needs tls_key.")
@@ -53,8 +58,9 @@ class RelayConfig(Section):
             raise ValueError("tls_cert and tls_key need each other")
         if (self.tls_cert or self.tls_name) and not self.uses_tls:
             raise ValueError("tls_cert and tls_name need tls or tls_ca")
-        if self.token_file and not self.uses_tls and not is_loopback(self.to):
-            raise ValueError("token_file needs tls or tls_ca: others on the network could read the token")
+        for key in ("token_file", "host_token_file"):
+            if getattr(self, key) and not self.uses_tls and not is_loopback(self.to):
+                raise ValueError(f"{key} needs tls or tls_ca: others on the network could read the token")
         return self
 
     @property

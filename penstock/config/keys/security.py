@@ -18,6 +18,7 @@ MIN_TOKEN_LENGTH = 16
 """Limit in characters: shorter tokens can be guessed."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _PATTERN = re.compile(r"[a-z0-9_\-.]*\*?")
+_HOSTS = re.compile(r"[A-Za-z0-9_.-]*\*?")
 _CURSORS = re.compile(rf"{_PATTERN.pattern}(/{_PATTERN.pattern})?")
 
 
@@ -36,6 +37,7 @@ class TokenConfig(Section):
     )
     ledger: bool = Field(False, description="may post to the ledger")
     relay: bool = Field(False, description="may append what another host received, counted under its source and minute")
+    host: tuple[str, ...] = Field((), description="hosts by name, or prefix*, whose counts may be posted to the ledger")
     monitor: bool = Field(
         False,
         description="may see the whole balance, metrics, statistics and the configuration, and log in to the console",
@@ -56,6 +58,13 @@ class TokenConfig(Section):
     def _check_topics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         if wrong := [name for name in names if not name or not _PATTERN.fullmatch(name)]:
             raise ValueError(f"{wrong[0]!r} is neither a topic nor a prefix with *")
+        return names
+
+    @field_validator("host")
+    @classmethod
+    def _check_hosts(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := [name for name in names if not name or not _HOSTS.fullmatch(name)]:
+            raise ValueError(f"{wrong[0]!r} is neither a host nor a prefix with *")
         return names
 
     @field_validator("cursor")

@@ -71,7 +71,7 @@ def _sender_cells(sender: Mapping[str, Any]) -> list[str]:
 
 def build_hosts(daemon: Daemon) -> None:
     """Build the page of hosts."""
-    hint = "listeners of other hosts whose entries are relayed to this one"
+    hint = "listeners of other hosts whose entries are relayed to this one; sent to pending there is counted there"
     with frame("/hosts", daemon, "Hosts"), panel("Hosts", hint):
         hosts = Html()
 
@@ -79,19 +79,37 @@ def build_hosts(daemon: Daemon) -> None:
 
 
 def hosts_html(balance: Mapping[str, Any], now: float) -> str:
-    """Return a row for each host and listener: entries that came from it, and their fates here."""
+    """Return a row for each host and listener: its own counts, entries that came from it, and their fates here."""
     rows = []
     for entry in balance.get("hosts", ()):
         fates = entry["fates"]
         landed = sum(count for name, count in fates.items() if name.startswith("landed."))
-        numbers = (entry["accepted"], landed, entry["pending"], lost(fates).total())
+        numbers = [exact(count) for count in (entry["accepted"], landed, entry["pending"], lost(fates).total())]
         others = ", ".join(f"{escape(n)} {exact(c)}" for n, c in fates.items() if not n.startswith("landed."))
         # The last minute is known by its start.
         lag = lasted(max(now - entry["last_seen"] - 60, 0)) if entry["last_seen"] else ""
-        cells = [escape(entry["host"]), escape(entry["listener"]), *map(exact, numbers), others]
-        rows.append([*cells, _moment(entry["last_seen"]), lag])
-    heads = ["host", "listener", "accepted", "landed", "pending", "lost", "other fates", "last minute", "ago"]
-    return table(heads, rows, {2, 3, 4, 5}, stack=True) if rows else NO_HOSTS
+        names = [escape(entry["host"]), escape(entry["listener"])]
+        there, state = _counts_there(entry.get("on_host"))
+        rows.append([*names, *there, *numbers, others, _moment(entry["last_seen"]), lag, *state])
+    heads = ["host", "listener", "sent", "accepted", "lost there", "pending there", "lost with disk"]
+    heads += ["arrived", "landed", "pending", "lost", "other fates", "last minute", "ago"]
+    heads += ["lag", "reported", "clock", "version", "books"]
+    return table(heads, rows, set(range(2, 11)), stack=True) if rows else NO_HOSTS
+
+
+def _counts_there(there: Mapping[str, Any] | None) -> tuple[list[str], list[str]]:
+    """Return the cells of what a host counts and of its state, which are empty before it registers."""
+    if there is None:
+        return [""] * 5, ["", "", "", "", "not registered"]
+    sent = "" if there["sent"] is None else exact(there["sent"])
+    counts = [exact(there[name]) for name in ("accepted", "lost", "pending", "lost_with_disk")]
+    books = "equal"
+    if there["unaccounted"]:
+        since = f" since {_moment(there['differs_since'])}" if there["differs_since"] else ""
+        books = f'<span class="bad">{exact(there["unaccounted"])} differ{since}</span>'
+    clock = f"{there['clock_offset_s']:+.1f} s"
+    lag, reported, version = lasted(there["lag_s"]), _moment(there["reported_at"]), escape(there["version"])
+    return [sent, *counts], [lag, reported, clock, version, books]
 
 
 def _moment(time_s: float) -> str:

@@ -188,9 +188,11 @@ class AdminApi:
         if self._post is None:
             raise NotAllowed("This server keeps no ledger")
         try:
-            return bool(self._post(parse_json(document))["new"])
+            post = parse_json(document)
         except ValueError as error:
             raise BadRequest(f"document: not JSON: {error}") from None
+        caller.check_post(post)
+        return bool(self._post(post)["new"])
 
 
 def _translate_errors(call: Callable[[], T], topic: str = "") -> T:

@@ -244,7 +244,7 @@ class MonitoringApi:
             return {"new": self._ledger.post(document)}
         except BadPost as error:
             raise BadRequest(str(error)) from None
-        except LogError as error:
+        except (LogError, OSError) as error:
             raise Exhausted(str(error)) from None
 
     def verify(self, topic: str, begin: int, end: int, caller: Principal) -> dict[str, Any]:

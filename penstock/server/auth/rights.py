@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.config import SecurityConfig, TokenConfig
+from penstock.ledger.hosts import HOST_TIER
 from penstock.ledger.ledger import CURSOR as PIPELINE_CURSOR
 from penstock.log import TopicSettings
 from penstock.slogd.errors import NotAllowed, Unauthenticated
@@ -36,6 +37,7 @@ class Principal:
     ledger: bool = False
     monitor: bool = False
     relay: bool = False
+    host: tuple[str, ...] = ()
     inside: bool = False
     credential: str = field(default="", compare=False, repr=False)
     """Digest of the token; ``TokenAuthenticator.current`` looks it up to see whether it is still valid."""
@@ -88,8 +90,17 @@ class Principal:
             raise NotAllowed("This requires the right admin")
 
     def check_ledger(self) -> None:
-        """Raise NotAllowed unless it may post to the ledger."""
-        if not self.ledger:
+        """Raise NotAllowed unless it may post to the ledger; ``check_post`` judges what it posts."""
+        if not (self.ledger or self.host):
+            raise NotAllowed("Posting to the ledger requires the right ledger")
+
+    def check_post(self, document: object) -> None:
+        """Raise NotAllowed unless it may post this document: any, or the counts of hosts that its token names."""
+        if self.host and isinstance(document, Mapping) and document.get("tier") == HOST_TIER:
+            host = document.get("host")
+            if not (isinstance(host, str) and (self.ledger or _matches(host, self.host))):
+                raise NotAllowed("Counts of this host may not be posted: the token is for others")
+        elif not self.ledger:
             raise NotAllowed("Posting to the ledger requires the right ledger")
 
     def check_relay(self) -> None:
@@ -138,6 +149,7 @@ class TokenAuthenticator:
                 ledger=config.ledger or config.admin,
                 monitor=config.monitor or config.admin,
                 relay=config.relay,
+                host=config.host,
                 credential=_digest_of_setting(config.token),
             )
             for name, config in tokens.items()

@@ -42,6 +42,8 @@ OPTIONS = [
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     # Otherwise a second server on the same port would silently get half of the connections.
     ("grpc.so_reuseport", 0),
+    # Relays ping during calls, so that they notice a partition; the default limit is one ping in five minutes.
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     # Limit: of one connection. More are refused by gRPC before any work is done for them; its own clients queue.
     ("grpc.max_concurrent_streams", 256),
 ]

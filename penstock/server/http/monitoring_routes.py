@@ -79,6 +79,7 @@ class _Routes:
         # Order: the right before the body, so that a refused caller costs no memory.
         request.state.caller.check_ledger()
         document = await json_object(request)
+        request.state.caller.check_post(document)
         return await run_in_threadpool(self._reports.post, document)
 
     def _verify(self, topic: str, request: Request) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.client.relay import ranges
-from penstock.client.relay.ranges import next_range, relayed_origin, reread_range
+from penstock.client.relay.ranges import next_range, reread_range
 from penstock.counts import Origin
 from penstock.log import Log, Topic, TopicSettings
 from penstock.records import body
@@ -61,10 +61,3 @@ def test_earlier_range_is_read_again(topic: Topic) -> None:
     assert batches is not None
     assert (batches.begin, batches.end, batches.rows.column("payload").to_pylist()) == (1, 3, [b"b", b"c"])
     assert reread_range(topic.reader(), 4, 6) is None
-
-
-def test_relayed_origin_names_the_host_and_fits_into_the_index() -> None:
-    origin = Origin("events-udp", 60, 1, 2, "plog", {"accepted": 3}, "buffer", 4, 5)
-    assert relayed_origin("web1", origin) == Origin("web1/events-udp", 60, 1, 2, "plog")
-    assert relayed_origin("h" * 20, Origin("s" * 32, 60, 1, 2)).source == f"{'h' * 20}/{'s' * 11}"
-    assert relayed_origin("web1", Origin("", 60, 1, 2)).source == "web1/unknown"

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 
 from penstock.client import Log
+from penstock.client.relay.clients import Credentials, remote_client
 from penstock.client.relay.positions import RelayPosition, RelayPositionFile
-from penstock.client.relay.ranges import relayed_origin
-from penstock.client.relay.relay import FOLDER, PRODUCER_MEMORY_S, Credentials, Outage, TopicRelay, remote_client
+from penstock.client.relay.relay import FOLDER, PRODUCER_MEMORY_S, Outage, TopicRelay
+from penstock.client.relay.tally import relayed_origin
 from penstock.config import RelayConfig, SecurityConfig, Settings, TokenConfig
 from penstock.counts import Name, Origin
 from penstock.records import BODY, body

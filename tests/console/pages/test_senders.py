@@ -47,4 +47,19 @@ def test_hosts_are_listed_with_fates_and_lag() -> None:
     text = " ".join(cells)
     for expected in (">&lt;a&gt;", ">100", ">93", ">4", ">2 ", "duplicate 1", "gap.corrupt 2", "2027-01-15 08:00:00"):
         assert expected in text + " ", expected
+    assert "not registered" in html
     assert "No host relays" in hosts_html({}, 0.0)
+
+
+def test_registered_host_has_its_own_counts_and_differences() -> None:
+    there = {
+        "accepted": 130, "expired": 1, "pending": 20, "lost_with_disk": 7, "unaccounted": 2, "lost": 11, "sent": 150,
+        "lag_s": 90.0, "reported_at": 1_800_000_030.0, "clock_offset_s": -0.5, "version": "<1>",
+        "differs_since": 1_800_000_000,
+    }  # fmt: skip
+    entry = {"host": "a", "listener": "in", "accepted": 100, "fates": {}, "pending": 0, "last_seen": 0}
+    html = hosts_html({"hosts": [entry | {"on_host": there}]}, 1_800_000_090.0)
+    for expected in (">150<", ">130<", ">20<", ">7<", ">11<", "-0.5 s", "&lt;1&gt;", "2027-01-15 08:00:30"):
+        assert expected in html, expected
+    assert "2 differ since 2027-01-15 08:00:00" in html
+    assert "books" in hosts_html({"hosts": [entry | {"on_host": {**there, "unaccounted": 0}}]}, 0.0)

@@ -1,0 +1,167 @@
+"""Posts of this host's counts to the ledger of the other Penstock.
+
+Start at ``Registration.post_if_due``. A post has absolute counts, so one that is lost costs nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from penstock import __version__
+from penstock.client.log.client import Log
+from penstock.client.log.types import ClientError, Unavailable
+from penstock.client.relay.clients import remote_client
+from penstock.client.relay.tally import relayed_listener
+from penstock.config import RelayConfig, Settings
+from penstock.config.daemon_access import Access
+from penstock.counts import Counts
+from penstock.errors import PenstockError
+from penstock.files.checked_document import read_document, write_document
+from penstock.files.errors import DamagedFile
+from penstock.files.file_system import OS
+from penstock.ledger.hosts import HostPost, ListenerReport
+from penstock.ledger.receipt import losses_of
+
+POST_INTERVAL_S = 5.0
+"""Interval of posts: at most what was accepted since the last one is not known if the disk is lost."""
+LOSSES_INTERVAL_S = 60.0
+"""Interval at which the host's balance is read for its losses and what senders report."""
+FOLDER = "relays"
+"""Folder of the positions, in the data directory."""
+DISK_FILE = "disk.json"
+"""File in the folder with the id of this data directory; a new disk has none."""
+_LOGGER = logging.getLogger(__name__)
+
+
+class CountedTopic(Protocol):
+    """A relayed topic as the registration needs it."""
+
+    @property
+    def is_failing(self) -> bool:
+        """Report whether the last attempt to relay failed."""
+
+    def count(self) -> tuple[dict[str, ListenerReport], int]:
+        """Return the counts by listener, and the time (us) of the oldest entry that is pending; 0 without one."""
+
+
+class Registration:
+    """Registers the host with the other Penstock, and posts its counts at an interval or when topics begin to fail."""
+
+    def __init__(self, config: RelayConfig, settings: Settings) -> None:
+        self._config, self._access = config, Access(settings)
+        self._disk = load_disk_id(settings.data_dir / FOLDER)
+        self._process, self._version = uuid.uuid4().hex, 0
+        self._client: Log | None = None
+        self._own_client: Log | None = None
+        self._due_at = self._losses_due_at = 0.0
+        self._failing: list[bool] = []
+        self._refusal = ""
+        self._losses: Mapping[str, tuple[int, int | None]] = {}
+
+    def connect(self, remote: Log) -> None:
+        """Post by ``remote``, or by a client with a token of its own. Raises OSError and FileError."""
+        if self._own_client is not None:
+            self._own_client.close()
+            self._own_client = None
+        if self._config.host_token_file:
+            self._own_client = remote_client(self._config, self._config.host_token_file)
+        self._client = self._own_client or remote
+
+    def post_if_due(self, topics: Sequence[CountedTopic]) -> None:
+        """Post the counts if the interval is over, or a topic has begun or ceased to fail."""
+        now, failing = time.monotonic(), [topic.is_failing for topic in topics]
+        if now < self._due_at and failing == self._failing:
+            return
+        self._due_at, self._failing = now + POST_INTERVAL_S, failing
+        if now >= self._losses_due_at:
+            self._losses_due_at = now + LOSSES_INTERVAL_S
+            self._read_losses()
+        try:
+            self._post(self._next_post(topics))
+        except (OSError, PenstockError) as error:
+            # Unavailable is named by the topics that are not relayed.
+            if not isinstance(error, Unavailable) and str(error) != self._refusal:
+                self._refusal = str(error)
+                _LOGGER.warning("the counts of this host are not posted: %s; entries are relayed all the same", error)
+        else:
+            if self._refusal:
+                _LOGGER.info("the counts of this host are posted again")
+            self._refusal = ""
+
+    def _post(self, post: HostPost) -> None:
+        if self._client is None:
+            raise ClientError("there is no connection yet")
+        self._client.post_ledger(json.dumps(post.document()))
+
+    def _next_post(self, topics: Sequence[CountedTopic]) -> HostPost:
+        total: dict[str, ListenerReport] = {}
+        oldest_us = 0
+        for topic in topics:
+            reports, time_us = topic.count()
+            oldest_us = min(filter(None, (oldest_us, time_us)), default=0)
+            for name, report in reports.items():
+                total[name] = total[name].plus(report) if name in total else report
+        for name, (lost, sent) in self._losses.items():
+            total[name] = replace(total.get(name, ListenerReport()), lost=lost, sent=sent)
+        self._version += 1
+        time_ms = time.time_ns() // 1_000_000
+        return HostPost(
+            host=self._config.host_name,
+            relay=self._config.name,
+            disk=self._disk,
+            process=self._process,
+            version=self._version,
+            time_ms=time_ms,
+            lag_ms=max(time_ms - oldest_us // 1000, 0) if oldest_us else 0,
+            software=__version__,
+            listeners=total,
+        )
+
+    def _read_losses(self) -> None:
+        """Read from the host's balance what listeners lost before the log, and what their senders report."""
+        # The counts of the last time stay if the daemon does not answer.
+        with contextlib.suppress(OSError, PenstockError, ValueError, KeyError):
+            status, body = self._access.request("/balance")
+            if status == 200:
+                balance = json.loads(body)
+                losses, host = losses_of(balance), self._config.host_name
+                self._losses = {
+                    relayed_listener(host, listener["name"]): (
+                        losses.get(listener["name"], Counts()).total(),
+                        _sent(listener["sent"]),
+                    )
+                    for listener in balance["listeners"]
+                }
+
+
+def _sent(sent: Mapping[str, int] | None) -> int | None:
+    """Return the messages that senders report; None if no sender reports."""
+    return None if sent is None else sent.get("messages", sent.get("datagrams", sent.get("lines", 0)))
+
+
+def load_disk_id(folder: Path) -> str:
+    """Return the id of this data directory; a new one gets an id. Raises OSError and UnknownFormat."""
+    path = folder / DISK_FILE
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            return str(read_document(path)["disk"])
+        except (DamagedFile, KeyError) as error:
+            OS.rename(path, path.with_suffix(".damaged"))
+            _LOGGER.error("the id of this data directory is lost, so entries that wait seem lost: %s", error)
+    draft = folder / f"disk.{os.getpid()}.tmp"
+    write_document(draft, {"disk": uuid.uuid4().hex})
+    # Another relay of this host may begin at the same time: the first one names the disk.
+    with contextlib.suppress(FileExistsError):
+        os.link(draft, path)
+    OS.remove(draft)
+    OS.sync_directory(folder)
+    return str(read_document(path)["disk"])

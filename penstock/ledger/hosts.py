@@ -1,0 +1,326 @@
+"""The hosts that relay to this Penstock: what each accepted, sent and still has, compared with what arrived.
+
+A relay posts its host's absolute counts every few seconds, so only the newest post of a host is stored: one small file
+for each host, replaced durably. Invariant: ``accepted on the host = arrived + expired there + pending there`` for the
+present disk of a host. The counts of a disk that was lost are closed when its successor registers: what was pending
+on it can never arrive, and counts as lost with the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from penstock.counts import BUCKET_SECONDS
+from penstock.files.checked_document import read_document, write_document
+from penstock.files.errors import DamagedFile, UnknownFormat
+from penstock.files.file_system import OS, make_folder
+from penstock.ledger.posts import LARGEST, BadPost
+
+FOLDER = "hosts"
+"""Folder in the data directory, with one file for each host."""
+HOST_TIER = "host"
+"""Tier of a host's post."""
+MAX_HOSTS = 1_000
+"""Limit: hosts that may register, because each has a file and a place in memory for ever."""
+MAX_LISTENERS = 100
+"""Limit: listeners in one post."""
+MAX_RELAYS = 16
+"""Limit: relays of one host to this Penstock."""
+MAX_FORMER_DISKS = 16
+"""Limit: former disks of a host that are recognized if they return."""
+HOST_NAME = re.compile(r"[A-Za-z0-9_.-]{1,32}")
+_SHORT_TEXT = 100
+ACCEPTED = "accepted"
+NOTHING_CLOSED = dict.fromkeys((ACCEPTED, "expired", "lost_with_disk", "lost", "unaccounted"), 0)
+"""Sums of the former disks of a listener without any."""
+_NUMBERS = ("accepted", "forwarded", "expired", "pending", "in_doubt", "lost")
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerReport:
+    """Counts of one listener on its host, since its disk is in use.
+
+    ``accepted = forwarded + expired + pending`` are entries of relayed topics. ``in_doubt`` entries are pending and
+    may have arrived. ``lost`` are messages that did not reach the host's log; ``sent`` is None if no sender counts.
+    """
+
+    accepted: int = 0
+    forwarded: int = 0
+    expired: int = 0
+    pending: int = 0
+    in_doubt: int = 0
+    lost: int = 0
+    sent: int | None = None
+
+    def plus(self, other: ListenerReport) -> ListenerReport:
+        """Return the sum of both; losses before the log are those of the host, which each relay reports alike."""
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _NUMBERS}
+        known_sent = [report.sent for report in (self, other) if report.sent is not None]
+        return ListenerReport(**{**sums, "lost": max(self.lost, other.lost)}, sent=max(known_sent, default=None))
+
+
+@dataclass(frozen=True, slots=True)
+class HostPost:
+    """A post of one relay: ``disk`` identifies the data directory, ``process`` and ``version`` order the posts.
+
+    ``time_ms`` is the host's clock, ``lag_ms`` the age of its oldest entry that is pending, ``software`` its version.
+    """
+
+    host: str
+    relay: str
+    disk: str
+    process: str
+    version: int
+    time_ms: int
+    lag_ms: int
+    software: str
+    listeners: Mapping[str, ListenerReport]
+
+    def document(self) -> dict[str, Any]:
+        """Return the post as a JSON-ready mapping."""
+        return {"tier": HOST_TIER, **asdict(self)}
+
+
+def parse_host_post(document: Any) -> HostPost:
+    """Parse the document of a host's post. Raises BadPost."""
+    try:
+        if not HOST_NAME.fullmatch(host := _text(document["host"])) or host in (".", ".."):
+            raise ValueError(f"{host!r} is no name of a host")
+        listeners = document["listeners"]
+        if not isinstance(listeners, dict) or len(listeners) > MAX_LISTENERS:
+            raise ValueError(f"listeners is no object with at most {MAX_LISTENERS} names")
+        return HostPost(
+            host=host,
+            relay=_text(document["relay"]),
+            disk=_text(document["disk"]),
+            process=_text(document["process"]),
+            version=_count(document["version"]),
+            time_ms=_count(document["time_ms"]),
+            lag_ms=_count(document["lag_ms"]),
+            software=_text(document["software"]),
+            listeners={_text(name): _parse_report(report) for name, report in listeners.items()},
+        )
+    except (KeyError, TypeError) as error:
+        raise BadPost(f"a post of a host needs {error}") from None
+    except ValueError as error:
+        raise BadPost(f"not a post of a host: {error}") from None
+
+
+def _parse_report(document: object) -> ListenerReport:
+    if not isinstance(document, dict):
+        raise ValueError("the counts of a listener are no object")
+    sent = document.get("sent")
+    numbers = {name: _count(document.get(name, 0)) for name in _NUMBERS}
+    return ListenerReport(**numbers, sent=None if sent is None else _count(sent))
+
+
+def _text(text: object) -> str:
+    if not isinstance(text, str) or len(text) > _SHORT_TEXT:
+        raise ValueError(f"{str(text)[:_SHORT_TEXT]!r} is no text of at most {_SHORT_TEXT} characters")
+    return text
+
+
+def _count(number: object) -> int:
+    if type(number) is not int or not 0 <= number < LARGEST:
+        raise ValueError(f"{str(number)[:_SHORT_TEXT]} is no count")
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """What is stored of a host: the newest post of each relay, and the sums of its former disks by listener.
+
+    ``baseline`` has by listener the entries that arrived from former disks. ``received_ms`` is the time of the newest
+    post here. ``differs_since`` has by listener the time (ms) at which the host's counts first differed from what
+    arrived. ``surplus`` has the entries that arrived and the host has not sent.
+    """
+
+    posts: Mapping[str, HostPost] = field(default_factory=dict)
+    received_ms: int = 0
+    baseline: Mapping[str, int] = field(default_factory=dict)
+    closed: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    former_disks: tuple[str, ...] = ()
+    differs_since: Mapping[str, int] = field(default_factory=dict)
+    surplus: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def listeners(self) -> dict[str, ListenerReport]:
+        """The counts of the present disk by listener, summed over the host's relays."""
+        total: dict[str, ListenerReport] = {}
+        for post in self.posts.values():
+            for name, report in post.listeners.items():
+                total[name] = total[name].plus(report) if name in total else report
+        return total
+
+    def document(self) -> dict[str, Any]:
+        """Return the state as a JSON-ready mapping."""
+        return asdict(self)
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> HostState:
+        """Return the state in a document. Raises BadPost, KeyError and TypeError."""
+        posts = {relay: parse_host_post(post) for relay, post in document["posts"].items()}
+        maps = {name: document[name] for name in ("baseline", "closed", "differs_since", "surplus")}
+        return cls(posts, document["received_ms"], former_disks=tuple(document["former_disks"]), **maps)
+
+
+@dataclass(frozen=True, slots=True)
+class OnHost:
+    """The counts of a listener on its host: ``accepted = arrived + expired + pending + lost_with_disk + unaccounted``.
+
+    ``unaccounted`` is not 0 if the host's books differ from what arrived, since the minute ``differs_since`` (seconds
+    since the epoch). ``reported_at`` is the time of the last post, ``clock_offset_s`` the host's clock minus this one.
+    """
+
+    accepted: int
+    expired: int
+    pending: int
+    lost_with_disk: int
+    unaccounted: int
+    lost: int
+    sent: int | None
+    lag_s: float
+    reported_at: float
+    clock_offset_s: float
+    version: str
+    differs_since: int
+
+
+class HostRegister:
+    """The registered hosts. Threads: a lock for each method; ``arrived`` returns the entries of HOST/LISTENER.
+
+    Owned by the log daemon. Crash: a post is stored before it is answered.
+    """
+
+    def __init__(self, folder: Path, arrived: Callable[[str], int], now: Callable[[], float]) -> None:
+        self._folder, self._arrived, self._now = folder, arrived, now
+        self._lock = threading.Lock()
+        self._states: dict[str, HostState] = {}
+        for path in sorted(folder.glob("*.json")):
+            try:
+                self._states[path.stem] = HostState.from_document(read_document(path))
+            except (DamagedFile, BadPost, KeyError, TypeError, AttributeError) as error:
+                # The host posts its counts again within seconds; only sums of its former disks are lost.
+                path.replace(path.with_suffix(".damaged"))
+                _LOGGER.error("the counts of host %s are set aside: %s", path.stem, error)
+            except (UnknownFormat, OSError) as error:
+                _LOGGER.error("the counts of host %s cannot be read: %s", path.stem, error)
+
+    def post(self, document: Any) -> bool:
+        """Store a host's post; report whether it was new. Raises BadPost and OSError."""
+        post = parse_host_post(document)
+        with self._lock:
+            state = self._states.get(post.host)
+            if state is None and len(self._states) >= MAX_HOSTS:
+                raise BadPost(f"{MAX_HOSTS} hosts are registered already")
+            state = state or HostState()
+            if post.disk in state.former_disks:
+                raise BadPost(
+                    f"another machine has registered as {post.host} since: set relay.host on one of them, or remove "
+                    f"{FOLDER}/{post.host}.json from the data directory of this Penstock"
+                )
+            previous = state.posts.get(post.relay)
+            if previous and previous.process == post.process and previous.version >= post.version:
+                return False
+            if previous is None and len(state.posts) >= MAX_RELAYS:
+                raise BadPost(f"{post.host} has {MAX_RELAYS} relays already")
+            entered = self._enter(state, post)
+            make_folder(self._folder)
+            write_document(self._folder / f"{post.host}.json", entered.document(), OS)
+            self._states[post.host] = entered
+            return True
+
+    def _enter(self, state: HostState, post: HostPost) -> HostState:
+        disks = {other.disk for other in state.posts.values()}
+        arrived = {name: self._arrived(f"{post.host}/{name}") for name in {*post.listeners, *state.listeners}}
+        if disks and post.disk not in disks:
+            # What the new disk has sent by now is not of the former one.
+            forwarded = {name: report.forwarded for name, report in post.listeners.items()}
+            before = {name: max(count - forwarded.get(name, 0), 0) for name, count in arrived.items()}
+            state = _close_disk(state, before)
+        elif not disks:
+            state = _enter_unregistered(post, arrived)
+        time_ms = int(self._now() * 1000)
+        entered = replace(state, posts={**state.posts, post.relay: post}, received_ms=time_ms)
+        surplus: dict[str, int] = {}
+        since: dict[str, int] = {}
+        previous = state.listeners
+        for name, report in entered.listeners.items():
+            own = arrived.get(name, 0) - state.baseline.get(name, 0)
+            # Another relay of the host may have appended since its last post, so only a single one is compared.
+            extra = own - report.forwarded - report.in_doubt if len(entered.posts) == 1 else 0
+            # The book has an append a moment after its acknowledgement, so the post before is compared.
+            missing = min(previous[name].forwarded, report.forwarded) - own if name in previous else 0
+            if extra > 0:
+                surplus[name] = extra
+            if extra > 0 or missing > 0:
+                since[name] = state.differs_since.get(name) or state.received_ms or time_ms
+        return replace(entered, differs_since=since, surplus=surplus)
+
+    @property
+    def states(self) -> Mapping[str, HostState]:
+        """The present states by host."""
+        with self._lock:
+            return dict(self._states)
+
+
+def _enter_unregistered(post: HostPost, arrived: Mapping[str, int]) -> HostState:
+    """Return the state of a host that registers; what arrived before, from a former disk, was accepted there."""
+    earlier = {name: arrived[name] - report.forwarded for name, report in post.listeners.items()}
+    baseline = {name: rest for name, rest in earlier.items() if rest > post.listeners[name].in_doubt}
+    return HostState(baseline=baseline, closed={name: {**NOTHING_CLOSED, ACCEPTED: n} for name, n in baseline.items()})
+
+
+def _close_disk(state: HostState, arrived: Mapping[str, int]) -> HostState:
+    """Return the state of a host with a new disk: what was pending on the former one is lost."""
+    closed = {name: dict(sums) for name, sums in state.closed.items()}
+    for name, report in state.listeners.items():
+        own = arrived.get(name, 0) - state.baseline.get(name, 0)
+        accepted, pending = _as_of(report, own, state.surplus.get(name, 0))
+        unaccounted = accepted - own - report.expired - pending
+        sums = closed.setdefault(name, dict(NOTHING_CLOSED))
+        for key, count in zip(sums, (accepted, report.expired, pending, report.lost, unaccounted), strict=True):
+            sums[key] += count
+    disks = (*state.former_disks, *{post.disk for post in state.posts.values()})[-MAX_FORMER_DISKS:]
+    return HostState(baseline=dict(arrived), closed=closed, former_disks=disks)
+
+
+def _as_of(report: ListenerReport, arrived: int, surplus: int) -> tuple[int, int]:
+    """Return the accepted and the pending entries as of now: some arrived since the report, which is the last one."""
+    since = max(arrived - surplus - report.forwarded, 0)
+    return report.accepted + max(since - report.pending, 0), max(report.pending - since, 0)
+
+
+def on_host(state: HostState, listener: str, arrived: int) -> OnHost:
+    """Return the counts of a listener on its host, of which ``arrived`` entries are here."""
+    report = state.listeners.get(listener, ListenerReport())
+    closed = {**NOTHING_CLOSED, **state.closed.get(listener, {})}
+    own = arrived - state.baseline.get(listener, 0)
+    accepted, pending = _as_of(report, own, state.surplus.get(listener, 0))
+    unaccounted = accepted - own - report.expired - pending
+    if listener not in state.differs_since:
+        # The book has an append a moment after its acknowledgement, so until the next post this is no difference.
+        pending, unaccounted = pending + unaccounted, 0
+    posts = [post for post in state.posts.values() if listener in post.listeners] or list(state.posts.values())
+    newest = max(posts, key=lambda post: post.time_ms)
+    return OnHost(
+        accepted=accepted + closed[ACCEPTED],
+        expired=report.expired + closed["expired"],
+        pending=pending,
+        lost_with_disk=closed["lost_with_disk"],
+        unaccounted=unaccounted + closed["unaccounted"],
+        lost=report.lost + closed["lost"],
+        sent=report.sent,
+        lag_s=max(post.lag_ms for post in posts) / 1000,
+        reported_at=state.received_ms / 1000,
+        clock_offset_s=round((newest.time_ms - state.received_ms) / 1000, 1),
+        version=newest.software,
+        differs_since=state.differs_since.get(listener, 0) // (1000 * BUCKET_SECONDS) * BUCKET_SECONDS,
+    )

@@ -1,0 +1,138 @@
+"""Posts of a host's counts to a real daemon with its ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock.client import Log
+from penstock.client.relay import registration
+from penstock.client.relay.clients import remote_client
+from penstock.client.relay.registration import Registration, load_disk_id
+from penstock.config import RelayConfig, SecurityConfig, Settings, TokenConfig
+from penstock.ledger.balance import HostListener
+from penstock.ledger.hosts import ListenerReport
+from penstock.ledger.ledger import Ledger
+from tests.server import certificates
+from tests.server.running import Running
+
+TOKENS = {
+    "host": TokenConfig(token="a secret of the hosts", host=("web*",)),
+    "relay": TokenConfig(token="the secret of the relay", write=("*",), relay=True),
+}
+
+
+class Topic:
+    """A relayed topic with counts."""
+
+    def __init__(self) -> None:
+        self.is_failing = False
+        self.report = ListenerReport(accepted=5, forwarded=0, pending=5)
+
+    def count(self) -> tuple[dict[str, ListenerReport], int]:
+        return {"udp": self.report}, 0
+
+
+class Central:
+    """A daemon whose ledger takes posts, and a host's registration with it."""
+
+    def __init__(self, folder: Path) -> None:
+        certificate = certificates.make(folder, "server")
+        security = SecurityConfig(tokens=TOKENS, tls_cert=certificate.cert, tls_key=certificate.key)
+        self.running = Running(folder / "topics", security, post=lambda document: {"new": self.ledger.post(document)})
+        self.ledger = Ledger(self.running.log, folder / "buffers", [])
+        self.folder, self.topic = folder, Topic()
+        self.config = RelayConfig(
+            name="up",
+            topic=("t",),
+            host="web1",
+            to=self.running.bound.grpc,
+            token_file=self._token_file("relay"),
+            host_token_file=self._token_file("host"),
+            tls_ca=certificate.cert,
+        )
+        self.clients: list[Log] = []
+
+    def _token_file(self, name: str) -> Path:
+        path = self.folder / f"{name}.token"
+        path.write_text(TOKENS[name].token)
+        path.chmod(0o600)
+        return path
+
+    def registration(self, config: RelayConfig, folder: str = "host") -> Registration:
+        """Return the registration of a host whose data directory is ``folder``."""
+        (self.folder / folder / registration.FOLDER).mkdir(parents=True, exist_ok=True)
+        registered = Registration(config, Settings(data_dir=self.folder / folder, log={"http": "127.0.0.1:1"}))
+        self.clients.append(remote_client(config))
+        registered.connect(self.clients[-1])
+        return registered
+
+    def hosts(self) -> list[HostListener]:
+        return self.ledger.balance().hosts
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+        self.running.stop()
+
+
+@pytest.fixture
+def central(tmp_path: Path) -> Iterator[Central]:
+    central = Central(tmp_path)
+    yield central
+    central.close()
+
+
+def test_counts_are_posted_with_a_token_that_can_do_nothing_else(central: Central) -> None:
+    central.registration(central.config).post_if_due([central.topic])
+    (entry,) = central.hosts()
+    assert (entry.host, entry.listener, entry.accepted) == ("web1", "udp", 0)
+    assert entry.on_host is not None
+    assert (entry.on_host.accepted, entry.on_host.pending) == (5, 5)
+    with remote_client(central.config, central.config.host_token_file) as client:
+        with pytest.raises(Exception, match="Topic may not be written"):
+            client.append("t", [b"x"])
+        with pytest.raises(Exception, match="requires the right ledger"):
+            client.post_ledger('{"tier": "client"}')
+
+
+def test_post_is_due_after_the_interval_or_when_a_topic_fails(central: Central) -> None:
+    registered, topic = central.registration(central.config), central.topic
+    registered.post_if_due([topic])
+    topic.report = replace(topic.report, accepted=6, pending=6)
+    registered.post_if_due([topic])
+    assert [entry.on_host.accepted for entry in central.hosts() if entry.on_host] == [5]
+    topic.is_failing = True
+    registered.post_if_due([topic])
+    assert [entry.on_host.accepted for entry in central.hosts() if entry.on_host] == [6]
+
+
+def test_refused_host_is_named_once_and_relays_all_the_same(central: Central, caplog: pytest.LogCaptureFixture) -> None:
+    registered, topic = central.registration(central.config.model_copy(update={"host": "db1"})), central.topic
+    for topic.is_failing in (False, True, False):
+        registered.post_if_due([topic])
+    lines = [line for line in caplog.messages if "the counts of this host are not posted" in line]
+    assert lines == [
+        "the counts of this host are not posted: Counts of this host may not be posted: the token is for others; "
+        "entries are relayed all the same"
+    ]
+    assert not central.hosts()
+
+
+def test_new_disk_of_a_host_closes_the_former_one(central: Central) -> None:
+    central.registration(central.config).post_if_due([central.topic])
+    central.registration(central.config, "new disk").post_if_due([central.topic])
+    (entry,) = central.hosts()
+    assert entry.on_host is not None
+    assert (entry.on_host.accepted, entry.on_host.pending, entry.on_host.lost_with_disk) == (10, 5, 5)
+
+
+def test_data_directory_keeps_its_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    disk = load_disk_id(tmp_path)
+    assert load_disk_id(tmp_path) == disk
+    (tmp_path / registration.DISK_FILE).write_bytes(b"damaged")
+    assert load_disk_id(tmp_path) != disk
+    assert "the id of this data directory is lost" in caplog.text
