@@ -59,11 +59,11 @@ class ListenerReport:
     lost: int = 0
     sent: int | None = None
 
-    def plus(self, other: ListenerReport) -> ListenerReport:
-        """Return the sum of both; losses before the log are those of the host, which each relay reports alike."""
-        sums = {name: getattr(self, name) + getattr(other, name) for name in _NUMBERS}
-        known_sent = [report.sent for report in (self, other) if report.sent is not None]
-        return ListenerReport(**{**sums, "lost": max(self.lost, other.lost)}, sent=max(known_sent, default=None))
+    def plus(self, addend: ListenerReport) -> ListenerReport:
+        """Return the sum of both; each relay reports the same losses before the log."""
+        sums = {name: getattr(self, name) + getattr(addend, name) for name in _NUMBERS}
+        known_sent = [report.sent for report in (self, addend) if report.sent is not None]
+        return ListenerReport(**{**sums, "lost": max(self.lost, addend.lost)}, sent=max(known_sent, default=None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _count(number: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """What is stored of a host: the newest post of each relay, and the sums of its former disks by listener.
+    """The stored state of a host: the newest post of each relay, and the sums of its former disks by listener.
 
     ``baseline`` has by listener the entries that arrived from former disks. ``received_ms`` is the time of the newest
     post here. ``differs_since`` has by listener the time (ms) at which the host's counts first differed from what
@@ -238,7 +238,7 @@ class HostRegister:
             return True
 
     def _enter(self, state: HostState, post: HostPost) -> HostState:
-        disks = {other.disk for other in state.posts.values()}
+        disks = {present.disk for present in state.posts.values()}
         arrived = {name: self._arrived(f"{post.host}/{name}") for name in {*post.listeners, *state.listeners}}
         if disks and post.disk not in disks:
             # What the new disk has sent by now is not of the former one.
@@ -253,11 +253,11 @@ class HostRegister:
         since: dict[str, int] = {}
         previous = state.listeners
         for name, report in entered.listeners.items():
-            own = arrived.get(name, 0) - state.baseline.get(name, 0)
+            of_disk = arrived.get(name, 0) - state.baseline.get(name, 0)
             # Another relay of the host may have appended since its last post, so only a single one is compared.
-            extra = own - report.forwarded - report.in_doubt if len(entered.posts) == 1 else 0
+            extra = of_disk - report.forwarded - report.in_doubt if len(entered.posts) == 1 else 0
             # The book has an append a moment after its acknowledgement, so the post before is compared.
-            missing = min(previous[name].forwarded, report.forwarded) - own if name in previous else 0
+            missing = min(previous[name].forwarded, report.forwarded) - of_disk if name in previous else 0
             if extra > 0:
                 surplus[name] = extra
             if extra > 0 or missing > 0:
@@ -282,9 +282,9 @@ def _close_disk(state: HostState, arrived: Mapping[str, int]) -> HostState:
     """Return the state of a host with a new disk: what was pending on the former one is lost."""
     closed = {name: dict(sums) for name, sums in state.closed.items()}
     for name, report in state.listeners.items():
-        own = arrived.get(name, 0) - state.baseline.get(name, 0)
-        accepted, pending = _as_of(report, own, state.surplus.get(name, 0))
-        unaccounted = accepted - own - report.expired - pending
+        of_disk = arrived.get(name, 0) - state.baseline.get(name, 0)
+        accepted, pending = _update_report(report, of_disk, state.surplus.get(name, 0))
+        unaccounted = accepted - of_disk - report.expired - pending
         sums = closed.setdefault(name, dict(NOTHING_CLOSED))
         for key, count in zip(sums, (accepted, report.expired, pending, report.lost, unaccounted), strict=True):
             sums[key] += count
@@ -292,7 +292,7 @@ def _close_disk(state: HostState, arrived: Mapping[str, int]) -> HostState:
     return HostState(baseline=dict(arrived), closed=closed, former_disks=disks)
 
 
-def _as_of(report: ListenerReport, arrived: int, surplus: int) -> tuple[int, int]:
+def _update_report(report: ListenerReport, arrived: int, surplus: int) -> tuple[int, int]:
     """Return the accepted and the pending entries as of now: some arrived since the report, which is the last one."""
     since = max(arrived - surplus - report.forwarded, 0)
     return report.accepted + max(since - report.pending, 0), max(report.pending - since, 0)
@@ -302,9 +302,9 @@ def on_host(state: HostState, listener: str, arrived: int) -> OnHost:
     """Return the counts of a listener on its host, of which ``arrived`` entries are here."""
     report = state.listeners.get(listener, ListenerReport())
     closed = {**NOTHING_CLOSED, **state.closed.get(listener, {})}
-    own = arrived - state.baseline.get(listener, 0)
-    accepted, pending = _as_of(report, own, state.surplus.get(listener, 0))
-    unaccounted = accepted - own - report.expired - pending
+    of_disk = arrived - state.baseline.get(listener, 0)
+    accepted, pending = _update_report(report, of_disk, state.surplus.get(listener, 0))
+    unaccounted = accepted - of_disk - report.expired - pending
     if listener not in state.differs_since:
         # The book has an append a moment after its acknowledgement, so until the next post this is no difference.
         pending, unaccounted = pending + unaccounted, 0
