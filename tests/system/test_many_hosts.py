@@ -244,4 +244,4 @@ def test_entries_of_hosts_arrive_once_through_partitions_kills_and_a_lost_disk(s
     lost = {key: row["on_host"]["lost_with_disk"] for key, row in rows.items() if row["on_host"]["lost_with_disk"]}
     assert lost == {(last.name, "http"): len(large)}
     with scene.at_central():
-        assert scene.central.settled()["unaccounted"] == 0
+        assert scene.central.balance()["unaccounted"] == 0
