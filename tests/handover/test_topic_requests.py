@@ -31,6 +31,19 @@ def test_batch_without_tags_has_no_requests() -> None:
     assert requested_topics(body([b"a", b"b"])) is None
 
 
+def test_tag_in_another_annotation_is_no_request() -> None:
+    annotations = pa.array([[("path", "kt:other"), ("tags", "pk:a")], [("tags", "")]], ANNOTATIONS)
+    assert requested_topics(body([b"a", b"b"], annotations=annotations)) is None
+
+
+def test_part_of_a_batch_has_only_its_own_requests() -> None:
+    batch = batch_of([["kt:first"], ["pk:a"], [], ["kt:last"]])
+    assert requested_topics(batch.slice(1, 2)) is None
+    requested = requested_topics(batch.slice(2))
+    assert requested is not None
+    assert requested.to_pylist() == [None, "last"]
+
+
 @given(st.lists(st.tuples(TAGS, st.none() | st.text(max_size=5)), min_size=1, max_size=20))
 def test_refused_requests_become_annotations(rows: list[tuple[list[str], str | None]]) -> None:
     batch = batch_of([tags for tags, _ in rows])
