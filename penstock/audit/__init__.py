@@ -5,9 +5,10 @@ Read ``audit`` (the whole check) and ``outcome`` (its options and findings), the
 offsets a table has), ``columns`` (where it keeps them) and ``tables`` (one class per kind of table). Tables without
 offsets are matched ``by_ids`` or ``by_counts``; ``content`` compares rows with records. They use ``fields``,
 ``decoder`` (values that are no JSON) and ``staging``. ``report`` and ``html_report`` are for people, ``receipt``
-repeats a check, then ``redelivery`` and ``watch`` (metrics of a check that is repeated). Nothing is written on
-either side, unless a redelivery is asked for: no consumer group, no commit, no table property. Imports ``kafka``,
-``client``, ``landing``, ``log``, ``proof``, ``records`` and ``server.metrics``.
+repeats a check, then ``redelivery``, ``watch`` (metrics of a check that is repeated) and ``check_history`` (its record
+for the console). Nothing is written on either side, unless a redelivery is asked for: no consumer group, no commit, no
+table property. Imports ``files``, ``kafka``, ``client``, ``landing``, ``log``, ``proof``, ``records`` and
+``server.metrics``.
 """
 
 from __future__ import annotations
@@ -45,4 +46,5 @@ __all__ = [  # noqa: RUF022 reading order
     "receipt",
     "redelivery",
     "watch",
+    "check_history",
 ]

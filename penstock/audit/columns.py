@@ -22,6 +22,7 @@ OFFSET_NAMES = (
     "_kafka_metadata_offset",
     "__kafka_metadata_offset",
     "__kafka_metadata.__kafka_offset",
+    "__connect_offset",
     "_hoodie_kafka_source_offset",
     "redpanda.offset",
     "_metadata_offset",
@@ -29,7 +30,9 @@ OFFSET_NAMES = (
     "file name.offset",
 )
 """Columns of offsets, the most specific first: Kafka Connect's InsertField and sinks, Iceberg's and Snowflake's sinks,
-Hudi's streamer, Redpanda's Iceberg topics, Spark's Kafka source, Penstock's own ``offset``, and names of files."""
+JDBC sinks with the position as key, Hudi's streamer, Redpanda's Iceberg topics, Spark's Kafka source, Penstock's own
+``offset``, and names of files.
+"""
 
 
 class NoOffsets(PenstockError, ValueError):

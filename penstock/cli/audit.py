@@ -19,7 +19,7 @@ from rich.text import Text
 from penstock.cli.balance import parse_moment_or_age
 from penstock.cli.common import console, errors, fail
 from penstock.cli.kafka.broker import Setting, parse_properties
-from penstock.cli.options import AsJson
+from penstock.cli.options import AsJson, load_settings
 from penstock.cli.progress import Progress
 from penstock.config import parse_time
 from penstock.config.keys.secrets import check_kafka_secrets
@@ -29,6 +29,7 @@ from penstock.files.errors import UnsafeFile
 from penstock.process.terminal import visible
 
 if TYPE_CHECKING:
+    from penstock.audit.check_history import CheckHistory
     from penstock.audit.outcome import Report, Request
 
 UNDECIDED = 2
@@ -126,6 +127,15 @@ def audit(
             metavar="HOST:PORT", help="With --every, serve the report at http://HOST:PORT/ and metrics at /metrics."
         ),
     ] = "",
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="Configuration of the Penstock whose console and alarms show the checks.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check that every record of a topic is in a table, once, without changing either.
@@ -162,10 +172,13 @@ def audit(
             sample=-1 if compare_all else sample,
         )
     run = _Run(source, kafka, table, parse_properties(store or []), redeliver_to, html, by)
+    folder = load_settings(config).audits if config is not None else None
     if every:
-        _repeat(run, request, every, listen)
-    with _decided(table):
+        _repeat(run, request, every, listen, folder)
+    history = _History(folder, run)
+    with _decided(table, history.record_undecided):
         report = run(request, repeated["version"] if repeated else "")
+        history.record(report)
         text = json.dumps(document(report), indent=2)
         if receipt is not None:
             receipt.write_text(f"{text}\n")
@@ -225,20 +238,53 @@ class _Run:
 
 
 @contextlib.contextmanager
-def _decided(table: str) -> Iterator[None]:
-    """End the command with status 2 if the block fails, without credentials in the text."""
+def _decided(table: str, note: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+    """End the command with status 2 if the block fails, without credentials in the text; ``note`` gets the reason."""
     from penstock.audit.tables.table import without_credentials
 
     try:
         yield
     except (PenstockError, OSError) as error:
-        fail(f"not decided: {str(error).replace(table, without_credentials(table))}", UNDECIDED)
+        reason = str(error).replace(table, without_credentials(table))
     except Exception:  # noqa: BLE001 - a fault of a driver must not end with the status of missing records
         traceback.print_exc()
-        fail("not decided: the audit failed unexpectedly", UNDECIDED)
+        reason = "the audit failed unexpectedly"
+    else:
+        return
+    note(reason)
+    fail(f"not decided: {reason}", UNDECIDED)
 
 
-def _repeat(run: _Run, request: Request, every: str, listen: str) -> NoReturn:
+class _History:
+    """The record of the checks for a console, if one is named. A failure to write it does not change the outcome."""
+
+    def __init__(self, folder: Path | None, run: _Run, every_s: float = 0.0) -> None:
+        self._history: CheckHistory | None = None
+        if folder is None:
+            return
+        from penstock.audit.check_history import CheckHistory
+        from penstock.audit.open_source import topic_name
+        from penstock.audit.tables.table import without_credentials
+
+        self._topic = topic_name(run.source)
+        self._addresses = without_credentials(run.source), without_credentials(run.table)
+        self._history = CheckHistory(folder, *self._addresses, every_s)
+
+    def record(self, report: Report) -> None:
+        self._write(lambda history: history.record(report))
+
+    def record_undecided(self, reason: str) -> None:
+        self._write(lambda history: history.record_undecided(self._topic, *self._addresses, reason))
+
+    def _write(self, write: Callable[[CheckHistory], None]) -> None:
+        try:
+            if self._history is not None:
+                write(self._history)
+        except OSError as error:
+            errors.print(f"the check is not recorded: {error}")
+
+
+def _repeat(run: _Run, request: Request, every: str, listen: str, folder: Path | None) -> NoReturn:
     from penstock.audit.open_source import topic_name
     from penstock.audit.report import verdict
     from penstock.audit.tables.table import without_credentials
@@ -252,12 +298,14 @@ def _repeat(run: _Run, request: Request, every: str, listen: str) -> NoReturn:
         fail(error, UNDECIDED)
     if metrics is not None:
         run = replace(run, publish=metrics.publish)
+    history = _History(folder, run, interval_s)
     while True:
         began_s = time.monotonic()
         now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
         try:
-            with _decided(run.table):
+            with _decided(run.table, history.record_undecided):
                 report = run(request)
+            history.record(report)
             errors.print(Text(visible(f"{now} {verdict(report)}")), soft_wrap=True)
         except SystemExit:
             if metrics is not None:

@@ -4,8 +4,8 @@ Read ``main`` (its process), ``people``, ``users``, ``login``, ``daemon_poll`` w
 pages are made of: ``theme``, ``search_input``, ``topic_reading``, ``message_view``, ``message_fields``,
 ``result_grid``, ``pipe_picture``, ``charts``, ``receipt_details``, ``findings`` with ``kernel_drops``,
 ``empty_states``, ``wording``.
-Imports ``config``, ``client``, ``handover``, ``supervise``, ``landing``, ``upkeep``, ``sql``, ``ledger`` and
-``process``; pages get the state of the daemon over HTTP.
+Imports ``config``, ``client``, ``handover``, ``supervise``, ``landing``, ``upkeep``, ``sql``, ``audit``, ``ledger``
+and ``process``; pages get the state of the daemon over HTTP.
 """
 
 __all__ = [  # noqa: RUF022 reading order

@@ -22,6 +22,7 @@ from penstock.console.daemon_poll import Daemon
 from penstock.console.login import IS_CURRENT, PERSON, LoggedIn, LoginPage, Sessions, TrustedProxy, UsersFile
 from penstock.console.pages import (
     alarms,
+    audits,
     configuration,
     find,
     kafka,
@@ -125,6 +126,8 @@ def _add_pages(daemon_of_user: DaemonOfUser, settings: Settings) -> None:
     ui.page("/senders", title=f"Senders - {NAME}")(lambda: senders.build_senders(daemon_of_user()))
     ui.page("/hosts", title=f"Hosts - {NAME}")(lambda: senders.build_hosts(daemon_of_user()))
     ui.page("/alarms", title=f"Alarms - {NAME}")(lambda: alarms.build(daemon_of_user()))
+
+    ui.page("/audits", title=f"Audits - {NAME}")(lambda: audits.build(daemon_of_user(), settings))
 
     @ui.page("/configuration", title=f"Configuration - {NAME}")
     async def _configuration() -> None:

@@ -23,6 +23,7 @@ PAGES = {
     "/kafka": "Kafka",
     "/alarms": "Alarms",
     "/configuration": "Configuration",
+    "/audits": "Audits",
 }
 REFRESH_INTERVAL_S = 1.0
 OPEN_FIND_PAGE = "e => location.assign('/find?q=' + encodeURIComponent(e.target.value))"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,6 +34,18 @@ def filled_topic(topics: Topics, partitions: int = 1) -> tuple[str, list[Row]]:
     topic = topics.new(partitions)
     topics.plain(topic, [b"order %d" % number for number in range(RECORDS)], range(partitions))
     return topic, [(partition, offset) for partition in range(partitions) for offset in range(RECORDS)]
+
+
+def send_transactions(topics: Topics, topic: str, aborted: Iterable[int], count: int = 10, records: int = 3) -> None:
+    """Send ``count`` transactions of some records each; those whose number is in ``aborted`` are aborted."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": topics.address, "transactional.id": secrets.token_hex(8)})
+    producer.init_transactions(30)
+    for number in range(count):
+        producer.begin_transaction()
+        for record in range(records):
+            producer.produce(topic, b"%d.%d" % (number, record), partition=0)
+        producer.flush(30)
+        producer.abort_transaction(30) if number in aborted else producer.commit_transaction(30)
 
 
 def rows_table(rows: Iterable[Row], topic: str = "orders") -> pa.Table:

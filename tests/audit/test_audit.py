@@ -6,7 +6,7 @@ import contextlib
 import json
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from tests.audit.audited import (
     filled_topic,
     rows_table,
     run_audit,
+    send_transactions,
     write_delta,
     write_parquet,
 )
@@ -184,18 +185,6 @@ def test_rows_of_other_topics_are_left_out(topics: Topics, tmp_path: Path) -> No
     write_delta(tmp_path / "t", rows[:7], "another")
     status, report, _ = run_audit(topics, topic, tmp_path / "t")
     assert (status, report["rows_of_other_topics"]) == (0, 7)
-
-
-def send_transactions(topics: Topics, topic: str, aborted: Iterable[int]) -> None:
-    """Send ten transactions of three records."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": topics.address, "transactional.id": secrets.token_hex(8)})
-    producer.init_transactions(30)
-    for number in range(10):
-        producer.begin_transaction()
-        for record in range(3):
-            producer.produce(topic, b"%d.%d" % (number, record), partition=0)
-        producer.flush(30)
-        producer.abort_transaction(30) if number in aborted else producer.commit_transaction(30)
 
 
 def visible_rows(topics: Topics, topic: str, count: int) -> list[Row]:

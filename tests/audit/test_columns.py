@@ -24,6 +24,10 @@ from penstock.audit.columns import NoOffsets, OffsetColumns, find_columns
             ["record_metadata.offset", "record_metadata.topic"],
             OffsetColumns("record_metadata.offset", "", "record_metadata.topic"),
         ),
+        (
+            ["__connect_topic", "__connect_partition", "__connect_offset", "id"],
+            OffsetColumns("__connect_offset", "__connect_partition", "__connect_topic"),
+        ),
         (["__source_offset", "__source_partition"], OffsetColumns("__source_offset", "__source_partition")),
     ],
     ids=str,

@@ -15,7 +15,15 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
 from penstock.kafka.broker import Broker
-from tests.audit.audited import RECORDS, Row, filled_topic, run_audit, write_delta, write_parquet
+from tests.audit.audited import (
+    RECORDS,
+    Row,
+    filled_topic,
+    run_audit,
+    send_transactions,
+    write_delta,
+    write_parquet,
+)
 from tests.kafka.kafka_helpers import Topics
 
 GROUP = "seen-elsewhere-sink"
@@ -165,7 +173,7 @@ class Case(NamedTuple):
 
 CASES = [
     Case("apache/iceberg#17551", offsets_reset_behind_the_retention, 40, 0),
-    Case("apache/iceberg#17340, #13763, #16282", files_committed_by_two_snapshots, 0, 40),
+    Case("apache/iceberg#14425, #17340, #13763, #16282", files_committed_by_two_snapshots, 0, 40),
     Case("redpanda-data/connect#4009", window_of_a_revoked_partition, 20, 0),
     Case("confluentinc/kafka-connect-storage-cloud#253, #800", object_overwritten_by_a_task_that_hung, 6, 0),
     Case("confluentinc/kafka-connect-storage-cloud#846", records_behind_the_offset_of_the_group, 1, 0),
@@ -200,6 +208,20 @@ def test_files_whose_commit_failed_are_named_as_orphans(orders: Orders, tmp_path
     assert sum(sum(part["orphans"].values()) for part in report["partitions"]) == 54
 
 
+def test_file_announced_to_a_coordinator_that_was_replaced_is_named_as_an_orphan(
+    orders: Orders, tmp_path: Path
+) -> None:
+    """Case of apache/iceberg#18006: source offsets were committed, the file of the first ones never was."""
+    names = ("kafka_offset", "kafka_partition")
+    table = write_iceberg(tmp_path, named_rows([row for row in orders.rows if row[1] >= 20], *names))
+    announced = named_rows([row for row in orders.rows if row[1] < 20], *names)
+    pq.write_table(announced, Path(table.location().removeprefix("file://")) / "data" / "announced.parquet")
+    status, report, errors = run_audit(orders.topics, orders.name, table.metadata_location, "--group", GROUP)
+    assert (status, report.get("missing")) == (1, 40), errors
+    assert [part["missing"] for part in report["partitions"]] == [[[0, 20]], [[0, 20]]]
+    assert sum(sum(part["orphans"].values()) for part in report["partitions"]) == 40
+
+
 def test_version_that_a_stream_of_a_table_skipped_is_found(tmp_path: Path) -> None:
     """delta-io/delta#6314: the last commit of the source vanished between two listings of its log."""
     rows = [(0, offset) for offset in range(RECORDS)]
@@ -218,3 +240,24 @@ def test_gaps_of_offsets_and_expired_heads_are_no_alarm(orders: Orders, tmp_path
     address = write_delta(tmp_path / "t", [row for row in rows if row[1] >= 20], topic)
     status, report, errors = run_audit(topics, topic, address)
     assert (status, report.get("missing"), report.get("required")) == (0, 0, 40), errors
+
+
+@pytest.mark.parametrize(
+    ("reports", "records", "absences"),
+    [
+        ("apache/pinot#19161, #14716", 2, {"control": 20, "aborted": 2}),
+        ("snowflakedb/snowflake-kafka-connector#961", 1, {"control": 20, "aborted": 1}),
+    ],
+)
+def test_control_records_between_all_records_are_no_alarm(
+    orders: Orders, tmp_path: Path, reports: str, records: int, absences: dict[str, int]
+) -> None:
+    """Each transaction has few records and ends with a control record; the first one of the topic is aborted."""
+    topic = orders.topics.new()
+    send_transactions(orders.topics, topic, aborted={0}, count=20, records=records)
+    seen = [(0, message.offset()) for message in orders.topics.records(topic, 19 * records)]
+    assert seen[0][1] == records + 1
+    address = write_delta(tmp_path / "t", seen, topic)
+    status, report, errors = run_audit(orders.topics, topic, address)
+    assert (status, report.get("missing"), report["partitions"][0]["absences"]) == (0, 0, absences), errors
+    assert "warning" not in errors.lower(), reports

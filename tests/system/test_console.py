@@ -261,6 +261,7 @@ def test_keys_change_the_page_and_the_theme(console: str, chromium: Browser) -> 
         ("6", "/kafka"),
         ("7", "/alarms"),
         ("8", "/configuration"),
+        ("9", "/audits"),
     ):
         page.keyboard.press(key)
         page.wait_for_url(f"**{path}", timeout=WAIT)

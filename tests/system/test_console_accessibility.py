@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import deltalake
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from penstock.landing.table_paths import Layout
 from penstock.testing.pipe import Pipe
+from tests.audit.audited import run_audit, write_delta, write_parquet
 from tests.spark.spark_helpers import HandWritten
 from tests.system.browser import browser
 from tests.system.console_process import WAIT, opened, running_console
@@ -31,6 +33,7 @@ PAGES = {
     "/alarms": "table.data",
     "/table/quarantine?where=reason%3Dno_uuid": ".ag-row mark",
     "/configuration": "table.data",
+    "/audits": "table.data",
     "/quarantine": "a.shape",
     "/find?q=kite": "table.data",
     "/find?q=find-me": ".stations",
@@ -70,6 +73,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         {"topic": "events", "offset": 1000 + n, "kind": "quarantine", "reason": "no_uuid", "payload": payload}
         for n, payload in enumerate(payloads)
     ]
+    offsets = [(0, offset) for offset in range(60)]
+    source, copy = write_parquet(folder / "source", offsets), write_delta(folder / "copy", offsets[:40])
+    deltalake.DeltaTable(str(copy)).delete("kafka_offset >= 30")
+    (folder / "audit.toml").write_text(f'data_dir = "{pipe.data_dir}"\n')
+    assert run_audit("", str(source), copy, "--config", str(folder / "audit.toml"))[0] == 1
     HandWritten(Layout.for_tables(pipe.data_dir / "tables")).commit({}, rows)
     pipe.start()
     try:

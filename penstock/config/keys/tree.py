@@ -109,6 +109,11 @@ class Settings(Section):
         return (tables.state if isinstance(tables, TablesUrl) else tables) / "_checkpoints" / "exports"
 
     @property
+    def audits(self) -> Path:
+        """The folder of the recorded checks of audits."""
+        return self.data_dir / "audits"
+
+    @property
     def topics(self) -> Path:
         """The folder of the topics."""
         return self.data_dir / "topics"

@@ -1,7 +1,7 @@
 """The pages of the console, one module each.
 
 Read ``overview``, the first page, with ``receipt``, then any other. Imports ``console``, ``config``, ``client``,
-``landing``, ``proof``, ``upkeep``, ``sql`` and ``ledger``.
+``landing``, ``proof``, ``upkeep``, ``sql``, ``audit`` and ``ledger``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -20,6 +20,7 @@ __all__ = [  # noqa: RUF022 reading order
     "table",
     "kafka",
     "alarms",
+    "audits",
     "configuration",
     "not_found",
 ]

@@ -200,6 +200,21 @@ RULES = (
         "penstock export list says why",
     ),
     Rule(
+        "PenstockAuditIncomplete",
+        "critical",
+        Above("penstock_audit_status", ("topic", "table"), 0),
+        "table {table} is not complete for topic {topic}, or that cannot be decided (audit status {value})",
+        advice="the console's page Audits shows partitions, ranges and commits",
+    ),
+    Rule(
+        "PenstockAuditSilent",
+        "warning",
+        Behind("penstock_audit_due_timestamp_seconds", ("topic", "table"), 60),
+        "the audit of topic {topic} and table {table} is {value} s late",
+        5 * MINUTE,
+        "start penstock audit again, or delete its file in the folder audits of the data directory",
+    ),
+    Rule(
         "PenstockBufferFills",
         "warning",
         Stuck("penstock_route_in_buffer", Growth(FATES, ROUTE, "fate", ("delivered",))),

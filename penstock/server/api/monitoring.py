@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +14,7 @@ from penstock.config.explain import keys_of
 from penstock.config.reloadable import FOLLOWED
 from penstock.files.change_log import ChangeLog
 from penstock.files.checked_document import read_document
-from penstock.files.errors import DamagedFile
+from penstock.files.errors import DamagedFile, UnknownFormat
 from penstock.handover.heartbeat import HEARTBEAT, Pulse, take_pulse
 from penstock.handover.paths import account_file, state_file
 from penstock.handover.sender_table import MAX_SENDERS
@@ -38,6 +39,8 @@ MAX_LABELLED_SENDERS, MANY_SENDERS = 20, "many"
 SILENT = "silent_s"
 """Key of the seconds since a process last published."""
 FORWARDER_TEXTS = 2
+MAX_AUDITS = 1000
+"""Limit: recorded audits that have metrics."""
 """Texts in the page of a forwarder."""
 NOT_SUMMED = ("version", "uptime", "handlers", "pid", "incarnation", "receive_buffer", SILENT)
 """Statistics of a process, whose sum over listeners has no meaning."""
@@ -183,6 +186,7 @@ class MonitoringApi:
             Family("penstock_pending", "gauge", "Messages on their way", [({}, balance.pending)]),
             Family("penstock_unaccounted", "gauge", "Messages unaccounted for", [({}, balance.unaccounted)]),
             export_family(self.settings),
+            *audit_families(self.settings),
             *(family() for family in self._more_families),
         ]
 
@@ -321,6 +325,24 @@ def _add(total: Any, added: Any) -> Any:
     if isinstance(added, list):
         return [_add(a, b) for a, b in zip(total, added, strict=True)]
     return total + added
+
+
+def audit_families(settings: Settings) -> list[Family]:
+    """Return outcome and due time of each audit, as ``penstock audit --config`` recorded them on this machine."""
+    outcomes: list[tuple[dict[str, str], float]] = []
+    due: list[tuple[dict[str, str], float]] = []
+    for path in itertools.islice(sorted(settings.audits.glob("*.json")), MAX_AUDITS):
+        with contextlib.suppress(OSError, DamagedFile, UnknownFormat, KeyError, TypeError, ValueError):
+            record = read_document(path)
+            labels = {"topic": str(record["topic"]), "table": str(record["table"])}
+            status, every_s, at_s = int(record["status"]), float(record["every_s"]), float(record["at_s"])
+            outcomes.append((labels, status))
+            if every_s:
+                due.append((labels, at_s + 2 * every_s))
+    return [
+        Family("penstock_audit_status", "gauge", "Audit: 0 complete, 1 missing or doubled, 2 not decided", outcomes),
+        Family("penstock_audit_due_timestamp_seconds", "gauge", "Time by which an audit checks again", due),
+    ]
 
 
 def export_family(settings: Settings) -> Family:

@@ -21,7 +21,7 @@ from penstock.records import body
 from penstock.server.alarms.evaluation import Moment
 from penstock.server.alarms.rules import RULES
 from penstock.server.alarms.watch import RuleState
-from penstock.server.api.monitoring import MonitoringApi, add_up, export_family
+from penstock.server.api.monitoring import MonitoringApi, add_up, audit_families, export_family
 from penstock.slogd.errors import BadRequest
 
 
@@ -44,6 +44,28 @@ def test_any_state_of_an_export_is_a_time_or_no_sample(tmp_path_factory: pytest.
     settings = settings_with_export(tmp_path_factory.mktemp("data"))
     (settings.export_states / "copy.json").write_bytes(state)
     assert list(export_family(settings).samples) == []
+
+
+def test_recorded_audit_has_its_outcome_and_the_time_of_the_next_check(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"data_dir": tmp_path})
+    settings.audits.mkdir()
+    record = {"topic": "orders", "table": "/lake", "status": 1, "every_s": 300.0, "at_s": 1770000000.5}
+    write_document(settings.audits / "a.json", record)
+    write_document(settings.audits / "once.json", record | {"table": "/once", "status": 0, "every_s": 0})
+    outcome, due = audit_families(settings)
+    assert list(outcome.samples) == [
+        ({"topic": "orders", "table": "/lake"}, 1),
+        ({"topic": "orders", "table": "/once"}, 0),
+    ]
+    assert list(due.samples) == [({"topic": "orders", "table": "/lake"}, 1770000600.5)]
+
+
+@given(record=binary(max_size=64))
+def test_any_record_of_an_audit_has_samples_or_none(tmp_path_factory: pytest.TempPathFactory, record: bytes) -> None:
+    settings = Settings.model_validate({"data_dir": tmp_path_factory.mktemp("data")})
+    settings.audits.mkdir()
+    (settings.audits / "a.json").write_bytes(record)
+    assert [list(family.samples) for family in audit_families(settings)] == [[], []]
 
 
 def test_statistics_are_summed_element_by_element() -> None:
