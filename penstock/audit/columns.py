@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -35,6 +36,11 @@ JDBC sinks with the position as key, Hudi's streamer, Redpanda's Iceberg topics,
 """
 
 
+ARROW = "->"
+"""Stands between a column of JSON text and the path of a field in it: ``meta->$.source.offset``."""
+_JSON_COLUMN = re.compile(r"""(?P<column>.+?)->>?(?P<quote>'?)(?P<path>\$(?:\.[A-Za-z_][\w-]*)+)(?P=quote)""")
+
+
 class NoOffsets(PenstockError, ValueError):
     """The table has no column of offsets, or nothing says which partition a row belongs to."""
 
@@ -55,7 +61,7 @@ class OffsetColumns:
     @property
     def dictionaries(self) -> list[str]:
         """The columns with few distinct strings, which Parquet need not decode row by row."""
-        return [self.topic] if self.topic else []
+        return [self.topic] if self.topic and not is_json_field(self.topic) else []
 
 
 FILE_NAME = OffsetColumns("file name.offset", "file name.partition", "file name.topic")
@@ -64,8 +70,9 @@ FILE_NAME = OffsetColumns("file name.offset", "file name.partition", "file name.
 
 def find_columns(available: Sequence[str], offset: str = "", partition: str = "", topic: str = "") -> OffsetColumns:
     """Return the columns among ``available`` (dotted names); explicit names win. Raises NoOffsets."""
+    offset, partition, topic = map(normalize_column, (offset, partition, topic))
     for name in (offset, partition, topic):
-        if name and name not in available:
+        if name and not _is_available(name, available):
             raise NoOffsets(f"the table has no column {name!r}; its columns are {_listed(available)}")
     offset = offset or next((name for name in OFFSET_NAMES if name in available), "")
     if not offset:
@@ -79,8 +86,48 @@ def find_columns(available: Sequence[str], offset: str = "", partition: str = ""
     )
 
 
+def is_json_field(name: str) -> bool:
+    """Report whether a name stands for a field in a column of JSON text."""
+    return ARROW in name
+
+
+def normalize_column(name: str) -> str:
+    """Return the name of a column, or ``COLUMN->$.path`` for the forms in which SQL writes a JSON field.
+
+    Raises NoOffsets.
+    """
+    if not is_json_field(name):
+        return name
+    match = _JSON_COLUMN.fullmatch(name)
+    if match is None:
+        raise NoOffsets(f"{name!r} is no field of a JSON column: write it like meta->'$.source.offset'")
+    return f"{match['column']}{ARROW}{match['path']}"
+
+
+def split_json_field(name: str) -> tuple[str, str]:
+    """Return the column of a normalized name and the path in its JSON text; the path of another column is empty."""
+    column, _, path = name.partition(ARROW)
+    return column, path
+
+
+def stored_columns(names: Iterable[str]) -> list[str]:
+    """Return the columns to read for names, each once: for a JSON field the column that has the text."""
+    return list(dict.fromkeys(split_json_field(name)[0] for name in names))
+
+
+def _is_available(name: str, available: Sequence[str]) -> bool:
+    column, _ = split_json_field(name)
+    # Databases list a struct without its fields.
+    head, dot, _ = column.partition(".")
+    has_fields = any(listed.startswith(f"{head}.") for listed in available)
+    return column in available or (bool(dot) and head in available and not has_fields)
+
+
 def _sibling(available: Sequence[str], offset: str, words: Iterable[str]) -> str:
     """Return the column named like ``offset`` with another word: ``__kafka_metadata.partition``, ``_partition``."""
+    if is_json_field(offset):
+        # Whether the text has such a field is known for each row only.
+        return ""
     head, dot, leaf = offset.rpartition(".")
     candidates = [f"{head}{dot}{leaf.replace('offset', word) if 'offset' in leaf else word}" for word in words]
     return next((name for name in candidates if name in available), "")

@@ -15,6 +15,8 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
 from typer.testing import CliRunner
 
 from penstock.cli.audit import audit
@@ -74,6 +76,15 @@ def write_parquet(folder: Path, rows: Sequence[Row], topic: str = "orders", file
     for begin in range(0, len(rows), step):
         pq.write_table(rows_table(rows[begin : begin + step], topic), folder / f"part-{begin}.parquet")
     return folder
+
+
+def write_iceberg(folder: Path, *batches: pa.Table) -> Table:
+    catalog = load_catalog("lake", type="sql", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/lake")
+    catalog.create_namespace("shop")
+    table = catalog.create_table("shop.orders", schema=batches[0].schema)
+    for batch in batches:
+        table.append(batch)
+    return table
 
 
 def run_audit(broker: Topics | str, topic: str, table: object, *options: str) -> tuple[int, dict[str, Any], str]:

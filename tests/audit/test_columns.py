@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import contextlib
 
-from penstock.audit.columns import NoOffsets, OffsetColumns, find_columns
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.audit.columns import NoOffsets, OffsetColumns, find_columns, stored_columns
 
 
 @pytest.mark.parametrize(
@@ -41,6 +45,27 @@ def test_explicit_columns_win_and_must_exist() -> None:
     assert find_columns(available, "position", "part") == OffsetColumns("position", "part")
     with pytest.raises(NoOffsets, match="no column 'nope'; its columns are position, part, offset"):
         find_columns(available, "nope")
+
+
+@pytest.mark.parametrize("name", ["meta->'$.source.offset'", "meta->>'$.source.offset'", "meta->$.source.offset"])
+def test_field_of_a_json_column_is_named_as_in_sql(name: str) -> None:
+    columns = find_columns(["id", "meta"], name, "meta->$.part")
+    assert columns == OffsetColumns("meta->$.source.offset", "meta->$.part")
+    assert stored_columns(columns.names) == ["meta"]
+
+
+@pytest.mark.parametrize(
+    "name", ["meta->offset", "meta->'$.offset", "meta->$", "meta->$.a'b", "nosuch->$.offset", "a->$.b; DROP"]
+)
+def test_other_expressions_and_columns_are_refused(name: str) -> None:
+    with pytest.raises(NoOffsets):
+        find_columns(["id", "meta"], name)
+
+
+@given(st.text())
+def test_any_text_is_a_column_or_refused(text: str) -> None:
+    with contextlib.suppress(NoOffsets):
+        assert find_columns(["meta", text], text).offset.startswith(text.partition("->")[0])
 
 
 def test_table_without_offsets_names_its_columns_and_the_option() -> None:

@@ -11,8 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import TopicPartition
-from pyiceberg.catalog import load_catalog
-from pyiceberg.table import Table
 
 from penstock.kafka.broker import Broker
 from tests.audit.audited import (
@@ -22,6 +20,7 @@ from tests.audit.audited import (
     run_audit,
     send_transactions,
     write_delta,
+    write_iceberg,
     write_parquet,
 )
 from tests.kafka.kafka_helpers import Topics
@@ -68,15 +67,6 @@ def named_rows(rows: Sequence[Row], offset: str, partition: str) -> pa.Table:
             for name, column in columns.items()
         }
     )
-
-
-def write_iceberg(folder: Path, *batches: pa.Table) -> Table:
-    catalog = load_catalog("lake", type="sql", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/lake")
-    catalog.create_namespace("shop")
-    table = catalog.create_table("shop.orders", schema=batches[0].schema)
-    for batch in batches:
-        table.append(batch)
-    return table
 
 
 def record_lost_by_a_compaction(orders: Orders, folder: Path) -> Audited:

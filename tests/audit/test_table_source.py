@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
+import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.audit.audited import run_audit, write_delta, write_parquet
+from tests.audit.audited import Row, run_audit, write_delta, write_iceberg, write_parquet
 
 ROWS = [(partition, offset) for partition in range(2) for offset in range(10, 30)]
 
@@ -22,6 +25,40 @@ def test_rows_of_one_table_must_be_in_the_other_by_their_offsets(tmp_path: Path)
     assert [part["missing"] for part in parts] == [[[10, 11]], []]
     assert [part["unexplained"] for part in parts] == [[], [[20, 21], [99, 100]]]
     assert run_audit("", str(source), source)[0] == 0
+
+
+def with_meta(rows: Sequence[Row]) -> pa.Table:
+    """Return a table whose column ``meta`` has each row's position as JSON text."""
+    texts = [json.dumps({"source": {"offset": offset, "part": part}, "topic": "orders"}) for part, offset in rows]
+    return pa.table({"meta": texts, "total": range(len(rows))})
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_offsets_in_a_json_column_of_files_are_found(tmp_path: Path, kind: str) -> None:
+    rows = list(ROWS)
+    pq.write_table(with_meta(rows), tmp_path / "source.parquet")
+    rows[rows.index((1, 17))] = (1, 18)
+    address = str(tmp_path / "t.parquet")
+    if kind == "parquet":
+        pq.write_table(with_meta(rows), address)
+    elif kind == "delta":
+        deltalake.write_deltalake(address, with_meta(rows))
+    else:
+        address = write_iceberg(tmp_path, with_meta(rows)).metadata_location
+    names = {"offset": "$.source.offset", "partition": "$.source.part", "topic-column": "$.topic"}
+    options = [word for option, path in names.items() for word in (f"--{option}", f"meta->>'{path}'")]
+    status, report, errors = run_audit("", str(tmp_path / "source.parquet"), address, *options)
+    assert (status, report.get("missing"), report.get("doubled")) == (1, 1, 1), errors
+    assert report["partitions"][1]["missing"] == [[17, 18]]
+
+
+def test_texts_that_are_no_json_are_rows_without_an_offset(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"meta": ['{"o":0}', '{"o":1}', '{"o":2}']}), tmp_path / "source.parquet")
+    pq.write_table(pa.table({"meta": ['{"o":0}', "{", None, '{"o":2}', '{"o":1}']}), tmp_path / "t.parquet")
+    status, report, errors = run_audit(
+        "", str(tmp_path / "source.parquet"), tmp_path / "t.parquet", "--offset", "meta->'$.o'"
+    )
+    assert (status, report.get("rows_without_offset"), report.get("missing")) == (2, 2, 0), errors
 
 
 def test_holes_of_the_source_need_no_row(tmp_path: Path) -> None:

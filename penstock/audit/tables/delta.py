@@ -13,6 +13,7 @@ import deltalake
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
+from penstock.audit.columns import stored_columns
 from penstock.audit.tables.history import MAX_VERSIONS, Version, VersionedFile, VersionedTable
 from penstock.audit.tables.table import (
     BATCH_ROWS,
@@ -93,7 +94,7 @@ class DeltaTable(VersionedTable):
             with_dictionaries(lambda columns: open_rows(self._folder, table_file, columns), dictionaries) as reader,
         ):
             available = set(dotted_names(reader.schema))
-            yield from reader.batches([name for name in names if name in available], BATCH_ROWS)
+            yield from reader.batches([name for name in stored_columns(names) if name in available], BATCH_ROWS)
 
     def versions(self) -> Iterator[Version]:
         """Yield the versions, the newest first, as far back as the log has them."""

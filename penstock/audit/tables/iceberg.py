@@ -22,6 +22,7 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.table import FileScanTask, StaticTable, Table
 
+from penstock.audit.columns import stored_columns
 from penstock.audit.tables.history import MAX_VERSIONS, Version, VersionedFile, VersionedTable
 from penstock.audit.tables.table import (
     ICEBERG_METADATA,
@@ -100,7 +101,7 @@ class IcebergTable(VersionedTable):
     ) -> Iterator[pa.RecordBatch]:
         """Yield columns of a file's rows, without deleted ones."""
         referenced = cast("ReferencedFile", file)
-        schema = self._table.schema().select(*names)
+        schema = self._table.schema().select(*stored_columns(names))
         with translate_errors(referenced, *_ERRORS):
             scan = ArrowScan(self._table.metadata, self._table.io, schema, AlwaysTrue())
             yield from scan.to_record_batches([referenced.task])

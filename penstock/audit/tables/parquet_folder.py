@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from penstock.audit.columns import FILE_NAME, OffsetColumns
+from penstock.audit.columns import FILE_NAME, OffsetColumns, stored_columns
 from penstock.audit.source import BEYOND, AuditSource
 from penstock.audit.tables.table import (
     BATCH_ROWS,
@@ -306,7 +306,7 @@ def batches_of_file(
         ) as file,
     ):
         available = set(dotted_names(file.schema_arrow))
-        yield from file.iter_batches(BATCH_ROWS, columns=[name for name in names if name in available])
+        yield from file.iter_batches(BATCH_ROWS, columns=[name for name in stored_columns(names) if name in available])
 
 
 def _is_hidden(name: str) -> bool:

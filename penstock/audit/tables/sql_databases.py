@@ -38,7 +38,8 @@ def _sqlite(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
         connection.execute("BEGIN")
         return connection
 
-    return Dialect("SQLite", connect, (sqlite3.Error,))
+    text = "json_extract({column}, '{path}')"
+    return Dialect("SQLite", connect, (sqlite3.Error,), json_number=text, json_text=text)
 
 
 def _duckdb(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
@@ -47,7 +48,15 @@ def _duckdb(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
     def connect() -> Any:
         return duckdb.connect(_file(parts), read_only=True).begin()
 
-    return Dialect("DuckDB", connect, (duckdb.Error,), divide="CAST({offset} AS BIGINT) // {size}")
+    text = "json_extract_string({column}, '{path}')"
+    return Dialect(
+        "DuckDB",
+        connect,
+        (duckdb.Error,),
+        divide="CAST({offset} AS BIGINT) // {size}",
+        json_number=f"TRY_CAST({text} AS BIGINT)",
+        json_text=text,
+    )
 
 
 def _postgresql(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
@@ -60,8 +69,14 @@ def _postgresql(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
         return connection
 
     # A named cursor lets the server keep the rows that are not fetched yet.
+    text = "({column}::jsonb #>> '{{{steps}}}')"
     return Dialect(
-        "PostgreSQL", connect, (psycopg.Error,), cursor=lambda connection: connection.cursor(name="penstock_audit")
+        "PostgreSQL",
+        connect,
+        (psycopg.Error,),
+        cursor=lambda connection: connection.cursor(name="penstock_audit"),
+        json_number=f"{text}::bigint",
+        json_text=text,
     )
 
 
@@ -85,7 +100,17 @@ def _mysql(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
             cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         return connection
 
-    return Dialect("MySQL", connect, (pymysql.Error, OSError), quote="`", divide="{offset} DIV {size}")
+    text = "JSON_UNQUOTE(JSON_EXTRACT({column}, '{path}'))"
+    return Dialect(
+        "MySQL",
+        connect,
+        (pymysql.Error, OSError),
+        quote="`",
+        divide="{offset} DIV {size}",
+        # A cast turns other texts into 0.
+        json_number=f"CASE WHEN {text} REGEXP '^[0-9]+$' THEN CAST({text} AS SIGNED) END",
+        json_text=text,
+    )
 
 
 def _clickhouse(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
@@ -106,6 +131,8 @@ def _clickhouse(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
         (Error, OSError),
         divide="intDiv({offset}, {size})",
         cursor=_ClickHouseCursor,
+        json_number="JSONExtract({column}, {keys}, 'Nullable(Int64)')",
+        json_text="JSONExtractString({column}, {keys})",
         final=final,
     )
 

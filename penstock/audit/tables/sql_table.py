@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.audit.columns import OffsetColumns
+from penstock.audit.columns import OffsetColumns, split_json_field
 from penstock.audit.tables.table import BATCH_ROWS, AuditedTable, OffsetRows, TableUnreadable, offset_rows
 from penstock.landing.offset_runs import as_runs
 
@@ -38,6 +38,11 @@ class Dialect:
     divide: str = "CAST({offset} AS BIGINT) / {size}"
     """Integer division of the offset."""
     cursor: Callable[[Any], Any] = lambda connection: connection.cursor()
+    json_number: str = ""
+    json_text: str = ""
+    """Expressions of a field of a JSON column as a whole number, null if it is none, and as text. ``{column}`` is
+    quoted; ``{path}`` is like ``$.a.b``, ``{steps}`` like ``a,b`` and ``{keys}`` like ``'a', 'b'``.
+    """
     final: str = ""
     """Text behind the name of the table."""
 
@@ -72,15 +77,16 @@ class SqlTable(AuditedTable):
             yield from self._fetch(columns, topic, f" WHERE {condition}")
 
     def _has_numbers(self, column: str) -> bool:
-        name = self._quoted(column)
+        name = self._expression(column)
         query = f"SELECT {name} FROM {self._table} WHERE {name} IS NOT NULL LIMIT 1"  # noqa: S608 - quoted
         with self._cursor(query) as cursor:
             return all(isinstance(row[0], int) for row in cursor.fetchmany(1))
 
     def _count_blocks(self, columns: OffsetColumns, topic: str) -> tuple[list[OffsetRows], list[str]]:
         """Return the rows of proved blocks, and conditions for the rows of all other ones."""
-        offset = self._quoted(columns.offset)
-        keys = [self._quoted(name) for name in columns.names[1:]]
+        offset = self._expression(columns.offset)
+        keys = [self._expression(name, is_text=name == columns.topic) for name in columns.names[1:]]
+        key_of = dict(zip(columns.names[1:], keys, strict=True))
         block = self._dialect.divide.format(offset=offset, size=BLOCK_OFFSETS)
         groups = ", ".join([*keys, "offset_block"])
         selected = ", ".join([*keys, f"{block} AS offset_block"])
@@ -99,7 +105,7 @@ class SqlTable(AuditedTable):
                 elif count == distinct == last - first + 1:
                     proved.append(_block_rows(self._name, int(first), int(last), named, columns))
                 else:
-                    condition = " AND ".join(_equals(self._quoted(name), text) for name, text in named.items())
+                    condition = " AND ".join(_equals(key_of[name], text) for name, text in named.items())
                     unproved.setdefault(condition, []).append((int(first), int(last) + 1))
         ranges = [
             f"{condition + ' AND ' if condition else ''}{offset} BETWEEN {begin} AND {end - 1}"
@@ -114,11 +120,11 @@ class SqlTable(AuditedTable):
             yield self._name, batch
 
     def _fetch(self, columns: OffsetColumns, topic: str, condition: str) -> Iterator[OffsetRows]:
-        for batch in self._select(columns.names, condition):
+        for batch in self._select(columns.names, condition, columns.topic):
             yield offset_rows(self._name, batch, columns, topic)
 
-    def _select(self, names: Sequence[str], condition: str) -> Iterator[pa.RecordBatch]:
-        quoted = ", ".join(self._quoted(name) for name in names)
+    def _select(self, names: Sequence[str], condition: str, topic: str = "") -> Iterator[pa.RecordBatch]:
+        quoted = ", ".join(self._expression(name, is_text=name == topic) for name in names)
         with self._cursor(f"SELECT {quoted} FROM {self._table}{condition}") as cursor:  # noqa: S608 - quoted
             while batch := self._next_rows(cursor):
                 columns = zip(names, zip(*batch, strict=True), strict=True)
@@ -140,6 +146,19 @@ class SqlTable(AuditedTable):
             yield
         except self._dialect.errors as error:
             raise TableUnreadable(f"{self.kind}: {str(error).strip().partition(chr(10))[0]}") from None
+
+    def _expression(self, name: str, *, is_text: bool = False) -> str:
+        """Return a column, or a field of a JSON column, in SQL."""
+        column, path = split_json_field(name)
+        if not path:
+            return self._quoted(name)
+        template = self._dialect.json_text if is_text else self._dialect.json_number
+        if not template:
+            raise TableUnreadable(f"{self.kind}: fields of JSON columns cannot be read")
+        # The path has names of letters, digits, _ and - only.
+        steps = path.split(".")[1:]
+        keys = ", ".join(f"'{step}'" for step in steps)
+        return template.format(column=self._quoted(column), path=path, steps=",".join(steps), keys=keys)
 
     def _quoted(self, name: str) -> str:
         """Quote an identifier; a dot separates schema and table, or a struct and its field."""

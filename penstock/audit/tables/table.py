@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.audit.columns import OffsetColumns
+from penstock.audit.columns import OffsetColumns, is_json_field, split_json_field, stored_columns
 from penstock.audit.offset_ranges import OffsetRanges
 from penstock.audit.source import AuditSource
 from penstock.errors import PenstockError
@@ -115,7 +115,7 @@ class AuditedTable(ABC):
 
     def rows(self, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
         """Yield the offsets of all rows."""
-        for file, batch in self.batches(columns.names, columns.dictionaries):
+        for file, batch in self.batches(stored_columns(columns.names), columns.dictionaries):
             yield offset_rows(file, batch, columns, topic)
 
     def commits_of(self, files: set[str]) -> dict[str, str]:
@@ -285,10 +285,14 @@ def _is_of_topic(
 
 
 def column_of(rows: pa.RecordBatch, name: str) -> Any:
-    """Return a column by its dotted name; None if the batch lacks it."""
-    head, *fields = name.split(".")
+    """Return a column by its dotted name, or the texts of a JSON field; None if the batch lacks it."""
     if name in rows.schema.names:
         return rows.column(rows.schema.get_field_index(name))
+    if is_json_field(name):
+        stored, path = split_json_field(name)
+        texts = column_of(rows, stored)
+        return None if texts is None else _json_field(texts, path)
+    head, *fields = name.split(".")
     if head not in rows.schema.names:
         return None
     column: Any = rows.column(rows.schema.get_field_index(head))
@@ -299,21 +303,32 @@ def column_of(rows: pa.RecordBatch, name: str) -> Any:
     return column
 
 
+def _json_field(texts: pa.Array[Any], path: str) -> Any:
+    """Return a field of JSON texts as text; null where a text is no JSON or lacks it."""
+    import duckdb
+
+    batch = pa.table({"json": texts.cast(pa.string())})  # noqa: F841 - the query reads it
+    with duckdb.connect(config={"threads": 1}) as connection:
+        query = "SELECT CASE WHEN json_valid(json) THEN json_extract_string(json, ?) END FROM batch"
+        return connection.sql(query, params=[path]).to_arrow_table().column(0).combine_chunks()
+
+
 def _numbers(
     rows: pa.RecordBatch, name: str, in_path: Mapping[str, str], keep: Mask | None, count: int
 ) -> Offsets | None:
     column = column_of(rows, name)
     if column is not None:
-        return _as_numbers(pc.fill_null(column, -1) if column.null_count else column, keep, "", name)
+        return _as_numbers(column, keep, "", name, null=-1)
     if name in in_path and in_path[name].lstrip("-").isdigit():
         return np.full(count, int(in_path[name]), np.int64)
     return None
 
 
-def _as_numbers(column: Any, keep: Mask | None, file: str, name: str) -> Offsets:
+def _as_numbers(column: Any, keep: Mask | None, file: str, name: str, null: int = 0) -> Offsets:
     try:
-        filled = pc.fill_null(column, 0) if column.null_count else column
-        numbers: Offsets = filled.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        column = column.cast(pa.int64())
+        filled = pc.fill_null(column, null) if column.null_count else column
+        numbers: Offsets = filled.to_numpy(zero_copy_only=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise TableUnreadable(f"{file}: column {name!r} has no whole numbers: {error}") from None
     return numbers if keep is None else numbers[keep]

@@ -94,6 +94,55 @@ def write_mysql(rows: Sequence[Row], topic: str, server: MySqlServer) -> str:
     return f"mysql://root@127.0.0.1:{server.port}/test?table=orders"
 
 
+OBJECT = {
+    "sqlite": "json_object('topic', kafka_topic, 'source', "
+    "json_object('offset', kafka_offset, 'part', kafka_partition))",
+    "postgresql": "json_build_object('topic', kafka_topic, 'source', "
+    "json_build_object('offset', kafka_offset, 'part', kafka_partition))",
+    "chdb": 'concat(\'{"topic":"\', kafka_topic, \'","source":{"offset":\', toString(kafka_offset), \',"part":\', '
+    "toString(kafka_partition), '}}')",
+}
+"""JSON objects of a row, in the SQL of a database; SQLite's form is that of DuckDB and MariaDB, too."""
+JSON_TYPES = {
+    "sqlite": {"json": "text"},
+    "postgresql": {"json": "jsonb"},
+    "chdb": {"text": "String", "json": "String"},
+    "mysql": {"text": "char"},
+}
+
+
+def create_json_column(kind: str, address: str, json_type: str) -> None:
+    """Create the table ``with_meta``, whose only column has each row's position as JSON."""
+    kind_of_column = JSON_TYPES.get(kind, {}).get(json_type, json_type)
+    json_object = OBJECT.get(kind, OBJECT["sqlite"])
+    # MariaDB's JSON is an alias of a text, to which nothing can be cast.
+    expression = json_object if kind == "mysql" else f"CAST({json_object} AS {kind_of_column})"
+    engine = "ENGINE = MergeTree ORDER BY tuple()" if kind == "chdb" else ""
+    create = f"CREATE TABLE with_meta {engine} AS SELECT {expression} AS meta FROM orders"
+    path = address.partition("?")[0].partition("://")[2]
+    if kind == "sqlite":
+        with sqlite3.connect(path) as lite:
+            lite.execute(create)
+        lite.close()
+    elif kind == "duckdb":
+        with duckdb.connect(path) as duck:
+            duck.execute(create)
+    elif kind == "chdb":
+        with clickhouse_connect.get_client(dsn=f"chdb://{path}") as client:
+            client.command(create)
+    elif kind == "postgresql":
+        with psycopg.connect(address.replace("&table=orders", "").replace("?table=orders", "")) as connection:
+            connection.execute("DROP TABLE IF EXISTS with_meta")
+            connection.execute(create)  # type: ignore[call-overload]
+    else:
+        port = int(address.partition("@")[2].partition("/")[0].partition(":")[2])
+        with pymysql.connect(host="127.0.0.1", port=port, user="root", database="test") as maria:
+            with maria.cursor() as cursor:
+                cursor.execute("DROP TABLE IF EXISTS with_meta")
+                cursor.execute(create)
+            maria.commit()
+
+
 IN_FOLDERS = {"sqlite": write_sqlite, "duckdb": write_duckdb, "chdb": write_chdb}
 SERVERS: dict[str, Callable[..., str]] = {"postgresql": write_postgresql}
 if shutil.which("mariadbd"):
@@ -155,6 +204,43 @@ def test_faults_in_a_database_are_found(topics: Topics, write: Write) -> None:
     status, report, errors = run_audit(topics, topic, write(rows, topic))
     assert (status, report.get("missing"), report.get("doubled")) == (1, 1, 1), errors
     assert report["partitions"][1]["missing"] == [[17, 18]]
+
+
+@pytest.mark.parametrize("json_type", ["text", "json"])
+def test_offsets_in_a_json_column_of_a_database_are_found(
+    topics: Topics, write: Write, request: pytest.FixtureRequest, json_type: str
+) -> None:
+    topic, rows = filled_topic(topics, partitions=2)
+    rows[rows.index((1, 17))] = (1, 18)
+    address = write(rows, topic)
+    kind = request.node.callspec.params["write"]
+    create_json_column(kind, address, json_type)
+    names = {"offset": "$.source.offset", "partition": "$.source.part", "topic-column": "$.topic"}
+    options = [word for option, path in names.items() for word in (f"--{option}", f"meta->'{path}'")]
+    status, report, errors = run_audit(topics, topic, address.replace("table=orders", "table=with_meta"), *options)
+    assert (status, report.get("missing"), report.get("doubled")) == (1, 1, 1), errors
+    assert report["partitions"][1]["missing"] == [[17, 18]]
+
+
+def test_offsets_in_a_struct_of_duckdb_are_found(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    address = write_duckdb(rows[1:], topic, tmp_path)
+    with duckdb.connect(tmp_path / "shop.duckdb") as duck:
+        duck.execute("CREATE TABLE with_meta AS SELECT {'source': {'offset': kafka_offset}} AS meta FROM orders")
+    address = address.replace("table=orders", "table=with_meta")
+    status, report, errors = run_audit(topics, topic, address, "--offset", "meta.source.offset")
+    assert (status, report.get("missing")) == (1, 1), errors
+
+
+def test_offsets_in_a_tuple_of_clickhouse_are_found(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    address = write_chdb(rows[1:], topic, tmp_path)
+    with clickhouse_connect.get_client(dsn=f"chdb://{tmp_path}/shop") as client:
+        tuples = "CAST(tuple(kafka_offset) AS Tuple(offset Int64)) AS meta"
+        client.command(f"CREATE TABLE with_meta ENGINE = MergeTree ORDER BY tuple() AS SELECT {tuples} FROM orders")
+    address = address.replace("table=orders", "table=with_meta")
+    status, report, errors = run_audit(topics, topic, address, "--offset", "meta.offset")
+    assert (status, report.get("missing")) == (1, 1), errors
 
 
 def test_rows_of_other_topics_in_a_database_are_left_out(topics: Topics, write: Write) -> None:
