@@ -57,6 +57,9 @@ def sample_families(folder: Path) -> list[Family]:
     settings.buffers.mkdir()
     settings.export_states.mkdir(parents=True)
     write_document(settings.export_states / "copy.json", {"at": 60.0, "failure": "", "batch": 0})
+    settings.audits.mkdir()
+    check = {"topic": "orders", "table": "s3://lake/orders", "status": 0, "every_s": 300.0, "at_s": 60.0}
+    write_document(settings.audits / "orders.json", check)
     _write_statistics(settings)
     _write_senders(settings)
     log = Log(settings.topics)
