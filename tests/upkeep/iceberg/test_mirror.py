@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import boto3
 import pytest
+from moto.server import ThreadedMotoServer
+from pyiceberg.catalog import load_catalog
 
 from penstock.config import ConfigError, load
 from penstock.config.keys.pipeline import IcebergConfig
@@ -19,8 +22,10 @@ from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.compaction.typed_compaction import remove_old
 from penstock.upkeep.iceberg.mirror import IcebergMirror, catalog_properties
 from tests.landing.table.table_rows import write_file
+from tests.landing.typed import typed_life
 from tests.upkeep.iceberg.mirror_life import mirror_of
 from tests.upkeep.iceberg.test_mirrored_table import files_of, iceberg
+from tests.upkeep.test_changes import delete, land, uuids
 
 
 @pytest.fixture
@@ -86,6 +91,36 @@ def test_replaced_files_go_without_a_configured_mirror(table: DeltaTable) -> Non
     assert is_behind(layout)
     forget_mirror(layout)
     assert not is_behind(layout)
+
+
+def test_tables_are_registered_in_glue_and_read_from_there(tmp_path: Path) -> None:
+    life = typed_life.Life(Layout.for_tables(tmp_path / "tables"))
+    land(life, 0)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    try:
+        address = "http://{}:{}".format(*server.get_host_and_port())
+        keys = {"glue.access-key-id": "x", "glue.secret-access-key": "x", "glue.region": "us-east-1"}
+        options = {"type": "glue", "glue.endpoint": address, **keys}
+        config = IcebergConfig(catalog="lake", options=options)
+        mirror = IcebergMirror(life.layout, config, lambda hours: time.time())
+        mirror.step()
+        land(life, 1)
+        delete(life.layout, "data.path = '/1'")
+        mirror.step()
+        credentials = {"aws_access_key_id": "x", "aws_secret_access_key": "x", "region_name": "us-east-1"}
+        glue = boto3.client("glue", endpoint_url=address, **credentials)
+        tables = {table["Name"]: table for table in glue.get_tables(DatabaseName="penstock")["TableList"]}
+        assert {name: table["Parameters"]["table_type"] for name, table in tables.items()} == dict.fromkeys(
+            ("landed", "events_click", "proofs"), "ICEBERG"
+        )
+        assert {"kind", "date", "uuid"} <= {c["Name"] for c in tables["landed"]["StorageDescriptor"]["Columns"]}
+        for name in ("landed", "events_click"):
+            rows = load_catalog("lake", **options).load_table(f"penstock.{name}").scan().to_arrow()
+            read_uuids = sorted(uuid for uuid in rows["uuid"].to_pylist() if uuid is not None)
+            assert read_uuids == sorted({*uuids(0, 1)} - {"0-1", "1-1"}), name
+    finally:
+        server.stop()
 
 
 def test_options_of_the_store_become_properties_of_the_catalog(tmp_path: Path) -> None:
