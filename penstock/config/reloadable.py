@@ -25,7 +25,6 @@ AT_START = {
     **dict.fromkeys(("security.tls_cert", "security.tls_key", "security.client_ca"), _CERTIFICATES),
     **dict.fromkeys(("security.open_health", "security.open_reflection", "security.hosts"), _ACCESS),
     "security.insecure": _ACCESS,
-    "relay": "the supervisor starts a process for each relay once",
     **dict.fromkeys((f"pipeline.{key}" for key in ("source", "uri", "token", "topics")), _SOURCE),
     **dict.fromkeys((f"pipeline.{key}" for key in ("kafka", "kafka_group", "expiry_gap")), _SOURCE),
     **dict.fromkeys(("pipeline.tables", "pipeline.storage_options"), _TABLES),

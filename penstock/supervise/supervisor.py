@@ -100,7 +100,7 @@ class Supervisor:
             self._close()
             raise
         self._daemon = Child(DAEMON_NAME, DAEMON, *self._daemon_task(), forked=True)
-        self._relays = [_new_relay(settings, relay.name) for relay in settings.relay]
+        self._relays = {relay.name: _new_relay(settings, relay.name) for relay in settings.relay}
 
     @property
     def settings(self) -> Settings:
@@ -119,7 +119,7 @@ class Supervisor:
     @property
     def _readers(self) -> list[Child]:
         forwarders = (child for intake in self._intakes.values() for child in intake.forwarders.values())
-        return [*forwarders, *self._relays, self._daemon]
+        return [*forwarders, *self._relays.values(), self._daemon]
 
     def start(self) -> None:
         """Start all children."""
@@ -257,8 +257,26 @@ class Supervisor:
             self._new_to_daemon |= set(self._intakes.values()) - previous_intakes
             self._has_unsent_settings = True
             self._send_settings(tick)
+        self._replace_relays(current)
         self._write_endpoints()
         return Reloaded(applied, waiting)
+
+    def _replace_relays(self, previous: Settings) -> None:
+        """Start relays that were added or changed since ``previous``, and end those that were removed or changed."""
+        previous_relays = {relay.name: relay for relay in previous.relay}
+        relays = {relay.name: relay for relay in self._settings.relay}
+        changed = [name for name in {**previous_relays, **relays} if previous_relays.get(name) != relays.get(name)]
+        ending = [self._relays.pop(name) for name in changed if name in self._relays]
+        # Crash: a relay may end at any moment; its successor continues at its position.
+        for child in ending:
+            child.stop()
+        deadline = time.monotonic() + self._settings.shutdown_time
+        for child in ending:
+            child.wait(deadline)
+        for name in changed:
+            if name in relays:
+                self._relays[name] = _new_relay(self._settings, name)
+                self._relays[name].start()
 
     def _send_settings(self, tick: Callable[[], None]) -> None:
         # Order: the task first, so that a daemon that is restarted in between starts with the new settings.

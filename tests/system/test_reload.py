@@ -153,6 +153,28 @@ def test_listeners_are_added_removed_and_changed_without_loss(configured: Config
     assert pipe.get("/topics/moves")["settings"]["stale_after"] == 2 * 86400
 
 
+def test_relays_are_added_changed_and_removed(configured: Configured) -> None:
+    pipe = configured.pipe
+    relay = '[[relay]]\nname = "up"\ntopic = "one"\nto = "127.0.0.1:1"\nhost = "web1"\n'
+    configured.write(listener("one"))
+    pipe.start()
+    daemon = pipe.pid("log daemon")
+    configured.write(listener("one"), relay)
+    assert configured.reloaded().applied == ["relay"]
+    added = pipe.pid("relay up")
+    configured.write(listener("one"), relay.replace("web1", "web2"))
+    assert configured.reloaded().applied == ["relay"]
+    assert pipe.pid("relay up") != added
+    assert not alive(added)
+    configured.write(listener("one"))
+    changed = pipe.pid("relay up")
+    assert configured.reloaded().applied == ["relay"]
+    assert "relay up" not in pipe.endpoints()["pids"]
+    assert not alive(changed)
+    assert pipe.pid("log daemon") == daemon
+    assert "ended" not in pipe.output.read_text()
+
+
 def test_invalid_configuration_is_named_and_changes_nothing(configured: Configured) -> None:
     pipe = configured.pipe
     configured.write(listener("one"))
